@@ -254,6 +254,14 @@ class HeadedTensors:
         return array
 
 
+def check_tensors(path: Path) -> None:
+    """Read a whole safetensors file of ours, whatever it holds; raises FileError for a damaged one."""
+    form = Form(said_kind(path), LARGEST, anything, "file that ffnmem wrote")
+    file = HeadedTensors(path, form)
+    for name in file.shapes:
+        file.array(name)
+
+
 def write_tensors(
     path: Path,
     header: Mapping[str, Any],

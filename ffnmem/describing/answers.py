@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,15 +95,32 @@ class Answers:
                 self.answer(asker, key, question)
                 yield
             return
-        with ThreadPoolExecutor(asker.together) as pool:
-            waiting = [pool.submit(self.answer, asker, key, question) for key, question in missing.items()]
-            try:
-                for one in as_completed(waiting):
-                    one.result()
-                    yield
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)  # those under way end by themselves
-                raise
+        todo, done = iter(missing.items()), queue.SimpleQueue[BaseException | None]()
+        stopped = threading.Event()
+
+        def work() -> None:
+            while not stopped.is_set():
+                with self.lock:
+                    one = next(todo, None)
+                if one is None:
+                    return
+                try:
+                    self.answer(asker, *one)
+                    done.put(None)
+                except BaseException as error:  # noqa: BLE001 (raised below)
+                    done.put(error)
+                    return
+
+        for _ in range(min(asker.together, len(missing))):
+            threading.Thread(target=work, daemon=True).start()  # which keep nobody from ending
+        try:
+            for _ in missing:
+                error = done.get()
+                if error is not None:
+                    raise error
+                yield
+        finally:
+            stopped.set()
 
     def answer(self, asker: Asker, key: str, question: Question) -> None:
         found = asker([dict(one) for one in question.messages])

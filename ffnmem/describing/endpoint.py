@@ -11,11 +11,15 @@ import email.utils
 import ipaddress
 import json
 import os
+import queue
 import re
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPException
@@ -40,6 +44,37 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class Kept:
+    """Keeps its sockets, so that who no longer waits for an answer can end whoever reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sockets: list[socket.socket] = []
+
+    def do_open(self, http_class: Any, request: Any, **settings: Any) -> Any:
+        keep = self.sockets.append
+
+        class Connection(http_class):  # type: ignore[misc]
+            def connect(self) -> None:
+                super().connect()
+                keep(self.sock)
+
+        return super().do_open(Connection, request, **settings)  # type: ignore[misc]
+
+    def end(self) -> None:
+        for one in self.sockets:
+            with suppress(OSError):  # which is closed already
+                one.shutdown(socket.SHUT_RDWR)
+
+
+class KeptHTTP(Kept, urllib.request.HTTPHandler):
+    """Of http."""
+
+
+class KeptHTTPS(Kept, urllib.request.HTTPSHandler):
+    """Of https."""
+
+
 @public
 @dataclass(frozen=True)
 class Endpoint:
@@ -52,7 +87,8 @@ class Endpoint:
         url: the base, such as ``"http://127.0.0.1:8080/v1"`` (llama.cpp) or ``"http://127.0.0.1:11434/v1"`` (Ollama).
         model: its name there.
         key_variable: the environment variable that holds a key; None for none.
-        timeout: seconds for one answer.
+        timeout: seconds for one answer, from the first look at the address to the last byte; who is late is not asked
+            again.
         retries: how often more it is asked where it is busy, not ready or garbled, each time after twice the pause, or
             as long as the server says.
         together: questions at once.
@@ -107,10 +143,6 @@ class Endpoint:
         """For provenance: nothing secret is in it."""
         return f"{self.model} at {self.url}"
 
-    @property
-    def late(self) -> str:
-        return f"{self.name} did not answer within {self.timeout:g} s"
-
     def identity(self) -> dict[str, Any]:
         """What its answers depend on."""
         return {"url": self.url, "model": self.model, "tokens": self.tokens, "options": dict(self.options)}
@@ -152,61 +184,90 @@ class Endpoint:
         for tried in range(self.retries + 1):
             pause = PAUSE * 2**tried
             try:
-                return answer_in(self.send(request))
-            except urllib.error.HTTPError as error:
-                with error:
-                    wrong, headers = self.refused(error, key), error.headers
-                    if error.code not in AGAIN:
-                        raise EndpointError(wrong) from None
+                status, reason, headers, data = self.send(request)
+                if status < 300:
+                    return hidden(answer_in(data), key)
+            except Garbled as error:
+                wrong = f"{self.name} {error}"
+            except (OSError, HTTPException) as error:
+                cause = getattr(error, "reason", error)
+                if isinstance(cause, TimeoutError):
+                    raise EndpointError(f"{self.name} did not answer within {self.timeout:g} s") from None
+                wrong = f"{self.name} cannot be reached: {hidden(str(getattr(cause, 'strerror', None) or cause), key)}"
+            else:
+                wrong = self.refused(status, reason, data, key)
+                if status not in AGAIN:
+                    raise EndpointError(wrong)
                 pause = asked_pause(headers, pause)
                 if pause > LONGEST_PAUSE:
-                    raise EndpointError(f"{wrong}: it asks to wait {pause:.0f} s; call again then") from None
-            except (Garbled, TimeoutError) as error:
-                wrong = f"{self.name} {error}" if isinstance(error, Garbled) else self.late
-            except (OSError, HTTPException) as error:
-                reason = getattr(error, "reason", error)
-                unreached = f"{self.name} cannot be reached: {getattr(reason, 'strerror', None) or reason}"
-                wrong = self.late if isinstance(reason, TimeoutError) else unreached
+                    raise EndpointError(f"{wrong}: it asks to wait {pause:.0f} s; call again then")
             if tried < self.retries:
                 time.sleep(min(pause, LONGEST_PAUSE))
         raise EndpointError(f"{wrong} (tried {counted(self.retries + 1, 'time')})")
 
-    def send(self, request: urllib.request.Request) -> bytes:
-        """What the server says to one request. A server that goes on and on is cut short."""
-        ends = time.monotonic() + self.timeout
-        here = is_here(urlsplit(self.url).hostname or "")
-        opener = urllib.request.build_opener(NoRedirect, *([urllib.request.ProxyHandler({})] if here else []))
-        with opener.open(request, timeout=self.timeout) as response:
-            found = b""
-            while part := response.read1(1 << 16):
-                found += part
-                if time.monotonic() > ends:
-                    raise TimeoutError
-                if len(found) > LARGEST:
-                    raise Garbled(f"answers with more than {LARGEST:,} bytes")
-        return found
+    def send(self, request: urllib.request.Request) -> tuple[int, str, Any, bytes]:
+        """What the server says to one request: the status, its reason, headers and data.
 
-    def refused(self, error: urllib.error.HTTPError, key: str | None) -> str:
-        """What the server said, in words, without the key."""
+        Another thread waits for it, and is cut short after ``timeout`` whatever comes: to the system's own timeout a
+        byte now and then is enough. Raises TimeoutError, Garbled: more than anybody needs; OSError, HTTPException.
+        """
+        handlers = KeptHTTP(), KeptHTTPS()
+        here = is_here(urlsplit(self.url).hostname or "")
+        proxies = [urllib.request.ProxyHandler({})] if here else []
+        opener = urllib.request.build_opener(NoRedirect, *handlers, *proxies)
+        found: queue.SimpleQueue[tuple[int, str, Any, bytes] | Exception] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                try:
+                    response: Any = opener.open(request, timeout=self.timeout)
+                except urllib.error.HTTPError as error:
+                    response = error
+                with response:
+                    data = response.read(LARGEST + 1)
+                found.put((response.status, str(response.reason), response.headers, data))
+            except Exception as error:  # noqa: BLE001 (raised below)
+                found.put(error)
+
+        threading.Thread(target=ask, daemon=True).start()
         try:
-            text = error.read(4096).decode("utf-8", "replace")
+            reply = found.get(timeout=self.timeout)
+        except queue.Empty:
+            raise TimeoutError from None
+        finally:
+            for handler in handlers:
+                handler.end()
+        if isinstance(reply, Exception):
+            raise reply
+        if len(reply[3]) > LARGEST:
+            raise Garbled(f"answers with more than {LARGEST:,} bytes")
+        return reply
+
+    def refused(self, status: int, reason: str, data: bytes, key: str | None) -> str:
+        """What the server said, in words, without the key."""
+        text = data.decode("utf-8", "replace")
+        try:
             said = json.loads(text)["error"]
             text = said["message"] if isinstance(said, dict) else str(said)
-        except (OSError, HTTPException):
-            text = ""
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass
-        if key is not None:
-            text = text.replace(key, "…")
-        where = f"{self.name} says {error.code} {error.reason}"
-        if error.code in (401, 403):
+        text = hidden(str(text), key).strip()
+        where = f"{self.name} says {status} {hidden(reason, key)}"
+        if status in (401, 403):
             missing = (
                 "no key was sent (key_variable)" if key is None else f"the key in {self.key_variable} is not taken"
             )
             where += f", {missing}"
-        elif 300 <= error.code < 400:
+        elif 300 <= status < 400:
             where += ", which leads elsewhere: give the address that it is at"
-        return f"{where}: {text.strip()[:300]}" if text.strip() else where
+        return f"{where}: {text[:300]}" if text else where
+
+
+def hidden(text: str, key: str | None) -> str:
+    """A text of the server's without the key, whichever of its characters are percent-encoded or escaped."""
+    if key is None:
+        return text
+    return re.sub("".join(rf"(?:{re.escape(one)}|(?:%(?:25)*|\\u00)(?i:{ord(one):02x}))" for one in key), "…", text)
 
 
 class Garbled(Exception):
@@ -223,7 +284,7 @@ def answer_in(data: bytes) -> str:
             return ""
         if not isinstance(content, str):
             raise TypeError
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise Garbled("answers with what is no chat completion") from None
     return content.encode("utf-8", "replace").decode("utf-8")
 

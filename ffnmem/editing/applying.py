@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, SupportsIndex, overload
 
@@ -18,6 +18,7 @@ from ..models.hooks import first_tensor
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import Change, Replay
+from ..models.turns import OpenBlock
 from .edit_record import EditedLayer, EditRecord
 
 # Edits in a model's weights and out again: a ledger of what they were, so that reverting gives back every bit.
@@ -100,13 +101,15 @@ class EditLedger(Sequence[EditRecord]):
         before = {
             layer: self.held[layer].written if layer in self.held else held.pristine for layer, held in new.items()
         }
+        was = self.model.edits, self.held, self.active, self.sums
         try:
+            self.model.edits = self
             self.write({layer: held.written for layer, held in new.items()})
-        except BaseException:  # an interrupt between two layers: neither edit nor model may stay in halves
+            self.held, self.active, self.sums = {**self.held, **new}, active, sums
+        except BaseException:  # an interrupt on the way: neither edit nor model may stay in halves
             self.write(before)
+            self.model.edits, self.held, self.active, self.sums = was
             raise
-        self.held |= new
-        self.active, self.sums = active, sums
 
     def write(self, values: dict[int, Tensor]) -> None:
         with torch.no_grad():
@@ -172,7 +175,7 @@ def rounded(
 
 def ledger_of(model: Model) -> EditLedger:
     """The model's ledger, or a new one, which is the model's once it holds something."""
-    return model.edits if isinstance(model.edits, EditLedger) else EditLedger(model)
+    return model.edits if isinstance(model.edits, EditLedger) and model.edits.active else EditLedger(model)
 
 
 def apply(edit: EditRecord, model: Model) -> None:
@@ -240,8 +243,7 @@ def erase(edit: EditRecord, model: Model) -> None:
     ledger.settle()
 
 
-@contextmanager
-def applied(edit: EditRecord, model: Model) -> Iterator[Model]:
+def applied(edit: EditRecord, model: Model) -> AbstractContextManager[Model]:
     """A block in which a model has an edit; after it the edit is reverted, unless the block did that itself.
 
     The block belongs to the context that opened it, as one of :func:`ffnmem.intervene` does: other threads and contexts
@@ -249,11 +251,15 @@ def applied(edit: EditRecord, model: Model) -> Iterator[Model]:
 
     Raises: as :func:`apply` and :func:`revert`.
     """
-    with model.turns.changing(f"edit {edit.digest} ({edit.title}) applied", changed_by(edit, model)) as undo:
+
+    def begin(block: OpenBlock) -> Model:
         check_absent(edit, model)  # or leaving the block would take out what somebody else put in
-        undo.callback(erase_if_there, edit, model)
+        block.undo.append(lambda: erase_if_there(edit, model))
         write(edit, model)
-        yield model
+        return model
+
+    words = f"edit {edit.digest} ({edit.title}) applied"
+    return model.turns.changing(words, changed_by(edit, model), begin)
 
 
 def erase_if_there(edit: EditRecord, model: Model) -> None:
@@ -261,21 +267,21 @@ def erase_if_there(edit: EditRecord, model: Model) -> None:
         erase(edit, model)
 
 
-@contextmanager
-def with_edit(edit: EditRecord, model: Model, present: bool = True) -> Iterator[None]:
+def with_edit(edit: EditRecord, model: Model, present: bool = True) -> AbstractContextManager[object]:
     """A block in which a model has an edit, or has not, whatever it had before; then again what it had before.
 
     Raises: as :func:`apply` and :func:`revert`.
     """
     before = ledger_of(model).active
     if (ledger_of(model).find(edit) is not None) == present:
-        yield
-        return
-    words = f"edit {edit.digest} ({edit.title}) {'applied' if present else 'taken out'}"
-    with model.turns.changing(words, changed_by(edit, model)) as undo:
-        undo.callback(put_back, model, before)
+        return nullcontext()
+
+    def begin(block: OpenBlock) -> None:
+        block.undo.append(lambda: put_back(model, before))
         (write if present else erase)(edit, model)
-        yield
+
+    words = f"edit {edit.digest} ({edit.title}) {'applied' if present else 'taken out'}"
+    return model.turns.changing(words, changed_by(edit, model), begin)
 
 
 def put_back(model: Model, before: tuple[EditRecord, ...]) -> None:
@@ -429,8 +435,7 @@ class EditHook:
         return (at_least_float32(written) + more).to(written.dtype)
 
 
-@contextmanager
-def hooked(edit: EditRecord, model: Model) -> Iterator[Model]:
+def hooked(edit: EditRecord, model: Model) -> AbstractContextManager[Model]:
     """A block in which hooks on a model write what an edit would, in every pass, its weights untouched.
 
     All that runs the model sees it, generation too. What runs the layers by themselves refuses to run inside, and
@@ -444,13 +449,15 @@ def hooked(edit: EditRecord, model: Model) -> Iterator[Model]:
     Raises: ModelError: an edit of another model. InputError: one that is applied, or acts as hooks, already.
         BusyError: another thread or context is inside a block of this model, or in the middle of something with it.
     """
-    words = f"edit {edit.digest} ({edit.title}) as hooks"
-    with model.turns.changing(words, changed_by(edit, model)) as undo:
+
+    def begin(block: OpenBlock) -> Model:
         check_absent(edit, model)
         check_fits(edit, model)
         for change in edit.changes:
             module = model.ffn[change.layer].project_out
-            hook = EditHook(change, model.ffn[change.layer].values)
-            undo.callback(module.register_forward_hook(hook).remove)
-            undo.callback(module.register_forward_pre_hook(EditMark(edit)).remove)
-        yield model
+            block.hook(module, EditHook(change, model.ffn[change.layer].values))
+            block.hook(module, EditMark(edit), before=True)
+        return model
+
+    words = f"edit {edit.digest} ({edit.title}) as hooks"
+    return model.turns.changing(words, changed_by(edit, model), begin)

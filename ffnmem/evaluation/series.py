@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -335,9 +335,9 @@ def checkpoints(at: Sequence[int] | None, facts: int, together: int = 1) -> list
     return sorted({min(-(-point // together) * together, facts) for point in points})
 
 
-@contextmanager
-def restored(model: Model) -> Iterator[None]:
+def restored(model: Model) -> AbstractContextManager[object]:
     """A block after which the model has the edits that it has now, and no others."""
-    with model.turns.changing("a sequence of edits") as undo:
-        undo.callback(put_back, model, tuple(model.edits))
-        yield
+    before = tuple(model.edits)
+    return model.turns.changing(
+        "a sequence of edits", begin=lambda block: block.undo.append(lambda: put_back(model, before))
+    )

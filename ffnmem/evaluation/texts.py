@@ -7,7 +7,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from ..models.hooks import first_tensor
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers, Replay
+from ..models.turns import OpenBlock
 from .measuring import GATHERED, EditCase, case_slices, mean
 
 # Drift: how much an edit changes what a model says of text that has nothing to do with it.
@@ -281,8 +282,9 @@ def batches_of_like_length(lengths: Sequence[int], pads: int) -> Iterator[list[i
         yield batch
 
 
-@contextmanager
-def with_own_edits(layers: PlainLayers, rows: RowEdits | None) -> Iterator[Callable[[Int[Tensor, " some"]], None]]:
+def with_own_edits(
+    layers: PlainLayers, rows: RowEdits | None
+) -> AbstractContextManager[Callable[[Int[Tensor, " some"]], None]]:
     """A block in which each row of a batch has its own edit, in every pass; it takes which rows go on alone."""
 
     def keep(some: Int[Tensor, " some"]) -> None:
@@ -301,14 +303,17 @@ def with_own_edits(layers: PlainLayers, rows: RowEdits | None) -> Iterator[Calla
 
         return add
 
-    if rows is None:
-        yield keep
-        return
-    changed = {layers.parts[layer].project_out: layer for layer in rows.stacks}
-    with layers.model.turns.changing("the edits whose texts are written") as undo:
-        for module, layer in changed.items():
-            undo.callback(module.register_forward_hook(hook(layer)).remove)
-        yield keep
+    def begin(block: OpenBlock) -> Callable[[Int[Tensor, " some"]], None]:
+        assert rows is not None
+        for layer in rows.stacks:
+            block.hook(layers.parts[layer].project_out, hook(layer))
+        return keep
+
+    return (
+        nullcontext(keep)
+        if rows is None
+        else layers.model.turns.changing("the edits whose texts are written", begin=begin)
+    )
 
 
 def sample(

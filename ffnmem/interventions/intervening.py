@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ContextDecorator, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..core.errors import HookError, InputError, OutOfRangeError, check_count, c
 from ..core.sheets import Column, Facts, Origin, Prompt, Sheet, place, rows
 from ..models.layer_pass import ForwardPass, Reader
 from ..models.model import Model
+from ..models.turns import ModelChange, OpenBlock
 from ..prompts.captures import Capture
 from .ablating import of_change
 from .changes import Asked, LayerChange, Plan, make_plan
@@ -65,22 +66,27 @@ def intervene(
     return Intervention(model, make_plan(model, interventions), choose_positions(model, positions))
 
 
-class Intervention(ContextDecorator, AbstractContextManager[None]):
+class Intervention(ModelChange):
     """What ``intervene`` returns: nothing is changed until a ``with`` enters it, and who forgets that is told."""
 
     def __init__(self, model: Model, plan: Plan, positions: tuple[int, ...] | None) -> None:
-        self.model, self.plan, self.positions = model, plan, positions
-        self.blocks: list[AbstractContextManager[None]] = []
-        self.entered = False
+        self.model, self.plan, self.positions, self.entered = model, plan, positions, False
+        self.changed = {model.ffn[layer].project_out: change for layer, change in plan.layers.items()}
+        where = "" if positions is None else f" at position {listed(positions)}"
+        self.what = plan.words + where
+        super().__init__(model.turns, f"intervene ({self.what})", self.changed)
 
     def __enter__(self) -> None:
         self.entered = True
-        block = intervening(self.model, self.plan, self.positions)
-        block.__enter__()
-        self.blocks.append(block)
+        super().__enter__()
 
-    def __exit__(self, *exception: Any) -> bool | None:
-        return self.blocks.pop().__exit__(*exception)
+    def begin(self, block: OpenBlock) -> None:
+        reader = Reader(self.model)
+        active = Active(self.model, self.plan, self.positions, reader, self.what)
+        reader.follow(block)
+        for module, change in self.changed.items():
+            block.hook(module, CoefficientHook(active, change), before=True)
+        block.after = active.check_reached
 
     def __repr__(self) -> str:
         return f"<intervene: {self.plan.words}, while entered: with fm.intervene(…): …>"
@@ -106,25 +112,11 @@ def choose_positions(model: Model, positions: SupportsIndex | Iterable[SupportsI
     return found
 
 
-@contextmanager
-def intervening(model: Model, plan: Plan, positions: tuple[int, ...] | None) -> Iterator[None]:
-    """The hooks of an intervention, gone after the block whatever happens in it."""
-    reader = Reader(model)
-    active = Active(model, plan, positions, reader)
-    changed = {model.ffn[layer].project_out: change for layer, change in plan.layers.items()}
-    with model.turns.changing(f"intervene ({active})", changed) as undo:
-        undo.enter_context(reader.following())
-        for module, change in changed.items():
-            undo.callback(module.register_forward_pre_hook(CoefficientHook(active, change)).remove)
-        yield
-    active.check_reached()
-
-
 class Active:
     """An intervention while it acts."""
 
-    def __init__(self, model: Model, plan: Plan, positions: tuple[int, ...] | None, reader: Reader) -> None:
-        self.model, self.plan, self.positions, self.reader = model, plan, positions, reader
+    def __init__(self, model: Model, plan: Plan, positions: tuple[int, ...] | None, reader: Reader, words: str) -> None:
+        self.model, self.plan, self.positions, self.reader, self.words = model, plan, positions, reader, words
         # Threads inside the block may run at the same time: sets and dicts are only added to, and known is one value.
         self.reached: set[int] = set()
         self.lengths: set[int] = set()
@@ -132,8 +124,7 @@ class Active:
         self.random: dict[tuple[int, int], Float[np.ndarray, " n_ctx"]] = {}
 
     def __str__(self) -> str:
-        where = "" if self.positions is None else f" at position {listed(self.positions)}"
-        return self.plan.words + where
+        return self.words
 
     def cells(self, reading: ForwardPass) -> Bool[Tensor, "batch pos"] | None:
         """Which cells of a pass to change; worked out once for all layers. None is all."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import MethodType
@@ -21,6 +20,7 @@ from .hooks import keeper, listening
 from .layout import bound_masks, inner
 from .model import AGREE, HALF, PROBE, Model
 from .norms import widen
+from .turns import OpenBlock
 
 # What forward passes read: which positions of which rows, with pads and caches, told before the layers run.
 
@@ -71,18 +71,10 @@ class Reader:
         """The pass that runs in this thread."""
         return self.here.current
 
-    @contextmanager
-    def following(self) -> Iterator[None]:
-        """Follow what runs inside the block."""
-        handles = [
-            self.decoder.register_forward_pre_hook(self.begin, with_kwargs=True),
-            self.decoder.register_forward_hook(self.end, always_call=True),
-        ]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+    def follow(self, block: OpenBlock) -> None:
+        """Follow what runs until the block ends."""
+        block.hook(self.decoder, self.begin, before=True, with_kwargs=True)
+        block.hook(self.decoder, self.end, always_call=True)
 
     def begin(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         found = self.signature.bind_partial(*args, **kwargs).arguments

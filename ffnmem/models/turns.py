@@ -5,16 +5,21 @@ that context sees the change: nested calls, ``asyncio.to_thread``, ``contextvars
 Every other thread or context is refused by name, and a block does not begin while another thread is in the middle of
 something. One that is left while another context is inside a block within it ends with that one. Nothing here waits, so
 nothing can deadlock.
+
+A KeyboardInterrupt may come at any line, also in the middle of beginning or ending a block. So what undoes a step is
+kept before the step is done, and can be done twice; and a block ends with the ``with`` statement that began it, whether
+or not its ``__exit__`` was run to the end.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
-from functools import wraps
+from contextlib import AbstractContextManager, ContextDecorator, ExitStack, contextmanager
+from contextvars import ContextVar, copy_context
+from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from torch import nn
@@ -28,12 +33,31 @@ KEPT = "_ffnmem_turns"
 
 
 class OpenBlock:
-    """An open block, what undoes it, and the blocks around it that were left before it: they end when it does."""
+    """An open block, what undoes it, and the blocks around it that were left before it: they end when it does.
+
+    Attributes:
+        undo: called in turn from the last; each may be called again after an interrupt.
+        after: called once the block was left without an error.
+    """
 
     def __init__(self, words: str) -> None:
-        self.words = words
-        self.undo = ExitStack()
+        self.words, self.entered = words, False
+        self.undo: list[Callable[[], object]] = []
+        self.after: Callable[[], None] | None = None
         self.left: list[OpenBlock] = []
+        self.holder: Callable[[], object] = lambda: self
+        """What holds the block open; it gives None where that has gone."""
+
+    def ends_with(self, holder: object, turns: Turns) -> None:
+        """End when ``holder`` goes at the latest."""
+        self.holder = weakref.ref(holder, lambda _: turns.leave(self))
+
+    def hook(self, module: nn.Module, hook: Callable[..., Any], before: bool = False, **options: bool) -> None:
+        """Hang a hook on a module's passes, or before them, until the block ends."""
+        table = module._forward_pre_hooks if before else module._forward_hooks  # a bridge's module has the same one
+        self.undo.append(lambda: [table.pop(number) for number, held in list(table.items()) if held is hook])
+        register: Any = module.register_forward_pre_hook if before else module.register_forward_hook
+        register(hook, **options)
 
 
 INSIDE: ContextVar[tuple[OpenBlock, ...]] = ContextVar("ffnmem_inside", default=())
@@ -59,9 +83,11 @@ class Turns:
 
     def check(self) -> None:
         """Raise BusyError in every context but the one whose block is open."""
-        if self.blocks:
-            inside = INSIDE.get()
-            for block in self.blocks if self.undoing not in inside else ():
+        if self.blocks and self.undoing not in (inside := INSIDE.get()):
+            for block in self.blocks[::-1]:
+                if block.holder() is None and not any(block in other.left for other in self.blocks):
+                    self.leave(block)  # an interrupt came between
+            for block in self.blocks:
                 if block not in inside:
                     raise BusyError(
                         f"the model is changed by {block.words} in another thread or context: wait until that block is "
@@ -121,26 +147,21 @@ class Turns:
 
     # -- changing ------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def changing(self, words: str, modules: Iterable[nn.Module] = ()) -> Iterator[ExitStack]:
-        """A block that changes the model, and what undoes the change: callbacks to be put on the stack it gives.
+    def changing(
+        self, words: str, modules: Iterable[nn.Module] = (), begin: Callable[[OpenBlock], Any] = lambda block: block
+    ) -> ModelChange:
+        """A block that changes the model.
 
         Args:
             words: what changes it, for whoever is refused.
             modules: what is changed; nobody else can call these, whichever way to them is taken.
+            begin: changes the model, the undoing of each step in ``block.undo`` before it is done, and gives what
+                ``as`` binds.
 
-        Raises: BusyError: another context is inside a block, or another thread in the middle of a pass or a function.
+        Raises, when it is entered: BusyError: another context is inside a block, or another thread in the middle of a
+            pass or a function.
         """
-        block = OpenBlock(words)
-        try:
-            self.take(block)
-            for module in modules:
-                block.undo.callback(module.register_forward_pre_hook(self.guard).remove)
-                block.undo.callback(module.register_forward_hook(self.guard).remove)
-            yield block.undo
-        finally:
-            if not self.handed_on(block):
-                self.end(block)
+        return ModelChange(self, words, modules, begin)
 
     def take(self, block: OpenBlock) -> None:
         with self.lock:
@@ -156,8 +177,8 @@ class Turns:
             self.blocks = (*self.blocks, block)
             INSIDE.set((*INSIDE.get(), block))
 
-    def handed_on(self, block: OpenBlock) -> bool:
-        """Whether somebody else is inside a block that began inside this one, which then ends with that one."""
+    def leave(self, block: OpenBlock) -> None:
+        """End a block, unless it has ended, or somebody else is inside one that began inside it, with which it ends."""
         with self.lock:
             inside = INSIDE.get()
             inner = self.blocks[self.blocks.index(block) + 1 :] if block in self.blocks else ()
@@ -165,19 +186,30 @@ class Turns:
             if others:
                 others[0].left.append(block)
                 INSIDE.set(tuple(other for other in inside if other is not block))
-        return bool(others)
+            elif block in self.blocks:
+                self.end(block)
 
     def end(self, block: OpenBlock) -> None:
-        """Undo a block, and those that were left before it."""
+        """Undo a block, and those that were left before it. Raises what undoing it raised."""
         # Whoever leaves it, such as the garbage collector in another thread, must put things back.
-        token = INSIDE.set((*INSIDE.get(), self.undoing))
-        try:
-            block.undo.close()
-        finally:
-            INSIDE.reset(token)
-            self.release(block)
-            for outer in block.left:
-                self.end(outer)
+        problem = copy_context().run(self.undo, block)
+        for outer in block.left:
+            self.end(outer)
+        self.release(block)
+        if problem is not None:
+            raise problem
+
+    def undo(self, block: OpenBlock) -> Exception | None:
+        """Undo all that can be undone; what an interrupt stopped stays in ``block.undo``."""
+        INSIDE.set((*INSIDE.get(), self.undoing))
+        problem = None
+        while block.undo:
+            try:
+                block.undo[-1]()
+            except Exception as error:  # noqa: BLE001 (raised by end)
+                problem = problem or error
+            block.undo.pop()
+        return problem
 
     def release(self, block: OpenBlock) -> None:
         """End a block in whatever context; nothing happens where it did not begin."""
@@ -186,12 +218,79 @@ class Turns:
                 me = threading.get_ident()
                 for thread in {*self.functions, *self.passes} - {me}:
                     self.disturbed[thread] = block.words
-                self.blocks = tuple(other for other in self.blocks if other is not block)
             INSIDE.set(tuple(other for other in INSIDE.get() if other is not block))
+            self.blocks = tuple(other for other in self.blocks if other is not block)
+            block.holder = type(None)  # what held it may go without anything being done
 
     def guard(self, _module: nn.Module, *_passed: Any) -> None:
         """A hook on what is changed: who comes to it past the decoder, or set out before, is refused here."""
         self.check()
+
+
+class Leave:
+    """``__exit__`` of :class:`ModelChange`: a new function for each ``with`` statement, which alone holds it.
+
+    It goes when the statement is left, in whichever way: an interrupt may come after ``__enter__`` has changed the
+    model and before the body begins, or before the first line of an ordinary ``__exit__``, and its traceback would hold
+    an ordinary object for as long as somebody looks at it. The frame of a partial function does not hold that.
+    """
+
+    def __get__(self, change: ModelChange | None, owner: type | None = None) -> Callable[..., None]:
+        if change is None:
+            return leave  # ExitStack asks the class
+        block = OpenBlock(change.words)
+        leaving = partial(leave, change, block=block)
+        block.ends_with(leaving, change.turns)
+        change.asked[threading.get_ident()] = block
+        return leaving
+
+
+def leave(change: ModelChange, kind: object = None, *_error: object, block: OpenBlock | None = None) -> None:
+    """Leave a block; without one, or with one that was never entered, the last that was entered by a call."""
+    if block is None or not block.entered:
+        block = change.called.pop()
+    change.turns.leave(block)
+    if kind is None and block.after is not None:
+        block.after()
+
+
+class ModelChange(ContextDecorator, AbstractContextManager[Any]):
+    """What :meth:`Turns.changing` returns, which has its arguments; it can be entered again, also inside itself."""
+
+    def __init__(
+        self, turns: Turns, words: str, modules: Iterable[nn.Module], begin: Callable[[OpenBlock], Any] | None = None
+    ) -> None:
+        self.turns, self.words, self.modules = turns, words, tuple(modules)
+        if begin is not None:
+            self.begin = begin
+        self.asked: dict[int, OpenBlock] = {}  # by thread, of a ``with`` statement that is about to begin
+        self.called: list[OpenBlock] = []  # entered by a call of ``__enter__``
+
+    def begin(self, block: OpenBlock) -> Any:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        block = self.asked.pop(threading.get_ident(), None)
+        called = block is None or block.holder() is None
+        if block is None or called:
+            block = OpenBlock(self.words)
+            block.ends_with(self, self.turns)
+        block.entered = True
+        try:
+            self.turns.take(block)
+            guard = partial(self.turns.guard)  # one of its own: a block around this one has another
+            for module in self.modules:
+                block.hook(module, guard, before=True)
+                block.hook(module, guard)
+            given = self.begin(block)
+            if called:
+                self.called.append(block)
+        except BaseException:
+            self.turns.leave(block)
+            raise
+        return given
+
+    __exit__ = Leave()  # type: ignore[assignment]
 
 
 def disturbed(what: str, words: str) -> BusyError:

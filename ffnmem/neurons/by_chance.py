@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core.arguments import public
 from ..core.choices import COEFFICIENT_SIGNS, DIRECTIONS, MEANING_BUDGET, MEANING_DRAWS, VERDICTS
-from ..core.errors import FileError, InputError, check_choice, check_count, check_seed
+from ..core.errors import FileError, InputError, check_choice, check_count, check_seed, warn
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, of_number, of_share, of_share_within, rows
@@ -385,12 +385,15 @@ def keep(store: Store, sign: str, result: ChanceVerdicts) -> None:
 
 def kept_chance(store: Store, sign: str, rule: Rule) -> ChanceVerdicts | None:
     """What the last call of all layers and kinds kept, with the verdicts of a rule; None where there is none of this
-    store, or it is damaged."""
+    store. A damaged one is warned of."""
+    if not file_of(store, sign).exists():
+        return None
     try:
         found = ChanceVerdicts.load(file_of(store, sign))
-        settings = found.provenance["chance_verdicts"]
-    except (FileError, KeyError):
+    except FileError as error:
+        warn(f"what is known of random directions is left out: {error}")
         return None
+    settings = found.provenance["chance_verdicts"]
     mine = json.loads(json.dumps(store_key(store)))
     if any(settings.get(name) != value for name, value in mine.items()):
         return None

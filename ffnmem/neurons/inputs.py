@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.choices import COEFFICIENT_SIGNS
-from ..core.errors import FileError, InputError, check_choice
+from ..core.errors import FileError, InputError, check_choice, warn
 from ..core.progress import Progress
 from ..core.schemas import fields, items, number
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection
@@ -360,7 +360,7 @@ def read_backgrounds(
 
 
 def opened(store: Store, key: Mapping[str, Any]) -> tuple[Background, ...] | None:
-    """What an earlier call wrote, if it is whole and of the same key (which JSON can hold)."""
+    """What an earlier call wrote, if it is of the same key (which JSON can hold) and whole; else that is warned of."""
     path = store.folder / FILE
     if not path.is_file():
         return None
@@ -372,5 +372,6 @@ def opened(store: Store, key: Mapping[str, Any]) -> tuple[Background, ...] | Non
             Background(**{name: file.array(f"{i}.{name}") for name in ARRAYS}, spread=spread)
             for i, spread in enumerate(file.header["spread"])
         )
-    except FileError:  # cut short or damaged by another program: what it held can be read again
+    except FileError as error:
+        warn(f"all is read again: {error}")
         return None

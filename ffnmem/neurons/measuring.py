@@ -19,7 +19,7 @@ from ..core import schemas
 from ..core.arguments import public
 from ..core.checked_files import parsed, reading, seal, sealable
 from ..core.choices import COEFFICIENT_SIGNS, MEANING_BUDGET, MEANING_DRAWS
-from ..core.errors import FileError, InputError, check_choice, check_count, check_seed
+from ..core.errors import FileError, InputError, check_choice, check_count, check_seed, warn
 from ..core.files import replacing
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
@@ -314,17 +314,17 @@ def write_saved(
 
 def opened(store: Store, sign: str, settings: Mapping[str, Any]) -> tuple[NeuronTable, dict[str, Any]] | None:
     """The file of an earlier call for this store with these settings (some or all of :func:`settings_key`), and its
-    header. The rule may be another one: it changes nothing that was measured."""
+    header. The rule may be another one: it changes nothing that was measured. Raises FileError for a damaged one."""
     path = file_of(store, sign)
-    if not path.is_file():
+    if not path.exists():
         return None
+    table = store.opened(path.name)
+    header = parsed(path, (table.file.schema_arrow.metadata or {}).get(KEY, b"{}"))
     try:
-        table = store.opened(path.name)
-        header = parsed(path, (table.file.schema_arrow.metadata or {}).get(KEY, b"{}"))
         within("header", HEADER, header)
-        table.check_rows(store.manifest["d_mlp"])
-    except (FileError, Misfit):  # cut short or damaged by another program: it can be measured again
-        return None
+    except Misfit as misfit:
+        raise FileError(f"{path} is no table that ffnmem polysemanticity wrote ({misfit}): {table.again}") from None
+    table.check_rows(store.manifest["d_mlp"])
     measured = {name: value for name, value in settings.items() if name != "rule"}
     wanted = json.loads(json.dumps({**store_key(store), **measured}))
     return (table, header) if all(header.get(name) == value for name, value in wanted.items()) else None
@@ -332,20 +332,25 @@ def opened(store: Store, sign: str, settings: Mapping[str, Any]) -> tuple[Neuron
 
 def is_kept(store: Store, sign: str, settings: Mapping[str, Any]) -> bool:
     """Whether a table with these settings (some or all of :func:`settings_key`) is there."""
-    return opened(store, sign, settings) is not None
+    try:
+        return opened(store, sign, settings) is not None
+    except FileError:  # who reads it says so
+        return False
 
 
 def read_saved(store: Store, sign: str, key: Mapping[str, Any]) -> pd.DataFrame | None:
-    """The table of an earlier call of the same key, if there is one and it is whole; verdicts are by the key's rule."""
-    found = opened(store, sign, key)
-    if found is None:
-        return None
-    table, header = found
-    names = [name for name in table.file.schema_arrow.names if name not in LISTS]
+    """The table of an earlier call of the same key, if there is one; verdicts are by the key's rule. A damaged one is
+    warned of."""
     try:
-        with reading(table.path):
+        found = opened(store, sign, key)
+        if found is None:
+            return None
+        table, header = found
+        names = [name for name in table.file.schema_arrow.names if name not in LISTS]
+        with reading(table.path, table.again):
             frame = table.file.read(columns=names).to_pandas()
-    except FileError:  # damaged behind its header
+    except FileError as error:
+        warn(f"all is measured again: {error}")
         return None
     if header["rule"] != key["rule"]:
         frame = judged(frame, Rule(**key["rule"]))
@@ -362,7 +367,7 @@ def judged(frame: pd.DataFrame, rule: Rule) -> pd.DataFrame:
 
 
 def read_one(store: Store, layer: int, neuron: int, sign: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """One neuron's row with its lists, and the table's provenance; None if none is kept that can be read.
+    """One neuron's row with its lists, and the table's provenance; None if none is kept. Raises FileError: damaged.
 
     Args:
         settings: names and values of :func:`settings_key` that the table must have; {} for whatever is kept.
@@ -371,10 +376,7 @@ def read_one(store: Store, layer: int, neuron: int, sign: str, settings: Mapping
     if found is None:
         return None
     table, header = found
-    try:
-        row = table.table(layer, neuron)
-    except FileError:  # damaged behind its header
-        return None
+    row = table.table(layer, neuron)
     if not len(row):
         return None
     provenance, rule = header["provenance"], settings.get("rule", header["rule"])

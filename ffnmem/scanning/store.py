@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.arguments import public
-from ..core.checked_files import digest_of
+from ..core.checked_files import check_tensors, digest_of
 from ..core.choices import CASES, EXAMPLE_KINDS, LOGIT, SEARCHED, SEQUENCES_READ, STORE_FORMS
 from ..core.errors import (
     BusyError,
@@ -349,10 +349,11 @@ class Store(Scanned, Result):
 
     def opened(self, name: str) -> NeuronTable:
         """One of the store's Parquet files, opened once; and again where another has taken its place."""
-        path = self.checked(name) if name in self.manifest["files"] else self.folder / name
+        own = name in self.manifest["files"]
+        path = self.checked(name) if own else self.folder / name
         key = (name, *identity_of(path))
         if key not in self._tables:
-            table = NeuronTable(path)
+            table = NeuronTable(path, "scan again" if own else "remove it, or measure again (ffnmem polysemanticity)")
             if name == STATS:
                 table.check_rows(self.manifest["d_mlp"])
                 table.check_columns((*STATISTICS, *(GATE_STATS if self.gated else ())))
@@ -703,6 +704,12 @@ class Store(Scanned, Result):
         for name, record in self.manifest["files"].items():
             check_file(self.folder / name, record, content=True)
         self.corpus.verify()
+        kept = {path for suffix in ("parquet", "safetensors") for path in self.folder.glob(f"*.{suffix}")}
+        for path in sorted(kept - {self.folder / name for name in self.manifest["files"]}):  # measured since the scan
+            if path.suffix == ".parquet":
+                self.opened(path.name).table()
+            else:
+                check_tensors(path)
 
 
 @public

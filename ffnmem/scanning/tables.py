@@ -30,11 +30,11 @@ from .statistics import bucket_name, final_extremes, final_parts, layer_stats, m
 
 
 class NeuronTable:
-    """A Parquet file with the columns layer and neuron, opened once."""
+    """A Parquet file with the columns layer and neuron, opened once; ``again``: what to do about a damaged one."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.file = open_parquet(path)
+    def __init__(self, path: Path, again: str = "scan again") -> None:
+        self.path, self.again = path, again
+        self.file = open_parquet(path, again=again)
         self.check_columns(("layer", "neuron"))
 
     def check_columns(self, names: Sequence[str]) -> None:
@@ -46,7 +46,9 @@ class NeuronTable:
     def check_rows(self, widths: Sequence[int]) -> None:
         """Raise FileError unless there are as many rows as neurons."""
         if self.file.metadata.num_rows != sum(widths):
-            raise FileError(f"{self.path} has {self.file.metadata.num_rows} rows for {sum(widths)} neurons: scan again")
+            raise FileError(
+                f"{self.path} has {self.file.metadata.num_rows} rows for {sum(widths)} neurons: {self.again}"
+            )
 
     @cached_property
     def bounds(self) -> np.ndarray:
@@ -55,7 +57,7 @@ class NeuronTable:
         columns = [schema.get_field_index(name) for name in ("layer", "neuron")]
         metadata = self.file.metadata
         rows = []
-        with reading(self.path):
+        with reading(self.path, self.again):
             for group in range(metadata.num_row_groups):
                 found = [metadata.row_group(group).column(column).statistics for column in columns]
                 # An empty group, of a shard without text, has no bounds: none that any neuron is within.
@@ -76,7 +78,7 @@ class NeuronTable:
             there &= (low <= layer) & (layer <= high)
         if neuron is not None:
             there &= (first <= neuron) & (neuron <= last)
-        with reading(self.path):
+        with reading(self.path, self.again):
             table = self.file.read_row_groups(np.flatnonzero(there).tolist(), use_threads=False)
             for name, value in (("layer", layer), ("neuron", neuron)):
                 if value is not None:
@@ -88,20 +90,22 @@ class NeuronTable:
         FileError."""
         low, high, start, end = self.bounds.T
         there = (low <= layer) & (layer <= high) & (start < last) & (first <= end)
-        with reading(self.path):
+        with reading(self.path, self.again):
             table = self.file.read_row_groups(np.flatnonzero(there).tolist(), use_threads=False)
             numbers = table["neuron"].to_numpy()
             inside = (table["layer"].to_numpy() == layer) & (first <= numbers) & (numbers < last)
             table, numbers = table.filter(pa.array(inside)), numbers[inside]
         if (np.diff(numbers) < 0).any():
-            raise FileError(f"{self.path} is not in the order of the neurons: scan again")
+            raise FileError(f"{self.path} is not in the order of the neurons: {self.again}")
         return table, np.searchsorted(numbers, np.arange(first, last + 1))
 
     def one(self, layer: int, neuron: int) -> dict[str, Any]:
         """The only row of a neuron as plain values; raises FileError where there are more, or none."""
         found = plain_rows(self.table(layer, neuron))
         if len(found) != 1:
-            raise FileError(f"{self.path} has {len(found)} rows of neuron {layer}.{neuron} instead of one: scan again")
+            raise FileError(
+                f"{self.path} has {len(found)} rows of neuron {layer}.{neuron} instead of one: {self.again}"
+            )
         return found[0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 from pathlib import Path
 
@@ -167,7 +168,9 @@ def test_chance_is_kept_and_told(surveyed: Store, tmp_path: Path, monkeypatch: p
     assert data("polysemanticity", own.folder, "--layer", 0)["chance"] == {}
     path = own.folder / "chance-verdicts-positive.safetensors"
     path.write_bytes(path.read_bytes()[:-9])
-    assert data("polysemanticity", own.folder)["chance"] == {}
+    found = run("polysemanticity", own.folder, "--json")
+    assert json.loads(found.stdout)["chance"] == {}
+    assert "chance-verdicts-positive.safetensors is truncated or damaged" in found.stderr
 
 
 def test_intruders(surveyed: Store) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -62,3 +64,30 @@ def serving(reply: Callable[[int, dict[str, Any]], Reply]) -> Iterator[Server]:
         server.http.shutdown()
         server.http.server_close()
         thread.join()
+
+
+@contextmanager
+def sending(first: bytes, then: bytes = b"", every: float = 0.01) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that sends bytes, then others again and again for as long as somebody listens; its base, and what it was
+    sent. Without others it hangs up."""
+    listener, asked = socket.create_server(("127.0.0.1", 0)), []
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            asked.append(connection.recv(1 << 16))
+            connection.sendall(first)
+            while then:
+                connection.sendall(then)
+                time.sleep(every)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1", asked
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()

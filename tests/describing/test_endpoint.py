@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 import time
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from ffnmem.core.errors import EndpointError, InputError
 from ffnmem.describing import Endpoint, endpoint
+from ffnmem.describing.answers import Answers, Question
 
 from ..helpers import refuses
-from .endpoints import said, serving
+from .endpoints import said, sending, serving
 
 CHAT = [{"role": "user", "content": "?"}]
 
@@ -60,6 +64,81 @@ def test_a_key_that_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(server.requests) == 2
 
 
+KEY = "sk-a+b/c="
+HOW = {
+    "plain": KEY,
+    "percent": quote(KEY, safe=""),
+    "each": "".join(f"%{ord(one):02x}" for one in KEY),
+    "twice": quote(quote(KEY, safe=""), safe=""),
+    "JSON": "".join(f"\\u{ord(one):04x}" for one in KEY),
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "HTTP/1.1 401 no {}\r\n\r\n",
+        "HTTP/1.1 500 no\r\n\r\n" + " " * 4090 + "{}",
+        "HTTP/1.1 403 no\r\n\r\n" + "x" * 295 + "{}",
+        'HTTP/1.1 429 no\r\n\r\n{{"error": {{"message": "{}"}}}}',
+        "no {}\r\n\r\n",
+        'HTTP/1.1 200 OK\r\n\r\n{{"choices": [{{"message": {{"content": "{}"}}}}]}}',
+    ],
+)
+def test_a_key_that_comes_back(monkeypatch: pytest.MonkeyPatch, reply: str, how: str) -> None:
+    """It would stand in a message, a table, a log or the file of answers."""
+    monkeypatch.setenv("A_KEY", KEY)
+    with sending(reply.format(HOW[how]).encode()) as (url, asked):
+        try:
+            said = Endpoint(url, "m", key_variable="A_KEY", retries=0)(CHAT)
+        except EndpointError as error:
+            said = str(error)
+    assert f"Bearer {KEY}".encode() in asked[0]
+    assert "…" in said
+    assert HOW[how][:6] not in said
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX-Long: ", b"a"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+        (b"HTTP/1.1 401 no\r\n\r\n", b"a"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+)
+def test_one_deadline(first: bytes, then: bytes) -> None:
+    """Each byte began the wait anew: ten minutes where two seconds were asked for. It is not asked again, either."""
+    before = set(threading.enumerate())
+    with sending(first, then) as (url, asked):
+        began = time.monotonic()
+        with refuses(EndpointError, ConnectionError, "did not answer within 0.3 s"):
+            Endpoint(url, "m", timeout=0.3)(CHAT)
+        assert time.monotonic() - began < 1.5
+        assert len(asked) == 1
+        for thread in set(threading.enumerate()) - before:
+            if "ask" in thread.name:  # nobody goes on reading what nobody waits for
+                thread.join(10)
+                assert not thread.is_alive()
+
+
+def test_an_interrupt_ends_it() -> None:
+    """The first Ctrl-C: it waited for all that had been asked, and for their repetitions."""
+    with sending(b"HTTP/1.1 200 OK\r\nX-Long: ", b"a") as (url, asked):
+        began = time.monotonic()
+        questions = [
+            Question("description", 0, number, [{"role": "user", "content": f"{number}"}]) for number in (1, 2)
+        ]
+        timer = threading.Timer(0.3, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            Answers(None).ask(Endpoint(url, "m", together=1), questions)
+        assert time.monotonic() - began < 2
+        assert len(asked) == 1
+    assert all(thread.daemon for thread in threading.enumerate() if thread not in (threading.main_thread(), timer))
+
+
 def test_too_many_questions() -> None:
     """429: asked again after as long as the server says, in seconds or as a date; not for ever."""
     began = time.monotonic()
@@ -93,7 +172,8 @@ def test_a_server_that_does_not_answer() -> None:
         return said("late")
 
     with serving(slow) as server, refuses(EndpointError, ConnectionError, "did not answer within 0.1 s"):
-        Endpoint(server.url, "m", timeout=0.1, retries=0)(CHAT)
+        Endpoint(server.url, "m", timeout=0.1)(CHAT)
+    assert len(server.requests) == 1
     with refuses(EndpointError, ConnectionError, "cannot be reached", "refused"):
         Endpoint(server.url, "m", retries=1)(CHAT)
 

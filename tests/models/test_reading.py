@@ -23,7 +23,8 @@ def positions_seen(model: fm.Model, run: Any) -> list[list[list[int]]]:
         seen.append(reader.current.positions.tolist())
 
     handle = model.ffn[0].project_out.register_forward_pre_hook(look)
-    with reader.following():
+    with model.turns.changing("a test") as block:
+        reader.follow(block)
         run()
     handle.remove()
     assert reader.current is None
@@ -91,7 +92,8 @@ def test_nothing_stays(tiny: fm.Model) -> None:
     """Also when the block, or the pass, fails."""
     before = hook_count(tiny.hf_model)
     reader = Reader(tiny)
-    with pytest.raises(IndexError), reader.following():
+    with pytest.raises(IndexError), tiny.turns.changing("a test") as block:
+        reader.follow(block)
         tiny.body(torch.tensor([[10**6]]))
     assert hook_count(tiny.hf_model) == before
     assert reader.current is None

@@ -8,9 +8,12 @@ import copy
 import gc
 import inspect
 import pickle
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -31,7 +34,7 @@ from ffnmem.studies import geva2021, gurnee2024, voita2023
 from tests.helpers import public_things
 
 from ..editing.edits import made
-from ..helpers import PROMPT, refuses
+from ..helpers import PROMPT, hook_count, refuses
 
 LONG = 60  # seconds that a thread may wait for another one: for ever, to a test that passes
 Block = Callable[[fm.Model], AbstractContextManager[Any]]
@@ -439,6 +442,54 @@ def interrupted(once: list[bool]) -> Callable[[Any], None]:
             raise KeyboardInterrupt
 
     return run
+
+
+OURS = str(Path(fm.__file__).parent)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_an_interrupt_at_every_line(model: fm.Model, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C anywhere in the entry or the exit of a block would leave the change on, and nobody would be told: also
+    while its traceback is kept, as notebooks do."""
+    ids = torch.tensor([model.tokenize(PROMPT)])
+    before, hooks, block = model.hf_model(ids).logits, hook_count(model.hf_model), BLOCKS[kind](model)
+    inside = INSIDE.get()
+    times: dict[Any, int] = {}  # that a line was run in this trial
+    kept: list[KeyboardInterrupt] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda _of: None)  # Python says nothing more of some
+
+    def interrupt(frame: FrameType, event: str, _of: Any) -> Any:
+        place = (frame.f_code, frame.f_lineno, event)
+        if not frame.f_code.co_filename.startswith(OURS) or frame.f_code.co_name == "<genexpr>":
+            return None
+        times[place] = times.get(place, 0) + 1
+        if event in ("call", "line") and times[place] == nth.get(place, 1) and place not in tried:
+            tried.add(place)
+            kept.append(KeyboardInterrupt())
+            raise kept[-1]
+        return interrupt
+
+    def enter_and_leave() -> None:
+        times.clear()
+        tracing = sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            with block:
+                pass
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(tracing)
+
+    for _ in range(2):  # at the first, and at the last time that a line is run
+        nth, tried, trials = dict(times), set[Any](), -1
+        while trials < len(tried):
+            trials = len(tried)
+            enter_and_leave()
+            assert torch.equal(model.hf_model(ids).logits, before), kept[-1].__traceback__
+            assert (model.turns.blocks, len(model.edits), INSIDE.get()) == ((), 0, inside)
+            assert hook_count(model.hf_model) == hooks
+        assert trials > 40
 
 
 # -- threads that only read --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError
+from ffnmem.core.errors import FileError, InputError
 from ffnmem.neurons import inputs as module
 from ffnmem.neurons.inputs import (
     CUT,
@@ -177,8 +177,12 @@ def test_a_damaged_file_is_read_anew(tiny: fm.Model, own: Store, damage: str) ->
         assert module.opened(own, {}) is None
         return
     path.write_bytes({"cut": content[: len(content) // 2], "noise": os.urandom(400), "empty": b""}[damage])
-    assert same(read_backgrounds(own, tiny), found)
+    with pytest.raises(FileError, match=FILE):
+        own.verify()
+    with pytest.warns(fm.FfnmemWarning, match="read again"):
+        assert same(read_backgrounds(own, tiny), found)
     assert path.read_bytes() == content
+    own.verify()
 
 
 def test_of_other_weights_or_version_is_read_anew(tiny: fm.Model, own: Store, monkeypatch: pytest.MonkeyPatch) -> None:

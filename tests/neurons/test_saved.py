@@ -14,11 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 from pandas.testing import assert_frame_equal
 
+import ffnmem as fm
+from ffnmem.core.errors import FileError
 from ffnmem.neurons import Rule, measuring
 from ffnmem.neurons.inputs import Firing, firing
 from ffnmem.neurons.measuring import file_of, opened, read_one, read_saved, settings_key, store_key, write_saved
 from ffnmem.neurons.verdicts import RULE, Estimate, verdicts
 from ffnmem.scanning import Store, open_store
+
+from ..helpers import refuses
 
 SETTINGS: dict[str, Any] = {"seed": 0, "draws": 20, "budget": None, "rule": RULE, "sign": "positive"}
 
@@ -157,8 +161,8 @@ def test_reads_one_group_for_one_neuron(written: Written, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("damage", ["cut", "noise", "empty", "inside"])
-def test_a_damaged_file_is_none(written: Written, damage: str) -> None:
-    """Whatever another program did to it: it is measured again."""
+def test_a_damaged_file_is_told(written: Written, damage: str) -> None:
+    """Whatever another program did to it: a card would have no verdict, and nobody would know why."""
     store = written[0]
     path = file_of(store, "positive")
     content = path.read_bytes()
@@ -170,19 +174,40 @@ def test_a_damaged_file_is_none(written: Written, damage: str) -> None:
             "inside": content[:4] + bytes(len(content) // 2) + content[4 + len(content) // 2 :],
         }[damage]
     )
-    assert read_saved(store, "positive", keyed(store)) is None
-    assert read_one(store, 0, 0, "positive", {}) is None
+    with pytest.warns(fm.FfnmemWarning, match="measured again.*polysemanticity-positive"):
+        assert read_saved(store, "positive", keyed(store)) is None
+    for read in (lambda: read_one(store, 0, 0, "positive", {}), store.verify):
+        with refuses(FileError, OSError, "polysemanticity-positive.parquet", "measure again"):
+            read()
     table, found, labels = contents(store)
     write_saved(store, "positive", keyed(store), table, found, labels)
     assert read_saved(store, "positive", keyed(store)) is not None
 
 
-def test_another_table_is_none(written: Written) -> None:
+def test_any_flipped_byte_is_told(written: Written) -> None:
+    """Of 97 places: what is read is what was written, or refused."""
+    store = written[0]
+    path = file_of(store, "positive")
+    content, whole = path.read_bytes(), store.opened(path.name).table()
+    store.verify()
+    told = 0
+    for place in range(0, len(content), len(content) // 97):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
+        try:
+            store.verify()
+        except FileError:
+            told += 1
+        else:
+            assert store.opened(path.name).table().equals(whole)
+    assert told > 80
+
+
+def test_another_table_is_told(written: Written) -> None:
     """A Parquet file of that name that is not ours."""
     store, table, _, _ = written
     table.to_parquet(file_of(store, "positive"))
-    assert opened(store, "positive", {}) is None
-    assert read_saved(store, "positive", keyed(store)) is None
+    with refuses(FileError, OSError, "polysemanticity-positive.parquet", "no table"):
+        opened(store, "positive", {})
 
 
 def test_nothing_yet(own: Store) -> None:
