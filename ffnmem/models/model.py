@@ -302,7 +302,13 @@ class Model(Live):
         """
         if getattr(self.tokenizer, "is_fast", False):
             return token_texts(self.tokenizer.backend_tokenizer, ids)
-        return [self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False) for i in ids]
+        names, special = self.tokenizer.convert_ids_to_tokens([int(i) for i in ids]), self.tokenizer.all_special_tokens
+        return [
+            name.replace("▁", " ")  # SentencePiece's space, which a text's first token loses
+            if name is not None and ("▁" in name or name in special)
+            else self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False)
+            for i, name in zip(ids, names, strict=True)
+        ]
 
     def token_line(self, ids: Sequence[int]) -> str:
         """The first tokens of a text as a message shows them: ``·p | ar | is``."""
