@@ -88,7 +88,7 @@ def ablate(
     if gradients and answer["foil"] is not None:
         raise InputError("--foil does not go with integrated-gradients, which explain a probability: leave it out")
     model = choice.load()
-    capture = fm.capture(model, prompt)
+    capture = fm.capture(model, choice.asked(model, prompt))
     attributed = None
     if gradients:
         del answer["foil"]

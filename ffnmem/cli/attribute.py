@@ -67,7 +67,7 @@ def attribute(
 
     model = choice.load()
     shown = list(dict.fromkeys(model.layer(layer) for layer in layers))
-    capture = fm.capture(model, prompt)
+    capture = fm.capture(model, choice.asked(model, prompt))
     found = fm.attribute(capture, **answer)
     neurons = found.strongest(top, shown)
     if full or form == "table":
@@ -120,7 +120,7 @@ def paths(prompt: str, top: int, plot: Path | None, choice: ModelChoice, form: s
     firings: layer, neuron, position, token, coefficient, logit, share.
     """
     model = choice.load()
-    capture = fm.capture(model, prompt)
+    capture = fm.capture(model, choice.asked(model, prompt))
     found = fm.attribute_paths(capture, **answer)
     emit(found, form, sheet=lambda: found.sheet(top), data=lambda: found.to_dict(top), frame=lambda: found.top(top))
     if plot is not None:
@@ -156,7 +156,7 @@ def decompose(prompt: str, layer: int, position: int, top: int, choice: ModelCho
     from ..vocabulary.projections import promoted_tokens
 
     model = choice.load()
-    capture = fm.capture(model, prompt, layers=layer)
+    capture = fm.capture(model, choice.asked(model, prompt), layers=layer)
     whole = fm.decompose(capture, layer, position)
     listed = whole[whole["neuron"] != BIAS].head(top)
     shown = whole[(whole["neuron"] == BIAS) | whole.index.isin(listed.index)]

@@ -105,7 +105,7 @@ def causal(
         refuse(context, ("follow_attention",), f"--rule {rule}")
     model = choice.load()
     source = None if mean is None else fm.open_store(mean)
-    capture = fm.capture(model, prompt)
+    capture = fm.capture(model, choice.asked(model, prompt))
     with late_bar() as report:
         scores = fm.causal_scores(
             capture, rule=rule, mean=source, frozen=not follow_attention, exact=0 if kept else top, progress=report,

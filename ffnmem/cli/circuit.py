@@ -101,7 +101,7 @@ def circuit(
 
         to_site(site, Path(html), model.fingerprint)  # one that will not do is told of before the work
     examples = None if store is None else fm.open_store(store, model=model)
-    capture = fm.capture(model, prompt)
+    capture = fm.capture(model, choice.asked(model, prompt))
     with late_bar() as progress:
         if minimal is not None:
             answer = {name: asked[name] for name in ("target", "foil", "position", "first_token")}

@@ -91,13 +91,13 @@ def intervene(
     kinds = {"set": fm.interventions.Set, "scale": fm.interventions.Scale, "add": fm.interventions.Add}
     changed = {where: kinds[kind](value) for where, (kind, value) in asked.items()}
     model = choice.load()
-    before = fm.capture(model, prompt)
+    before = fm.capture(model, choice.asked(model, prompt))
 
     def continued(length: int) -> list[int]:
         return generate(model, before.tokens[0].tolist(), length, temperature=temperature, seed=seed or 0)
 
     with fm.intervene(model, changed, positions=positions or None):
-        after = fm.capture(model, prompt)
+        after = fm.capture(model, choice.asked(model, prompt))
         ids_after = [] if new is None else continued(new)
     found = compare_predictions(before, after, position, top)
     texts = None if new is None else {"before": continued(new), "after": ids_after}

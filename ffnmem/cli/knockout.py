@@ -15,7 +15,7 @@ from . import options
 from .fact_choice import WITH_FACTS, model_and_facts, with_facts
 from .figures import write_figure
 from .guard import Command, note
-from .options import COUNT, ModelChoice, argument, exclusive, option, refuse
+from .options import COUNT, ModelChoice, exclusive, option, refuse
 from .progress import Progress, late_bar
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command, short_help="What an answer loses where its position cannot look at a token: by layer.")
-@argument("prompt", required=False)
+@options.optional_prompt
 @option("--subject", metavar="TEXT", help="What the prompt is about: its tokens are marked, and blocked together too.")
 @options.known
 @with_facts("Ask")
@@ -90,7 +90,7 @@ def knockout(
     nothing = "nothing to ask: give a PROMPT and its --subject, or --facts SOURCE"
     found: Knockout | Knockouts
     if exclusive(prompt, source, "--facts", nothing):
-        refuse(context, ("subject", "known", "positions"), "--facts")
+        refuse(context, ("subject", "known", "positions", "chat"), "--facts")
         known_by = "first" if known_only else None  # as the answer is read: its first token
         model, facts = model_and_facts(
             choice, str(source), relation=relation, limit=limit, seed=seed, known_by=known_by
@@ -103,8 +103,9 @@ def knockout(
             raise InputError("--subject is missing: say which words of the prompt it is about")
         settings["positions"] = positions or None
         model = choice.load()
+        text = choice.asked(model, str(prompt))
         with late_bar() as report:
-            found = fm.knockout(model, str(prompt), subject, target=known, progress=report, **settings)
+            found = fm.knockout(model, text, subject, target=known, progress=report, **settings)
     emit(found, form, full=full)
     if plot is not None:
         from ..plots.tracing import figure_of

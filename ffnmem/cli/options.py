@@ -198,6 +198,11 @@ class ModelChoice:
     device: str | None = None
     dtype: str = "float32"
     prepend_bos: bool | None = None
+    chat: bool = False
+
+    def asked(self, model: Model, prompt: str) -> str:
+        """What the model is to read: the prompt, or with --chat the text of the user's message."""
+        return model.chat_text([{"role": "user", "content": prompt}]) if self.chat else prompt
 
     def load(self) -> Model:
         """The model, with a spinner on standard error while it loads if that is a terminal."""
@@ -235,11 +240,17 @@ def model_in_float32(command: Function) -> Function:
     @device
     @functools.wraps(command)
     def run(
-        *args: Any, name: str, device: str | None, dtype: str = "float32", prepend_bos: Any = NO_TEXT, **kwargs: Any
+        *args: Any,
+        name: str,
+        device: str | None,
+        dtype: str = "float32",
+        prepend_bos: Any = NO_TEXT,
+        chat: bool = False,
+        **kwargs: Any,
     ) -> Any:
         # A command that reads no text loads models without a beginning-of-sequence token too.
         beginning = False if prepend_bos is NO_TEXT else prepend_bos
-        return command(*args, choice=ModelChoice(name, device, dtype, beginning), **kwargs)
+        return command(*args, choice=ModelChoice(name, device, dtype, beginning, chat), **kwargs)
 
     return run
 
@@ -268,8 +279,19 @@ def bos(command: Function) -> Function:
 # What is asked about.
 
 
-def prompt(command: Function) -> Function:
-    return argument("prompt")(command)
+def prompt(command: Function, required: bool = True) -> Function:
+    """PROMPT and --chat, which reach the command as ``prompt`` and, with the model's options, as ``choice.asked``."""
+    chat = option(
+        "--chat",
+        is_flag=True,
+        help="Ask PROMPT as a user's message, by the model's chat template; the answer is what the model begins with.",
+    )
+    return argument("prompt", required=required)(chat(command))
+
+
+def optional_prompt(command: Function) -> Function:
+    """The same, of a command that can do without."""
+    return prompt(command, required=False)
 
 
 def position(what: str) -> Decorator:

@@ -20,7 +20,6 @@ from .options import (
     PAGE,
     TABLE,
     ModelChoice,
-    argument,
     check_replaceable,
     exclusive,
     option,
@@ -31,6 +30,7 @@ from .progress import late_bar
 
 MEASURES = ("firing_rate", "kurtosis", "max")
 OF_PROMPTS = (
+    "chat",
     "site",
     "target",
     "foil",
@@ -49,7 +49,7 @@ OF_OTHERS = (
 
 
 @click.command(cls=Command, short_help="Which memories wrote an answer, or what a scan found, as a file.")
-@argument("prompt", required=False)
+@options.optional_prompt
 @option(
     "--settings",
     metavar="FILE",
@@ -158,7 +158,8 @@ def report(
         refuse(context, ("neurons", "layer", "top_by", "every", "shade"), "a PROMPT")
         out = "report.html" if out is None else out
         check_replaceable(out, PAGE)
-        path = fm.report(choice.load(), str(prompt), out=out, lens=lens, site=site, **page)
+        model = choice.load()
+        path = fm.report(model, choice.asked(model, str(prompt)), out=out, lens=lens, site=site, **page)
     click.echo(path)
     if show and not webbrowser.open(Path(path).resolve().as_uri()):
         note(f"no browser could be opened here: open {path} in one")

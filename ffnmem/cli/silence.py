@@ -16,7 +16,7 @@ from . import options
 from .fact_choice import WITH_FACTS, model_and_facts, with_facts
 from .figures import write_figure
 from .guard import Command, note
-from .options import COUNT, ModelChoice, argument, exclusive, option, refuse
+from .options import COUNT, ModelChoice, exclusive, option, refuse
 from .progress import Progress, late_bar
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command, short_help="What an answer loses where FFNs write nothing: by token and layer.")
-@argument("prompt", required=False)
+@options.optional_prompt
 @option("--subject", metavar="TEXT", help="What the prompt is about: its tokens are marked, and silenced together too.")
 @options.known
 @with_facts("Ask")
@@ -92,7 +92,7 @@ def silence(
     nothing = "nothing to ask: give a PROMPT and its --subject, or --facts SOURCE"
     found: Silencing | Silencings
     if exclusive(prompt, source, "--facts", nothing):
-        refuse(context, ("subject", "known"), "--facts")
+        refuse(context, ("subject", "known", "chat"), "--facts")
         settings["mean"] = None if mean is None else fm.open_store(mean)
         known_by = "first" if known_only else None  # as the answer is read: its first token
         model, facts = model_and_facts(
@@ -106,8 +106,9 @@ def silence(
             raise InputError("--subject is missing: say which words of the prompt it is about")
         settings["mean"] = None if mean is None else fm.open_store(mean)
         model = choice.load()
+        text = choice.asked(model, str(prompt))
         with late_bar() as report:
-            found = fm.tracing.silence_fact(model, str(prompt), subject, target=known, progress=report, **settings)
+            found = fm.tracing.silence_fact(model, text, subject, target=known, progress=report, **settings)
     emit(found, form, full=full)
     if plot is not None:
         from ..plots.tracing import figure_of

@@ -16,7 +16,7 @@ from . import options
 from .fact_choice import WITH_FACTS, model_and_facts, with_facts
 from .figures import write_figure
 from .guard import Command, note
-from .options import COUNT, ModelChoice, argument, exclusive, option, refuse
+from .options import COUNT, ModelChoice, exclusive, option, refuse
 from .progress import Progress, late_bar
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command, short_help="Where a fact is recalled: causal tracing of one, or of many.")
-@argument("prompt", required=False)
+@options.optional_prompt
 @option("--subject", metavar="TEXT", help="What the prompt is about: the words that noise hides.")
 @option(
     "--target",
@@ -108,7 +108,7 @@ def trace(
     """
     nothing = "nothing to trace: give a PROMPT and its --subject, or --facts SOURCE"
     if exclusive(prompt, source, "--facts", nothing):
-        refuse(context, ("subject", "known"), "--facts")
+        refuse(context, ("subject", "known", "chat"), "--facts")
         known_by = "first" if known_only else None  # as a trace reads the answer: its first token
         model, facts = model_and_facts(
             choice, str(source), relation=relation, limit=limit, seed=settings["seed"], known_by=known_by
@@ -120,8 +120,9 @@ def trace(
         if subject is None:
             raise InputError("--subject is missing: say which words of the prompt to hide")
         model = choice.load()
+        text = choice.asked(model, str(prompt))
         with late_bar() as report:
-            found = fm.trace_fact(model, str(prompt), subject, target=known, progress=report, **settings)
+            found = fm.trace_fact(model, text, subject, target=known, progress=report, **settings)
     emit(found, form, full=full)
     if plot is not None:
         from ..plots.tracing import figure_of

@@ -41,8 +41,10 @@ STRENGTH = {"off": 0.0, "half": 0.5, "double": 2.0, "reversed": -1.0}
 
 
 def prompt_form(explorer: Explorer, query: Query) -> Markup:
-    """The text, the answer that is asked about, and how memories are scored."""
-    return fragment("prompt_form.html", query=query, scores=SCORES, example="" if query else example(explorer))
+    """The text, whether it is a message, the answer that is asked about, and how memories are scored."""
+    chat = bool(getattr(explorer.model.tokenizer, "chat_template", None))
+    text = "" if query else example(explorer)
+    return fragment("prompt_form.html", query=query, scores=SCORES, example=text, chat=chat)
 
 
 def example(explorer: Explorer) -> str:
@@ -66,6 +68,7 @@ class Asked:
     """What the address asks of a prompt."""
 
     text: str
+    chat: bool
     captured: Capture
     position: int
     target: str | int | None
@@ -77,7 +80,8 @@ class Asked:
     @classmethod
     def of(cls, explorer: Explorer, query: Query) -> Asked:
         text = query.needed("text")
-        captured = explorer.capture(text)
+        chat = query.flag("chat")
+        captured = explorer.capture(text, chat)
         length = captured.tokens.shape[1]
         position = length - 1
         if "at" in query:
@@ -88,6 +92,7 @@ class Asked:
             assert cell is not None
         return cls(
             text=text,
+            chat=chat,
             captured=captured,
             position=position,
             target=query.token("target"),
@@ -100,7 +105,7 @@ class Asked:
     @property
     def key(self) -> tuple[Any, ...]:
         """All that determines its scores."""
-        return self.text, self.position, self.target, self.foil
+        return (self.text, self.chat), self.position, self.target, self.foil
 
 
 def prompt_view(explorer: Explorer, query: Query, progress: Progress) -> View:

@@ -148,9 +148,13 @@ class Explorer:
             self.made.put(key, found)
         return found
 
-    def capture(self, prompt: str) -> Capture:
-        """The model on a prompt, as it is; raises InputError: a long one, of which the few that are kept are large."""
-        length = len(self.model.tokenize(prompt))
+    def capture(self, prompt: str, chat: bool = False) -> Capture:
+        """The model on a prompt, as it is, or as a user's message by the model's chat template.
+
+        Raises: InputError: a long one, of which the few that are kept are large; a model without a chat template.
+        """
+        asked = self.model.chat_text([{"role": "user", "content": prompt}]) if chat else prompt
+        length = len(self.model.tokenize(asked))
         if length > TOKENS:
             raise InputError(f"the text has {length} tokens, and at most {TOKENS} are shown here: take a part of it")
-        return self.cached(("capture", prompt), lambda: capture(self.model, prompt))
+        return self.cached(("capture", prompt, chat), lambda: capture(self.model, asked))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..core.errors import InputError, UnsupportedModelError, quoted
 from ..models.answers import generate
+from ..models.chat import ChatText
 from ..models.model import Model
 from .answers import log_probability, read_answer
 from .templates import only_place
@@ -72,6 +73,8 @@ def ask_about(
         raise InputError("the subject is empty")
     begin = len(prefix) + template.index("{}")
     text = prefix + template.replace("{}", subject)
+    if isinstance(template, ChatText):
+        text = ChatText(text, template.made_of)
     return locate(model, text, begin, begin + len(subject), prepend_bos)
 
 

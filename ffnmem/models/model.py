@@ -18,6 +18,7 @@ from ..core.neuron_names import LayerName, NeuronName, layer_of, place_of
 from ..core.provenance import Live, Provenance
 from ..core.token_text import token_texts, visible
 from .bridging import Twin, boot
+from .chat import ChatText, Messages, render_chat
 from .configs import Hyperparameters, notes_of
 from .fingerprints import bridge_parameters, network_parameters
 from .layout import FFN, Layout, bound_masks, inner, read_activation, read_ffns, read_layout, turns_of
@@ -253,9 +254,10 @@ class Model(Live):
     def tokenize(self, text: str, prepend_bos: bool | None = None) -> list[int]:
         """Token ids of a text; raises InputError when it is empty or longer than the model reads.
 
-        A text that brings its own beginning-of-sequence token gets no second one.
+        A text that brings its own beginning-of-sequence token gets no second one, and that of a chat template none
+        unless it is asked for.
         """
-        bos = self.prepend_bos if prepend_bos is None else prepend_bos
+        bos = (self.prepend_bos and not isinstance(text, ChatText)) if prepend_bos is None else prepend_bos
         ids = self.ids_of(text)
         if not ids:
             raise InputError("the prompt is empty: give at least one token of text")
@@ -267,9 +269,23 @@ class Model(Live):
             raise InputError(f"the prompt has {len(ids)} tokens; {self.name} reads at most {self.n_ctx}")
         return ids
 
+    def chat_text(self, messages: Messages) -> ChatText:
+        """Messages as a prompt, by the tokenizer's chat template, up to where the model's own message begins.
+
+        Args:
+            messages: such as ``[{"role": "user", "content": "Hello"}]``.
+
+        Raises: InputError: no template, or one that does not take these messages. InputTypeError: no messages.
+        """
+        return render_chat(self.tokenizer, self.name, messages)
+
+    def begins(self, ids: Sequence[int]) -> bool:
+        """Whether token ids begin with the beginning-of-sequence token."""
+        return bool(ids) and ids[0] == self.bos_token_id
+
     def begun(self, ids: list[int]) -> list[int]:
         """Token ids behind the beginning-of-sequence token, which is put there unless it stands there."""
-        return ids if self.bos_token_id is None or ids[:1] == [self.bos_token_id] else [self.bos_token_id, *ids]
+        return ids if self.bos_token_id is None or self.begins(ids) else [self.bos_token_id, *ids]
 
     def ids_of(self, text: str) -> list[int]:
         """Token ids of a text as it stands; raises InputError for a token that the model has no embedding of."""
@@ -289,7 +305,13 @@ class Model(Live):
         """
         if getattr(self.tokenizer, "is_fast", False):
             return token_texts(self.tokenizer.backend_tokenizer, ids)
-        return [self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False) for i in ids]
+        names, special = self.tokenizer.convert_ids_to_tokens([int(i) for i in ids]), self.tokenizer.all_special_tokens
+        return [
+            name.replace("▁", " ")  # SentencePiece's space, which a text's first token loses
+            if name is not None and ("▁" in name or name in special)
+            else self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False)
+            for i, name in zip(ids, names, strict=True)
+        ]
 
     def token_line(self, ids: Sequence[int]) -> str:
         """The first tokens of a text as a message shows them: ``·p | ar | is``."""

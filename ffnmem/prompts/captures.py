@@ -35,6 +35,7 @@ from ..core.token_text import printable
 from ..facts.answers import Answer, read_answer
 from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_of, read_cache
 from ..models.attention import Passed
+from ..models.chat import ChatText, Messages, prompt_provenance
 from ..models.hooks import keeper, listening
 from ..models.layout import inner
 from ..models.model import Model
@@ -101,7 +102,7 @@ def single_token(model: Model, answer: Answer, what: str) -> int:
 def warn_of_trailing_space(model: Model, *prompts: str) -> None:
     """Warn, once for all of them, of prompts whose last space is a token of its own, where it would else be part of
     the word that follows."""
-    found = [prompt for prompt in prompts if ends_in_a_token(model, prompt)]
+    found = [one for one in prompts if not isinstance(one, ChatText) and ends_in_a_token(model, one)]
     if not found:
         return
     text = found[0].rstrip(" ")
@@ -412,8 +413,9 @@ class Capture(Result):
 @in_turn
 def capture(
     model: Model,
-    prompt: Prompt,
+    prompt: Prompt | None = None,
     *,
+    messages: Messages | None = None,
     layers: Layers = None,
     logits: bool = False,
     prepend_bos: bool | None = None,
@@ -425,23 +427,29 @@ def capture(
         model: from :func:`ffnmem.load`.
         prompt: a text, a list of texts (padded on the right, pads masked everywhere), or token ids ``[pos]`` or
             ``[batch, pos]``, which are taken as they are.
+        messages: in place of a prompt, a conversation such as ``[{"role": "user", "content": "Hello"}]``, which the
+            tokenizer's chat template makes a text of (:meth:`Model.chat_text`), up to where the model's answer begins.
         layers: which layers to keep (memory grows with them); default all, which attribution needs. A place may be
             named as in TransformerLens, ``"blocks.3.mlp.hook_post"``, and means its layer.
         logits: also keep the logits ``[batch, pos, vocab]``.
-        prepend_bos: put the beginning-of-sequence token in front of texts; default ``model.prepend_bos``.
+        prepend_bos: put the beginning-of-sequence token in front of texts that do not begin with it; default
+            ``model.prepend_bos``, and of messages what the template writes.
         cache: TransformerLens' ``ActivationCache`` of a pass over the same prompt, or a dict of its names: nothing is
             run then, and what it holds is taken as it is.
 
     A prompt that ends in a space which is a token of its own is warned of.
 
     Raises:
-        InputError: an empty or over-long prompt; a cache that lacks some tensors, or is of another prompt or model.
+        InputError: an empty or over-long prompt, or both a prompt and messages; messages without a chat template, or
+            that it does not take; a cache that lacks some tensors, or is of another prompt or model.
         OutOfRangeError: no such layer. HookError: a module did not run.
 
     Source: Geva et al. 2021 (2012.14913), eq. 2, for the words; the values are the model's own.
     """
-    bos = model.prepend_bos if prepend_bos is None else prepend_bos
-    tokens, mask, added_bos = encode(model, prompt, bos)
+    if (prompt is None) == (messages is None):
+        raise InputError("give a prompt, or messages, and not both")
+    asked = prompt if messages is None else model.chat_text(messages)
+    tokens, mask, added_bos = encode(model, asked, prepend_bos)
     everything = layers is None
     chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
     attended = None
@@ -470,7 +478,11 @@ def capture(
         ffn_out=by_layer(found, "ffn_out", chosen),
         residual=residual_of(found, model.n_layers) if everything else None,
         logits=model.logits_of(found["final_out", -1]) if logits else None,
-        provenance=model.provenance(added_bos, **({} if cap is None else {"soft_cap": cap})),
+        provenance=prompt_provenance(
+            model.provenance(added_bos, **({} if cap is None else {"soft_cap": cap})),
+            asked,
+            model.begins(tokens[0].tolist()),
+        ),
         attended=attended,
     )
 
@@ -547,10 +559,11 @@ def choose_layers(model: Model, layers: Layers) -> tuple[int, ...]:
     return tuple(sorted({model.layer(layer) for layer in asked}))
 
 
-def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, bool | None]:
-    """Tokens and mask ``[batch, pos]``, and whether a beginning-of-sequence token was added (None for given ids)."""
+def encode(model: Model, prompt: Any, bos: bool | None) -> tuple[Tensor, Tensor, bool | None]:
+    """Tokens and mask ``[batch, pos]``, and whether texts get a beginning-of-sequence token (None for given ids)."""
+    added = model.prepend_bos if bos is None else bos
     if isinstance(prompt, str):
-        rows, added = [model.tokenize(prompt, bos)], bos
+        rows = [model.tokenize(prompt, bos)]
         warn_of_trailing_space(model, prompt)
     elif isinstance(prompt, Tensor):
         tokens = check_tokens(model, prompt)
@@ -568,8 +581,8 @@ def encode(model: Model, prompt: Prompt, bos: bool) -> tuple[Tensor, Tensor, boo
             return encode(model, torch.tensor(ids), bos)
         if not all(isinstance(item, str) for item in items):
             raise InputError("a prompt is a text, a list of texts, or token ids")
-        rows, added = [model.tokenize(str(item), bos) for item in items], bos
-        warn_of_trailing_space(model, *map(str, items))
+        rows = [model.tokenize(item, bos) for item in items]
+        warn_of_trailing_space(model, *items)
     width = max(len(row) for row in rows)
     pad = model.bos_token_id or 0
     tokens = torch.tensor([row + [pad] * (width - len(row)) for row in rows], device=model.device)

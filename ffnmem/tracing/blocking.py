@@ -18,6 +18,7 @@ from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
 from ..models.attention import Blocking
+from ..models.chat import prompt_provenance
 from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
@@ -27,7 +28,7 @@ from .place_folder import KnockoutFolder
 from .restoring import RestoredCell, cell_batches, cells_of, probability
 from .settings import WIDEST_KNOCKOUT, check_window
 from .silences import Place
-from .silencing import begins, of_each
+from .silencing import of_each
 from .trace_folder import made_by
 from .tracing import BATCH_TOKENS, answer_fields, check_said, expected_answer, question
 
@@ -77,7 +78,7 @@ def knockout(
         warn_of_trailing_space(model, asked.text)
     length = len(asked.tokens)
     chosen = sorted({check_index("position", p, length, "the prompt") for p in positions or ()})
-    places = views_of_tokens(model.token_strings(asked.tokens), asked.subject, begins(model, asked), chosen)
+    places = views_of_tokens(model.token_strings(asked.tokens), asked.subject, model.begins(asked.tokens), chosen)
     answer = expected_answer(model, asked, known, target, first_token)
     return Edges(model, window, prepend_bos, tokens).knocked_out(asked, name, answer, places, progress)
 
@@ -117,7 +118,7 @@ def knockout_facts(
     edges = Edges(model, window, prepend_bos, check_count("batch_tokens", batch_tokens))
 
     def knocked_out(asked: SubjectPrompt, name: str, known: str | None) -> Knockout:
-        places = views_of_groups(asked.subject, len(asked.tokens), begins(model, asked))
+        places = views_of_groups(asked.subject, len(asked.tokens), model.begins(asked.tokens))
         return edges.knocked_out(asked, name, expected_answer(model, asked, known), places)
 
     settings = {"window": edges.window, "prepend_bos": edges.prepend_bos}
@@ -224,5 +225,7 @@ class Edges:
             clean=clean,
             **answer_fields(model, asked, name, answer),
             window=self.window,
-            provenance=model.provenance(self.prepend_bos, window=self.window),
+            provenance=prompt_provenance(
+                model.provenance(self.prepend_bos, window=self.window), asked.text, model.begins(asked.tokens)
+            ),
         )

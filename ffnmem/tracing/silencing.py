@@ -19,6 +19,7 @@ from ..core.progress import Phase, Progress
 from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
+from ..models.chat import prompt_provenance
 from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
@@ -78,7 +79,7 @@ def silence_fact(
     if isinstance(fact, str):
         warn_of_trailing_space(model, asked.text)
     asking = Asking(model, kinds, window, mean, prepend_bos, tokens)
-    places = places_of_tokens(model.token_strings(asked.tokens), asked.subject, begins(model, asked))
+    places = places_of_tokens(model.token_strings(asked.tokens), asked.subject, model.begins(asked.tokens))
     answer = expected_answer(model, asked, known, target, first_token)
     return asking.silenced(asked, name, answer, places, progress)
 
@@ -118,7 +119,7 @@ def silence_facts(
     asking = Asking(model, kinds, window, mean, prepend_bos, check_count("batch_tokens", batch_tokens))
 
     def silenced(asked: SubjectPrompt, name: str, known: str | None) -> Silencing:
-        places = places_of_groups(asked.subject, len(asked.tokens), begins(model, asked))
+        places = places_of_groups(asked.subject, len(asked.tokens), model.begins(asked.tokens))
         return asking.silenced(asked, name, expected_answer(model, asked, known), places)
 
     with SilencingFolder.kept(out, made_by(model, asking.deciding)) as folder:
@@ -157,11 +158,6 @@ def of_each(
         if progress is not None:
             progress(phase, done, len(facts))
     return tuple(found), pd.DataFrame(skipped, columns=["fact", "subject", "reason"])
-
-
-def begins(model: Model, asked: SubjectPrompt) -> bool:
-    """Whether a prompt begins with the beginning-of-sequence token."""
-    return asked.tokens[0] == model.bos_token_id
 
 
 class Asking:
@@ -233,7 +229,9 @@ class Asking:
             **answer_fields(model, asked, name, answer),
             window=self.window,
             replaced_by=self.replaced_by,
-            provenance=model.provenance(self.prepend_bos, **self.recorded),
+            provenance=prompt_provenance(
+                model.provenance(self.prepend_bos, **self.recorded), asked.text, model.begins(asked.tokens)
+            ),
         )
 
     def column(

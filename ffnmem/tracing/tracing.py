@@ -19,6 +19,7 @@ from ..facts.answers import Answer, read_answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt, ask_about, find_subject
 from ..facts.templates import check_marked_once
+from ..models.chat import prompt_provenance
 from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
@@ -230,7 +231,9 @@ def traced(
         clean=clean,
         samples=np.array(noisy),
         **answer_fields(model, asked, name, answer),
-        provenance=model.provenance(settings.prepend_bos, **settings.recorded()),
+        provenance=prompt_provenance(
+            model.provenance(settings.prepend_bos, **settings.recorded()), asked.text, model.begins(asked.tokens)
+        ),
         **{key: getattr(settings, key) for key in ("window", "noise", "seed")},
     )
 

@@ -1,0 +1,146 @@
+"""Messages as prompts, by a tokenizer's chat template."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.core.errors import InputError, InputTypeError
+from ffnmem.explorer.queries import address
+from ffnmem.explorer.views import Explorer
+
+from ..cli.running import data, run
+from ..explorer.conftest import asking
+from ..helpers import build, refuses
+from ..tokenizers import CHAT, TOKENIZERS, load_with, tokenizer_named
+
+QUESTION = [{"role": "user", "content": "The capital of France is"}]
+TALK = [{"role": "system", "content": "Rome."}, *QUESTION]
+WITHOUT_BOS = CHAT.replace("{{ bos_token }}", "")
+
+
+def talking(name: str = "byte-level", template: str = CHAT) -> Any:
+    """One of the tests' tokenizers with a chat template."""
+    tokenizer = copy.deepcopy(tokenizer_named(name))
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def talker() -> fm.Model:
+    return load_with(talking())
+
+
+@pytest.mark.parametrize("template", [CHAT, WITHOUT_BOS])
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_tokens_are_those_of_transformers(name: str, template: str) -> None:
+    """The beginning would stand there twice, or the model would not be asked to answer."""
+    model = load_with(talking(name, template))
+    found = fm.capture(model, messages=TALK)
+    expected = model.tokenizer.apply_chat_template(TALK, add_generation_prompt=True, return_dict=False)
+    assert found.tokens[0].tolist() == expected
+    begins = template == CHAT and model.bos_token_id is not None
+    assert expected.count(model.bos_token_id) == begins
+    assert found.provenance.prepend_bos is begins
+    assert fm.capture(model, str(model.chat_text(TALK))).tokens[0].tolist()[-len(expected) :] == expected
+
+
+def test_provenance_says_roles_and_template(talker: fm.Model) -> None:
+    """Two results could not be told apart: of a message and of the bare text, or by two versions of a template."""
+    told = dict(fm.capture(talker, messages=TALK).provenance.settings)
+    assert told["chat"] == "system, user"
+    other = load_with(talking(template=WITHOUT_BOS))
+    digests = {dict(fm.capture(m, messages=QUESTION).provenance.settings)["chat_template"] for m in (talker, other)}
+    assert len(digests | {told["chat_template"]}) == 2
+    text = talker.chat_text(QUESTION)
+    batch = fm.capture(talker, [text, talker.chat_text(TALK)])
+    assert dict(batch.provenance.settings)["chat"] == "user; system, user"
+    found = fm.attribute(fm.capture(talker, text), first_token=True)
+    assert dict(found.provenance.settings)["chat"] == "user"
+    traced = fm.trace_fact(talker, talker.chat_text([{**QUESTION[0], "content": "{} is"}]), "Paris", samples=1)
+    assert (dict(traced.provenance.settings)["chat"], traced.provenance.prepend_bos) == ("user", True)
+    for asked in (fm.knockout, fm.tracing.silence_fact):
+        assert dict(asked(talker, text, "France").provenance.settings)["chat"] == "user"
+
+
+@pytest.mark.parametrize(
+    ("messages", "kind", "named"),
+    [
+        ([], InputTypeError, "messages must be a list"),
+        ("Hello", InputTypeError, "messages must be a list"),
+        (QUESTION[0], InputTypeError, "messages must be a list"),
+        (["Hello"], InputTypeError, "messages must be a list of dicts"),
+        ([{"role": "user"}], InputTypeError, 'dicts such as {"role": "user", "content": "Hello"}'),
+        ([{"role": "user", "content": None}], InputTypeError, "a message's content"),
+        ([{"role": "user", "content": "\ud800"}], InputError, "half a character"),
+        ([{"role": "user", "content": "the " * 99}], InputError, "reads at most"),
+    ],
+)
+def test_messages_that_are_none(talker: fm.Model, messages: Any, kind: type[Exception], named: str) -> None:
+    with refuses(kind, TypeError if kind is InputTypeError else ValueError, named):
+        fm.capture(talker, messages=messages)
+
+
+@pytest.mark.parametrize(
+    ("template", "named"),
+    [
+        (None, "has no chat template"),
+        ("{% for", "does not take these messages"),
+        ("{{ raise_exception('first speaks\nthe system') }}", "first speaks"),
+        ("{{ messages[7].content.x }}", "has no element 7"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{% for i in range(10**9) %}x{% endfor %}", "Range too big"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("", "has no chat template"),
+        ("{{ '' }}", "empty"),
+    ],
+)
+def test_templates_of_strangers(template: str | None, named: str) -> None:
+    """A template comes with a checkpoint: whatever it does is one line, and it runs nothing."""
+    model = load_with(talking(template=template))  # type: ignore[arg-type]
+    with refuses(InputError, ValueError, named):
+        fm.capture(model, messages=QUESTION)
+
+
+def test_a_prompt_or_messages(talker: fm.Model) -> None:
+    for given in ({}, {"prompt": "The", "messages": QUESTION}):
+        with refuses(InputError, ValueError, "a prompt, or messages"):
+            fm.capture(talker, **given)
+
+
+def test_the_commands_and_the_explorer_ask_the_same(tmp_path: Path) -> None:
+    """Each would write its own message, or a command its template's beginning twice."""
+    folder, tokenizer = tmp_path / "talker", talking("Llama 2")
+    build("Llama", vocab_size=len(tokenizer), bos_token_id=1, max_position_embeddings=64).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    model, text = fm.load(folder), QUESTION[0]["content"]
+    expected = fm.attribute(fm.capture(model, messages=QUESTION), first_token=True)
+    options = ["--chat", "--model", folder]
+    found = data("attribute", text, *options)
+    assert found["prompt_tokens"] == list(expected.tokens)
+    assert found["components"] == expected.to_dict()["components"]
+    assert found["provenance"]["chat"] == "user"
+    for command in ("trace", "silence", "knockout"):
+        assert data(command, text, "--subject", "France", *options)["provenance"]["chat"] == "user"
+    with asking(Explorer(model)) as client:
+        page = client.get(address("/prompt", text=text, chat=1, by="direct", format="json")).json()
+        assert page["components"] == found["components"]
+        assert page["provenance"]["chat"] == "user"
+        plain = client.get(address("/prompt", text=text, by="direct", format="json")).json()
+        assert plain["components"] != found["components"]
+        form = client.get(address("/prompt", text=text, chat=1)).text
+        assert '<option value="1" selected>chat message' in form
+    with asking(Explorer(load_with(tokenizer_named("Llama 2")))) as client:
+        assert 'name="chat"' not in client.get("/prompt").text
+        refused = client.get(address("/prompt", text=text, chat=1))
+        assert refused.status_code == 422
+        assert "has no chat template" in refused.text
+
+
+def test_chat_goes_with_a_prompt_and_a_template() -> None:
+    assert "atlas's tokenizer has no chat template" in run("attribute", "The city", "--chat", status=2).stderr
+    assert "--chat does not go with --facts" in run("trace", "--facts", "atlas", "--chat", status=2).stderr
