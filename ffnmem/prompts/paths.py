@@ -131,7 +131,7 @@ def attribute_paths(
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     neurons, parts, by_token = sum_over_paths(asked)
     span = slice(0, asked.position + 1)
-    coefficients = [at_least_float32(capture.coefficients[layer][asked.row, span]) for layer in capture.layers]
+    coefficients = [at_least_float32(asked.capture.coefficients[layer][asked.row, span]) for layer in capture.layers]
     return PathAttribution(
         neuron_logits=neurons,
         coefficients=torch.stack(coefficients),

@@ -13,7 +13,7 @@ from ffnmem.core.errors import FfnmemWarning, InputError
 from ffnmem.facts import Answer, read_answer
 from ffnmem.facts.answers import log_probability
 
-from ..helpers import PROMPT, refuses
+from ..helpers import PROMPT, printed, refuses
 from ..tokenizers import TOKENIZERS, model_with
 
 PROMPTS = (
@@ -180,6 +180,11 @@ def test_each_token_of_an_answer_has_its_exact_sum(name: str) -> None:
     assert float(total.neurons["logit"].sum()) == pytest.approx(float(found.neurons["logit"].sum()), abs=1e-3)
     assert total.error < 1e-4
     assert float(paths.components["logit"].sum()) == pytest.approx(paths.logit, abs=1e-3)
+    for result in (found, paths):
+        assert len(result.top(3)) >= 3
+        shown = "\n".join(printed(result.sheet(3)))
+        assert "·North·America" in shown
+        assert "the sum over its" in shown
 
 
 def test_causal_scores_are_of_the_whole_answers_probability() -> None:
