@@ -91,7 +91,7 @@ class Carried:
 def carried(paths: PathAttribution) -> Carried:
     """The numbers of the sentence on memories at all positions."""
     by_position = paths.map.sum(0).tolist()
-    memories, earlier = sum(by_position), by_position[:-1]
+    memories, earlier = sum(by_position), by_position[: paths.answer.positions[0]]
     place = max(range(len(earlier)), key=earlier.__getitem__, default=None)
     there = 0.0 if place is None else earlier[place]
     return Carried(

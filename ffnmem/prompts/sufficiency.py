@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -265,7 +265,7 @@ def faithfulness(
     sizes: Iterable[int] | None = None,
     random: int = DRAWS,
     seed: int = 0,
-    prompt: int | None = None,
+    prompt: SupportsIndex | None = None,
     first_token: bool = False,
     batch_tokens: int = BATCH_TOKENS,
     progress: Progress | None = None,
