@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import groupby
 from typing import Any, SupportsIndex
@@ -38,6 +38,29 @@ def token_texts(tokenizer: Any, ids: Iterable[SupportsIndex]) -> list[str]:
         if BYTE.fullmatch(name) and ("�" in text or tokenizer.token_to_id(text.replace(" ", "▁")) is not None):
             texts[at] = name
     return texts
+
+
+def running_texts(tokenizer: Any, ids: Sequence[int], texts: Sequence[str]) -> list[str]:
+    """The texts of tokens that follow each other: a character whose bytes are several tokens stands whole at the last
+    of them, and nothing at the others.
+
+    Args:
+        tokenizer: as of :func:`token_texts`. texts: what that gives for the ids.
+    """
+    found, names, all_of_it = list(texts), [LETTER], "".join(texts)
+    if "�" not in all_of_it and "<0x" not in all_of_it:
+        return found
+    for at, text in enumerate(texts):
+        if "�" not in text and not BYTE.fullmatch(text):
+            continue
+        names.append(tokenizer.id_to_token(ids[at]))
+        whole = tokenizer.decoder.decode(names)[len(LETTER) :]
+        following = texts[at + 1] if at + 1 < len(texts) else ""
+        if whole.endswith("�") and ("�" in following or BYTE.fullmatch(following)):
+            found[at] = ""  # the character goes on
+        else:
+            found[at], names = whole, [LETTER]
+    return found
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -16,7 +16,7 @@ from jaxtyping import Float32
 from ..core.errors import FileError, OutOfRangeError
 from ..core.foreign import foreign
 from ..core.sheets import Context, Shade, Shades, decimals
-from ..core.token_text import token_texts
+from ..core.token_text import running_texts, token_texts
 from ..corpus.batches import Sequences
 
 TOLD = 0.05
@@ -128,13 +128,23 @@ class Contexts:
         """The text of each token, as :meth:`ffnmem.Model.token_strings` has it."""
         return token_texts(self.tokenizer, ids)
 
+    def kept(self, ids: Sequence[int]) -> list[str]:
+        """:meth:`strings`, each different token decoded once."""
+        new = sorted({*ids}.difference(self._texts))
+        self._texts.update(zip(new, self.strings(new), strict=True))
+        return [self._texts[i] for i in ids]
+
+    def running(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """The texts of tokens that follow each other, characters of several tokens whole (:func:`running_texts`)."""
+        return tuple(running_texts(self.tokenizer, ids, self.kept(ids)))
+
     def window(self, sequence: int, position: int, width: int) -> Window:
         """At most ``width`` tokens before a position of a sequence and after it, and that token. BOS is left out."""
         (found,) = self.windows([(sequence, position)], width)
         return found
 
     def windows(self, places: Iterable[tuple[int, int]], width: int) -> list[Window]:
-        """:meth:`window` of many places, each different token decoded once."""
+        """:meth:`window` of many places. The token at a place has its own text, be it part of a character."""
         wanted = list(places)
         cut: list[tuple[list[int], int, bool, bool]] = []
         lead = self.sequences.lead
@@ -146,10 +156,10 @@ class Contexts:
                 raise OutOfRangeError(f"sequence {sequence} has positions {lead} to {len(ids) - 1}, and no {position}")
             first, last = max(lead, position - width), min(len(ids), position + width + 1)
             cut.append((ids[first:last].tolist(), position - first, first > lead, last < len(ids)))
-        text = self._texts
-        new = sorted({i for ids, *_ in cut for i in ids}.difference(text))
-        text.update(zip(new, self.strings(new), strict=True))
-        return [Window(tuple(text[i] for i in ids), at, before, after) for ids, at, before, after in cut]
+        return [
+            Window((*self.running(ids[:at]), *self.kept(ids[at : at + 1]), *self.running(ids[at + 1 :])), at, *ends)
+            for ids, at, *ends in cut
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)

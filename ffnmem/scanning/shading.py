@@ -193,9 +193,7 @@ def with_texts(
     """Passages of the numbers; those of one sequence share its texts."""
     lead = contexts.sequences.lead
     ids: dict[int, Int64[np.ndarray, " pos"]] = {n: contexts.sequences.sequence_tokens(n)[lead:] for n in numbers}
-    different = sorted({token for some in ids.values() for token in some.tolist()})
-    text = dict(zip(different, contexts.strings(different), strict=True))
-    tokens = {number: tuple(text[token] for token in some.tolist()) for number, some in ids.items()}
+    tokens = {number: contexts.running(some.tolist()) for number, some in ids.items()}
     return {
         place: {number: Passage(tokens[number], lead, *values) for number, values in sorted(some.items())}
         for place, some in found.items()

@@ -26,8 +26,10 @@ def test_windows(tiny_store: Store, tiny: fm.Model, width: int) -> None:
             window = tiny_store.contexts.window(sequence, position, width)
             assert window.tokens[window.at] == strings[position]
             before, after = window.tokens[: window.at], window.tokens[window.at + 1 :]
-            assert list(before) == strings[max(1, position - width) : position]
-            assert list(after) == strings[position + 1 : position + 1 + width]
+            around = ids[max(1, position - width) : position], ids[position + 1 : position + 1 + width]
+            for texts, there in zip((before, after), around, strict=True):
+                assert len(texts) == len(there)
+                assert "".join(texts) == tiny.tokenizer.decode(there)
             assert window.cut_before == (position - width > 1)
             assert window.cut_after == (position + width < len(ids) - 1)
             assert window.text == "".join(window.tokens)
@@ -46,6 +48,23 @@ def test_a_word_begins_with_its_space(tmp_path: Path) -> None:
     store = fm.scan(model_with("Llama 2"), ["The capital of France is in Paris"] * 3, tmp_path / "store", k=2)
     assert store.contexts.window(0, 3, 2).tokens == (" The", " capital", " of", " France", " is")
     assert set(store.search(" Paris")["token"]) == {" Paris"}
+
+
+@pytest.mark.parametrize("name", ["byte-level", "Llama 2", "Unigram with bytes (Gemma)"])
+def test_characters_of_several_tokens(name: str, tmp_path: Path) -> None:
+    """Around a firing token, an emoji would be a row of question marks or of byte names."""
+    model, text = model_with(name), "The 🗼 of 中国的 é\u0301! is"
+    store = fm.scan(model, [text], tmp_path / "store", k=2)
+    ids = store.sequences.sequence_tokens(0).tolist()
+    window = store.contexts.window(0, 1, 99)
+    assert window.text.strip() == text
+    assert len(window.tokens) == len(ids) - 1
+    assert "" in window.tokens
+    middle = next(at for at, token in enumerate(model.token_strings(ids)) if token in ("�", "<0x9F>"))
+    window = store.contexts.window(0, middle, 99)
+    assert window.tokens[window.at] == model.token_strings([ids[middle]])[0]
+    assert window.text.endswith(" of 中国的 é\u0301! is")
+    assert "中国的" in "".join(store.neuron(0, 0).examples["context"])
 
 
 def test_refuses_a_damaged_tokenizer(tiny_store: Store, tmp_path: Path) -> None:
