@@ -169,7 +169,10 @@ def rounded(
         return pristine.clone()
     found = total.to(pristine.dtype)
     if not bool(found.isfinite().all()):
-        raise InputError(f"the edited values of layer {layer} are too large for {pristine.dtype}: nothing was changed")
+        raise InputError(
+            f"the edited values of layer {layer} reach {float(total.abs().max()):.3g}, too large for {pristine.dtype}: "
+            "nothing was changed"
+        )
     return found.clone() if found is total else found
 
 

@@ -250,6 +250,12 @@ def check_same_logits(network: Any, model: Model) -> None:
     with torch.no_grad():
         found = network(input_ids=tokens, use_cache=False).logits
     expected = model.logits_of(final[0])
+    if not bool(expected.isfinite().all()):
+        largest = max(float(ffn.values.detach().abs().max()) for ffn in model.ffn)
+        raise InputError(
+            f"{model.name} with its edits gives NaN or infinite logits in {str(model.dtype)[6:]}, where values reach "
+            f"{largest:.3g}: load it in float32, where they have room, or take edits back"
+        )
     off = float((found - expected).abs().max() / expected.abs().max().clamp(min=1.0))
     if not off <= AGREE.get(model.dtype, HALF):
         raise UnsupportedModelError(

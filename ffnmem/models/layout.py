@@ -378,7 +378,7 @@ def check_blocks(blocks: Sequence[BlockParts], who: str) -> None:
         if getattr(block.mlp_module, "_use_processed_weights", False) and "gate" in block.mlp:
             raise UnsupportedModelError(
                 f"{who} has gated FFNs in compatibility mode, which then run past their projections: hand it over "
-                "before enable_compatibility_mode()"
+                "before enable_compatibility_mode() or process_weights()"
             )
         if "attn" not in block.parts:
             raise UnsupportedModelError(f"{who} has no attention in layer {layer}: not yet supported")

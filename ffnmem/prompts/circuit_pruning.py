@@ -16,8 +16,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from ..core.errors import InputError, check_number
+from ..models.model import Model
 from .circuit_edges import Firing, FrozenPass, Head, Input, unravelled
+from .firings import Asked
 
+GIB, ROOM = 1 << 30, 4.0
 AT_ONCE, FEWEST, MOST = 0.25, 4, 32
 """How many inputs a block of whole rows has: as many as take this share of the weights' memory, within bounds."""
 BLOCK = 64  # inputs of a block where only chosen firings are read
@@ -80,7 +84,7 @@ def expand(
     model, pos = frozen.model, frozen.pos + 1
     shape = model.n_layers, pos, model.d_mlp
     found = torch.zeros(shape, dtype=frozen.dtype, device=frozen.answer.device)
-    block = block_size(frozen)
+    block = block_size(frozen.asked)
     norms: dict[Input, float] = {}
     chosen: list[Firing] = []
     taken: list[int] = []
@@ -103,13 +107,37 @@ def expand(
     return chosen, norms
 
 
-def block_size(frozen: FrozenPass) -> int:
+def block_size(asked: Asked) -> int:
     """How many firings are expanded at once."""
-    model = frozen.model
-    weights = sum(parameter.nbytes for parameter in model.hf_model.parameters())
-    inputs = 2 if model.gated else 1
-    row = model.n_layers * (frozen.pos + 1) * model.d_mlp * torch.finfo(frozen.dtype).bits // 8 * inputs
-    return max(FEWEST, min(MOST, int(AT_ONCE * weights / row)))
+    return max(FEWEST, min(MOST, int(AT_ONCE * weight_bytes(asked.model) / row_bytes(asked))))
+
+
+def weight_bytes(model: Model) -> int:
+    return sum(parameter.nbytes for parameter in model.hf_model.parameters())
+
+
+def row_bytes(asked: Asked) -> int:
+    """What the edges from every firing into the inputs of one firing take."""
+    model = asked.model
+    numbers = model.n_layers * len(asked.tokens) * model.d_mlp * (2 if model.gated else 1)
+    return numbers * torch.promote_types(model.dtype, torch.float32).itemsize
+
+
+def check_memory(asked: Asked, memory: float | None) -> None:
+    """Raise InputError where a circuit would hold more than ``memory`` GiB at once.
+
+    Counted are attention's patterns, which are there twice while they are recorded, a block's rows, and three numbers a
+    firing. Default: as much as the model's weights take, and at least ROOM.
+    """
+    model, size = asked.model, torch.promote_types(asked.model.dtype, torch.float32).itemsize
+    patterns = model.n_layers * model.numbers.n_heads * len(asked.tokens) ** 2 * size
+    needed = (2 * patterns + (block_size(asked) + 3) * row_bytes(asked)) / GIB
+    room = max(ROOM, weight_bytes(model) / GIB) if memory is None else check_number("memory", memory)
+    if needed > room:
+        raise InputError(
+            f"a circuit of {len(asked.tokens):,} tokens of {model.name} takes about {needed:.1f} GiB, and memory is "
+            f"{room:.3g} GiB: shorten the prompt, or give more"
+        )
 
 
 def spread(

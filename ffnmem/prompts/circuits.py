@@ -29,7 +29,7 @@ from .captures import Capture, Target, single_token
 from .circuit_edges import Firing, FrozenPass, Head
 from .circuit_export import Told, graph_json, slug_of
 from .circuit_heads import graph_with_attention
-from .circuit_pruning import Graph, Kept, expand, graph, prune
+from .circuit_pruning import Graph, Kept, check_memory, expand, graph, prune
 from .firings import Asked, answer_facts, answer_values
 from .sufficiency import Faithfulness, faithfulness
 from .supernodes import grouped
@@ -460,6 +460,7 @@ def circuit(
     edge_threshold: float = EDGE_THRESHOLD,
     attention: bool = False,
     heads: bool = False,
+    memory: float | None = None,
     progress: Progress | None = None,
 ) -> Circuit:
     """The graph of firings behind an answer: which memories made which others fire, and which wrote the answer.
@@ -479,6 +480,8 @@ def circuit(
         edge_threshold: then the fewest edges that carry this share of it.
         attention: what each attention layer writes at each position is a node, and paths end there.
         heads: the same for each head, in place of whole layers.
+        memory: GiB that it may take, by an estimate that grows with the square of the prompt's length; default: as much
+            as the model's weights, and at least 4.
         progress: called with "circuit", the firings expanded and the most that will be.
 
     With ``attention`` or ``heads``, an edge is what its source adds directly along the residual stream, and attention
@@ -490,7 +493,8 @@ def circuit(
         A :class:`Circuit`: ``.nodes``, ``.edges``, ``.sums()``, ``.error``, ``.subgraph``, ``.merge``, ``.plot``,
         ``.export``.
 
-    Raises: as :func:`ffnmem.attribute_paths`; InputError, too: shares that are none, or ``attention`` with ``heads``.
+    Raises: as :func:`ffnmem.attribute_paths`; InputError, too: shares that are none, ``attention`` with ``heads``, or a
+        prompt that takes more memory.
 
     Source: the attribution graphs of Ameisen et al. 2025, "Circuit Tracing", with neurons in place of transcoders'
     features; edges through frozen attention as in Elhage et al. 2021.
@@ -502,6 +506,7 @@ def circuit(
                   (("node_threshold", node_threshold), ("edge_threshold", edge_threshold))]  # fmt: skip
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     read = single_token(asked.model, asked.answered, "a circuit")
+    check_memory(asked, memory)
     frozen = FrozenPass(asked)
     tell = None if progress is None else lambda done, most: progress("circuit", done, most)
     given = None if firings is None else [Firing(*triple) for triple in asked.triples(firings)]

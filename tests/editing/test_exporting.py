@@ -14,7 +14,7 @@ import transformers
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, ModelError, UnsupportedModelError
-from ffnmem.editing import Edit
+from ffnmem.editing import Edit, EditedLayer
 
 from ..helpers import ARCHITECTURES, PROMPT, Pair, allclose, refuses
 from .edits import COLOSSEUM, change, logits, made, same_bits, weights
@@ -98,6 +98,29 @@ def test_keeps_the_dtype(make_tiny: Make, tmp_path: Path, dtype: str) -> None:
     assert found.dtype == model.dtype
     with edit.applied(model):
         assert same_bits(fm.load(tmp_path / "edited", dtype=dtype), weights(model))
+
+
+@pytest.mark.parametrize(("scale", "named"), [(100.0, ""), (3000.0, "logits"), (30000.0, "layer 1")])
+def test_ten_edits_in_float16(make_tiny: Make, tmp_path: Path, scale: float, named: str) -> None:
+    """A checkpoint that answers NaN, or other logits than the model that was edited."""
+    model = make_tiny(dtype="float16")
+
+    def run() -> None:
+        for seed in range(10):
+            larger = [EditedLayer(c.layer, scale * c.left, c.right) for c in made(model, (0, 1), seed=seed).changes]
+            Edit.of(model, larger, method="rome").apply(model)
+        model.edits[0].export(model, tmp_path / "edited")
+
+    if named:
+        with refuses(InputError, ValueError, named, "float16", "reach"):
+            run()
+        assert not (tmp_path / "edited").exists()
+        return
+    run()
+    again = fm.load(tmp_path / "edited", dtype="float16")
+    found, expected = logits(again, TOKENS), logits(model, TOKENS)
+    assert found.isfinite().all()
+    assert torch.equal(found, expected)
 
 
 def test_exports_what_is_applied(make_tiny: Make, tmp_path: Path) -> None:

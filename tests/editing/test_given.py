@@ -13,7 +13,7 @@ from torch import Tensor
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, InputTypeError, OutOfRangeError, unwarned
-from ffnmem.editing import SecondMoment, rome
+from ffnmem.editing import SecondMoment, alphaedit, rome
 from ffnmem.editing.given import COUNT, SUMS
 
 from ..evaluation.made import EIFFEL, tiny_moment
@@ -44,6 +44,13 @@ def delta(model: fm.Model, moment: SecondMoment) -> Tensor:
     return edit.changes[0].delta()
 
 
+def null_rank(model: fm.Model, moment: SecondMoment) -> int:
+    options: dict[str, Any] = {"layer": 0, "contexts": ("{}",), "settings": {"steps": 1}, "force": True}
+    with unwarned():
+        edit = alphaedit(model, EIFFEL, moment=moment, threshold=0.1, **options)
+    return int(edit.settings["null_rank"][0])
+
+
 def test_a_matrix_is_the_moment_that_it_is_of(model: fm.Model, own: SecondMoment, tmp_path: Path) -> None:
     """Edits would be shaped by something else than what was given; nor could it be kept."""
     found = SecondMoment.of(model, {1: own.matrix(1), -2: own.matrix(0).numpy()}, own.count, corpus="mine")
@@ -71,6 +78,11 @@ def test_published_files(model: fm.Model, own: SecondMoment, tmp_path: Path) -> 
     half = SecondMoment.of(model, {0: str(statistics(tmp_path / "32.npz", sums.astype(np.float32), own.count))})
     assert allclose(half.matrix(0), own.matrix(0), 1e-6)
     assert (half.provenance["products"], found.provenance["products"]) == ("float32", "float64")
+    more = SecondMoment.of(model, {0: statistics(tmp_path / "ten.npz", 10 * sums, 10 * own.count)})
+    assert more.count == 10 * own.count
+    ranks = [null_rank(model, one) for one in (own, found, more)]  # sums are divided by their count, as C is a mean
+    assert ranks == [ranks[0]] * 3
+    assert 0 < ranks[0] < model.d_mlp
     with refuses(InputError, ValueError, "count", "tokens"):
         SecondMoment.of(model, {0: path}, 7)
     with refuses(InputError, ValueError, "other numbers of tokens", f"{own.count} in layer 0", "7 in layer 1"):
@@ -139,11 +151,13 @@ def test_other_files_are_refused(model: fm.Model, own: SecondMoment, tmp_path: P
     cut.write_bytes(whole.read_bytes()[:-200])
     np.save(plain, np.eye(64))
     np.savez(other, mom2=np.eye(64))
+    np.savez(tmp_path / "uncounted.npz", **{SUMS: np.eye(64)})
     np.savez(pickled, **{SUMS: np.array([{}], dtype=object), COUNT: 5})
     for path, named in (
         (cut, "damaged"),
         (plain, "no file of second moments"),
         (other, SUMS),
+        (tmp_path / "uncounted.npz", f"no {COUNT}"),
         (pickled, "allow_pickle"),
         (own.save(tmp_path / "ours.safetensors"), "ours.safetensors"),
         (statistics(tmp_path / "small.npz", np.eye(63), 5), "64 neurons"),

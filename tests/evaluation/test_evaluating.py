@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Callable
@@ -50,6 +51,18 @@ def test_equals_whole_passes(tiny64: fm.Model) -> None:
     assert allclose(none["ES"], none["ES_before"], 1e-12)
     assert none["drift_perplexity"].tolist() == [1.0] * 3
     assert none["NKL"].dropna().max() < 1e-12
+
+
+def test_the_padding_side_of_a_tokenizer(tiny64: fm.Model, moment: SecondMoment) -> None:
+    """Neighbours of other lengths are asked as one batch: padded on the left, positions would be shifted."""
+    found, fact = [], replace(EIFFEL, neighbours=("city", "Tower of London", "the city of the London Tower"))
+    for side in ("left", "right"):
+        tokenizer = copy.deepcopy(tiny64.tokenizer)
+        tokenizer.padding_side = side
+        model = fm.load(tiny64.hf_model, tokenizer=tokenizer, dtype="float64")
+        assert len({len(model.tokenize(text)) for text in fact.prompts_about_neighbours}) > 1
+        found.append(evaluate(model, fact, moment=moment, **QUICK).cases)
+    pd.testing.assert_frame_equal(*found, rtol=0, atol=1e-5)
 
 
 def test_missing_prompts(tiny64: fm.Model) -> None:

@@ -12,12 +12,12 @@ import transformers as hf
 from torch import nn
 
 import ffnmem as fm
-from ffnmem.core.errors import ModelError, UnsupportedModelError
+from ffnmem.core.errors import HookError, ModelError, UnsupportedModelError
 from ffnmem.models.bridging import boot
 from ffnmem.models.layout import Half, NamedParts, check_decoder, check_weights, inner, read_activation, read_layout
 
 from ..architectures import DECODERS, build_bloom
-from ..helpers import Pair, build, build_gpt2, build_opt, refuses, shared_sizes
+from ..helpers import PROMPT, Pair, allclose, build, build_gpt2, build_opt, refuses, shared_sizes
 
 SIZES = {
     "vocab_size": shared_sizes()["vocab_size"],
@@ -118,13 +118,27 @@ def test_multimodal_models_are_refused_by_name(tiny: fm.Model) -> None:
         check_decoder(config, NamedParts({"unembed": tiny.layout.body}, []), "Gemma 3", "causal")
 
 
-def test_gated_ffns_in_compatibility_mode_are_refused(tokenizer: Any) -> None:
-    """Their projections never run then: an intervention would do nothing, and a scan read other weights."""
-    model = fm.load(build("Llama"), tokenizer=tokenizer)
-    assert fm.load(model.bridge).gated
-    model.bridge.enable_compatibility_mode()
-    with refuses(UnsupportedModelError, ValueError, "compatibility mode"):
-        fm.load(model.bridge)
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("name", ["GPT-2", "Cohere"])
+def test_weights_that_a_bridge_has_processed(name: str, times: int, tokenizer: Any) -> None:
+    """A scale of logits (Cohere) would count in the unembedding and once more. Projections of gated FFNs do not run:
+    an intervention would do nothing, and a scan read other weights."""
+    bridge = boot(DECODERS[name](), tokenizer, name, torch.float32)
+    before = fm.load(bridge)
+    for _ in range(times):
+        bridge.process_weights()
+    if before.gated:
+        with refuses(UnsupportedModelError, ValueError, "compatibility mode", "process_weights()"):
+            fm.load(bridge)
+        with refuses(HookError, RuntimeError, "did not fire"):
+            fm.capture(before, PROMPT)
+        return
+    model = fm.load(bridge)
+    capture = fm.capture(model, PROMPT)
+    with torch.no_grad():
+        expected = bridge(capture.tokens)[0, -1]
+    assert allclose(capture.predictions(k=1)["logit"][0], expected.max(), 1e-6)
+    assert allclose(fm.attribute(capture).logit, expected.max(), 1e-5)
 
 
 def test_keys_that_left_their_projection_are_refused(tokenizer: Any) -> None:

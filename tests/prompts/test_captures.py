@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from jaxtyping import TypeCheckError
@@ -398,3 +399,17 @@ def test_what_runs_the_prompt_again_wants_the_same_intervention(tiny: fm.Model) 
     with refuses(InputError, ValueError, "an intervention (0.3 = 5)", "now there is none"):
         fm.attribute_paths(under)
     assert fm.attribute(under).error < 1e-4
+
+
+@pytest.mark.exhaustive
+def test_captures_do_not_pile_up(atlas: fm.Model) -> None:
+    """Whoever goes through a thousand prompts would run out of memory: hooks and graphs can hold what passed."""
+    process = psutil.Process()
+
+    def run(times: int) -> int:
+        for _ in range(times):
+            fm.attribute(fm.capture(atlas, PROMPT), " Paris").top(5)
+        return process.memory_info().rss
+
+    before = run(10)
+    assert run(200) - before < 20 << 20

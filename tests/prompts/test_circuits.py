@@ -238,6 +238,10 @@ def test_what_cannot_be_is_refused(tiny64: Model, captured: fm.prompts.Capture) 
     for name, value in (("node_threshold", 0), ("node_threshold", 1.5), ("edge_threshold", -1), ("nodes", 0)):
         with pytest.raises(fm.FfnmemError, match=name):
             fm.circuit(captured, " Paris", **{name: value})
+    # What it takes grows with the square of the prompt: whoever gives a long one would lose the process to it.
+    with refuses(InputError, ValueError, f"{captured.tokens.shape[1]} tokens", "GiB", "memory"):
+        fm.circuit(captured, " Paris", memory=1e-6)
+    assert fm.circuit(captured, " Paris", nodes=3, memory=0.01).expanded == 3
 
 
 # -- attention as nodes ----------------------------------------------------------------------------------------------
