@@ -75,8 +75,9 @@ if TYPE_CHECKING:
 @option(
     "--where",
     type=click.Choice(SEARCHED),
-    default="values",
-    help="Where to search: in the tokens that values promote and suppress, or in those at which neurons fire.",
+    default="weights",
+    help="Where to search: in the tokens that values promote and suppress (of gated neurons also in those that keys "
+    "and gates read), or in those at which neurons fire.",
 )
 @option(
     "--model",
@@ -132,7 +133,7 @@ def neuron(
     from ..scanning.searching import Found
 
     if search is not None:
-        scanned = opened(store, model_name) if where == "values" else fm.open_store(store)
+        scanned = opened(store, model_name) if where == "weights" else fm.open_store(store)
         limit = top if top is not None or form != "table" else EXAMPLES_SHOWN
         with late_bar() as report:
             hits = scanned.search(search, where=where, progress=report, **({} if limit is None else {"limit": limit}))

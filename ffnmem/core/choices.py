@@ -19,7 +19,7 @@ CASES = ("gate+ linear+", "gate+ linear-", "gate- linear+", "gate- linear-")
 """Of gated neurons, in the order of every array of cases; + is above 0, - is 0 or below."""
 EXAMPLES_SHOWN, CASE_SHOWN = 10, 5
 """Of a kind, and of a sign case; of a band all that were read."""
-SEARCHED = ("values", "examples")
+SEARCHED = ("weights", "examples")
 STORE_FORMS = ("neuronpedia", "delphi")
 """Other programs' forms of a store."""
 

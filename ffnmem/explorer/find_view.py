@@ -1,9 +1,10 @@
-"""The find view: memories that promote words, or that a text fires most; by layer, role and verdict; sorted by any
-column."""
+"""The find view: memories that write or read words, or that a text fires most; by layer, role and verdict; sorted by
+any column."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from ..core.progress import Progress
 from ..neurons.measuring import opened
 from ..neurons.role_assignment import known_roles, roles
 from ..prompts.captures import capture
-from ..vocabulary.projections import promoted_tokens, promoters
-from ..vocabulary.vectors import sides_of
+from ..vocabulary.projections import WHY, end_tokens, standings, token_moments
+from ..vocabulary.vectors import SIGNS, everything, sides_of
 from .queries import Query
 from .rendering import csv_of, fragment, html_of, json_of, png_of, saved_page
 from .views import Explorer, View
@@ -30,7 +31,8 @@ LISTED, MOST = 50, 1000
 ANY = "any"
 HEADS = {
     "memory": "memory",
-    "score": "score",
+    "standing": "standing",
+    "why": "why",
     "weight": "writes",
     "coefficient": "coefficient",
     "token": "fires at",
@@ -42,8 +44,9 @@ HEADS = {
 """The columns that there may be, and what they are called."""
 ROLES = tuple(name for name in ROLE_NAMES if name not in TEXT_ROLES)
 """Those that weights alone tell."""
-TEXTS = ("memory", "token", "role", "verdict")
+TEXTS = ("memory", "why", "token", "role", "verdict")
 """Columns that are sorted upwards first."""
+ENDS = {why: end for end, why in WHY.items()}
 
 
 def find_form(explorer: Explorer, query: Query) -> Markup:
@@ -64,13 +67,15 @@ def find_view(explorer: Explorer, query: Query, progress: Progress) -> View:
         return View("Find memories", fragment("find_start.html", store=explorer.store, text_roles=TEXT_ROLES))
     frame = chosen(explorer, query, progress)
     columns = [name for name in HEADS if name == "memory" or name in frame]
-    default = next(name for name in ("score", "weight", "memory") if name in columns)
+    default = next(name for name in ("standing", "weight", "memory") if name in columns)
     sort = query.choice("sort", columns, default)
     down = query.choice("order", ("down", "up"), "up" if sort in TEXTS else "down") == "down"
     by = ["layer", "neuron"] if sort == "memory" else [sort, "layer", "neuron"]
     frame = frame.sort_values(by, ascending=not down, kind="stable", na_position="last").reset_index(drop=True)
     shown = frame.head(query.whole("top", LISTED, least=1, most=MOST))
-    promoted = promoted_tokens(explorer.model, shown, 5)
+    found = [ENDS[why] for why in shown["why"]] if "why" in shown else [("value", "promoted")] * len(shown)
+    ends = [(int(row.layer), int(row.neuron), *end) for row, end in zip(shown.itertuples(), found, strict=True)]
+    tokens = {end[:2]: some for end, some in end_tokens(explorer.model, ends, 5).items()}
     heads = [
         {
             "name": name,
@@ -85,7 +90,7 @@ def find_view(explorer: Explorer, query: Query, progress: Progress) -> View:
         heads=heads,
         columns=columns,
         rows=shown.to_dict("records"),
-        promoted=promoted,
+        tokens=tokens,
         more=query.address(PATH, top=min(MOST, 4 * len(shown))) if len(shown) < min(len(frame), MOST) else "",
         total=len(frame),
     )
@@ -120,15 +125,16 @@ def turned(name: str, sort: str, down: bool) -> str:
 def chosen(explorer: Explorer, query: Query, progress: Progress) -> pd.DataFrame:
     """One row a memory that passes every filter: layer, neuron, and a column of each thing asked about."""
     model = explorer.model
-    side = query.choice("side", sides_of(model), "value")
+    side = query.choice("side", (ANY, *sides_of(model)), ANY)
     frame = pd.DataFrame(
         [(layer, neuron) for layer, ffn in enumerate(model.ffn) for neuron in range(ffn.d_mlp)],
         columns=["layer", "neuron"],
     )
     if "words" in query:
         ids = word_ids(explorer, query.text("words", most=400))
-        found = explorer.cached(("promoters", side, *ids), lambda: of_words(explorer, ids, side))
-        frame["score"] = found
+        sides = sides_of(model) if side == ANY else (side,)
+        found = explorer.cached(("words", side, *ids), lambda: of_words(explorer, ids, sides, progress))
+        frame["standing"], frame["why"] = found
     if "text" in query:
         text = query.text("text")
         for name, values in explorer.cached(("fired", text), lambda: of_text(explorer, text)).items():
@@ -171,17 +177,28 @@ def word_ids(explorer: Explorer, typed: str) -> tuple[int, ...]:
             ids = model.ids_of(f" {word.strip()}")
             raise InputError(
                 f"{quoted(word.strip())} is {counted(len(ids), 'token')} of {model.name} ({model.token_line(ids)}): "
-                "a memory promotes single tokens, so type one of them"
+                "a memory is compared with single tokens, so type one of them"
             )
     return tuple(found)
 
 
-def of_words(explorer: Explorer, ids: tuple[int, ...], side: str) -> np.ndarray:
-    """The mean score of some tokens of every neuron, by layer and neuron."""
-    every = sum(ffn.d_mlp for ffn in explorer.model.ffn)
-    found = promoters(explorer.model, list(ids), k=every, side=side)
-    found = found[found["sign"] == "promoted"].sort_values(["layer", "neuron"])
-    return found["score"].to_numpy()
+def of_words(
+    explorer: Explorer, ids: tuple[int, ...], sides: tuple[str, ...], progress: Progress
+) -> tuple[np.ndarray, list[str]]:
+    """How far some tokens' mean score stands from that of all tokens, in standard deviations, on that side of each
+    neuron where it is furthest, above or below; and which one that is. By layer and neuron."""
+    model, found = explorer.model, []
+    steps = len(sides) * model.n_layers
+    for side in sides:
+        moments = explorer.cached(("moments", side), partial(token_moments, model, side))
+        for layer in range(model.n_layers):
+            found.append(standings(model, layer, everything(model, layer), side, ids, moments).mean(1))
+            progress("weights", len(found), steps)
+    of_sides = np.concatenate(found).reshape(len(sides), -1)
+    best = np.abs(of_sides).argmax(0)
+    stands = of_sides[best, np.arange(len(best))]
+    why = [WHY[sides[side], SIGNS[int(stand < 0)]] for side, stand in zip(best, stands, strict=True)]
+    return np.abs(stands), why
 
 
 def of_text(explorer: Explorer, text: str) -> dict[str, Any]:

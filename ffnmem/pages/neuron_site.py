@@ -25,13 +25,14 @@ from ..scanning.blocks import blocks
 from ..scanning.neuron import Known, kinds_shown
 from ..scanning.store import Store
 from ..show import notebook
+from ..vocabulary.projections import WHY
 from .links import INDEX, SITE
 from .neuron_cards import card
 from .rendering import ROOM, TABLES, script_of
 
 TOP, CASE, BAND = 8, 3, 1
 """Examples of a card: of the largest coefficients, of each sign case, and of each band of quantiles."""
-FOUND = 5  # tokens of a neuron that the search knows, of what it promotes and of what it fires at
+FOUND = 5  # tokens of a neuron that the search knows, of each end of what it writes and reads, and of what it fires at
 
 
 class SiteFolder(RunFolder):
@@ -44,7 +45,8 @@ class SiteFolder(RunFolder):
 
 @dataclass(frozen=True)
 class Listed:
-    """A neuron in the table of its layer, and what the search knows of it."""
+    """A neuron in the table of its layer, and what the search knows of it. ``ends``: its tokens by side and sign, as
+    ``WHY`` has them."""
 
     neuron: int
     dead: bool
@@ -52,7 +54,7 @@ class Listed:
     mean: float
     max: float
     kurtosis: float
-    promoted: tuple[str, ...]
+    ends: tuple[tuple[str, ...], ...]
     triggers: tuple[str, ...]
     verdict: str
 
@@ -62,7 +64,7 @@ class Listed:
 def site(store: Store, out: str | Path, *, context: int = 12, progress: Progress | None = None) -> Path:
     """Write a page of every neuron of a store, and a search over all of them, into one folder.
 
-    The pages open from disk and need no network: ``index.html`` searches what neurons promote and where they fire most,
+    The pages open from disk and need no network: ``index.html`` searches what neurons write, read and fire at most,
     and leads to a page a layer. Cards are brief: 8 of the largest coefficients (3 of each sign case of gated neurons)
     and one example a quantile band. One layer's table is in memory at a time.
 
@@ -176,7 +178,7 @@ def listed_of(neuron: Known, verdict: str) -> Listed:
         mean=float(stats["mean"]),
         max=float(stats["max"]),
         kurtosis=float(stats["kurtosis"]),
-        promoted=tuple(text for text, _ in neuron.scores("promoted")[:FOUND]),
+        ends=tuple(tuple(text for text, _ in neuron.scores(sign, side)[:FOUND]) for side, sign in WHY),
         triggers=tuple(dict.fromkeys(tokens))[:FOUND],
         verdict=verdict,
     )
@@ -184,9 +186,7 @@ def listed_of(neuron: Known, verdict: str) -> Listed:
 
 def search_script(layer: int, listed: Sequence[Listed]) -> str:
     """What the search reads of a layer, as a script, since a page from disk may load no data."""
-    rows: list[Any] = [
-        [one.promoted, one.triggers, 0.0 if one.rate != one.rate else round(one.rate, 4)] for one in listed
-    ]
+    rows: list[Any] = [[one.ends, one.triggers, 0.0 if one.rate != one.rate else round(one.rate, 4)] for one in listed]
     return f"ffnmemNeurons({layer},{json.dumps(rows, separators=(',', ':'))});\n"
 
 
@@ -197,6 +197,7 @@ def index_html(store: Store) -> str:
         room=ROOM,
         root="",
         model=store.model,
+        why=[*WHY.values(), "fires at"],
         corpus=store.manifest["corpus"],
         tokens=store.n_tokens,
         total=sum(store.manifest["d_mlp"]),

@@ -1,4 +1,4 @@
-"""Neurons by text: what their values write, or what fires them."""
+"""Neurons by text: what their values write and their keys read, or what fires them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..core.checked_files import reading
 from ..core.errors import counted
 from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, rows
 from ..show.result import Result
+from ..vocabulary.projections import WHY
 from .contexts import Contexts
 from .tables import NeuronTable
 
@@ -59,7 +60,7 @@ class Found(Result):
         """Neurons and the token that matched; or that there is none, and where else to look."""
         found: Block = none_found(self.text, self.where)
         if len(self.rows):
-            found = value_table(self.rows) if self.where == "values" else example_table(self.rows)
+            found = weight_table(self.rows) if self.where == "weights" else example_table(self.rows)
         return Sheet.of(found, Origin(self.provenance))
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,14 +72,14 @@ class Found(Result):
         return self.rows
 
 
-def value_table(found: pd.DataFrame) -> Table:
-    """Neurons whose values write a token."""
+def weight_table(found: pd.DataFrame) -> Table:
+    """Neurons whose values write a token, or whose keys read it."""
     shown = rows(
-        Column("neuron", "neuron"), "sign", Column("rank", "count"), Column("token", "token"),
+        Column("neuron", "neuron"), "why", Column("rank", "count"), Column("token", "token"),
         Column("score", "number", sign=True),
     )  # fmt: skip
     for row in found.itertuples():
-        shown.add((row.layer, row.neuron), row.sign, row.rank, row.token, row.score)
+        shown.add((row.layer, row.neuron), WHY[row.side, row.sign], row.rank, row.token, row.score)
     return shown.table()
 
 
@@ -96,6 +97,6 @@ def example_table(found: pd.DataFrame) -> Table:
 
 def none_found(text: str, where: str) -> Words:
     """That a search found nothing, and where else to look."""
-    looked, other = ("values", "examples") if where == "values" else ("examples", "values")
-    said = "is promoted or suppressed by" if where == "values" else "fires"
+    looked, other = ("weights", "examples") if where == "weights" else ("examples", "weights")
+    said = "is among the first that are written or read by" if where == "weights" else "fires"
     return Words.of(f"no token with {text!r} {said} any neuron of the store (looked in {looked}; try --where {other})")

@@ -527,7 +527,7 @@ class Store(Scanned, Result):
         """Make the table of what all neurons write, and keep it in the store's folder. Raises ModelError, FileError."""
         write_values(self.model_for(), self.folder / VALUES, progress)
 
-    def search_values(self, text: str, limit: int, progress: Progress | None) -> pd.DataFrame:
+    def search_weights(self, text: str, limit: int, progress: Progress | None) -> pd.DataFrame:
         """:meth:`search` in the table of what all neurons write, which is made where there is none; where the folder
         cannot be written to, it is not kept."""
         if self.projected:
@@ -537,17 +537,17 @@ class Store(Scanned, Result):
                     self.checked(VALUES)
                 else:
                     clear(path)  # what its making left, where that was killed at the very end
-                return search_projection(path, text, side="value", limit=limit)
+                return search_projection(path, text, limit=limit)
             except FileError:
                 if VALUES in self.manifest["files"]:
                     raise
         if os.access(self.folder, os.W_OK):
             self.keep_values(progress)
-            return search_projection(self.folder / VALUES, text, side="value", limit=limit)
+            return search_projection(self.folder / VALUES, text, limit=limit)
         with TemporaryDirectory() as room:
             elsewhere = Path(room) / VALUES
             write_values(self.model_for(), elsewhere, progress)
-            return search_projection(elsewhere, text, side="value", limit=limit)
+            return search_projection(elsewhere, text, limit=limit)
 
     def neuron(
         self,
@@ -627,21 +627,22 @@ class Store(Scanned, Result):
             return neuron
 
     def search(
-        self, text: str, *, where: str = "values", limit: int = 50, progress: Progress | None = None
+        self, text: str, *, where: str = "weights", limit: int = 50, progress: Progress | None = None
     ) -> pd.DataFrame:
-        """Neurons by text: ``where="values"`` looks in the tokens that they promote or suppress, ``where="examples"``
-        in the tokens at which they fire most (top) or least (bottom), and in gated neurons most strongly of each sign
-        case. Upper and lower case are alike; best ranks first.
+        """Neurons by text: ``where="weights"`` looks in the tokens that their values promote or suppress most and, of
+        gated neurons, that raise or lower their keys and gates most; ``where="examples"`` in the tokens at which they
+        fire most (top) or least (bottom), and in gated neurons most strongly of each sign case. Upper and lower case
+        are alike; best ranks first.
 
-        The first search in values of a store that was scanned without projecting them projects all, which takes the
+        The first search in weights of a store that was scanned without projecting them projects all, which takes the
         model (see :meth:`values`) and of a large one minutes, and keeps the table in the store's folder. ``progress``
         is then called with "project", the neurons done and all. Raises InputError, ModelError, FileError."""
         most = check_count("limit", limit)
         check_choice("where", where, SEARCHED)
         if not text.strip():
             raise InputError("the text to search for is empty: give a part of a token, such as 'Paris'")
-        if where == "values":
-            return self.search_values(text, most, progress)
+        if where == "weights":
+            return self.search_weights(text, most, progress)
         return search_examples(self.opened(EXAMPLES), self.contexts, self.corpus.vocab, text).head(most)
 
     def export(

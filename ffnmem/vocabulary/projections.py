@@ -663,6 +663,15 @@ SIDE_MEANINGS = {
     "key": "what excites and inhibits it",
     "gate": "what opens and shuts its gate",
 }
+WHY = {
+    ("value", "promoted"): "value promotes",
+    ("value", "suppressed"): "value suppresses",
+    ("key", "promoted"): "key excited by",
+    ("key", "suppressed"): "key inhibited by",
+    ("gate", "promoted"): "gate raised by",
+    ("gate", "suppressed"): "gate lowered by",
+}
+"""Why words find a neuron: what its tokens at that end are to it, by side and sign."""
 NEURONS = {
     "value": "neurons that write towards and against",
     "key": "neurons that are excited and inhibited by",

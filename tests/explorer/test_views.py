@@ -20,12 +20,14 @@ from starlette.testclient import TestClient
 
 import ffnmem as fm
 from ffnmem.core.choices import ROLE_NAMES, TEXT_ROLES
+from ffnmem.explorer.find_view import WHY
 from ffnmem.explorer.jobs import Abandoned
 from ffnmem.explorer.queries import Query, address
 from ffnmem.explorer.site import PAGES
 from ffnmem.explorer.views import Explorer
 from ffnmem.pages.rendering import content_hash
 from ffnmem.scanning.store import Store
+from ffnmem.vocabulary.vectors import side_vectors
 
 from ..helpers import PROMPT
 from .conftest import asking
@@ -168,9 +170,29 @@ def test_neighbours_are_the_nearest_by_cosine(tiny: fm.Model) -> None:
 
 def test_memories_are_found_by_words_and_by_text(client: TestClient, tiny: fm.Model) -> None:
     frame = csv(client, address("/find", words="the, is", format="csv"))
-    expected = fm.vocabulary.promoters(tiny, [" the", " is"], k=20)
-    expected = expected[expected["sign"] == "promoted"]
-    assert frame["score"].tolist()[:20] == pytest.approx(expected["score"].tolist())
+    ids = [tiny.token_id(" the"), tiny.token_id(" is")]
+    stands = {}  # by plain arithmetic over the whole vocabulary
+    for side, tokens in (("value", tiny.unembedding), ("key", tiny.embedding)):
+        for layer in range(tiny.n_layers):
+            rows = side_vectors(tiny, layer, range(tiny.ffn[layer].d_mlp), side, "folded")
+            scores = (rows @ tokens.detach().T).double()
+            each = (scores[:, ids] - scores.mean(1, keepdim=True)) / scores.std(1, correction=0, keepdim=True)
+            stands |= {(layer, neuron, side): float(one) for neuron, one in enumerate(each.mean(1))}
+    best = max(stands, key=lambda one: abs(stands[one]))
+    assert (frame["layer"][0], frame["neuron"][0]) == best[:2]
+    assert len(set(frame["why"])) == 4  # both signs of values and of keys
+    for row in frame.head(50).itertuples():
+        here = {side: stands[row.layer, row.neuron, side] for side in ("value", "key")}
+        side = max(here, key=lambda one: abs(here[one]))
+        assert row.why == WHY[side, "promoted" if here[side] > 0 else "suppressed"]
+        assert row.standing == pytest.approx(abs(here[side]), rel=1e-4)
+    keys = csv(client, address("/find", words="the, is", side="key", format="csv"))
+    assert {why.split()[0] for why in keys["why"]} == {"key"}
+    page = client.get(address("/find", words="the, is")).text
+    name = f"{best[0]}.{best[1]}"
+    tokens = fm.project(tiny, name, side=best[2], k=1).set_index("sign")["token"]
+    first = page.split(f'<a href="/memory/{name}">{name}</a></th>')[1].split("</tr>")[0]
+    assert html.escape(tokens["promoted" if stands[best] > 0 else "suppressed"].strip()) in first
     one = csv(client, address("/find", words="the", layer=1, sort="memory", format="csv"))
     assert one["neuron"].tolist() == list(range(tiny.ffn[1].d_mlp))
     fired = csv(client, address("/find", text=TEXT, sort="coefficient", format="csv")).iloc[0]
@@ -178,8 +200,8 @@ def test_memories_are_found_by_words_and_by_text(client: TestClient, tiny: fm.Mo
     m = capture.coefficients[int(fired["layer"])][0, :, int(fired["neuron"])]
     assert float(m[int(fired["position"])]) == pytest.approx(fired["coefficient"])
     assert capture.token_strings()[int(fired["position"])] == fired["token"]
-    up = csv(client, address("/find", words="the", sort="score", order="up", format="csv"))
-    assert up["score"].is_monotonic_increasing
+    up = csv(client, address("/find", words="the", sort="standing", order="up", format="csv"))
+    assert up["standing"].is_monotonic_increasing
 
 
 def test_roles_say_what_they_are_told_by(client: TestClient, store_client: TestClient) -> None:
@@ -221,7 +243,7 @@ def test_roles_and_verdicts_filter(client: TestClient, tiny: fm.Model) -> None:
         (address("/memory/0.1", part="x"), "part 'x' is unknown"),
         (address("/find", words=","), "type 1 to 16 words"),
         (address("/find", words="the", sort="nonsense"), "sort 'nonsense' is unknown"),
-        (address("/find", words="zqxjkvwpzq"), "a memory promotes single tokens"),
+        (address("/find", words="zqxjkvwpzq"), "a memory is compared with single tokens"),
     ],
 )
 def test_a_mistake_is_said_on_the_page_and_the_form_keeps_what_was_typed(

@@ -84,7 +84,7 @@ def test_needs_nothing_from_outside(folder: Path) -> None:
 
 
 def test_hostile_text_is_only_text(tiny_store: Store) -> None:
-    one = site_module.Listed(0, False, 0.1, 0.0, 1.0, 2.0, (HOSTILE,), (HOSTILE,), HOSTILE)
+    one = site_module.Listed(0, False, 0.1, 0.0, 1.0, 2.0, ((HOSTILE,), ()), (HOSTILE,), HOSTILE)
     shared = {"root": "", "model": HOSTILE, "version": "1", "layer": 0, "n_layers": 1, "verdicts": True}
     html = site_module.notebook.render("site_layer.html", room=site_module.ROOM, rows=[one], **shared)
     assert html.count("<script") == 1
@@ -92,7 +92,7 @@ def test_hostile_text_is_only_text(tiny_store: Store) -> None:
     script = site_module.search_script(0, [one])
     assert script.isascii()
     body = script.removeprefix("ffnmemNeurons(0,").removesuffix(");\n")
-    assert json.loads(body) == [[[HOSTILE], [HOSTILE], 0.1]]
+    assert json.loads(body) == [[[[HOSTILE], []], [HOSTILE], 0.1]]
 
 
 def test_a_stopped_one_goes_on(
@@ -170,6 +170,14 @@ def test_search_finds_tokens_and_names(page: Page, tiny_store: Store) -> None:
     found = page.locator("#found tbody th").all_inner_texts()
     assert len(found) > 1
     assert all(token.strip().lower() in text.lower() for text in page.locator("#found tbody tr").all_inner_texts())
+    low = tiny_store.neuron(1, 5).tokens("suppressed")[0]
+    page.locator("#q").fill("nothing is called so")
+    page.get_by_text("0 neurons").wait_for()
+    page.locator("#q").fill(low.strip())
+    row = page.locator("#found tbody tr").filter(has=page.get_by_role("link", name="1.5", exact=True))
+    row.wait_for()
+    assert row.locator("td").nth(1).inner_text() == "value suppresses"
+    assert low.strip() in row.locator("td").nth(2).inner_text()
     page.locator("#q").fill("1.5")
     page.locator("#found tbody tr").nth(1).wait_for(state="detached")
     page.keyboard.press("Enter")
@@ -189,7 +197,7 @@ def test_search_from_a_card(page: Page, folder: Path) -> None:
 def test_hostile_tokens_are_found_as_text(browser: Browser, folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "site"
     shutil.copytree(folder, copy)
-    rows = json.dumps([[[HOSTILE, "evil"], [HOSTILE], 0.5]])
+    rows = json.dumps([[[[HOSTILE, "evil"]], [HOSTILE], 0.5]])
     (copy / "0" / "search.js").write_text(f"ffnmemNeurons(0,{rows});")
     page = browser.new_page()
     page.on("dialog", lambda dialog: pytest.fail(dialog.message))

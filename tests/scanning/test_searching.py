@@ -7,7 +7,7 @@ import pytest
 
 from ffnmem.core.errors import InputError
 from ffnmem.scanning import Store
-from ffnmem.scanning.searching import matching_ids
+from ffnmem.scanning.searching import matching_ids, weight_table
 
 from ..helpers import refuses
 
@@ -53,8 +53,19 @@ def test_values(tiny_store: Store) -> None:
     assert row["token_id"] in values["token_id"].tolist()
 
 
+def test_keys_and_gates_of_gated_neurons(gated_store: Store) -> None:
+    """A neuron that a word's gate opens was not found by that word."""
+    for side, sign, why in (("gate", "promoted", "gate raised by"), ("key", "suppressed", "key inhibited by")):
+        values = gated_store.values(1, 5)
+        token = values[(values["side"] == side) & (values["sign"] == sign)].iloc[0]["token"]
+        found = gated_store.search(token, limit=10_000)
+        assert len(found.query("layer == 1 and neuron == 5 and side == @side and sign == @sign"))
+        shown = weight_table(found)
+        assert any(row[:2] == ((1, 5), why) for row in shown.rows)
+
+
 def test_nothing_found_is_an_empty_table(tiny_store: Store) -> None:
-    for where in ("values", "examples"):
+    for where in ("weights", "examples"):
         found = tiny_store.search("no such token", where=where)
         assert len(found) == 0
         assert {"layer", "neuron", "rank", "token"} <= set(found.columns)
@@ -67,9 +78,9 @@ def test_case_does_not_matter(tiny_store: Store) -> None:
 
 
 def test_refuses(tiny_store: Store) -> None:
-    with refuses(InputError, ValueError, "where 'keys'", "'values' or 'examples'"):
+    with refuses(InputError, ValueError, "where 'keys'", "'weights' or 'examples'"):
         tiny_store.search("Paris", where="keys")
-    for where in ("values", "examples"):
+    for where in ("weights", "examples"):
         with refuses(InputError, ValueError, "empty", "'Paris'"):
             tiny_store.search("  ", where=where)
     with refuses(InputError, ValueError, "limit must be at least 1"):

@@ -231,14 +231,14 @@ def test_facts_name_what_was_scanned(tiny_store: Store) -> None:
     assert facts.rows["part"] == "1 of 3 units; ffnmem merge joins the shards"
 
 
-@pytest.mark.parametrize("where", ["values", "examples"])
+@pytest.mark.parametrize("where", ["weights", "examples"])
 def test_what_a_search_found(where: str, tiny_store: Store) -> None:
     text = "rome"
     rows = tiny_store.search(text, where=where)
     (table, _) = Found(text, where, rows, tiny_store.provenance).sheet().blocks
     assert isinstance(table, Table)
     assert [row[0] for row in table.rows] == list(zip(rows["layer"], rows["neuron"], strict=True))
-    assert table.rows[0][-1] == rows["score" if where == "values" else "coefficient"].iloc[0]
+    assert table.rows[0][-1] == rows["score" if where == "weights" else "coefficient"].iloc[0]
     (none, _) = Found(text, where, rows.iloc[:0], tiny_store.provenance).sheet().blocks
     assert isinstance(none, Words)
     assert "no token with 'rome'" in none.line[0].text

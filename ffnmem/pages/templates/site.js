@@ -1,11 +1,12 @@
-/* The search of a site. Each layer's search.js hands over what there is to find: for each neuron the tokens that it promotes,
-   those that it fires at most, and its firing rate. No network: they are scripts, which a page from disk may load. */
+/* The search of a site. Each layer's search.js hands over what there is to find: for each neuron the tokens at each end of what
+   its value writes and its keys read, those that it fires at most, and its firing rate. What an end is called stands on the page. No network: they are scripts, which a page from disk may load. */
 (() => {
   "use strict";
   const MOST = 100, layers = [];
   globalThis.ffnmemNeurons = (layer, neurons) => { layers[layer] = neurons; };
 
   const box = document.getElementById("q"), told = document.getElementById("told"), found = document.getElementById("found");
+  const why = JSON.parse(found.dataset.why);
 
   function element(name, properties, ...children) {
     const made = Object.assign(document.createElement(name), properties);
@@ -30,15 +31,16 @@
   function look(text) {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean), name = text.trim().match(/^L?(\d+)[.N](\d+)$/i), hits = [];
     if (!words.length) return null;
-    if (name && layers[name[1]]?.[name[2]]) return [{ layer: Number(name[1]), neuron: Number(name[2]), score: 0 }];
-    layers.forEach((neurons, layer) => neurons.forEach(([promoted, triggers], neuron) => {
-      let score = 0;
+    if (name && layers[name[1]]?.[name[2]]) return [{ layer: Number(name[1]), neuron: Number(name[2]), score: 0, end: 0 }];
+    layers.forEach((neurons, layer) => neurons.forEach(([ends, triggers], neuron) => {
+      let score = 0, end = 0, least = Infinity;
       for (const word of words) {
-        const a = fit(word, promoted), b = fit(word, triggers);
-        if (a === null && b === null) return;
-        score += Math.min(a ?? Infinity, b ?? Infinity);
+        const fits = [...ends, triggers].map((tokens) => fit(word, tokens) ?? Infinity), best = Math.min(...fits);
+        if (best === Infinity) return;
+        score += best;
+        if (best < least) [least, end] = [best, fits.indexOf(best)];
       }
-      hits.push({ layer, neuron, score });
+      hits.push({ layer, neuron, score, end });
     }));
     return hits.sort((a, b) => a.score - b.score || a.layer - b.layer || a.neuron - b.neuron);
   }
@@ -53,12 +55,12 @@
     found.hidden = !hits?.length;
     told.textContent = hits === null ? "" : hits.length > MOST ? `the best ${MOST} of ${hits.length.toLocaleString("en")}`
       : hits.length === 1 ? "1 neuron" : `${hits.length} neurons`;
-    found.querySelector("tbody").replaceChildren(...(hits ?? []).slice(0, MOST).map(({ layer, neuron }) => {
-      const [promoted, triggers, rate] = layers[layer][neuron];
+    found.querySelector("tbody").replaceChildren(...(hits ?? []).slice(0, MOST).map(({ layer, neuron, end }) => {
+      const [ends, triggers, rate] = layers[layer][neuron], kind = ["fm-promoted", "fm-suppressed"][end % 2];
       const link = element("a", { className: "fm-neuron", href: `${layer}/${neuron}.html` }, `${layer}.${neuron}`);
       const head = element("th", { scope: "row" }, link);
       return element("tr", {}, head, element("td", { className: "r" }, `${(100 * rate).toFixed(1)}%`),
-        chips(promoted, "fm-promoted"), chips(triggers, ""));
+        element("td", {}, why[end]), chips(ends[end] ?? [], kind), chips(triggers, ""));
     }));
   }
 
