@@ -163,8 +163,6 @@ def map(paths: PathAttribution | CausalScores, ax: Axes | None = None) -> Axes:
         values, cmap=SIGNS, vmin=-limit, vmax=limit, aspect="auto", origin="lower", interpolation="nearest"
     )
     labels = [visible(token, 14) for token in paths.tokens]
-    if paths.starts_with_bos:
-        labels[0] = "BOS"
     ax.set_xticks(range(positions), labels, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
     ax.set_yticks(range(0, layers, 1 + layers // MOST_TICKS))
     ax.set_xlabel("position")

@@ -54,8 +54,6 @@ def circuit(circuit: Circuit, ax: Axes | None = None, top: int = 40) -> Axes:
     draw_nodes(ax, nodes)
     name_nodes(ax, nodes)
     labels = [visible(text, 14) for text in circuit.tokens]
-    if circuit.starts_with_bos:
-        labels[0] = "BOS"
     ax.set_xticks(places["middle"], labels, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
     every = 1 + circuit.n_layers // MOST_TICKS
     layers = range(0, circuit.n_layers, every)
