@@ -271,6 +271,20 @@ def together(sheets: Iterable[Sheet], *last: Block) -> Sheet:
     return Sheet((*(block for blocks in parts for block in blocks), *last))
 
 
+def headed(sheet: Sheet) -> Sheet:
+    """The sheet with the model that its numbers come from in its first line, where that does not name it yet."""
+    model = next(
+        (str(one.fields["model"]) for one in sheet.blocks if isinstance(one, Origin) and "model" in one.fields), ""
+    )
+    first, *rest = sheet.blocks or (Facts({}),)
+    line = sheet.title or ("".join(span.text for span in first.line) if isinstance(first, Words) else "")
+    if not model or model in line:
+        return sheet
+    if not line and isinstance(first, Facts) and not first.title:
+        return Sheet((Facts({"model": model, **first.rows}), *rest))
+    return together([Sheet((Facts({"model": model}),)), sheet])
+
+
 @dataclass(frozen=True)
 class Rows:
     """Rows under construction; ``table()`` makes them a block."""
@@ -375,6 +389,18 @@ def of_number(value: float, places: int, sign: bool = False) -> str:
 def of_share(value: float) -> str:
     """A share of a whole, in percent, without a sign where it rounds to nothing; a dash where there is none."""
     return f"{value:z.1%}" if math.isfinite(value) else "–"
+
+
+def of_rate(share: float) -> str:
+    """A share in percent with one decimal; a small one with two digits that count, below 0.001% as mantissa and
+    exponent, in percent all the same."""
+    percent = 100 * share
+    if not 0 < percent < 0.2:
+        return of_share(share)
+    if percent < 0.001:
+        mantissa, exponent = f"{percent:.1e}".split("e")
+        return f"{mantissa}e{int(exponent)}%"
+    return f"{float(f'{percent:.2g}'):.5f}".rstrip("0") + "%"
 
 
 def of_share_within(share: float, low: float, high: float) -> str:

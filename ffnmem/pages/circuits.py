@@ -270,9 +270,8 @@ def name_of(node: Any) -> str:
 
 
 def token_chip(circuit: Circuit, position: int) -> Chip:
-    if position == 0 and circuit.starts_with_bos:
-        return Chip("BOS", "bos", f"beginning of sequence, {circuit.tokens[0]}")
-    return Chip(circuit.tokens[position], "", f"position {position}")
+    special = "special" if position == 0 and circuit.starts_with_bos else ""
+    return Chip(circuit.tokens[position], special, f"position {position}")
 
 
 def promoted_tokens(

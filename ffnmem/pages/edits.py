@@ -185,8 +185,7 @@ def map_of(trace: Trace, kind: str) -> dict[str, Any]:
     step = next(step for step in (1, 2, 5, 10, 20, 50) if trace.n_layers <= 10 * step or step == 50)
     rows = []
     for position, token in enumerate(trace.tokens):
-        bos = position == 0 and trace.provenance.prepend_bos
-        label = "BOS" if bos else visible(token, LABEL) + "*" * (position in trace.subject)
+        label = visible(token, LABEL) + "*" * (position in trace.subject)
         cells = [
             {
                 "strength": abs(effect) / limit,

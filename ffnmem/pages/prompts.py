@@ -209,7 +209,7 @@ BASIS = "folded"  # in which values are read as tokens; the page records it
 
 @dataclass(frozen=True)
 class Chip:
-    """One token as shown. ``kind``: "bos", "special", "promoted", "suppressed" or ""; ``named``: target or foil."""
+    """One token as shown. ``kind``: "special", "promoted", "suppressed" or ""; ``named``: target or foil."""
 
     token: str
     kind: str = ""
@@ -281,16 +281,14 @@ def waterfall(attribution: Attribution) -> Waterfall:
 
 
 def prompt_chips(capture: Capture, prompt: int | None = None, limit: int | None = None) -> list[Chip]:
-    """A prompt's tokens, the first ``limit`` at most; special tokens say so, and BOS is called that at the start."""
+    """A prompt's tokens, the first ``limit`` at most; special tokens stand back."""
     model, special = capture.model, capture.model.special_token_ids
     ids = [int(i) for i in capture.tokens[capture.row(prompt), : capture.length(prompt)][:limit]]
     chips = []
     for position, (token_id, token) in enumerate(zip(ids, model.token_strings(ids), strict=True)):
         where = f"position {position}, token {token_id}"
-        if position == 0 and token_id == model.bos_token_id:
-            chips.append(Chip("BOS", "bos", f"beginning of sequence, {token}; {where}"))
-        else:
-            chips.append(Chip(token, "special" if token_id in special else "", where))
+        bos = position == 0 and token_id == model.bos_token_id
+        chips.append(Chip(token, "special" if token_id in special else "", f"{'beginning of sequence; ' * bos}{where}"))
     return chips
 
 

@@ -163,8 +163,6 @@ def map(paths: PathAttribution | CausalScores, ax: Axes | None = None) -> Axes:
         values, cmap=SIGNS, vmin=-limit, vmax=limit, aspect="auto", origin="lower", interpolation="nearest"
     )
     labels = [visible(token, 14) for token in paths.tokens]
-    if paths.starts_with_bos:
-        labels[0] = "BOS"
     ax.set_xticks(range(positions), labels, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
     ax.set_yticks(range(0, layers, 1 + layers // MOST_TICKS))
     ax.set_xlabel("position")
@@ -269,7 +267,7 @@ def ink() -> str:
 #
 # As in :mod:`ffnmem.plots.attribution`: each takes `ax=None`, draws on it or on a new figure, and returns the Axes.
 
-NAMED = 8  # the neurons with the largest total effect carry their names
+NAMED = 8  # neurons with the largest total effect, and as many that are furthest from the line, carry their names
 ROOM = (0.1, 0.045)  # width and height of a name, as shares of the axes
 
 
@@ -283,8 +281,8 @@ def ablation(ablation: Ablation, ax: Axes | None = None) -> Axes:
 
     Returns:
         The Axes: a point a neuron, in logits; blue where both effects have the same sign, orange where direct
-        attribution points the wrong way; a line where both are equal. The eight largest are named ``layer.neuron``
-        where there is room.
+        attribution points the wrong way; a line where both are equal. The eight furthest from the line, those of
+        opposite signs first, and the eight with the largest total effect are named where there is room.
     """
     ax = axes_for(ax, (6, 5.2))
     direct, total = (ablation.neurons[name].to_numpy(dtype=float) for name in ("direct", "logit"))
@@ -301,7 +299,7 @@ def ablation(ablation: Ablation, ax: Axes | None = None) -> Axes:
             ax.scatter(direct[chosen], total[chosen], s=26, color=colour, label=label, zorder=2)
     ax.set_xlim(ends)
     ax.set_ylim(ends)
-    name_points(ax, ablation, ends[1] - ends[0])
+    name_points(ax, ablation, ends)
     ax.set_xlabel(f"direct effect on the logit{ablation.provenance.before_cap}, all else frozen")
     ax.set_ylabel("total effect: clean minus ablated")
     ax.legend(frameon=False, loc="upper left")
@@ -309,20 +307,27 @@ def ablation(ablation: Ablation, ax: Axes | None = None) -> Axes:
     return titled(ax, f"{counted(len(ablation.neurons), 'neuron')} behind {answer(ablation)}{rank}")
 
 
-def name_points(ax: Axes, ablation: Ablation, width: float) -> None:
-    """``layer.neuron`` beside the points with the largest total effect: right of them, else left, else not at all."""
-    placed: list[tuple[float, float]] = []
-    for row in ablation.neurons.head(NAMED).itertuples():
-        for side, align in ((1, "left"), (-1, "right")):
-            middle = (row.direct + side * 0.55 * ROOM[0] * width, row.logit)
-            if all(abs(middle[0] - x) > ROOM[0] * width or abs(middle[1] - y) > ROOM[1] * width for x, y in placed):
-                placed.append(middle)
+def name_points(ax: Axes, ablation: Ablation, ends: tuple[float, float]) -> None:
+    """``layer.neuron`` beside the points that are furthest from the line of equal effects, then those with the largest
+    total effect: right of them, else left, else below or above, else not at all."""
+    table, width = ablation.neurons, ends[1] - ends[0]
+    off = (table["logit"] - table["direct"]).abs()
+    strange = off.add(width * (table["logit"] * table["direct"] < 0)).nlargest(NAMED).index
+    taken = list(zip(table["direct"], table["logit"], strict=True))
+    for row in table.loc[[*strange, *table.index[:NAMED].difference(strange, sort=False)]].itertuples():
+        for across, up, align in ((1, 0, "left"), (-1, 0, "right"), (0, -1, "center"), (0, 1, "center")):
+            x, y = row.direct + across * 0.75 * ROOM[0] * width, row.logit + up * 1.1 * ROOM[1] * width
+            free = all(abs(x - a) > ROOM[0] * width or abs(y - b) > ROOM[1] * width for a, b in taken[len(table) :])
+            clear = all(abs(x - a) > 0.6 * ROOM[0] * width or abs(y - b) > 0.5 * ROOM[1] * width for a, b in taken)
+            if free and clear and ends[0] < x - 0.5 * ROOM[0] * width and x + 0.5 * ROOM[0] * width < ends[1]:
+                taken.append((x, y))
                 ax.annotate(
                     f"{row.layer}.{row.neuron}",
                     (row.direct, row.logit),
-                    xytext=(5 * side, 3),
+                    xytext=(6 * across, 8 * up),
                     textcoords="offset points",
                     ha=align,
+                    va="center",
                     fontsize=8,
                 )
                 break

@@ -25,7 +25,9 @@ KINDS = {
     "head": ("^", "#CC79A7", "head"), "answer": ("D", "#009E73", "answer"),
 }  # fmt: skip
 """How each kind of node is drawn: its mark, its colour, and its name."""
-ABREAST, LINE = 4, 0.32  # nodes of one layer and position side by side, and how far their lines are apart, in layers
+ABREAST, LINES, LINE = 4, 3, 0.34
+"""Nodes of one layer and position side by side, unless they would need more lines than fit between two layers; and how
+far lines are apart, in layers."""
 INCHES = 0.55  # that a name needs, and so a node
 LEAST, LARGEST = 16.0, 230.0  # areas of marks, in points²
 
@@ -54,8 +56,6 @@ def circuit(circuit: Circuit, ax: Axes | None = None, top: int = 40) -> Axes:
     draw_nodes(ax, nodes)
     name_nodes(ax, nodes)
     labels = [visible(text, 14) for text in circuit.tokens]
-    if circuit.starts_with_bos:
-        labels[0] = "BOS"
     ax.set_xticks(places["middle"], labels, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
     every = 1 + circuit.n_layers // MOST_TICKS
     layers = range(0, circuit.n_layers, every)
@@ -77,7 +77,7 @@ def circuit_size(circuit: Circuit, top: int = 40) -> tuple[float, float]:
 
 
 def inches(places: pd.DataFrame, circuit: Circuit) -> tuple[float, float]:
-    return min(3.0 + INCHES * float(places["width"].sum()), 26), min(2.0 + 0.75 * (circuit.n_layers + 2), 18)
+    return min(3.0 + INCHES * float(places["width"].sum()), 26), min(2.0 + 0.75 * (circuit.n_layers + 2), 26)
 
 
 def shown(circuit: Circuit, top: int) -> pd.DataFrame:
@@ -104,7 +104,7 @@ def arrange(nodes: pd.DataFrame, circuit: Circuit) -> pd.DataFrame:
     position = nodes["position"].astype(int)
     cells = nodes.groupby([position, level], sort=False)
     rank, count = cells.cumcount(), cells["id"].transform("size")
-    lines = -(-count // ABREAST)
+    lines = (-(-count // ABREAST)).clip(upper=LINES)
     abreast = -(-count // lines)
     width = abreast.groupby(position).max().reindex(range(len(circuit.tokens)), fill_value=1)
     start = width.cumsum() - width

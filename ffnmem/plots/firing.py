@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ..core.arguments import public
 from ..core.errors import InputError, check_choice
+from ..core.sheets import of_rate
 from ..ffn.activations import activation
 from ..neurons.dying import Dying
 from ..neurons.health import NeuronHealth
@@ -59,8 +60,8 @@ def histogram(neuron: Neuron, ax: Axes | None = None) -> Axes:
     ax.axvline(0, color=ink(), linewidth=0.8)
     ax.set_xlabel("coefficient")
     ax.set_ylabel("tokens per unit of coefficient")
-    rate, count = neuron.stats["firing_rate"], neuron.stats["count"]
-    fires = "dead" if neuron.stats["dead"] else f"fires at {rate:.3g}" if rate < 0.0005 else f"fires at {rate:.1%}"
+    count = neuron.stats["count"]
+    fires = "dead" if neuron.stats["dead"] else f"fires at {of_rate(neuron.stats['firing_rate'])}"
     return titled(
         ax, f"{neuron.name} of {neuron.store.model}: {fires} of {count:,} tokens".replace("dead of", "dead in")
     )

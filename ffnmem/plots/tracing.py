@@ -93,10 +93,7 @@ def place_labels(found: Silencing | Knockout) -> list[str]:
 
 def labels_of(found: Trace | Silencing | Knockout) -> list[str]:
     """A prompt's tokens, the subject's with a star."""
-    labels = [visible(token, LABEL) + "*" * (i in found.subject) for i, token in enumerate(found.tokens)]
-    if found.provenance.prepend_bos:
-        labels[0] = "BOS"
-    return labels
+    return [visible(token, LABEL) + "*" * (i in found.subject) for i, token in enumerate(found.tokens)]
 
 
 def heat_maps(

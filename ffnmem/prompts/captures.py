@@ -379,14 +379,12 @@ class Capture(Result):
         return Sheet.of(Facts(facts), Origin(self.provenance.to_dict()), title=title)
 
     def prompt_spans(self, prompt: int | None = None, limit: int = TOKENS) -> list[Span]:
-        """A prompt's first tokens; special ones stand back, and the beginning of sequence is called so."""
+        """A prompt's first tokens; special ones stand back."""
         special = self.model.special_token_ids
         ids = [int(i) for i in self.tokens[self.row(prompt), : self.length(prompt)][:limit]]
         return [
-            Span("BOS", "special", note=text)
-            if place == 0 and token_id == self.model.bos_token_id
-            else token(text, "special" if token_id in special else "")
-            for place, (token_id, text) in enumerate(zip(ids, self.model.token_strings(ids), strict=True))
+            token(text, "special" if i in special else "")
+            for i, text in zip(ids, self.model.token_strings(ids), strict=True)
         ]
 
     def to_frame(self) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..core.errors import InputError, OutOfRangeError, check_count
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Prompt, Span, Table, decimals, of_chance, rows, token
+from ..core.sheets import Column, Content, Prompt, Table, decimals, of_chance, rows, token
 from ..facts.answers import Answer
 from ..models.attention import FrozenAttention, KnownFFNs, frozen_attention
 from ..models.hooks import listening
@@ -314,7 +314,7 @@ class Firings(ABC):
             layer = int(by_layer.abs().argmax())
             total = float(totals[position])
             shown.add(
-                Span("BOS") if position == 0 and self.starts_with_bos else token(self.tokens[position]),
+                token(self.tokens[position]),
                 position,
                 total,
                 total / self.shared,

@@ -33,6 +33,7 @@ from ..core.sheets import (
     line,
     of_chance,
     of_number,
+    of_rate,
     of_share,
     rows,
     token,
@@ -416,7 +417,7 @@ class Neuron(Known, Result):
         stats = self.stats
         if stats["dead"]:
             return f"never in {stats['count']:,} tokens: dead"
-        rate = of_share(stats["firing_rate"]) if stats["firing_rate"] >= RARE else f"{stats['firing_rate']:.1e}"
+        rate = of_rate(stats["firing_rate"])
         zeros = f", exactly 0 at {of_share(stats['zero_share'])}" if stats["zero_share"] >= RARE else ""
         return f"at {rate} of {stats['count']:,} tokens{zeros}"
 

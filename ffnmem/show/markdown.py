@@ -73,9 +73,8 @@ def content_text(value: sheets.Content) -> str:
     if isinstance(value, sheets.Fitting):
         return ", ".join(line_text(piece) for piece in value.pieces) or MISSING
     if isinstance(value, sheets.Prompt):
-        tokens = ["BOS" if value.bos and i == 0 else token for i, token in enumerate(value.tokens)]
         return " ".join(
-            f"**{quoted([token])}**" if i == value.position else quoted([token]) for i, token in enumerate(tokens)
+            f"**{quoted([token])}**" if i == value.position else quoted([token]) for i, token in enumerate(value.tokens)
         )
     if value and isinstance(value[0], tuple):
         return "<br>".join(line_text(one) for one in value if isinstance(one, tuple))

@@ -14,7 +14,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..core.errors import counted
-from ..core.sheets import Column, Context, Shade, Sheet, Span, Table, is_line, places_of, share_of
+from ..core.sheets import Column, Context, Shade, Sheet, Span, Table, is_line, of_rate, places_of, share_of
 from ..core.token_text import flowing, page_text, pieces
 
 # The geometry of bars on one scale.
@@ -231,15 +231,8 @@ def count(value: int) -> str:
 
 
 def probability(value: float) -> str:
-    """In percent with one decimal, so that a column lines up; below 0.2% with two digits that count, of which one
-    decimal would leave one or none; what would round to certainty says so."""
-    if not math.isfinite(value):
-        return MISSING
-    if 0.9995 <= value < 1:
-        return "> 99.9%"
-    if 0 < value < 0.002:
-        return f"{float(f'{100 * value:.2g}'):.7f}".rstrip("0") + "%" if value >= 1e-7 else tiny(value)
-    return f"{100 * value:.1f}%"
+    """In percent as :func:`of_rate` has it; what would round to certainty says so."""
+    return "> 99.9%" if 0.9995 <= value < 1 else of_rate(value).replace("-", MINUS)
 
 
 def tiny(value: float) -> str:

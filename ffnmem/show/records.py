@@ -96,7 +96,8 @@ def emit(
     frame: Callable[[], pd.DataFrame] | None = None,
     full: bool = True,
 ) -> None:
-    """A result on standard output: its sheet as "table", its plain values as "json", its main table as "csv".
+    """A result on standard output: its sheet under its model's name as "table", its plain values as "json", its main
+    table as "csv".
 
     JSON has all of it, or without ``full`` what it says in brief. ``sheet``, ``data`` and ``frame`` make what stands in
     for its own, where a command knows more, was asked for a part, or has a bare table in place of a result; only what
@@ -108,9 +109,10 @@ def emit(
         shown = (frame or of(result).to_frame)()
         print_csv(list(shown.columns), shown.to_dict("records"))
     else:
+        from ..core.sheets import headed
         from .terminal import show
 
-        show((sheet or of(result).sheet)())
+        show(headed((sheet or of(result).sheet)()))
 
 
 def of(result: Result | None) -> Result:

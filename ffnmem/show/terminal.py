@@ -133,9 +133,9 @@ def prompt_line(tokens: Sequence[str], position: int, bos: bool, limit: int = 24
     if first:
         line.append(f"{MORE} ", "dim")
     for index in range(first, last):
-        style = "bold underline" if index == position else ""
+        style = "dim" if bos and index == 0 else "bold underline" if index == position else ""
         line.append(" " if index > first else "")
-        line.append_text(Text("BOS", "dim") if bos and index == 0 else token(tokens[index], style))
+        line.append_text(token(tokens[index], style))
     if last < len(tokens):
         line.append(f" {MORE}", "dim")
     return line

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..core.errors import counted
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Line, Rows, Span, line, rows, token
+from ..core.sheets import Column, Content, Line, Rows, line, rows, token
 from ..prompts.attribution import plain_records
 
 REASONS = 3  # why facts were skipped
@@ -79,7 +79,7 @@ class PromptMaps:
     def token_label(self, position: int) -> Line:
         """A token, with a star where it is of the subject."""
         bos = position == 0 and self.provenance.prepend_bos
-        shown = Span("BOS", "special") if bos else token(self.tokens[position], limit=16)
+        shown = token(self.tokens[position], "special" if bos else "", limit=16)
         return line(shown, "*") if position in self.subject else line(shown)
 
 

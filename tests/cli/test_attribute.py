@@ -102,7 +102,7 @@ def test_table(asked: list[Any], expected: fm.prompts.Attribution, width: int) -
     out = table(*asked, "--top", 5, width=width)
     for label in ("prompt", "after", "next", "target", "foil", "logit", "memories"):
         assert f"\n{label} " in f"\n{out}"
-    assert "BOS The ·Eiffel ·Tower ·is ·in ·the ·city ·of" in " ".join(out.split())
+    assert "<|endoftext|> The ·Eiffel ·Tower ·is ·in ·the ·city ·of" in " ".join(out.split())
     assert "promotes" in out
     for row in expected.top(5).itertuples():
         assert f"\n{row.layer}.{row.neuron} " in out

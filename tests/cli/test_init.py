@@ -137,7 +137,8 @@ def test_examples_work(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An example of the manual that fails is worse than none."""
+    """An example of the manual that fails is worse than none. Of a table the first line names the model: who forgot
+    --model would take the toy's numbers for those of another."""
     monkeypatch.chdir(tmp_path)
     small = "ffnmem polysemanticity" in line  # all neurons of atlas would take minutes
     if re.search(r"(?<!--out )runs/atlas", line):
@@ -178,10 +179,19 @@ def test_examples_work(
     monkeypatch.setattr(
         "ffnmem.explorer.server.serve", lambda explorer, port, ready: ready(f"http://localhost:{port}/")
     )
-    monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", lambda choice: chosen(choice, tiny if small else atlas))
+    loaded: list[fm.Model] = []
+
+    def load(choice: ModelChoice) -> fm.Model:
+        loaded.append(chosen(choice, tiny if small else atlas))
+        return loaded[-1]
+
+    monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", load)
     words = shlex.split(re.split(r" [|>] ", line)[0])
     assert words[0] == "ffnmem"
-    assert run(*words[1:]).stdout
+    out = run(*words[1:]).stdout
+    assert out
+    if loaded and words[1] not in ("report", "explore") and not {"--json", "--csv", "--html"} & set(words):
+        assert loaded[0].name in out.splitlines()[0]
 
 
 def chosen(choice: ModelChoice, ready: fm.Model) -> fm.Model:

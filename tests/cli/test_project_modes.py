@@ -34,11 +34,11 @@ def test_all_is_the_librarys(tiny: fm.Model, file: Path) -> None:
 
 
 def test_all_says_what_it_wrote(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
-    """The path by itself on the first line, so that it can be copied; the counts are those of the file."""
+    """The path by itself on a line, so that it can be copied; the counts are those of the file."""
     out = tmp_path / "one layer.parquet"
     asked = ["project", "--all", "--layer", 1, "--out", out, "--model", tiny_folder, "--top", 2, "--side", "value"]
     shown = run(*asked)
-    assert shown.stdout.splitlines()[0] == str(out)
+    assert shown.stdout.splitlines()[:3] == [f"model  {tiny_folder}", "", str(out)]
     assert "64 neurons, value, 2 + 2 tokens: 256 rows" in shown.stdout
     assert shown.stderr == ""
     rows = read_projection(out)

@@ -79,15 +79,14 @@ def test_numbers() -> None:
 def test_prompt_line_shows_the_neighbourhood() -> None:
     """Of a long prompt, the end that matters: up to the position, and a few tokens after it."""
     tokens = ["<|endoftext|>", *(f" t{i}" for i in range(100))]
-    assert prompt_line(tokens[:3], 2, bos=True).plain == "BOS ·t0 ·t1"
-    assert prompt_line(tokens[:3], 2, bos=False).plain == "<|endoftext|> ·t0 ·t1"
+    assert prompt_line(tokens[:3], 2, bos=True).plain == "<|endoftext|> ·t0 ·t1"
     line = prompt_line(tokens, 50, bos=True).plain
     assert line.startswith("… ")
     assert line.endswith(" …")
     assert "·t49" in line.split()
     assert len(line.split()) == 26
     assert prompt_line(tokens, 100, bos=True).plain.endswith("·t99")
-    assert prompt_line(tokens, 0, bos=True).plain.startswith("BOS ·t0")
+    assert prompt_line(tokens, 0, bos=True).plain.startswith("<|endoftext|> ·t0")
 
 
 def test_the_position_is_underlined() -> None:

@@ -36,7 +36,7 @@ def test_one_prompt(tiny: fm.Model, tiny_folder: Path) -> None:
     text = run(*ONE, "--model", tiny_folder, "--kind", "ffn", "--window", 1, "--severed", "ffn", "--csv").stdout
     pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(text)), mine.to_frame(), check_dtype=False)
     out = table(*ONE, "--model", tiny_folder, width=80)
-    for part in ("·Tower*", "FFN of one layer", "with noise on the subject (*)", "BOS"):
+    for part in ("·Tower*", "FFN of one layer", "with noise on the subject (*)", "<|endoftext|>"):
         assert part in " ".join(out.split())
 
 

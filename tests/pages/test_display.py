@@ -58,7 +58,7 @@ def test_capture_shows_prompts_layers_shapes_and_provenance(atlas: fm.Model) -> 
     capture = fm.capture(atlas, [PROMPT, "The\n"], layers=[1, 3], logits=True)
     page = Page(capture._repr_html_())
     assert "Capture of 2 prompts, layers 1, 3 of atlas" in page.words
-    assert "BOS The" in page.words
+    assert "<|endoftext|> The" in page.words
     assert "↵" in page.words
     batch, pos = capture.tokens.shape
     assert f"pre, coefficients [{batch}, {pos}, {atlas.d_mlp}] per layer" in page.words

@@ -133,7 +133,7 @@ def test_provenance_is_whole(page: Page, attribution: fm.prompts.Attribution) ->
 
 
 def test_the_prompt_shows_its_beginning_and_its_spaces(page: Page, capture: fm.prompts.Capture) -> None:
-    shown = " ".join(["BOS", *(token.replace(" ", "·") for token in capture.token_strings()[1:])])
+    shown = " ".join(token.replace(" ", "·") for token in capture.token_strings())
     assert shown in page.words
 
 
@@ -208,7 +208,7 @@ def test_a_foil_turns_the_question_into_a_difference(
 def test_a_prompt_of_one_token(atlas: fm.Model, tmp_path: Path) -> None:
     page = Page(fm.report(atlas, "The", prepend_bos=False, out=tmp_path / "report.html").read_text())
     assert page.headings[1:] == SECTIONS
-    assert "BOS" not in page.words
+    assert "<|endoftext|> The" not in page.words
     assert "prepend_bos no" in page.words
 
 

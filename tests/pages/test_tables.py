@@ -75,8 +75,8 @@ def test_predictions_add_what_has_a_role_at_its_own_rank(capture: fm.prompts.Cap
 
 def test_prompt_chips_name_the_beginning_and_special_tokens(atlas: fm.Model, capture: fm.prompts.Capture) -> None:
     chips = prompt_chips(capture)
-    assert (chips[0].token, chips[0].kind) == ("BOS", "bos")
-    assert [chip.token for chip in chips[1:]] == capture.token_strings()[1:]
+    assert [chip.token for chip in chips] == capture.token_strings()  # as everywhere: BOS is no second name of a token
+    assert (chips[0].kind, chips[0].title) == ("special", "beginning of sequence; position 0, token 0")
     assert {chip.kind for chip in chips[1:]} == {""}
     assert len(prompt_chips(capture, limit=2)) == 2
     assert atlas.bos_token_id is not None

@@ -95,7 +95,7 @@ def test_map_shows_the_paths_centred_at_zero(capture: fm.prompts.Capture, attrib
     assert image.to_rgba(np.array([0.0]))[0] == pytest.approx(1.0, abs=0.01)  # nothing written is white
     assert image.colorbar is not None
     assert image.colorbar.ax.get_ylabel() == "logit"
-    assert tick_labels(ax, "x") == ["BOS", *(token.replace(" ", "·") for token in capture.token_strings()[1:])]
+    assert tick_labels(ax, "x") == [token.replace(" ", "·") for token in capture.token_strings()]
     assert repr(attribution.target) in ax.get_title(loc="left")
     assert repr(attribution.foil) in ax.get_title(loc="left")
 

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 import ffnmem as fm
+from ffnmem.core.sheets import of_rate
 from ffnmem.plots.attribution import ADDS, TAKES
 from ffnmem.plots.firing import BARS
 from ffnmem.scanning import Store
@@ -33,7 +34,7 @@ def test_histogram_is_a_density(tiny_store: Store) -> None:
     assert {to_hex(bar.get_facecolor()).upper() for bar in bars(ax) if bar.get_x() >= 0} == {ADDS}
     assert ax.get_yscale() == "log"
     assert all(bar.get_height() > 0 for bar in bars(ax))
-    assert f"{neuron.stats['firing_rate']:.1%} of {neuron.stats['count']:,} tokens" in ax.get_title(loc="left")
+    assert f"{of_rate(neuron.stats['firing_rate'])} of {neuron.stats['count']:,} tokens" in ax.get_title(loc="left")
     draw_whole(ax)
 
 
@@ -42,7 +43,7 @@ def test_histogram_says_dead_and_rare(tiny_store: Store) -> None:
     dead = replace(neuron, stats={**neuron.stats, "dead": True, "firing_rate": 0.0})
     assert f"dead in {neuron.stats['count']:,} tokens" in fm.plots.histogram(dead).get_title(loc="left")
     rare = replace(neuron, stats={**neuron.stats, "firing_rate": 1e-5})
-    assert "1e-05" in fm.plots.histogram(rare).get_title(loc="left")
+    assert "fires at 0.001% of" in fm.plots.histogram(rare).get_title(loc="left")
 
 
 def test_firing_rates_are_the_quantiles(tiny_store: Store) -> None:

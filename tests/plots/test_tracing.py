@@ -16,7 +16,7 @@ from ffnmem.plots import knockout, knockouts, silencing, silencings, trace, trac
 from ffnmem.plots.tracing import GROUP_COLOURS, PLACE_COLOURS, PLACE_MARKS, figure_of
 from ffnmem.tracing import Silencing, Trace, Traces, knockout_facts, silence_fact, silence_facts, trace_fact
 
-from ..helpers import PROMPT, allclose, refuses
+from ..helpers import BOS, PROMPT, allclose, refuses
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_a_panel_a_kind(found: Trace) -> None:
         low, high = image.get_clim()
         assert low == -high
     labels = [label.get_text() for label in panels[0].get_yticklabels()]
-    assert labels[0] == "BOS"
+    assert labels[0] == BOS
     assert [i for i, label in enumerate(labels) if label.endswith("*")] == list(found.subject)
     drawn(panels[0].figure)
 
@@ -116,7 +116,7 @@ def test_what_is_silenced_at_each_place(silenced: Silencing) -> None:
     for ax, kind in zip(panels, silenced.kinds, strict=True):
         assert allclose(ax.images[0].get_array(), silenced.loss(kind).T, 1e-12)
     labels = [label.get_text() for label in panels[0].get_yticklabels()]
-    assert labels[0] == "BOS"
+    assert labels[0] == BOS
     assert labels[-2:] == ["whole subject", "whole prompt"]
     assert [i for i, label in enumerate(labels) if label.endswith("*")] == list(silenced.subject)
     drawn(panels[0].figure)
@@ -147,7 +147,7 @@ def test_where_the_last_token_cannot_look(tiny: fm.Model) -> None:
     (panel,) = knockout(found)
     assert allclose(panel.images[0].get_array(), found.share().T, 1e-12)
     labels = [label.get_text() for label in panel.get_yticklabels()]
-    assert (labels[0], labels[-3:]) == ("BOS", ["whole subject", "non-subject", "chosen"])
+    assert (labels[0], labels[-3:]) == (BOS, ["whole subject", "non-subject", "chosen"])
     drawn(panel.figure)
     drawn(figure_of(found))
     plt.close("all")

@@ -153,7 +153,7 @@ def test_how_often_it_fires(neuron: Neuron) -> None:
     }
     assert said == {
         "dead": "never in 1,000 tokens: dead",
-        "rare": "at 2.0e-05 of 1,000 tokens",
+        "rare": "at 0.002% of 1,000 tokens",
         "half": "at 50.0% of 1,000 tokens, exactly 0 at 25.0%",
     }
 

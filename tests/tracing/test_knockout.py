@@ -23,7 +23,7 @@ from ffnmem.tracing.silences import Place
 
 from ..architectures import DECODERS, EVERY
 from ..evaluation.made import FACTS
-from ..helpers import allclose, build_gpt2, printed, refuses
+from ..helpers import BOS, allclose, build_gpt2, printed, refuses
 from . import plain
 from .test_restoring import DEEP, PROMPT, SUBJECT
 from .test_silencing import fact_without_target
@@ -167,7 +167,7 @@ def printed_sheet(found: Any) -> str:
 def test_what_a_prompt_shows(tiny: fm.Model) -> None:
     found = fm.knockout(tiny, PROMPT, SUBJECT, window=1, positions=[0, 1])
     shown = printed_sheet(found)
-    for part in ("·Tower*", "BOS", "looking at", "in 1 layer at once", "whole subject", "non-subject", CHOSEN):
+    for part in ("·Tower*", BOS, "looking at", "in 1 layer at once", "whole subject", "non-subject", CHOSEN):
         assert part in shown
     assert len(found.to_frame()) == tiny.n_layers * len(found.places)
     assert found.to_frame()["share"].max() <= 1

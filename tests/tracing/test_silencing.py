@@ -16,7 +16,7 @@ from ffnmem.tracing import Silencing, silence_fact, silence_facts
 from ffnmem.tracing.silences import PLACES, Place, places_of_groups
 
 from ..evaluation.made import FACTS
-from ..helpers import ARCHITECTURES, allclose, build_gpt2, printed, refuses
+from ..helpers import ARCHITECTURES, BOS, allclose, build_gpt2, printed, refuses
 from . import plain
 from .test_restoring import DEEP, PROMPT, SUBJECT
 
@@ -175,7 +175,7 @@ def fact_without_target(fact: fm.Fact) -> fm.Fact:
 def test_what_a_prompt_shows(tiny: fm.Model) -> None:
     found = silence_fact(tiny, PROMPT, SUBJECT, kinds=("ffn", "attention"), window=1)
     shown = printed_sheet(found)
-    for part in ("·Tower*", "BOS", "without FFN of one layer", "without attention of one layer", "whole subject"):
+    for part in ("·Tower*", BOS, "without FFN of one layer", "without attention of one layer", "whole subject"):
         assert part in shown
     assert len(found.to_frame()) == 2 * tiny.n_layers * len(found.places)
     assert found.to_frame()["share"].max() <= 1

@@ -85,7 +85,7 @@ def test_a_row_a_token(found: Trace) -> None:
     assert [table.title for table in maps if isinstance(table, Table)] == [kind_in_words(k, 1) for k in found.kinds]
     lines = printed(found.map("state").table())[2:-1]
     assert len(lines) == len(found.tokens)
-    assert lines[0].startswith("BOS ")
+    assert lines[0].startswith("<|endoftext|> ")
     assert ["* " in one for one in lines] == [i in found.subject for i in range(len(lines))]
     last = found.subject[-1]
     assert lines[last].split()[-2] == str(int(found.indirect("state")[:, last].argmax()))
