@@ -48,7 +48,7 @@ def running_texts(tokenizer: Any, ids: Sequence[int], texts: Sequence[str]) -> l
         tokenizer: as of :func:`token_texts`. texts: what that gives for the ids.
     """
     found, names, all_of_it = list(texts), [LETTER], "".join(texts)
-    if "�" not in all_of_it and "<0x" not in all_of_it:
+    if tokenizer.decoder is None or ("�" not in all_of_it and "<0x" not in all_of_it):
         return found
     for at, text in enumerate(texts):
         if "�" not in text and not BYTE.fullmatch(text):
