@@ -161,6 +161,9 @@ def test_a_logit_before_a_soft_cap_says_so(tokenizer: Any, tmp_path: Path, monke
     diff = made(model, (1,)).diff(model, PROMPT)
     every = fm.attribute(capture, fm.prompts.NEXT)
     kept = fm.faithfulness(capture, " Paris", sizes=[4], random=1), fm.minimal_circuit(capture, " Paris")
+    whole = fm.causal_scores(capture, " Paris Rome")  # a log-probability is after it
+    assert "log-probability" in repr(whole)
+    assert CAPPED not in repr(whole) + " ".join(printed(whole.sheet()))
     for result in (alone, minus, paths, scores, ablated, diff):
         assert CAPPED in repr(result)
     for shown in (alone, minus, every, paths, scores, ablated, circuit, diff, *kept):

@@ -17,7 +17,7 @@ from ..interventions.ablating import Ablation
 from ..prompts.attribution import Attribution
 from ..prompts.causal import CausalScores
 from ..prompts.circuits import Circuit
-from ..prompts.firings import Firings
+from ..prompts.firings import Firings, quantity_of
 from ..prompts.paths import PathAttribution
 from ..prompts.sufficiency import Faithfulness, FaithfulnessOver
 
@@ -95,9 +95,9 @@ def neurons(attribution: Attribution | PathAttribution | CausalScores, ax: Axes 
     """
     rows = attribution.top(top)
     names = [f"{layer}.{neuron}" for layer, neuron in zip(rows["layer"], rows["neuron"], strict=True)]
-    column = "logit"
+    column, how = "logit", attribution.provenance.before_cap
     if isinstance(attribution, Firings):
-        column = attribution.column
+        column, (_, how) = attribution.column, quantity_of(attribution, isinstance(attribution, PathAttribution))
         names = [f"{name} at {visible(token, 14)}" for name, token in zip(names, rows["token"], strict=True)]
     else:
         attribution = attribution.total
@@ -106,7 +106,7 @@ def neurons(attribution: Attribution | PathAttribution | CausalScores, ax: Axes 
     ax.set_yticks(range(len(rows)), names, parse_math=False)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.axvline(0, color=ink(), linewidth=0.8)
-    ax.set_xlabel(f"{column}{attribution.provenance.before_cap}")
+    ax.set_xlabel(f"{column}{how}")
     ax.set_ylabel("memory (layer.neuron)")
     return titled(ax, f"The memories behind {answer(attribution)}")
 
@@ -156,6 +156,7 @@ def map(paths: PathAttribution | CausalScores, ax: Axes | None = None) -> Axes:
         ax: where to draw; default a new figure. The colour bar takes its room from it.
     """
     values = paths.map.cpu().numpy()
+    _, how = quantity_of(paths, isinstance(paths, PathAttribution))
     layers, positions = values.shape
     ax = axes_for(ax, (min(2.4 + 0.52 * positions, 24), min(1.6 + 0.38 * layers, 14)))
     limit = float(abs(values).max()) or 1.0
@@ -168,7 +169,7 @@ def map(paths: PathAttribution | CausalScores, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("position")
     ax.set_ylabel("layer")
     assert ax.figure is not None
-    ax.figure.colorbar(image, ax=ax, label=f"{paths.column}{paths.provenance.before_cap}", pad=0.02)
+    ax.figure.colorbar(image, ax=ax, label=f"{paths.column}{how}", pad=0.02)
     what = "Where memories wrote" if isinstance(paths, PathAttribution) else "What the firings are worth for"
     return titled(ax, f"{what} {answer(paths)}")
 

@@ -26,7 +26,7 @@ from ..models.turns import in_turn
 from ..show.result import Result
 from .attribution import largest, plain_records
 from .captures import Capture, Target
-from .firings import Asked, Firings, answer_facts
+from .firings import Asked, Firings, answer_facts, quantity_of
 from .means import references
 
 STEPS = 20
@@ -133,8 +133,10 @@ class CausalScores(Firings, Result):
 
     def summary(self) -> str:
         against = "" if self.foil is None else f" against {self.foil!r}"
-        logit = f"logit {self.logit:.3f}{self.provenance.before_cap}"
-        return f"by {self.rule} of {self.target!r}{against}, {logit}, reference {self.reference}"
+        quantity, how = quantity_of(self)
+        return (
+            f"by {self.rule} of {self.target!r}{against}, {quantity} {self.logit:.3f}{how}, reference {self.reference}"
+        )
 
     def sheet(self, top: int = 10) -> Sheet:
         """The answer, the rule and its error, what each position's firings come to, and the ``top`` single ones."""

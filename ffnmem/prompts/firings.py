@@ -189,20 +189,27 @@ class Asked:
 def answer_facts(one: Any, summed: bool = False) -> dict[str, Content]:
     """The question and the answer of a result, at the head of its sheet. ``summed``: logits of several tokens are."""
     answer: Answer = one.answer
-    how, quantity = one.provenance.before_cap, "logit"
+    quantity, how = quantity_of(one, summed)
     tokens = one.tokens[: len(answer.prompt)] if answer.whole else one.tokens
     if answer.foil is not None:
         how = f", the target’s minus the foil’s{where_they_part(one)}{how}"
     elif answer.whole and summed:
         how = f", the sum over its {len(answer.target)} tokens{how}"
     elif answer.whole:
-        quantity, how = "log-probability", f" of its {len(answer.target)} tokens, {of_chance(math.exp(one.logit))}"
+        how = f" of its {len(answer.target)} tokens, {of_chance(math.exp(one.logit))}"
     return {
         "prompt": Prompt(tokens, len(tokens) - 1, one.starts_with_bos),
         "target": token(one.target, "strong"),
         **({} if one.foil is None else {"foil": token(one.foil, "strong")}),
         quantity: f"{one.logit:.3f}{how}",
     }
+
+
+def quantity_of(one: Any, summed: bool = False) -> tuple[str, str]:
+    """What a result's number of its answer is, and what is said behind it: that a logit is one before a soft cap."""
+    if one.answer.whole and one.answer.foil is None and not summed:
+        return "log-probability", ""
+    return "logit", one.provenance.before_cap
 
 
 def answer_values(one: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..show.result import Result
 from .attribution import plain_records
 from .captures import Capture, Target
 from .causal import check_plain
-from .firings import Asked, answer_facts, answer_values
+from .firings import Asked, answer_facts, answer_values, quantity_of
 from .keeping import BATCH_TOKENS, CARRIES, Keeping
 
 ONE_BY_ONE = 512  # firings at most that are each left out alone
@@ -94,12 +94,13 @@ class MinimalCircuit(Result):
 
     def sheet(self, top: int = 20) -> Sheet:
         """The answer, how small a set keeps it, how that was found, and its firings."""
+        quantity, how = quantity_of(self)
         facts: dict[str, Content] = answer_facts(self) | {
             "enough": f"{len(self.firings):,} of {counted(self.total, 'firing')} keep {self.faithfulness:.1%}"
             + ("" if self.faithfulness >= CARRIES else ", less than half: they do not carry the answer"),
             "all others": f"at {self.reference}",
             "without them": f"{self.completeness:.1%} is left",
-            "none kept": f"a logit of {self.without:.3f}{self.provenance.before_cap}, the 0% of these shares",
+            "none kept": f"a {quantity} of {self.without:.3f}{how}, the 0% of these shares",
             "search": f"{self.search}; {counted(self.runs, 'run')}",
         }
         name, head = ("without", "left without it") if self.minimal else ("worth", "lost without it, about")

@@ -20,7 +20,7 @@ from ..show.result import Result
 from .attribution import plain_records
 from .captures import Capture, Target
 from .causal import check_plain
-from .firings import Asked, answer_facts, answer_values
+from .firings import Asked, answer_facts, answer_values, quantity_of
 from .keeping import BATCH_TOKENS, CARRIES, Keeping, Set
 
 DRAWS = 5  # random sets of each size
@@ -160,9 +160,10 @@ class Faithfulness(Result):
 
     def sheet(self) -> Sheet:
         """Whether they carry it, the answer, with all firings and with none, and the curve."""
+        quantity, how = quantity_of(self)
         facts: dict[str, Content] = {"verdict": self.verdict, **answer_facts(self)} | {
             "kept": f"of {counted(self.total, 'firing')}, {self.order}; all others at {self.reference}",
-            "none kept": f"a logit of {self.without:.3f}{self.provenance.before_cap}",
+            "none kept": f"a {quantity} of {self.without:.3f}{how}",
         }
         if self.cpr is not None and self.cmd is not None:
             facts["area"] = f"CPR {self.cpr:.3f}, CMD {self.cmd:.3f}"
