@@ -11,13 +11,12 @@ import ffnmem as fm
 
 from ..core.choices import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
 from ..core.errors import InputError
-from ..core.files import check_destination
 from ..core.sheets import Sheet
 from ..show.records import emit
 from . import options
 from .figures import save_axes
 from .guard import Command, note
-from .options import PAGE, ModelChoice, file_to_write, option
+from .options import GRAPH, PAGE, ModelChoice, file_to_write, option
 from .progress import late_bar
 
 
@@ -49,7 +48,12 @@ from .progress import late_bar
 @option("--attention", is_flag=True, help="The same with whole attention layers; with --heads, heads.")
 @options.top("How many firings to list, and heads.")
 @options.plot("the graph of the top firings")
-@option("--export", metavar="FILE", help="Also write the graph JSON that circuit-tracer's page and Neuronpedia read.")
+@option(
+    "--export",
+    callback=file_to_write(GRAPH),
+    metavar="FILE",
+    help="Also write the graph JSON that circuit-tracer's page and Neuronpedia read.",
+)
 @option(
     "--html",
     callback=file_to_write(PAGE),
@@ -91,7 +95,6 @@ def circuit(
     --json has the nodes, the edges, their error and the provenance; --csv has the edges: source, target, input, weight,
     share.
     """
-    destination = None if export is None else check_destination(export)
     for flag, given in (("--store", store), ("--site", site)):
         if given is not None and html is None:
             raise InputError(f"{flag} is for the page: give --html FILE, too")
@@ -121,9 +124,9 @@ def circuit(
         width, height = circuit_size(found, max(top, 1))
         save_axes([lambda ax: found.plot(ax, max(top, 1))], plot, columns=1, height=height, width=width)
         note(f"wrote {plot}")
-    if destination is not None:
-        found.export("circuit-tracer", destination, supernodes=found.supernodes())
-        note(f"wrote {destination}")
+    if export is not None:
+        found.export("circuit-tracer", export, supernodes=found.supernodes())
+        note(f"wrote {export}")
     if html is not None:
         with late_bar() as progress:
             page = fm.pages.circuit(found, html, examples, model, site=site, progress=progress)

@@ -13,7 +13,7 @@ from ..core.errors import InputError
 from ..show.records import emit
 from . import options
 from .guard import Command
-from .options import COUNT, argument, option, read_neurons, refuse
+from .options import ANSWERS, COUNT, argument, file_to_write, option, read_neurons, refuse
 from .progress import Progress
 
 
@@ -53,6 +53,7 @@ from .progress import Progress
 )
 @option(
     "--out",
+    callback=file_to_write(ANSWERS),
     metavar="FILE",
     help="Keep questions and answers in FILE (JSON lines); what it has is not asked again.",
 )

@@ -7,13 +7,12 @@ import click
 import ffnmem as fm
 
 from ..core.choices import FACT_FORMATS, FACT_FORMATS_WRITTEN
-from ..core.errors import FileError, InputError, counted
-from ..core.files import check_destination
+from ..core.errors import InputError, counted
 from ..facts.listing import choose_among, choose_facts, list_facts, list_lacks, list_relations
 from ..show.records import emit
 from . import options
 from .guard import Command, note
-from .options import COUNT, ModelChoice, argument, option
+from .options import COUNT, ModelChoice, argument, file_to_write, option
 from .progress import late_bar
 
 SHOWN = 20
@@ -48,7 +47,13 @@ SHOWN = 20
     is_flag=True,
     help="Give facts that lack them new targets, paraphrases and neighbours, from others of their relation.",
 )
-@option("-o", "--out", metavar="FILE", help="Write the facts into this new file, and print its path.")
+@option(
+    "-o",
+    "--out",
+    callback=file_to_write(None),  # an older one is a data set, for all that can be told of JSON
+    metavar="FILE",
+    help="Write the facts into this new file, and print its path.",
+)
 @option(
     "--to",
     type=click.Choice(FACT_FORMATS_WRITTEN),
@@ -121,13 +126,10 @@ def facts(
 
 
 def check_out(out: str | None, to: str | None, form: str) -> None:
-    """Raise InputError or FileError unless the file to write is new, and all that is asked for."""
+    """Raise InputError unless the file to write is all that is asked for."""
     if out is None:
         if to is not None:
             raise InputError(f"--to {to} needs a file to write: name it with --out FILE")
         return
     if form != "table":
         raise InputError(f"--out lists nothing: leave out --{form}")
-    path = check_destination(out)
-    if path.is_file() and path.stat().st_size:  # a data set, for all that can be told of JSON
-        raise FileError(f"{out} is there already: name another file, or remove it")

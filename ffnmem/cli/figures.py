@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._version import __version__
 from ..core.errors import InputError
-from ..core.files import check_destination, user_path, write_whole
+from ..core.files import user_path, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,11 +24,11 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_figure(file: str) -> Path:
-    """The path of a figure to write; raises InputError or FileError before any work is done for nothing."""
+    """The path of a figure to write; raises InputError for another kind of file."""
     path = user_path(file)
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"--plot {file}: a figure's name ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
-    return check_destination(path)
+    return path
 
 
 def save_figure(found: Attribution | PathAttribution | CausalScores, path: Path, top: int) -> None:
@@ -67,6 +68,8 @@ def save_axes(
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=150)
+    """Write a figure that says what drew it: only such a one is ever replaced."""
+    buffer, form = io.BytesIO(), path.suffix[1:].lower()
+    said = {"Software" if form == "png" else "Creator": f"ffnmem {__version__}"}
+    figure.savefig(buffer, format=form, dpi=150, metadata=said)
     write_whole(path, buffer.getvalue())

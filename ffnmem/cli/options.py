@@ -37,6 +37,7 @@ SIDES = ("both", "value", "key", "gate")
 COUNT = click.IntRange(min=1)
 SEED = click.IntRange(min=0)
 NO_TEXT = object()
+ENDS = 1 << 16  # bytes
 
 
 # Types of options: each a function of what was typed.
@@ -155,33 +156,54 @@ def exclusive(prompt: object, other: object, flag: str, nothing: str) -> bool:
 
 # Files that are written.
 
-PAGE, TABLE, OWN = (0, b"<!doctype html"), (0, b"PAR1"), (8, b'{"__metadata__":{"ffnmem"')
-"""How a page, a Parquet file and a safetensors file of ours begin: from which byte on, and with what."""
+PAGE = rb'<meta name="generator" content="ffnmem '
+TABLE = b"ffnmem"  # in the notes behind its rows, which stand in the footer
+OWN = rb'^.{8}\{"__metadata__":\{"ffnmem"'
+FIGURE = rb"Software\0ffnmem |<dc:title>ffnmem |/Creator \(ffnmem "
+GRAPH = rb'"generator": \{\s*"name": "ffnmem"'
+ANSWERS = rb'^\{"kind": "ffnmem answers"'
+CARDS = rb"\*\*Bold\*\* marks the token at which the neuron fires"
+EXAMPLES = rb"^layer,neuron,kind,rank,coefficient,sequence,position,token,"
+"""What the first or the last 64 KiB of a file of ours have that no other has, as a pattern: of a page, a Parquet file,
+a safetensors file, a picture, a graph, kept answers, cards as Markdown and examples as CSV."""
 
 
-def check_replaceable(file: str, kind: tuple[int, bytes]) -> None:
+def check_replaceable(file: str, mark: bytes | None) -> None:
     """Raise FileError before any work is done for nothing: for what cannot be written, and for a file of another kind.
 
     A page or an edit made again takes the place of the older one. A text, or a model's weights, are somebody's work.
+
+    Args:
+        file: to be written.
+        mark: what one of the same kind that we wrote has in it; None where that cannot be told.
     """
-    path, (at, start) = check_destination(file), kind
-    if path.is_file() and path.stat().st_size:
-        with path.open("rb") as opened:
-            ours = opened.read(64)[at:].lower().startswith(start.lower())
-        if kind == TABLE:  # any Parquet file begins so: ours have notes of ours behind their rows
-            from ..core.checked_files import is_parquet_of_ours
+    path, ours = check_destination(file), False
+    if not path.is_file() or not path.stat().st_size:
+        return
+    if mark == TABLE:
+        from ..core.checked_files import is_parquet_of_ours
 
-            ours = is_parquet_of_ours(path)
-        if not ours:
-            raise FileError(f"{file} is there already, and nothing that ffnmem wrote: name another file, or remove it")
+        ours = is_parquet_of_ours(path)
+    elif mark is not None:
+        try:
+            with path.open("rb") as opened:
+                parts = [opened.read(ENDS)]
+                opened.seek(max(0, path.stat().st_size - ENDS))
+                parts.append(opened.read())
+        except OSError as error:
+            raise FileError(f"{file} cannot be looked at: {error.strerror or error}") from None
+        ours = any(re.search(mark, part, re.DOTALL) for part in parts)
+    if not ours:
+        what = "" if mark is None else ", and nothing that ffnmem wrote"
+        raise FileError(f"{file} is there already{what}: name another file, or remove it")
 
 
-def file_to_write(kind: tuple[int, bytes]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+def file_to_write(mark: bytes | None) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
     """A callback of an option: :func:`check_replaceable`."""
 
     def checked(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str | None:
         if file is not None:
-            check_replaceable(file, kind)
+            check_replaceable(file, mark)
         return file
 
     return checked
@@ -406,7 +428,11 @@ def plot(what: str) -> Decorator:
     """--plot, as the path of a figure that can be written, which is known before any work is done for nothing."""
 
     def checked(_context: click.Context, _parameter: click.Parameter, file: str | None) -> Path | None:
-        return None if file is None else check_figure(file)
+        if file is None:
+            return None
+        path = check_figure(file)
+        check_replaceable(str(path), FIGURE)
+        return path
 
     return option("--plot", callback=checked, metavar="FILE", help=f"Also draw {what} into FILE: .png, .svg or .pdf.")
 

@@ -16,7 +16,9 @@ from . import options
 from .guard import Command, note
 from .neuron import opened
 from .options import (
+    CARDS,
     COUNT,
+    EXAMPLES,
     PAGE,
     TABLE,
     ModelChoice,
@@ -179,9 +181,8 @@ def report_neurons(
         raise InputError(
             "which neurons: give --neurons LIST, or --layer LAYER and --top-by MEASURE N, or one of these, or --all"
         )
-    kind = {".html": PAGE, ".parquet": TABLE}.get(Path(out).suffix.lower())
-    if kind is not None:
-        check_replaceable(out, kind)
+    marks = {".html": PAGE, ".parquet": TABLE, ".md": CARDS, ".csv": EXAMPLES}
+    check_replaceable(out, marks.get(Path(out).suffix.lower()))
     store = opened(folder, needed=lens != LOGIT or (shade is not False and Path(out).suffix.lower() == ".html"))
     chosen: Any
     if neurons is not None:

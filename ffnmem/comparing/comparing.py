@@ -145,8 +145,8 @@ def compare(
     check_choice("baseline", baseline, BASELINES)
     reach = None if reach is None else check_count("reach", reach, least=0)
     limit = None if tokens is None else check_count("tokens", tokens)
-    if not check_number("memory", memory) > 0:
-        raise InputError(f"memory must be above 0 GiB, not {memory}")
+    if not 0 < check_number("memory", memory) < 1e9:
+        raise InputError(f"memory must be a number of GiB above 0, not {memory}")
     if check_number("checkpoint_seconds", checkpoint_seconds) < 0:
         raise InputError(f"checkpoint_seconds must be at least 0, not {checkpoint_seconds}")
     check_seed(seed)

@@ -74,6 +74,8 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         rules = rules_of(function)
+        args = tuple(map(plain_number, args))
+        kwargs = {name: plain_number(value) for name, value in kwargs.items()}
         for place, value in enumerate(args):
             check_argument(function, rules, names[place] if place < len(names) else others, value)
         for name, value in kwargs.items():
@@ -82,6 +84,12 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
     vars(checked)["behind"] = function  # as opposed to __wrapped__, which other decorators set too
     return checked
+
+
+def plain_number(value: Any) -> Any:
+    """An int in place of NumPy's or torch's whole number, which arrays of no dimension are too; else the value."""
+    whole = getattr(value, "ndim", None) == 0 and "int" in str(getattr(value, "dtype", ""))
+    return index(value) if whole else value
 
 
 def check_argument(function: Callable[..., Any], rules: Mapping[str, ArgumentRule], name: str, value: Any) -> None:
@@ -226,8 +234,9 @@ def list_of(kind: Any, inside: Sequence[Any]) -> ArgumentRule:
             return False  # an array of one number, which NumPy and torch call iterable
         if kind is not Iterable and not (hasattr(value, "__len__") and hasattr(value, "__getitem__")):
             return False  # NumPy's and torch's arrays are no Sequence to Python
-        # An iterator's items cannot be looked at without using them up.
-        return item is None or isinstance(value, Iterator) or all(map(item.fits, value))
+        # An iterator's items cannot be looked at without using them up; a range's are alike, however many.
+        some = value[:1] if isinstance(value, range) else value
+        return item is None or isinstance(value, Iterator) or all(map(item.fits, some))
 
     of = f" of {joined(tuple(map(of_several, item.due)))}" if item is not None else ""
     return ArgumentRule(fits, (f"a list{of}",), item)

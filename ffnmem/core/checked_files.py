@@ -192,7 +192,7 @@ def said_kind(path: Path) -> str:
         with safe_open(path, framework="numpy") as file:
             _, _, text = (file.metadata() or {}).get("ffnmem", "").partition(" ")
         found = json.loads(text).get("kind", "") if text else ""
-    except (SafetensorError, OSError, ValueError, AttributeError):
+    except (SafetensorError, OSError, ValueError, AttributeError, RecursionError):
         return ""
     return found if isinstance(found, str) else ""
 

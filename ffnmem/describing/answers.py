@@ -170,7 +170,7 @@ def read_answers(path: Path) -> dict[str, str]:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from None
     try:
         head = json.loads(lines[0])
-    except ValueError:
+    except (ValueError, RecursionError):
         head = None
     if not isinstance(head, dict) or head.get("kind") != KIND:
         raise InputError(f"{path} is there already and holds no answers of ffnmem: name another file")

@@ -51,7 +51,7 @@ class Kept:
         super().__init__()
         self.sockets: list[socket.socket] = []
 
-    def do_open(self, http_class: Any, request: Any, **settings: Any) -> Any:
+    def do_open(self, http_class: Any, req: Any, **http_conn_args: Any) -> Any:
         keep = self.sockets.append
 
         class Connection(http_class):  # type: ignore[misc]
@@ -59,7 +59,7 @@ class Kept:
                 super().connect()
                 keep(self.sock)
 
-        return super().do_open(Connection, request, **settings)  # type: ignore[misc]
+        return super().do_open(Connection, req, **http_conn_args)  # type: ignore[misc]
 
     def end(self) -> None:
         for one in self.sockets:

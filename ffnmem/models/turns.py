@@ -261,13 +261,12 @@ class ModelChange(ContextDecorator, AbstractContextManager[Any]):
         self, turns: Turns, words: str, modules: Iterable[nn.Module], begin: Callable[[OpenBlock], Any] | None = None
     ) -> None:
         self.turns, self.words, self.modules = turns, words, tuple(modules)
-        if begin is not None:
-            self.begin = begin
+        self.change = begin
         self.asked: dict[int, OpenBlock] = {}  # by thread, of a ``with`` statement that is about to begin
         self.called: list[OpenBlock] = []  # entered by a call of ``__enter__``
 
     def begin(self, block: OpenBlock) -> Any:
-        raise NotImplementedError
+        return None if self.change is None else self.change(block)
 
     def __enter__(self) -> Any:
         block = self.asked.pop(threading.get_ident(), None)
@@ -290,7 +289,7 @@ class ModelChange(ContextDecorator, AbstractContextManager[Any]):
             raise
         return given
 
-    __exit__ = Leave()  # type: ignore[assignment]
+    __exit__ = Leave()
 
 
 def disturbed(what: str, words: str) -> BusyError:

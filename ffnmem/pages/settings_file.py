@@ -88,6 +88,8 @@ def read_settings(path: str | Path) -> Settings:
         given = tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no TOML: {error}") from None
+    except RecursionError:
+        raise InputError(f"{path} is nested too deeply to be read") from None
     check_table(str(path), given, KEYS, ("out",))
     beside = file.resolve().parent
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ..core.arguments import public
-from ..core.errors import InputError
+from ..core.errors import InputError, check_choice
 from ..core.token_text import visible
 from .attribution import axes_for, ink, sign_colours, titled
 
@@ -44,7 +44,11 @@ def memories(found: pd.DataFrame, column: str, ax: Axes | None = None, *, label:
         found: with the columns layer and neuron, such as :func:`ffnmem.vocabulary.promoters` gives.
         column: the number. label: of its axis; default the column's name. title: above it.
         ax: where to draw; default a new figure.
+
+    Raises: InputError: no such column.
     """
+    for name in ("layer", "neuron", column):
+        check_choice("column", name, list(found.columns))
     names = [f"{layer}.{neuron}" for layer, neuron in zip(found["layer"], found["neuron"], strict=True)]
     return bars(names, found[column], label or column, title or f"{len(found):,} memories by {label or column}", ax)
 

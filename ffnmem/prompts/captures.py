@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any, SupportsIndex
@@ -129,6 +130,7 @@ def ends_in_a_token(model: Model, prompt: str) -> bool:
 # `capture`: one forward pass, and everything that its FFNs read, computed and wrote.
 
 Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
+MOST = 1 << 20
 Layers = LayerName | Iterable[LayerName] | None
 ATTENDED = 128  # tokens; of longer prompts attention's patterns may take more room than all else
 LAYER_PARTS = ("pre", "linear", "coefficients", "ffn_in", "ffn_out")
@@ -569,7 +571,9 @@ def encode(model: Model, prompt: Any, bos: bool | None) -> tuple[Tensor, Tensor,
     else:
         if not isinstance(prompt, Iterable):
             raise InputError(f"a prompt is a text, a list of texts, or token ids, not {type(prompt).__name__}")
-        items: list[Any] = list(prompt)
+        items: list[Any] = list(islice(prompt, MOST + 1))
+        if len(items) > MOST:
+            raise InputError(f"a prompt has at most {MOST:,} tokens, and a list at most so many texts")
         if not items:
             raise InputError("the list of prompts is empty")
         ids = [int(item) for item in items if not isinstance(item, bool) and isinstance(item, Integral)]

@@ -12,6 +12,7 @@ from ffnmem.cli.figures import check_figure, save_axes, save_figure
 from ffnmem.core.errors import FileError, InputError
 
 from ..helpers import refuses
+from .running import mistake
 
 
 @pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF")])
@@ -26,11 +27,9 @@ def test_refuses_before_any_work(tmp_path: Path) -> None:
         check_figure("a.jpeg2")
     with refuses(InputError, ValueError, "plot"):
         check_figure("plot")
-    with refuses(FileError, OSError, "nowhere"):
-        check_figure(str(tmp_path / "nowhere" / "a.png"))
-    (tmp_path / "folder.png").mkdir()
-    with refuses(FileError, OSError, "folder.png"):
-        check_figure(str(tmp_path / "folder.png"))
+    for name in ("nowhere/a.png", "folder.png"):
+        (tmp_path / "folder.png").mkdir(exist_ok=True)
+        mistake("activations", "--plot", tmp_path / name, named=(name,))
 
 
 def test_a_folder_that_cannot_be_written(tiny: fm.Model, tmp_path: Path) -> None:

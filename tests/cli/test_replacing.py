@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from matplotlib.figure import Figure
 from safetensors.torch import save_file
 
+import ffnmem as fm
+from ffnmem.cli import Commands
+from ffnmem.cli.figures import FORMATS
 from ffnmem.cli.options import OWN, PAGE, TABLE, check_replaceable
 from ffnmem.core.checked_files import sealable
 from ffnmem.core.errors import FileError
+from ffnmem.scanning import Store
 
 from ..helpers import PROMPT, refuses
 from .running import mistake, run
@@ -20,25 +26,90 @@ from .running import mistake, run
 ASKED = ("edit", PROMPT, "--subject", "Eiffel Tower", "--target", "Rome")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        (*ASKED, "-o"),
-        (*ASKED, "--report"),
-        ("moment", "-o"),
-        ("project", "--all", "--out"),
-        ("report", PROMPT, "-o"),
-        ("report", "--store", "none", "--layer", "0", "-o"),
-        ("activations", "--html"),
-        ("neuron", "none", "1.5", "--html"),
-    ],
-)
-def test_a_text_is_left_as_it_is(command: tuple[str, ...], tmp_path: Path) -> None:
-    """A slip of the shell's history would cost somebody's work."""
-    file = tmp_path / "thesis.html"
-    file.write_text("years of work")
-    mistake(*command, file, named=("thesis.html", "there already", "remove it"))
-    assert file.read_text() == "years of work"
+READ = {
+    *((name, "--store") for name in ("circuit", "explore", "describe", "report")),
+    *((name, "--moment") for name in ("explore", "edit", "evaluate")),
+    *((name, "--site") for name in ("circuit", "report", "study", "edit")),
+    *(("edit", "--apply"), ("edit", "--revert"), ("evaluate", "--edits"), ("compare", "--edit")),
+    *(("project", "--in"), ("report", "--settings")),
+}
+"""Options that name a file or a folder to read; every other one names a destination."""
+ENDING = {"--plot": "thesis.png", "-o": "thesis.md"}
+FIRST = {
+    "report": ("--store", "STORE", "--layer", "0"),
+    "pack": ("TEXT",),
+    "scan": ("TEXT",),
+    "merge": ("STORE",),
+    "study": ("geva2021", "STORE"),
+    "plant": ("facts",),
+    "store": ("STORE", "--export", "delphi"),
+    "edit": ASKED[1:],
+    **dict.fromkeys(("trace", "silence", "knockout"), ("--facts", "atlas", "--limit", "1")),
+    "evaluate": ("--limit", "1", "--editor", "rome"),
+}
+"""What a command needs besides to come to its folder, or its file if that is not looked at as it is parsed."""
+
+
+def destinations() -> list[tuple[str, str, str]]:
+    """Every option and argument of every command that names what is written: command, flag, what kind of thing."""
+    found = []
+    for name, command in Commands().items():
+        for parameter in command.params:
+            flag, kind = parameter.opts[0], str(parameter.metavar)
+            named = isinstance(parameter, click.Option) and kind in ("FILE", "DIR", "FOLDER", "PATH")
+            if named and (name, flag) not in READ:
+                found.append((name, flag, "file" if kind == "FILE" else "folder"))
+    return found
+
+
+@pytest.mark.parametrize(("command", "flag", "kind"), destinations())
+def test_what_is_somebodys_is_left_as_it_is(
+    command: str, flag: str, kind: str, tmp_path: Path, atlas_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slip of the shell's history would cost somebody's work: a text, through a link or not, or what lies in a
+    folder. Of a file that is known before a model or a store is opened."""
+    text, folder = tmp_path / "years.txt", tmp_path / "thesis"
+    for path in (text, folder / ".notes"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("years of work")
+    file = tmp_path / ENDING.get(flag, "thesis.safetensors")
+    file.symlink_to(text)
+    given = {"STORE": atlas_store.folder, "TEXT": text}
+    first = [given.get(one, one) for one in FIRST.get(command, ())]
+    if kind == "file":
+        monkeypatch.setattr(fm, "load", None)
+        monkeypatch.setattr(fm, "open_store", None)
+    mistake(command, *first, flag, file if kind == "file" else folder, named=("thesis",))
+    assert text.read_text() == "years of work"
+    assert [path.name for path in folder.iterdir()] == [".notes"]
+    assert file.is_symlink()
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_a_figure_is_replaced_by_its_like(ending: str, tmp_path: Path) -> None:
+    """The same command is run again and again while a figure is made; somebody else's picture is no such figure."""
+    file = tmp_path / f"figure{ending}"
+    for _ in range(2):
+        run("activations", "gelu", "--plot", file)
+    Figure().savefig(file)
+    before = file.read_bytes()
+    mistake("activations", "gelu", "--plot", file, named=("figure", "nothing that ffnmem wrote"))
+    assert file.read_bytes() == before
+
+
+def test_a_graph_is_replaced_by_its_like(tmp_path: Path) -> None:
+    file = tmp_path / "graph.json"
+    for _ in range(2):
+        run("circuit", PROMPT, "--nodes", 3, "--export", file)
+    file.write_text('{"metadata": {}, "nodes": []}')
+    mistake("circuit", PROMPT, "--export", file, named=("graph.json", "nothing that ffnmem wrote"))
+
+
+@pytest.mark.parametrize("ending", ["md", "csv", "html", "parquet"])
+def test_a_report_is_replaced_by_its_like(ending: str, tmp_path: Path, atlas_store: Store) -> None:
+    file = tmp_path / f"report.{ending}"
+    for _ in range(2):
+        run("report", "--store", atlas_store.folder, "--neurons", "3.17", "--no-shade", "-o", file)
 
 
 def test_weights_of_a_model_are_left_as_they_are(tmp_path: Path) -> None:

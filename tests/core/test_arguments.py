@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from jaxtyping import Float
@@ -18,7 +19,7 @@ import ffnmem as fm
 from ffnmem.core.arguments import guarded, joined, of_several, public, rules_of
 from ffnmem.core.errors import InputError, InputTypeError
 
-from ..helpers import public_things, refuses
+from ..helpers import PROMPT, public_things, refuses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -220,3 +221,32 @@ def test_bytes_and_wrong_seeds_are_refused(tiny: fm.Model) -> None:
     for seed in (-1, 10**30):
         with refuses(InputError, ValueError, "seeds are 0 to"):
             load_facts(seed=seed)
+
+
+def test_whole_numbers_of_numpy_and_torch(tiny: fm.Model) -> None:
+    """Numbers out of a table or an array were tracebacks of torch's generator, or of an iteration over no dimension."""
+    contexts = fm.editing.sample_contexts
+    assert contexts(tiny, n=np.int32(2), seed=np.int64(1)) == contexts(tiny, n=2, seed=1)
+    lens = fm.vocabulary.jacobian_lens(tiny, [PROMPT] * 20, pages=1, seed=np.int64(1))
+    assert lens.provenance["seed"] == 1
+    capture = fm.capture(tiny, PROMPT, layers=np.array(1))
+    assert capture.layers == (1,)
+    assert fm.project(tiny, np.array(0), torch.tensor(3)).equals(fm.project(tiny, 0, 3))
+    with fm.intervene(tiny, {(0, 3): 5.0}, positions=np.array(1)):
+        fm.capture(tiny, PROMPT)
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda model: fm.scan(model, [PROMPT], "never", shard=[]), ("shard", "two whole numbers")),
+        (lambda model: fm.compare(model, model, [PROMPT], memory=float("inf")), ("memory", "inf")),
+        (lambda model: fm.capture(model, range(10**12)), ("at most",)),
+        (lambda _: fm.plots.memories(pd.DataFrame({"layer": [0], "neuron": [1]}), "x"), ("column 'x' is unknown",)),
+        (lambda model: fm.intervene(model, {(0, 3): 5.0}, positions=np.array(1.5)), ("positions", "whole number")),
+    ],
+)
+def test_tracebacks_that_were(call: Any, named: tuple[str, ...], tiny: fm.Model) -> None:
+    """Each ended in another library's error, or not at all."""
+    with refuses(InputError, ValueError, *named):
+        call(tiny)

@@ -128,6 +128,7 @@ def test_a_failing_run_leaves_the_one_before(settings: Path) -> None:
     ("text", "said"),
     [
         ("out = ", "is no TOML"),
+        ("out = " + "[" * 5000, "nested too deeply"),
         ('outt = "a"', r"unknown key 'outt' \(perhaps 'out' was meant\): it takes out, model, store"),
         ('model = "a"', "out is missing"),
         (OUT, "asks for nothing"),
