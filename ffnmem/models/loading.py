@@ -6,11 +6,15 @@ import copy
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
 import torch
+from packaging.requirements import Requirement
 
+from .._version import __version__
 from ..core.arguments import public
 from ..core.errors import FfnmemError, InputError, ModelError, UnsupportedModelError, check_choice, listed, quoted, warn
 from ..core.foreign import foreign
@@ -277,6 +281,22 @@ def check_buffers(empty: torch.nn.Module, name: str) -> None:
         )
 
 
+@cache
+def warn_of_untested_versions() -> None:
+    """Warn once, in one line, of installed libraries outside the ranges that ffnmem's own metadata gives.
+
+    No refusal: most new versions work, and :func:`load` tries what it can; but one that renames an argument can also
+    change numbers in silence. pip keeps to the ranges only until something else is upgraded.
+    """
+    found = []
+    with suppress(PackageNotFoundError):  # ffnmem on a path, not installed, says nothing of ranges
+        for needed in map(Requirement, requires("ffnmem") or ()):
+            if needed.marker is None and not needed.specifier.contains(version(needed.name), prereleases=True):
+                found.append(f"{needed.name} {version(needed.name)} (tested: {needed.specifier})")
+    if found:
+        warn(f"not tested with ffnmem {__version__}: {', '.join(found)}; results may be wrong")
+
+
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -310,6 +330,7 @@ def load(
         InputError: no tokenizer or one with ids beyond the embedding's rows, no such device or dtype, or one of these
             given for a bridge, which has its own.
     """
+    warn_of_untested_versions()
     torch_dtype = check_dtype("float32" if dtype is None else dtype)
     if is_bridge(source):
         given = [n for n, v in (("tokenizer", tokenizer), ("device", device), ("dtype", dtype)) if v is not None]

@@ -15,7 +15,8 @@ import transformers
 from transformer_lens.model_bridge import TransformerBridge
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError
+from ffnmem.core.errors import FfnmemWarning, InputError, ModelError, ModelNotFoundError, UnsupportedModelError
+from ffnmem.models import loading
 
 from ..helpers import PROMPT, allclose, build_gpt2, build_gpt_neox, build_opt, refuses
 
@@ -417,3 +418,14 @@ def test_a_saved_result_is_no_model(tiny: fm.Model, tmp_path: Path) -> None:
     other.write_bytes(b"none")
     with pytest.raises(ModelNotFoundError, match="give the folder"):
         fm.load(other)
+
+
+def test_a_version_that_was_not_tried_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers 5.24 renamed an argument, and cached passes of a bridge were wrong in silence."""
+    loading.warn_of_untested_versions.cache_clear()
+    monkeypatch.setattr(loading, "requires", lambda _name: ["transformers<5.25,>=5.16", "x>=9; extra == 'y'"])
+    monkeypatch.setattr(loading, "version", lambda _name: "5.25.0")
+    with pytest.warns(FfnmemWarning, match=r"transformers 5\.25\.0 \(tested: <5\.25,>=5\.16\)") as told:
+        [fm.load("atlas") for _ in range(2)]
+    assert len(told) == 1
+    assert "\n" not in str(told[0].message)
