@@ -81,7 +81,7 @@ def agreement(captures: list[tuple[Capture, int, int]], most: int) -> dict[str, 
     effects, overlaps = [], {name: [] for name in scores}
     generator = np.random.default_rng(0)
     for capture, target, foil in captures:
-        found = {name: fm.causal_scores(capture, target, foil, **rule).scores for name, rule in RULES.items()}
+        found = {name: fm.causal_scores(capture, target, foil, **rule, exact=0).scores for name, rule in RULES.items()}
         found["paths"] = fm.attribute_paths(capture, target, foil).neuron_logits
         flat = {name: tensor.double().numpy().ravel() for name, tensor in found.items()}
         size = len(flat["paths"])
@@ -132,7 +132,7 @@ def enough(captures: list[tuple[Capture, int, int]], mean: torch.Tensor) -> dict
             if rule.get("rule") == "ig":
                 continue
             scores = (
-                fm.causal_scores(capture, target, foil, mean=mean, **rule)
+                fm.causal_scores(capture, target, foil, mean=mean, **rule, exact=0)
                 if rule
                 else fm.attribute_paths(capture, target, foil)
             )
@@ -167,7 +167,7 @@ def cost(capture: Capture, rounds: int) -> dict[str, float]:
     ratios = {}
     for name, rule in RULES.items():
         if rule["rule"] != "ig":
-            times = paired(lambda rule=rule: fm.causal_scores(capture, 11, 12, **rule), forward, rounds)
+            times = paired(lambda rule=rule: fm.causal_scores(capture, 11, 12, **rule, exact=0), forward, rounds)
             ratios[name] = statistics.median(a for a, _ in times) / statistics.median(b for _, b in times)
     return ratios
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -17,7 +18,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem import neurons
-from ffnmem.cli import cli
+from ffnmem.cli import cli, main
 from ffnmem.cli.options import ModelChoice
 from ffnmem.cli.reference import help_text
 from ffnmem.scanning import Store
@@ -105,6 +106,19 @@ def test_help_is_quick(args: list[str]) -> None:
     status, modules = json.loads(done.stdout.splitlines()[-1])
     assert status == 0
     assert not set(HEAVY) & set(modules)
+
+
+def test_threads_leave_a_busy_core_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that wait busily made loading a model take three times as long where another program kept a core busy;
+    what a user has set stays."""
+    monkeypatch.setattr(sys, "argv", ["ffnmem", "--version"])
+    for given, expected in (("", "passive"), ("active", "active")):
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+        if not given:
+            monkeypatch.delenv("OMP_WAIT_POLICY")
+        with pytest.raises(SystemExit):
+            main()
+        assert os.environ["OMP_WAIT_POLICY"] == expected
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.core.sheets import Facts
 from ffnmem.models import Model
 from ffnmem.prompts.circuit_edges import Firing, FrozenPass
 from ffnmem.prompts.circuit_pruning import expand, fewest, graph, influence, prune
@@ -424,3 +426,19 @@ def test_given_firings_are_the_graph(atlas: fm.Model) -> None:
         fm.circuit(capture, " Paris", firings=[])
     with refuses(OutOfRangeError, IndexError, "position 99"):
         fm.circuit(capture, " Paris", firings=[(0, 1, 99)])
+
+
+def test_a_circuit_that_does_not_carry_the_answer_says_so_first(tiny: Model) -> None:
+    """A graph whose firings keep 0.5% of the answer was shown as if it were what makes it."""
+    capture = fm.capture(tiny, PROMPT)
+    found = fm.circuit(capture, " Paris", " Rome", nodes=30)
+    alone = found.faithfulness(capture)
+    for kept, leads in ((0.005, True), (0.7, False)):
+        some = replace(alone, curve=alone.curve.assign(faithfulness=kept))
+        facts = found.sheet(3, some).blocks[0]
+        assert isinstance(facts, Facts)
+        assert (next(iter(facts.rows)) == "verdict") == leads
+        assert ("alone" in facts.rows) != leads
+        if leads:
+            said = "these firings do not carry the answer: 0.5% of it is kept; all others at zero"
+            assert facts.rows["verdict"] == said
