@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import groupby
 from typing import Any, SupportsIndex
@@ -13,6 +13,7 @@ MARKS = {" ": "·", "\n": "↵", "\t": "⇥", "\r": "␍"}
 EMPTY = "∅"
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # the name of a token that is one byte
 LETTER = "x"
+JOINED = 8  # tokens that may make up one character, or such as share bytes
 
 
 def token_texts(tokenizer: Any, ids: Iterable[SupportsIndex]) -> list[str]:
@@ -38,6 +39,34 @@ def token_texts(tokenizer: Any, ids: Iterable[SupportsIndex]) -> list[str]:
         if BYTE.fullmatch(name) and ("�" in text or tokenizer.token_to_id(text.replace(" ", "▁")) is not None):
             texts[at] = name
     return texts
+
+
+def running_texts(tokenizer: Any, ids: Sequence[int], texts: Sequence[str], at: int = -1) -> list[str]:
+    """The texts of tokens that follow each other, where several make up one character (emoji, accents): all of it in
+    place of one of them, the one at ``at`` if it is among them, else the first; the others are empty.
+
+    Args:
+        ids, texts: of the tokens, and what :func:`token_texts` has of each.
+    """
+    found, start = list(texts), 0
+    if not in_part("".join(texts)):
+        return found
+    while start < len(found):
+        for end in range(start + 2, min(start + JOINED, len(found)) + 1) if in_part(found[start]) else ():
+            names = [LETTER, *(tokenizer.id_to_token(int(i)) or "" for i in ids[start:end])]
+            whole = tokenizer.decoder.decode(names)[len(LETTER) :] if tokenizer.decoder is not None else "�"
+            if "�" not in whole:
+                found[start:end] = [""] * (end - start)
+                found[at if start <= at < end else start] = whole
+                start = end - 1
+                break
+        start += 1
+    return found
+
+
+def in_part(text: str) -> bool:
+    """Whether some of a text shows that it is only a part of a character."""
+    return "�" in text or ("<0x" in text and BYTE.search(text) is not None)
 
 
 def printable(text: str, keep: str = "") -> str:

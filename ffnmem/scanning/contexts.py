@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, SupportsIndex, TypeAlias
@@ -16,7 +16,7 @@ from jaxtyping import Float32
 from ..core.errors import FileError, OutOfRangeError
 from ..core.foreign import foreign
 from ..core.sheets import Context, Shade, Shades, decimals
-from ..core.token_text import token_texts
+from ..core.token_text import JOINED, running_texts, token_texts
 from ..corpus.batches import Sequences
 
 TOLD = 0.05
@@ -105,7 +105,9 @@ class Passage:
         at = position - self.first
         start, end = self.bounds(position, window)
         bounds = ((start, at), (at + 1, end), (0, start), (end, len(self.tokens)))
-        return Shades(*(self.shades(*some, largest) for some in bounds))
+        # Of a character of several tokens the window has all in place of the one that is marked.
+        shown = replace(self, tokens=(*self.tokens[:start], *window.tokens, *self.tokens[end:]))
+        return Shades(*(shown.shades(*some, largest) for some in bounds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +136,9 @@ class Contexts:
         return found
 
     def windows(self, places: Iterable[tuple[int, int]], width: int) -> list[Window]:
-        """:meth:`window` of many places, each different token decoded once."""
+        """:meth:`window` of many places, each different token decoded once; characters of several tokens are whole."""
         wanted = list(places)
-        cut: list[tuple[list[int], int, bool, bool]] = []
+        cut: list[tuple[list[int], int, int, int, bool, bool]] = []
         lead = self.sequences.lead
         # Many places are in the same few sequences, of which those in a row are read most quickly.
         read = {sequence: self.sequences.sequence_tokens(sequence) for sequence in sorted({row for row, _ in wanted})}
@@ -145,11 +147,17 @@ class Contexts:
             if not lead <= position < len(ids):
                 raise OutOfRangeError(f"sequence {sequence} has positions {lead} to {len(ids) - 1}, and no {position}")
             first, last = max(lead, position - width), min(len(ids), position + width + 1)
-            cut.append((ids[first:last].tolist(), position - first, first > lead, last < len(ids)))
+            begin, end = max(lead, first - JOINED), last + JOINED  # a character may be cut in two
+            cut.append((ids[begin:end].tolist(), position, first, begin, first > lead, last < len(ids)))
         text = self._texts
         new = sorted({i for ids, *_ in cut for i in ids}.difference(text))
         text.update(zip(new, self.strings(new), strict=True))
-        return [Window(tuple(text[i] for i in ids), at, before, after) for ids, at, before, after in cut]
+        found = []
+        for ids, position, first, begin, before, after in cut:
+            texts = running_texts(self.tokenizer, ids, [text[i] for i in ids], position - begin)
+            shown = texts[first - begin : min(position + width + 1 - begin, len(ids))]
+            found.append(Window(tuple(shown), position - first, before, after))
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

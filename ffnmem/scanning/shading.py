@@ -14,6 +14,7 @@ from jaxtyping import Int64
 
 from ..core.errors import ModelError
 from ..core.progress import Phase, Progress
+from ..core.token_text import running_texts
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, TextSettings
 from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
@@ -195,7 +196,10 @@ def with_texts(
     ids: dict[int, Int64[np.ndarray, " pos"]] = {n: contexts.sequences.sequence_tokens(n)[lead:] for n in numbers}
     different = sorted({token for some in ids.values() for token in some.tolist()})
     text = dict(zip(different, contexts.strings(different), strict=True))
-    tokens = {number: tuple(text[token] for token in some.tolist()) for number, some in ids.items()}
+    tokens = {
+        number: tuple(running_texts(contexts.tokenizer, some.tolist(), [text[token] for token in some.tolist()]))
+        for number, some in ids.items()
+    }
     return {
         place: {number: Passage(tokens[number], lead, *values) for number, values in sorted(some.items())}
         for place, some in found.items()
