@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, SupportsIndex, TypeAlias
@@ -105,7 +105,9 @@ class Passage:
         at = position - self.first
         start, end = self.bounds(position, window)
         bounds = ((start, at), (at + 1, end), (0, start), (end, len(self.tokens)))
-        return Shades(*(self.shades(*some, largest) for some in bounds))
+        # Of a character of several tokens the window has all in place of the one that is marked.
+        shown = replace(self, tokens=(*self.tokens[:start], *window.tokens, *self.tokens[end:]))
+        return Shades(*(shown.shades(*some, largest) for some in bounds))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError
+from ffnmem.core.sheets import Context, Table
 from ffnmem.scanning import Store
 from ffnmem.scanning.contexts import Contexts
 
@@ -22,6 +23,8 @@ def test_windows(tiny_store: Store, tiny: fm.Model, width: int) -> None:
     for sequence in range(0, len(sequences), 3):
         ids = sequences.sequence_tokens(sequence).tolist()
         strings = tiny.token_strings(ids)
+        if "�" in "".join(strings):  # see below
+            continue
         for position in {1, len(ids) // 2, len(ids) - 1}:
             window = tiny_store.contexts.window(sequence, position, width)
             assert window.tokens[window.at] == strings[position]
@@ -41,6 +44,33 @@ def test_bytes_show_as_such(tiny_store: Store, tiny: fm.Model) -> None:
     found = tiny_store.contexts.strings(ids)
     assert found == tiny.token_strings(ids)
     assert "�" in found
+
+
+@pytest.mark.parametrize("kind", ["", "Llama 2"])
+def test_characters_of_several_tokens_are_whole(kind: str, tiny: fm.Model, tmp_path: Path) -> None:
+    """Cards would show "caf��" and "����" for an accent and an emoji; nothing of a character is shown twice."""
+    model = model_with(kind) if kind else tiny
+    text = "café 🙂 naïve 北京"
+    store = fm.scan(model, [text] * 3, tmp_path / "store", k=2)
+    ids = store.sequences.sequence_tokens(0).tolist()
+    lead = store.sequences.lead
+    assert len(ids) > lead + len(text.split())
+    for position in range(lead, len(ids)):
+        whole = store.contexts.window(0, position, len(ids))
+        assert whole.text.strip() == text
+        assert whole.tokens[whole.at]
+        near = store.contexts.window(0, position, 2)
+        assert near.text in whole.text
+        assert near.tokens[near.at] == whole.tokens[whole.at]
+    neuron = store.neuron(0, int(store.stats(0)["max"].idxmax()), kind="top", k=1)
+    (shaded,) = store.shaded([neuron], 1)
+    tables = [block for block in shaded.sheet(1).blocks if isinstance(block, Table)]
+    shown = [cell for table in tables for row in table.rows for cell in row if isinstance(cell, Context)]
+    for one in shown:
+        assert one.shades is not None
+        around = ["".join(shade.text for shade in some) for some in (one.shades.before, one.shades.after)]
+        assert (around[0] + one.token + around[1]).strip() in text
+    assert shown
 
 
 def test_a_word_begins_with_its_space(tmp_path: Path) -> None:
