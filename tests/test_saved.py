@@ -116,7 +116,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "FaithfulnessOver": lambda given: fm.prompts.faithfulness_over(
         [fm.faithfulness(given.capture, " Paris", " Rome", random=1, sizes=[3, 9])] * 2
     ),
-    "Found": lambda given: Found("a", "values", given.store.search("a"), given.store.provenance),
+    "Found": lambda given: Found("a", "weights", given.store.search("a"), given.store.provenance),
     "Geometry": lambda given: fm.neurons.geometry(given.tiny, threshold=0.6),
     "Known": lambda given: fm.facts.filter_known(given.tiny, FACTS),
     "Intruders": Given.intruders,
