@@ -60,6 +60,7 @@ class PlainLayers:
 
     def __init__(self, model: Model, attention: str = "sdpa") -> None:
         self.model = model
+        network: Any
         network, self.attention = network_around(model, model.dtype, attention)
         plain = Counterparts(model, network)
         self.body: Any = network.base_model
@@ -330,7 +331,9 @@ class Replay:
     ) -> Float[Tensor, "some after d_model"]:
         """A layer's attention as it was called in the clean pass, for the positions from ``first`` on."""
         held = None if first == 0 else Prefix(self.cache, layer, first, rows)
-        kwargs = {name: held if value is self.cache else value for name, value in self.calls[layer].items()}
+        kwargs: dict[str, Any] = {
+            name: held if value is self.cache else value for name, value in self.calls[layer].items()
+        }
         for name, dimension in BY_POSITION.items():
             if kwargs.get(name) is not None:
                 taken = kwargs[name].narrow(dimension, first, self.length - first)
