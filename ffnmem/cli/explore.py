@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import webbrowser
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
 
 import ffnmem as fm
 
 from ..core.errors import MissingExtraError
+from ..core.resources import EMBEDDED
+from ..show.terminal import user_text
 from . import options
 from .guard import Command, note
 from .options import ModelChoice, option, scanned_model
 
+if TYPE_CHECKING:
+    from ..facts.fact import Fact
+
+ASKED = 64  # facts of atlas that another model is asked, to begin with those that it answers: some seconds
+
 
 @click.command(cls=Command, short_help="A local web page: prompts, memories, circuits, facts.")
 @option("--store", metavar="DIR", help="A store of a scan: adds examples, histograms and meanings of every memory.")
-@option("--facts", "source", metavar="SOURCE", help="Facts to choose from: atlas, or a file of them.")
+@option(
+    "--facts",
+    "source",
+    metavar="SOURCE",
+    help="Facts to choose from: atlas, or a file of them.  "
+    "[default: those of atlas; of another model, those that it answers among a few of these]",
+)
 @option(
     "--moment",
     metavar="FILE",
@@ -70,17 +86,20 @@ def explore(
     opened = None if store is None else fm.open_store(store)
     if opened is not None and "name" not in options.given(context):
         choice = scanned_model(opened, None, choice.device)
-    source = source or ("atlas" if choice.name == "atlas" else None)
-    facts = () if source is None else fm.load_facts(source)
+    facts: Sequence[Fact] = fm.load_facts(source or "atlas")
     model = choice.load()
+    if source is None and model.name not in EMBEDDED:
+        source = f"atlas that {model.name} answers by itself"
+        with Console(stderr=True).status(user_text(f"asking {model.name} for {ASKED} facts", "dim")):
+            facts = fm.facts.filter_known(model, facts[:: -(-len(facts) // ASKED)]).facts
     if opened is not None:
         opened.hold(model)
     second = None if moment is None else load_second_moment(moment, model)
-    explorer = Explorer(model, opened, facts, source or "", second)
+    explorer = Explorer(model, opened, facts, source or "atlas", second)
 
     def ready(address: str) -> None:
         click.echo(address)
-        note("the explorer answers at this address on this machine alone; Ctrl-C ends it")
+        note(f"the explorer of {model.name} answers at this address on this machine alone; Ctrl-C ends it")
         if not no_browser:
             webbrowser.open(address)
 

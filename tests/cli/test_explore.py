@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import ffnmem as fm
 from ffnmem.cli import cli
+from ffnmem.cli.explore import ASKED
 from ffnmem.scanning.store import Store
+
+from ..helpers import REPOSITORY
 
 
 @pytest.fixture
@@ -45,10 +49,20 @@ def test_a_store_says_which_model(
     assert done.exit_code == 0, done.output
     ((explorer, _),) = served
     assert explorer.store is not None
-    assert explorer.facts == ()
+    assert explorer.facts == ()  # of random weights: it answers none
     wrong = CliRunner().invoke(cli, ["explore", "--store", str(tiny_store.folder), "--model", "atlas"])
     assert wrong.exit_code == 2
     assert wrong.stderr.count("\n") == 1
+
+
+def test_begins_with_what_the_model_answers(served: list[Any]) -> None:
+    """Another model would begin with thousands of facts of atlas, most of which it does not know, or with none."""
+    done = CliRunner().invoke(cli, ["explore", "--model", str(REPOSITORY / "data" / "atlas"), "--no-browser"])
+    assert done.exit_code == 0
+    explorer = served[0][0][0]
+    assert 20 < len(explorer.facts) <= ASKED
+    assert len(fm.facts.filter_known(explorer.model, explorer.facts)) == len(explorer.facts)
+    assert explorer.model.name in explorer.source
 
 
 def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
