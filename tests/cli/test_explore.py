@@ -59,7 +59,7 @@ def test_begins_with_what_the_model_answers(served: list[Any]) -> None:
     """Another model would begin with thousands of facts of atlas, most of which it does not know, or with none."""
     done = CliRunner().invoke(cli, ["explore", "--model", str(REPOSITORY / "data" / "atlas"), "--no-browser"])
     assert done.exit_code == 0
-    explorer = served[0][0][0]
+    explorer = served[0][0]
     assert 20 < len(explorer.facts) <= ASKED
     assert len(fm.facts.filter_known(explorer.model, explorer.facts)) == len(explorer.facts)
     assert explorer.model.name in explorer.source
