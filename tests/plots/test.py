@@ -13,7 +13,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.plots.attribution import ADDS, ATTENTION, FFN, TAKES
 
-from ..helpers import legend_of
+from ..helpers import draw_whole, legend_of
 
 PROMPT = "The Eiffel Tower is located in the city of"
 OF_ATTRIBUTIONS = [fm.plots.layers, fm.plots.neurons, fm.plots.components]
