@@ -211,7 +211,7 @@ class Circuit(Result):
         return grouped(self.nodes, self.edges, check_share("similarity", similarity))
 
     def faithfulness(
-        self, capture: Capture, *, mean: Any = None, prompt: SupportsIndex | None = None, random: int = 0, seed: int = 0
+        self, capture: Capture, *, mean: Any = None, prompt: int | None = None, random: int = 0, seed: int = 0
     ) -> Faithfulness:
         """How much of the answer its firings alone give, all others at zero or ``mean``: :func:`ffnmem.faithfulness`.
 

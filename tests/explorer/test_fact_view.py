@@ -67,6 +67,7 @@ def error(client: TestClient, **asked: object) -> str:
 def test_a_fact_is_chosen_from_the_list(client: TestClient) -> None:
     page = client.get("/fact").text
     assert "2 facts of two facts" in page
+    assert " is shown. A rewrite" in page
     assert "&lt;b&gt;Rome&lt;/b&gt; is in" in page
     found = client.get(address("/fact", find="EIFFEL city")).text
     assert "1 fact of 2 has these words" in found

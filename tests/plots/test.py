@@ -13,7 +13,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.plots.attribution import ADDS, ATTENTION, FFN, TAKES
 
-from ..helpers import legend_of
+from ..helpers import draw_whole, legend_of
 
 PROMPT = "The Eiffel Tower is located in the city of"
 OF_ATTRIBUTIONS = [fm.plots.layers, fm.plots.neurons, fm.plots.components]
@@ -167,3 +167,17 @@ def test_neurons_of_paths_say_where_they_fired(capture: fm.prompts.Capture) -> N
     assert [bar.get_width() for bar in bars(ax)] == pytest.approx(rows["logit"].tolist())
     expected = [f"{r.layer}.{r.neuron} at {r.token.replace(' ', '·')}" for r in rows.itertuples()]
     assert tick_labels(ax, "y") == expected
+
+
+def test_names_of_a_circuit_stand_apart(atlas: fm.Model) -> None:
+    """Of many firings at one place the names would cover each other, and the marks of the layers beside it."""
+    found = fm.circuit(fm.capture(atlas, PROMPT), nodes=60)
+    at_end = found.nodes["kind"] == "firing"
+    nodes = found.nodes.assign(
+        layer=found.nodes["layer"].mask(at_end, 3), position=found.nodes["position"].mask(at_end, found.position)
+    )
+    ax = fm.plots.circuit(replace(found, nodes=nodes))
+    draw_whole(ax)
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert len(boxes) > 8
+    assert not any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[:at])
