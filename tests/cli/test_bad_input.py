@@ -87,8 +87,8 @@ def test_broken_weights(tiny_folder: Path, tmp_path: Path) -> None:
         (["attribute", PROMPT, "--layer", "2"], ["layer 2", "0 to 1"]),
         (["attribute", PROMPT, "--position", "10"], ["position 10", "0 to 8"]),
         (["attribute", PROMPT, "--position", "-10"], ["position -10", "0 to 8"]),
-        (["attribute", PROMPT, "--target", " Parisian"], ["4 tokens", "·Paris | i | a | n", "--first-token"]),
-        (["attribute", PROMPT, "--foil", " Parisian"], ["4 tokens", "--first-token"]),
+        (["circuit", PROMPT, "--target", " Parisian"], ["4 tokens", "·Paris | i | a | n", "--first-token"]),
+        (["attribute", PROMPT, "--target", " Parisian", "--foil", " Paris"], ["begins with all of", "' Paris'"]),
         (["attribute", PROMPT, "--target", ""], ["target is empty"]),
         *(
             ([command, PROMPT, "--target", " Paris", "--foil", " Paris"], ["the same token, ' Paris'", "name two"])
@@ -108,7 +108,7 @@ def test_broken_weights(tiny_folder: Path, tmp_path: Path) -> None:
         (["report", "", "-o", "out.html"], ["prompt is empty"]),
         (["report", PROMPT, "-o", "/nowhere/at/all.html"], ["/nowhere/at"]),
         (["report", PROMPT, "-o", "/"], ["folder"]),
-        (["report", PROMPT, "--target", " Parisian", "-o", "out.html"], ["4 tokens"]),
+        (["report", PROMPT, "--target", "", "-o", "out.html"], ["target is empty"]),
     ],
     ids=lambda value: " ".join(value)[:60],
 )

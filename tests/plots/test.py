@@ -130,7 +130,7 @@ class TestEveryPicture:
 
 
 def test_map_labels_are_no_mathematics(atlas: fm.Model) -> None:
-    ax = fm.plots.map(fm.attribute_paths(fm.capture(atlas, "It costs $x\n$\\frac$ here"), "$"))
+    ax = fm.plots.map(fm.attribute_paths(fm.capture(atlas, "It costs $x\n$\\frac$ here"), " $"))
     ax.figure.canvas.draw()
     labels = tick_labels(ax, "x")
     assert any("$" in label for label in labels)
