@@ -177,8 +177,10 @@ def swapped(
             raise InputError(f"{name} must be at least 0, not {quoted(value)}")
     request = plan.requests[which]
     model = plan.model
-    old, new = word_ids(model, request.fact.text, request.fact.target_true)[0], request.ids[0]
     name = quoted(request.fact.text)
+    if not request.fact.target_true:
+        raise InputError(f"fact {name} has no true target to swap for the new one: name it with true= (--true)")
+    old, new = word_ids(model, request.fact.text, request.fact.target_true)[0], request.ids[0]
     if old == new:
         both = model.token_strings([new])[0]
         raise InputError(f"fact {name}: both targets begin with {quoted(both)}, and only first tokens are rewritten")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import ffnmem as fm
 from ffnmem.cli.edit import fact_of, own_facts, true_target
-from ffnmem.core.errors import InputError
+from ffnmem.core.errors import FfnmemWarning, InputError
+from ffnmem.evaluation.effects import Effects
 from ffnmem.facts.fact import known_fact
 
-from ..helpers import PROMPT, refuses
+from ..helpers import PROMPT, printed, refuses
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +46,28 @@ def test_what_is_given_is_taken(tiny: fm.Model) -> None:
         fact_of(tiny, PROMPT, "Eiffel Tower", " ", [], true="Paris")
 
 
-def test_what_the_model_itself_says(atlas: fm.Model, tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole word, without what stands around it; refused where the model says none."""
+@pytest.mark.parametrize(
+    ("says", "doubt"),
+    [(". !", "'. !'"), (" the city", "a function word"), (" Paris", "with a probability of")],
+    ids=["no word", "a function word", "an unlikely word"],
+)
+def test_what_the_model_itself_says(
+    atlas: fm.Model, tiny: fm.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    says: str, doubt: str,
+) -> None:  # fmt: skip
+    """A whole word, without what stands around it. " the" was taken as the true fact in silence, and scored."""
     assert true_target(atlas, "The Eiffel Tower is located in the city of") == "Paris"
-    monkeypatch.setattr("ffnmem.facts.questions.generate", lambda model, tokens, new: model.tokenize(". !", False))
-    with refuses(InputError, ValueError, "--true", "'. !'"):
-        true_target(tiny, PROMPT)
+    monkeypatch.setattr("ffnmem.facts.questions.generate", lambda model, tokens, new: model.tokenize(says, False))
+    assert true_target(tiny, PROMPT) == ""
+    said = capsys.readouterr().err
+    assert doubt in said
+    assert "--true" in said
+    with pytest.warns(FfnmemWarning, match=re.escape(doubt)):
+        edit = fm.editing.ft_l(tiny, PROMPT, " Rome", subject="Eiffel Tower", layer=0, steps=1, force=True)
+    assert edit.facts[0].target_true == ""
+    effects = Effects(edit, tiny).told()
+    assert effects.prompts["true_after"].isna().all()
+    assert "Rome" in "\n".join(printed(effects.sheet()))
 
 
 def test_facts_of_ones_own(tmp_path: object) -> None:
