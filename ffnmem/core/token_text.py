@@ -12,6 +12,7 @@ from typing import Any, SupportsIndex
 MARKS = {" ": "·", "\n": "↵", "\t": "⇥", "\r": "␍"}
 EMPTY = "∅"
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # the name of a token that is one byte
+JOINED = 8  # tokens that may make up one character, or such as share bytes
 LETTER = "x"
 
 
@@ -40,27 +41,32 @@ def token_texts(tokenizer: Any, ids: Iterable[SupportsIndex]) -> list[str]:
     return texts
 
 
-def running_texts(tokenizer: Any, ids: Sequence[int], texts: Sequence[str]) -> list[str]:
-    """The texts of tokens that follow each other: a character whose bytes are several tokens stands whole at the last
-    of them, and nothing at the others.
+def running_texts(tokenizer: Any, ids: Sequence[int], texts: Sequence[str], at: int = -1) -> list[str]:
+    """The texts of tokens that follow each other, where several make up one character (emoji, accents): all of it in
+    place of one of them, the one at ``at`` if it is among them, else the first; the others are empty.
 
     Args:
-        tokenizer: as of :func:`token_texts`. texts: what that gives for the ids.
+        tokenizer: as of :func:`token_texts`. ids, texts: of the tokens, and what that gives for each.
     """
-    found, names, all_of_it = list(texts), [LETTER], "".join(texts)
-    if tokenizer.decoder is None or ("�" not in all_of_it and "<0x" not in all_of_it):
+    found, start = list(texts), 0
+    if tokenizer.decoder is None or not is_partial("".join(texts)):
         return found
-    for at, text in enumerate(texts):
-        if "�" not in text and not BYTE.fullmatch(text):
-            continue
-        names.append(tokenizer.id_to_token(ids[at]))
-        whole = tokenizer.decoder.decode(names)[len(LETTER) :]
-        following = texts[at + 1] if at + 1 < len(texts) else ""
-        if whole.endswith("�") and ("�" in following or BYTE.fullmatch(following)):
-            found[at] = ""  # the character goes on
-        else:
-            found[at], names = whole, [LETTER]
+    while start < len(found):
+        for end in range(start + 2, min(start + JOINED, len(found)) + 1) if is_partial(found[start]) else ():
+            names = [LETTER, *(tokenizer.id_to_token(int(i)) or "" for i in ids[start:end])]
+            whole = tokenizer.decoder.decode(names)[len(LETTER) :]
+            if "�" not in whole:
+                found[start:end] = [""] * (end - start)
+                found[at if start <= at < end else start] = whole
+                start = end - 1
+                break
+        start += 1
     return found
+
+
+def is_partial(text: str) -> bool:
+    """Whether some of a text shows that it is only a part of a character."""
+    return "�" in text or ("<0x" in text and BYTE.search(text) is not None)
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -16,7 +16,7 @@ from jaxtyping import Float32
 from ..core.errors import FileError, OutOfRangeError
 from ..core.foreign import foreign
 from ..core.sheets import Context, Shade, Shades, decimals
-from ..core.token_text import running_texts, token_texts
+from ..core.token_text import JOINED, running_texts, token_texts
 from ..corpus.batches import Sequences
 
 TOLD = 0.05
@@ -136,9 +136,9 @@ class Contexts:
         self._texts.update(zip(new, self.strings(new), strict=True))
         return [self._texts[i] for i in ids]
 
-    def running(self, ids: Sequence[int]) -> tuple[str, ...]:
+    def running(self, ids: Sequence[int], at: int = -1) -> tuple[str, ...]:
         """The texts of tokens that follow each other, characters of several tokens whole (:func:`running_texts`)."""
-        return tuple(running_texts(self.tokenizer, ids, self.kept(ids)))
+        return tuple(running_texts(self.tokenizer, ids, self.kept(ids), at))
 
     def window(self, sequence: int, position: int, width: int) -> Window:
         """At most ``width`` tokens before a position of a sequence and after it, and that token. BOS is left out."""
@@ -146,9 +146,9 @@ class Contexts:
         return found
 
     def windows(self, places: Iterable[tuple[int, int]], width: int) -> list[Window]:
-        """:meth:`window` of many places. The token at a place has its own text, be it part of a character."""
+        """:meth:`window` of many places. A character that the token at a place is part of stands there whole."""
         wanted = list(places)
-        cut: list[tuple[list[int], int, bool, bool]] = []
+        cut: list[tuple[list[int], int, int, bool, bool]] = []
         lead = self.sequences.lead
         # Many places are in the same few sequences, of which those in a row are read most quickly.
         read = {sequence: self.sequences.sequence_tokens(sequence) for sequence in sorted({row for row, _ in wanted})}
@@ -157,11 +157,13 @@ class Contexts:
             if not lead <= position < len(ids):
                 raise OutOfRangeError(f"sequence {sequence} has positions {lead} to {len(ids) - 1}, and no {position}")
             first, last = max(lead, position - width), min(len(ids), position + width + 1)
-            cut.append((ids[first:last].tolist(), position - first, first > lead, last < len(ids)))
-        return [
-            Window((*self.running(ids[:at]), *self.kept(ids[at : at + 1]), *self.running(ids[at + 1 :])), at, *ends)
-            for ids, at, *ends in cut
-        ]
+            begin = max(lead, first - JOINED)  # a character may be cut in two
+            around = ids[begin : last + JOINED].tolist()
+            cut.append((around, position - begin, first - begin, first > lead, last < len(ids)))
+        found = []
+        for ids, at, start, before, after in cut:
+            found.append(Window(self.running(ids, at)[start : at + width + 1], at - start, before, after))
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.choices import CASES, EXAMPLE_KINDS, SEARCHED
+from ffnmem.core.sheets import of_rate
 from ffnmem.scanning import Store
 
 from ..scanning.gated import gated_store as make_gated_store
@@ -60,7 +61,7 @@ def test_card_fits(width: int, tiny_store: Store) -> None:
 def test_card_tells_the_stores_numbers(tiny_store: Store) -> None:
     one = tiny_store.neuron(1, 5)
     out = table("neuron", tiny_store.folder, "1.5", width=120)
-    assert f"at {one.stats['firing_rate']:.1%} of {tiny_store.n_tokens:,} tokens" in out
+    assert f"at {of_rate(one.stats['firing_rate'])} of {tiny_store.n_tokens:,} tokens" in out
     assert f"excess kurtosis {one.stats['kurtosis']:.2f}" in out
     counts = re.findall(r"^ *-?[\d.]+ to -?[\d.]+ +([\d,]+) ", out, re.MULTILINE)
     assert sum(int(count.replace(",", "")) for count in counts) == tiny_store.n_tokens

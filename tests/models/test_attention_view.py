@@ -95,7 +95,7 @@ def test_hooks_on_ffns_act_once(tiny: Model, part: str) -> None:
         known, tokens = known_and_tokens(tiny)
         assert known.products(tiny) is None
         capture = fm.capture(tiny, PROMPTS)
-        assert fm.attribute_paths(capture, " Paris").error < 1e-5
+        assert fm.attribute_paths(capture, " Paris", prompt=0).error < 1e-5
         expected = frozen_attention(tiny, tokens)
         found = Asked.of(capture, None, None, -1, 0, False).attentions()
         assert all(torch.equal(a.pattern, b.pattern) for a, b in zip(found, expected, strict=True))

@@ -480,6 +480,7 @@ def test_an_interrupt_at_every_line(model: fm.Model, kind: str, monkeypatch: pyt
             pass
         finally:
             sys.settrace(tracing)
+            torch.set_grad_enabled(True)  # torch's own block, which an interrupt may leave open
 
     for _ in range(2):  # at the first, and at the last time that a line is run
         nth, tried, trials = dict(times), set[Any](), -1

@@ -242,7 +242,7 @@ def test_a_failed_report_leaves_an_older_one(atlas: fm.Model, tmp_path: Path, mo
     out = tmp_path / "report.html"
     out.write_text("older")
     with pytest.raises(InputError):
-        fm.report(atlas, PROMPT, target="no one token at all", out=out)
+        fm.report(atlas, PROMPT, target="", out=out)
 
     def fail(self: Path, target: Path) -> Path:
         raise PermissionError(13, "Permission denied")
