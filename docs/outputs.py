@@ -33,6 +33,7 @@ from ffnmem.models import get
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     "README.md",
+    "docs/guide/answers.md",
     "docs/guide/prompts.md",
     "docs/guide/neurons.md",
     "docs/guide/atlas.md",

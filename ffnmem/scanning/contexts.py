@@ -160,10 +160,10 @@ class Contexts:
             begin = max(lead, first - JOINED)  # a character may be cut in two
             around = ids[begin : last + JOINED].tolist()
             cut.append((around, position - begin, first - begin, first > lead, last < len(ids)))
-        found = []
-        for ids, at, start, before, after in cut:
-            found.append(Window(self.running(ids, at)[start : at + width + 1], at - start, before, after))
-        return found
+        return [
+            Window(self.running(around, at)[start : at + width + 1], at - start, *ends)
+            for around, at, start, *ends in cut
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
