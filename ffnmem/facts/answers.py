@@ -170,7 +170,7 @@ def read_text(
     Raises: InputError: an empty text, one with a token that the model does not have, or readings that are alike.
     """
     text = check_text(what, text).strip() if word else check_text(what, text)
-    if not text or (word and not text):
+    if not text:
         raise InputError(f"the {what} is empty: give a word, such as ' Paris'")
     last = None if not before else int(tokens[-1])
     readings, why = possible_readings(before, text, word)
