@@ -290,17 +290,14 @@ def fact_of(
 
 
 def true_target(model: Model, text: str) -> str:
-    """What the model itself says after a prompt; empty, with a warning, where that is likely no fact."""
+    """What the model itself says after a prompt; empty where that is likely no fact, of which the editor warns."""
     from ..facts.questions import doubt_word, own_answer  # needs torch
 
     try:
         word = own_answer(model, text)
-        doubt = doubt_word(model, text, word)
-    except InputError as error:
-        doubt = f"{error} with --true"
-    if doubt:
-        note(f"warning: {doubt}")
-    return "" if doubt else word
+        return "" if doubt_word(model, text, word) else word
+    except InputError:
+        return ""
 
 
 # Saved edits put together, and an edited checkpoint taken back to its original.

@@ -336,7 +336,9 @@ class Attribution(Result):
         ends = [] if written is None else [PROMOTES, *([Column("suppresses", wraps=True)] if full else [])]
         shown = rows(*columns, *ends)
         named = [self.target, *([] if self.foil is None else [self.foil])]
-        captions = [of_negatives(neurons["coefficient"])]
+        summed = self.answer is not None and self.answer.whole
+        captions = ["coefficients are those at the token where a neuron adds most" if summed else ""]
+        captions.append(of_negatives(neurons["coefficient"]))
         for row in neurons.itertuples():
             at, beside = (int(row.layer), int(row.neuron)), []
             if written is not None:

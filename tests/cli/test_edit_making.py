@@ -52,16 +52,13 @@ def test_what_is_given_is_taken(tiny: fm.Model) -> None:
     ids=["no word", "a function word", "an unlikely word"],
 )
 def test_what_the_model_itself_says(
-    atlas: fm.Model, tiny: fm.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    atlas: fm.Model, tiny: fm.Model, monkeypatch: pytest.MonkeyPatch,
     says: str, doubt: str,
 ) -> None:  # fmt: skip
     """A whole word, without what stands around it. " the" was taken as the true fact in silence, and scored."""
     assert true_target(atlas, "The Eiffel Tower is located in the city of") == "Paris"
     monkeypatch.setattr("ffnmem.facts.questions.generate", lambda model, tokens, new: model.tokenize(says, False))
     assert true_target(tiny, PROMPT) == ""
-    said = capsys.readouterr().err
-    assert doubt in said
-    assert "--true" in said
     with pytest.warns(FfnmemWarning, match=re.escape(doubt)):
         edit = fm.editing.ft_l(tiny, PROMPT, " Rome", subject="Eiffel Tower", layer=0, steps=1, force=True)
     assert edit.facts[0].target_true == ""
