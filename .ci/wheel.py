@@ -32,7 +32,7 @@ NEEDED = (
 )
 RESOLUTION = {"newest": "highest", "oldest": "lowest-direct"}
 NOTEBOOK = "notebooks/01_memories_of_a_prompt.py"
-TOOLS = ("beartype", "hypothesis", "pytest", "pytest-xdist", "python-multipart", "starlette", "uvicorn")
+TOOLS = ("beartype", "httpx2", "hypothesis", "pytest", "pytest-xdist", "python-multipart", "starlette", "uvicorn")
 INSTALLED = """
 from importlib.metadata import requires, version
 from packaging.requirements import Requirement
