@@ -150,8 +150,7 @@ def log_probability(model: Model, tokens: Sequence[int], ids: Sequence[int], log
             run = [*tokens, *ids[:-1]]
             if len(run) > model.n_ctx:
                 raise InputError(f"the prompt and its target have {len(run)} tokens; {model.name} reads {model.n_ctx}")
-            body = model.layout.body(input_ids=torch.tensor([run], device=model.device), use_cache=False)
-            found = model.logits_of(body.last_hidden_state[0, len(tokens) - 1 :])
+            found = last_logits(model, run, len(ids))
         logs = at_least_float32(found).double().log_softmax(-1)
         return float(logs.gather(1, torch.tensor([list(ids)], device=logs.device).T).sum())
 
@@ -254,8 +253,7 @@ def read_answer(
         tokens = tuple(int(token) for token in prompt)
         before = text_of(model, tokens)
     if target is None:
-        known = logits or (lambda: last_logits(model, tokens))
-        target = int(known().argmax())
+        target = int((logits() if logits is not None else last_logits(model, tokens)).argmax())
 
     def read(given: str | SupportsIndex, what: str) -> tuple[str, tuple[int, ...], str, bool]:
         if not isinstance(given, str):
@@ -298,13 +296,13 @@ def check_foil(target: Sequence[int], foil: Sequence[int], text: str, other: str
         )
 
 
-def last_logits(model: Model, tokens: Sequence[int]) -> Float[Tensor, " vocab"]:
-    """The logits after a prompt."""
+def last_logits(model: Model, tokens: Sequence[int], count: int = 1) -> Float[Tensor, "count vocab"]:
+    """The logits at the last positions of some tokens."""
     with torch.no_grad():
         body = model.layout.body(input_ids=torch.tensor([list(tokens)], device=model.device), use_cache=False)
-        return model.logits_of(body.last_hidden_state[0, -1])
+        return model.logits_of(body.last_hidden_state[0, -count:])
 
 
-def word_ids(model: Model, prompt: str, word: str, prepend_bos: bool | None = None) -> tuple[int, ...]:
+def word_ids(model: Model, prompt: str, word: str) -> tuple[int, ...]:
     """The ids of a fact's target as it continues a prompt: :func:`read_answer` of a word."""
-    return read_answer(model, prompt, word, word=True, prepend_bos=prepend_bos).target
+    return read_answer(model, prompt, word, word=True).target
