@@ -18,6 +18,7 @@ if CHECKS_TYPES:
     # An int may stand for a float, as it may for mypy.
     install_import_hook("ffnmem", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +31,6 @@ from hypothesis import settings
 
 import ffnmem as fm
 from ffnmem.core.resources import CACHE, cache_folder
-from ffnmem.editing import layer_choice
 from ffnmem.models.norms import widen
 from ffnmem.planted import Planted, plant
 from ffnmem.scanning import Store, scan
@@ -40,7 +40,6 @@ from .helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tokenize
 from .neurons.gated import GATED, made, scanned, turn
 from .scanning.texts import tiny_texts
 
-CACHE_HERE = os.environ.get(CACHE)
 collect_ignore = ["hostile"] if CHECKS_TYPES else []  # which meets the package as users do
 torch.set_num_threads(1)
 settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True, database=None)
@@ -66,16 +65,22 @@ def no_figure_left() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def no_layer_chosen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A layer that somebody chose for atlas on this machine would move the tests' edits, but for a test's own cache."""
-    empty = tmp_path_factory.mktemp("cache")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What was chosen, made or kept on this machine is not seen: of the user's cache folder, the models alone."""
+    models, own = cache_folder("models"), tmp_path_factory.mktemp("cache")
+    if models.is_dir():
+        (own / "models").symlink_to(models, target_is_directory=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            layer_choice,
-            "cache_folder",
-            lambda room: empty / room if os.environ.get(CACHE) == CACHE_HERE else cache_folder(room),
-        )
-        yield
+        patch.setenv(CACHE, str(own))
+        yield own
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(own_cache: Path) -> Iterator[None]:
+    """A lens or a layer that one test keeps would be found by the next."""
+    yield
+    for room in ("lenses", "layers"):
+        shutil.rmtree(own_cache / room, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

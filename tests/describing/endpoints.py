@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -66,6 +67,18 @@ def serving(reply: Callable[[int, dict[str, Any]], Reply]) -> Iterator[Server]:
         thread.join()
 
 
+def whole_request(connection: socket.socket) -> bytes:
+    """Head and body: to hang up with some of it unread would reset the connection before the answer is read."""
+    data = b""
+    while more := connection.recv(1 << 16):
+        data += more
+        head, blank, body = data.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        if blank and len(body) >= (int(length[1]) if length else 0):
+            break
+    return data
+
+
 @contextmanager
 def sending(first: bytes, then: bytes = b"", every: float = 0.01) -> Iterator[tuple[str, list[bytes]]]:
     """A server that sends bytes, then others again and again for as long as somebody listens; its base, and what it was
@@ -74,7 +87,7 @@ def sending(first: bytes, then: bytes = b"", every: float = 0.01) -> Iterator[tu
 
     def answer(connection: socket.socket) -> None:
         with connection, suppress(OSError):
-            asked.append(connection.recv(1 << 16))
+            asked.append(whole_request(connection))
             connection.sendall(first)
             while then:
                 connection.sendall(then)
