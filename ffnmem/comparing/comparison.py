@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.errors import check_count, counted, listed
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.sheets import Block, Column, Facts, Origin, Sheet, Table, Words, folded, of_share, rows
 from ..core.token_text import printable
+from ..core.types import checked
 from ..prompts.attribution import plain_records
 from ..show.result import Result
 
@@ -33,7 +33,7 @@ NOT_SHOWN = ("memory_gib",)
 SHOWN_TENSORS = 3
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Result):
     """Two models, memory by memory. Made by :func:`ffnmem.compare`, which says what the columns mean.

@@ -12,11 +12,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..core.arguments import public
 from ..core.errors import FileError, InputTypeError, quoted
 from ..core.files import workspace, writing
 from ..core.folders import claimed
 from ..core.progress import Progress
+from ..core.types import checked
 from .packed import (
     COUNTS,
     DOCUMENTS,
@@ -38,7 +38,7 @@ FILES = (TOKENS, DOCUMENTS, COUNTS, MANIFEST)
 """All that a pack consists of, what vouches for the rest last."""
 
 
-@public
+@checked
 def pack(
     source: Any,
     model: Any,

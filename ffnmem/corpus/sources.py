@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.arguments import public
 from ..core.choices import DIVISIONS
 from ..core.errors import FileError, InputError, MissingExtraError, check_choice, quoted
 from ..core.files import check_ordinary, user_path
 from ..core.foreign import first_line
 from ..core.resources import EMBEDDED, embedded_corpus
+from ..core.types import checked
 from .packed import Packed, is_packed, open_packed
 from .readers import (
     COMPRESSIONS,
@@ -191,7 +191,7 @@ class Corpus:
         return f"Corpus({quoted(self.name)}" + (f", {len(self.files)} files)" if self.files else ")")
 
 
-@public
+@checked
 def open_corpus(source: Any, *, text: str = "text", documents: str | None = None) -> Corpus | Packed:
     """Open a source of documents. Nothing is read yet, and never more than one document is held.
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.choices import COEFFICIENT_SIGNS, CONTEXTS_SHOWN, CONTEXTS_TESTED, DESCRIPTION_SCORES, RULES
 from ..core.errors import InputError, check_choice, check_count, check_seed, counted
 from ..core.neuron_names import NeuronName, place_of
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, rows
 from ..core.token_text import printable
+from ..core.types import checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..neurons.intrusion import several
@@ -40,7 +40,7 @@ TRIALS = ("layer", "neuron", "score", "trial", "sequence", "position", "band", "
 ANSWERS = ("asked", "layer", "neuron", "asker", "messages", "answer")
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Descriptions(Result):
     """Words for neurons. Made by :func:`ffnmem.describe`.
@@ -135,7 +135,7 @@ def within(share: float, low: float, high: float) -> str:
     return f"{share:.0%} [{low:.0%}, {high:.0%}]" if share == share else "–"
 
 
-@public
+@checked
 @in_turn
 def describe(
     store: Store,

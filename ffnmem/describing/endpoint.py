@@ -27,8 +27,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .._version import __version__
-from ..core.arguments import public
 from ..core.errors import EndpointError, InputError, check_count, check_number, counted, quoted
+from ..core.types import checked
 
 AGAIN = (408, 425, 429, 500, 502, 503, 504, 529)
 """The statuses that pass: too many questions at once, or a server that is not ready."""
@@ -75,7 +75,7 @@ class KeptHTTPS(Kept, urllib.request.HTTPSHandler):
     """Of https."""
 
 
-@public
+@checked
 @dataclass(frozen=True)
 class Endpoint:
     """A model that answers chats at an address, to explain neurons and to judge descriptions.

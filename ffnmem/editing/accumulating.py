@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import FileError, InputError, check_count, check_number, check_seed, quoted
 from ..core.files import check_destination
 from ..core.folders import Kind
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
+from ..core.types import checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, Stretch, TextSettings, check_shard
 from ..corpus.packed import Packed
 from ..corpus.packing import pack
@@ -52,7 +52,7 @@ from .moments import (
 PARTIAL = Kind(MANIFEST, "ffnmem second moment under way", 1, "the pass", rooms=(CORPUS,))
 
 
-@public
+@checked
 @in_turn
 def second_moment(
     model: Model,
@@ -279,7 +279,7 @@ Quality = Callable[[SecondMoment], float]
 MULTIPLES = (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100)  # of d_mlp, the default counts
 
 
-@public
+@checked
 @in_turn
 def convergence(
     model: Model,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice, counted, warn
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
+from ..core.types import checked
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -19,7 +19,7 @@ from .requests import PLAIN, make_requests
 DROPPED = 20  # one in so many, the longest
 
 
-@public
+@checked
 @in_turn
 def value_norm(
     model: Model,

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
+from ..core.types import checked
 from ..facts.answers import word_ids
 from ..facts.fact import Fact
 from ..interventions.integrated_gradients import knowledge_neurons
@@ -31,7 +31,7 @@ from .values import Adam, wide
 STEPS, STOP = 25, 1e-2  # the ROME authors' program
 
 
-@public
+@checked
 @in_turn
 def ft_l(
     model: Model,
@@ -134,7 +134,7 @@ def tuned(
 NEURONS, LESS, MORE = 5, 1.0, 8.0  # λ₁ and λ₂: the knowledge-neuron authors' program
 
 
-@public
+@checked
 @in_turn
 def embedding_swap(
     model: Model,

@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, UnsupportedModelError, check_choice, check_count, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
+from ..core.types import checked
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -314,7 +314,7 @@ def alphaedit_left(plan: EditPlan, thresholds: Mapping[int, float], penalty: flo
 KEYS = ("everywhere", "consistent", "original")
 
 
-@public
+@checked
 @in_turn
 def rome(
     model: Model,
@@ -412,7 +412,7 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
 SHARE = 0.1  # of d_mlp, the mean of kᵀC⁻¹k over the corpus, for other models
 
 
-@public
+@checked
 @in_turn
 def memit(
     model: Model,
@@ -509,7 +509,7 @@ NORM = 1 / 40
 published threshold of the same C, .02, which the median stands for where nothing is published."""
 
 
-@public
+@checked
 @in_turn
 def encore(
     model: Model,
@@ -574,7 +574,7 @@ def encore_form(
 # `emmet`: many facts rewritten at once in one layer, each of them exactly.
 
 
-@public
+@checked
 @in_turn
 def emmet(
     model: Model,
@@ -647,7 +647,7 @@ def check_epsilon(epsilon: float | None) -> float | None:
 # `alphaedit`: facts rewritten in directions that the corpus hardly uses.
 
 
-@public
+@checked
 @in_turn
 def alphaedit(
     model: Model,

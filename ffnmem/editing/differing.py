@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count, counted
 from ..core.provenance import Provenance
 from ..core.sheets import (
@@ -33,6 +32,7 @@ from ..core.sheets import (
     token,
     tokens,
 )
+from ..core.types import checked
 from ..facts.answers import Answer, read_answer
 from ..facts.fact import Fact
 from ..models.model import Model
@@ -49,7 +49,7 @@ COMPONENTS = 4  # that are named
 WRITES = 20  # places that are listed
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class EditDiff(Result):
     """A prompt before and after an edit, memory by memory. Made by :func:`diff`.

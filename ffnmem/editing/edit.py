@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 
 import pandas as pd
 
-from ..core.arguments import public
+from ..core.types import checked
 from ..facts.fact import Fact
 from ..models.model import Model
 from . import applying, saving
@@ -20,7 +20,7 @@ from .edit_record import EditedLayer, EditRecord
 from .saving import load_edit, save_edit
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Edit(EditRecord):
     """A rewrite of facts, with :class:`ffnmem.editing.edit_record.EditRecord` for its attributes.

@@ -17,11 +17,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count, listed, quoted
 from ..core.plain_values import plain_value
 from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Origin, Sheet, Words, brief, line, of_frame
+from ..core.types import checked
 from ..facts.fact import Fact
 from ..prompts.attribution import plain_records
 from ..show.result import Result
@@ -29,7 +29,7 @@ from ..show.result import Result
 Record = TypeVar("Record", bound="EditRecord")
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False)
 class EditedLayer:
     """What is added to the values of one layer: ``leftᵀ @ right``, so that its FFN writes ``(m @ leftᵀ) @ right`` more.
@@ -96,7 +96,7 @@ FEW = 8  # values of a setting that are shown one by one
 COUNTED = 10_000  # from here on, a whole number of a setting is shown with thousands
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class EditRecord(Result):
     """What an edit is, as data: the part of :class:`ffnmem.Edit` that needs no model. Nothing of it changes.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.checked_files import Form, digest, read_checked, with_checksum
 from ..core.errors import InputError, counted, warn
 from ..core.files import make_folder, write_whole
@@ -18,6 +17,7 @@ from ..core.provenance import Provenance
 from ..core.resources import cache_folder
 from ..core.schemas import PROVENANCE, anything, fields, hexadecimal, items, number, table, text, whole
 from ..core.sheets import Facts, Origin, Sheet
+from ..core.types import checked
 from ..facts.fact import Fact
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -52,7 +52,7 @@ FORM = Form(
 )
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerChoice(Result):
     """The layer to edit in a model, as a sweep over facts found it. Made by :func:`ffnmem.evaluation.choose_layer`.
@@ -118,7 +118,7 @@ def choice_file(model: Model) -> Path:
     return cache_folder("layers") / f"{model.unedited_fingerprint}.json"
 
 
-@public
+@checked
 @in_turn
 def keep_choice(model: Model, choice: LayerChoice) -> Path:
     """Keep a choice for a model, in place of an earlier one, as ``choose_layer`` does.
@@ -148,7 +148,7 @@ def keep_choice(model: Model, choice: LayerChoice) -> Path:
     return path
 
 
-@public
+@checked
 @in_turn
 def kept_choice(model: Model) -> LayerChoice:
     """The layer that was chosen for a model of these weights and kept.

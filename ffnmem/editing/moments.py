@@ -16,7 +16,6 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from .._version import __version__
-from ..core.arguments import public
 from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.errors import FileError, InputError, ModelError, OutOfRangeError, check_choice, check_number, listed, quoted
 from ..core.files import check_destination, user_path
@@ -39,6 +38,7 @@ from ..core.schemas import (
     word,
 )
 from ..core.sheets import Column, Facts, Origin, Sheet, rows
+from ..core.types import checked
 from ..corpus.tokenizing import tokenizer_hash
 from ..models.model import Model
 from ..show.result import Result
@@ -202,7 +202,7 @@ class Part:
         )
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class SecondMoment(Result):
     """C_l = E[m mᵀ], m the coefficients of layer l, over the tokens of a text.

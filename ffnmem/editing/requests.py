@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count, check_seed, check_text, quoted
+from ..core.types import checked
 from ..facts.answers import word_ids
 from ..facts.fact import Fact
 from ..facts.questions import ask_about
@@ -26,7 +26,7 @@ TOP = 5  # likeliest tokens to sample from
 LENGTHS = (5, 10)
 
 
-@public
+@checked
 @in_turn
 def sample_contexts(model: Model, *, n: int = 20, lengths: Sequence[int] = LENGTHS, seed: int = 0) -> tuple[str, ...]:
     """``"{}"`` and ``n`` beginnings of text that the model itself writes, each as ``"TEXT. {}"``.

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.checked_files import digest
 from ..core.choices import ORIGINAL, WITHOUT_MOMENT
 from ..core.errors import (
@@ -30,6 +29,7 @@ from ..core.errors import (
 )
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
+from ..core.types import checked
 from ..editing.applying import check_absent, check_fits
 from ..editing.baselines import swapped, tuned
 from ..editing.closed_forms import (
@@ -173,7 +173,7 @@ class FactBatch:
             return [None] * len(self.facts)
         if editor.all is not None:
             try:
-                return self.checked(editor, list(self.facts))
+                return self.solve_each(editor, list(self.facts))
             except InputError:  # one fact's fault must not be all facts'
                 pass
         return [self.alone(editor, i) for i in range(len(self.facts))]
@@ -182,7 +182,7 @@ class FactBatch:
         """A single fact's edit, or why it has none."""
         try:
             if editor.one is None:
-                return self.checked(editor, [self.facts[which]])[0]
+                return self.solve_each(editor, [self.facts[which]])[0]
             if which in self.reasons:
                 return self.reasons[which]
             return editor.one(self, self.plan_of(editor), self.places[which], self.options_of(editor))
@@ -215,7 +215,7 @@ class FactBatch:
             made = str(error)
         return [reasons.get(i, made) for i in range(len(self.facts))]
 
-    def checked(self, editor: Editor, facts: list[Fact]) -> list[EditOrReason]:
+    def solve_each(self, editor: Editor, facts: list[Fact]) -> list[EditOrReason]:
         """What an editor makes of facts by itself; InputError if it is not an edit of each."""
         assert editor.all is not None
         if self.setup.target is not None:
@@ -279,7 +279,7 @@ class MadeEdits:
         return f"MadeEdits({self.name!r}: {counted(len(self.edits), 'edit')})"
 
 
-@public
+@checked
 def made(edits: Edit | Iterable[Edit] | Mapping[str, Edit], name: str = "made") -> MadeEdits:
     """Edits made elsewhere, or before, as an editor for :func:`ffnmem.evaluate`: each fact gets its own.
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.checked_files import digest
 from ..core.choices import PROTOCOLS
 from ..core.errors import InputError, check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName
 from ..core.plain_values import plain_value
 from ..core.progress import Progress
+from ..core.types import checked
 from ..editing.closed_forms import KEYS, rank_one
 from ..editing.edit import Edit
 from ..editing.edit_record import missed_words, unreached_words
@@ -57,7 +57,7 @@ from .written import NEW, Interview, Written
 CHUNK = 8  # facts whose v* are found together, and that are kept together
 
 
-@public
+@checked
 @in_turn
 def evaluate(
     model: Model,
@@ -379,7 +379,7 @@ def case_frame(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> pd.
 # `edit_quality`: what rank-one edits score with one second moment or another, for `ffnmem.editing.convergence`.
 
 
-@public
+@checked
 @in_turn
 def edit_quality(
     model: Model,

@@ -14,7 +14,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..core.arguments import public
 from ..core.checked_files import (
     Form,
     digest_of,
@@ -34,6 +33,7 @@ from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
 from ..core.schemas import PROVENANCE, anything, fields, hexadecimal, table, text, whole
 from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Table, line, rows
+from ..core.types import checked
 from ..editing.edit import Edit
 from ..prompts.attribution import plain_records
 from ..show.result import Result
@@ -294,7 +294,7 @@ FORM = Form(
 FIRST = ("S", "ES", "PS", "NS")  # of a line
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores(Result):
     """Edits of many facts, each made and measured by itself. Made by :func:`ffnmem.evaluate`.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.errors import (
     InputError,
     check_count,
@@ -29,6 +28,7 @@ from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Origin, Sheet
 from ..core.token_text import printable
+from ..core.types import checked
 from ..editing.applying import put_back
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
@@ -74,7 +74,7 @@ COLLAPSE = 1.0
 edits of atlas move it by hundredths."""
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Decay(Result):
     """What becomes of edits as more of them are made. Made by :func:`ffnmem.evaluation.sequential`.
@@ -214,7 +214,7 @@ class Decay(Result):
         return self.collapse_words or f"none within {self.steps['edits'].iloc[-1]:,} edits: {most}"
 
 
-@public
+@checked
 @in_turn
 def sequential(
     model: Model,

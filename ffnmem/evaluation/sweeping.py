@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice, counted, quoted
 from ..core.files import user_path
 from ..core.neuron_names import LayerName
@@ -20,6 +19,7 @@ from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Origin, Sheet
+from ..core.types import checked
 from ..editing.layer_choice import (
     LayerChoice,
     asked_digest,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # `layer_sweep`: how well edits do in each layer, to be seen beside where a causal trace finds the facts.
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Sweep(Result):
     """Edits of the same facts in several layers. Made by :func:`ffnmem.evaluation.layer_sweep`.
@@ -142,7 +142,7 @@ class Sweep(Result):
         )
 
 
-@public
+@checked
 @in_turn
 def layer_sweep(
     model: Model,
@@ -204,7 +204,7 @@ def layer_sweep(
     return Sweep(scores, provenance, fact_digests(every), time.monotonic() - begin, tuple(f.name for f in every))
 
 
-@public
+@checked
 @in_turn
 def choose_layer(
     model: Model,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_count, check_seed, counted
 from ..core.sheets import Column, Table, rows
+from ..core.types import checked
 from .metrics import FEW, ends
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ TRACED = ("EM", "PM", "NM")
 TRACE_COLUMNS = ("kind", "metric", "r", "within", "r2_layer", "r2_both", "gain", "gain_low", "gain_high", "facts")
 
 
-@public
+@checked
 def trace_against_layer(
     sweep: Sweep,
     traces: Traces,

@@ -55,7 +55,7 @@ SAID = {
 def memory_form(explorer: Explorer, query: Query) -> Markup:
     """Which one, and those beside it."""
     try:
-        layer, neuron = checked(explorer, query)
+        layer, neuron = read_place(explorer, query)
     except FfnmemError:
         return fragment("memory_form.html", query=query, near={}, model=explorer.model)
     sizes = [ffn.d_mlp for ffn in explorer.model.ffn]
@@ -75,7 +75,7 @@ def moved(query: Query) -> str | None:
     return None if at is None else query.address(f"{PATH}/{at[0]}.{at[1]}", neuron=None)
 
 
-def checked(explorer: Explorer, query: Query) -> tuple[int, int]:
+def read_place(explorer: Explorer, query: Query) -> tuple[int, int]:
     """The neuron that is asked for; raises InputError, OutOfRangeError."""
     at = query.neuron()
     if at is None:
@@ -87,7 +87,7 @@ def memory_view(explorer: Explorer, query: Query, progress: Progress) -> View:
     """What it writes and reads in tokens, where it fires, its role, its neighbours, and its wires on request."""
     if "neuron" not in query:
         return View("Memory", fragment("memory_start.html", model=explorer.model))
-    layer, neuron = checked(explorer, query)
+    layer, neuron = read_place(explorer, query)
     part = query.choice("part", PARTS, "")
     model, name = explorer.model, f"{layer}.{neuron}"
     projected = explorer.cached(("projected", layer, neuron), lambda: projection(explorer, layer, neuron))

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_text, quoted, warn
+from ..core.types import checked
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.turns import in_turn
@@ -21,7 +21,7 @@ Logits = Callable[[], Float[Tensor, " vocab"]]
 """The logits after a prompt; asked only where there is a choice."""
 
 
-@public
+@checked
 @dataclass(frozen=True)
 class Answer:
     """What follows a prompt: the tokens of prompt + target beyond those of the prompt. Made by :func:`read_answer`.
@@ -212,7 +212,7 @@ def text_of(model: Model, tokens: Sequence[int]) -> str:
     return str(model.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-@public
+@checked
 @in_turn
 def read_answer(
     model: Model,

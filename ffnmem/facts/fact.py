@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_text, quoted
 from ..core.sheets import Sheet, Span, Words, line
+from ..core.types import checked
 from ..show.records import plain
 from ..show.result import Result
 from .templates import check_marked_once, only_place
@@ -50,7 +50,7 @@ def check_no_empty(what: str, texts: Iterable[str]) -> None:
         raise InputError(f"one of {what} is empty")
 
 
-@public
+@checked
 @dataclass(frozen=True)
 class Probe:
     """One more question about an edit, with the answer that it should have.
@@ -81,7 +81,7 @@ class Probe:
         check_choice("kind of probe", self.kind, KINDS)
 
 
-@public
+@checked
 @dataclass(frozen=True)
 class Hop:
     """One step of a multi-hop question: a single fact, asked by itself.
@@ -107,7 +107,7 @@ class Hop:
         check_no_empty("a hop's aliases", self.aliases)
 
 
-@public
+@checked
 @dataclass(frozen=True)
 class MultiHop:
     """A question whose answer is joined of several facts, some of them rewritten: what should follow from an edit.
@@ -145,7 +145,7 @@ class MultiHop:
         return len(self.hops_after) or len(self.hops_before)
 
 
-@public
+@checked
 @dataclass(frozen=True)
 class Fact(Result):
     """One fact. Templates hold ``{}`` for the subject; targets are plain words, the space before them is ours to add.

@@ -10,11 +10,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..core.arguments import public
 from ..core.choices import FACT_FORMATS, FACT_FORMATS_WRITTEN
 from ..core.errors import FileError, InputError, check_choice, listed, quoted, warn
 from ..core.files import check_destination, user_path, write_whole
 from ..core.resources import EMBEDDED, embedded_folder
+from ..core.types import checked
 from .easyedit import is_knowedit, knowedit, knowedit_record, probes_of, questions
 from .fact import PART_OPTIONAL, PARTS, Fact, Probe
 from .mquake import is_mquake, mquake, mquake_records
@@ -374,7 +374,7 @@ OPTIONAL = ("neighbour_prompts", "probes", "notes", "true_aliases", "new_aliases
 SHOWN = 3  # records of a kind that are named
 
 
-@public
+@checked
 def load_facts(source: str | Path = "atlas", format: str | None = None, *, seed: int = 0) -> list[Fact]:
     """Read facts of any of the known formats.
 

@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice, counted, quoted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Origin, Sheet, Span, Words, line, rows, token
 from ..core.token_text import printable
+from ..core.types import checked
 from ..models.answers import Answered, Question, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
@@ -29,7 +29,7 @@ SHOWN = 10
 COLUMNS = ("id", "subject", "relation", "target", "answer", "probability", "rank", "known", "reason")
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Known(Result):
     """Which of some facts a model knows. Made by :func:`ffnmem.facts.filter_known`.
@@ -88,7 +88,7 @@ class Known(Result):
         return Sheet.of(shown.table(), Words.of(said, "soft"), Origin(self.provenance.to_dict()))
 
 
-@public
+@checked
 @in_turn
 def filter_known(
     model: Model,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..core.arguments import public
+from ..core.types import checked
 from .fact import Fact, Probe
 
 SUBJECTS, AGREE = 10, 0.95
@@ -28,7 +28,7 @@ class ComposedRelation:
     whole: str
 
 
-@public
+@checked
 def with_portability(facts: Iterable[Fact]) -> list[Fact]:
     """The facts, each with the one-hop questions that its new target answers anew.
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count, check_seed
+from ..core.types import checked
 from .fact import Fact
 
 
-@public
+@checked
 def with_targets(facts: Iterable[Fact], *, seed: int = 0, paraphrases: int = 2, neighbours: int = 5) -> list[Fact]:
     """The facts, each with what it lacks for an edit, taken from the others of its relation.
 

@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_count, counted, quoted
 from ..core.neuron_names import NeuronNames, pair_of
 from ..core.progress import Progress
@@ -36,6 +35,7 @@ from ..core.sheets import (
     token,
     tokens,
 )
+from ..core.types import checked
 from ..facts.answers import Answer
 from ..models.model import AGREE, HALF, Model
 from ..models.norms import at_least_float32
@@ -151,7 +151,7 @@ def distance(restart: Restart, expected: Float[Tensor, "pos d_model"]) -> float:
 # `Ablation`: what the removal of each of some neurons does to an answer, beside what attribution says it does.
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Ablation(Result):
     """Direct and total effects of single neurons on one answer. Made by :func:`ffnmem.ablate`.
@@ -312,7 +312,7 @@ BATCH = 64
 CHOSEN_BY = ("direct", "paths")
 
 
-@public
+@checked
 @in_turn
 def ablate(
     capture: Capture,

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_seed, listed, quoted
 from ..core.neuron_names import layer_of_coefficients, read_neuron_or_layer
+from ..core.types import checked
 from ..models.model import Model
 from ..prompts.captures import Capture
 from ..prompts.means import Source, check_source, content_of, means_of, source_name
@@ -22,7 +22,7 @@ from ..prompts.means import Source, check_source, content_of, means_of, source_n
 # What an intervention may do to a coefficient: set, scale, add a number; its mean; values drawn from elsewhere.
 
 
-@public
+@checked
 @dataclass(frozen=True)
 class Set:
     """The coefficient becomes ``value``."""
@@ -36,7 +36,7 @@ class Set:
         return f"= {self.value:g}"
 
 
-@public
+@checked
 @dataclass(frozen=True)
 class Scale:
     """The coefficient is multiplied by ``factor``."""
@@ -50,7 +50,7 @@ class Scale:
         return f"× {self.factor:g}"
 
 
-@public
+@checked
 @dataclass(frozen=True)
 class Add:
     """``value`` is added to the coefficient."""
@@ -64,7 +64,7 @@ class Add:
         return f"+ {self.value:g}"
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False)
 class Mean:
     """The coefficient becomes its mean over a ``Store``'s corpus or a ``Capture``'s content positions.
@@ -81,7 +81,7 @@ class Mean:
         return f"= mean of {source_name(self.source)}"
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False)
 class Resample:
     """The coefficient becomes one that it had elsewhere: at a random position of a ``Store``'s, or a ``Capture``'s
@@ -286,10 +286,10 @@ def layer_change(
         for c, chosen in pools.values()
     )
     neurons, factor, shift = (tensor.to(model.device) for tensor in (torch.tensor(columns), factor, shift))
-    return checked(LayerChange(neurons, factor, shift, drawn), model, layer)
+    return check_change(LayerChange(neurons, factor, shift, drawn), model, layer)
 
 
-def checked(change: LayerChange, model: Model, layer: int) -> LayerChange:
+def check_change(change: LayerChange, model: Model, layer: int) -> LayerChange:
     """The change, if the model's dtype can hold its numbers."""
     for tensor in (change.factor, change.shift, *(d.values for d in change.drawn)):
         if not bool(tensor.to(model.dtype).isfinite().all()):

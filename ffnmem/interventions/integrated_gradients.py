@@ -14,10 +14,10 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count, quoted
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Prompt, Sheet, line, of_chance, place, rows, token
+from ..core.types import checked
 from ..facts.fact import Fact
 from ..models.norms import at_least_float32
 from ..models.turns import Turns, in_turn
@@ -30,7 +30,7 @@ STEPS, THRESHOLD, SHARE = 20, 0.2, 0.7  # Dai et al. 2022, §3.1 and §4.3
 BATCH = 64
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class KnowledgeNeurons(Result):
     """Which neurons an answer's probability is owed to, layer by layer. Made by
@@ -211,7 +211,7 @@ class KnowledgeNeurons(Result):
         return Sheet.of(Facts(facts), shown.table(), layers.table(caption=missed), Origin(self.provenance.to_dict()))
 
 
-@public
+@checked
 @in_turn
 def knowledge_neurons(
     capture: Capture,

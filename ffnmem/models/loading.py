@@ -15,9 +15,9 @@ import torch
 from packaging.requirements import Requirement
 
 from .._version import __version__
-from ..core.arguments import public
 from ..core.errors import FfnmemError, InputError, ModelError, UnsupportedModelError, check_choice, listed, quoted, warn
 from ..core.foreign import foreign
+from ..core.types import checked
 from .architectures import DESCRIBED
 from .bridging import boot, is_bridge, pass_caches
 from .checking import check_undescribed
@@ -300,7 +300,7 @@ def warn_of_untested_versions() -> None:
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@public
+@checked
 def load(
     source: Any,
     *,
@@ -345,7 +345,9 @@ def load(
             )
         check_plain(source.original_model, name)
         check_weights(source.original_model, name)
-        return checked(Model(source.original_model, source.tokenizer, name, prepend_bos, bridge=pass_caches(source)))
+        return check_complete(
+            Model(source.original_model, source.tokenizer, name, prepend_bos, bridge=pass_caches(source))
+        )
     hf_model: Any
     if isinstance(source, torch.nn.Module):
         config: Any = getattr(source, "config", None)
@@ -380,7 +382,7 @@ def load(
         for block in model.layout.blocks:
             bound_masks(block.attention, model.layout.architecture.mask_leaves_out)
     check_runs(model)
-    return checked(model)
+    return check_complete(model)
 
 
 def check_runs(model: Model) -> None:
@@ -412,7 +414,7 @@ def rows_of(hf_model: Any, name: str) -> int:
         return int(hf_model.get_input_embeddings().weight.shape[0])
 
 
-def checked(model: Model) -> Model:
+def check_complete(model: Model) -> Model:
     """The model, tried if its architecture has no description."""
     if not model.layout.described:
         check_undescribed(model)

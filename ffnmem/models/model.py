@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ..core.arguments import public
 from ..core.errors import InputError, UnsupportedModelError, check_index, quoted
 from ..core.foreign import foreign
 from ..core.neuron_names import LayerName, NeuronName, layer_of, place_of
 from ..core.provenance import Live, Provenance
 from ..core.token_text import token_texts, visible
+from ..core.types import checked
 from .bridging import Twin, boot
 from .chat import ChatText, Messages, render_chat
 from .configs import Hyperparameters, notes_of
@@ -39,7 +39,7 @@ AGREE = {torch.float64: 1e-6, torch.float32: 1e-3}  # of the largest number that
 HALF = 0.1  # the same in half precision
 
 
-@public
+@checked
 class Model(Live):
     """A decoder-only language model whose FFNs can be read as key-value memories. Made by :func:`ffnmem.load`.
 

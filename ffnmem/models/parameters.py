@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from .._version import __version__
-from ..core.arguments import public
 from ..core.errors import ModelError, UnsupportedModelError, counted
 from ..core.foreign import foreign
 from ..core.provenance import Provenance
 from ..core.sheets import Facts, Sheet, Words
+from ..core.types import checked
 from ..ffn.ledgers import Component, Ledger, Parity, checked_context, ledger, parity, parity_width
 from ..ffn.shapes import N_CTX, N_HEADS, ConfigReader, Shape
 from ..show.result import Result
@@ -47,7 +47,7 @@ class Matrix:
         return self.rows * self.d_model
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Anatomy(Result):
     """Where a model's parameters are, and its FFNs as memories. Made by :func:`ffnmem.models.anatomy`.
@@ -366,7 +366,7 @@ def by_name(path: Sequence[str]) -> str:
 # `anatomy`: a model, a name or a config becomes an Anatomy; of a name nothing but the config is read.
 
 
-@public
+@checked
 @in_turn
 def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
     """Where the parameters and the arithmetic of a model are, and what its FFNs are as memories.

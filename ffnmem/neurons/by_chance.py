@@ -18,12 +18,12 @@ from jaxtyping import Float32, Int64
 from scipy.stats import mannwhitneyu
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.choices import COEFFICIENT_SIGNS, DIRECTIONS, MEANING_BUDGET, MEANING_DRAWS, VERDICTS
 from ..core.errors import FileError, InputError, check_choice, check_count, check_seed, warn
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, of_number, of_share, of_share_within, rows
+from ..core.types import checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, draw_tokens
 from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
@@ -181,7 +181,7 @@ def highest(
 # `ChanceVerdicts`: the verdicts on neurons and on directions, in one table.
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class ChanceVerdicts(Result):
     """Verdicts on a sample of neurons and on random directions. Made by :func:`ffnmem.neurons.chance_verdicts`.
@@ -283,7 +283,7 @@ def chance_larger(own: pd.Series, others: pd.Series) -> float:
     return float(mannwhitneyu(a, b).statistic / (len(a) * len(b))) if len(a) and len(b) else float("nan")
 
 
-@public
+@checked
 @in_turn
 def chance_verdicts(
     store: Store,

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float32, Int64
 
-from ..core.arguments import public
 from ..core.choices import COEFFICIENT_SIGNS, MEANING_DRAWS, VERDICTS
 from ..core.errors import InputError, check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName, NeuronName
 from ..core.progress import Progress
 from ..core.sheets import Block, Column, Origin, Sheet, Span, Table, Words, line, of_number, rows, tokens
 from ..core.token_text import printable, visible
+from ..core.types import checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.contexts import Example, Passage, Window, example_list
@@ -50,7 +50,7 @@ class Meaning:
     examples: tuple[Example, ...]
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Meanings(Result):
     """The meanings of one neuron, the one with the largest share of the activation first.
@@ -236,7 +236,7 @@ class SortedExamples:
     similarity: Float32[np.ndarray, "n n"] | None = None
 
 
-@public
+@checked
 @in_turn
 def meanings(
     store: Store,

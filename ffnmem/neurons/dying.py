@@ -14,11 +14,11 @@ from torch import Tensor
 
 from .._version import __version__
 from ..core import choices
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice, check_count, check_number, check_seed, counted, quoted
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.sheets import Column, Sheet, Table, Words, folded, rows
+from ..core.types import checked
 from ..ffn.activations import Activation, activation
 from ..prompts.attribution import plain_records
 from ..show.result import Result
@@ -32,7 +32,7 @@ RATES = {"adam": 1e-3, "sgd": 0.1}
 ROWS = 11  # steps looked at, the first and the last among them
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Dying(Result):
     """What became of the pushed neurons. Made by :func:`dying_relu`.
@@ -142,7 +142,7 @@ class Dying(Result):
         )
 
 
-@public
+@checked
 def dying_relu(
     *,
     seed: int = 0,

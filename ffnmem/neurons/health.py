@@ -17,13 +17,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arguments import public
 from ..core.errors import HookError, InputError, check_count, check_seed, counted
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Origin, Sheet, Table, decimals, folded, rows
 from ..core.token_text import printable
+from ..core.types import checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
 from ..corpus.passes import read
@@ -243,7 +243,7 @@ FLAGS = ("dead", "stuck", "saturated")
 NOT_SHOWN = ("tolerance", "saturated", "batch_tokens", "corpus_hash")  # of the settings, in a sheet
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class NeuronHealth(Result):
     """The health of every neuron over a corpus. Made by :func:`neuron_health`, which says what the columns mean.
@@ -403,7 +403,7 @@ def half_share(values: np.ndarray) -> float:
 TOKENS = 20_000
 
 
-@public
+@checked
 @in_turn
 def neuron_health(
     model: Model,

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float32, Float64, Int64
 
-from ..core.arguments import public
 from ..core.choices import COEFFICIENT_SIGNS, JUDGES, ODD_ONES
 from ..core.errors import InputError, check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, of_share, of_share_within, rows
+from ..core.types import checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.state import position_of, sequence_of
@@ -186,7 +186,7 @@ def judged(
 # `Intruders`: how often each judge found the one that does not belong.
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Intruders(Result):
     """How often a judge finds the example that is not of a meaning. Made by :func:`ffnmem.neurons.intruders`.
@@ -285,7 +285,7 @@ class Intruders(Result):
         return shown.table(f"{WORDS[ODD_ONES[0]]}, by {by}")
 
 
-@public
+@checked
 @in_turn
 def intruders(
     store: Store,

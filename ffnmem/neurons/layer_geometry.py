@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.choices import DUPLICATE_COSINE
 from ..core.errors import InputError, check_count, check_seed, counted, quoted
 from ..core.neuron_names import LayerName
@@ -20,6 +19,7 @@ from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, of_number, rows
 from ..core.token_text import printable
+from ..core.types import checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..prompts.attribution import plain_records
@@ -75,7 +75,7 @@ ALIGNED = {"io": "key and value", "gate_io": "gate and value", "gate_key": "gate
 NOT_SHOWN = ("strengthening", "weakening", "limit")  # of the settings: the tables say them
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Geometry(Result):
     """The geometry of a model's memories. Made by :func:`geometry`, which says what the columns mean.
@@ -263,7 +263,7 @@ class Geometry(Result):
         return shown.table(f"near-duplicates above {self.threshold:g}: {totals}")
 
 
-@public
+@checked
 @in_turn
 def geometry(
     model: Model,

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 from jaxtyping import Int64
 
 from ..core import schemas
-from ..core.arguments import public
 from ..core.checked_files import parsed, reading, seal, sealable
 from ..core.choices import COEFFICIENT_SIGNS, MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import FileError, InputError, check_choice, check_count, check_seed, warn
@@ -24,6 +23,7 @@ from ..core.files import replacing
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.schemas import Misfit, within
+from ..core.types import checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
@@ -51,7 +51,7 @@ class Shared:
     counts: Int64[np.ndarray, " vocab"]
 
 
-@public
+@checked
 @in_turn
 def polysemanticity(
     store: Store,

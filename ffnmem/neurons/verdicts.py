@@ -8,9 +8,9 @@ from math import inf, nan, sqrt
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
 
-from ..core.arguments import public
 from ..core.choices import ABOVE
 from ..core.errors import InputError, check_choice, check_count
+from ..core.types import checked
 
 # One measure of many neurons: what was found, its interval, and what chance would have found.
 
@@ -132,7 +132,7 @@ def share_interval(count: float, total: int) -> tuple[float, float]:
 # The verdict on a neuron: inactive, monosemantic, polysemantic or unclear, by one stated rule.
 
 
-@public
+@checked
 @dataclass(frozen=True)
 class Rule:
     """When a neuron counts as what.

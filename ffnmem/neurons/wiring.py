@@ -22,13 +22,13 @@ from jaxtyping import Float, Float64
 from scipy import stats
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import check_count, check_index, check_seed
 from ..core.neuron_names import LayerName, NeuronName, place_of
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, rows
+from ..core.types import checked
 from ..models.attention import Heads
 from ..models.model import Model
 from ..models.norms import at_least_float32
@@ -50,7 +50,7 @@ TOLD = 0.1  # q below which a connection is told from interference
 SCREENED = 256  # connections with the neurons of a layer that are compared with them, at least
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class VirtualWeights(Result):
     """The strongest connections of one neuron. Made by :func:`ffnmem.virtual_weights`.
@@ -151,7 +151,7 @@ class VirtualWeights(Result):
         return found.table(title)
 
 
-@public
+@checked
 @in_turn
 def virtual_weights(
     model: Model,

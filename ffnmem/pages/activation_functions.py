@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from .._version import __version__
-from ..core.arguments import public
 from ..core.errors import InputError
 from ..core.files import check_destination, write_whole
+from ..core.types import checked
 from ..ffn.activations import BETA, POINTS, SWISH, Activation, Look, curves, look
 from ..show.notebook import plain
 from .rendering import render
@@ -90,7 +90,7 @@ class Panel:
         return [Tick(self.y(i * step), plain(i * step, 0 if step == 1 else 1), i == 0) for i in places]
 
 
-@public
+@checked
 def activations(out: str | Path = "activations.html", *, beta: float = BETA) -> Path:
     """Write the explorer of activation functions as one HTML file that needs nothing but a browser.
 

@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 from jinja2.utils import htmlsafe_json_dumps
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count
 from ..core.files import check_destination, write_whole
 from ..core.progress import Progress
 from ..core.token_text import visible
+from ..core.types import checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..prompts.circuits import ANSWER, PRUNED, Circuit
@@ -70,7 +70,7 @@ class NodeRow:
         return ", ".join([*parts, f"influence {self.node.influence:.2%}"])
 
 
-@public
+@checked
 @in_turn
 def circuit(
     circuit: Circuit,

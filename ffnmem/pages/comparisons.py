@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from ..comparing.comparison import VERDICTS, Comparison
-from ..core.arguments import public
 from ..core.errors import InputError, check_count
 from ..core.files import check_destination, write_whole
+from ..core.types import checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from .prompts import with_bars, with_tokens
@@ -29,7 +29,7 @@ TOLD = {
 }
 
 
-@public
+@checked
 @in_turn
 def comparison(
     comparison: Comparison,

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count
 from ..core.files import check_destination, write_whole
 from ..core.progress import Progress
 from ..core.token_text import visible
+from ..core.types import checked
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..evaluation.effects import Asked, Effects, moved_neighbours, prompts_of
@@ -36,7 +36,7 @@ TITLES = {"prompt": "The prompt", "paraphrase": "The same in other words", "neig
           "other": "Another prompt"}  # fmt: skip
 
 
-@public
+@checked
 @in_turn
 def edit(
     edit: Edit,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .._version import __version__
-from ..core.arguments import public
 from ..core.checked_files import Form, digest_of
 from ..core.choices import CASES, COEFFICIENT_SIGNS
 from ..core.errors import FfnmemError, check_count
@@ -19,6 +18,7 @@ from ..core.files import appearing, write_whole
 from ..core.folders import Kind, RunFolder, locked
 from ..core.progress import Progress
 from ..core.schemas import anything
+from ..core.types import checked
 from ..models.turns import in_turn
 from ..neurons.measuring import opened
 from ..scanning.blocks import blocks
@@ -59,7 +59,7 @@ class Listed:
     verdict: str
 
 
-@public
+@checked
 @in_turn
 def site(store: Store, out: str | Path, *, context: int = 12, progress: Progress | None = None) -> Path:
     """Write a page of every neuron of a store, and a search over all of them, into one folder.

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.choices import LOGIT
 from ..core.errors import InputError, check_count
 from ..core.files import check_destination, write_whole
 from ..core.token_text import visible
+from ..core.types import checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..prompts.attribution import Attribution, attribute
@@ -296,7 +296,7 @@ FIRINGS = 10  # rows of the table of single firings
 PROMOTED = 8  # tokens of each memory
 
 
-@public
+@checked
 @in_turn
 def report(
     model: Model,

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice, listed, perhaps, quoted
 from ..core.files import check_ordinary, user_path, workspace, writing
 from ..core.folders import Kind, claimed, locked
 from ..core.neuron_names import read_neuron
 from ..core.progress import Progress
 from ..core.resources import EMBEDDED
+from ..core.types import checked
 from ..models.configs import means_path
 from ..models.gguf import SUFFIX
 from ..models.loading import load
@@ -179,7 +179,7 @@ def tables(
         yield Asked(**{**one, "name": name})
 
 
-@public
+@checked
 @in_turn
 def reports(settings: str | Path, *, progress: Progress | None = None) -> Path:
     """Write the reports that a settings file asks for into its folder.

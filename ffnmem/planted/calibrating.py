@@ -14,11 +14,11 @@ from typing import Any
 import pandas as pd
 
 from .._version import __version__
-from ..core.arguments import public
 from ..core.choices import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS, PLANTED_KINDS
 from ..core.errors import InputError, check_choice, check_count, check_seed, quoted
 from ..core.progress import Progress
 from ..core.sheets import Column, Line, Sheet, Span, Table, Words, line, of_number, of_share, rows
+from ..core.types import checked
 from ..neurons.measuring import begin, polysemanticity
 from ..neurons.role_assignment import roles
 from ..neurons.verdicts import RULE, Rule
@@ -50,7 +50,7 @@ COLUMNS = ("table", "name", "setting", "score", "value", "low", "high")
 NOT_SHOWN = ("kinds", "standard")  # of the settings, in a sheet
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Calibration(Result):
     """Made by :func:`ffnmem.planted.calibrate`; a table is None where its kind was not asked for.
@@ -231,7 +231,7 @@ def scanned(planted: Planted) -> Iterator[Store]:
         yield scan(planted.model, list(planted.texts), out=Path(folder) / "store")
 
 
-@public
+@checked
 def calibrate(
     kinds: str | Sequence[str] = PLANTED_KINDS,
     *,

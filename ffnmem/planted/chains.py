@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count, check_seed
+from ..core.types import checked
 from ..facts.fact import Fact
 from .facts import FIRES, IDENTITY, MISSES, OBJECT, POSITION, Memories, fill_layer, padded, scaled
 from .planting import Planted, behind_bridge
@@ -41,7 +41,7 @@ WORDS = 12  # fillers
 TEXTS = 200
 
 
-@public
+@checked
 def plant_chains(
     *, seed: int = 0, n_chains: int = 20, branches: int = 1, copies: int = 1, n_none: int = 40, noise: float = 0.05
 ) -> Planted:

@@ -20,12 +20,12 @@ import torch
 
 from .._version import __version__
 from ..core import sheets
-from ..core.arguments import public
 from ..core.checked_files import read_json
 from ..core.choices import PLANTED_KINDS
 from ..core.errors import FileError, InputError, check_choice, check_seed, counted, quoted
 from ..core.files import appearing, check_new_folder, user_folder, write_whole
 from ..core.schemas import Misfit, anything, fields, one_of, table, text, together, whole
+from ..core.types import checked
 from ..facts.fact import Fact
 from ..facts.formats import load_facts, write_facts
 from ..models.configs import quiet
@@ -50,7 +50,7 @@ CARD_FORM = fields(
 )
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Planted(Result):
     """A planted model. Made by :func:`ffnmem.planted.plant` or, from its folder, by
@@ -201,7 +201,7 @@ def behind_bridge(hf: Any, tokenizer: Any, name: str) -> Model:
     return load(hf, tokenizer=tokenizer)
 
 
-@public
+@checked
 def load_planted(folder: str | Path) -> Planted:
     """A planted model with its truth, its corpus and its facts, from the folder that :meth:`Planted.save` wrote.
 
@@ -261,7 +261,7 @@ def defaults(kind: str) -> dict[str, Any]:
     return {name: parameter.default for name, parameter in signature(builder(kind)).parameters.items()}
 
 
-@public
+@checked
 def plant(kind: str = "meanings", *, seed: int = 0, **parameters: Any) -> Planted:
     """A GPT-2 whose memories are written by hand, so that the truth about them is known.
 

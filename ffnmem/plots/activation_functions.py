@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_number
+from ..core.types import checked
 from ..ffn.activations import BETA, Activation, curves, look
 from .attribution import ink, pair_for, titled
 
@@ -19,7 +19,7 @@ LOWEST_VALUE, LOWEST_SLOPE, HIGHEST_SLOPE = -0.5, -0.25, 1.5
 """Ends of the vertical axes. ReLU², its gradient and the negative half of the identity leave the frame."""
 
 
-@public
+@checked
 def activations(
     names: Iterable[str] | None = None,
     beta: float = BETA,

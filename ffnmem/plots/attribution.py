@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
-from ..core.arguments import public
 from ..core.errors import InputError, counted
 from ..core.token_text import printable, visible
+from ..core.types import checked
 from ..interventions.ablating import Ablation
 from ..prompts.attribution import Attribution
 from ..prompts.causal import CausalScores
@@ -33,7 +33,7 @@ SIGNS = LinearSegmentedColormap.from_list("orange-white-blue", [TAKES, "#FFFFFF"
 MOST_TICKS = 26
 
 
-@public
+@checked
 def layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
     """What attention and the FFN of each layer write towards the target, and the sum so far.
 
@@ -76,7 +76,7 @@ def layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
     return titled(ax, f"The logit of {answer(attribution)}, layer by layer")
 
 
-@public
+@checked
 def neurons(attribution: Attribution | PathAttribution | CausalScores, ax: Axes | None = None, top: int = 20) -> Axes:
     """The neurons that write most towards (blue) or against (orange) the target, largest first.
 
@@ -111,7 +111,7 @@ def neurons(attribution: Attribution | PathAttribution | CausalScores, ax: Axes 
     return titled(ax, f"The memories behind {answer(attribution)}")
 
 
-@public
+@checked
 def components(attribution: Attribution, ax: Axes | None = None) -> Axes:
     """The ledger as a waterfall: each component, in the order of the residual stream, starts where the last one ends.
 
@@ -147,7 +147,7 @@ def components(attribution: Attribution, ax: Axes | None = None) -> Axes:
     return titled(ax, f"All that adds up to the logit of {answer(attribution)}")
 
 
-@public
+@checked
 def map(paths: PathAttribution | CausalScores, ax: Axes | None = None) -> Axes:
     """What the memories of each layer, firing at each position, add to the answer: a heat map centred at zero.
 
@@ -174,7 +174,7 @@ def map(paths: PathAttribution | CausalScores, ax: Axes | None = None) -> Axes:
     return titled(ax, f"{what} {answer(paths)}")
 
 
-@public
+@checked
 def faithfulness(found: Faithfulness | FaithfulnessOver, ax: Axes | None = None) -> Axes:
     """How much of an answer the first firings of a ranking keep, against how many they are.
 
@@ -272,7 +272,7 @@ NAMED = 8  # neurons with the largest total effect, and as many that are furthes
 ROOM = (0.1, 0.045)  # width and height of a name, as shares of the axes
 
 
-@public
+@checked
 def ablation(ablation: Ablation, ax: Axes | None = None) -> Axes:
     """The total effect of each neuron on the logit against its direct one.
 

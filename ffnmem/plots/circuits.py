@@ -11,9 +11,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.patheffects import withStroke
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count
 from ..core.token_text import visible
+from ..core.types import checked
 from ..prompts.circuits import ANSWER, Circuit
 from .attribution import ADDS, ATTENTION, MOST_TICKS, TAKES, answer, axes_for, ink, titled
 
@@ -32,7 +32,7 @@ INCHES = 0.55  # that a name needs, and so a node
 LEAST, LARGEST = 16.0, 230.0  # areas of marks, in points²
 
 
-@public
+@checked
 def circuit(circuit: Circuit, ax: Axes | None = None, top: int = 40) -> Axes:
     """The graph of firings behind an answer: positions across, layers up, the answer on top.
 

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from ..comparing.comparison import VERDICTS, Comparison, largest_change, match_sizes
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice
+from ..core.types import checked
 from .attribution import FFN, axes_for, ink, layer_axis, stacked, titled
 
 # As in :mod:`ffnmem.plots.attribution`: each takes `ax=None` and returns the Axes.
@@ -27,7 +27,7 @@ def drawn_of(found: Comparison) -> list[str]:
     return [*draws, "correlations"] if found.has_matches else draws
 
 
-@public
+@checked
 def comparison(comparison: Comparison, what: str = "verdicts", ax: Axes | None = None) -> Axes:
     """One aspect of two models compared.
 

@@ -14,8 +14,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice, counted, quoted
+from ..core.types import checked
 from ..evaluation.metrics import METRICS, SCORES
 from ..evaluation.scores import NAMES, Scores
 from ..evaluation.series import Decay
@@ -37,7 +37,7 @@ SHARE = 0.1  # of the unedited model's, that an axis of loss or norm spans: less
 STEPS = {"loss": "loss, nats\na token", "norm": "‖W‖/‖W₀‖"}  # of what each edit leaves
 
 
-@public
+@checked
 def scores(scores: Scores, metrics: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """Scores of editors with 95% intervals: a row an editor, a dot a metric.
 
@@ -67,7 +67,7 @@ def scores(scores: Scores, metrics: Sequence[str] | None = None, ax: Axes | None
     return titled(ax, f"Edits of {counted(len(scores), 'fact')} of {scores.provenance.model}")
 
 
-@public
+@checked
 def sweep(
     sweep: Sweep,
     trace: Traces | pd.DataFrame | None = None,
@@ -129,7 +129,7 @@ def draw_trace(ax: Axes, rows: pd.DataFrame) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-@public
+@checked
 def decay(decay: Decay, ax: Axes | None = None, metrics: Sequence[str] | None = None) -> Axes:
     """Scores of all edits so far by how many were made, one after another; below, what each edit left.
 

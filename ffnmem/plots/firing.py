@@ -11,9 +11,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice
 from ..core.sheets import of_rate
+from ..core.types import checked
 from ..ffn.activations import activation
 from ..neurons.dying import Dying
 from ..neurons.health import NeuronHealth
@@ -29,7 +29,7 @@ from .attribution import ADDS, ATTENTION, FFN, TAKES, axes_for, ink, layer_axis,
 BARS = 40  # of a histogram
 
 
-@public
+@checked
 def histogram(neuron: Neuron, ax: Axes | None = None) -> Axes:
     """How a neuron's coefficient is distributed over the tokens of the corpus.
 
@@ -67,7 +67,7 @@ def histogram(neuron: Neuron, ax: Axes | None = None) -> Axes:
     )
 
 
-@public
+@checked
 def firing_rates(store: Store, ax: Axes | None = None) -> Axes:
     """How often the neurons of each layer fire: the distribution over neurons, not the mean.
 
@@ -94,7 +94,7 @@ def firing_rates(store: Store, ax: Axes | None = None) -> Axes:
     return titled(ax, f"How often neurons of {store.model} fire, by layer")
 
 
-@public
+@checked
 def dead(store: Store, ax: Axes | None = None) -> Axes:
     """How many neurons of each layer never fired (pre-activation never above 0; of a gated neuron its gate's).
 
@@ -128,7 +128,7 @@ MARKS = "os^D"
 MAP = "viridis"
 
 
-@public
+@checked
 def health(health: NeuronHealth, what: str = "shares", ax: Axes | None = None) -> Axes:
     """Unhealthy neurons by layer, or how much gradient the neurons of each layer carry.
 
@@ -193,7 +193,7 @@ def draw_flow(health: NeuronHealth, ax: Axes) -> str:
 DRAWS: dict[str, Callable[[NeuronHealth, Axes], str]] = {"shares": draw_shares, "flow": draw_flow}
 
 
-@public
+@checked
 def dying(dying: Dying, what: str = "pushed_dead", ax: Axes | None = None) -> Axes:
     """What became of neurons pushed into the dead zone, by step of training, a line an activation.
 

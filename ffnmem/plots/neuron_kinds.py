@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from ..core.arguments import public
 from ..core.choices import VERDICTS
 from ..core.errors import InputError
 from ..core.token_text import visible
+from ..core.types import checked
 from ..neurons.concepts import Meanings, verdict_counts
 from ..neurons.role_assignment import NONE, known_roles, role_counts
 from .attribution import MOST_TICKS, SIGNS, axes_for, stacked, titled
@@ -25,7 +25,7 @@ TOKENS = 4
 LABEL = 34  # characters of trigger tokens
 
 
-@public
+@checked
 def meanings(meanings: Meanings, ax: Axes | None = None) -> Axes:
     """How alike the examples of one neuron are, meaning by meaning.
 
@@ -100,7 +100,7 @@ def summary(meanings: Meanings) -> str:
     return f"{meanings.verdict}{number}"
 
 
-@public
+@checked
 def verdicts(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """How many neurons of each layer are monosemantic, polysemantic, unclear and inactive, as stacked shares.
 
@@ -151,7 +151,7 @@ ROLE_COLOURS = {
 """From Okabe and Ito's palette as far as it goes."""
 
 
-@public
+@checked
 def roles(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """What part the neurons of each layer play: the shares of their primary roles, stacked.
 

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice
+from ..core.types import checked
 from ..planted.calibrating import Calibration
 from .attribution import axes_for, ink, stacked, titled
 from .neuron_kinds import VERDICT_COLOURS
@@ -37,7 +37,7 @@ TITLES = {
 CHANCE = {"auroc": 0.5, "spearman": 0.0}
 
 
-@public
+@checked
 def calibration(calibration: Calibration, what: str = "auroc", ax: Axes | None = None) -> Axes:
     """How well measures recover what was planted.
 

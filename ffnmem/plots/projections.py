@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice
 from ..core.token_text import visible
+from ..core.types import checked
 from .attribution import axes_for, ink, sign_colours, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-@public
+@checked
 def tokens(projection: pd.DataFrame, ax: Axes | None = None, *, top: int = 8, title: str = "") -> Axes:
     """The tokens that one neuron's value promotes and suppresses, as bars of their scores.
 
@@ -36,7 +36,7 @@ def tokens(projection: pd.DataFrame, ax: Axes | None = None, *, top: int = 8, ti
     return bars([visible(text, 24) for text in found["token"]], found["score"], "score", title, ax)
 
 
-@public
+@checked
 def memories(found: pd.DataFrame, column: str, ax: Axes | None = None, *, label: str = "", title: str = "") -> Axes:
     """Some memories, each with a bar of one of its numbers.
 

@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice, counted
 from ..core.token_text import printable, visible
+from ..core.types import checked
 from ..tracing.knockouts import OF_PAPER, Knockout, Knockouts
 from ..tracing.silences import TOGETHER, Silencing, Silencings
 from ..tracing.traces import GROUPS, Trace, Traces, kind_in_words
@@ -36,7 +36,7 @@ PLACE_MARKS = dict(zip(PLACE_COLOURS, "vs^DPo*XhH<", strict=True))
 LABEL = 14  # characters of a token
 
 
-@public
+@checked
 def trace(trace: Trace, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
     """The indirect effects of a fact as heat maps: layers across, tokens down, the subject's marked with a star.
 
@@ -55,7 +55,7 @@ def trace(trace: Trace, kind: str | None = None, axes: Sequence[Axes] | None = N
     return heat_maps(trace, trace.indirect, labels, "indirect effect", kind, axes)
 
 
-@public
+@checked
 def silencing(silencing: Silencing, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
     """The losses of a fact as heat maps: layers across, places down, the subject's tokens marked with a star.
 
@@ -70,7 +70,7 @@ def silencing(silencing: Silencing, kind: str | None = None, axes: Sequence[Axes
     return heat_maps(silencing, silencing.loss, place_labels(silencing), "loss", kind, axes)
 
 
-@public
+@checked
 def knockout(knockout: Knockout, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
     """The shares of a fact's answer that are lost as a heat map: layers across, places down, the subject's starred.
 
@@ -137,7 +137,7 @@ def draw_maps(
         ax.figure.colorbar(image, ax=ax, pad=0.02, label=said if ax is panels[-1] else "")
 
 
-@public
+@checked
 def traces(traces: Traces, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
     """Indirect effects averaged over facts, by layer, a line for each group of positions.
 
@@ -157,7 +157,7 @@ def traces(traces: Traces, kind: str | None = None, axes: Sequence[Axes] | None 
     return lines(traces, "mean indirect effect", kind, axes)
 
 
-@public
+@checked
 def silencings(silencings: Silencings, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
     """Losses averaged over facts, by layer, a line for each group of positions.
 
@@ -174,7 +174,7 @@ def silencings(silencings: Silencings, kind: str | None = None, axes: Sequence[A
     return lines(silencings, "mean loss of probability", kind, axes)
 
 
-@public
+@checked
 def knockouts(knockouts: Knockouts, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
     """Shares of answers that are lost, averaged over facts, by layer: a line for the whole subject, for all but the
     subject and the last token, for the last token, and for the beginning-of-sequence token.

@@ -11,9 +11,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_choice
 from ..core.token_text import printable, visible
+from ..core.types import checked
 from ..models.parameters import Anatomy, Matrix
 from ..neurons.layer_geometry import Geometry
 from ..neurons.read_write import ORTHOGONAL
@@ -47,7 +47,7 @@ CLASS_COLOURS = {
 PAIR_NAMES = {"io": "key and value", "gate_io": "gate and value", "gate_key": "gate and key"}
 
 
-@public
+@checked
 def geometry(geometry: Geometry, what: str = "interference", ax: Axes | None = None) -> Axes:
     """One aspect of the geometry of keys, values and gates, by layer, beside what random vectors give.
 
@@ -220,7 +220,7 @@ NARROW = 0.11
 SIZE, HEIGHTS = (9.5, 6.8), (1, 4)
 
 
-@public
+@checked
 def anatomy(anatomy: Anatomy, axes: Iterable[Axes] | None = None) -> tuple[Axes, Axes]:
     """Where the parameters of a model are: all as one stacked bar, and the matrices of one layer to scale.
 
@@ -325,7 +325,7 @@ def bare(ax: Axes) -> None:
     ax.spines[:].set_visible(False)
 
 
-@public
+@checked
 def virtual_weights(weights: VirtualWeights, direction: str | None = None, ax: Axes | None = None) -> Axes:
     """The neurons that are wired to one, furthest from random directions first: blue makes fire, orange keeps from it.
 

@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count, counted, quoted
 from ..core.neuron_names import LayerName
 from ..core.provenance import Provenance
@@ -39,6 +38,7 @@ from ..core.sheets import (
     tokens,
 )
 from ..core.sheets import tokens as strip_of
+from ..core.types import checked
 from ..facts.answers import Answer, check_foil
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits, pulled_through
@@ -63,7 +63,7 @@ class ComponentLogits:
     logits: Float[Tensor, " n"]
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Attribution(Result):
     """Direct logit attribution at one position, or at many. Made by :func:`ffnmem.attribute`.
@@ -423,7 +423,7 @@ NEXT = Next.NEXT
 Targets = str | SupportsIndex | Answer | Next | Iterable[SupportsIndex] | None
 
 
-@public
+@checked
 @in_turn
 def decompose(
     capture: Capture,
@@ -497,7 +497,7 @@ def largest(values: Float[np.ndarray, " n"], k: int | None) -> Int[np.ndarray, "
     return worth[np.argsort(-size[worth], kind="stable")][:k]
 
 
-@public
+@checked
 @in_turn
 def attribute(
     capture: Capture,

@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ..core.arguments import public
 from ..core.errors import (
     HookError,
     InputError,
@@ -33,6 +32,7 @@ from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
 from ..core.sheets import Content, Facts, Fitting, Line, Origin, Sheet, Span, line, token
 from ..core.token_text import printable
+from ..core.types import checked
 from ..facts.answers import Answer, read_answer
 from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_of, read_cache
 from ..models.attention import Passed
@@ -166,7 +166,7 @@ PROMPTS = 10
 TOKENS = 64  # of each prompt
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Capture(Result):
     """The FFNs of a model on some prompts. Made by :func:`capture`; tensors of pads are zero.
@@ -409,7 +409,7 @@ class Capture(Result):
         }
 
 
-@public
+@checked
 @in_turn
 def capture(
     model: Model,

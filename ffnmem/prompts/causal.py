@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.choices import CAUSAL_RULES
 from ..core.errors import InputError, check_choice, check_count, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Facts, Origin, Sheet
+from ..core.types import checked
 from ..facts.answers import Answer
 from ..models.backward import Backward, backward_pass
 from ..models.norms import at_least_float32
@@ -40,7 +40,7 @@ WORDS = {
 }
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class CausalScores(Firings, Result):
     """About how much of an answer each firing is worth: what would go with it. Made by :func:`ffnmem.causal_scores`.
@@ -152,7 +152,7 @@ class CausalScores(Firings, Result):
         return Sheet.of(Facts(facts), *tables, Origin(self.provenance.to_dict()))
 
 
-@public
+@checked
 @in_turn
 def causal_scores(
     capture: Capture,

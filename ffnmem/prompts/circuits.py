@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.choices import CIRCUIT_FORMS, CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD, SUPERNODE_SIMILARITY
 from ..core.errors import InputError, check_choice, check_count, check_number, counted, listed, quoted
 from ..core.files import check_destination, write_whole
@@ -21,6 +20,7 @@ from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Fitting, Origin, Sheet, Span, Table, line, rows, token
+from ..core.types import checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
@@ -55,7 +55,7 @@ SHARED = (
 READ = 3  # what a row of the table names of a firing's inputs
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Circuit(Result):
     """The graph of firings behind an answer. Made by :func:`ffnmem.circuit`.
@@ -444,7 +444,7 @@ def merged_nodes(nodes: pd.DataFrame, prompts: int) -> pd.DataFrame:
 # -- making one ------------------------------------------------------------------------------------------------------
 
 
-@public
+@checked
 @in_turn
 def circuit(
     capture: Capture,

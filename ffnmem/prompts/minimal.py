@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Sheet, rows
+from ..core.types import checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
@@ -28,7 +28,7 @@ ONE_BY_ONE = 512  # firings at most that are each left out alone
 GRID = 16  # sizes at once in a search
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class MinimalCircuit(Result):
     """A small set of firings that is enough for an answer. Made by :func:`ffnmem.minimal_circuit`.
@@ -121,7 +121,7 @@ class MinimalCircuit(Result):
 # The functions.
 
 
-@public
+@checked
 @in_turn
 def minimal_circuit(
     capture: Capture,

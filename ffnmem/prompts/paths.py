@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Facts, Origin, Sheet, rows
+from ..core.types import checked
 from ..facts.answers import Answer
 from ..models.attention import FrozenAttention
 from ..models.norms import at_least_float32
@@ -25,7 +25,7 @@ from .captures import Capture, Target
 from .firings import Asked, Firings, answer_facts
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class PathAttribution(Firings, Result):
     """The logit at one position as a sum over memories at all positions. Made by :func:`ffnmem.attribute_paths`.
@@ -97,7 +97,7 @@ class PathAttribution(Firings, Result):
         return Sheet.of(Facts(facts), *tables, Origin(self.provenance.to_dict()))
 
 
-@public
+@checked
 @in_turn
 def attribute_paths(
     capture: Capture,

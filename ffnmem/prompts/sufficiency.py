@@ -9,11 +9,11 @@ from typing import Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.errors import InputError, OutOfRangeError, check_count, check_seed, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, of_share, of_share_within, rows
+from ..core.types import checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
@@ -45,7 +45,7 @@ def sizes_of(sizes: Iterable[int] | None, count: int, ordered: bool) -> list[int
 # The results.
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Faithfulness(Result):
     """How much of an answer the first firings of a ranking keep, by their number. Made by :func:`ffnmem.faithfulness`.
@@ -199,7 +199,7 @@ def curve_table(curve: pd.DataFrame) -> Table:
     return shown.table(caption="shares of the answer: with those alone, with all others alone, with as many at random")
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class FaithfulnessOver(Result):
     """Faithfulness over several answers, with intervals. Made by :func:`ffnmem.prompts.faithfulness_over`.
@@ -252,7 +252,7 @@ class FaithfulnessOver(Result):
         return Sheet.of(Facts(facts), curve_table(self.curve), Origin(self.provenance.to_dict()))
 
 
-@public
+@checked
 @in_turn
 def faithfulness(
     capture: Capture,
@@ -359,7 +359,7 @@ def faithfulness(
     )
 
 
-@public
+@checked
 def faithfulness_over(results: Iterable[Faithfulness], *, draws: int = BOOTSTRAP, seed: int = 0) -> FaithfulnessOver:
     """Faithfulness over several answers at the sizes that all of them have, with intervals over answers.
 

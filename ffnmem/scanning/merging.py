@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.arguments import public
 from ..core.errors import FileError, InputError
 from ..core.files import appearing, clear, user_path
 from ..core.folders import making
+from ..core.types import checked
 from ..corpus.packing import link_pack
 from .jobs import same_folder
 from .scanning import write_store
@@ -23,7 +23,7 @@ from .tables import CORPUS, TOKENIZER, VALUES
 FACTS = ("provenance", "corpus", "special_token_ids", "bos", "rescored_in", "basis")
 
 
-@public
+@checked
 def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     """Join stores that hold different shards of one scan.
 
@@ -51,11 +51,11 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     with making(target.parent), appearing(target) as folder:
         state = reduce(lambda a, b: a.merged(b), (store.state.state() for store in opened))
         link_pack(first.folder / CORPUS, folder / CORPUS)
-        shutil.copyfile(first.checked(TOKENIZER), folder / TOKENIZER)
+        shutil.copyfile(first.verified_path(TOKENIZER), folder / TOKENIZER)
         scanned = [store for store in opened if VALUES in store.manifest["files"]]
         if projected := scanned or [store for store in opened if store.projected]:
             one = min(projected, key=first_unit)
-            shutil.copyfile(one.checked(VALUES) if scanned else one.folder / VALUES, folder / VALUES)
+            shutil.copyfile(one.verified_path(VALUES) if scanned else one.folder / VALUES, folder / VALUES)
         facts = {name: first.manifest[name] for name in FACTS}
         write_store(folder, state, first.state.identity, first.sequences, facts, bool(scanned))
     return open_store(target)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.arguments import public
 from ..core.choices import ENGINES
 from ..core.errors import InputError, check_choice, check_count
 from ..core.files import write_whole
 from ..core.progress import Progress
+from ..core.types import checked
 from ..corpus.batches import Sequences
 from ..corpus.excerpts import BATCH_TOKENS, check_shard
 from ..corpus.packed import Packed
@@ -100,7 +100,7 @@ def write_store(
 FREQUENT = 128  # tokens whose mean coefficients are kept
 
 
-@public
+@checked
 @in_turn
 def scan(
     model: Model,

@@ -14,7 +14,6 @@ from typing import Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.checked_files import check_tensors, digest_of
 from ..core.choices import CASES, EXAMPLE_KINDS, LOGIT, SEARCHED, SEQUENCES_READ, STORE_FORMS
 from ..core.errors import (
@@ -43,6 +42,7 @@ from ..core.sheets import (
     rows,
 )
 from ..core.token_text import printable
+from ..core.types import checked
 from ..corpus.batches import Sequences
 from ..corpus.packed import Packed, open_packed
 from ..corpus.readers import problem_table
@@ -84,7 +84,7 @@ SHADES = "coefficients at every token of an example"
 RATES = tuple(f"firing_rate_{100 * quantile:.0f}" for quantile in QUANTILES)
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Store(Scanned, Result):
     """What one scan found. Made by :func:`ffnmem.scan`, :func:`ffnmem.merge`, :func:`ffnmem.open_store`.
@@ -308,7 +308,7 @@ class Store(Scanned, Result):
     @cached_property
     def contexts(self) -> Contexts:
         """Token texts and contexts, cut from the corpus."""
-        return Contexts.read(self.checked(TOKENIZER), self.sequences)
+        return Contexts.read(self.verified_path(TOKENIZER), self.sequences)
 
     @cached_property
     def header(self) -> StateFile:
@@ -322,10 +322,10 @@ class Store(Scanned, Result):
         """The scan's arrays, each checked by the header when it is read; where the manifest knows no header, as in
         stores of older versions, the whole file is checked first."""
         if "state_header" not in self.manifest:
-            self.checked(STATE)
+            self.verified_path(STATE)
         return self.header
 
-    def checked(self, name: str) -> Path:
+    def verified_path(self, name: str) -> Path:
         """The path of one of the store's files: checked to be what the manifest says when it is asked for first, and
         again where another has taken its place. Raises FileError."""
         path = self.folder / name
@@ -350,7 +350,7 @@ class Store(Scanned, Result):
     def opened(self, name: str) -> NeuronTable:
         """One of the store's Parquet files, opened once; and again where another has taken its place."""
         own = name in self.manifest["files"]
-        path = self.checked(name) if own else self.folder / name
+        path = self.verified_path(name) if own else self.folder / name
         key = (name, *identity_of(path))
         if key not in self._tables:
             table = NeuronTable(path, "scan again" if own else "remove it, or measure again (ffnmem polysemanticity)")
@@ -534,7 +534,7 @@ class Store(Scanned, Result):
             try:
                 path = self.folder / VALUES
                 if VALUES in self.manifest["files"]:
-                    self.checked(VALUES)
+                    self.verified_path(VALUES)
                 else:
                     clear(path)  # what its making left, where that was killed at the very end
                 return search_projection(path, text, limit=limit)
@@ -713,7 +713,7 @@ class Store(Scanned, Result):
                 check_tensors(path)
 
 
-@public
+@checked
 @in_turn
 def open_store(folder: str | Path, model: Model | None = None) -> Store:
     """Open what a scan wrote.

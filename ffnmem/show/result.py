@@ -6,10 +6,10 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ..core.arguments import public
 from ..core.errors import InputError
 from ..core.provenance import Live
 from ..core.sheets import Sheet
+from ..core.types import checked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ class Result:
         """What JSON says of it unless all is asked for: as much as the sheet shows; all of it where that is short."""
         return self.to_dict()
 
-    @public
+    @checked
     def save(self, path: str | Path) -> Path:
         """Write all of it as one safetensors file with checksums, whole or not at all; returns the path.
 
@@ -61,7 +61,7 @@ class Result:
         return save_result(self, path)
 
     @classmethod
-    @public
+    @checked
     def load(cls: type[ResultKind], path: str | Path, *live: Live) -> ResultKind:
         """The result in a file that :meth:`save` wrote, to the last bit; tensors are on the CPU, or where a model is.
 

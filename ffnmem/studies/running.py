@@ -21,13 +21,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import ScalarFormatter
 
 from .._version import __version__
-from ..core.arguments import public
 from ..core.checked_files import is_whole, with_checksum
 from ..core.choices import STUDY_EXAMPLES
 from ..core.errors import FileError, InputError, quoted
 from ..core.files import user_path, write_whole
 from ..core.folders import Kind, claimed
 from ..core.progress import Progress
+from ..core.types import checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..pages.links import Links, nowhere, to_site
@@ -235,7 +235,7 @@ def cell(column: str, value: Any) -> PageCell:
 # `study`: scan a corpus if need be, run a paper's protocol on it, and write everything into one folder.
 
 
-@public
+@checked
 @in_turn
 def run(
     name: str,

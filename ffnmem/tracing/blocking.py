@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, UnsupportedModelError, check_count, check_index, listed, quoted
 from ..core.progress import Progress
+from ..core.types import checked
 from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
@@ -33,7 +33,7 @@ from .trace_folder import made_by
 from .tracing import BATCH_TOKENS, answer_fields, check_said, expected_answer, question
 
 
-@public
+@checked
 @in_turn
 def knockout(
     model: Model,
@@ -83,7 +83,7 @@ def knockout(
     return Edges(model, window, prepend_bos, tokens).knocked_out(asked, name, answer, places, progress)
 
 
-@public
+@checked
 @in_turn
 def knockout_facts(
     model: Model,

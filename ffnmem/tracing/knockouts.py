@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.errors import counted
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Sheet, line, of_chance, token
+from ..core.types import checked
 from ..show.result import Result
 from .silences import Place, PlaceMaps, PlaceMapsOfFacts, by_group, places_of_groups
 from .traces import GROUPS
@@ -49,7 +49,7 @@ def views_of_tokens(tokens: Sequence[str], subject: range, bos: bool, chosen: Se
     return (*single, *together, *([Place(CHOSEN, tuple(chosen))] if chosen else ()))
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Knockout(PlaceMaps, Result):
     """What an answer loses where its position cannot look somewhere. Made by :func:`ffnmem.knockout`.
@@ -106,7 +106,7 @@ def blocked(window: int) -> str:
     return f"attention from the last token, in {counted(window, 'layer')} at once"
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Knockouts(PlaceMapsOfFacts, Result):
     """What knockout does to the answers of many prompts. Made by :func:`ffnmem.tracing.knockout_facts`.

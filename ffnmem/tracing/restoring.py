@@ -13,8 +13,8 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError
+from ..core.types import checked
 from ..facts.answers import Answer
 from ..facts.fact import Fact
 from ..facts.questions import SubjectPrompt, ask_about
@@ -27,7 +27,7 @@ from .settings import FACTOR, PARTS
 # Noise on the token embeddings of a subject: how much, and which, so that a prompt's depends on nothing else.
 
 
-@public
+@checked
 @in_turn
 def noise_scale(model: Model, facts: Iterable[Fact], factor: float = FACTOR, prepend_bos: bool | None = None) -> float:
     """The standard deviation of the noise that hides the subjects of some facts.

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.errors import check_choice, counted
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Line, Origin, Rows, Sheet, line, of_chance, rows, token
+from ..core.types import checked
 from ..prompts.attribution import plain_records
 from ..show.result import Result
 from .maps import FactMaps, PromptMaps, largest, layers_column
@@ -161,7 +161,7 @@ def by_group(
     return pd.concat(found, ignore_index=True)
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Silencing(PlaceMaps, Result):
     """What silencing does to the answer of one prompt. Made by :func:`ffnmem.tracing.silence_fact`.
@@ -223,7 +223,7 @@ def in_words(replaced_by: str) -> str:
     return "writes nothing" if replaced_by == "zero" else f"writes its {replaced_by}"
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Silencings(PlaceMapsOfFacts, Result):
     """What silencing does to the answers of many prompts. Made by :func:`ffnmem.tracing.silence_facts`.

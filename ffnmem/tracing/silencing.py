@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.checked_files import array_checksum
 from ..core.errors import InputError, check_count
 from ..core.progress import Phase, Progress
+from ..core.types import checked
 from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
@@ -36,7 +36,7 @@ from .tracing import BATCH_TOKENS, answer_fields, check_said, expected_answer, q
 Found = TypeVar("Found")
 
 
-@public
+@checked
 @in_turn
 def silence_fact(
     model: Model,
@@ -84,7 +84,7 @@ def silence_fact(
     return asking.silenced(asked, name, answer, places, progress)
 
 
-@public
+@checked
 @in_turn
 def silence_facts(
     model: Model,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ..core.arguments import public
 from ..core.errors import check_choice, counted
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Rows, Sheet, line, of_chance, rows, token
+from ..core.types import checked
 from ..show.result import Result
 from .maps import FactMaps, PromptMaps, largest, layers_column
 
@@ -36,7 +36,7 @@ OF_WINDOWS = {"ffn": "of", "attention": "of", "edges": "in"}
 RECORDED = ("model", "fingerprint", "dtype", "device", "prepend_bos", "ffnmem")
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace(PromptMaps, Result):
     """Causal tracing of one fact. Made by :func:`ffnmem.trace_fact`.
@@ -180,7 +180,7 @@ WIDTH = 1.96  # of a 95% interval, in standard errors
 GROUP_COLUMNS = ("kind", "group", "layer", "mean", "low", "high", "n")
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Traces(FactMaps, Result):
     """Causal tracing of many facts. Made by :func:`ffnmem.tracing.trace_facts`.

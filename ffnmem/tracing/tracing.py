@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.errors import InputError, check_count, check_seed, quoted
 from ..core.progress import Progress
+from ..core.types import checked
 from ..facts.answers import Answer, read_answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt, ask_about, find_subject
@@ -32,7 +32,7 @@ from .traces import Trace, Traces
 BATCH_TOKENS = 4096
 
 
-@public
+@checked
 @in_turn
 def trace_fact(
     model: Model,
@@ -92,7 +92,7 @@ def trace_fact(
     return traced(PlainLayers(model), asked, name, answer, settings, tokens, progress)
 
 
-@public
+@checked
 @in_turn
 def trace_facts(
     model: Model,

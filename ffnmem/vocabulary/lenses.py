@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from .._version import __version__
-from ..core.arguments import public
 from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.choices import JACOBIAN, LENSES, LOGIT
 from ..core.errors import (
@@ -38,6 +37,7 @@ from ..core.progress import Progress
 from ..core.resources import EMBEDDED, cache_folder, embedded_folder
 from ..core.schemas import anything, fields, flag, items, maybe, number, rule, table, text, together, whole, word
 from ..core.sheets import Column, Facts, Origin, Sheet, rows
+from ..core.types import checked
 from ..corpus.batches import PAD, Batch, Sequences
 from ..corpus.excerpts import Excerpt, Page, TextSettings
 from ..corpus.packing import pack
@@ -95,7 +95,7 @@ FIELDS = ("model", "fingerprint", "tokenizer_hash", "d_model", *TEXT)
 MAKE = "ffnmem lens CORPUS --model MODEL, or vocabulary.jacobian_lens(model, corpus), makes one"
 
 
-@public
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class JacobianLens(Result):
     """J_l = E[Σ_{t′ ≥ t} ∂h_final,t′/∂h_l,t]: a write v to the residual stream above layer l, as it arrives at the end.
@@ -304,7 +304,7 @@ def kept_lens(model: Model) -> JacobianLens | None:
     return None
 
 
-@public
+@checked
 def load_lens(model: Model, source: Lens = JACOBIAN, *, edited: bool = False) -> JacobianLens | None:
     """The lens to read a model's values with.
 
@@ -466,7 +466,7 @@ PAGES = 16
 BATCH_TOKENS = 2048
 
 
-@public
+@checked
 @in_turn
 def jacobian_lens(
     model: Model,

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.choices import LOGIT
 from ..core.errors import check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName, NeuronName
+from ..core.types import checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from .lenses import Lens, load_lens, name_of, told
@@ -26,7 +26,7 @@ KINDS = ("random", "shuffled")
 TIED = 1e-6  # relative: scores of equal vectors of other lengths differ by rounding, and must count as equal
 
 
-@public
+@checked
 @in_turn
 def projection_null(
     model: Model,

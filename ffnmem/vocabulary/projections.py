@@ -19,7 +19,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.arguments import public
 from ..core.checked_files import Form, open_parquet, parsed, reading, seal, sealable
 from ..core.choices import LOGIT
 from ..core.errors import FileError, InputError, check_choice, check_count, check_whole, listed, quoted
@@ -29,6 +28,7 @@ from ..core.progress import Progress
 from ..core.schemas import anything, fields, table
 from ..core.schemas import text as any_text
 from ..core.sheets import Column, Origin, Rows, Sheet, Words, decimals, rows
+from ..core.types import checked
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.turns import in_turn
@@ -174,7 +174,7 @@ def with_lens(table: pa.Table) -> pa.Table:
     return table.append_column("lens", words(np.zeros(len(table), np.int8), [LOGIT]))
 
 
-@public
+@checked
 def read_projection(
     path: str | Path, layer: LayerName | NeuronName | None = None, neuron: SupportsIndex | None = None
 ) -> pd.DataFrame:
@@ -241,7 +241,7 @@ def project(
 ) -> Path: ...  # fmt: skip
 
 
-@public
+@checked
 @in_turn
 def project(
     model: Model,
@@ -500,7 +500,7 @@ class Projector:
 ORDER = ["rank", "_strength", "layer", "neuron", "side", "sign"]
 
 
-@public
+@checked
 def search_projection(
     source: str | Path | pd.DataFrame,
     text: str,
@@ -584,7 +584,7 @@ def chosen(column: pa.ChunkedArray, test: Any) -> pa.ChunkedArray:
 Tokens = str | SupportsIndex | Iterable[str | SupportsIndex]
 
 
-@public
+@checked
 @in_turn
 def promoters(
     model: Model,

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.core.arguments import guarded, joined, of_several, public, rules_of
 from ffnmem.core.errors import InputError, InputTypeError
+from ffnmem.core.types import checked, guarded, joined, of_several, rules_of
 
 from ..helpers import PROMPT, public_things, refuses
 
@@ -50,7 +50,7 @@ def test_every_public_function_has_the_check(name: str, door: Any) -> None:
 
     Reading the rules also shows that there is none of its annotations that cannot be checked.
     """
-    assert hasattr(door, "behind"), f"{name} is not @public"
+    assert hasattr(door, "behind"), f"{name} is not @checked"
     assert set(rules_of(door.behind)) <= set(inspect.signature(door).parameters)
 
 
@@ -145,7 +145,7 @@ def test_extra_arguments_and_names() -> None:
         checked()
 
 
-@public
+@checked
 class Thing:
     """A class with every kind of method."""
 

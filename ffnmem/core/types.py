@@ -1,6 +1,6 @@
 """What users give to public functions, checked at the door against the functions' own annotations.
 
-``@public`` stands on every public function, and on every public class for its methods. A wrong argument is then an
+``@checked`` stands on every public function, and on every public class for its methods. A wrong argument is then an
 :class:`InputTypeError` that says what was expected, once for all, and the functions behind need not ask. Only kinds are
 checked here, and the items of lists; shapes, ranges and spellings are the functions' own business.
 """
@@ -21,7 +21,7 @@ from typing import Any, SupportsIndex, TypeVar
 
 from .errors import InputTypeError, check_seed, check_text, quoted
 
-Public = TypeVar("Public", bound=Callable[..., Any])
+Checked = TypeVar("Checked", bound=Callable[..., Any])
 
 FROM = {
     "Model": "fm.load",
@@ -53,10 +53,10 @@ PLAIN = {
 NO_LIST = (str, bytes, bytearray, memoryview, Mapping)
 
 
-def public(thing: Public) -> Public:
+def checked(thing: Checked) -> Checked:
     """A function, or a class with its methods, whose arguments are checked before it runs."""
     if not isinstance(thing, type):
-        return typing.cast(Public, guarded(thing))
+        return typing.cast(Checked, guarded(thing))
     for name, member in list(vars(thing).items()):
         plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
         if inspect.isfunction(plain) and (name == "__init__" or not name.startswith("_")):
@@ -72,7 +72,7 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     others = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
 
     @wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
+    def with_checks(*args: Any, **kwargs: Any) -> Any:
         rules = rules_of(function)
         args = tuple(map(plain_number, args))
         kwargs = {name: plain_number(value) for name, value in kwargs.items()}
@@ -82,8 +82,8 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
             check_argument(function, rules, name, value)
         return function(*args, **kwargs)
 
-    vars(checked)["behind"] = function  # as opposed to __wrapped__, which other decorators set too
-    return checked
+    vars(with_checks)["behind"] = function  # as opposed to __wrapped__, which other decorators set too
+    return with_checks
 
 
 def plain_number(value: Any) -> Any:
@@ -204,7 +204,7 @@ def rule_of(annotation: Any) -> ArgumentRule | None:
     if kind is Callable:
         return ArgumentRule(callable, ("a function",))
     if not isinstance(kind, type):
-        raise TypeError(f"@public cannot check the annotation {annotation!r}")
+        raise TypeError(f"@checked cannot check the annotation {annotation!r}")
     return ArgumentRule(lambda value: isinstance(value, kind), (words(kind),), path=kind is Path)
 
 
