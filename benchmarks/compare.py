@@ -13,7 +13,7 @@ import torch
 import transformers
 
 import ffnmem as fm
-from ffnmem.core.choices import BASELINES
+from ffnmem.core.types import BASELINES
 
 LAYERS, WIDTH, NEURONS = 3, 64, 512
 

@@ -10,8 +10,8 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import CAUSAL_RULES
 from ..core.errors import InputError
+from ..core.types import CAUSAL_RULES
 from ..show.records import emit
 from . import options
 from .figures import save_axes, save_figure

@@ -9,7 +9,7 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
+from ..core.defaults import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
 from ..core.errors import InputError
 from ..core.sheets import Sheet
 from ..show.records import emit

@@ -10,8 +10,9 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import BASELINES, CHANCE, COMPARED_TOKENS, DIVISIONS, REACH
+from ..core.defaults import CHANCE, COMPARED_TOKENS, REACH
 from ..core.errors import InputError
+from ..core.types import BASELINES, DIVISIONS
 from ..show.records import emit
 from . import options
 from .figures import save_axes

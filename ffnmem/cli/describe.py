@@ -8,8 +8,9 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import COEFFICIENT_SIGNS, CONTEXTS_SHOWN, CONTEXTS_TESTED, RULES
+from ..core.defaults import CONTEXTS_SHOWN, CONTEXTS_TESTED, RULES
 from ..core.errors import InputError
+from ..core.types import COEFFICIENT_SIGNS
 from ..show.records import emit
 from . import options
 from .guard import Command

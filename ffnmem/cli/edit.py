@@ -12,11 +12,11 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import EDITORS
 from ..core.errors import InputError, ModelError, quoted
 from ..core.files import check_new_folder
 from ..core.resources import EMBEDDED
 from ..core.sheets import Facts, Sheet
+from ..core.types import EDITORS
 from ..show.records import emit, print_json
 from . import options
 from .editors import arguments_of, editor_options

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from ..core.choices import WITHOUT_LAYER, WITHOUT_MOMENT
 from ..core.errors import InputError
+from ..core.types import WITHOUT_LAYER, WITHOUT_MOMENT
 from . import options
 from .options import Function, option, settings
 

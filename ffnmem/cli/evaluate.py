@@ -12,9 +12,10 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import EDITORS, PROTOCOLS, SWEPT
+from ..core.defaults import SWEPT
 from ..core.errors import FileError, InputError, perhaps, quoted
 from ..core.files import user_folder, user_path
+from ..core.types import EDITORS, PROTOCOLS
 from ..facts.listing import choose_facts, shuffled
 from ..show.records import emit
 from . import options

@@ -6,8 +6,8 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import FACT_FORMATS, FACT_FORMATS_WRITTEN
 from ..core.errors import InputError, counted
+from ..core.types import FACT_FORMATS, FACT_FORMATS_WRITTEN
 from ..facts.listing import choose_among, choose_facts, list_facts, list_lacks, list_relations
 from ..show.records import emit
 from . import options

@@ -9,7 +9,7 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import DUPLICATE_COSINE
+from ..core.defaults import DUPLICATE_COSINE
 from ..core.errors import InputError
 from ..show.records import emit
 from . import options

@@ -10,8 +10,9 @@ import click
 
 import ffnmem as fm
 
-from ..core import choices
+from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
 from ..core.errors import InputError
+from ..core.types import DYING_ACTIVATIONS, DYING_OPTIMISERS
 from ..show.records import emit
 from . import options
 from .figures import save_axes
@@ -103,12 +104,12 @@ def health(
 
 
 @click.command("dying-relu", cls=Command, short_help="Dead ReLU neurons stay dead; who comes back with GELU and SiLU.")
-@option("--steps", type=COUNT, default=choices.DYING_STEPS, metavar="N", help="Of training.")
-@option("--share", type=float, default=choices.DYING_SHARE, metavar="SHARE", help="Of the 64 hidden neurons to push.")
+@option("--steps", type=COUNT, default=DYING_STEPS, metavar="N", help="Of training.")
+@option("--share", type=float, default=DYING_SHARE, metavar="SHARE", help="Of the 64 hidden neurons to push.")
 @option(
     "--depth",
     type=float,
-    default=choices.DYING_DEPTH,
+    default=DYING_DEPTH,
     metavar="SIGMAS",
     help="How far below 0 a pushed neuron's highest pre-activation is, in standard deviations of it.",
 )
@@ -119,7 +120,7 @@ def health(
     metavar="NAME",
     help="Train with this one; may be given again.  [default: relu, gelu, silu]",
 )
-@option("--optimiser", type=click.Choice(choices.DYING_OPTIMISERS), default="adam", help="How weights are changed.")
+@option("--optimiser", type=click.Choice(DYING_OPTIMISERS), default="adam", help="How weights are changed.")
 @option("--rate", type=float, metavar="RATE", help="The learning rate.  [default: 0.001 for adam, 0.1 for sgd]")
 @options.seed("Of data and weights.")
 @options.plot("the share still dead and the loss, by step,")
@@ -142,9 +143,7 @@ def dying_relu(activations: tuple[str, ...], plot: Path | None, form: str, **set
     --json has these, a summary and the settings.
     """
     with Progress() as bars:
-        found = fm.neurons.dying_relu(
-            activations=activations or choices.DYING_ACTIVATIONS, progress=bars.report, **settings
-        )
+        found = fm.neurons.dying_relu(activations=activations or DYING_ACTIVATIONS, progress=bars.report, **settings)
     emit(found, form)
     if plot is not None:
         first = "pushed_dead" if found.settings["pushed"] else "dead"

@@ -12,10 +12,11 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import CASE_SHOWN, CASES, EXAMPLE_KINDS, EXAMPLES_SHOWN, LOGIT, SEARCHED
+from ..core.defaults import CASE_SHOWN, EXAMPLES_SHOWN
 from ..core.errors import FfnmemError, InputError
 from ..core.files import check_destination
 from ..core.sheets import Origin, Sheet, together
+from ..core.types import CASES, EXAMPLE_KINDS, LOGIT, SEARCHED
 from ..show.records import emit
 from . import options
 from .figures import save_axes

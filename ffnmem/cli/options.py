@@ -16,11 +16,12 @@ from rich.console import Console
 
 import ffnmem as fm
 
-from ..core.choices import DIVISIONS, LENSES, SWEPT
+from ..core.defaults import SWEPT
 from ..core.errors import FileError, InputError, perhaps, quoted
 from ..core.files import check_destination
 from ..core.neuron_names import is_place, layer_of, read_neuron
 from ..core.token_text import token_id
+from ..core.types import DIVISIONS, LENSES
 from ..show.terminal import user_text
 from .figures import check_figure
 from .guard import set_up

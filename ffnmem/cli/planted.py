@@ -13,9 +13,10 @@ from rich.text import Text
 
 import ffnmem as fm
 
-from ..core.choices import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS, PLANTED_KINDS
+from ..core.defaults import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS
 from ..core.errors import InputError
 from ..core.files import check_new_folder
+from ..core.types import PLANTED_KINDS
 from ..show.records import emit
 from . import options
 from .figures import save_axes

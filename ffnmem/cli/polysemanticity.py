@@ -9,8 +9,9 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import ABOVE, COEFFICIENT_SIGNS, MEANING_BUDGET, MEANING_DRAWS, VERDICTS
+from ..core.defaults import ABOVE, MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import InputError
+from ..core.types import COEFFICIENT_SIGNS, VERDICTS
 from ..show.records import emit
 from . import options
 from .figures import save_axes

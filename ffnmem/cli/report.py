@@ -10,8 +10,8 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import LOGIT
 from ..core.errors import InputError
+from ..core.types import LOGIT
 from . import options
 from .guard import Command, note
 from .neuron import opened

@@ -9,8 +9,9 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import ROLE_NAMES, SEQUENCES_READ, TEXT_ROLES
+from ..core.defaults import SEQUENCES_READ
 from ..core.errors import InputError
+from ..core.types import ROLE_NAMES, TEXT_ROLES
 from ..show.records import emit
 from . import options
 from .figures import save_axes

@@ -13,8 +13,8 @@ from rich.text import Text
 
 import ffnmem as fm
 
-from ..core.choices import DIVISIONS, ENGINES, SCAN_DTYPES, STORE_FORMS
 from ..core.errors import InputError, counted
+from ..core.types import DIVISIONS, ENGINES, SCAN_DTYPES, STORE_FORMS
 from ..show.records import emit
 from ..show.terminal import user_text
 from . import options

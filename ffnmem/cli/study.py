@@ -10,8 +10,9 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import STUDIES, STUDY_EXAMPLES
+from ..core.defaults import STUDY_EXAMPLES
 from ..core.errors import InputError
+from ..core.types import STUDIES
 from ..show.records import emit
 from . import options
 from .guard import Command

@@ -9,8 +9,9 @@ import click
 
 import ffnmem as fm
 
-from ..core.choices import TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
+from ..core.defaults import TRACE_SAMPLES
 from ..core.errors import InputError
+from ..core.types import TRACE_KINDS, TRACE_PARTS
 from ..show.records import emit
 from . import options
 from .fact_choice import WITH_FACTS, model_and_facts, with_facts

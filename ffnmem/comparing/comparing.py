@@ -13,12 +13,12 @@ from jaxtyping import Float64
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.choices import BASELINES, CHANCE, COMPARED_TOKENS, REACH
+from ..core.defaults import CHANCE, COMPARED_TOKENS, REACH
 from ..core.errors import FileError, InputError, check_choice, check_count, check_number, check_seed
 from ..core.files import check_destination
 from ..core.folders import Kind
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import BASELINES, checked
 from ..corpus.excerpts import BATCH_TOKENS, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
 from ..corpus.passes import (

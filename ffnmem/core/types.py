@@ -17,11 +17,127 @@ from functools import cache, wraps
 from numbers import Real
 from operator import index
 from pathlib import Path
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, Literal, SupportsIndex, TypeVar, get_args
 
 from .errors import InputTypeError, check_seed, check_text, quoted
 
 Checked = TypeVar("Checked", bound=Callable[..., Any])
+
+# -- allowed values ----------------------------------------------------------------------------------------------------
+# Each alias is what functions and commands are annotated with; the tuple beside it is for what loops over the values.
+
+Dtype = Literal["float32", "float64", "bfloat16", "float16"]
+"""Of a model."""
+Basis = Literal["folded", "raw"]
+"""Whether weights are read with the final norm's scale folded into them, or as they are stored."""
+Side = Literal["value", "key", "gate"]
+"""One of a neuron's vectors."""
+Lens = Literal["logit", "jacobian"]
+"""How values are read in tokens: as they are written, or as they arrive at the final norm."""
+LENSES = LOGIT, JACOBIAN = get_args(Lens)
+
+Division = Literal["paragraph", "line", "file"]
+"""What is a document of a .txt file: what blank lines separate, a line, or all of it."""
+DIVISIONS = get_args(Division)
+ScanDtype = Literal["float32", "bfloat16"]
+SCAN_DTYPES = get_args(ScanDtype)
+Engine = Literal["local", "ray"]
+ENGINES = get_args(Engine)
+
+ExampleKind = Literal["top", "bottom", "quantile", "random"]
+EXAMPLE_KINDS = get_args(ExampleKind)
+SignCase = Literal["gate+ linear+", "gate+ linear-", "gate- linear+", "gate- linear-"]
+"""Of gated neurons, in the order of every array of cases; + is above 0, - is 0 or below."""
+CASES = get_args(SignCase)
+SearchPlace = Literal["weights", "examples"]
+SEARCHED = get_args(SearchPlace)
+StoreForm = Literal["neuronpedia", "delphi"]
+"""Other programs' forms of a store."""
+STORE_FORMS = get_args(StoreForm)
+
+CoefficientSign = Literal["positive", "negative"]
+COEFFICIENT_SIGNS = get_args(CoefficientSign)
+Verdict = Literal["monosemantic", "polysemantic", "unclear", "inactive"]
+VERDICTS = get_args(Verdict)
+RandomDirection = Literal["own", "matched", "isotropic", "mixed"]
+"""What verdicts by chance are of: neurons themselves, and kinds of random directions."""
+DIRECTIONS = get_args(RandomDirection)
+Intruder = Literal["meaning", "neuron", "half"]
+"""Where an intruder among examples is from."""
+ODD_ONES = get_args(Intruder)
+IntruderJudge = Literal["state", "around", "token", "trigger"]
+"""By what an intruder is looked for."""
+JUDGES = get_args(IntruderJudge)
+DescriptionScore = Literal["detection", "fuzzing", "intruder"]
+DESCRIPTION_SCORES = get_args(DescriptionScore)
+
+FactFormat = Literal["ffnmem", "counterfact", "known_1000", "zsre", "knowedit", "mquake", "pararel"]
+FACT_FORMATS = get_args(FactFormat)
+WrittenFactFormat = Literal["ffnmem", "counterfact", "knowedit", "mquake"]
+FACT_FORMATS_WRITTEN = get_args(WrittenFactFormat)
+TraceKind = Literal["state", "ffn", "attention"]
+"""What a trace restores."""
+TRACE_KINDS = get_args(TraceKind)
+TracePart = Literal["ffn", "attention"]
+"""What a trace can keep corrupted above a restored state."""
+TRACE_PARTS = get_args(TracePart)
+
+EditorName = Literal[
+    "rome",
+    "rome_original",
+    "emmet",
+    "emmet_original",
+    "memit",
+    "memit_original",
+    "alphaedit",
+    "alphaedit_original",
+    "encore",
+    "encore_original",
+    "ft_l",
+    "embedding_swap",
+]
+EDITORS = get_args(EditorName)
+WITHOUT_MOMENT = ("ft_l", "embedding_swap")
+WITHOUT_LAYER = ("embedding_swap",)
+"""Editors that need no second moment, and those that choose their layers themselves."""
+EvaluationProtocol = Literal["teacher_forced", "generated"]
+"""How edits are judged: by the probabilities of given answers, or besides by what the model writes."""
+PROTOCOLS = get_args(EvaluationProtocol)
+
+RoleName = Literal[
+    "dead",
+    "position",
+    "entropy",
+    "token-frequency",
+    "prediction",
+    "suppression",
+    "partition",
+    "token-detector",
+    "strengthening",
+    "weakening",
+]
+"""In order of precedence: a neuron's primary role is the first one that applies."""
+ROLE_NAMES = get_args(RoleName)
+TEXT_ROLES = ("dead", "position", "token-frequency", "token-detector")
+"""Those that need a store."""
+DyingOptimiser = Literal["adam", "sgd"]
+DYING_OPTIMISERS = get_args(DyingOptimiser)
+DyingActivation = Literal["relu", "gelu", "silu"]
+DYING_ACTIVATIONS = get_args(DyingActivation)
+
+ComparisonBaseline = Literal["keys", "coefficients"]
+"""What random neurons are made of: what neurons take in, rotated, or what comes out."""
+BASELINES = get_args(ComparisonBaseline)
+CausalRule = Literal["gradient", "relp", "ig"]
+CAUSAL_RULES = get_args(CausalRule)
+CircuitForm = Literal["circuit-tracer"]
+CIRCUIT_FORMS = get_args(CircuitForm)
+PlantedKind = Literal["meanings", "roles", "facts"]
+PLANTED_KINDS = get_args(PlantedKind)
+StudyName = Literal["geva2021", "gurnee2024", "voita2023"]
+STUDIES = get_args(StudyName)
+
+# -- checks of arguments -----------------------------------------------------------------------------------------------
 
 FROM = {
     "Model": "fm.load",

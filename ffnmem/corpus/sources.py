@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.choices import DIVISIONS
 from ..core.errors import FileError, InputError, MissingExtraError, check_choice, quoted
 from ..core.files import check_ordinary, user_path
 from ..core.foreign import first_line
 from ..core.resources import EMBEDDED, embedded_corpus
-from ..core.types import checked
+from ..core.types import DIVISIONS, checked
 from .packed import Packed, is_packed, open_packed
 from .readers import (
     COMPRESSIONS,

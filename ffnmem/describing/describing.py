@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.choices import COEFFICIENT_SIGNS, CONTEXTS_SHOWN, CONTEXTS_TESTED, DESCRIPTION_SCORES, RULES
+from ..core.defaults import CONTEXTS_SHOWN, CONTEXTS_TESTED, RULES
 from ..core.errors import InputError, check_choice, check_count, check_seed, counted
 from ..core.neuron_names import NeuronName, place_of
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, rows
 from ..core.token_text import printable
-from ..core.types import checked
+from ..core.types import COEFFICIENT_SIGNS, DESCRIPTION_SCORES, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..neurons.intrusion import several

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..core.choices import SWEPT
+from ..core.defaults import SWEPT
 from ..core.errors import InputError, check_choice, check_count, check_number, perhaps, quoted
 from ..core.neuron_names import LayerName
 from ..models.model import Model

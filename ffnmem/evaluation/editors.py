@@ -15,7 +15,6 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from ..core.checked_files import digest
-from ..core.choices import ORIGINAL, WITHOUT_MOMENT
 from ..core.errors import (
     InputError,
     check_choice,
@@ -29,7 +28,7 @@ from ..core.errors import (
 )
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import WITHOUT_MOMENT, checked
 from ..editing.applying import check_absent, check_fits
 from ..editing.baselines import swapped, tuned
 from ..editing.closed_forms import (
@@ -532,8 +531,8 @@ def edit_by(
 
     given = {} if options is None else dict(options)
     more: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"seed": seed}
-    if name.endswith(ORIGINAL):
-        name = name.removesuffix(ORIGINAL)
+    if name.endswith("_original"):
+        name = name.removesuffix("_original")
         given["settings"] = {"base": "published", **given.get("settings", {})}
     found = getattr(editing, name)(model, fact, target, progress=progress, **more, **given)
     assert isinstance(found, Edit)

@@ -11,12 +11,11 @@ from typing import Any
 import pandas as pd
 
 from ..core.checked_files import digest
-from ..core.choices import PROTOCOLS
 from ..core.errors import InputError, check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName
 from ..core.plain_values import plain_value
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import PROTOCOLS, checked
 from ..editing.closed_forms import KEYS, rank_one
 from ..editing.edit import Edit
 from ..editing.edit_record import missed_words, unreached_words

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from markupsafe import Markup, escape
 
-from ..core.choices import EDGE_THRESHOLD, NODE_THRESHOLD, SUPERNODE_SIMILARITY
+from ..core.defaults import EDGE_THRESHOLD, NODE_THRESHOLD, SUPERNODE_SIMILARITY
 from ..core.errors import InputError, counted, quoted
 from ..core.progress import Progress
 from ..interventions.intervening import compare_predictions, intervene

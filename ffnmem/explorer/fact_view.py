@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from ..core.choices import EDITORS, WITHOUT_LAYER, WITHOUT_MOMENT
 from ..core.errors import InputError, counted, unwarned
 from ..core.progress import Progress
 from ..core.resources import EMBEDDED
+from ..core.types import EDITORS, WITHOUT_LAYER, WITHOUT_MOMENT
 from ..editing.edit import Edit
 from ..evaluation.editors import edit_by
 from ..evaluation.effects import Asked as AskedPrompt

@@ -12,10 +12,10 @@ import pandas as pd
 import torch
 from markupsafe import Markup
 
-from ..core.choices import ROLE_NAMES, TEXT_ROLES, VERDICTS
 from ..core.errors import InputError, counted, quoted
 from ..core.pictures import picture
 from ..core.progress import Progress
+from ..core.types import ROLE_NAMES, TEXT_ROLES, VERDICTS
 from ..neurons.measuring import opened
 from ..neurons.role_assignment import known_roles, roles
 from ..prompts.captures import capture

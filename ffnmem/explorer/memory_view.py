@@ -12,10 +12,10 @@ from jaxtyping import Float
 from markupsafe import Markup
 from torch import Tensor
 
-from ..core.choices import JACOBIAN, LOGIT
 from ..core.errors import FfnmemError, InputError, ModelError
 from ..core.pictures import picture
 from ..core.progress import Progress
+from ..core.types import JACOBIAN, LOGIT
 from ..neurons.concepts import meanings
 from ..neurons.role_assignment import NONE, known_roles, roles
 from ..neurons.wiring import VirtualWeights, Wires, virtual_weights

@@ -10,11 +10,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..core.choices import FACT_FORMATS, FACT_FORMATS_WRITTEN
 from ..core.errors import FileError, InputError, check_choice, listed, quoted, warn
 from ..core.files import check_destination, user_path, write_whole
 from ..core.resources import EMBEDDED, embedded_folder
-from ..core.types import checked
+from ..core.types import FACT_FORMATS, FACT_FORMATS_WRITTEN, checked
 from .easyedit import is_knowedit, knowedit, knowedit_record, probes_of, questions
 from .fact import PART_OPTIONAL, PARTS, Fact, Probe
 from .mquake import is_mquake, mquake, mquake_records

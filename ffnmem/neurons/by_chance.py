@@ -18,12 +18,12 @@ from jaxtyping import Float32, Int64
 from scipy.stats import mannwhitneyu
 from torch import Tensor
 
-from ..core.choices import COEFFICIENT_SIGNS, DIRECTIONS, MEANING_BUDGET, MEANING_DRAWS, VERDICTS
+from ..core.defaults import MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import FileError, InputError, check_choice, check_count, check_seed, warn
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, of_number, of_share, of_share_within, rows
-from ..core.types import checked
+from ..core.types import COEFFICIENT_SIGNS, DIRECTIONS, VERDICTS, checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, draw_tokens
 from ..corpus.passes import read
 from ..models.layer_pass import LayerPass

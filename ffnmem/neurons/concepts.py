@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float32, Int64
 
-from ..core.choices import COEFFICIENT_SIGNS, MEANING_DRAWS, VERDICTS
+from ..core.defaults import MEANING_DRAWS
 from ..core.errors import InputError, check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName, NeuronName
 from ..core.progress import Progress
 from ..core.sheets import Block, Column, Origin, Sheet, Span, Table, Words, line, of_number, rows, tokens
 from ..core.token_text import printable, visible
-from ..core.types import checked
+from ..core.types import COEFFICIENT_SIGNS, VERDICTS, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.contexts import Example, Passage, Window, example_list

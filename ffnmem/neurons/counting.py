@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Float64, Int32, Int64
 from scipy import special, stats
 from torch import Tensor
 
-from ..core.choices import SEQUENCES_READ
+from ..core.defaults import SEQUENCES_READ
 from ..core.errors import InputError, check_count, check_seed
 from ..core.progress import Progress
 from ..core.threads import Threads

@@ -13,12 +13,12 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from .._version import __version__
-from ..core import choices
+from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
 from ..core.errors import InputError, check_choice, check_count, check_number, check_seed, counted, quoted
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.sheets import Column, Sheet, Table, Words, folded, rows
-from ..core.types import checked
+from ..core.types import DYING_ACTIVATIONS, DYING_OPTIMISERS, checked
 from ..ffn.activations import Activation, activation
 from ..prompts.attribution import plain_records
 from ..show.result import Result
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 D_MODEL, D_MLP, INPUTS = 8, 64, 256
-OPTIMISERS = dict(zip(choices.DYING_OPTIMISERS, (torch.optim.Adam, torch.optim.SGD), strict=True))
+OPTIMISERS = dict(zip(DYING_OPTIMISERS, (torch.optim.Adam, torch.optim.SGD), strict=True))
 RATES = {"adam": 1e-3, "sgd": 0.1}
 ROWS = 11  # steps looked at, the first and the last among them
 
@@ -146,10 +146,10 @@ class Dying(Result):
 def dying_relu(
     *,
     seed: int = 0,
-    steps: int = choices.DYING_STEPS,
-    share: float = choices.DYING_SHARE,
-    depth: float = choices.DYING_DEPTH,
-    activations: Sequence[str] = choices.DYING_ACTIVATIONS,
+    steps: int = DYING_STEPS,
+    share: float = DYING_SHARE,
+    depth: float = DYING_DEPTH,
+    activations: Sequence[str] = DYING_ACTIVATIONS,
     optimiser: str = "adam",
     rate: float | None = None,
     progress: Progress | None = None,

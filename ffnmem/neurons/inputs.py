@@ -16,10 +16,10 @@ from jaxtyping import Bool, Float32, Float64, Int64
 from torch import Tensor
 
 from ..core.checked_files import Form, HeadedTensors, write_tensors
-from ..core.choices import COEFFICIENT_SIGNS
 from ..core.errors import FileError, InputError, check_choice, warn
 from ..core.progress import Progress
 from ..core.schemas import fields, items, number
+from ..core.types import COEFFICIENT_SIGNS
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection
 from ..corpus.passes import read
 from ..models.layer_pass import LayerPass

@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float32, Float64, Int64
 
-from ..core.choices import COEFFICIENT_SIGNS, JUDGES, ODD_ONES
 from ..core.errors import InputError, check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, of_share, of_share_within, rows
-from ..core.types import checked
+from ..core.types import COEFFICIENT_SIGNS, JUDGES, ODD_ONES, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.state import position_of, sequence_of

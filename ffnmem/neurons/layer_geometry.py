@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..core.choices import DUPLICATE_COSINE
+from ..core.defaults import DUPLICATE_COSINE
 from ..core.errors import InputError, check_count, check_seed, counted, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress

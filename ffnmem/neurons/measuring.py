@@ -17,13 +17,13 @@ from jaxtyping import Int64
 
 from ..core import schemas
 from ..core.checked_files import parsed, reading, seal, sealable
-from ..core.choices import COEFFICIENT_SIGNS, MEANING_BUDGET, MEANING_DRAWS
+from ..core.defaults import MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import FileError, InputError, check_choice, check_count, check_seed, warn
 from ..core.files import replacing
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.schemas import Misfit, within
-from ..core.types import checked
+from ..core.types import COEFFICIENT_SIGNS, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store

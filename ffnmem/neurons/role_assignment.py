@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
-from ..core.choices import ROLE_NAMES, SEQUENCES_READ, TEXT_ROLES
+from ..core.defaults import SEQUENCES_READ
 from ..core.errors import InputError, check_count, check_number, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, brief, rows, tokens
-from ..core.types import checked
+from ..core.types import ROLE_NAMES, TEXT_ROLES, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store

@@ -8,7 +8,7 @@ from math import inf, nan, sqrt
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
 
-from ..core.choices import ABOVE
+from ..core.defaults import ABOVE
 from ..core.errors import InputError, check_choice, check_count
 from ..core.types import checked
 

@@ -12,12 +12,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..core.choices import LOGIT
 from ..core.errors import InputError, ModelError, check_count, counted, warn
 from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import LOGIT, checked
 from ..describing.describing import Descriptions
 from ..models.turns import in_turn
 from ..scanning.neuron import Neuron, kinds_shown

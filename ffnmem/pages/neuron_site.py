@@ -12,13 +12,12 @@ from typing import Any, ClassVar
 
 from .._version import __version__
 from ..core.checked_files import Form, digest_of
-from ..core.choices import CASES, COEFFICIENT_SIGNS
 from ..core.errors import FfnmemError, check_count
 from ..core.files import appearing, write_whole
 from ..core.folders import Kind, RunFolder, locked
 from ..core.progress import Progress
 from ..core.schemas import anything
-from ..core.types import checked
+from ..core.types import CASES, COEFFICIENT_SIGNS, checked
 from ..models.turns import in_turn
 from ..neurons.measuring import opened
 from ..scanning.blocks import blocks

@@ -10,11 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.choices import LOGIT
 from ..core.errors import InputError, check_count
 from ..core.files import check_destination, write_whole
 from ..core.token_text import visible
-from ..core.types import checked
+from ..core.types import LOGIT, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..prompts.attribution import Attribution, attribute

@@ -14,11 +14,11 @@ from typing import Any
 import pandas as pd
 
 from .._version import __version__
-from ..core.choices import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS, PLANTED_KINDS
+from ..core.defaults import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS
 from ..core.errors import InputError, check_choice, check_count, check_seed, quoted
 from ..core.progress import Progress
 from ..core.sheets import Column, Line, Sheet, Span, Table, Words, line, of_number, of_share, rows
-from ..core.types import checked
+from ..core.types import PLANTED_KINDS, checked
 from ..neurons.measuring import begin, polysemanticity
 from ..neurons.role_assignment import roles
 from ..neurons.verdicts import RULE, Rule

@@ -21,11 +21,10 @@ import torch
 from .._version import __version__
 from ..core import sheets
 from ..core.checked_files import read_json
-from ..core.choices import PLANTED_KINDS
 from ..core.errors import FileError, InputError, check_choice, check_seed, counted, quoted
 from ..core.files import appearing, check_new_folder, user_folder, write_whole
 from ..core.schemas import Misfit, anything, fields, one_of, table, text, together, whole
-from ..core.types import checked
+from ..core.types import PLANTED_KINDS, checked
 from ..facts.fact import Fact
 from ..facts.formats import load_facts, write_facts
 from ..models.configs import quiet

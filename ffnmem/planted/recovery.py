@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Bool, Float64, Int64, Num
 from scipy.stats import binomtest, rankdata
 
-from ..core.choices import VERDICTS
 from ..core.errors import InputError, quoted
+from ..core.types import VERDICTS
 from ..facts.fact import Fact
 from ..interventions.ablating import ablate
 from ..interventions.integrated_gradients import knowledge_neurons

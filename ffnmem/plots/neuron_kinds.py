@@ -7,10 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from ..core.choices import VERDICTS
 from ..core.errors import InputError
 from ..core.token_text import visible
-from ..core.types import checked
+from ..core.types import VERDICTS, checked
 from ..neurons.concepts import Meanings, verdict_counts
 from ..neurons.role_assignment import NONE, known_roles, role_counts
 from .attribution import MOST_TICKS, SIGNS, axes_for, stacked, titled

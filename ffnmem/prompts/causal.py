@@ -12,12 +12,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.choices import CAUSAL_RULES
 from ..core.errors import InputError, check_choice, check_count, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Facts, Origin, Sheet
-from ..core.types import checked
+from ..core.types import CAUSAL_RULES, checked
 from ..facts.answers import Answer
 from ..models.backward import Backward, backward_pass
 from ..models.norms import at_least_float32

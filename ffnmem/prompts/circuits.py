@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from ..core.choices import CIRCUIT_FORMS, CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD, SUPERNODE_SIMILARITY
+from ..core.defaults import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD, SUPERNODE_SIMILARITY
 from ..core.errors import InputError, check_choice, check_count, check_number, counted, listed, quoted
 from ..core.files import check_destination, write_whole
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Fitting, Origin, Sheet, Span, Table, line, rows, token
-from ..core.types import checked
+from ..core.types import CIRCUIT_FORMS, checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result

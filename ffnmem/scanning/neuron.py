@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float32
 
-from ..core.choices import CASE_SHOWN, CASES, EXAMPLES_SHOWN, LOGIT
+from ..core.defaults import CASE_SHOWN, EXAMPLES_SHOWN
 from ..core.provenance import Live
 from ..core.sheets import (
     Column,
@@ -39,6 +39,7 @@ from ..core.sheets import (
     token,
 )
 from ..core.token_text import printable
+from ..core.types import CASES, LOGIT
 from ..show.result import Result
 from ..vocabulary.vectors import SIGNS
 from .contexts import Bin, Columns, Example, Passage, Window, clipped, example_list, log_share, merged

@@ -11,8 +11,8 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64, UInt64
 from torch import Tensor
 
-from ..core.choices import CASES
 from ..core.threads import Threads
+from ..core.types import CASES
 from ..corpus.batches import Batch, Sequences
 from ..corpus.excerpts import Page
 from . import exact_sums, kernels

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.choices import ENGINES
 from ..core.errors import InputError, check_choice, check_count
 from ..core.files import write_whole
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import ENGINES, checked
 from ..corpus.batches import Sequences
 from ..corpus.excerpts import BATCH_TOKENS, check_shard
 from ..corpus.packed import Packed

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from dataclasses import fields as names
 from typing import Any
 
-from ..core.choices import SCAN_DTYPES
 from ..core.errors import SEEDS, check_choice, check_count, check_seed
 from ..core.schemas import Check, fields, flag, items, maybe, one_of, rule, together, whole
+from ..core.types import SCAN_DTYPES
 from ..corpus.excerpts import TextSettings
 from ..models.model import Model
 

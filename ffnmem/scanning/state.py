@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64
 
-from ..core.choices import CASES
+from ..core.types import CASES
 from . import exact_sums
 from .settings import ScanSettings
 
@@ -183,7 +183,7 @@ def sizes_of(settings: ScanSettings) -> dict[str, int]:
 
 @dataclass(eq=False)
 class GateState:
-    """What a layer of gated neurons keeps besides: by sign case (:data:`ffnmem.core.choices.CASES`), and parts of
+    """What a layer of gated neurons keeps besides: by sign case (:data:`ffnmem.core.types.CASES`), and parts of
     examples.
 
     ``case``: kept coefficients of different sequences with the largest magnitudes of each case; an empty slot is 0,

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.checked_files import check_tensors, digest_of
-from ..core.choices import CASES, EXAMPLE_KINDS, LOGIT, SEARCHED, SEQUENCES_READ, STORE_FORMS
+from ..core.defaults import SEQUENCES_READ
 from ..core.errors import (
     BusyError,
     FfnmemError,
@@ -42,7 +42,7 @@ from ..core.sheets import (
     rows,
 )
 from ..core.token_text import printable
-from ..core.types import checked
+from ..core.types import CASES, EXAMPLE_KINDS, LOGIT, SEARCHED, STORE_FORMS, checked
 from ..corpus.batches import Sequences
 from ..corpus.packed import Packed, open_packed
 from ..corpus.readers import problem_table

@@ -17,9 +17,9 @@ from einops import rearrange
 from jaxtyping import Float32, Int64
 
 from ..core.checked_files import open_parquet, reading
-from ..core.choices import CASES, EXAMPLE_KINDS
 from ..core.errors import FileError, InputError, listed
 from ..core.files import replacing
+from ..core.types import CASES, EXAMPLE_KINDS
 from ..corpus.batches import Sequences
 from .settings import ScanSettings
 from .state import NOWHERE, PARTS, LayerState, ScanState, position_of, sequence_of, with_parts

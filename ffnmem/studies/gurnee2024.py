@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ..core.choices import SEQUENCES_READ
+from ..core.defaults import SEQUENCES_READ
 from ..core.errors import counted
 from ..core.progress import Progress
 from ..core.sheets import of_share

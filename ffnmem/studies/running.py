@@ -22,7 +22,7 @@ from matplotlib.ticker import ScalarFormatter
 
 from .._version import __version__
 from ..core.checked_files import is_whole, with_checksum
-from ..core.choices import STUDY_EXAMPLES
+from ..core.defaults import STUDY_EXAMPLES
 from ..core.errors import FileError, InputError, quoted
 from ..core.files import user_path, write_whole
 from ..core.folders import Kind, claimed

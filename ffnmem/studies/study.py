@@ -20,10 +20,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ..core import sheets
-from ..core.choices import STUDIES as STUDIES
 from ..core.errors import InputError, check_choice, listed, quoted
 from ..core.progress import Phase, Progress
 from ..core.token_text import printable
+from ..core.types import STUDIES as STUDIES
 from ..prompts.attribution import plain_records
 from ..show.records import plain
 from ..show.result import Result

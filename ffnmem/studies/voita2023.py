@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float64, Int64
 
-from ..core.choices import SEQUENCES_READ
+from ..core.defaults import SEQUENCES_READ
 from ..core.errors import counted
 from ..core.progress import Progress
 from ..core.sheets import of_share

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
-from ..core.choices import TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
+from ..core.defaults import TRACE_SAMPLES
 from ..core.errors import InputError, check_choice, check_count, check_number, quoted
+from ..core.types import TRACE_KINDS, TRACE_PARTS
 
 KINDS, PARTS, SAMPLES = TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
 SEVERED = ("severed_ffn", "severed_attention")

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from .._version import __version__
 from ..core.checked_files import Form, HeadedTensors, write_tensors
-from ..core.choices import JACOBIAN, LENSES, LOGIT
 from ..core.errors import (
     FileError,
     HookError,
@@ -37,7 +36,7 @@ from ..core.progress import Progress
 from ..core.resources import EMBEDDED, cache_folder, embedded_folder
 from ..core.schemas import anything, fields, flag, items, maybe, number, rule, table, text, together, whole, word
 from ..core.sheets import Column, Facts, Origin, Sheet, rows
-from ..core.types import checked
+from ..core.types import JACOBIAN, LENSES, LOGIT, checked
 from ..corpus.batches import PAD, Batch, Sequences
 from ..corpus.excerpts import Excerpt, Page, TextSettings
 from ..corpus.packing import pack

@@ -11,10 +11,9 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..core.choices import LOGIT
 from ..core.errors import check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName, NeuronName
-from ..core.types import checked
+from ..core.types import LOGIT, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from .lenses import Lens, load_lens, name_of, told

@@ -20,7 +20,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.checked_files import Form, open_parquet, parsed, reading, seal, sealable
-from ..core.choices import LOGIT
 from ..core.errors import FileError, InputError, check_choice, check_count, check_whole, listed, quoted
 from ..core.files import check_destination, replacing, user_path
 from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, layer_of, pair_of, place_of
@@ -28,7 +27,7 @@ from ..core.progress import Progress
 from ..core.schemas import anything, fields, table
 from ..core.schemas import text as any_text
 from ..core.sheets import Column, Origin, Rows, Sheet, Words, decimals, rows
-from ..core.types import checked
+from ..core.types import LOGIT, checked
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.turns import in_turn

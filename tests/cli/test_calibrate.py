@@ -11,7 +11,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.planted import OF_MEANINGS
-from ffnmem.core.choices import PLANTED_KINDS
+from ffnmem.core.types import PLANTED_KINDS
 
 from ..helpers import printed
 from ..planted.made import made

@@ -8,9 +8,9 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.editors import arguments_of
-from ffnmem.core.choices import EDITORS as NAMES
-from ffnmem.core.choices import ORIGINAL, WITHOUT_LAYER, WITHOUT_MOMENT
 from ffnmem.core.errors import InputError, unwarned
+from ffnmem.core.types import EDITORS as NAMES
+from ffnmem.core.types import WITHOUT_LAYER, WITHOUT_MOMENT
 from ffnmem.evaluation import EDITORS
 from ffnmem.evaluation.editors import edit_by
 
@@ -25,7 +25,7 @@ def test_names_are_the_librarys() -> None:
     assert tuple(EDITORS) == (*NAMES, "none")
     assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.one is not None and e.procedure is None}
     assert set(WITHOUT_LAYER) <= set(WITHOUT_MOMENT)
-    assert all(hasattr(fm.editing, name.removesuffix(ORIGINAL)) for name in NAMES)
+    assert all(hasattr(fm.editing, name.removesuffix("_original")) for name in NAMES)
     assert all("force" in e.options for e in EDITORS.values() if e.one is not None)
 
 
@@ -67,7 +67,7 @@ def test_every_editor_makes_an_edit(name: str, tiny: fm.Model) -> None:
     with unwarned():  # of a change that is large: what is edited is random
         edit = edit_by(name, tiny, EIFFEL, " Rome", 3, arguments)
     assert edit.targets == ("Rome",)
-    assert edit.method == name.removesuffix(ORIGINAL)
+    assert edit.method == name.removesuffix("_original")
     assert edit.settings.get("keys") == {"rome": "consistent", "rome_original": "original"}.get(name)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
-from ffnmem.core.choices import FACT_FORMATS, FACT_FORMATS_WRITTEN
+from ffnmem.core.types import FACT_FORMATS, FACT_FORMATS_WRITTEN
 from ffnmem.facts import formats
 from ffnmem.facts.fact import KINDS
 from ffnmem.facts.listing import choose_facts

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.choices import CASES, EXAMPLE_KINDS, SEARCHED
 from ffnmem.core.sheets import of_rate
+from ffnmem.core.types import CASES, EXAMPLE_KINDS, SEARCHED
 from ffnmem.scanning import Store
 
 from ..scanning.gated import gated_store as make_gated_store

@@ -12,7 +12,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.planted import OPTIONS
-from ffnmem.core.choices import PLANTED_KINDS
+from ffnmem.core.types import PLANTED_KINDS
 from ffnmem.planted.planting import defaults
 
 from .running import data, mistake, run, table

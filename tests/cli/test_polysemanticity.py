@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.choices import MEANING_BUDGET
+from ffnmem.core.defaults import MEANING_BUDGET
 from ffnmem.neurons.measuring import file_of
 from ffnmem.scanning import Store, open_store
 

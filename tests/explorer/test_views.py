@@ -19,7 +19,7 @@ import torch
 from starlette.testclient import TestClient
 
 import ffnmem as fm
-from ffnmem.core.choices import ROLE_NAMES, TEXT_ROLES
+from ffnmem.core.types import ROLE_NAMES, TEXT_ROLES
 from ffnmem.explorer.find_view import WHY
 from ffnmem.explorer.jobs import Abandoned
 from ffnmem.explorer.queries import Query, address

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.choices import FACT_FORMATS as FORMATS
 from ffnmem.core.errors import FileError, InputError
+from ffnmem.core.types import FACT_FORMATS as FORMATS
 from ffnmem.facts import MultiHop, Probe, load_facts, write_facts
 from ffnmem.facts.formats import facts_of_record
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.core.choices import FACT_FORMATS, FACT_FORMATS_WRITTEN
+from ffnmem.core.types import FACT_FORMATS, FACT_FORMATS_WRITTEN
 from ffnmem.facts import formats
 
 from .judging import answered, hostile

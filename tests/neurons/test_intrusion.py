@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.choices import JUDGES, ODD_ONES
 from ffnmem.core.errors import InputError
+from ffnmem.core.types import JUDGES, ODD_ONES
 from ffnmem.neurons import Intruders, intruders
 from ffnmem.neurons.intrusion import Embeddings, home_of, judge_layer, layer_trials, pick
 from ffnmem.neurons.measuring import opened

@@ -16,8 +16,8 @@ from pandas.testing import assert_frame_equal
 from scipy import stats
 
 import ffnmem as fm
-from ffnmem.core.choices import VERDICTS
 from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
+from ffnmem.core.types import VERDICTS
 from ffnmem.neurons import Rule, polysemanticity
 from ffnmem.neurons.inputs import FILE, firing
 from ffnmem.neurons.measuring import chosen_layers, file_of, read_one, rule_key

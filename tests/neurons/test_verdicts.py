@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from ffnmem.cli.polysemanticity import polysemanticity
-from ffnmem.core.choices import VERDICTS
 from ffnmem.core.errors import InputError
+from ffnmem.core.types import VERDICTS
 from ffnmem.neurons import Rule
 from ffnmem.neurons.verdicts import RULE, Estimate, share_interval, unseen_number, unseen_share, verdicts
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.choices import CASES
 from ffnmem.core.token_text import printable
+from ffnmem.core.types import CASES
 from ffnmem.pages.neuron_cards import card
 from ffnmem.pages.neuron_pages import neurons_markdown, page_html
 from ffnmem.scanning import Store, open_store

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.choices import CASES
 from ffnmem.core.errors import FfnmemWarning, FileError, InputError, ModelError, OutOfRangeError
+from ffnmem.core.types import CASES
 from ffnmem.pages import neuron_pages
 from ffnmem.pages.neuron_cards import card
 from ffnmem.pages.neuron_pages import page_html, write_table

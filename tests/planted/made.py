@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ffnmem.core.choices import VERDICTS
+from ffnmem.core.types import VERDICTS
 from ffnmem.neurons.role_assignment import ROLES
 from ffnmem.planted import Calibration, Planted, calibrating, plant, recovery
 from ffnmem.planted.recovery import MANY, SITES

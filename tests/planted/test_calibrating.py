@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.choices import CALIBRATION_SEEDS, PLANTED_KINDS
+from ffnmem.core.defaults import CALIBRATION_SEEDS
 from ffnmem.core.errors import InputError
+from ffnmem.core.types import PLANTED_KINDS
 from ffnmem.neurons.role_assignment import ROLES
 from ffnmem.planted import Planted, calibrating, plant, recovery
 from ffnmem.planted.calibrating import TABLES, scanned

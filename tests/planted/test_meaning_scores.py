@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.choices import VERDICTS
 from ffnmem.core.errors import InputError
+from ffnmem.core.types import VERDICTS
 from ffnmem.planted import Planted, recovery
 from ffnmem.planted.recovery import MANY, auroc, meaning_scores, verdict_counts, with_truth
 from ffnmem.scanning import Store

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.choices import PLANTED_KINDS
 from ffnmem.core.errors import InputError
+from ffnmem.core.types import PLANTED_KINDS
 from ffnmem.planted.planting import builder, defaults
 
 from ..helpers import refuses

@@ -12,8 +12,8 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 import ffnmem as fm
-from ffnmem.core.choices import VERDICTS
 from ffnmem.core.errors import InputError
+from ffnmem.core.types import VERDICTS
 from ffnmem.plots.neuron_kinds import VERDICT_COLOURS
 from ffnmem.plots.planted import CHANCE, COLOURS, DRAWS, NEEDS, OTHER, STACK
 

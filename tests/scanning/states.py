@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ffnmem.core.choices import CASES
+from ffnmem.core.types import CASES
 from ffnmem.scanning import exact_sums
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, LayerState, ScanState, place_of

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.choices import CASES
 from ffnmem.core.errors import InputError
+from ffnmem.core.types import CASES
 from ffnmem.corpus import batches
 from ffnmem.corpus.excerpts import Page
 from ffnmem.corpus.passes import Forward

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from ffnmem.core.choices import CASES
 from ffnmem.core.errors import InputError
 from ffnmem.core.threads import Threads
+from ffnmem.core.types import CASES
 from ffnmem.corpus.batches import Sequences
 from ffnmem.corpus.excerpts import Page
 from ffnmem.scanning.reduction import Planner, RandomSample, Reducer, choose

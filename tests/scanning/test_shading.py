@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.choices import CASES
 from ffnmem.core.errors import ModelError, UnsupportedModelError
+from ffnmem.core.types import CASES
 from ffnmem.ffn.activations import activation
 from ffnmem.models.hooks import keeper, listening
 from ffnmem.models.layer_pass import LayerPass

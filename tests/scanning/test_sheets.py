@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from rich.cells import cell_len
 
-from ffnmem.core.choices import CASES
 from ffnmem.core.sheets import Facts, Table, Words
+from ffnmem.core.types import CASES
 from ffnmem.scanning import Store
 from ffnmem.scanning.contexts import Window, example_list
 from ffnmem.scanning.neuron import Neuron, band_label, kinds_shown

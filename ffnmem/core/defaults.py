@@ -1,0 +1,46 @@
+"""Defaults that the library and the command line share; they import nothing, so that ``--help`` is quick."""
+
+# examples of a store
+EXAMPLES_SHOWN, CASE_SHOWN = 10, 5
+"""Of a kind, and of a sign case; of a band all that were read."""
+
+# polysemanticity
+ABOVE = 1.35
+"""The number of meanings above which a neuron is polysemantic."""
+MEANING_DRAWS = 200
+MEANING_BUDGET = 300_000  # tokens read again, at most
+
+# descriptions
+RULES = "rules"
+"""The explainer, and the judge, that asks nobody."""
+CONTEXTS_SHOWN = CONTEXTS_TESTED = 20
+
+# traces and edits
+TRACE_SAMPLES = 10
+SWEPT = "swept"
+"""In place of a layer: the one that :func:`ffnmem.evaluation.choose_layer` found."""
+
+# geometry and roles
+DUPLICATE_COSINE = 0.9
+"""Above it two keys, values or gates nearly coincide."""
+SEQUENCES_READ = 2048
+"""Of a store, where its text is read again: 260,000 tokens at a context of 128."""
+
+# dying neurons
+DYING_STEPS, DYING_SHARE, DYING_DEPTH = 2000, 0.5, 0.5
+
+# comparisons
+COMPARED_TOKENS, CHANCE, REACH = 10_000, 0.01, 1
+
+# circuits
+CIRCUIT_NODES, NODE_THRESHOLD, EDGE_THRESHOLD = 500, 0.8, 0.98
+SUPERNODE_SIMILARITY = 0.5
+
+# calibration
+CALIBRATION_SEEDS = (110, 111, 112, 113, 114)
+"""Held out: thresholds were chosen on seeds 0 to 4."""
+CALIBRATION_SUPERPOSITION = (1.0, 1.5, 2.0, 2.5)
+
+# studies
+STUDY_EXAMPLES = 25
+"""At each end of a neuron, where a study scans the corpus itself: as many prefixes as Geva et al. show annotators."""
