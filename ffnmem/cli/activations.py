@@ -1,4 +1,4 @@
-"""``ffnmem activations``: the activation functions of FFNs with their gradients, as a table, a figure or a page."""
+"""``ffnmem activations``: the activation functions of FFNs with their gradients, as a table or a figure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import click
 import ffnmem as fm
 
 from ..core.errors import quoted
-from ..core.files import check_destination
 from ..show.records import emit
 from ..show.terminal import console
 from . import options
 from .figures import write_figure
-from .guard import Command, note
-from .options import PAGE, argument, file_to_write, option
+from .guard import Command
+from .options import argument, option
 
 BETA = 2.0  # as in activation_curves, which needs torch
 
@@ -32,7 +31,7 @@ def numbers(value: str) -> tuple[float, ...]:
     return found
 
 
-@click.command(cls=Command, short_help="Activation functions and their gradients: table, figure, explorer.")
+@click.command(cls=Command, short_help="Activation functions and their gradients: table, figure.")
 @argument("names", metavar="[NAME]...", nargs=-1)
 @option(
     "--at",
@@ -43,38 +42,29 @@ def numbers(value: str) -> tuple[float, ...]:
 )
 @option("--beta", type=float, default=BETA, metavar="B", help="β of the Swish, xσ(βx); at least 0.")
 @options.plot("curves and gradients")
-@option(
-    "--html",
-    callback=file_to_write(PAGE),
-    metavar="FILE",
-    help="Also write the explorer into FILE: one page with a movable line, for any browser, without a network.",
-)
 @options.output
 def activations(
     names: tuple[str, ...],
     at: tuple[tuple[float, ...], ...],
     beta: float,
     plot: Path | None,
-    html: str | None,
     form: str,
 ) -> None:
     """Show activation functions and their gradients at some points; no model is needed.
 
     NAMEs are relu, gelu, gelu_tanh, silu, swish (that of --beta), relu2, sigmoid and identity, or what Hugging Face
-    calls them, such as gelu_new; default: all. The explorer has them all, whatever is named.
+    calls them, such as gelu_new; default: all.
 
     \b
     Examples
       ffnmem activations
       ffnmem activations gelu silu --at -0.7518 --at -1.2785
       ffnmem activations --beta 5 --plot activations.pdf
-      ffnmem activations --html activations.html
 
     --csv has name, beta, x, value, gradient in float64; --json these by activation with the formulas and the sources.
     """
     from ..ffn.activations import POINTS, activation_table, activations_dict, activations_sheet, curves
 
-    page = None if html is None else check_destination(html)
     shown = curves(names or None, beta)
     points = tuple(x for some in at for x in some) or POINTS
     frame = activation_table(points, names or None, beta)
@@ -84,8 +74,6 @@ def activations(
         figure = Figure(figsize=(11, 4.4), layout="constrained")
         fm.plots.activations(names or None, beta, figure.subplots(1, 2))
         write_figure(figure, plot)
-    if page is not None:
-        note(f"wrote {fm.pages.activations(page, beta=beta)}")
     emit(
         None,
         form,

@@ -252,7 +252,7 @@ def activation(name: str) -> Activation:
     return found
 
 
-# What the table, the figure and the page of the activations share: which are shown, at which points, in which look.
+# What the table and the figure of the activations share: which are shown, at which points, in which look.
 
 POINTS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 BETA = 2.0

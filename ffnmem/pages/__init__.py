@@ -1,4 +1,4 @@
-"""Pages of HTML that need nothing but a browser: prompts, circuits, neurons of a store, edits, activation functions."""
+"""Pages of HTML that need nothing but a browser: prompts, circuits, neurons of a store, edits."""
 
 import lazy_loader
 

@@ -1,4 +1,3 @@
-from .activation_functions import activations as activations
 from .circuits import circuit as circuit
 from .comparisons import comparison as comparison
 from .edits import edit as edit

@@ -1,4 +1,4 @@
-"""``ffnmem activations``: table, data, figure, page."""
+"""``ffnmem activations``: table, data, figure."""
 
 from __future__ import annotations
 
@@ -99,16 +99,6 @@ def test_plot(tmp_path: Path, suffix: str, begins: bytes) -> None:
     assert (tmp_path / f"a.{suffix}").read_bytes().startswith(begins)
 
 
-def test_html(tmp_path: Path) -> None:
-    """Data stays alone on standard output; where the page lies is said beside it."""
-    result = run("activations", "--html", tmp_path / "a.html", "--beta", 3, "--json")
-    assert json.loads(result.stdout)
-    assert result.stderr == f"ffnmem: wrote {tmp_path / 'a.html'}\n"
-    page = (tmp_path / "a.html").read_text("utf-8")
-    assert page.startswith("<!doctype html>")
-    assert '"beta": 3.0' in page
-
-
 def test_mistakes(tmp_path: Path) -> None:
     mistake("activations", "mish", named=("'mish'", "gelu_new", "relu"))
     mistake("activations", "--beta", -1, named=("beta", "at least 0", "-1"))
@@ -116,6 +106,4 @@ def test_mistakes(tmp_path: Path) -> None:
     mistake("activations", "--at", "inf", named=("--at", "'inf'"))
     mistake("activations", "--at", "", named=("--at", "number"))
     mistake("activations", "--plot", tmp_path / "x.txt", named=("--plot", ".png"))
-    mistake("activations", "--html", tmp_path / "none" / "x.html", named=("no folder",))
-    mistake("activations", "--html", tmp_path / "x.html", "--beta", 101, named=("beta", "100", "101"))
     assert not list(tmp_path.iterdir())

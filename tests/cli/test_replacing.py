@@ -135,7 +135,7 @@ def test_what_ffnmem_wrote_is_replaced(tmp_path: Path) -> None:
     page, empty = tmp_path / "a.html", tmp_path / "b.html"
     empty.touch()
     for file in (page, page, empty):
-        run("activations", "--html", file)
+        run("report", PROMPT, "--out", file)
     assert empty.read_bytes() == page.read_bytes()
     check_replaceable(str(Path(__file__).parents[2] / "data" / "atlas" / "second_moments.safetensors"), OWN)
     table = pa.table({"layer": [0]})

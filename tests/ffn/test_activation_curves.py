@@ -1,4 +1,4 @@
-"""What the table, the figure and the page of the activations share."""
+"""What the table and the figure of the activations share."""
 
 from __future__ import annotations
 

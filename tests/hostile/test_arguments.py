@@ -26,8 +26,7 @@ from .judging import LONGEST, OUTCOMES, answered, hostile
 from .material import fresh, place, tiny, tiny_folder, tiny_store
 
 SLOW = {
-    "pages.activations",  # writes where it is told to
-    "pages.site",
+    "pages.site",  # writes where it is told to
     "planted.calibrate",  # makes and scans dozens of models unless its first argument is wrong
     "editing.convergence",
     "neurons.dying_relu",

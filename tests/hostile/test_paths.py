@@ -35,7 +35,6 @@ READERS: dict[str, Callable[[Any], Any]] = {
 WRITERS: dict[str, Callable[[Any], Any]] = {
     "pack": lambda path: fm.corpus.pack(["a text"], tiny(), path),
     "merge": lambda path: fm.merge([tiny_store()], path),
-    "activations_report": fm.pages.activations,
     "neuron_report": lambda path: fm.pages.neurons(tiny_store(), [(0, 1)], path),
     "write_facts": lambda path: formats.write_facts([], path),
     "project": lambda path: fm.project(tiny(), out=path),
