@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,19 @@ PARAGRAPH = re.compile(r"^(?:Args|Raises|Returns): \S")
 TOGETHER = re.compile(r"^    (\w+(?:, \w+)+): (.*)")
 CONTINUED = re.compile(r"^ {5,}\S")
 SHORT = re.compile(r"^ {5,7}\S")
+LONGEST = 120
+"""Characters of what a name is replaced by: a callback's list of phases is no help."""
 UNNAMED = re.compile(r"^    (?!\w+: )\S")
 
 
 class Docstrings(griffe.Extension):
+    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
+        """Called once for every function: a constant of this package reads as its value, an alias as what it stands
+        for, so that a page says ``draws: int = 1000`` in place of a name that only the code knows."""
+        for parameter in func.parameters:
+            parameter.default = replace_names(parameter.default)
+            parameter.annotation = replace_names(parameter.annotation)
+
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Called once for every object of the package, when all of it was read."""
         if obj.docstring is None:
@@ -44,6 +54,30 @@ def public(package: griffe.Module) -> dict[str, str]:
                 if member.is_alias and member.target_path.startswith("ffnmem.") and not name.startswith("_"):
                     found[f"{holder.path}.{name}"] = member.final_target.path
     return found
+
+
+def replace_names(expression: Any) -> Any:
+    """An expression with the module attributes of this package that it names replaced by their values."""
+    if isinstance(expression, griffe.ExprName):
+        try:
+            meant: Any = expression.parent.modules_collection[expression.canonical_path]  # type: ignore[union-attr]
+            meant = meant.final_target if meant.is_alias else meant
+        except (AttributeError, KeyError, griffe.GriffeError):  # a local name, or one of another package
+            return expression
+        if not meant.is_attribute or meant.value is None or not meant.path.startswith("ffnmem."):
+            return expression
+        value = replace_names(meant.value)
+        return value if len(str(value)) <= LONGEST else expression
+    if isinstance(expression, griffe.ExprSubscript) and expression.canonical_path == "typing.Annotated":
+        return replace_names(expression.slice.elements[0])  # type: ignore[union-attr]
+    if isinstance(expression, griffe.Expr):
+        for field in fields(expression):
+            value = getattr(expression, field.name)
+            if isinstance(value, list | tuple):
+                setattr(expression, field.name, [replace_names(one) for one in value])
+            elif field.name != "parent" and isinstance(value, griffe.Expr):
+                setattr(expression, field.name, replace_names(value))
+    return expression
 
 
 def linked(name: str, names: Mapping[str, str]) -> str:
