@@ -72,7 +72,7 @@ test-newest test-oldest: $(READY) ## the wheel, installed as the README says wit
 fuzz: $(READY) ## the hostile suite with new inputs, for SECONDS=600
 	$(BIN)/python -m tests.hostile.fuzz --seconds $(or $(SECONDS),600)
 
-check: check-code check-pages check-notebooks ## format, lint, types, the rooms' order, outputs in the README and the manual, the notebooks
+check: check-code check-pages check-notebooks ## format, lint, types, the import order, outputs in the README and the manual, the notebooks
 
 check-code: $(READY)
 	$(BIN)/ruff format --check .

@@ -36,7 +36,7 @@ OUTSIDE = {
 FENCED = re.compile(r"^(```+).*?^\1$", re.M | re.S)
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 
-# The pages of the API, in their order: a page a room, and the errors of core.
+# The pages of the API, in their order: one page for each subpackage, and the errors of core.
 TITLES = {
     "models": "Models",
     "prompts": "Prompts",
@@ -121,7 +121,7 @@ def shown(output: nbformat.NotebookNode, figure: Path) -> str:
 
 
 def public_names() -> Iterator[tuple[str, str]]:
-    """The page and the path of every public name: those of the package, then those of its rooms, by their stubs."""
+    """The page and the path of every public name: first those of the package, then those of its subpackages."""
     package = griffe.load("ffnmem", search_paths=[str(ROOT)], resolve_aliases=True, resolve_implicit=True)
     seen = set()
     for path, home in docstrings.public(package).items():
@@ -131,10 +131,12 @@ def public_names() -> Iterator[tuple[str, str]]:
 
 
 def page_of(home: str) -> str:
-    room = home.split(".")[1]
-    if room not in TITLES:
-        raise ManualError(f"{home} is public, and no page of the API shows ffnmem.{room}: see TITLES in docs/build.py")
-    return room
+    subpackage = home.split(".")[1]
+    if subpackage not in TITLES:
+        raise ManualError(
+            f"{home} is public, and no page of the API shows ffnmem.{subpackage}: see TITLES in docs/build.py"
+        )
+    return subpackage
 
 
 def api() -> dict[str, str]:

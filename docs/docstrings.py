@@ -43,7 +43,7 @@ class Docstrings(griffe.Extension):
 
 
 def public(package: griffe.Module) -> dict[str, str]:
-    """Every public name, as users write it, and where it is defined: the top's, then the rooms', from their stubs.
+    """Every public name as users write it, and where it is defined: first the top's, then the subpackages'.
 
     lazy_loader reads the stubs when a name is first asked for, so no ``__all__`` is there to be read.
     """

@@ -16,11 +16,11 @@ def __getattr__(name):
     try:
         return _look_up(name)
     except AttributeError:
-        rooms = [
+        subpackages = [
             f"ffnmem.{stub.parent.name}.{asked}"
             for stub in sorted(Path(__file__).parent.glob("*/__init__.pyi"))
             for asked in dict.fromkeys((name, name.removeprefix("plot_")))
             if f" as {asked}\n" in stub.read_text("utf-8")
         ]
-        where = f": it is {' or '.join(rooms)}" if rooms else ""
+        where = f": it is {' or '.join(subpackages)}" if subpackages else ""
         raise AttributeError(f"module 'ffnmem' has no attribute {name!r}{where}") from None

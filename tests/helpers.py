@@ -327,17 +327,19 @@ DOORLESS = {
     "plots": ("convergence", "percentiles"),
     "studies": ("Figure", "Study", "StudyTable"),
 }
-"""Public in a room, and without a check of arguments: data of the package's own making, and what only reads it."""
+"""Public in a subpackage, without a check of arguments: data of the package's own making, and what only reads it."""
 
 
 def public_things() -> dict[str, Any]:
-    """Functions and classes that users call, by name: ``"rome"`` at the top, ``"editing.memit"`` in a room.
+    """Functions and classes that users call, by name: ``"rome"`` at the top, ``"editing.memit"`` in a subpackage.
 
-    The room ``ffn`` is left out: its functions are of plain tensors, whose shapes the tests' type checker sees.
+    The subpackage ``ffn`` is left out: its functions are of plain tensors, whose shapes the tests' type checker sees.
     """
-    rooms = {name: getattr(fm, name) for name in fm.__all__ if inspect.ismodule(getattr(fm, name)) and name != "ffn"}
+    subpackages = {
+        name: getattr(fm, name) for name in fm.__all__ if inspect.ismodule(getattr(fm, name)) and name != "ffn"
+    }
     found = {name: getattr(fm, name) for name in fm.__all__}
-    for room, module in rooms.items():
-        names = (name for name in module.__all__ if name not in DOORLESS.get(room, ()) and name not in found)
-        found |= {f"{room}.{name}": getattr(module, name) for name in names}
+    for subpackage, module in subpackages.items():
+        names = (name for name in module.__all__ if name not in DOORLESS.get(subpackage, ()) and name not in found)
+        found |= {f"{subpackage}.{name}": getattr(module, name) for name in names}
     return {name: thing for name, thing in found.items() if inspect.isclass(thing) or inspect.isfunction(thing)}

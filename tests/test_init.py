@@ -1,4 +1,4 @@
-"""The public face: small, complete, in rooms, and cheap to import."""
+"""The public face: small, complete, in subpackages, and cheap to import."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def stub(package: ModuleType) -> dict[str, str]:
     return {alias.name: module for alias, module in found}
 
 
-ROOMS = sorted(name for name, module in stub(fm).items() if not module)
-NAMES = [("ffnmem", name) for name in fm.__all__ if name not in (*ROOMS, "__version__")] + [
-    (f"ffnmem.{room}", name) for room in ROOMS for name in getattr(fm, room).__all__
+SUBPACKAGES = sorted(name for name, module in stub(fm).items() if not module)
+NAMES = [("ffnmem", name) for name in fm.__all__ if name not in (*SUBPACKAGES, "__version__")] + [
+    (f"ffnmem.{subpackage}", name) for subpackage in SUBPACKAGES for name in getattr(fm, subpackage).__all__
 ]
 
 
@@ -53,7 +53,7 @@ def test_the_top_is_small() -> None:
     assert len([name for package, name in NAMES if package == "ffnmem"]) <= 33
 
 
-@pytest.mark.parametrize("package", ["ffnmem", *(f"ffnmem.{room}" for room in ROOMS)])
+@pytest.mark.parametrize("package", ["ffnmem", *(f"ffnmem.{subpackage}" for subpackage in SUBPACKAGES)])
 def test_type_checkers_see_the_same_names(package: str) -> None:
     """Editors and mypy would offer other names than Python does."""
     module = importlib.import_module(package)
@@ -63,12 +63,12 @@ def test_type_checkers_see_the_same_names(package: str) -> None:
 @pytest.mark.parametrize(("package", "name"), NAMES)
 def test_a_name_is_the_object_of_its_home(package: str, name: str) -> None:
     """A copy would make isinstance and `is` fail; a module of the same name would hide the object once imported."""
-    room = importlib.import_module(package)
-    home = importlib.import_module(f".{stub(room)[name]}", package)
-    found = getattr(room, name)
+    subpackage = importlib.import_module(package)
+    home = importlib.import_module(f".{stub(subpackage)[name]}", package)
+    found = getattr(subpackage, name)
     assert found is getattr(home, name)
     assert not isinstance(found, ModuleType)
-    assert not (Path(str(room.__file__)).parent / f"{name}.py").exists()
+    assert not (Path(str(subpackage.__file__)).parent / f"{name}.py").exists()
 
 
 def test_unknown_attribute() -> None:
@@ -108,6 +108,6 @@ def test_everything_can_be_imported_at_once() -> None:
     [("memit", "ffnmem.editing.memit"), ("plot_trace", "ffnmem.plots.trace"), ("nothing", "'nothing'")],
 )
 def test_a_name_that_moved_says_where_it_is(name: str, place: str) -> None:
-    """Whoever has scripts of 0.1.0 would look for it in twenty rooms."""
+    """Whoever has scripts of 0.1.0 would look for it in twenty subpackages."""
     with pytest.raises(AttributeError, match=place):
         getattr(fm, name)
