@@ -107,7 +107,7 @@ def test_everything_can_be_imported_at_once() -> None:
     ("name", "place"),
     [("memit", "ffnmem.editing.memit"), ("plot_trace", "ffnmem.plots.trace"), ("nothing", "'nothing'")],
 )
-def test_a_name_that_moved_says_where_it_is(name: str, place: str) -> None:
-    """Whoever has scripts of 0.1.0 would look for it in twenty subpackages."""
+def test_a_missing_name_says_which_subpackage_has_it(name: str, place: str) -> None:
+    """Else a user would look for it in twenty subpackages."""
     with pytest.raises(AttributeError, match=place):
         getattr(fm, name)
