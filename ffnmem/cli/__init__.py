@@ -7,13 +7,17 @@ the command is asked for.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+import sys
+from collections.abc import Sequence
+from typing import Any
 
 import click
+from cyclopts import App, Parameter
 
 from .._version import __version__
-from .guard import CommandGroup, seldom_collected
+from .click_guard import CommandGroup, Commands, run_click
+from .guard import run_guarded, seldom_collected
+from .manual import WIDTH, PlainHelp
 
 COMMANDS = {  # a command and the module that holds it, in the manual's order
     "get": "get",
@@ -54,37 +58,52 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "activations": "activations",
     "anatomy": "geometry",
 }
+TYPED = {"attribute", "paths", "decompose", "circuit"}
+"""Those that are typed functions; the others still run by click."""
 
+CLICKED = {name: module for name, module in COMMANDS.items() if name not in TYPED}
 
-class Commands(Mapping[str, click.Command]):
-    """The commands by name, each imported where it is asked for."""
-
-    def __getitem__(self, name: str) -> click.Command:
-        return getattr(import_module(f".{COMMANDS[name]}", __name__), name.replace("-", "_"))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-
-@click.group(cls=CommandGroup, commands=Commands(), invoke_without_command=True)
-@click.version_option(__version__, message="ffnmem %(version)s", help="Print the version and exit.")
-@click.pass_context
-def cli(context: click.Context) -> None:
-    """Read the key-value memories in a language model's feed-forward networks.
+app = App(
+    name="ffnmem",
+    help="""Read the key-value memories in a language model's feed-forward networks.
 
     Tables are for reading; --json and --csv print data, and nothing else, on standard output. A mistake is one line on
     standard error and exit status 2.
 
-    \b
     Begin with
       ffnmem attribute "The Eiffel Tower is located in the city of"
       ffnmem COMMAND --help
-    """
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+    """,
+    version=f"ffnmem {__version__}",
+    help_flags=("--help", "-h"),
+    help_format="plaintext",
+    help_formatter=PlainHelp(),
+    default_parameter=Parameter(negative_bool=(), negative_iterable=()),
+    exit_on_error=False,
+    print_error=False,
+    suppress_keyboard_interrupt=False,
+    result_action="return_value",
+)
+for name, module in COMMANDS.items():
+    place = f"{__name__}.{module}" if name in TYPED else f"{__name__}.clicked"
+    app.command(f"{place}:{name.replace('-', '_')}", name=name)
+
+
+@click.group(cls=CommandGroup, commands=Commands(CLICKED))
+def cli() -> None:
+    """The commands that still run by click."""
+
+
+def run(tokens: Sequence[str]) -> int:
+    """Run a command line, such as ``["facts", "--json"]``, and give its exit status; mistakes are one line on standard
+    error."""
+
+    def call(tokens: Sequence[str]) -> Any:
+        if not tokens or tokens[0] in app.help_flags:
+            app.resolved_commands()  # whose first lines the help lists
+        return run_click(cli, tokens) if tokens and tokens[0] in CLICKED else app(tokens)
+
+    return run_guarded(call, tokens)
 
 
 def main() -> None:
@@ -93,4 +112,7 @@ def main() -> None:
     # most of the time: on two cores that were busy, loading a model and a few prompts took 28 s in place of 12.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     with seldom_collected():
-        cli(prog_name="ffnmem")
+        sys.exit(run(sys.argv[1:]))
+
+
+__all__ = ["WIDTH", "app", "cli", "main", "run"]

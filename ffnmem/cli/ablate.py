@@ -12,10 +12,10 @@ import ffnmem as fm
 
 from ..core.errors import InputError
 from ..show.records import emit
-from . import options
+from . import click_options as options
+from .click_guard import Command
+from .click_options import ModelChoice, option, read_neurons
 from .figures import save_axes
-from .guard import Command, note
-from .options import ModelChoice, option, read_neurons
 from .progress import late_bar
 
 HOWS = ("zero", "mean")
@@ -118,4 +118,3 @@ def ablate(
     )
     if plot is not None:
         save_axes([partial(fm.plots.ablation, found)], plot)
-        note(f"wrote {plot}")

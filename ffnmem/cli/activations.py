@@ -12,10 +12,10 @@ import ffnmem as fm
 from ..core.errors import quoted
 from ..show.records import emit
 from ..show.terminal import console
-from . import options
+from . import click_options as options
+from .click_guard import Command
+from .click_options import argument, option
 from .figures import write_figure
-from .guard import Command
-from .options import argument, option
 
 BETA = 2.0  # as in activation_curves, which needs torch
 

@@ -13,10 +13,10 @@ import ffnmem as fm
 from ..core.errors import InputError
 from ..core.types import CAUSAL_RULES
 from ..show.records import emit
-from . import options
+from . import click_options as options
+from .click_guard import Command
+from .click_options import ModelChoice, option, refuse
 from .figures import save_axes, save_figure
-from .guard import Command, note
-from .options import ModelChoice, option, refuse
 from .progress import late_bar
 
 
@@ -142,4 +142,3 @@ def causal(
             save_axes([partial(fm.plots.faithfulness, found)], plot)
         else:
             save_figure(scores, plot, top)
-        note(f"wrote {plot}")

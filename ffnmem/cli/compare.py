@@ -14,10 +14,10 @@ from ..core.defaults import CHANCE, COMPARED_TOKENS, REACH
 from ..core.errors import InputError
 from ..core.types import BASELINES, DIVISIONS
 from ..show.records import emit
-from . import options
+from . import click_options as options
+from .click_guard import Command, note
+from .click_options import COUNT, OWN, PAGE, ModelChoice, argument, file_to_write, given, option
 from .figures import save_axes
-from .guard import Command, note
-from .options import COUNT, OWN, PAGE, ModelChoice, argument, file_to_write, given, option
 from .progress import Progress
 
 OF_TEXT = (
@@ -171,6 +171,5 @@ def compare(
 
         draws = [partial(fm.plots.comparison, found, what) for what in drawn_of(found)]
         save_axes(draws, plot, columns=len(draws), width=5.8)
-        note(f"wrote {plot}")
     if html is not None:
         note(f"wrote {fm.pages.comparison(found, html, one)}")

@@ -12,9 +12,9 @@ from ..core.defaults import CONTEXTS_SHOWN, CONTEXTS_TESTED, RULES
 from ..core.errors import InputError
 from ..core.types import COEFFICIENT_SIGNS
 from ..show.records import emit
-from . import options
-from .guard import Command
-from .options import ANSWERS, COUNT, argument, file_to_write, option, read_neurons, refuse
+from . import click_options as options
+from .click_guard import Command
+from .click_options import ANSWERS, COUNT, argument, file_to_write, option, read_neurons, refuse
 from .progress import Progress
 
 

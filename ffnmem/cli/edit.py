@@ -18,10 +18,10 @@ from ..core.resources import EMBEDDED
 from ..core.sheets import Facts, Sheet
 from ..core.types import EDITORS
 from ..show.records import emit, print_json
-from . import options
+from . import click_options as options
+from .click_guard import Command, note
+from .click_options import OWN, PAGE, ModelChoice, OneOf, argument, file_to_write, given, option
 from .editors import arguments_of, editor_options
-from .guard import Command, note
-from .options import OWN, PAGE, ModelChoice, OneOf, argument, file_to_write, given, option
 from .progress import late_bar
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ def revert_checkpoint(files: Sequence[str], choice: ModelChoice, original: str |
     edit = loaded(files)
     checkpoint = choice.load()
     name = edit.provenance.model if original is None else original
-    model = replace(choice, name=name).load()
+    model = ModelChoice(name, choice.device, choice.dtype, choice.prepend_bos).load()
     if model.fingerprint != edit.fingerprint:
         raise ModelError(
             f"{name} ({model.fingerprint}) is not the model that {edit.title} was made for ({edit.fingerprint}): name "

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..core.errors import InputError
 from ..core.types import WITHOUT_LAYER, WITHOUT_MOMENT
-from . import options
-from .options import Function, option, settings
+from . import click_options as options
+from .click_options import Function, option, settings
 
 
 def editor_options(command: Function) -> Function:

@@ -18,12 +18,12 @@ from ..core.files import user_folder, user_path
 from ..core.types import EDITORS, PROTOCOLS
 from ..facts.listing import choose_facts, shuffled
 from ..show.records import emit
-from . import options
+from . import click_options as options
+from .click_guard import Command, note
+from .click_options import COUNT, ModelChoice, OneOf, given, option, refuse
 from .editors import arguments_of, editor_options
 from .fact_choice import model_and_facts
 from .figures import save_axes
-from .guard import Command, note
-from .options import COUNT, ModelChoice, OneOf, given, option, refuse
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -239,7 +239,6 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
         if asked["sweep"]:  # with the facts' trace beside it where that was asked for
             draw = partial(draw, traces)
         save_axes([draw], asked["plot"], height=3.8 if asked["at"] is None else 6.4)
-        note(f"wrote {asked['plot']}")
 
 
 def made_edits(path: str) -> MadeEdits:

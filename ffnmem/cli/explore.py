@@ -14,9 +14,9 @@ import ffnmem as fm
 from ..core.errors import MissingExtraError
 from ..core.resources import EMBEDDED
 from ..show.terminal import user_text
-from . import options
-from .guard import Command, note
-from .options import ModelChoice, option, scanned_model
+from . import click_options as options
+from .click_guard import Command, note
+from .click_options import ModelChoice, option, scanned_model
 
 if TYPE_CHECKING:
     from ..facts.fact import Fact

@@ -9,8 +9,8 @@ import ffnmem as fm
 
 from ..core.errors import InputError, counted
 from ..facts.listing import choose_among, choose_facts, drawn
+from .click_options import COUNT, Function, ModelChoice, option
 from .guard import note
-from .options import COUNT, Function, ModelChoice, option
 from .progress import late_bar
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from ..core.errors import InputError, counted
 from ..core.types import FACT_FORMATS, FACT_FORMATS_WRITTEN
 from ..facts.listing import choose_among, choose_facts, list_facts, list_lacks, list_relations
 from ..show.records import emit
-from . import options
-from .guard import Command, note
-from .options import COUNT, ModelChoice, argument, file_to_write, option
+from . import click_options as options
+from .click_guard import Command, note
+from .click_options import COUNT, ModelChoice, argument, file_to_write, option
 from .progress import late_bar
 
 SHOWN = 20

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._version import __version__
-from ..core.errors import InputError
-from ..core.files import user_path, write_whole
+from ..core.files import write_whole
+from .guard import note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from ..prompts.attribution import Attribution
     from ..prompts.causal import CausalScores
     from ..prompts.paths import PathAttribution
-
-
-FORMATS = (".png", ".svg", ".pdf")
-
-
-def check_figure(file: str) -> Path:
-    """The path of a figure to write; raises InputError for another kind of file."""
-    path = user_path(file)
-    if path.suffix.lower() not in FORMATS:
-        raise InputError(f"--plot {file}: a figure's name ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
-    return path
 
 
 def save_figure(found: Attribution | PathAttribution | CausalScores, path: Path, top: int) -> None:
@@ -73,3 +62,4 @@ def write_figure(figure: Figure, path: Path) -> None:
     said = {"Software" if form == "png" else "Creator": f"ffnmem {__version__}"}
     figure.savefig(buffer, format=form, dpi=150, metadata=said)
     write_whole(path, buffer.getvalue())
+    note(f"wrote {path}")

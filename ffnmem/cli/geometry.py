@@ -12,10 +12,10 @@ import ffnmem as fm
 from ..core.defaults import DUPLICATE_COSINE
 from ..core.errors import InputError
 from ..show.records import emit
-from . import options
+from . import click_options as options
+from .click_guard import Command
+from .click_options import COUNT, ModelChoice, argument, given, option
 from .figures import save_axes, write_figure
-from .guard import Command
-from .options import COUNT, ModelChoice, argument, given, option
 from .progress import Progress
 
 # `ffnmem anatomy`: where a model's parameters and arithmetic are, and what its FFNs are as memories.

@@ -9,9 +9,9 @@ import ffnmem as fm
 from ..core.resources import WHEELS
 from ..core.sheets import Facts, Sheet
 from ..show.records import emit
-from . import options
-from .guard import Command
-from .options import argument
+from . import click_options as options
+from .click_guard import Command
+from .click_options import argument
 from .progress import Progress
 
 

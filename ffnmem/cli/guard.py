@@ -3,67 +3,80 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
-import click
+from cyclopts import CycloptsError
+from cyclopts.exceptions import UnusedCliTokensError
 
-from ..core.errors import FfnmemError, FfnmemWarning, bounded
+from ..core.errors import FfnmemError, FfnmemWarning, InputError, bounded, quoted
 
+READER_GONE = 1
 MISTAKE = 2
 INTERRUPTED = 130
-WIDTH = 80  # of every help text, whatever the terminal, so that the manual reads the same everywhere
 
 
-class Command(click.Command):
-    """A command that ends with one line, not with a traceback, when its user made a mistake."""
+def run_guarded(app: Callable[[Sequence[str]], Any], tokens: Sequence[str]) -> int:
+    """Run an app on what was typed and give the exit status: 0 or what the command returns, 1 when the reader of a
+    pipe went away, 2 after a mistake, 130 after Ctrl-C, 143 after SIGTERM."""
+    show_what_streams_can()
+    received: list[int] = []
+    try:
+        with warnings_as_notes(), ended_by_signals(received):
+            check_unicode(tokens)
+            status = app(tokens)
+            sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except CycloptsError as error:
+        return fail(explain(error))
+    except FfnmemError as error:
+        return fail(str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at the exit
+        return READER_GONE
+    except OSError as error:  # a full disk
+        return fail(f"cannot write the output: {error.strerror or error}")
+    except KeyboardInterrupt:
+        return 128 + received[0] if received else INTERRUPTED
+    except MemoryError:
+        return fail("the memory of this machine does not suffice: ask for less at a time")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        settings = {"help_option_names": ["-h", "--help"], "terminal_width": WIDTH, "max_content_width": WIDTH}
-        kwargs["context_settings"] = {**settings, **kwargs.get("context_settings", {})}
-        super().__init__(*args, **kwargs)
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        **extra: Any,
-    ) -> Any:
-        """Run and exit: 0, 1 when the reader went away, 2 after a mistake, 130 after Ctrl-C, 143 after SIGTERM."""
-        if not standalone_mode:
-            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-        write_what_the_stream_can()
-        received: list[int] = []
+def check_unicode(tokens: Sequence[str]) -> None:
+    """Raise InputError for what is no UTF-8: a shell can pass such bytes, and no tokenizer and no file takes them."""
+    for token in tokens:
         try:
-            with warnings_as_notes(), ended_by_signals(received):
-                status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-        except click.UsageError as error:
-            fail(explained(error), error.ctx)
-        except click.ClickException as error:
-            fail(error.format_message())
-        except FfnmemError as error:
-            fail(str(error))
-        except OSError as error:  # a full disk; click itself deals with a reader that went away
-            fail(f"cannot write the output: {error.strerror or error}")
-        except click.Abort:  # click makes Ctrl-C this
-            sys.exit(128 + received[0] if received else INTERRUPTED)
-        except MemoryError:
-            fail("the memory of this machine does not suffice: ask for less at a time")
-        sys.exit(status if isinstance(status, int) else 0)
+            token.encode("utf-8")
+        except UnicodeEncodeError:
+            shown = quoted(token.encode("utf-8", "backslashreplace").decode())
+            raise InputError(f"{shown} is no UTF-8 text: type it in another way") from None
 
 
-class CommandGroup(Command, click.Group):
-    """The group of all commands."""
+def explain(error: CycloptsError) -> str:
+    """The message of a usage error, with what would be right and where to look it up."""
+    message = str(error).partition(" Available commands:")[0]
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        message = f"Unexpected argument {quoted(error.unused_tokens[0])}: put quotes around a text with spaces."
+    stop = "" if message.endswith((".", "?")) else "."
+    return f"{message}{stop} See '{' '.join(['ffnmem', *(error.command_chain or ()), '--help'])}'."
 
-    command_class = Command
+
+def fail(message: str) -> int:
+    """Say what is wrong in one line on standard error; gives the exit status."""
+    note(f"error: {message}")
+    return MISTAKE
+
+
+def note(message: str) -> None:
+    """Tell the user something beside the result, on standard error."""
+    sys.stderr.write(f"ffnmem: {bounded(message)}\n")
 
 
 @contextmanager
@@ -88,49 +101,26 @@ def ended_by_signals(received: list[int]) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def fail(message: str, context: click.Context | None = None) -> NoReturn:
-    """Say what is wrong on one line of standard error and exit with status 2; a context adds where to look it up."""
-    line = bounded(message)
-    if context is not None:
-        stop = "" if line.endswith((".", "?")) else "."
-        line = f"{line}{stop} See '{context.command_path} --help'."
-    click.echo(f"ffnmem: error: {line}", err=True)
-    sys.exit(MISTAKE)
-
-
-def explained(error: click.UsageError) -> str:
-    """click's message, with what would be right where it does not say so."""
-    message = error.format_message()
-    if "unexpected extra argument" in message:
-        return f"{message}: put quotes around a text with spaces."
-    return message
-
-
-def note(message: str) -> None:
-    """Tell the user something beside the result, on standard error."""
-    click.echo(f"ffnmem: {bounded(message)}", err=True)
-
-
 @contextmanager
 def warnings_as_notes() -> Iterator[None]:
     """A block in which our warnings are notes, each once; those of others stay what they are."""
-    said: set[str] = set()
+    noted: set[str] = set()
     shown = warnings.showwarning
 
-    def say(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if not issubclass(category, FfnmemWarning):
             shown(message, category, *place, **more)
-        elif str(message) not in said:
-            said.add(str(message))
+        elif str(message) not in noted:
+            noted.add(str(message))
             note(f"warning: {message}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", FfnmemWarning)
-        warnings.showwarning = say
+        warnings.showwarning = show
         yield
 
 
-def write_what_the_stream_can() -> None:
+def show_what_streams_can() -> None:
     """Let a stream that is not UTF-8 show ``?`` for what it cannot write instead of failing; data is always UTF-8."""
     for stream in (sys.stdout, sys.stderr):
         encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -149,16 +139,17 @@ SELDOM = (10_000, 10, 10)
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """A whole process: searches are seldom until :func:`set_up`, and what is left at the end is left to the system."""
+    """A whole process: searches are seldom until :func:`collect_as_usual`, and what is left at the end is left to the
+    system."""
     gc.set_threshold(*SELDOM)
     try:
         yield
     finally:
-        set_up()
+        collect_as_usual()
         gc.freeze()
 
 
-def set_up() -> None:
+def collect_as_usual() -> None:
     """What the process works with is there: from here on it is left out, and searches are as usual.
 
     Does nothing outside :func:`seldom_collected`.

@@ -14,10 +14,10 @@ from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
 from ..core.errors import InputError
 from ..core.types import DYING_ACTIVATIONS, DYING_OPTIMISERS
 from ..show.records import emit
-from . import options
+from . import click_options as options
+from .click_guard import Command
+from .click_options import COUNT, ModelChoice, argument, given, option
 from .figures import save_axes
-from .guard import Command
-from .options import COUNT, ModelChoice, argument, given, option
 from .progress import Progress
 
 # `ffnmem health`: which neurons never fire, which pass no gradient, and how much of it each one carries.

@@ -12,9 +12,9 @@ import ffnmem as fm
 from ..core.errors import InputError, quoted
 from ..core.neuron_names import WHOLE_LAYER, is_place, read_neuron_or_layer
 from ..show.records import emit
-from . import options
-from .guard import Command
-from .options import COUNT, Decorator, ModelChoice, option
+from . import click_options as options
+from .click_guard import Command
+from .click_options import COUNT, Decorator, ModelChoice, option
 
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 

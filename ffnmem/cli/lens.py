@@ -9,9 +9,9 @@ import click
 import ffnmem as fm
 
 from ..show.records import emit
-from . import options
-from .guard import Command, note
-from .options import COUNT, OWN, ModelChoice, argument, file_to_write, option
+from . import click_options as options
+from .click_guard import Command, note
+from .click_options import COUNT, OWN, ModelChoice, argument, file_to_write, option
 from .progress import Progress
 
 

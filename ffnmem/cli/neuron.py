@@ -18,10 +18,10 @@ from ..core.files import check_destination
 from ..core.sheets import Origin, Sheet, together
 from ..core.types import CASES, EXAMPLE_KINDS, LOGIT, SEARCHED
 from ..show.records import emit
-from . import options
+from . import click_options as options
+from .click_guard import Command
+from .click_options import COUNT, PAGE, argument, file_to_write, option, read_neurons, refuse
 from .figures import save_axes
-from .guard import Command
-from .options import COUNT, PAGE, argument, file_to_write, option, read_neurons, refuse
 from .progress import late_bar
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from ..core.errors import InputError
 from ..core.files import check_new_folder
 from ..core.types import PLANTED_KINDS
 from ..show.records import emit
-from . import options
+from . import click_options as options
+from .click_guard import Command
+from .click_options import SEED, Function, argument, given, option
 from .figures import save_axes
-from .guard import Command
-from .options import SEED, Function, argument, given, option
 from .progress import Progress
 
 # `ffnmem plant`: a model whose memories were written by hand, with the truth about them.

@@ -13,11 +13,11 @@ from ..core.defaults import ABOVE, MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import InputError
 from ..core.types import COEFFICIENT_SIGNS, VERDICTS
 from ..show.records import emit
-from . import options
+from . import click_options as options
+from .click_guard import Command
+from .click_options import COUNT, SEED, argument, option, read_neurons, refuse
 from .figures import save_axes
-from .guard import Command
 from .neuron import emit_several
-from .options import COUNT, SEED, argument, option, read_neurons, refuse
 from .progress import Progress
 
 if TYPE_CHECKING:

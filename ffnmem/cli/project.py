@@ -13,9 +13,10 @@ import ffnmem as fm
 from ..core.errors import InputError
 from ..core.sheets import Origin, Sheet, Words
 from ..show.records import emit
-from . import options
-from .guard import Command
-from .options import BASES, SIDES, TABLE, ModelChoice, argument, file_to_write, given, option, read_neurons
+from . import click_options as options
+from .click_guard import Command
+from .click_options import BASES, SIDES, ModelChoice, argument, file_to_write, given, option, read_neurons
+from .options import TABLE
 from .progress import late_bar
 
 if TYPE_CHECKING:

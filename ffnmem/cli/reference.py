@@ -4,39 +4,46 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
-import click
+from cyclopts import App
 
 from ..core.errors import FileError
-from . import cli
-from .guard import WIDTH, Command, note
+from . import COMMANDS, app, run
+from .guard import note, run_guarded
 
 BEGIN, END = "<!-- cli:begin -->", "<!-- cli:end -->"
 
 
 def manual() -> str:
-    """A table of the commands with their summaries, then a section with each one's ``--help``."""
+    """A table of the commands with the first line of their help, then a section with each one's ``--help``."""
+    helps = {name: help_text(name) for name in every_command()}
     rows = "\n".join(
-        f"| [`ffnmem {name}`](#ffnmem-{name}) | {command.get_short_help_str(WIDTH)} |" for name, command in commands()
+        f"| [`ffnmem {name}`](#ffnmem-{name.replace(' ', '-')}) | {summary(text)} |" for name, text in helps.items()
     )
-    sections = "\n\n".join(section(name, command) for name, command in commands())
+    sections = "\n\n".join(f"## ffnmem {name}\n\n```text\n{text}\n```" for name, text in helps.items())
     return f"| command | what it prints |\n|---|---|\n{rows}\n\n{sections}"
 
 
-def commands() -> Iterator[tuple[str, click.Command]]:
-    yield from cli.commands.items()
+def every_command() -> Iterator[str]:
+    """The commands in the manual's order, each followed by its subcommands: ``"evaluate"``, ``"evaluate sweep"``."""
+    for name in COMMANDS:
+        yield name
+        yield from (f"{name} {inner}" for inner in app[name] if not inner.startswith("-"))
 
 
-def section(name: str, command: click.Command) -> str:
-    return f"## ffnmem {name}\n\n```text\n{help_text(name, command)}\n```"
-
-
-def help_text(name: str, command: click.Command) -> str:
+def help_text(name: str) -> str:
     """What ``ffnmem NAME --help`` prints."""
-    parent = click.Context(cli, info_name="ffnmem", **cli.context_settings)
-    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
-    return "\n".join(line.rstrip() for line in command.get_help(context).strip().splitlines())
+    with redirect_stdout(StringIO()) as out:
+        run([*name.split(), "--help"])
+    return out.getvalue().strip()
+
+
+def summary(text: str) -> str:
+    """The first paragraph under the usage."""
+    return " ".join(text.split("\n\n")[1].split())
 
 
 def with_manual(text: str, file: str) -> str:
@@ -54,16 +61,12 @@ def with_block(text: str, file: str, marks: tuple[str, str], body: str) -> str:
     return f"{before}{first}\n{body}\n{last}{after}"
 
 
-@click.command(cls=Command)
-@click.argument("file", metavar="PAGE")
-@click.option("--check", is_flag=True, help="Change nothing; exit with status 1 if the block is out of date.")
-def reference(file: str, check: bool) -> None:
-    """Write the manual of every ffnmem command into PAGE, between its cli:begin and cli:end lines.
+def reference(file: str, /, *, check: bool = False) -> int:
+    """Write the manual of every ffnmem command into a page, between its cli:begin and cli:end lines.
 
-    \b
-    Examples
-      python -m ffnmem.cli.reference docs/cli.md
-      python -m ffnmem.cli.reference --check docs/cli.md
+    Args:
+        file: The page.
+        check: Change nothing; exit with status 1 if the block is out of date.
     """
     path = Path(file)
     try:
@@ -71,13 +74,15 @@ def reference(file: str, check: bool) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"{file} cannot be read: {error}") from None
     new = with_manual(old, file)
-    if new == old:
-        return
-    if check:
+    if new != old and check:
         note(f"{file}: the manual is out of date; python -m ffnmem.cli.reference {file} writes it")
-        sys.exit(1)
-    path.write_text(new, "utf-8")
+        return 1
+    if new != old:
+        path.write_text(new, "utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    reference(prog_name="python -m ffnmem.cli.reference")
+    page = App(name="python -m ffnmem.cli.reference", exit_on_error=False, print_error=False)
+    page.default(reference)
+    sys.exit(run_guarded(lambda tokens: page(tokens, result_action="return_value"), sys.argv[1:]))

@@ -12,15 +12,13 @@ import ffnmem as fm
 
 from ..core.errors import InputError
 from ..core.types import LOGIT
-from . import options
-from .guard import Command, note
-from .neuron import opened
-from .options import (
+from . import click_options as options
+from .click_guard import Command, note
+from .click_options import (
     CARDS,
     COUNT,
     EXAMPLES,
     PAGE,
-    TABLE,
     ModelChoice,
     check_replaceable,
     exclusive,
@@ -28,6 +26,8 @@ from .options import (
     read_neurons,
     refuse,
 )
+from .neuron import opened
+from .options import TABLE
 from .progress import late_bar
 
 MEASURES = ("firing_rate", "kurtosis", "max")

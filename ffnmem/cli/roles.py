@@ -13,10 +13,10 @@ from ..core.defaults import SEQUENCES_READ
 from ..core.errors import InputError
 from ..core.types import ROLE_NAMES, TEXT_ROLES
 from ..show.records import emit
-from . import options
+from . import click_options as options
+from .click_guard import Command
+from .click_options import BASES, COUNT, ModelChoice, argument, option
 from .figures import save_axes
-from .guard import Command
-from .options import BASES, COUNT, ModelChoice, argument, option
 from .progress import Progress
 
 

@@ -17,10 +17,10 @@ from ..core.errors import InputError, counted
 from ..core.types import DIVISIONS, ENGINES, SCAN_DTYPES, STORE_FORMS
 from ..show.records import emit
 from ..show.terminal import user_text
-from . import options
+from . import click_options as options
+from .click_guard import Command, note
+from .click_options import COUNT, OWN, ModelChoice, argument, file_to_write, option, refuse
 from .figures import save_axes
-from .guard import Command, note
-from .options import COUNT, OWN, ModelChoice, argument, file_to_write, option, refuse
 from .progress import Progress
 
 # `ffnmem pack`: a corpus tokenised once, for every scan.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from ..core.defaults import STUDY_EXAMPLES
 from ..core.errors import InputError
 from ..core.types import STUDIES
 from ..show.records import emit
-from . import options
-from .guard import Command
-from .options import COUNT, ModelChoice, argument, option
+from . import click_options as options
+from .click_guard import Command
+from .click_options import COUNT, ModelChoice, argument, option
 from .progress import Progress
 
 
@@ -77,7 +76,7 @@ def study(
         if k is not None or choice.prepend_bos is not None:
             raise InputError("--k and --prepend-bos are of a scan: leave them out with a STORE, which is one")
         # A finished scan has its own beginning of sequence; models without one load too.
-        choice = replace(choice, prepend_bos=False)
+        choice = ModelChoice(choice.model, choice.device, choice.dtype, False)
     source = corpus if store is None else fm.open_store(store)
     model = choice.load()
     with Progress() as progress:

@@ -13,11 +13,11 @@ from ..core.defaults import TRACE_SAMPLES
 from ..core.errors import InputError
 from ..core.types import TRACE_KINDS, TRACE_PARTS
 from ..show.records import emit
-from . import options
+from . import click_options as options
+from .click_guard import Command
+from .click_options import COUNT, ModelChoice, exclusive, option, refuse
 from .fact_choice import WITH_FACTS, model_and_facts, with_facts
 from .figures import write_figure
-from .guard import Command, note
-from .options import COUNT, ModelChoice, exclusive, option, refuse
 from .progress import Progress, late_bar
 
 if TYPE_CHECKING:
@@ -129,4 +129,3 @@ def trace(
         from ..plots.tracing import figure_of
 
         write_figure(figure_of(found), plot)
-        note(f"wrote {plot}")

@@ -11,10 +11,10 @@ import ffnmem as fm
 
 from ..core.errors import InputError
 from ..show.records import emit
-from . import options
+from . import click_options as options
+from .click_guard import Command
+from .click_options import COUNT, ModelChoice, argument, option, read_neurons
 from .figures import save_axes
-from .guard import Command
-from .options import COUNT, ModelChoice, argument, option, read_neurons
 from .progress import late_bar
 
 

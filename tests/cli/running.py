@@ -6,24 +6,46 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
 from math import inf
 from typing import Any, NoReturn
 from unittest.mock import patch
 
-from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
-from ffnmem.cli import cli, progress
+from ffnmem import cli
+from ffnmem.cli import progress
 
 PROMPT = "The Eiffel Tower is in the city of"
 
 
-def run(*args: object, status: int = 0, env: dict[str, str] | None = None) -> Result:
+@dataclass
+class Ran:
+    """What a command left: its exit status, and what it wrote."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def run(*args: object, status: int = 0, env: dict[str, str] | None = None) -> Ran:
     """Run ``ffnmem ARGS`` in this process; anything but ``status`` fails with what was printed."""
-    with patch.object(progress, "SILENCE", inf):  # a busy machine has nothing more to say
-        result = CliRunner(env={"COLUMNS": "80", **(env or {})}).invoke(cli, [str(a) for a in args], prog_name="ffnmem")
-    assert result.exit_code == status, f"{result.exit_code}: {result.output}\n{result.exception!r}"
-    return result
+    out, err = (TextIOWrapper(BytesIO(), "utf-8", newline="") for _ in range(2))
+    with (
+        patch.object(progress, "SILENCE", inf),  # a busy machine has nothing more to say
+        patch.dict(os.environ, {"COLUMNS": "80", **(env or {})}),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        found = cli.run([str(a) for a in args])
+    written = []
+    for stream in (out, err):
+        stream.flush()
+        written.append(stream.buffer.getvalue().decode("utf-8"))  # type: ignore[attr-defined]
+    assert found == status, f"{found}: {''.join(written)}"
+    return Ran(found, *written)
 
 
 def table(*args: object, width: int = 80) -> str:
