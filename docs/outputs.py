@@ -16,16 +16,16 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from click.testing import CliRunner
-
-from ffnmem.cli import cli
+from ffnmem.cli import run_captured
 from ffnmem.cli.reference import with_block
 from ffnmem.core.errors import MissingExtraError, ModelError
 from ffnmem.models import get
@@ -101,10 +101,11 @@ def last_shown(commands: str) -> str:
     """What the last of some commands shows on a terminal of 80 columns."""
     for line in commands.replace("\\\n", " ").splitlines():
         _, *arguments = shlex.split(line, comments=True)
-        shown = CliRunner(env={"COLUMNS": "80"}).invoke(cli, arguments)
-        if shown.exit_code:
-            raise ValueError(f"{line}: {shown.output}")
-    return "\n".join(line.rstrip() for line in shown.stdout.rstrip().splitlines())
+        with mock.patch.dict(os.environ, {"COLUMNS": "80"}):
+            status, out, err = run_captured(arguments)
+        if status:
+            raise ValueError(f"{line}: {out}{err}")
+    return "\n".join(line.rstrip() for line in out.rstrip().splitlines())
 
 
 def atlas_table() -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import BytesIO, TextIOWrapper
 from typing import Any
 
 import click
@@ -17,7 +19,7 @@ from cyclopts import App, Parameter
 from .._version import __version__
 from .click_guard import CommandGroup, Commands, run_click
 from .guard import run_guarded, seldom_collected
-from .manual import WIDTH, PlainHelp
+from .manual import PlainHelp
 
 COMMANDS = {  # a command and the module that holds it, in the manual's order
     "get": "get",
@@ -106,6 +108,16 @@ def run(tokens: Sequence[str]) -> int:
     return run_guarded(call, tokens)
 
 
+def run_captured(tokens: Sequence[str]) -> tuple[int, str, str]:
+    """The exit status of a command line, and what it writes to standard output and to standard error."""
+    streams = [TextIOWrapper(BytesIO(), "utf-8", newline="") for _ in range(2)]
+    with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+        status = run(tokens)
+    for stream in streams:
+        stream.seek(0)
+    return status, streams[0].read(), streams[1].read()
+
+
 def main() -> None:
     """The entry point ``ffnmem``."""
     # Before torch is imported. Threads of OpenMP that wait busily for one that another program keeps from its core take
@@ -115,4 +127,4 @@ def main() -> None:
         sys.exit(run(sys.argv[1:]))
 
 
-__all__ = ["WIDTH", "app", "cli", "main", "run"]
+__all__ = ["app", "cli", "main", "run", "run_captured"]

@@ -18,17 +18,17 @@ LEFT = 32  # columns for the names of options, at most
 class PlainHelp:
     """A formatter for cyclopts: text without frames, colours and markup, at most ``WIDTH`` columns wide."""
 
-    def render_usage(self, console: Console, _options: ConsoleOptions, usage: Any) -> None:
+    def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
         """``Usage: ffnmem attribute [OPTIONS] PROMPT``."""
         words = re.sub(r"\bCOMMAND (?=\S)", "[COMMAND] ", plain_text(usage).removeprefix("Usage: "))
         write_lines(console, [f"Usage: {words}", ""])
 
-    def render_description(self, console: Console, _options: ConsoleOptions, description: Any) -> None:
+    def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
         """Paragraphs filled to the width; lines that stand further in, such as examples, stay as they are."""
         for paragraph in plain_text(description).split("\n\n"):
             write_lines(console, [*fill_paragraph(paragraph), ""])
 
-    def __call__(self, console: Console, _options: ConsoleOptions, panel: HelpPanel) -> None:
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
         """One group of arguments, options or commands."""
         rows = [(", ".join(entry.display_labels_with_metavar), describe_entry(entry)) for entry in panel.entries]
         if rows:

@@ -154,9 +154,6 @@ class ModelChoice:
     model: Annotated[str, Parameter(metavar="MODEL")] = "atlas"
     device: Annotated[str | None, Parameter(metavar="DEVICE")] = None
 
-    dtype = "float32"  # of commands without --dtype
-    prepend_bos = False  # of commands that read no text: models without a beginning-of-sequence token load, too
-
     def load(self) -> Model:
         """The model, with a spinner on standard error while it loads if that is a terminal."""
         from rich.console import Console
@@ -167,7 +164,9 @@ class ModelChoice:
             import transformers
 
             transformers.logging.set_verbosity_error()  # its advice is for programmers, and our errors are one line
-            model = fm.load(self.model, device=self.device, dtype=self.dtype, prepend_bos=self.prepend_bos)
+            # A command that reads no text loads models without a beginning-of-sequence token too.
+            dtype, bos = getattr(self, "dtype", "float32"), getattr(self, "prepend_bos", False)
+            model = fm.load(self.model, device=self.device, dtype=dtype, prepend_bos=bos)
         collect_as_usual()
         return model
 
@@ -227,7 +226,7 @@ class PromptChoice(ReaderChoice):
         return model.chat_text([{"role": "user", "content": prompt}]) if self.chat else prompt
 
 
-def scanned_model(store: Store, model: str | None = None, device: str | None = None) -> ModelChoice:
+def scanned_model(store: Store, model: str | None = None, device: str | None = None) -> ReaderChoice:
     """The model that was scanned, by the store's record or by another name."""
     scanned = store.provenance
     return ReaderChoice(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 from cyclopts import App
 
 from ..core.errors import FileError
-from . import COMMANDS, app, run
+from . import COMMANDS, app, run_captured
 from .guard import note, run_guarded
 
 BEGIN, END = "<!-- cli:begin -->", "<!-- cli:end -->"
@@ -36,9 +34,7 @@ def every_command() -> Iterator[str]:
 
 def help_text(name: str) -> str:
     """What ``ffnmem NAME --help`` prints."""
-    with redirect_stdout(StringIO()) as out:
-        run([*name.split(), "--help"])
-    return out.getvalue().strip()
+    return run_captured([*name.split(), "--help"])[1].strip()
 
 
 def summary(text: str) -> str:

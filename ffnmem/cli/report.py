@@ -20,14 +20,13 @@ from .click_options import (
     EXAMPLES,
     PAGE,
     ModelChoice,
-    check_replaceable,
     exclusive,
     option,
     read_neurons,
     refuse,
 )
 from .neuron import opened
-from .options import TABLE
+from .options import TABLE, check_replaceable
 from .progress import late_bar
 
 MEASURES = ("firing_rate", "kurtosis", "max")

@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from io import BytesIO, TextIOWrapper
 from math import inf
 from typing import Any, NoReturn
 from unittest.mock import patch
@@ -32,20 +30,13 @@ class Ran:
 
 def run(*args: object, status: int = 0, env: dict[str, str] | None = None) -> Ran:
     """Run ``ffnmem ARGS`` in this process; anything but ``status`` fails with what was printed."""
-    out, err = (TextIOWrapper(BytesIO(), "utf-8", newline="") for _ in range(2))
     with (
         patch.object(progress, "SILENCE", inf),  # a busy machine has nothing more to say
         patch.dict(os.environ, {"COLUMNS": "80", **(env or {})}),
-        redirect_stdout(out),
-        redirect_stderr(err),
     ):
-        found = cli.run([str(a) for a in args])
-    written = []
-    for stream in (out, err):
-        stream.flush()
-        written.append(stream.buffer.getvalue().decode("utf-8"))  # type: ignore[attr-defined]
-    assert found == status, f"{found}: {''.join(written)}"
-    return Ran(found, *written)
+        ran = Ran(*cli.run_captured([str(a) for a in args]))
+    assert ran.exit_code == status, f"{ran.exit_code}: {ran.stdout}{ran.stderr}"
+    return ran
 
 
 def table(*args: object, width: int = 80) -> str:

@@ -6,23 +6,23 @@ import gc
 import subprocess
 import sys
 
-from ffnmem.cli.guard import SELDOM, USUAL, set_up
+from ffnmem.cli.guard import SELDOM, USUAL, collect_as_usual
 
 CODE = """
-import gc, json, sys
-from ffnmem.cli import main, options
+import gc, json
+from ffnmem import cli
+from ffnmem.cli.options import ModelChoice, fm
 found = []
-def loaded(*args, **options):
+def load(*args, **options):
     found.append(gc.get_threshold())
     return "a model"
-options.fm.load = loaded
-def attribute(context):
-    context = options.ModelChoice("atlas", None, "float32", None).load()
+fm.load = load
+def attribute(tokens):
+    ModelChoice().load()
     found.append((gc.get_threshold(), gc.get_freeze_count() > 1000))
-from ffnmem.cli import cli
-cli.invoke = attribute
+cli.run = attribute
 try:
-    main()
+    cli.main()
 except SystemExit:
     print(json.dumps([found, gc.isenabled()]))
 """
@@ -37,5 +37,5 @@ def test_a_command() -> None:
 def test_in_another_process() -> None:
     """A notebook's or a test's own objects are not to be kept for ever."""
     before = gc.get_freeze_count()
-    set_up()
+    collect_as_usual()
     assert (gc.get_threshold(), gc.get_freeze_count()) == (USUAL, before)

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.cli import cli
+from ffnmem.cli import run_captured
 from ffnmem.core.errors import FfnmemError
 from ffnmem.core.folders import Kind
 from ffnmem.corpus import packed
@@ -266,7 +265,7 @@ def test_commands_refuse_and_leave(tmp_path: Path) -> None:
     ):
         for place in (out, ""):
             arguments[arguments.index("--out") + 1] = place
-            found = CliRunner().invoke(cli, arguments)
-            assert found.exit_code == 2, f"{arguments}: {found.output}"
-            assert found.output.count("\n") == 1, found.output
+            status, out, err = run_captured(arguments)
+            assert (status, out) == (2, ""), f"{arguments}: {out}{err}"
+            assert err.count("\n") == 1, err
             assert snapshot(tmp_path) == before, arguments
