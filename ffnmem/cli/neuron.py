@@ -15,7 +15,7 @@ import ffnmem as fm
 from ..core.defaults import CASE_SHOWN, EXAMPLES_SHOWN
 from ..core.errors import FfnmemError, InputError
 from ..core.files import check_destination
-from ..core.sheets import Origin, Sheet, together
+from ..core.sheets import Origin, Sheet, join_sheets
 from ..core.types import CASES, EXAMPLE_KINDS, LOGIT, SEARCHED
 from ..show.records import emit
 from . import click_options as options
@@ -223,7 +223,7 @@ def emit_several(
     emit(
         None,
         form,
-        sheet=lambda: together(sheets(), Origin(provenance if origin is None else origin)),
+        sheet=lambda: join_sheets(sheets(), Origin(provenance if origin is None else origin)),
         data=lambda: {
             "neurons": [{k: v for k, v in one.items() if k != "provenance"} for one in values()],
             "provenance": provenance,

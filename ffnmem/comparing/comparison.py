@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import check_count, counted, listed
+from ..core.number_text import format_share
 from ..core.pictures import picture
 from ..core.provenance import Provenance
-from ..core.sheets import Block, Column, Facts, Origin, Sheet, Table, Words, folded, of_share, rows
+from ..core.sheets import Block, Column, Facts, Origin, Sheet, Table, Words, rows
 from ..core.token_text import printable
 from ..core.types import checked
 from ..prompts.attribution import plain_records
@@ -202,8 +203,8 @@ class Comparison(Result):
             )
         if counts["new"]:
             found.append(
-                f"{counted(counts['new'], 'neuron')} fire like none there beyond chance: {of_share(1 - self.chance)} "
-                "of random neurons would not, either."
+                f"{counted(counts['new'], 'neuron')} fire like none there beyond chance: "
+                f"{format_share(1 - self.chance)} of random neurons would not, either."
             )
         if counts["silent"]:
             found.append(f"{counted(counts['silent'], 'neuron')} do not vary on this text, which says nothing of them.")
@@ -219,7 +220,7 @@ class Comparison(Result):
         return [
             f"On {said['scored']:,.0f} next tokens the first's loss is {said['loss_first']:.4f} nats, the second's "
             f"{said['loss_second']:.4f} ({said['loss_second'] - said['loss_first']:+z.4f}). Their predictions are "
-            f"{said['kl']:.2g} nats apart (KL), with the same top token at {of_share(said['agreement'])}."
+            f"{said['kl']:.2g} nats apart (KL), with the same top token at {format_share(said['agreement'])}."
         ]
 
     # -- as blocks -----------------------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ class Comparison(Result):
             self.layer_table(),
             self.moved_table(top),
             self.match_table(top),
-            folded(plain_records(self.sensitivity()), "verdicts at other thresholds"),
+            Table.of(self.sensitivity(), title="verdicts at other thresholds", folded=True),
             Origin({name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}),
         )
 
@@ -252,7 +253,7 @@ class Comparison(Result):
             shown.add(row["layer"], *(row[name] for name in (*held, *matched, *ends)))
         told = (
             "correlation, baseline: median best matches in the first model, and among random neurons; null: what "
-            f"{of_share(1 - self.chance)} of random neurons stay below; universal: excess above {UNIVERSAL:g}"
+            f"{format_share(1 - self.chance)} of random neurons stay below; universal: excess above {UNIVERSAL:g}"
         )
         return shown.table(
             f"{counted(len(self.neurons), 'neuron')} of {printable(self.second)}",

@@ -1,16 +1,22 @@
 """Sheets: how a result says what it is, as plain blocks that know nothing of where they are shown.
 
 A result's ``sheet()`` gives a title and a few blocks: :class:`Facts`, :class:`Table`, :class:`Words`, :class:`Shaded`,
-:class:`Origin`. The room ``show`` turns them into a terminal's lines, HTML, or Markdown. Values stay what they are
-(numbers, tokens, neurons); their columns say how they read.
+:class:`Grid`, :class:`Histogram`, :class:`Origin`. The subpackage ``show`` turns them into a terminal's lines, HTML, or
+Markdown. Values stay what they are (numbers, tokens, neurons); their columns say how they read, and
+:data:`COLUMNS` says it once for the columns that many tables have.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from .number_text import decimals, format_number, format_probability, format_share, format_small, format_value
+from .provenance import Provenance
+
+# What stands in a cell, beside a name or in a line.
 
 Style = Literal["", "strong", "marked", "soft", "adds", "takes", "special"]
 
@@ -54,7 +60,7 @@ class Fitting:
     whole: bool = False
 
 
-def tokens(texts: Iterable[str], named: Sequence[str] = ()) -> Fitting:
+def tokens(texts: Iterable[str], named: Sequence[str | None] = ()) -> Fitting:
     """Tokens, best first; those ``named`` stand out."""
     return Fitting(tuple((token(text, "strong" if text in named else ""),) for text in texts))
 
@@ -125,22 +131,26 @@ class Context:
 
 
 Content = str | Line | Span | Fitting | Prompt | tuple[Line, ...]
-"""What stands beside a name in :class:`Facts`; a tuple of lines stands below each other."""
+"""What stands beside a name in :class:`Facts` or in a cell of text; a tuple of lines stands below each other."""
+
+# Columns: how the values of a table read.
 
 Kind = Literal[
-    "text",  # str, Span, Line or Fitting
+    "text",  # Content
     "neuron",  # (layer, neuron), shown as 5.97
     "token",  # str
     "number",  # with as many decimals as the largest of the column asks for, or ``places``
     "count",  # whole numbers with thousands
-    "percent",  # a share: 0.5 is 50.0%
-    "change",  # the same with a sign
-    "probability",  # a share of which a small one says so
+    "percent",  # a share, or with ``sign`` a change: 0.5 is 50.0%
+    "probability",  # a share of which a small one, and one near certainty, say so
     "small",  # mantissa and exponent
     "context",  # Context; or what a column of text holds
     "heat",  # a sequence of numbers, one shade each; ``limit`` is the strongest
     "bar",  # from 0 to 1
 ]
+Source = str | tuple[str, ...] | Callable[[Mapping[Any, Any]], Any]
+"""Where a column's values come from in :meth:`Table.of`: a column of the frame, several as a tuple, or a function of a
+row."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +160,7 @@ class Column:
     Attributes:
         name: its head.
         kind: of its values.
+        of: where :meth:`Table.of` takes them from; default: the column of its name.
         digits: significant digits of the largest number. places: decimals, in place of them.
         sign: numbers have a plus sign too. colour: what adds and what takes away differ in colour.
         bars: where there is room, a bar is drawn beside each number; "steps": as a waterfall.
@@ -178,13 +189,87 @@ class Column:
     spare: int | None = None
     least: int = 0
     stays: bool = False
+    of: Source = ""
 
     @property
     def to_left(self) -> bool:
         """Numbers stand right, the rest left, unless the column says so."""
         if self.left is not None:
             return self.left
-        return self.kind in ("text", "neuron", "token", "context", "heat", "bar")
+        return self.wraps or self.kind in ("text", "neuron", "token", "context", "heat", "bar")
+
+    def places_of(self, values: Iterable[Any]) -> int:
+        """Decimal places of the column's numbers."""
+        if self.places is not None or self.kind != "number":
+            return 1 if self.places is None else self.places
+        return decimals([value for value in values if isinstance(value, int | float)], self.digits)
+
+    def format(self, value: Any, places: int) -> str:
+        """A number, or a neuron, as it reads; nothing of anything else."""
+        match self.kind:
+            case "neuron":
+                return f"{value[0]}.{value[1]}"
+            case "count":
+                return f"{value:,.0f}" if math.isfinite(value) else format_number(value)
+            case "number":
+                return format_number(value, places, self.sign)
+            case "percent":
+                return format_share(value, places, self.sign)
+            case "probability":
+                return format_probability(value)
+            case "small":
+                return format_small(value)
+            case _:
+                return ""
+
+    def take(self, row: Mapping[Any, Any]) -> Any:
+        """The value of a row of a frame; None where there is none."""
+        source = self.of or self.name
+        if isinstance(source, tuple):
+            return tuple(row[name] for name in source)
+        value = row[source] if isinstance(source, str) else source(row)
+        if type(value).__name__ in ("NAType", "NaTType"):
+            return None
+        return text_cell(value) if self.kind == "text" else value
+
+
+COLUMNS = {
+    column.name: column
+    for column in (
+        Column("neuron", "neuron", of=("layer", "neuron")),
+        *(Column(name, "count") for name in ("layer", "position", "rank", "neurons", "facts", "tokens", "size")),
+        *(Column(name, "token") for name in ("token", "target")),
+        Column("coefficient", "number"),
+        *(Column(name, "number", sign=True, colour=True, bars=True) for name in ("logit", "attribution")),
+        *(Column(name, "number", sign=True) for name in ("score", "written", "cosine")),
+        *(Column(name, "percent") for name in ("share", "influence")),
+        Column("probability", "probability"),
+        Column("error", "small"),
+    )
+}
+"""How the columns that many tables have read, by their name in frames."""
+FIRED_AT = Column("fired at", "token", limit=20, of="token")
+
+
+def guess_column(name: str, values: Iterable[Any]) -> Column:
+    """A column by what it holds: whole numbers, numbers, or else text."""
+    known = [value for value in values if value is not None]
+    if any(isinstance(value, bool) or not hasattr(value, "__float__") for value in known):
+        return Column(name)
+    whole = all(float(value).is_integer() for value in known if math.isfinite(value))
+    return Column(name, "number", places=0 if whole else None)
+
+
+def text_cell(value: Any) -> Any:
+    """A cell of a column of text: what begins or ends with spaces as a token, whose spaces show; numbers in brief."""
+    if isinstance(value, str):
+        return token(value) if value != value.strip() else value
+    if value is None or isinstance(value, Span | Fitting | Prompt | Context) or is_line(value):
+        return value
+    return value if isinstance(value, tuple) and value and is_line(value[0]) else format_value(value)
+
+
+# Blocks.
 
 
 @dataclass(frozen=True)
@@ -210,6 +295,39 @@ class Table:
     soft: tuple[int, ...] = ()
     ruled: bool = True
     folded: bool = False
+
+    @classmethod
+    def of(
+        cls, frame: Any, *columns: str | Column | None, top: int | None = None, rest: str = "", **about: Any
+    ) -> Table:
+        """Of a DataFrame, or of a sequence of mappings.
+
+        Args:
+            frame: the rows.
+            columns: names of columns, several in one text, which read as :data:`COLUMNS` says, or by what they hold;
+                or columns themselves. None stands for no column. Default: all columns of the frame.
+            top: only so many first rows; the caption counts the others, and ``rest`` says where they are.
+            about: title, caption and the like.
+        """
+        shown = frame[:top]
+        rows = shown.to_dict("records") if hasattr(shown, "to_dict") else list(shown)
+        names = columns or tuple(getattr(frame, "columns", rows[0] if rows else ()))
+        chosen: list[Column] = []
+        for one in names:
+            if isinstance(one, Column):
+                chosen.append(one)
+            elif one is not None:
+                for name in one.split() if columns else [one]:
+                    column = COLUMNS.get(name) if columns else None
+                    chosen.append(column or guess_column(name, [row[name] for row in rows]))
+        more = f"{len(frame) - len(rows):,} more {rest}".strip() if len(frame) > len(rows) else ""
+        captions = (about.pop("caption", ""), more)
+        return cls(
+            tuple(replace(column, of="") for column in chosen),
+            tuple(tuple(column.take(row) for column in chosen) for row in rows),
+            caption="; ".join(filter(None, captions)),
+            **about,
+        )
 
 
 @dataclass(frozen=True)
@@ -243,13 +361,99 @@ class Shaded:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """Named rows and columns of numbers, shaded: layers by positions.
+
+    Attributes:
+        rows, columns: their names, tokens as :func:`token`. values: a number a cell, None or NaN where there is none.
+        limit: the magnitude of the strongest shade. unit: of the numbers, for a legend ("logits").
+        kind: how they read, as a column's.
+        links: addresses of cells, by (row, column). notes: what a pointer on a cell tells besides.
+        marked: a column that stands out, such as the answer's position.
+        title: above; caption: below.
+    """
+
+    rows: tuple[str | Span, ...]
+    columns: tuple[str | Span, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    limit: float
+    unit: str = ""
+    kind: Kind = "number"
+    links: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    notes: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    marked: int | None = None
+    title: str = ""
+    caption: str = ""
+
+    @property
+    def column(self) -> Column:
+        """How its numbers read."""
+        return Column(self.unit, self.kind, sign=True, digits=3)
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """Its numbers as they read; nothing where there is none."""
+        places = self.column.places_of([value for row in self.values for value in row])
+        return [["" if value is None else self.column.format(value, places) for value in row] for row in self.values]
+
+    @property
+    def scale(self) -> str:
+        """The strongest shade in words."""
+        return f"{self.column.format(self.limit, self.column.places_of([self.limit]))} {self.unit}".rstrip()
+
+    def table(self) -> Table:
+        """Where there is no room for cells: a row with a shade a cell, the column of its largest, and how much that
+        is."""
+        heat = Column("", "heat", limit=self.limit, scale=self.scale.lstrip("+"))
+        shown = rows("", heat, "largest at", replace(self.column, name=self.unit or "there"))
+        for name, values in zip(self.rows, self.values, strict=True):
+            known = [math.nan if value is None else float(value) for value in values]
+            finite = [i for i, value in enumerate(known) if math.isfinite(value)]
+            most = max(finite, key=lambda i: abs(known[i]), default=None)
+            shown.add(name, known, *(() if most is None else (self.columns[most], known[most])))
+        return shown.table(self.title, caption=self.caption)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts over bins. ``edges``: ascending, one more than counts; ``name``: of what lies along them; ``counted``: of
+    what is counted. Bars are logarithmic in the count."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    name: str
+    counted: str = "tokens"
+    title: str = ""
+
+    @property
+    def bars(self) -> list[float]:
+        """Lengths of bars, from 0 to 1: the logarithm of the count, as a share of the largest's."""
+        most = math.log1p(max(self.counts, default=0)) or 1.0
+        return [math.log1p(count) / most for count in self.counts]
+
+    def table(self) -> Table:
+        """A row a bin."""
+        places, total = decimals(self.edges, 3), sum(self.counts)
+        shown = rows(
+            Column(self.name, left=False),
+            Column(self.counted, "count"),
+            Column("share", left=False),
+            Column(f"{self.counted}, log scale", "bar", spare=46),
+        )
+        for low, high, count, bar in zip(self.edges, self.edges[1:], self.counts, self.bars, strict=False):
+            share = format_probability(count / total) if count else None
+            shown.add(f"{low:.{places}f} to {high:.{places}f}", count, share, bar)
+        return shown.table(self.title)
+
+
+@dataclass(frozen=True)
 class Origin:
     """Where the numbers come from: model, numeric type, settings, version."""
 
     fields: Mapping[str, Any]
 
 
-Block = Facts | Table | Words | Shaded | Origin
+Block = Facts | Table | Words | Shaded | Grid | Histogram | Origin
 
 
 @dataclass(frozen=True)
@@ -260,18 +464,28 @@ class Sheet:
     title: str = ""
 
     @classmethod
-    def of(cls, *blocks: Block | None, title: str = "") -> Sheet:
-        """Of blocks, of which some may be missing."""
-        return cls(tuple(block for block in blocks if block is not None), title)
+    def of(cls, *blocks: Block | Mapping[str, Content | None] | Provenance | None, title: str = "") -> Sheet:
+        """Of blocks, of which some may be missing; a mapping is facts (those that are None are left out), a provenance
+        where the numbers come from."""
+        return cls(tuple(as_block(block) for block in blocks if block is not None), title)
 
 
-def together(sheets: Iterable[Sheet], *last: Block) -> Sheet:
+def as_block(given: Block | Mapping[str, Content | None] | Provenance) -> Block:
+    """What :meth:`Sheet.of` takes, as a block."""
+    if isinstance(given, Provenance):
+        return Origin(given.to_dict())
+    if isinstance(given, Mapping):
+        return Facts({name: value for name, value in given.items() if value is not None})
+    return given
+
+
+def join_sheets(sheets: Iterable[Sheet], *last: Block) -> Sheet:
     """Several sheets as one, each under its title, and what stands below them all."""
     parts = [(*([Words.of(one.title, "strong")] if one.title else []), *one.blocks) for one in sheets]
     return Sheet((*(block for blocks in parts for block in blocks), *last))
 
 
-def headed(sheet: Sheet) -> Sheet:
+def name_model(sheet: Sheet) -> Sheet:
     """The sheet with the model that its numbers come from in its first line, where that does not name it yet."""
     model = next(
         (str(one.fields["model"]) for one in sheet.blocks if isinstance(one, Origin) and "model" in one.fields), ""
@@ -282,7 +496,10 @@ def headed(sheet: Sheet) -> Sheet:
         return sheet
     if not line and isinstance(first, Facts) and not first.title:
         return Sheet((Facts({"model": model, **first.rows}), *rest))
-    return together([Sheet((Facts({"model": model}),)), sheet])
+    return join_sheets([Sheet((Facts({"model": model}),)), sheet])
+
+
+# Tables that no frame holds as they are shown.
 
 
 @dataclass(frozen=True)
@@ -304,21 +521,11 @@ class Rows:
             (self.strong if style == "strong" else self.soft).append(at)
         self.rows.append((*values, *[None] * (len(self.columns) - len(values))))
 
-    def table(
-        self, title: str = "", note: str = "", caption: str = "", *, ruled: bool = True, folded: bool = False
-    ) -> Table:
-        return Table(
-            self.columns,
-            tuple(self.rows),
-            title,
-            note,
-            caption,
-            tuple(self.sections),
-            tuple(self.strong),
-            tuple(self.soft),
-            ruled,
-            folded,
-        )
+    def table(self, title: str = "", note: str = "", caption: str = "", **about: Any) -> Table:
+        """``about``: whether it is ruled, and folded."""
+        places = {"sections": self.sections, "strong": self.strong, "soft": self.soft}
+        about |= {name: tuple(some) for name, some in places.items()}
+        return Table(self.columns, tuple(self.rows), title, note, caption, **about)
 
 
 def rows(*columns: Column | str) -> Rows:
@@ -331,111 +538,21 @@ def share_of(value: float) -> float:
     return min(max(float(value), 0.0), 1.0) if math.isfinite(value) else 0.0
 
 
-def of_frame(frame: Any, most: int | None = None, title: str = "") -> Table:
-    """The first ``most`` rows of a pandas table (None: all), columns by what they hold; the caption counts the rest."""
-    shown = frame if most is None else frame.head(most)
-    columns: list[Column] = []
-    texts: list[int] = []
-    for name in frame.columns:
-        values = [value for value in shown[name] if value is not None]
-        if any(isinstance(value, bool) or not hasattr(value, "__float__") for value in values):
-            columns.append(Column(str(name)))
-            texts.append(len(columns) - 1)
-        elif all(float(value).is_integer() for value in shown[name].dropna()):
-            columns.append(Column(str(name), "number", places=0))
-        else:
-            columns.append(Column(str(name), "number"))
-    body = shown.astype(object).where(shown.notna(), None)
-    more = len(frame) - len(shown)
-    return Table(
-        tuple(columns),
-        tuple(
-            tuple(text_cell(value) if i in texts else value for i, value in enumerate(row))
-            for row in body.itertuples(index=False, name=None)
-        ),
-        title,
-        caption=f"… and {more:,} more" if more else "",
-    )
-
-
-def text_cell(value: Any) -> Any:
-    """A cell of a column of text: what begins or ends with spaces as a token, whose spaces show; numbers in brief."""
-    if isinstance(value, str):
-        return token(value) if value != value.strip() else value
-    return None if value is None else brief(value)
-
-
-def decimals(values: Iterable[float], digits: int = 4) -> int:
-    """Decimal places that show the largest of some values with ``digits`` significant digits."""
-    largest = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
-    if largest == 0:
-        return digits - 1
-    return min(max(digits - 1 - math.floor(math.log10(largest)), 0), 9)
-
-
-def places_of(column: Column, values: Iterable[Any]) -> int:
-    """Decimal places of the numbers of a column."""
-    if column.places is not None:
-        return column.places
-    known = [value for value in values if isinstance(value, int | float)]
-    return decimals(known, column.digits) if column.kind == "number" else 1
-
-
-def of_number(value: float, places: int, sign: bool = False) -> str:
-    """A number with fixed places; a dash where there is none."""
-    return f"{value:{'+' if sign else ''}z.{places}f}" if math.isfinite(value) else "–"
-
-
-def of_share(value: float) -> str:
-    """A share of a whole, in percent, without a sign where it rounds to nothing; a dash where there is none."""
-    return f"{value:z.1%}" if math.isfinite(value) else "–"
-
-
-def of_rate(share: float) -> str:
-    """A share in percent with one decimal; a small one with two digits that count, below 0.001% as mantissa and
-    exponent, in percent all the same."""
-    percent = 100 * share
-    if not 0 < percent < 0.2:
-        return of_share(share)
-    if percent < 0.001:
-        mantissa, exponent = f"{percent:.1e}".split("e")
-        return f"{mantissa}e{int(exponent)}%"
-    return f"{float(f'{percent:.2g}'):.5f}".rstrip("0") + "%"
-
-
-def of_share_within(share: float, low: float, high: float) -> str:
-    """A share with its interval."""
-    return f"{of_share(share)} ({of_share(low)} to {of_share(high)})"
-
+# What the sheets of several results say alike.
 
 NEGATIVE = "a negative coefficient promotes what the value suppresses, and those tokens are listed"
-PROMOTES = Column("promotes", wraps=True)
-"""Tokens that a neuron's coefficient times its value promotes; of its value alone it is "value promotes"."""
+Promoted = Mapping[tuple[int, int], Sequence[str]]
+"""The tokens that neurons promote, by (layer, neuron)."""
 
 
-def of_negatives(coefficients: Iterable[float]) -> str:
+def promoted_column(promoted: Promoted, named: Sequence[str | None] = (), name: str = "promotes") -> Column:
+    """Tokens that a neuron's coefficient times its value promotes; of its value alone it is "value promotes"."""
+    return Column(name, wraps=True, of=lambda row: tokens(promoted.get((row["layer"], row["neuron"]), ()), named))
+
+
+def explain_negative(coefficients: Iterable[float]) -> str:
     """A caption that says what a negative coefficient means, where there is one."""
     return NEGATIVE if any(coefficient < 0 for coefficient in coefficients) else ""
-
-
-def brief(value: Any) -> str:
-    """A number with four significant digits, a whole one with thousands; anything else as it is."""
-    if isinstance(value, float):
-        return f"{value:.4g}" if math.isfinite(value) else "–"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def folded(records: Sequence[Mapping[Any, Any]], title: str, note: str = "") -> Table:
-    """A table of data with all its columns, where it can be unfolded."""
-    names = list(records[0]) if records else []
-    columns = tuple(Column(str(name), left=index == 0) for index, name in enumerate(names))
-    cells = tuple(tuple(brief(record[name]) for name in names) for record in records)
-    return Table(columns, cells, title, note, folded=True)
-
-
-def of_chance(probability: float) -> str:
-    """A probability in percent; one that rounds to nothing says so."""
-    return "<0.1%" if 0 < probability < 0.0005 else f"{probability:.1%}"
 
 
 def place(tokens: Sequence[str], position: int) -> Line:

@@ -14,24 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.errors import InputError, check_count, counted
+from ..core.number_text import decimals, format_probability
 from ..core.provenance import Provenance
-from ..core.sheets import (
-    PROMOTES,
-    Column,
-    Content,
-    Facts,
-    Origin,
-    Sheet,
-    Table,
-    Words,
-    decimals,
-    line,
-    of_chance,
-    of_frame,
-    rows,
-    token,
-    tokens,
-)
+from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, Words, line, rows, token, tokens
 from ..core.types import checked
 from ..facts.answers import Answer, read_answer
 from ..facts.fact import Fact
@@ -133,14 +118,14 @@ class EditDiff(Result):
             "target": token(self.target, "strong"),
             **({} if self.foil is None else {"foil": token(self.foil, "strong")}),
             "logit": f"{self.logit_before:+.2f} → {self.logit_after:+.2f}{self.provenance.before_cap}",
-            "probability": f"{of_chance(self.probability_before)} → {of_chance(self.probability_after)}",
+            "probability": " → ".join(map(format_probability, (self.probability_before, self.probability_after))),
         }
         return Sheet.of(
             Facts(heading),
             self.neuron_table(),
             Words.of(f"… and {counted(self.hidden, 'neuron')} that change less", "soft") if self.hidden else None,
-            of_frame(self.components, title="all components"),
-            of_frame(self.writes, WRITES, "where the edit writes"),
+            Table.of(self.components, title="all components"),
+            Table.of(self.writes, top=WRITES, title="where the edit writes"),
             Origin(self.provenance.to_dict()),
         )
 
@@ -159,7 +144,9 @@ class EditDiff(Result):
             Column("neuron", "neuron"),
             *(Column(name, left=False) for name in places),
             Column("change", "number", places=places["logit"], sign=True, colour=True),
-            Column("written", "number", places=places["logit"], sign=True) if promoted is None else PROMOTES,
+            Column("written", "number", places=places["logit"], sign=True)
+            if promoted is None
+            else Column("promotes", wraps=True),
         )
         named = [self.target, *([] if self.foil is None else [self.foil])]
         for row in frame.to_dict("records"):

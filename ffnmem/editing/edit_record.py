@@ -18,9 +18,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.errors import InputError, check_count, listed, quoted
+from ..core.number_text import format_value
 from ..core.plain_values import plain_value
 from ..core.provenance import Provenance
-from ..core.sheets import Content, Facts, Origin, Sheet, Words, brief, line, of_frame
+from ..core.sheets import Content, Facts, Origin, Sheet, Table, Words, line
 from ..core.types import checked
 from ..facts.fact import Fact
 from ..prompts.attribution import plain_records
@@ -238,8 +239,8 @@ class EditRecord(Result):
         settings = self.settings.get("edits") or [self.settings]  # of a sum, those of each part
         return Sheet.of(
             Facts(rows),
-            of_frame(numbers, SHOWN) if self.facts else None,
-            of_frame(layers, SHOWN),
+            Table.of(numbers, top=SHOWN) if self.facts else None,
+            Table.of(layers, top=SHOWN),
             *(Words.of(settings_in_words(some), "soft") for some in settings if some),
             Origin(self.provenance.to_dict()),
         )
@@ -284,9 +285,9 @@ def in_words(value: Any) -> str:
     if isinstance(value, list):
         if len(value) > FEW:
             return f": {len(value)} {'texts' if isinstance(value[0], str) else 'values'}"
-        return f" {', '.join(quoted(one) if isinstance(one, str) else brief(one) for one in value)}"
+        return f" {', '.join(quoted(one) if isinstance(one, str) else format_value(one) for one in value)}"
     small = isinstance(value, int) and abs(value) < COUNTED
-    return f" {value if small else brief(value)}"
+    return f" {value if small else format_value(value)}"
 
 
 # -- two edits as one ----------------------------------------------------------------------------------------------

@@ -12,22 +12,8 @@ from typing import Any
 import pandas as pd
 
 from ..core.errors import InputError, counted, quoted
-from ..core.sheets import (
-    Column,
-    Content,
-    Facts,
-    Line,
-    Origin,
-    Sheet,
-    Span,
-    Style,
-    Table,
-    line,
-    of_chance,
-    of_share,
-    rows,
-    token,
-)
+from ..core.number_text import format_probability, format_share
+from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Style, Table, line, rows, token
 from ..editing.applying import RowEdits, check_fits, with_edit
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
@@ -300,7 +286,9 @@ class EditEffects(Result):
 
     def heading(self) -> dict[str, Content]:
         """What was edited, by how much, and how far other text moved."""
-        layers = [f"layer {c['layer']} by {of_share(c['change'])} of its norm, rank {c['rank']}" for c in self.changes]
+        layers = [
+            f"layer {c['layer']} by {format_share(c['change'])} of its norm, rank {c['rank']}" for c in self.changes
+        ]
         found: dict[str, Content] = {"edit": self.edit.title, "changes": tuple(map(line, layers))}
         if by := LAYER_BY.get(str(self.edit.settings.get("layer_by"))):
             found["layer"] = by
@@ -340,7 +328,7 @@ def prompt_table(prompts: pd.DataFrame, true: str, target: str) -> Table:
 def moved(before: float, after: float) -> Line:
     """A probability before and after; coloured where it moved by a percent or more."""
     style: Style = "" if abs(after - before) < 0.01 else "adds" if after > before else "takes"
-    return line(f"{of_chance(before)} → ", Span(f"{of_chance(after):>5}", style))
+    return line(f"{format_probability(before)} → ", Span(f"{format_probability(after):>5}", style))
 
 
 def said(before: str, after: str) -> Line:

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_choice, check_count, counted, quoted
 from ..core.neuron_names import NeuronNames, pair_of
+from ..core.number_text import decimals, format_probability
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import (
-    PROMOTES,
     Column,
     Content,
     Facts,
@@ -26,10 +26,8 @@ from ..core.sheets import (
     Sheet,
     Span,
     Table,
-    decimals,
+    explain_negative,
     line,
-    of_chance,
-    of_negatives,
     place,
     rows,
     token,
@@ -251,7 +249,7 @@ class Ablation(Result):
         facts: dict[str, Content] = {
             "prompt": Prompt(self.tokens, self.position, bool(self.provenance.prepend_bos)),
             "after": place(self.tokens, self.position),
-            "target": line(strong, f"   {of_chance(self.probability)}, loss {self.loss:.4g}"),
+            "target": line(strong, f"   {format_probability(self.probability)}, loss {self.loss:.4g}"),
         }
         if self.foil is not None:
             facts["foil"] = token(self.foil, "strong")
@@ -285,7 +283,7 @@ class Ablation(Result):
             Column("total", "number", places=logits, sign=True, colour=True, bars=True),
             Column("probability", left=False),
             Column(last, "number", sign=True),
-            *([] if promoted is None else [PROMOTES]),
+            *([] if promoted is None else [Column("promotes", wraps=True)]),
         )
         named = [self.target, *([] if self.foil is None else [self.foil])]
         for row in shown.to_dict("records"):
@@ -294,7 +292,7 @@ class Ablation(Result):
             beside = [] if promoted is None else [tokens(promoted[at], named)]
             table.add(at, *numbers, of_change(row["probability"]), row[last], *beside)
         notes = ["coefficient: the largest of the text's tokens where the neuron was removed, at that position"]
-        more = of_negatives(shown["peak"])
+        more = explain_negative(shown["peak"])
         left = len(self.neurons) - len(shown)
         notes += [more] if more else []
         return table.table(caption="; ".join([*notes, *([f"{left:,} more in .neurons"] if left else [])]))

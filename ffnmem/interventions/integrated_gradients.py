@@ -15,8 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.errors import InputError, check_count, quoted
+from ..core.number_text import format_probability
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Prompt, Sheet, line, of_chance, place, rows, token
+from ..core.sheets import Column, Content, Facts, Origin, Prompt, Sheet, line, place, rows, token
 from ..core.types import checked
 from ..facts.fact import Fact
 from ..models.norms import at_least_float32
@@ -204,7 +205,7 @@ class KnowledgeNeurons(Result):
         facts: dict[str, Content] = {
             "prompt": Prompt(tuple(read_at), self.position, self.capture.starts_with_bos),
             "after": place(read_at, self.position),
-            "target": line(token(self.target, "strong"), f"   {of_chance(self.probability)}"),
+            "target": line(token(self.target, "strong"), f"   {format_probability(self.probability)}"),
             "knowledge neurons": selected,
         }
         missed = "in probability; error: what a layer’s sum misses of P − P without its coefficients"

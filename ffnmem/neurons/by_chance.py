@@ -21,8 +21,9 @@ from torch import Tensor
 from ..core.defaults import MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import FileError, InputError, check_choice, check_count, check_seed, warn
 from ..core.neuron_names import LayerName
+from ..core.number_text import format_interval, format_number, format_share
 from ..core.progress import Progress
-from ..core.sheets import Column, Origin, Sheet, Table, of_number, of_share, of_share_within, rows
+from ..core.sheets import Column, Origin, Sheet, Table, rows
 from ..core.types import COEFFICIENT_SIGNS, DIRECTIONS, VERDICTS, checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, draw_tokens
 from ..corpus.passes import read
@@ -225,10 +226,10 @@ class ChanceVerdicts(Result):
         """One verdict's share of neurons (``own``, of all, where it is known) against that of directions, in a line."""
         shares = self.shares().set_index("kind")
         said = [
-            f"{of_share_within(*(row[verdict + end] for end in ENDS))} of {WORDS[str(kind)]}"
+            f"{format_interval(*(row[verdict + end] for end in ENDS))} of {WORDS[str(kind)]}"
             for kind, row in shares.iterrows()
         ]
-        return f"{verdict} {said[0] if own is None else of_share(own)} against {', '.join(said[1:])}"
+        return f"{verdict} {said[0] if own is None else format_share(own)} against {', '.join(said[1:])}"
 
     def to_frame(self) -> pd.DataFrame:
         """``table``."""
@@ -261,9 +262,11 @@ class ChanceVerdicts(Result):
             Column("meanings", left=False), Column("MS", left=False),
         )  # fmt: skip
         for row in self.shares().to_dict("records"):
-            cells = [of_share_within(*(row[name + end] for end in ENDS)) for name in VERDICTS[:3]]
-            told = [None if row["kind"] == "own" else of_number(row[f"{name}_told"], 2) for name in ("meanings", "ms")]
-            shown.add(WORDS[row["kind"]], row["directions"], *cells, of_share(row["inactive"]), *told)
+            cells = [format_interval(*(row[name + end] for end in ENDS)) for name in VERDICTS[:3]]
+            told = [
+                None if row["kind"] == "own" else format_number(row[f"{name}_told"], 2) for name in ("meanings", "ms")
+            ]
+            shown.add(WORDS[row["kind"]], row["directions"], *cells, format_share(row["inactive"]), *told)
         return shown.table(
             "neurons and directions",
             caption="95% intervals (Wilson); meanings, MS: the chance that a neuron has fewer, or a larger one.",
@@ -273,7 +276,7 @@ class ChanceVerdicts(Result):
         """The monosemantic share of each kind, a row a layer."""
         shown = rows(Column("layer", left=False), *(Column(WORDS[kind], left=False) for kind in self.kinds))
         for layer in sorted(set(self.table["layer"])):
-            shown.add(str(layer), *(of_share(row["monosemantic"]) for row in self.of_layer(layer)))
+            shown.add(str(layer), *(format_share(row["monosemantic"]) for row in self.of_layer(layer)))
         return shown.table("monosemantic by layer")
 
 

@@ -13,8 +13,9 @@ from jaxtyping import Float32, Int64
 from ..core.defaults import MEANING_DRAWS
 from ..core.errors import InputError, check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName, NeuronName
+from ..core.number_text import format_number
 from ..core.progress import Progress
-from ..core.sheets import Block, Column, Origin, Sheet, Span, Table, Words, line, of_number, rows, tokens
+from ..core.sheets import Block, Column, Origin, Sheet, Span, Table, Words, line, rows, tokens
 from ..core.token_text import printable, visible
 from ..core.types import COEFFICIENT_SIGNS, VERDICTS, checked
 from ..models.model import Model
@@ -153,7 +154,7 @@ class Meanings(Result):
     @property
     def told(self) -> str:
         """The effective number of meanings with its interval in words; nothing where there is none."""
-        value, low, high = (of_number(part, 2) for part in self.number)
+        value, low, high = (format_number(part, 2) for part in self.number)
         return f"{value} meanings, 95% {low} to {high}" if np.isfinite(self.number[0]) else ""
 
     @property
@@ -586,7 +587,7 @@ def neuron_table(verdict: str, found: Sequence[Meanings]) -> Table:
     )
     for one in found:
         value, low, high = one.number
-        span = f"{of_number(low, 2)} to {of_number(high, 2)}" if low == low else None
+        span = f"{format_number(low, 2)} to {format_number(high, 2)}" if low == low else None
         place = (one.layer, one.neuron)
         lead: list[Any] = [place, *([one.sign] if both else []), value, span, str(one.n_examples)]
         for row in one.table.head(MEANINGS).itertuples():

@@ -17,7 +17,7 @@ from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
 from ..core.errors import InputError, check_choice, check_count, check_number, check_seed, counted, quoted
 from ..core.pictures import picture
 from ..core.progress import Progress
-from ..core.sheets import Column, Sheet, Table, Words, folded, rows
+from ..core.sheets import Column, Sheet, Table, Words, rows
 from ..core.types import DYING_ACTIVATIONS, DYING_OPTIMISERS, checked
 from ..ffn.activations import Activation, activation
 from ..prompts.attribution import plain_records
@@ -100,7 +100,7 @@ class Dying(Result):
         return Sheet.of(
             self.step_table(),
             self.outcome_table(),
-            folded(self.frame.to_dict("records"), "steps", "all columns"),
+            Table.of(self.frame, title="steps", note="all columns", folded=True),
             Words.of(" · ".join(f"{name} {value}" for name, value in self.settings.items()), "soft"),
             title=f"{pushed} of {counted(of, 'neuron')} pushed to where they fire for no input",
         )

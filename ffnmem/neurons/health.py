@@ -18,10 +18,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.errors import HookError, InputError, check_count, check_seed, counted
+from ..core.number_text import decimals
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Origin, Sheet, Table, decimals, folded, rows
+from ..core.sheets import Column, Origin, Sheet, Table, rows
 from ..core.token_text import printable
 from ..core.types import checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, TextSettings, draw_tokens
@@ -321,7 +322,7 @@ class NeuronHealth(Result):
     def sheet(self, top: int = 5) -> Sheet:
         """Each layer, and the ``top`` neurons at both ends."""
         origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
-        layers = folded(self.layers.to_dict("records"), "layers", "all columns")
+        layers = Table.of(self.layers, title="layers", note="all columns", folded=True)
         return Sheet.of(self.layer_table(), self.neuron_table(top), layers, Origin(origin))
 
     def layer_table(self) -> Table:

@@ -12,8 +12,9 @@ from jaxtyping import Float32, Float64, Int64
 
 from ..core.errors import InputError, check_choice, check_count, check_seed
 from ..core.neuron_names import LayerName
+from ..core.number_text import format_interval, format_share
 from ..core.progress import Progress
-from ..core.sheets import Column, Origin, Sheet, Table, of_share, of_share_within, rows
+from ..core.sheets import Column, Origin, Sheet, Table, rows
 from ..core.types import COEFFICIENT_SIGNS, JUDGES, ODD_ONES, checked
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -245,10 +246,10 @@ class Intruders(Result):
 
     def summary(self) -> str:
         said = [
-            f"{WORDS[odd]} {', '.join(f'{of_share(row.accuracy)} by {row.judge}' for row in part.itertuples())}"
+            f"{WORDS[odd]} {', '.join(f'{format_share(row.accuracy)} by {row.judge}' for row in part.itertuples())}"
             for odd, part in self.accuracy().groupby("odd", sort=False)
         ]
-        return f"{self.model}: {'; '.join(said)}; chance {of_share(CHANCE)}"
+        return f"{self.model}: {'; '.join(said)}; chance {format_share(CHANCE)}"
 
     def sheet(self) -> Sheet:
         """How often each judge found the intruder, by where it is from, by verdict, and by layer."""
@@ -264,12 +265,13 @@ class Intruders(Result):
             *(Column(judge, left=False) for judge in self.judges),
         )  # fmt: skip
         for odd, part in self.accuracy().groupby("odd", sort=False):
-            ends = [of_share_within(o.accuracy, o.accuracy_low, o.accuracy_high) for o in part.itertuples()]
+            ends = [format_interval(o.accuracy, o.accuracy_low, o.accuracy_high) for o in part.itertuples()]
             shown.add(WORDS[str(odd)], int(part["trials"].iloc[0]), *ends)
         return shown.table(
             "the intruder found",
-            caption=f"chance {of_share(CHANCE)}; 95% intervals (Wilson). state: inputs of the FFN half the model away; "
-            "around: the text on both sides; token: embeddings of the firing tokens; trigger: the same token.",
+            caption=f"chance {format_share(CHANCE)}; 95% intervals (Wilson). "
+            "state: inputs of the FFN half the model away; around: the text on both sides; "
+            "token: embeddings of the firing tokens; trigger: the same token.",
         )
 
     def split_table(self, by: str) -> Table:

@@ -15,9 +15,10 @@ from torch import Tensor
 from ..core.defaults import DUPLICATE_COSINE
 from ..core.errors import InputError, check_count, check_seed, counted, quoted
 from ..core.neuron_names import LayerName
+from ..core.number_text import format_number
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, of_number, rows
+from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, rows
 from ..core.token_text import printable
 from ..core.types import checked
 from ..models.model import Model
@@ -216,7 +217,7 @@ class Geometry(Result):
             *(Column(share, "percent") for share in ("beyond", *ends)),
         )
         for row in self.layers.to_dict("records"):
-            chance = (of_number(row[f"{name}_null_{end}"], 2, sign=True) for end in ("low", "high"))
+            chance = (format_number(row[f"{name}_null_{end}"], 2, sign=True) for end in ("low", "high"))
             shown.add(
                 row["layer"],
                 *(row[f"{name}_{quantile}"] for quantile in ("q50", "q5", "q95")),

@@ -13,8 +13,9 @@ from jaxtyping import Float64
 from ..core.defaults import SEQUENCES_READ
 from ..core.errors import InputError, check_count, check_number, quoted
 from ..core.neuron_names import LayerName
+from ..core.number_text import format_value
 from ..core.progress import Progress
-from ..core.sheets import Column, Origin, Sheet, Table, brief, rows, tokens
+from ..core.sheets import Column, Origin, Sheet, Table, rows, tokens
 from ..core.types import ROLE_NAMES, TEXT_ROLES, checked
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -499,7 +500,7 @@ def clearest_table(listed: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequ
     for row in listed.to_dict("records"):
         name, at = row["listed"], (row["layer"], row["neuron"])
         statistic = statistics[name]
-        value = brief(row[statistic])
+        value = format_value(row[statistic])
         shown.add(name if name != last else "", at, statistic.replace("_", " "), value, tokens(promoted.get(at, ())))
         last = name
     caption = "" if len(listed) else "no neuron has any of these roles"

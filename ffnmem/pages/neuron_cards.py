@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..core.errors import counted
-from ..core.sheets import Shade, decimals
+from ..core.number_text import decimals
+from ..core.sheets import Shade
 from ..neurons.concepts import Meaning, Meanings
 from ..scanning.contexts import Bin
 from ..scanning.neuron import KEYS, MEANINGS, Group, Known

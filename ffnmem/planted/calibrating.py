@@ -16,8 +16,9 @@ import pandas as pd
 from .._version import __version__
 from ..core.defaults import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS
 from ..core.errors import InputError, check_choice, check_count, check_seed, quoted
+from ..core.number_text import format_number, format_share
 from ..core.progress import Progress
-from ..core.sheets import Column, Line, Sheet, Span, Table, Words, line, of_number, of_share, rows
+from ..core.sheets import Column, Line, Sheet, Span, Table, Words, line, rows
 from ..core.types import PLANTED_KINDS, checked
 from ..neurons.measuring import begin, polysemanticity
 from ..neurons.role_assignment import roles
@@ -168,8 +169,8 @@ class Calibration(Result):
             shown.add("dead" if planted == 0 else str(planted), *(row[name] for name in names))
         return shown.table(
             "verdicts",
-            caption=f"{of_share(self.false_polysemantic)} of monosemantic neurons are called polysemantic, and "
-            f"{of_share(self.random_polysemantic)} of neurons of random keys: what fires a random direction is of "
+            caption=f"{format_share(self.false_polysemantic)} of monosemantic neurons are called polysemantic, and "
+            f"{format_share(self.random_polysemantic)} of neurons of random keys: what fires a random direction is of "
             "several kinds too.",
         )
 
@@ -177,7 +178,7 @@ class Calibration(Result):
         """How often nothing is found to be something."""
         shown = rows("measure", Column("p < .05", "percent"), Column("95%", left=False), Column("neurons", "count"))
         for row in frame.to_dict("records"):
-            ends = " to ".join(of_share(row[end]) for end in ("low", "high"))
+            ends = " to ".join(format_share(row[end]) for end in ("low", "high"))
             shown.add(row["measure"], row["rate"], ends, row["neurons"])
         return shown.table("nulls", caption="Where nothing is to be found: random examples, or random keys and values.")
 
@@ -200,7 +201,7 @@ class Calibration(Result):
             Column("facts", left=False),
         )
         for row in frame.to_dict("records"):
-            ends = " to ".join(of_number(row[end], 2) for end in ("low", "high"))
+            ends = " to ".join(format_number(row[end], 2) for end in ("low", "high"))
             shown.add(row["measure"], row["site"], row["first"], ends, row["second"], str(row["facts"]))
         return shown.table(
             "facts",
@@ -212,8 +213,8 @@ class Calibration(Result):
 
 def ranged(row: Mapping[Any, Any], name: str) -> Line:
     """A score and its interval."""
-    ends = " to ".join(of_number(row[f"{name}_{end}"], 2) for end in ("low", "high"))
-    return line(of_number(row[name], 3), Span(f"  {ends}", "soft"))
+    ends = " to ".join(format_number(row[f"{name}_{end}"], 2) for end in ("low", "high"))
+    return line(format_number(row[name], 3), Span(f"  {ends}", "soft"))
 
 
 def setting_words(value: Any) -> str:

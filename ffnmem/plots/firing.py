@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ..core.errors import InputError, check_choice
-from ..core.sheets import of_rate
+from ..core.number_text import format_probability
 from ..core.types import checked
 from ..ffn.activations import activation
 from ..neurons.dying import Dying
@@ -61,7 +61,7 @@ def histogram(neuron: Neuron, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("coefficient")
     ax.set_ylabel("tokens per unit of coefficient")
     count = neuron.stats["count"]
-    fires = "dead" if neuron.stats["dead"] else f"fires at {of_rate(neuron.stats['firing_rate'])}"
+    fires = "dead" if neuron.stats["dead"] else f"fires at {format_probability(neuron.stats['firing_rate'])}"
     return titled(
         ax, f"{neuron.name} of {neuron.store.model}: {fires} of {count:,} tokens".replace("dead of", "dead in")
     )

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_count, counted, quoted
 from ..core.neuron_names import LayerName
+from ..core.number_text import decimals, format_probability
 from ..core.provenance import Provenance
 from ..core.sheets import (
-    PROMOTES,
     Column,
     Content,
     Facts,
@@ -28,10 +28,8 @@ from ..core.sheets import (
     Sheet,
     Span,
     Table,
-    decimals,
+    explain_negative,
     line,
-    of_chance,
-    of_negatives,
     place,
     rows,
     token,
@@ -290,7 +288,7 @@ class Attribution(Result):
             ranked = capture.ranked(self.position, roles, PREDICTIONS)
             rows["next"] = Fitting(
                 tuple(
-                    (token(p.token, "strong" if p.role else ""), Span(f" {of_chance(p.probability)}", "soft"))
+                    (token(p.token, "strong" if p.role else ""), Span(f" {format_probability(p.probability)}", "soft"))
                     for p in ranked[:PREDICTIONS]
                     if p.rank <= PREDICTIONS
                 )
@@ -298,7 +296,7 @@ class Attribution(Result):
             rows |= {
                 p.role: line(
                     token(p.token, "strong"),
-                    f"   rank {p.rank:,}, logit {p.logit:.3f}, {of_chance(p.probability)}",
+                    f"   rank {p.rank:,}, logit {p.logit:.3f}, {format_probability(p.probability)}",
                 )
                 for p in sorted(ranked, key=lambda p: p.role, reverse=True)
                 if p.role
@@ -333,12 +331,16 @@ class Attribution(Result):
             Column("logit", "number", sign=True, colour=True, bars=True),
             Column("share", "percent"),
         ]
-        ends = [] if written is None else [PROMOTES, *([Column("suppresses", wraps=True)] if full else [])]
+        ends = (
+            []
+            if written is None
+            else [Column("promotes", wraps=True), *([Column("suppresses", wraps=True)] if full else [])]
+        )
         shown = rows(*columns, *ends)
         named = [self.target, *([] if self.foil is None else [self.foil])]
         summed = self.answer is not None and self.answer.whole
         captions = ["coefficients are those at the token where a neuron adds most" if summed else ""]
-        captions.append(of_negatives(neurons["coefficient"]))
+        captions.append(explain_negative(neurons["coefficient"]))
         for row in neurons.itertuples():
             at, beside = (int(row.layer), int(row.neuron)), []
             if written is not None:
@@ -599,7 +601,7 @@ def decomposition_sheet(
         Column("value norm", "number", places=decimals(listed["value_norm"])),
         Column("weight", "number"),
         Column("share", "percent"),
-        PROMOTES,
+        Column("promotes", wraps=True),
     )
     for row in listed.itertuples():
         at = (int(row.layer), int(row.neuron))
@@ -613,7 +615,7 @@ def decomposition_sheet(
     shown.add(line("all"), None, None, None, total, style="strong")
     return Sheet.of(
         Facts(facts),
-        shown.table(caption=of_negatives(listed["coefficient"])),
+        shown.table(caption=explain_negative(listed["coefficient"])),
         Origin({**whole.attrs["provenance"], "basis": "folded"}),
     )
 

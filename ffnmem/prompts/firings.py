@@ -18,8 +18,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import InputError, OutOfRangeError, check_count
+from ..core.number_text import decimals, format_probability
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Prompt, Table, decimals, of_chance, rows, token
+from ..core.sheets import Column, Content, Prompt, Table, rows, token
 from ..facts.answers import Answer
 from ..models.attention import FrozenAttention, KnownFFNs, frozen_attention
 from ..models.hooks import listening
@@ -196,7 +197,7 @@ def answer_facts(one: Any, summed: bool = False) -> dict[str, Content]:
     elif answer.whole and summed:
         how = f", the sum over its {len(answer.target)} tokens{how}"
     elif answer.whole:
-        how = f" of its {len(answer.target)} tokens, {of_chance(math.exp(one.logit))}"
+        how = f" of its {len(answer.target)} tokens, {format_probability(math.exp(one.logit))}"
     return {
         "prompt": Prompt(tokens, len(tokens) - 1, one.starts_with_bos),
         "target": token(one.target, "strong"),

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import InputError, OutOfRangeError, check_count, check_seed, counted
+from ..core.number_text import format_interval, format_share
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, of_share, of_share_within, rows
+from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, rows
 from ..core.types import checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
@@ -118,9 +119,9 @@ class Faithfulness(Result):
             return "all firings are kept, which says nothing about some of them"
         one = (found if len(found) else some.loc[[some["faithfulness"].idxmax()]]).iloc[0]
         alone, first = len(self.curve) == 1, f"the first {counted(int(one['size']), 'firing')}"
-        keep = f"{of_share(one['faithfulness'])} of it is kept"
+        keep = f"{format_share(one['faithfulness'])} of it is kept"
         if "random" in one:
-            band = of_share_within(one["random"], one["random_low"], one["random_high"])
+            band = format_interval(one["random"], one["random_low"], one["random_high"])
             keep = f"{keep}, by as many at random {band}"
         if len(found):
             of = f"{'these firings' if alone else first} ({fine_share(one['share'])} of all)"
@@ -131,7 +132,7 @@ class Faithfulness(Result):
             told = f"no number listed carries the answer, short of all firings: at best, with {first}, {keep}"
         low = some.loc[some["faithfulness"].idxmin()]
         if not alone and low["faithfulness"] < SWINGS:
-            told += f"; with {int(low['size']):,} kept it is lower than with none ({of_share(low['faithfulness'])})"
+            told += f"; with {int(low['size']):,} kept it is lower than with none ({format_share(low['faithfulness'])})"
         return told
 
     def to_frame(self) -> pd.DataFrame:
@@ -176,7 +177,7 @@ def areas_of(cpr: float | None, cmd: float | None) -> str:
 
 def fine_share(share: float) -> str:
     """A share in percent, a small one with a digit that is not 0."""
-    return of_share(share) if share >= 0.0995 / 100 else f"{100 * share:.1g}%"
+    return format_share(share) if share >= 0.0995 / 100 else f"{100 * share:.1g}%"
 
 
 def curve_table(curve: pd.DataFrame) -> Table:
@@ -192,7 +193,7 @@ def curve_table(curve: pd.DataFrame) -> Table:
     for row in curve.to_dict("records"):
         interval = [f"{row['low']:.0%} to {row['high']:.0%}"] if "low" in row else []
         band = (row["random"], row["random_low"], row["random_high"]) if "random" in row else ()
-        random = [of_share_within(*band)] if band else []
+        random = [format_interval(*band)] if band else []
         shown.add(
             int(row["size"]), fine_share(row["share"]), row["faithfulness"], *interval, row["completeness"], *random
         )

@@ -15,7 +15,8 @@ from jaxtyping import Float32
 
 from ..core.errors import FileError, OutOfRangeError
 from ..core.foreign import foreign
-from ..core.sheets import Context, Shade, Shades, decimals
+from ..core.number_text import decimals
+from ..core.sheets import Context, Shade, Shades
 from ..core.token_text import JOINED, running_texts, token_texts
 from ..corpus.batches import Sequences
 

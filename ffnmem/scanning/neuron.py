@@ -18,26 +18,9 @@ import pandas as pd
 from jaxtyping import Float32
 
 from ..core.defaults import CASE_SHOWN, EXAMPLES_SHOWN
+from ..core.number_text import decimals, format_number, format_probability, format_share
 from ..core.provenance import Live
-from ..core.sheets import (
-    Column,
-    Content,
-    Facts,
-    Fitting,
-    Origin,
-    Sheet,
-    Span,
-    Table,
-    Words,
-    decimals,
-    line,
-    of_chance,
-    of_number,
-    of_rate,
-    of_share,
-    rows,
-    token,
-)
+from ..core.sheets import Column, Content, Facts, Fitting, Origin, Sheet, Span, Table, Words, line, rows, token
 from ..core.token_text import printable
 from ..core.types import CASES, LOGIT
 from ..show.result import Result
@@ -388,7 +371,7 @@ class Neuron(Known, Result):
         found: dict[str, Content] = {
             **({"described as": printable(self.description)} if self.description else {}),
             "fires": self.fires(),
-            "coefficient": ", ".join(f"{x} {of_number(stats[x], places)}" for x in ("mean", "std", "min", "max")),
+            "coefficient": ", ".join(f"{x} {format_number(stats[x], places)}" for x in ("mean", "std", "min", "max")),
             "shape": f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}",
         }
         if self.lack:
@@ -418,8 +401,8 @@ class Neuron(Known, Result):
         stats = self.stats
         if stats["dead"]:
             return f"never in {stats['count']:,} tokens: dead"
-        rate = of_rate(stats["firing_rate"])
-        zeros = f", exactly 0 at {of_share(stats['zero_share'])}" if stats["zero_share"] >= RARE else ""
+        rate = format_probability(stats["firing_rate"])
+        zeros = f", exactly 0 at {format_share(stats['zero_share'])}" if stats["zero_share"] >= RARE else ""
         return f"at {rate} of {stats['count']:,} tokens{zeros}"
 
     def scored(self, sign: str, side: str = "value") -> Fitting:
@@ -446,7 +429,7 @@ class Neuron(Known, Result):
         )
         for b in found:
             span = f"{b.low:.{places}f} to {b.high:.{places}f}"
-            share = of_chance(b.count / total) if b.count else None
+            share = format_probability(b.count / total) if b.count else None
             shown.add(span, b.count, share, log_share(b.count, largest))
         return shown.table()
 
@@ -454,7 +437,7 @@ class Neuron(Known, Result):
 def context_column(examples: Sequence[Example], largest: float) -> Column:
     """A column of examples; where their tokens are shaded, it says what the strongest shade is."""
     any_shaded = any(example.shades for example in examples)
-    scale = f"a coefficient of {of_number(largest, decimals([largest]))}" if any_shaded else ""
+    scale = f"a coefficient of {format_number(largest, decimals([largest]))}" if any_shaded else ""
     return Column("context", "context", scale=scale)
 
 

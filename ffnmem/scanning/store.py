@@ -30,17 +30,9 @@ from ..core.errors import (
 )
 from ..core.files import clear, user_folder
 from ..core.neuron_names import LayerName, NeuronName, is_pair, is_place, layer_of, place_of
+from ..core.number_text import format_share
 from ..core.progress import Progress
-from ..core.sheets import (
-    Column,
-    Content,
-    Facts,
-    Origin,
-    Sheet,
-    Table,
-    of_share,
-    rows,
-)
+from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, rows
 from ..core.token_text import printable
 from ..core.types import CASES, EXAMPLE_KINDS, LOGIT, SEARCHED, STORE_FORMS, checked
 from ..corpus.batches import Sequences
@@ -206,7 +198,7 @@ class Store(Scanned, Result):
             "files": files,
         }
         if self.gated:
-            found["cases"] = ", ".join(f"{case} {of_share(share)}" for case, share in self.case_shares().items())
+            found["cases"] = ", ".join(f"{case} {format_share(share)}" for case, share in self.case_shares().items())
         if not problems:
             found["problems"] = "none in the corpus"
         return Sheet.of(

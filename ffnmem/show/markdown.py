@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable
 
 from ..core import sheets
+from ..core.number_text import MISSING
 from ..core.token_text import flowing, printable, visible
-from .notebook import MINUS, MISSING, ShownCell, provenance_line, shown_rows, strength
+from .notebook import MINUS, ShownCell, provenance_line, shown_rows, strength
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:@^=])")
 ENTITIES = {"&": "&amp;", "<": "&lt;"}
@@ -18,18 +19,21 @@ def markdown(sheet: sheets.Sheet) -> str:
     """A sheet's title as a heading, then its blocks."""
     parts = [f"## {escaped(sheet.title)}"] if sheet.title else []
     for block in sheet.blocks:
-        if isinstance(block, sheets.Facts):
-            parts += [f"**{escaped(block.title)}**"] if block.title else []
-            rows = (f"- **{escaped(name)}** {content_text(value)}" for name, value in block.rows.items())
-            parts.append("\n".join(rows))
-        elif isinstance(block, sheets.Table):
-            parts += [] if block.folded else table_parts(block)
-        elif isinstance(block, sheets.Words):
-            parts.append(line_text(block.line))
-        elif isinstance(block, sheets.Shaded):
-            parts.append(shaded_text(block))
-        else:
-            parts.append(f"*{escaped(provenance_line(block.fields))}*")
+        match block:
+            case sheets.Facts():
+                parts += [f"**{escaped(block.title)}**"] if block.title else []
+                rows = (f"- **{escaped(name)}** {content_text(value)}" for name, value in block.rows.items())
+                parts.append("\n".join(rows))
+            case sheets.Table():
+                parts += [] if block.folded else table_parts(block)
+            case sheets.Grid() | sheets.Histogram():
+                parts += table_parts(block.table())
+            case sheets.Words():
+                parts.append(line_text(block.line))
+            case sheets.Shaded():
+                parts.append(shaded_text(block))
+            case sheets.Origin():
+                parts.append(f"*{escaped(provenance_line(block.fields))}*")
     return "\n\n".join([*parts, ""])
 
 
@@ -51,12 +55,10 @@ def cell_text(one: ShownCell) -> str:
     if sheets.is_line(one.value):
         return line_text(one.value)
     match one.column.kind:
-        case "text":
+        case "text" | "context":
             return content_text(one.value)
         case "token":
             return quoted([one.value])
-        case "context":
-            return context_text(one.value) if isinstance(one.value, sheets.Context) else content_text(one.value)
         case "heat":
             return " ".join(strength(value, one.column.limit or 1.0) for value in one.value)
         case "bar":
@@ -70,6 +72,8 @@ def content_text(value: sheets.Content) -> str:
         return escaped(value)
     if isinstance(value, sheets.Span):
         return line_text((value,))
+    if isinstance(value, sheets.Context):
+        return context_text(value)
     if isinstance(value, sheets.Fitting):
         return ", ".join(line_text(piece) for piece in value.pieces) or MISSING
     if isinstance(value, sheets.Prompt):

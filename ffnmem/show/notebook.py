@@ -14,8 +14,9 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..core.errors import counted
-from ..core.sheets import Column, Context, Shade, Sheet, Span, Table, is_line, of_rate, places_of, share_of
-from ..core.token_text import flowing, page_text, pieces
+from ..core.number_text import MISSING, format_number, format_probability, format_share, format_small
+from ..core.sheets import Column, Context, Grid, Histogram, Shade, Sheet, Span, Table, is_line, share_of
+from ..core.token_text import flowing, page_text, pieces, visible
 
 # The geometry of bars on one scale.
 
@@ -62,9 +63,6 @@ def bar(axis: Axis, logit: float, before: float = 0.0) -> Bar:
 # Templates to HTML: the one place where numbers, tokens and provenance become text for a page.
 
 MINUS = "−"  # as wide as a plus sign and a digit, so that columns of numbers line up
-MISSING = "–"
-
-
 HERE = "ffnmem.show"
 
 
@@ -104,6 +102,9 @@ def environment(*rooms: str) -> Environment:
         share=share_of,
         is_line=is_line,
         cells=shown_rows,
+        grid_rows=grid_rows,
+        drawn_bins=drawn_bins,
+        typeset=typeset,
         kind=kind_of,
         strength=strength,
         provenance=provenance_line,
@@ -203,18 +204,19 @@ def widens(rows: Iterable[Iterable[Any]]) -> bool:
     return any(one is not None and (one.further_before or one.further_after) for one in found)
 
 
+def typeset(text: str) -> str:
+    """A number as :mod:`ffnmem.core.number_text` has it, for a page."""
+    return text.replace("-", MINUS)
+
+
 def plain(value: float, digits: int = 2) -> str:
     """A number with a fixed count of decimals, without a plus sign."""
-    if not math.isfinite(value):
-        return MISSING
-    text = f"{abs(value):.{digits}f}"
-    return MINUS + text if value < 0 and float(text) != 0 else text
+    return typeset(format_number(value, digits))
 
 
 def signed(value: float, digits: int = 2) -> str:
     """The same with a plus sign, and none for what rounds to zero."""
-    text = plain(value, digits)
-    return f"+{text}" if math.isfinite(value) and value > 0 and float(text) != 0 else text
+    return typeset(format_number(value, digits, sign=True))
 
 
 def data_html(value: float, digits: int = 2, sign: bool = False) -> Markup:
@@ -223,24 +225,23 @@ def data_html(value: float, digits: int = 2, sign: bool = False) -> Markup:
 
 
 def percent(value: float, digits: int = 0) -> str:
-    return MISSING if not math.isfinite(value) else plain(100 * value, digits) + "%"
+    """A share in percent."""
+    return typeset(format_share(value, digits))
 
 
 def count(value: int) -> str:
+    """A whole number with thousands."""
     return f"{value:,}"
 
 
 def probability(value: float) -> str:
-    """In percent as :func:`of_rate` has it; what would round to certainty says so."""
-    return "> 99.9%" if 0.9995 <= value < 1 else of_rate(value).replace("-", MINUS)
+    """A probability in percent."""
+    return typeset(format_probability(value))
 
 
 def tiny(value: float) -> str:
     """An error or a very small probability as mantissa and exponent."""
-    if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else MISSING
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa}e{MINUS if int(exponent) < 0 else ''}{abs(int(exponent))}".replace("e0", "")
+    return typeset(format_small(value))
 
 
 def setting(value: Any) -> str:
@@ -311,8 +312,9 @@ def shown_rows(block: Table) -> list[list[ShownCell]]:
 
 
 def column_cells(column: Column, values: list[Any]) -> Iterator[ShownCell]:
+    """A column's values as they read, with their bars."""
     numbers = [value for value in values if isinstance(value, int | float)]
-    places = places_of(column, numbers)
+    places = column.places_of(numbers)
     axis = Axis.over(list(accumulate(numbers)) if column.bars == "steps" else numbers) if column.bars else None
     total = 0.0
     for value in values:
@@ -320,31 +322,63 @@ def column_cells(column: Column, values: list[Any]) -> Iterator[ShownCell]:
         if axis is not None and isinstance(value, int | float):
             drawing = bar(axis, value, total)
             total += value if column.bars == "steps" else 0.0
-        text = "" if value is None or is_line(value) else number_text(column, value, places)
+        text = "" if value is None or is_line(value) else typeset(column.format(value, places))
         yield ShownCell(column, value, text, drawing)
 
 
-def number_text(column: Column, value: Any, places: int) -> str:
-    """A number as its column reads it; nothing of what is no number."""
-    if column.kind in ("change", "count") and not math.isfinite(value):
-        return MISSING
-    match column.kind:
-        case "neuron":
-            return f"{value[0]}.{value[1]}"
-        case "count":
-            return count(value)
-        case "number":
-            return signed(value, places) if column.sign else plain(value, places)
-        case "percent":
-            return percent(value, places)
-        case "change":
-            return f"{signed(100 * value, places)}%"
-        case "probability":
-            return probability(value)
-        case "small":
-            return tiny(value)
-        case _:
-            return ""
+@dataclass(frozen=True)
+class GridCell:
+    """A cell of a grid: its number as it reads, how strongly it is shaded, what a pointer on it tells, and where it
+    leads."""
+
+    text: str
+    strength: str
+    negative: bool
+    note: str
+    link: str
+
+
+def grid_rows(block: Grid) -> list[list[GridCell]]:
+    """The cells of a grid."""
+    names = [[one.text if isinstance(one, Span) else one for one in part] for part in (block.rows, block.columns)]
+    found = []
+    for row, (values, texts) in enumerate(zip(block.values, block.texts, strict=True)):
+        cells = []
+        for column, (value, text) in enumerate(zip(values, texts, strict=True)):
+            known = value is not None and math.isfinite(value)
+            note = f"{names[0][row]}, {visible(names[1][column])}: {typeset(text) or MISSING} {block.unit}".rstrip()
+            more = block.notes.get((row, column), "")
+            cells.append(
+                GridCell(
+                    typeset(text),
+                    strength(value, block.limit) if value is not None else "0",
+                    bool(known and value is not None and value < 0),
+                    f"{note}; {more}" if more else note,
+                    block.links.get((row, column), ""),
+                )
+            )
+        found.append(cells)
+    return found
+
+
+@dataclass(frozen=True)
+class DrawnBin:
+    """A bar of a histogram, in 0…1000 along its edges and 0…1 in height."""
+
+    x: float
+    width: float
+    height: float
+    note: str
+
+
+def drawn_bins(block: Histogram) -> list[DrawnBin]:
+    """The bars of a histogram."""
+    low, span = block.edges[0], (block.edges[-1] - block.edges[0]) or 1.0
+    found = []
+    for start, end, length, row in zip(block.edges, block.edges[1:], block.bars, block.table().rows, strict=False):
+        x, width = (round(1000 * value / span, 2) for value in (start - low, end - start))
+        found.append(DrawnBin(x, width, round(length, 3), f"{typeset(row[0])}: {row[1]:,} {block.counted}"))
+    return found
 
 
 def kind_of(value: Any) -> str:

@@ -8,6 +8,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -18,17 +19,28 @@ if TYPE_CHECKING:
 
 
 def plain(value: Any) -> Any:
-    """``value`` in what strict JSON has: numbers that are not finite, and missing ones, become None."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+    """``value`` in what strict JSON has: tables as their rows, results and provenance as their ``to_dict()``, other
+    dataclasses as their fields, a range as its ends; what is missing or not finite as None."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if hasattr(value, "item"):  # a scalar of numpy or torch
-        return plain(value.item())
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, range):
+        return [value.start, value.stop]
+    if hasattr(value, "columns"):
+        return [plain(row) for row in value.to_dict("records")]
+    if hasattr(value, "to_dict"):
+        return plain(value.to_dict())
+    if hasattr(value, "tolist"):  # arrays, tensors and their scalars
+        return plain(value.tolist())
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
     raise TypeError(f"{type(value).__name__} has no place in JSON")
 
 
@@ -104,18 +116,19 @@ def emit(
     the form needs is made.
     """
     if form == "json":
-        print_json((data or (of(result).to_dict if full else of(result).brief))())
+        print_json((data or (required(result).to_dict if full else required(result).brief))())
     elif form == "csv":
-        shown = (frame or of(result).to_frame)()
+        shown = (frame or required(result).to_frame)()
         print_csv(list(shown.columns), shown.to_dict("records"))
     else:
-        from ..core.sheets import headed
+        from ..core.sheets import name_model
         from .terminal import show
 
-        show(headed((sheet or of(result).sheet)()))
+        show(name_model((sheet or required(result).sheet)()))
 
 
-def of(result: Result | None) -> Result:
+def required(result: Result | None) -> Result:
+    """The result, where a command has one."""
     if result is None:
         raise TypeError("without a result, sheet, data and frame are all needed")
     return result

@@ -3,49 +3,101 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sized
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ..core.errors import InputError
+from ..core.errors import InputError, quoted
+from ..core.number_text import format_value
+from ..core.pictures import picture
 from ..core.provenance import Live
 from ..core.sheets import Sheet
 from ..core.types import checked
+from .records import plain
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ResultKind = TypeVar("ResultKind", bound="Result")
+BRIEF = 20
+"""Rows of the main table in :meth:`Result.brief`."""
 
 
 class Result:
-    """A result describes itself by four methods, and is shown everywhere for it.
+    """A result declares what it consists of, and is shown, printed as data, drawn and saved everywhere for it.
 
-    ``summary()`` is one line, for ``repr``; ``sheet()`` what people see; ``to_dict()`` plain values ready for JSON;
-    ``to_frame()`` its main table. ``save()`` and ``load()`` keep all of it, as a file.
+    A class names its attributes (fields or properties) in a few texts, and writes one method, ``sheet()``, with what
+    people see. A class whose main table is large may have a method ``top(k)`` that gives its first ``k`` rows, or all
+    of them for None.
     """
 
+    main: ClassVar[str] = ""
+    """Its main table: of :meth:`to_frame`, and in JSON as many of its rows as are asked for."""
+    in_json: ClassVar[str] = ""
+    """What JSON has, in this order, before the provenance; by default all fields."""
+    not_brief: ClassVar[str] = ""
+    """What of it :meth:`brief` leaves out."""
+    in_repr: ClassVar[str] = ""
+    """What ``repr`` says: numbers and texts by their names, tables and tuples by how long they are."""
+    drawn_by: ClassVar[str] = ""
+    """The function of :mod:`ffnmem.plots` that draws it."""
     no_file: ClassVar[str] = ""
     """Of a result that no single file holds: where it is kept, and how it is found again."""
-
-    @abstractmethod
-    def summary(self) -> str:
-        """What it is, in less than a line."""
 
     @abstractmethod
     def sheet(self) -> Sheet:
         """What it is, in blocks."""
 
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+    if TYPE_CHECKING:
+        to_dict: Any
+        brief: Any
 
-    @abstractmethod
+    def first_rows(self, top: int | None = None) -> pd.DataFrame:
+        """A copy of the first rows of the main table, or of all."""
+        if hasattr(self, "top"):
+            frame: pd.DataFrame = self.top(top)
+            return frame
+        frame = getattr(self, self.main)
+        return frame.copy() if top is None else frame.head(top)
+
     def to_frame(self) -> pd.DataFrame:
-        """The main table."""
+        """The main table, a copy."""
+        return self.first_rows()
 
-    def brief(self) -> dict[str, Any]:
-        """What JSON says of it unless all is asked for: as much as the sheet shows; all of it where that is short."""
-        return self.to_dict()
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:  # type: ignore[no-redef]
+        """Plain values, ready for JSON. ``top``: only so many rows of the main table."""
+        names = self.in_json.split() or [field.name for field in fields(self) if not field.metadata]  # type: ignore[arg-type]
+        if "provenance" not in names and hasattr(self, "provenance"):
+            names.append("provenance")
+        return {name: plain(self.first_rows(top) if name == self.main else getattr(self, name)) for name in names}
+
+    def brief(self, top: int = BRIEF) -> dict[str, Any]:  # type: ignore[no-redef]
+        """What JSON says of it unless all is asked for: the first rows of the main table, and less of the rest."""
+        left_out = self.not_brief.split()
+        return {name: value for name, value in self.to_dict(top).items() if name not in left_out}
+
+    def summary(self) -> str:
+        """What it is, in less than a line."""
+        parts = []
+        for name in self.in_repr.split():
+            value, words = getattr(self, name), name.replace("_", " ")
+            if isinstance(value, str):
+                parts.append(f"{words} {quoted(value)}" if value else "")
+            elif isinstance(value, Sized):
+                parts.append(f"{len(value):,} {words}")
+            elif value is not None and value is not False:
+                parts.append(words if value is True else f"{words} {format_value(value)}")
+        return ", ".join(filter(None, parts))
+
+    def plot(self, *args: Any, **options: Any) -> Any:
+        """Draw it as the function of :mod:`ffnmem.plots` of its name does, which takes the same arguments.
+
+        Raises InputError: nothing draws it.
+        """
+        if not self.drawn_by:
+            raise InputError(f"nothing draws a {type(self).__name__}: its table is .to_frame()")
+        return picture(self.drawn_by)(self, *args, **options)
 
     @checked
     def save(self, path: str | Path) -> Path:

@@ -20,7 +20,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import sheets
-from ..core.sheets import of_chance, of_number, of_share, places_of
 from ..core.token_text import flowing, pieces, printable
 
 WIDEST = 120
@@ -178,24 +177,26 @@ def rendered(sheet: sheets.Sheet, out: Console) -> Iterator[RenderableType]:
     if sheet.title:
         yield user_text(sheet.title, "bold")
     for block in sheet.blocks:
-        if isinstance(block, sheets.Facts):
-            paragraphs = Table.grid(padding=(0, 2, 0, 0))
-            paragraphs.add_column(style="bold", no_wrap=True)
-            paragraphs.add_column(overflow="fold")
-            for name, value in block.rows.items():
-                paragraphs.add_row(Text(name), rich_content(value))
-            yield Group(user_text(block.title, "bold"), paragraphs) if block.title else paragraphs
-        elif isinstance(block, sheets.Table):
-            if not block.folded:
-                yield from (under_title(part, rich_table(part, out)) for part in as_wide_as(block, out.width))
-        elif isinstance(block, sheets.Words):
-            words = rich_line(block.line)
-            words.overflow = UNBROKEN if block.to_copy else None
-            yield words
-        elif isinstance(block, sheets.Shaded):
-            yield shaded(block)
-        else:
-            yield origin_text(block.fields, out.width)
+        match block:
+            case sheets.Facts():
+                paragraphs = Table.grid(padding=(0, 2, 0, 0))
+                paragraphs.add_column(style="bold", no_wrap=True)
+                paragraphs.add_column(overflow="fold")
+                for name, value in block.rows.items():
+                    paragraphs.add_row(Text(name), rich_content(value))
+                yield Group(user_text(block.title, "bold"), paragraphs) if block.title else paragraphs
+            case sheets.Table() | sheets.Grid() | sheets.Histogram():
+                table = block if isinstance(block, sheets.Table) else block.table()
+                if not table.folded:
+                    yield from (with_words(part, out) for part in as_wide_as(table, out.width))
+            case sheets.Words():
+                words = rich_line(block.line)
+                words.overflow = UNBROKEN if block.to_copy else None
+                yield words
+            case sheets.Shaded():
+                yield shaded(block)
+            case sheets.Origin():
+                yield origin_text(block.fields, out.width)
 
 
 def rich_line(parts: sheets.Line) -> Text:
@@ -265,12 +266,26 @@ def as_wide_as(block: sheets.Table, width: int) -> Iterator[sheets.Table]:
         title = ""
 
 
-def under_title(block: sheets.Table, shown: Table) -> RenderableType:
-    """A table below its title, which is as wide as the terminal: rich breaks its own at the table's width."""
-    if not block.title:
-        return shown
-    note = [user_text(block.note, "dim")] if block.note else []
-    return Group(user_text(block.title, "bold"), *note, shown)
+def with_words(block: sheets.Table, out: Console) -> RenderableType:
+    """A table with its title and caption, which are as wide as the terminal: rich breaks its own at the table's
+    width."""
+    above = [user_text(block.title, "bold")] if block.title else []
+    above += [user_text(block.note, "dim")] if block.note and block.title else []
+    below = [
+        f"{SHADES[-1]} is {one.scale}, {NEGATIVE} below zero"
+        if one.kind == "heat"
+        else f"bold: at least half of {one.scale}; underlined: a fifth"
+        for one in block.columns
+        if one.scale and not (one.kind == "context" and is_plain(out))
+    ]
+    below += [block.caption] if block.caption else []
+    shown = rich_table(block, out)
+    return Group(*above, shown, *(user_text(words, "dim italic") for words in below)) if above or below else shown
+
+
+def is_plain(out: Console) -> bool:
+    """Whether styles do not show."""
+    return out.color_system is None or out.no_color
 
 
 def rich_table(block: sheets.Table, out: Console) -> Table:
@@ -287,7 +302,7 @@ def rich_table(block: sheets.Table, out: Console) -> Table:
     for column in block.columns:
         shown.add_column(
             user_text(column.name),
-            justify="left" if column.to_left or column.wraps else "right",
+            justify="left" if column.to_left else "right",
             no_wrap=not column.wraps,
             style="dim" if column.soft else "",
             min_width=column.least or None,
@@ -297,17 +312,6 @@ def rich_table(block: sheets.Table, out: Console) -> Table:
             shown.add_section()
         style = "bold" if index in block.strong else "dim" if index in block.soft else None
         shown.add_row(*("" if column[index] is None else column[index] for column in texts), style=style)
-    plain = out.color_system is None or out.no_color
-    legends = [
-        f"{SHADES[-1]} is {one.scale}, {NEGATIVE} below zero"
-        if one.kind == "heat"
-        else f"bold: at least half of {one.scale}; underlined: a fifth"
-        for one in block.columns
-        if one.scale and not (one.kind == "context" and plain)
-    ]
-    caption = "\n".join([*legends, *([block.caption] if block.caption else [])])
-    if caption:
-        shown.caption, shown.caption_justify = Text(caption), "left"
     return shown
 
 
@@ -334,7 +338,7 @@ def column_texts(block: sheets.Table, index: int) -> list[RenderableType | None]
     values = [row[index] for row in block.rows]
     if column.kind in ("bar", "context"):
         return [None] * len(values)
-    places = places_of(column, values)
+    places = column.places_of(values)
     return [None if value is None else cell_text(column, value, places) for value in values]
 
 
@@ -344,28 +348,16 @@ def cell_text(column: sheets.Column, value: Any, places: int) -> RenderableType:
         return rich_content(value)
     if column.kind == "token":
         return token(value, limit=int(column.limit or 40))
-    if column.kind == "neuron":
-        return f"{value[0]}.{value[1]}"
     if column.kind == "heat":
         return heat_strip(value, column.limit or 1.0)
-    if not math.isfinite(value):
-        return "–"
-    if column.kind == "count":
-        return f"{value:,}"
-    text = {
-        "number": lambda: of_number(value, places, column.sign),
-        "percent": lambda: of_share(value),
-        "change": lambda: f"{100 * value:+.1f}%",
-        "probability": lambda: of_chance(value),
-        "small": lambda: f"{value:.1e}",
-    }[column.kind]()
-    return Text(text, ADDS if value >= 0 else TAKES) if column.colour else text
+    text = column.format(value, places)
+    return Text(text, ADDS if value >= 0 else TAKES) if column.colour and math.isfinite(value) else text
 
 
 def stretched(value: Any, room: int, out: Console) -> RenderableType:
     """A bar or a text around a token, in the columns that are left; other text as it is."""
     if isinstance(value, sheets.Context):
-        return in_context(value, room, marked=out.color_system is None or out.no_color)
+        return in_context(value, room, marked=is_plain(out))
     if isinstance(value, str | tuple | sheets.Span | sheets.Fitting | sheets.Prompt):
         return rich_content(value)
     eighths = round(sheets.share_of(value) * max(room, BARE) * 8)

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from ..core.errors import InputError, check_choice, check_count, check_seed, counted
+from ..core.number_text import format_share
 from ..core.progress import Progress
-from ..core.sheets import of_share
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
@@ -150,14 +150,15 @@ def conclusion(summary: pd.DataFrame) -> str:
     if len(known):
         best = known.loc[known["agreement"].idxmax()]
         parts.append(
-            f"Values promote most what follows their key's trigger in at most {of_share(float(best['agreement']))} of "
-            f"cases (layer {int(best['layer'])}; {of_share(float(best['shuffled']))} by chance)."
+            f"Values promote most what follows their key's trigger in at most "
+            f"{format_share(float(best['agreement']))} of cases "
+            f"(layer {int(best['layer'])}; {format_share(float(best['shuffled']))} by chance)."
         )
     zero = summary["zero_agreement"].dropna()
     if len(zero):
         parts.append(
-            f"In {of_share(float(zero.min()))} to {of_share(float(zero.max()))} of positions a layer predicts a token "
-            "that no single memory of it has on top."
+            f"In {format_share(float(zero.min()))} to {format_share(float(zero.max()))} of positions a layer predicts "
+            "a token that no single memory of it has on top."
         )
     return " ".join(parts)
 

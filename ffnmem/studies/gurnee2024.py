@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from ..core.defaults import SEQUENCES_READ
 from ..core.errors import counted
+from ..core.number_text import format_share
 from ..core.progress import Progress
-from ..core.sheets import of_share
 from ..core.token_text import visible
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -152,7 +152,7 @@ def conclusion(signs: pd.DataFrame, neurons: int, summary: pd.DataFrame) -> str:
     peaked, suppression = int(signs["peaked"].sum()), int(signs["suppression"].sum())
     partition = int(summary["partition"].sum()) if "partition" in summary else 0
     text = (
-        f"{of_share(peaked / neurons)} of {neurons:,} neurons promote or suppress a small set of tokens: "
+        f"{format_share(peaked / neurons)} of {neurons:,} neurons promote or suppress a small set of tokens: "
         f"{peaked:,}, of which {suppression:,} suppress."
     )
     if peaked:
@@ -160,7 +160,7 @@ def conclusion(signs: pd.DataFrame, neurons: int, summary: pd.DataFrame) -> str:
         last = signs.iloc[-1]
         text += f" Most of them are in layer {int(most['layer'])} ({int(most['peaked']):,})"
         if last["peaked"]:
-            text += f"; of those in the last layer {of_share(float(last['suppression_share']))} suppress"
+            text += f"; of those in the last layer {format_share(float(last['suppression_share']))} suppress"
         text += "."
     return f"{text} {counted(partition, 'neuron')} {'parts' if partition == 1 else 'part'} the vocabulary in two."
 

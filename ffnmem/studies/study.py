@@ -21,6 +21,7 @@ from matplotlib.axes import Axes
 
 from ..core import sheets
 from ..core.errors import InputError, check_choice, listed, quoted
+from ..core.number_text import format_value
 from ..core.progress import Phase, Progress
 from ..core.token_text import printable
 from ..core.types import STUDIES as STUDIES
@@ -144,7 +145,7 @@ class Study(Result):
         columns = [sheets.Column(str(name), left=False, stays=place == 0) for place, name in enumerate(frame.columns)]
         shown = sheets.rows(*columns)
         for row in frame.to_dict("records"):
-            shown.add(*map(sheets.brief, row.values()))
+            shown.add(*map(format_value, row.values()))
         tables, figures = ([one.name for one in some] for some in (self.tables, self.figures))
         facts: dict[str, sheets.Content] = {
             "study": f"{self.name}: {self.paper}",

@@ -12,8 +12,8 @@ from jaxtyping import Float64, Int64
 
 from ..core.defaults import SEQUENCES_READ
 from ..core.errors import counted
+from ..core.number_text import format_share
 from ..core.progress import Progress
-from ..core.sheets import of_share
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..neurons.counting import (
@@ -156,15 +156,16 @@ def conclusion(summary: pd.DataFrame) -> str:
     dead, detectors, positional = (int(summary[name].sum()) for name in ("dead", "detectors", "positional"))
     half = summary["layer"] < (len(summary) + 1) // 2
     text = (
-        f"Of {neurons:,} neurons {dead:,} never fired ({of_share(dead / neurons)}), {detectors:,} are token detectors "
-        f"({of_share(detectors / neurons)}) and {positional:,} positional ({of_share(positional / neurons)})."
+        f"Of {neurons:,} neurons {dead:,} never fired ({format_share(dead / neurons)}), "
+        f"{detectors:,} are token detectors ({format_share(detectors / neurons)}) and "
+        f"{positional:,} positional ({format_share(positional / neurons)})."
     )
     if detectors:
         below = int(summary["detectors"][half].sum())
         tokens = int(summary["tokens_so_far"].iloc[-1])
         text += (
-            f" {of_share(below / detectors)} of the detectors are in the first half of the layers; together they cover "
-            f"{counted(tokens, 'token')}."
+            f" {format_share(below / detectors)} of the detectors are in the first half of the layers; "
+            f"together they cover {counted(tokens, 'token')}."
         )
     return text
 

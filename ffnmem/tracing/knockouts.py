@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import counted
+from ..core.number_text import format_probability
 from ..core.pictures import picture
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Sheet, line, of_chance, token
+from ..core.sheets import Column, Content, Facts, Origin, Sheet, line, token
 from ..core.types import checked
 from ..show.result import Result
 from .silences import Place, PlaceMaps, PlaceMapsOfFacts, by_group, places_of_groups
@@ -95,7 +96,7 @@ class Knockout(PlaceMaps, Result):
         """The prompt, the answer, and the share of it that is lost, a row a place."""
         heading: dict[str, Content] = {
             "prompt": self.text,
-            "answer": line(token(self.answer, "strong"), f"   {of_chance(self.clean)} clean"),
+            "answer": line(token(self.answer, "strong"), f"   {format_probability(self.clean)} clean"),
             "blocked": blocked(self.window),
         }
         return Sheet.of(Facts(heading), self.map(EDGES).table("without looking at"), Origin(self.provenance.to_dict()))

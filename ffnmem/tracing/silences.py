@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import check_choice, counted
+from ..core.number_text import format_probability
 from ..core.pictures import picture
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Line, Origin, Rows, Sheet, line, of_chance, rows, token
+from ..core.sheets import Column, Content, Facts, Line, Origin, Rows, Sheet, line, rows, token
 from ..core.types import checked
 from ..prompts.attribution import plain_records
 from ..show.result import Result
@@ -211,7 +212,7 @@ class Silencing(PlaceMaps, Result):
         """The prompt, the answer, and a map of each kind, a row a place."""
         heading: dict[str, Content] = {
             "prompt": self.text,
-            "answer": line(token(self.answer, "strong"), f"   {of_chance(self.clean)} clean"),
+            "answer": line(token(self.answer, "strong"), f"   {format_probability(self.clean)} clean"),
             "silenced": in_words(self.replaced_by),
         }
         maps = [self.map(kind).table(f"without {kind_in_words(kind, self.window)}") for kind in self.kinds]

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import check_choice, counted
+from ..core.number_text import format_probability
 from ..core.pictures import picture
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Rows, Sheet, line, of_chance, rows, token
+from ..core.sheets import Column, Content, Facts, Origin, Rows, Sheet, line, rows, token
 from ..core.types import checked
 from ..show.result import Result
 from .maps import FactMaps, PromptMaps, largest, layers_column
@@ -138,7 +139,10 @@ class Trace(PromptMaps, Result):
         """The prompt, the answer and what noise leaves of it, and a map of each kind, a row a token."""
         source = dict(self.provenance.settings).get("noise_from")
         taken = f" ({source})" if source else ""
-        said = f"   {of_chance(self.clean)} clean, {of_chance(self.corrupted)} with noise on the subject (*)"
+        said = (
+            f"   {format_probability(self.clean)} clean, "
+            f"{format_probability(self.corrupted)} with noise on the subject (*)"
+        )
         heading: dict[str, Content] = {
             "prompt": self.text,
             "answer": line(token(self.answer, "strong"), said),
@@ -163,7 +167,7 @@ class Trace(PromptMaps, Result):
         return found
 
 
-EFFECT = Column("effect", "change")
+EFFECT = Column("effect", "percent", sign=True)
 
 
 def kind_in_words(kind: str, window: int) -> str:

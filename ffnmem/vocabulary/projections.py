@@ -23,10 +23,11 @@ from ..core.checked_files import Form, open_parquet, parsed, reading, seal, seal
 from ..core.errors import FileError, InputError, check_choice, check_count, check_whole, listed, quoted
 from ..core.files import check_destination, replacing, user_path
 from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, layer_of, pair_of, place_of
+from ..core.number_text import decimals
 from ..core.progress import Progress
 from ..core.schemas import anything, fields, table
 from ..core.schemas import text as any_text
-from ..core.sheets import Column, Origin, Rows, Sheet, Words, decimals, rows
+from ..core.sheets import Column, Origin, Rows, Sheet, Words, rows
 from ..core.types import LOGIT, checked
 from ..models.model import Model
 from ..models.norms import at_least_float32

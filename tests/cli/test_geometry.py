@@ -11,7 +11,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
-from ffnmem.core.sheets import headed
+from ffnmem.core.sheets import name_model
 
 from ..helpers import printed
 from ..neurons.gated import made
@@ -31,7 +31,7 @@ def test_the_sheet_is_printed(tiny: fm.Model) -> None:
     found = fm.neurons.geometry(tiny, threshold=0.5, limit=2)
     for width in (80, 120):
         out = table("geometry", "--duplicates", "--threshold", "0.5", "--limit", 2, width=width)
-        assert [line.rstrip() for line in out.splitlines()] == printed(headed(found.sheet(2)), width)
+        assert [line.rstrip() for line in out.splitlines()] == printed(name_model(found.sheet(2)), width)
         assert "…" not in out
     assert "near-duplicates" not in table("geometry")
 
@@ -84,7 +84,7 @@ def gated(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> fm.Model:
 def test_tables_of_a_gated_model(gated: fm.Model, width: int) -> None:
     out = table("geometry", "--duplicates", "--threshold", "0.5", "--limit", 2, width=width)
     assert [line.rstrip() for line in out.splitlines()] == printed(
-        headed(fm.neurons.geometry(gated, threshold=0.5, limit=2).sheet()), width
+        name_model(fm.neurons.geometry(gated, threshold=0.5, limit=2).sheet()), width
     )
     assert "…" not in out
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.sheets import of_rate
+from ffnmem.core.number_text import format_probability
 from ffnmem.core.types import CASES, EXAMPLE_KINDS, SEARCHED
 from ffnmem.scanning import Store
 
@@ -61,7 +61,7 @@ def test_card_fits(width: int, tiny_store: Store) -> None:
 def test_card_tells_the_stores_numbers(tiny_store: Store) -> None:
     one = tiny_store.neuron(1, 5)
     out = table("neuron", tiny_store.folder, "1.5", width=120)
-    assert f"at {of_rate(one.stats['firing_rate'])} of {tiny_store.n_tokens:,} tokens" in out
+    assert f"at {format_probability(one.stats['firing_rate'])} of {tiny_store.n_tokens:,} tokens" in out
     assert f"excess kurtosis {one.stats['kurtosis']:.2f}" in out
     counts = re.findall(r"^ *-?[\d.]+ to -?[\d.]+ +([\d,]+) ", out, re.MULTILINE)
     assert sum(int(count.replace(",", "")) for count in counts) == tiny_store.n_tokens

@@ -10,7 +10,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.options import read_neurons
-from ffnmem.core.sheets import decimals, of_number
+from ffnmem.core.number_text import decimals, format_number
 
 from .running import data, run, table
 
@@ -59,7 +59,7 @@ def test_table(tiny: fm.Model, tiny_folder: Path) -> None:
     ]
     for _, rows in fm.project(tiny, 0, 7, k=2).groupby("side"):
         for score in rows["score"]:
-            assert of_number(score, decimals(rows["score"]), sign=True) in out
+            assert format_number(score, decimals(rows["score"]), sign=True) in out
     assert "basis folded" in out
 
 

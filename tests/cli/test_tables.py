@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import ffnmem as fm
-from ffnmem.core.sheets import Column, Facts, Sheet, Words, decimals, of_chance, of_number, of_share, rows, tokens
+from ffnmem.core.number_text import decimals, format_number, format_probability, format_share
+from ffnmem.core.sheets import Column, Facts, Sheet, Words, rows, tokens
 from ffnmem.show.terminal import REST, OneLine, console, origin_text, prompt_line, show, token, user_text
 
 from .running import mistake, run
@@ -66,14 +67,14 @@ def test_decimals_follow_the_largest(values: list[float], places: int) -> None:
 
 
 def test_numbers() -> None:
-    assert of_number(1.23456, 2, sign=True) == "+1.23"
-    assert of_number(-1.23456, 2) == "-1.23"
-    assert of_number(math.nan, 2) == of_share(math.inf) == "–"
-    assert of_share(-0.0123) == "-1.2%"
-    assert of_share(-0.0001) == of_share(-0.0) == "0.0%"
-    assert of_chance(0.0004) == "<0.1%"
-    assert of_chance(0.0) == "0.0%"
-    assert of_chance(0.9964) == "99.6%"
+    assert format_number(1.23456, 2, sign=True) == "+1.23"
+    assert format_number(-1.23456, 2) == "-1.23"
+    assert format_number(math.nan, 2) == format_share(math.inf) == "–"
+    assert format_share(-0.0123) == "-1.2%"
+    assert format_share(-0.0001) == format_share(-0.0) == "0.0%"
+    assert format_probability(0.0004) == "0.04%"
+    assert format_probability(0.0) == "0.0%"
+    assert format_probability(0.9964) == "99.6%"
 
 
 def test_prompt_line_shows_the_neighbourhood() -> None:

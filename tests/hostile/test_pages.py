@@ -125,13 +125,13 @@ def test_prompts_and_names(prompt: str, name: str) -> None:
 
 @hostile(examples=8, names=st.lists(TEXTS, min_size=1, max_size=3, unique=True), texts=st.lists(TEXTS, max_size=3))
 def test_tables(names: list[str], texts: list[str]) -> None:
-    from ffnmem.core.sheets import Origin, Sheet, Words, folded, of_frame
+    from ffnmem.core.sheets import Origin, Sheet, Table, Words
     from ffnmem.evaluation.scores import failure_table, score_tables
     from ffnmem.show.notebook import html
 
     frame = pd.DataFrame(dict.fromkeys(names, texts))
-    check(html(Sheet.of(of_frame(frame, 2))))
-    check(html(Sheet.of(folded(frame.to_dict("records"), names[0]), Words.of(" ".join(texts)), title=names[0])))
+    check(html(Sheet.of(Table.of(frame, top=2))))
+    check(html(Sheet.of(Table.of(frame, title=names[0], folded=True), Words.of(" ".join(texts)), title=names[0])))
     summary = pd.DataFrame([("ES", 1.0, 0.5, 1.5, 3) for _ in names], columns=["metric", "mean", "low", "high", "n"])
     tables = score_tables(summary.assign(**{"at": names}), "at", (("ES",), names[0], " ".join(texts)))
     failures = failure_table(pd.DataFrame({"id": names, "failure": names}))

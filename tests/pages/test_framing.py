@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.sheets import Block, Column, Origin, Sheet, Words, of_frame, rows
+from ffnmem.core.sheets import Block, Column, Origin, Sheet, Table, Words, rows
 from ffnmem.scanning import Store
 from ffnmem.show.notebook import RESET, ROOT, framed, html, styles
 
@@ -28,13 +28,13 @@ KINDS = ("card", "store", "capture", "attribution", "positions", "paths", "ablat
 def test_table() -> None:
     """Text from files runs in notebooks if it is not escaped; rows beyond the limit are counted."""
     frame = pd.DataFrame({"<token>": ["<b>", " Rome", "x"], "loss": [-0.123456, np.nan, 2.0], "n": [1, 2, 3]})
-    shown = body(of_frame(frame, 2))
+    shown = body(Table.of(frame, top=2))
     assert "<b>" not in shown
     assert "&lt;token&gt;" in shown
     assert "−0.1235" in shown
     assert "1 more" in shown
-    assert "more" not in body(of_frame(frame))
-    assert body(of_frame(frame.head(0))).count("<tr>") == 1  # the names of its columns
+    assert "more" not in body(Table.of(frame))
+    assert body(Table.of(frame.head(0))).count("<tr>") == 1  # the names of its columns
 
 
 def test_cells() -> None:
@@ -42,7 +42,7 @@ def test_cells() -> None:
     numbers = rows(Column("n", "number"))
     numbers.add(math.nan)
     assert "–" in body(numbers.table())
-    mixed = body(of_frame(pd.DataFrame({"mixed": [None, pd.NA, True, " Rome"]})))
+    mixed = body(Table.of(pd.DataFrame({"mixed": [None, pd.NA, True, " Rome"]})))
     assert "<NA>" not in mixed
     assert ">True<" in mixed
     assert '<span class="fm-mark">·</span>Rome' in mixed

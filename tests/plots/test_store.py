@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 import ffnmem as fm
-from ffnmem.core.sheets import of_rate
+from ffnmem.core.number_text import format_probability
 from ffnmem.plots.attribution import ADDS, TAKES
 from ffnmem.plots.firing import BARS
 from ffnmem.scanning import Store
@@ -34,7 +34,9 @@ def test_histogram_is_a_density(tiny_store: Store) -> None:
     assert {to_hex(bar.get_facecolor()).upper() for bar in bars(ax) if bar.get_x() >= 0} == {ADDS}
     assert ax.get_yscale() == "log"
     assert all(bar.get_height() > 0 for bar in bars(ax))
-    assert f"{of_rate(neuron.stats['firing_rate'])} of {neuron.stats['count']:,} tokens" in ax.get_title(loc="left")
+    assert f"{format_probability(neuron.stats['firing_rate'])} of {neuron.stats['count']:,} tokens" in ax.get_title(
+        loc="left"
+    )
     draw_whole(ax)
 
 

@@ -8,7 +8,7 @@ from ffnmem.show.markdown import markdown
 
 def test_one_minus_sign() -> None:
     """Two kinds beside each other look like two things, and a search for one of them misses the other."""
-    shown = rows("ends", Column("n", "number"), Column("share", "change"), Column("error", "small"))
+    shown = rows("ends", Column("n", "number"), Column("share", "percent", sign=True), Column("error", "small"))
     shown.add("-0.12 to +0.12", -0.5, -0.25, 1e-7)
     text = markdown(Sheet.of(Facts({"logit": "-9.76"}), shown.table()))
     assert "−" not in text

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ffnmem.core.sheets import Column, Sheet, of_frame, rows
+from ffnmem.core.sheets import Column, Sheet, Table, rows
 from ffnmem.show.markdown import markdown
 from ffnmem.show.notebook import html
 from tests.helpers import printed
 
-NUMBERS = ("number", "count", "percent", "change", "probability", "small", "bar")
+NUMBERS = ("number", "count", "percent", "probability", "small", "bar")
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
@@ -34,7 +34,7 @@ def test_what_is_no_number_is_a_dash(kind: str, value: float | None) -> None:
 def test_a_frame_of_anything_is_a_table() -> None:
     """Numbers of editors are open: text, flags, lists and gaps stand in one column."""
     frame = pd.DataFrame({"flag": [True, False], "mixed": ["a", 2.5], "pair": [(1, 2), None], "n": [1.0, np.nan]})
-    lines = printed(of_frame(frame))
+    lines = printed(Table.of(frame))
     assert "True" in lines[2]
     assert "(1, 2)" in lines[2]
     assert "2.5" in lines[3]

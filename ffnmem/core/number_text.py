@@ -1,0 +1,63 @@
+"""Numbers as text, the same on a terminal, in a notebook, in Markdown and in sentences; a dash where there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+MISSING = "–"
+
+
+def decimals(values: Iterable[float], digits: int = 4) -> int:
+    """Decimal places that show the largest of some values with ``digits`` significant digits."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if largest == 0:
+        return digits - 1
+    return min(max(digits - 1 - math.floor(math.log10(largest)), 0), 9)
+
+
+def format_number(value: float, places: int = 2, sign: bool = False) -> str:
+    """A number with fixed places; ``sign``: with a plus sign too, but for what rounds to zero."""
+    if not math.isfinite(value):
+        return MISSING
+    text = f"{value:z.{places}f}"
+    return f"+{text}" if sign and value > 0 and float(text) else text
+
+
+def format_share(value: float, places: int = 1, sign: bool = False) -> str:
+    """A share of a whole, or a change of one, in percent."""
+    return format_number(100 * value, places, sign) + "%" * math.isfinite(value)
+
+
+def format_interval(value: float, low: float, high: float) -> str:
+    """A share with its interval."""
+    return f"{format_share(value)} ({format_share(low)} to {format_share(high)})"
+
+
+def format_probability(value: float) -> str:
+    """A probability in percent with one decimal; a small one with two digits that count, below 0.001% as mantissa and
+    exponent. One that would round to certainty says so."""
+    percent = 100 * value
+    if 99.95 <= percent < 100:
+        return "> 99.9%"
+    if not 0 < percent < 0.2:
+        return format_share(value)
+    if percent < 0.001:
+        return f"{format_small(percent)}%"
+    return f"{float(f'{percent:.2g}'):.5f}".rstrip("0") + "%"
+
+
+def format_small(value: float) -> str:
+    """An error or a very small probability as mantissa and exponent."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else MISSING
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def format_value(value: Any) -> str:
+    """A number with four significant digits, a whole one with thousands; anything else as it is."""
+    if isinstance(value, float):
+        return f"{value:.4g}" if math.isfinite(value) else MISSING
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,94 @@
+"""Tables from frames, grids and histograms: what a reader sees of the numbers, on a terminal and on a page."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from ffnmem.core.sheets import Column, Grid, Histogram, Sheet, Table, line, token
+from ffnmem.show.markdown import markdown
+from ffnmem.show.notebook import html
+
+from ..helpers import printed
+
+NEURONS = pd.DataFrame(
+    {
+        "layer": [5, 0, 1],
+        "neuron": [97, 3, 4],
+        "coefficient": [1.5, -0.25, 0.125],
+        "logit": [2.0, -1.0, 0.5],
+        "share": [0.5, -0.25, math.nan],
+        "token": [" in", " of", "\n"],
+    }
+)
+
+
+def test_a_frame_is_shown_by_the_names_of_its_columns() -> None:
+    """A neuron is of two columns, units come from the registry, and the caption counts what is left out."""
+    table = Table.of(NEURONS, "neuron token coefficient logit share", top=2, rest="in .neurons", title="memories")
+    assert table.rows[0] == ((5, 97), " in", 1.5, 2.0, 0.5)
+    shown = printed(table)
+    assert shown[0] == "memories"
+    assert shown[3].split() == ["5.97", "·in", "1.500", "+2.000", "50.0%"]
+    assert shown[-1] == "1 more in .neurons"
+
+
+def test_columns_may_be_computed_renamed_or_left_out() -> None:
+    double = Column("twice", "number", of=lambda row: 2 * row["logit"])
+    table = Table.of(NEURONS, "neuron", double, None, Column("at", "token", of="token"))
+    assert [column.name for column in table.columns] == ["neuron", "twice", "at"]
+    assert table.rows[2] == ((1, 4), 1.0, "\n")
+
+
+def test_a_frame_without_names_is_shown_whole() -> None:
+    table = Table.of(pd.DataFrame({"n_facts": [1, 2], "what": ["a", " b"], "none": [None, pd.NA]}))
+    assert [column.name for column in table.columns] == ["n_facts", "what", "none"]
+    assert table.rows == ((1, "a", None), (2, token(" b"), None))
+
+
+GRID = Grid(
+    rows=("layer 1", "layer 0"),
+    columns=(token(" The"), token("<b>")),
+    values=((0.5, -1.0), (None, math.nan)),
+    limit=1.0,
+    unit="logits",
+    links={(0, 1): "neuron.html#5"},
+    notes={(0, 1): "<i>"},
+    marked=1,
+    title="map",
+)
+
+
+def test_a_grid_on_a_terminal_names_the_largest_of_each_row() -> None:
+    shown = printed(GRID)
+    assert shown[0] == "map"
+    assert shown[3].split() == ["layer", "1", "▒-", "<b>", "-1.00"]
+    assert shown[4].split() == ["layer", "0"]
+    assert shown[-1] == "█ is 1.00 logits, - below zero"
+    assert "layer 1" in markdown(Sheet.of(GRID))
+
+
+def test_a_grid_on_a_page_has_each_number_and_escapes_what_is_not_its_own() -> None:
+    page = html(Sheet.of(GRID))
+    assert 'title="layer 1, ·The: +0.50 logits"' in page
+    assert 'title="layer 1, &lt;b&gt;: −1.00 logits; &lt;i&gt;"' in page
+    assert 'href="neuron.html#5"' in page
+    assert "<b>layer" not in page
+    assert "nan" not in page.split("</style>")[-1]
+
+
+def test_a_histogram_has_a_bar_a_bin() -> None:
+    found = Histogram((0.0, 1.0, 2.0, 4.0), (1000, 0, 10), "coefficient")
+    assert found.bars[0] == 1.0
+    assert found.bars[1] == 0.0
+    rows = [text.split() for text in printed(found)]
+    assert rows[2][:5] == ["0.00", "to", "1.00", "1,000", "99.0%"]
+    assert rows[3] == ["1.00", "to", "2.00", "0"]
+    page = html(Sheet.of(found)).split("</style>")[-1]
+    assert page.count("<rect") == 3
+    assert "<title>2.00 to 4.00: 10 tokens</title>" in page
+
+
+def test_a_line_may_stand_in_any_column() -> None:
+    assert printed(Table.of([{"share": line("few")}], "share"))[2].split() == ["few"]
