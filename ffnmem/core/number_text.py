@@ -53,7 +53,7 @@ def format_small(value: float) -> str:
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else MISSING
     mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
+    return f"{mantissa}e{int(exponent)}" if int(exponent) else mantissa
 
 
 def format_value(value: Any) -> str:
