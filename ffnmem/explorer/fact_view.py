@@ -17,6 +17,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from ..core.errors import InputError, counted, unwarned
+from ..core.json_values import plain
 from ..core.progress import Progress
 from ..core.resources import EMBEDDED
 from ..core.types import EDITORS, WITHOUT_LAYER, WITHOUT_MOMENT
@@ -31,7 +32,6 @@ from ..facts.templates import as_spelled, prompt_template
 from ..pages.edits import edit_html, edit_values, trace_or_reason, trace_values
 from ..pages.prompts import with_bars
 from ..pages.rendering import script_of
-from ..show.records import plain
 from ..tracing.traces import Trace
 from .circuit_view import hidden, to_memory
 from .queries import Query, address

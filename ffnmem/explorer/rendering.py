@@ -12,11 +12,12 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from ..core.json_values import plain
 from ..core.sheets import Sheet
 from ..pages.rendering import ROOM as PAGES
 from ..pages.rendering import script_of
 from ..show import notebook
-from ..show.records import csv_text, plain
+from ..show.records import csv_text
 from .queries import address
 from .views import Download
 

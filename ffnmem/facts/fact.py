@@ -7,9 +7,9 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.errors import InputError, check_choice, check_text, quoted
+from ..core.json_values import plain
 from ..core.sheets import Sheet, Span, Words, line
 from ..core.types import checked
-from ..show.records import plain
 from ..show.result import Result
 from .templates import check_marked_once, only_place
 

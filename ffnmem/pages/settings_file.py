@@ -14,6 +14,7 @@ from .._version import __version__
 from ..core.errors import InputError, check_choice, listed, perhaps, quoted
 from ..core.files import check_ordinary, user_path, workspace, writing
 from ..core.folders import Kind, claimed, locked
+from ..core.json_values import plain
 from ..core.neuron_names import read_neuron
 from ..core.progress import Progress
 from ..core.resources import EMBEDDED
@@ -27,7 +28,7 @@ from ..prompts.attribution import attribute
 from ..prompts.captures import capture
 from ..scanning.store import Store, open_store
 from ..show.markdown import markdown
-from ..show.records import csv_text, plain
+from ..show.records import csv_text
 from ..show.result import Result
 from ..tracing.tracing import trace_fact
 from .links import INDEX, to_site

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..core.errors import InputError, quoted
+from ..core.json_values import plain
 from ..core.number_text import format_value
 from ..core.pictures import picture
 from ..core.provenance import Live
 from ..core.sheets import Sheet
 from ..core.types import checked
-from .records import plain
 
 if TYPE_CHECKING:
     import pandas as pd

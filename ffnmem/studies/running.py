@@ -26,6 +26,7 @@ from ..core.defaults import STUDY_EXAMPLES
 from ..core.errors import FileError, InputError, quoted
 from ..core.files import user_path, write_whole
 from ..core.folders import Kind, claimed
+from ..core.json_values import plain
 from ..core.progress import Progress
 from ..core.types import checked
 from ..models.model import Model
@@ -35,7 +36,7 @@ from ..pages.rendering import render
 from ..scanning.scanning import scan
 from ..scanning.store import Store
 from ..show.notebook import MINUS, percent
-from ..show.records import csv_text, plain
+from ..show.records import csv_text
 from .study import ABOUT, PAGE, Figure, Study, StudyTable, check_settings, study_module
 
 # A study as files and as a page: CSV, PNG, JSON and HTML, each whole or not at all.

@@ -21,12 +21,12 @@ from matplotlib.axes import Axes
 
 from ..core import sheets
 from ..core.errors import InputError, check_choice, listed, quoted
+from ..core.json_values import plain
 from ..core.number_text import format_value
 from ..core.progress import Phase, Progress
 from ..core.token_text import printable
 from ..core.types import STUDIES as STUDIES
 from ..prompts.attribution import plain_records
-from ..show.records import plain
 from ..show.result import Result
 
 PAGE, ABOUT = "index.html", "study.json"

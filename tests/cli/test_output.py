@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
-from ffnmem.show.records import plain, print_csv, print_json
+from ffnmem.core.json_values import plain
+from ffnmem.show.records import print_csv, print_json
 
 AWKWARD = ["a,b", 'say "x"', "two\nlines", " leading", "", "ünï☃", "[red]", "\x1b", "NA", "="]
 
