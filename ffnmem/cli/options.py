@@ -100,7 +100,8 @@ FIGURE = rb"Software\0ffnmem |<dc:title>ffnmem |/Creator \(ffnmem "
 Plot = Annotated[Path, Parameter(converter=read_figure, metavar="FILE")]
 """--plot FILE."""
 Page = Annotated[str, Parameter(converter=file_to_write(rb'<meta name="generator" content="ffnmem '), metavar="FILE")]
-EditFile = Annotated[str, Parameter(converter=file_to_write(rb'^.{8}\{"__metadata__":\{"ffnmem"'), metavar="FILE")]
+OWN = rb'^.{8}\{"__metadata__":\{"ffnmem"|ffnmem result: \w+$'  # an edit, a second moment; any other result
+EditFile = Annotated[str, Parameter(converter=file_to_write(OWN), metavar="FILE")]
 GraphFile = Annotated[str, Parameter(converter=file_to_write(rb'"generator": \{\s*"name": "ffnmem"'), metavar="FILE")]
 AnswersFile = Annotated[str, Parameter(converter=file_to_write(rb'^\{"kind": "ffnmem answers"'), metavar="FILE")]
 TableFile = Annotated[str, Parameter(converter=file_to_write(TABLE), metavar="FILE")]

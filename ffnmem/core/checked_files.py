@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -182,6 +183,16 @@ def header_entry(header: Mapping[str, Any], **options: Any) -> dict[str, str]:
     """
     text = json.dumps(header, **options)
     return {"ffnmem": f"{zlib.crc32(text.encode()):08x} {text}"}
+
+
+def saved_class(path: Path) -> str:
+    """The class of a result in a file that its ``save`` wrote; empty for any other file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            mark, _, name = archive.comment.decode("utf-8", "replace").partition(": ")
+    except (OSError, zipfile.BadZipFile):
+        return ""
+    return name if mark == "ffnmem result" else ""
 
 
 def said_kind(path: Path) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.checked_files import said_kind
+from ..core.checked_files import saved_class
 from ..core.errors import (
     FileError,
     InputError,
@@ -89,10 +89,8 @@ def locate(source: str | Path) -> tuple[str, str, bool]:
             )
         return name, str(path), True
     if path.is_file():
-        kind = said_kind(path)
-        if kind:
-            cls = "".join(word.capitalize() for word in kind.removeprefix("ffnmem ").split())
-            raise ModelNotFoundError(f"{name} is no model but a saved {kind}: {cls}.load({name!r}) reads it")
+        if cls := saved_class(path):
+            raise ModelNotFoundError(f"{name} is no model but a saved {cls}: {cls}.load({name!r}) reads it")
         raise ModelNotFoundError(f"{name} is a file; give the folder that holds config.json and the weights")
     if isinstance(source, Path) or means_path(name):
         raise ModelNotFoundError(f"no model folder at {name!r}")

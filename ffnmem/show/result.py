@@ -101,7 +101,7 @@ class Result:
 
     @checked
     def save(self, path: str | Path) -> Path:
-        """Write all of it as one safetensors file with checksums, whole or not at all; returns the path.
+        """Write all of it as one file (a zip of JSON, arrays and tables), whole or not at all; returns the path.
 
         A model or store that it holds is not written, only which one it is.
 

@@ -411,8 +411,8 @@ def test_a_model_without_an_embedding(tokenizer: Any) -> None:
 
 def test_a_saved_result_is_no_model(tiny: fm.Model, tmp_path: Path) -> None:
     """And the line says what reads it."""
-    path = fm.attribute_paths(fm.capture(tiny, PROMPT)).save(tmp_path / "paths.safetensors")
-    with pytest.raises(ModelNotFoundError, match=r"is no model but a saved path attribution: PathAttribution\.load\("):
+    path = fm.attribute_paths(fm.capture(tiny, PROMPT)).save(tmp_path / "paths.zip")
+    with pytest.raises(ModelNotFoundError, match=r"is no model but a saved PathAttribution: PathAttribution\.load\("):
         fm.load(path)
     other = tmp_path / "other.safetensors"
     other.write_bytes(b"none")
