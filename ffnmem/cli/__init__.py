@@ -36,7 +36,7 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "describe": "describe",
     "roles": "roles",
     "weights": "weights",
-    "geometry": "geometry",
+    "geometry": "weights",
     "facts": "facts",
     "report": "report",
     "pack": "scan",
@@ -58,9 +58,12 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "health": "health",
     "dying-relu": "health",
     "activations": "activations",
-    "anatomy": "geometry",
+    "anatomy": "weights",
 }
-TYPED = {"attribute", "paths", "decompose", "circuit"}
+TYPED = {
+    "attribute", "paths", "decompose", "circuit", "get", "explore", "causal", "ablate", "intervene", "weights",
+    "geometry", "anatomy", "roles", "describe", "project", "neuron", "polysemanticity", "facts", "report",
+}  # fmt: skip
 """Those that are typed functions; the others still run by click."""
 
 CLICKED = {name: module for name, module in COMMANDS.items() if name not in TYPED}

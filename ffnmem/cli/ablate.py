@@ -3,72 +3,38 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import Any
-
-import click
+from typing import Literal
 
 import ffnmem as fm
 
 from ..core.errors import InputError
 from ..show.records import emit
-from . import click_options as options
-from .click_guard import Command
-from .click_options import ModelChoice, option, read_neurons
 from .figures import save_axes
+from .options import Answer, Count, Neurons, Output, Plot, Positions, PromptChoice
 from .progress import late_bar
 
-HOWS = ("zero", "mean")
-ATTRIBUTIONS = ("direct", "paths", "integrated-gradients")
 
-
-@click.command(cls=Command, short_help="What the absence of single neurons does to an answer.")
-@options.prompt
-@options.answer
-@option(
-    "--neurons",
-    multiple=True,
-    metavar="LAYER.NEURON",
-    help="Which neurons, such as 3.17,4.2 (repeatable).  [default: those that attribution puts first]",
-)
-@options.top("How many neurons to remove, one at a time.")
-@option(
-    "--how",
-    type=click.Choice(HOWS),
-    default="zero",
-    help="What a removed neuron's coefficient becomes: zero, or its mean over the prompt.",
-)
-@options.at
-@option(
-    "--attribution",
-    type=click.Choice(ATTRIBUTIONS),
-    default="direct",
-    help="What puts neurons first: direct effects on the logit, paths from all positions through attention (which see "
-    "what the subject's neurons wrote), or integrated-gradients of the probability.",
-)
-@options.plot("the total against the direct effects")
-@options.bos
-@options.model
-@options.output
 def ablate(
     prompt: str,
-    neurons: tuple[str, ...],
-    top: int,
-    how: str,
-    positions: tuple[int, ...],
-    attribution: str,
-    plot: Path | None,
-    choice: ModelChoice,
-    form: str,
-    **answer: Any,
+    /,
+    *,
+    answer: Answer = Answer(),
+    neurons: Neurons | None = None,
+    top: Count = 20,
+    how: Literal["zero", "mean"] = "zero",
+    positions: Positions | None = None,
+    attribution: Literal["direct", "paths", "integrated-gradients"] = "direct",
+    plot: Plot | None = None,
+    model: PromptChoice = PromptChoice(),
+    output: Output = Output(),
 ) -> None:
-    """Remove neurons one at a time and see what becomes of an answer: the direct effect, and the total one.
+    """What the absence of single neurons does to an answer.
 
-    PROMPT is a text; the answer is the token that the model is to say next. The direct effect is what attribution
-    says: the neuron's own write into the logit, all else frozen. The total effect is the logit with it minus the logit
-    without it, later layers reacting. Where the two differ much, attribution alone misleads.
+    Removes neurons one at a time and compares the direct effect on the answer with the total one. PROMPT is a text; the
+    answer is the token that the model is to say next. The direct effect is what attribution says: the neuron's own
+    write into the logit, all else frozen. The total effect is the logit with it minus the logit without it, later
+    layers reacting. Where the two differ much, attribution alone misleads.
 
-    \b
     Examples
       ffnmem ablate "The Eiffel Tower is located in the city of"
       ffnmem ablate "The Eiffel Tower is located in the city of" \\
@@ -80,39 +46,40 @@ def ablate(
     peak_position and peak (where the neuron fires most, and how strongly, which is what the table shows), and with
     integrated gradients attribution. Positive ones add to the answer; loss is what the neuron saves. --json has these
     and more.
+
+    Args:
+        prompt: A text that ends where the answer begins.
+        neurons: Which neurons, such as 3.17,4.2 (repeatable). [default: those that attribution puts first]
+        top: How many neurons to remove, one at a time.
+        how: What a removed neuron's coefficient becomes: zero, or its mean over the prompt.
+        attribution: What puts neurons first: direct effects on the logit, paths from all positions through attention
+            (which see what the subject's neurons wrote), or integrated-gradients of the probability.
+        plot: Also draw the total against the direct effects into FILE: .png, .svg or .pdf.
     """
     from ..vocabulary.projections import promoted_tokens  # needs torch
 
-    asked = read_neurons(neurons) if neurons else None
-    gradients = attribution == "integrated-gradients"
-    if gradients and answer["foil"] is not None:
+    gradients, asked = attribution == "integrated-gradients", dict(vars(answer))
+    if gradients and asked.pop("foil") is not None:
         raise InputError("--foil does not go with integrated-gradients, which explain a probability: leave it out")
-    model = choice.load()
-    capture = fm.capture(model, choice.asked(model, prompt))
+    loaded = model.load()
+    capture = fm.capture(loaded, model.prompt_text(loaded, prompt))
     attributed = None
     if gradients:
-        del answer["foil"]
-        attributed = fm.interventions.knowledge_neurons(capture, **answer).neurons
-        if asked is None:
-            asked = list(attributed[["layer", "neuron"]].head(top).itertuples(index=False, name=None))
+        attributed = fm.interventions.knowledge_neurons(capture, **asked).neurons
+        if neurons is None:
+            neurons = list(attributed[["layer", "neuron"]].head(top).itertuples(index=False, name=None))
+    by = "paths" if attribution == "paths" else "direct"
     with late_bar() as report:
         found = fm.ablate(
-            capture,
-            neurons=asked,
-            top=top,
-            by="paths" if attribution == "paths" else "direct",
-            how=how,
-            positions=positions or None,
-            progress=report,
-            **answer,
+            capture, neurons=neurons, top=top, by=by, how=how, positions=positions, progress=report, **asked
         )
     table = found.neurons
     if attributed is not None:  # as a last column
         table = table.merge(attributed[["layer", "neuron", "attribution"]], on=["layer", "neuron"], how="left")
     emit(
         found,
-        form,
-        sheet=lambda: found.sheet(None, promoted=promoted_tokens(model, table, fired="peak"), attributed=table),
+        output.form,
+        sheet=lambda: found.sheet(None, promoted=promoted_tokens(loaded, table, fired="peak"), attributed=table),
         data=lambda: {**found.to_dict(), "neurons": table.to_dict("records")},
         frame=lambda: table,
     )

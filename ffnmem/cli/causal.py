@@ -1,144 +1,172 @@
-"""``ffnmem causal``: which firings an answer hangs on, and whether a few of them are enough."""
+"""``ffnmem causal``: which firings an answer depends on, and whether a few of them are enough."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
+from cyclopts import App, Parameter
 
 import ffnmem as fm
 
 from ..core.errors import InputError
-from ..core.types import CAUSAL_RULES
+from ..core.types import CausalRule
 from ..show.records import emit
-from . import click_options as options
-from .click_guard import Command
-from .click_options import ModelChoice, option, refuse
 from .figures import save_axes, save_figure
+from .options import Answer, Count, Output, Plot, Positive, PromptChoice, Seed, StoreFolder
 from .progress import late_bar
 
+if TYPE_CHECKING:
+    from ..core.progress import Progress
+    from ..prompts.captures import Capture
+    from ..prompts.causal import CausalScores
 
-@click.command(cls=Command, short_help="Which firings an answer hangs on, and how few are enough.")
-@options.prompt
-@options.answer
-@option(
-    "--rule",
-    type=click.Choice(CAUSAL_RULES),
-    help="gradient is best for the effect of single firings, relp for choosing a set, ig sums to the change of all.  "
-    "[default: gradient; relp with --faithfulness and --minimal]",
-)
-@click.option("--follow-attention", is_flag=True, help="Of relp: follow attention patterns, in place of freezing them.")
-@option("--mean", metavar="STORE", help="A firing's reference is its neuron's mean over STORE, in place of zero.")
-@click.option(
-    "--faithfulness",
-    "curve",
-    is_flag=True,
-    help="Keep the largest firings, set all others to their reference, and print how much of the answer is left.",
-)
-@option(
-    "--minimal",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SHARE",
-    help="Look for the fewest firings that keep this share of the answer, such as .9.",
-)
-@click.option(
-    "--recorded",
-    is_flag=True,
-    help="With --faithfulness or --minimal: kept firings stay as they were, whatever then stands below them.",
-)
-@options.seed("Of random sets.")
-@options.top("How many firings to list.")
-@options.plot("the map of layers and positions and the top firings (with --faithfulness, the curve)")
-@options.bos
-@options.model
-@options.output
-@click.pass_context
-def causal(
-    context: click.Context,
-    /,
+causal = App(name="causal")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """How firings are scored.
+
+    Attributes:
+        rule: gradient is best for the effect of single firings, relp for choosing a set, ig sums to the change of all.
+            [default: gradient; relp of faithfulness and minimal]
+        follow_attention: Of relp: follow attention patterns, in place of freezing them.
+        mean: A firing's reference is its neuron's mean over this store, in place of zero.
+    """
+
+    rule: CausalRule | None = None
+    follow_attention: bool = False
+    mean: StoreFolder | None = None
+
+    def score(
+        self, prompt: str, model: PromptChoice, answer: Answer, rule: CausalRule, exact: int, progress: Progress
+    ) -> tuple[Capture, CausalScores, dict[str, Any]]:
+        """The prompt's run, the scores of its firings, and what a set of them is measured with."""
+        rule = self.rule or rule
+        if self.follow_attention and rule != "relp":
+            raise InputError(f"--follow-attention does not go with --rule {rule}: leave it out")
+        mean = None if self.mean is None else fm.open_store(self.mean)
+        loaded = model.load()
+        capture = fm.capture(loaded, model.prompt_text(loaded, prompt))
+        shared: dict[str, Any] = {**vars(answer), "mean": mean, "progress": progress}
+        scores = fm.causal_scores(capture, rule=rule, frozen=not self.follow_attention, exact=exact, **shared)
+        return capture, scores, {**shared, "firings": scores}
+
+
+@causal.default
+def score_firings(
     prompt: str,
-    rule: str | None,
-    follow_attention: bool,
-    mean: str | None,
-    curve: bool,
-    minimal: float | None,
-    recorded: bool,
-    seed: int,
-    top: int,
-    plot: Path | None,
-    choice: ModelChoice,
-    form: str,
-    **answer: Any,
+    /,
+    *,
+    answer: Answer = Answer(),
+    scoring: Scoring = Scoring(),
+    top: Count = 20,
+    plot: Plot | None = None,
+    model: PromptChoice = PromptChoice(),
+    output: Output = Output(),
 ) -> None:
-    """Say what the answer to PROMPT would lose without each firing of each neuron, all of them from one backward pass.
+    """Which firings an answer depends on, and how few are enough.
 
-    A firing is a neuron at a position. "ablate" removes neurons one at a time, exactly; this tells about the same of
-    all firings at once, later layers' reactions included, to first order. That can be wrong, even in sign: the firings
+    Says what the answer to PROMPT would lose without each firing of each neuron, all of them from one backward pass. A
+    firing is a neuron at a position. "ablate" removes neurons one at a time, exactly; this tells about the same of all
+    firings at once, later layers' reactions included, to first order. That can be wrong, even in sign: the firings
     listed are also removed one by one, exactly, at the cost of one run of PROMPT each (--top of them).
 
-    \b
     Examples
       ffnmem causal "The Eiffel Tower is located in the city of" \\
           --target " Paris" --foil " Rome"
       ffnmem causal "The capital of France is" --rule relp --plot causal.png
-      ffnmem causal "The capital of France is" --faithfulness
-      ffnmem causal "The capital of France is" --minimal .9 --json
 
-    --csv has the firings: layer, neuron, position, token, coefficient, score, exact, share; with --faithfulness the
-    curve: size, share, faithfulness, completeness (what all others keep), random and its range; with --minimal the
-    firings of the set: layer, neuron, position, token, without (what the set keeps without it; in a set too large to
-    try each, worth in its place). --json has these and more.
+    --csv has the firings: layer, neuron, position, token, coefficient, score, exact, share. --json has these and more.
+
+    Args:
+        prompt: A text that ends where the answer begins.
+        top: How many firings to list.
+        plot: Also draw the map of layers and positions, and the top firings, into FILE: .png, .svg or .pdf.
     """
-    if curve and minimal is not None:
-        raise InputError("--faithfulness and --minimal exclude each other: give one of them")
-    kept = curve or minimal is not None
-    if not kept:
-        refuse(context, ("recorded",), "scores alone")
-    if not curve:
-        refuse(context, ("seed",), "anything but --faithfulness")
-    if minimal is not None:
-        refuse(context, ("plot",), "--minimal")
-    rule = rule or ("relp" if kept else "gradient")
-    if rule != "relp":
-        refuse(context, ("follow_attention",), f"--rule {rule}")
-    model = choice.load()
-    source = None if mean is None else fm.open_store(mean)
-    capture = fm.capture(model, choice.asked(model, prompt))
-    with late_bar() as report:
-        scores = fm.causal_scores(
-            capture, rule=rule, mean=source, frozen=not follow_attention, exact=0 if kept else top, progress=report,
-            **answer,
-        )  # fmt: skip
-        if curve:
-            found = fm.faithfulness(
-                capture, firings=scores, mean=source, recorded=recorded, seed=seed, progress=report, **answer
-            )
-        elif minimal is not None:
-            circuit = fm.minimal_circuit(
-                capture,
-                firings=scores,
-                faithfulness=minimal,
-                mean=source,
-                recorded=recorded,
-                progress=report,
-                **answer,
-            )
-    if curve:
-        emit(found, form)
-    elif minimal is not None:
-        emit(circuit, form, sheet=lambda: circuit.sheet(top))
-    else:
-        emit(
-            scores,
-            form,
-            sheet=lambda: scores.sheet(top),
-            data=lambda: scores.to_dict(top),
-            frame=lambda: scores.top(top),
-        )
+    with late_bar() as progress:
+        _, scores, _ = scoring.score(prompt, model, answer, "gradient", top, progress)
+    emit(
+        scores,
+        output.form,
+        sheet=lambda: scores.sheet(top),
+        data=lambda: scores.to_dict(top),
+        frame=lambda: scores.top(top),
+    )
     if plot is not None:
-        if curve:
-            save_axes([partial(fm.plots.faithfulness, found)], plot)
-        else:
-            save_figure(scores, plot, top)
+        save_figure(scores, plot, top)
+
+
+@causal.command
+def faithfulness(
+    prompt: str,
+    /,
+    *,
+    answer: Answer = Answer(),
+    scoring: Scoring = Scoring(),
+    recorded: bool = False,
+    seed: Seed = 0,
+    plot: Plot | None = None,
+    model: PromptChoice = PromptChoice(),
+    output: Output = Output(),
+) -> None:
+    """How much of an answer the largest firings keep.
+
+    Keeps the largest firings of PROMPT, sets all others to their reference, and prints how much of the answer is left.
+
+    Examples
+      ffnmem causal faithfulness "The capital of France is"
+
+    --csv has the curve: size, share, faithfulness, completeness (what all others keep), random and its range. --json
+    has these and more.
+
+    Args:
+        prompt: A text that ends where the answer begins.
+        recorded: Kept firings stay as they were, whatever then stands below them.
+        seed: Of random sets.
+        plot: Also draw the curve into FILE: .png, .svg or .pdf.
+    """
+    with late_bar() as progress:
+        capture, _, settings = scoring.score(prompt, model, answer, "relp", 0, progress)
+        found = fm.faithfulness(capture, recorded=recorded, seed=seed, **settings)
+    emit(found, output.form)
+    if plot is not None:
+        save_axes([partial(fm.plots.faithfulness, found)], plot)
+
+
+@causal.command
+def minimal(
+    prompt: str,
+    /,
+    *,
+    share: Annotated[Positive, Parameter(metavar="SHARE")],
+    answer: Answer = Answer(),
+    scoring: Scoring = Scoring(),
+    recorded: bool = False,
+    top: Count = 20,
+    model: PromptChoice = PromptChoice(),
+    output: Output = Output(),
+) -> None:
+    """The fewest firings that keep a share of an answer.
+
+    Looks for the fewest firings of PROMPT that keep --share of the answer, such as .9.
+
+    Examples
+      ffnmem causal minimal "The capital of France is" --share .9 --json
+
+    --csv has the firings of the set: layer, neuron, position, token, without (what the set keeps without it; in a set
+    too large to try each, worth in its place). --json has these and more.
+
+    Args:
+        prompt: A text that ends where the answer begins.
+        share: Of the answer, such as .9.
+        recorded: Kept firings stay as they were, whatever then stands below them.
+        top: How many firings to list.
+    """
+    with late_bar() as progress:
+        capture, _, settings = scoring.score(prompt, model, answer, "relp", 0, progress)
+        found = fm.minimal_circuit(capture, faithfulness=share, recorded=recorded, **settings)
+    emit(found, output.form, sheet=lambda: found.sheet(top))

@@ -2,81 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
-import click
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 import ffnmem as fm
 
 from ..core.defaults import CONTEXTS_SHOWN, CONTEXTS_TESTED, RULES
 from ..core.errors import InputError
-from ..core.types import COEFFICIENT_SIGNS
+from ..core.types import CoefficientSign, DescriptionScore
 from ..show.records import emit
-from . import click_options as options
-from .click_guard import Command
-from .click_options import ANSWERS, COUNT, argument, file_to_write, option, read_neurons, refuse
-from .progress import Progress
+from .options import AnswersFile, Count, Neurons, Output, Positive, ScannedChoice, Seed, StoreFolder
+from .progress import late_bar
+
+Contexts = Annotated[int, Parameter(validator=Number(gte=4), metavar="N")]
 
 
-@click.command(cls=Command, short_help="Words for neurons, and how well they fit contexts that were held back.")
-@argument("neurons", nargs=-1, required=True, metavar="NEURON...")
-@option("--store", required=True, metavar="DIR", help="The scan that the contexts are of.")
-@option(
-    "--endpoint",
-    metavar="URL",
-    help="Ask a language model: the base of an OpenAI-compatible address, such as http://127.0.0.1:8080/v1. Nothing is "
-    "sent anywhere without.",
-)
-@option("--explainer-model", metavar="NAME", help="What the model is called there.")
-@option(
-    "--key-variable",
-    metavar="NAME",
-    help="The environment variable that holds a key for it, which is written nowhere.  [default: no key]",
-)
-@option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, metavar="SECONDS", help="For an answer."
-)
-@option("--together", type=COUNT, default=4, metavar="N", help="Questions at once.")
-@option("--score", is_flag=True, help="Detection and fuzzing, on contexts that the explainer was not shown.")
-@option("--intruder", is_flag=True, help="Whether the judge finds the context that is not the neuron's.")
-@option(
-    "--rules",
-    "by_rules",
-    is_flag=True,
-    help="Describe by rules all the same: then the model at --endpoint judges what these say.",
-)
-@option("--sign", type=click.Choice(COEFFICIENT_SIGNS), default="positive", help="Which coefficients.")
-@option(
-    "--shown", type=click.IntRange(min=4), default=CONTEXTS_SHOWN, metavar="N", help="Contexts that are shown, at most."
-)
-@option(
-    "--tested", type=click.IntRange(min=4), default=CONTEXTS_TESTED, metavar="N", help="Contexts held back of a kind."
-)
-@option(
-    "--out",
-    callback=file_to_write(ANSWERS),
-    metavar="FILE",
-    help="Keep questions and answers in FILE (JSON lines); what it has is not asked again.",
-)
-@options.seed("Of which contexts are drawn.")
-@option(
-    "--model",
-    "model_name",
-    metavar="MODEL",
-    help="The model that was scanned, if it is no longer where it was.  [default: by the store's record]",
-)
-@options.device
-@options.output
-@click.pass_context
-def describe(context: click.Context, /, neurons: tuple[str, ...], store: str, form: str, **asked: Any) -> None:
-    """Describe each NEURON of a scan, such as 3.17, in words.
+def describe(
+    neurons: Neurons,
+    /,
+    *,
+    store: StoreFolder,
+    endpoint: str | None = None,
+    explainer_model: str | None = None,
+    key_variable: str | None = None,
+    timeout: Positive | None = None,
+    together: Count | None = None,
+    score: bool = False,
+    intruder: bool = False,
+    rules: bool = False,
+    sign: CoefficientSign = "positive",
+    shown: Contexts = CONTEXTS_SHOWN,
+    tested: Contexts = CONTEXTS_TESTED,
+    out: AnswersFile | None = None,
+    seed: Seed = 0,
+    model: ScannedChoice = ScannedChoice(),
+    output: Output = Output(),
+) -> None:
+    """Words for neurons, and how well they fit contexts that were held back.
 
-    Without --endpoint by rules: which tokens, beginnings or endings of words the contexts in which it fires share, that
-    text does not have as often anyway. With it, by a language model that is shown such contexts, the firing tokens
-    marked. Scores are of other contexts, of other documents: detection asks whether the description applies to a
-    context, fuzzing whether the marked tokens are those at which it fires; 50% is chance.
+    Describes each neuron of a scan in words. Without --endpoint by rules: which tokens, beginnings or endings of words
+    the contexts in which it fires share, that text does not have as often anyway. With it, by a language model that is
+    shown such contexts, the firing tokens marked. Scores are of other contexts, of other documents: detection asks
+    whether the description applies to a context, fuzzing whether the marked tokens are those at which it fires; 50% is
+    chance.
 
-    \b
     Examples
       ffnmem describe --store runs/atlas 3.17 5.97
       ffnmem describe --store runs/atlas 3.17 --score --json
@@ -86,48 +57,56 @@ def describe(context: click.Context, /, neurons: tuple[str, ...], store: str, fo
 
     --csv has one row a neuron: layer, neuron, description, why, each score with its _low and _high, n, shown,
     unanswered. --json has besides every question and answer.
+
+    Args:
+        neurons: LAYER.NEURON, such as 3.17; several with spaces or commas between them.
+        store: The scan that the contexts are of.
+        endpoint: Ask a language model: the base of an OpenAI-compatible address, such as http://127.0.0.1:8080/v1.
+            Nothing is sent anywhere without.
+        explainer_model: With --endpoint: what the model is called there.
+        key_variable: With --endpoint: the environment variable that holds a key for it, which is written nowhere.
+            [default: no key]
+        timeout: With --endpoint: seconds for an answer. [default: 60]
+        together: With --endpoint: questions at once. [default: 4]
+        score: Detection and fuzzing, on contexts that the explainer was not shown.
+        intruder: Whether the judge finds the context that is not the neuron's.
+        rules: Describe by rules all the same: then the model at --endpoint judges what these say.
+        sign: Which coefficients.
+        shown: Contexts that are shown, at most.
+        tested: Contexts held back of a kind.
+        out: With --endpoint: keep questions and answers in this file (JSON lines); what it has is not asked again.
+        seed: Of which contexts are drawn.
     """
-    scores = [*(("detection", "fuzzing") if asked["score"] else ()), *(("intruder",) if asked["intruder"] else ())]
-    endpoint = endpoint_of(context, asked)
-    places = read_neurons(neurons)
+    scores: list[DescriptionScore] = [
+        *(("detection", "fuzzing") if score else ()),
+        *(("intruder",) if intruder else ()),
+    ]
+    judge = None
+    if endpoint is not None:
+        if explainer_model is None:
+            raise InputError("--endpoint needs --explainer-model NAME: what the model is called there")
+        judge = fm.describing.Endpoint(
+            endpoint, explainer_model, key_variable=key_variable, timeout=timeout or 60.0, together=together or 4
+        )
+    elif rules or any(value is not None for value in (explainer_model, key_variable, timeout, together, out)):
+        raise InputError(
+            "--explainer-model, --key-variable, --timeout, --together, --rules and --out go with --endpoint: "
+            "give that, or leave them out"
+        )
     opened = fm.open_store(store)
-    if asked["model_name"] is not None or asked["device"] is not None:
-        model = options.scanned_model(opened, asked["model_name"], asked["device"]).load()
-    else:
-        model = None
-    with Progress() as bars:
+    with late_bar() as report:
         found = fm.describe(
             opened,
-            places,
-            RULES if endpoint is None or asked["by_rules"] else endpoint,
-            judge=endpoint,
+            neurons,
+            RULES if judge is None or rules else judge,
+            judge=judge,
             scores=scores,
-            model=model,
-            sign=asked["sign"],
-            shown=asked["shown"],
-            tested=asked["tested"],
-            out=asked["out"],
-            seed=asked["seed"],
-            progress=bars.report,
+            model=model.load(opened) if model.named else None,
+            sign=sign,
+            shown=shown,
+            tested=tested,
+            out=out,
+            seed=seed,
+            progress=report,
         )
-    emit(found, form)
-
-
-def endpoint_of(context: click.Context, asked: dict[str, Any]) -> Any:
-    """The endpoint asked for; None for none. Raises InputError."""
-    if asked["endpoint"] is None:
-        refuse(
-            context,
-            ("explainer_model", "key_variable", "timeout", "together", "by_rules", "out"),
-            "rules (no --endpoint)",
-        )
-        return None
-    if asked["explainer_model"] is None:
-        raise InputError("--endpoint needs --explainer-model NAME: what the model is called there")
-    return fm.describing.Endpoint(
-        asked["endpoint"],
-        asked["explainer_model"],
-        key_variable=asked["key_variable"],
-        timeout=asked["timeout"],
-        together=asked["together"],
-    )
+    emit(found, output.form)

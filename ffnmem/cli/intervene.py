@@ -3,73 +3,44 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
-import click
+from cyclopts import Parameter
 
 import ffnmem as fm
 
 from ..core.errors import InputError, quoted
 from ..core.neuron_names import WHOLE_LAYER, is_place, read_neuron_or_layer
 from ..show.records import emit
-from . import click_options as options
-from .click_guard import Command
-from .click_options import COUNT, Decorator, ModelChoice, option
+from .options import Count, Output, Position, Positions, PromptChoice, Seed
 
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+Changes = Annotated[list[str], Parameter(metavar="LAYER.NEURON=NUMBER")]
 
 
-def change(name: str, verb: str) -> Decorator:
-    """--set, --scale or --add."""
-    return option(
-        f"--{name}",
-        f"{name}s",
-        multiple=True,
-        metavar="LAYER.NEURON=NUMBER",
-        help=f"{verb}; LAYER.all is every neuron of the layer (repeatable, or several with commas).",
-    )
-
-
-@click.command(cls=Command, short_help="What a model says when coefficients are changed.")
-@options.prompt
-@change("set", "Set a neuron's coefficient to a number")
-@change("scale", "Multiply a neuron's coefficient")
-@change("add", "Add to a neuron's coefficient")
-@options.at
-@options.position("Where the next token is read off")
-@options.top("How many tokens to list: the likeliest before or after.", default=10)
-@option("--generate", "new", type=COUNT, metavar="N", help="Also continue the prompt by N tokens, both ways.")
-@option(
-    "--temperature",
-    type=float,
-    metavar="T",
-    help="Sample the continuations with this temperature.  [default: the likeliest token each time]",
-)
-@option("--seed", type=options.SEED, metavar="SEED", help="Of the sampling.  [default: 0]")
-@options.bos
-@options.model
-@options.output
 def intervene(
     prompt: str,
-    sets: tuple[str, ...],
-    scales: tuple[str, ...],
-    adds: tuple[str, ...],
-    positions: tuple[int, ...],
-    position: int,
-    top: int,
-    new: int | None,
-    temperature: float | None,
-    seed: int | None,
-    choice: ModelChoice,
-    form: str,
+    /,
+    *,
+    set: Changes | None = None,
+    scale: Changes | None = None,
+    add: Changes | None = None,
+    positions: Positions | None = None,
+    position: Position = -1,
+    top: Count = 10,
+    generate: Count | None = None,
+    temperature: float | None = None,
+    seed: Seed | None = None,
+    model: PromptChoice = PromptChoice(),
+    output: Output = Output(),
 ) -> None:
-    """Change coefficients of neurons and see what the model says next, before and after.
+    """What a model says when coefficients are changed.
 
-    PROMPT is a text. Neurons are changed at every position of it, and at every token generated, unless --at says
-    where. With --generate, the text goes on both ways. What a model knows of a subject hangs on many neurons: of one
-    that is set to 0 little shows. The first example removes all of layer 0 at the subject.
+    Changes coefficients of neurons and shows what the model says next, before and after. Neurons are changed at every
+    position of PROMPT, and at every token generated, unless --at says where. With --generate, the text goes on both
+    ways. What a model knows of a subject depends on many neurons: of one that is set to 0 little shows. The first
+    example removes all of layer 0 at the subject.
 
-    \b
     Examples
       ffnmem intervene "The Eiffel Tower is located in the city of" \\
           --set 0.all=0 --at 2 --at 3
@@ -79,28 +50,40 @@ def intervene(
 
     --csv has token, token_id, before, after (probabilities), change, rank_before, rank_after, logit_before,
     logit_after. --json has these and the continuations.
+
+    Args:
+        prompt: A text.
+        set: Set a neuron's coefficient to a number; LAYER.all is every neuron of the layer (repeatable, or several
+            with commas).
+        scale: Multiply a neuron's coefficient; named as in --set.
+        add: Add to a neuron's coefficient; named as in --set.
+        position: Where the next token is read off: 0 is the first token, -1 the last.
+        top: How many tokens to list: the likeliest before or after.
+        generate: Also continue the prompt by N tokens, both ways.
+        temperature: Sample the continuations with this temperature. [default: the likeliest token each time]
+        seed: Of the sampling. [default: 0]
     """
     from ..interventions.intervening import compare_predictions, comparison_sheet  # these need torch
-    from ..models.answers import generate
+    from ..models.answers import generate as continue_text
 
-    asked = read_changes({"set": sets, "scale": scales, "add": adds})
-    if new is None and (temperature is not None or seed is not None):
+    changes = read_changes({"set": set or [], "scale": scale or [], "add": add or []})
+    if generate is None and (temperature is not None or seed is not None):
         raise InputError("--temperature and --seed go with --generate N: give that, or leave them out")
     if temperature is None and seed is not None:
         raise InputError("--seed goes with --temperature: without it nothing is drawn")
-    kinds = {"set": fm.interventions.Set, "scale": fm.interventions.Scale, "add": fm.interventions.Add}
-    changed = {where: kinds[kind](value) for where, (kind, value) in asked.items()}
-    model = choice.load()
-    before = fm.capture(model, choice.asked(model, prompt))
+    loaded = model.load()
+    text = model.prompt_text(loaded, prompt)
+    before = fm.capture(loaded, text)
 
-    def continued(length: int) -> list[int]:
-        return generate(model, before.tokens[0].tolist(), length, temperature=temperature, seed=seed or 0)
+    def continued() -> list[int]:
+        length = generate or 0
+        return continue_text(loaded, before.tokens[0].tolist(), length, temperature=temperature, seed=seed or 0)
 
-    with fm.intervene(model, changed, positions=positions or None):
-        after = fm.capture(model, choice.asked(model, prompt))
-        ids_after = [] if new is None else continued(new)
+    with fm.intervene(loaded, changes, positions=positions):
+        after = fm.capture(loaded, text)
+        ids_after = [] if generate is None else continued()
     found = compare_predictions(before, after, position, top)
-    texts = None if new is None else {"before": continued(new), "after": ids_after}
+    texts = None if generate is None else {"before": continued(), "after": ids_after}
 
     def data() -> dict[str, Any]:
         result = {
@@ -111,24 +94,25 @@ def intervene(
         }
         if texts is not None:
             result["generated"] = {
-                name: {"text": model.tokenizer.decode(ids), "tokens": model.token_strings(ids), "token_ids": ids}
+                name: {"text": loaded.tokenizer.decode(ids), "tokens": loaded.token_strings(ids), "token_ids": ids}
                 for name, ids in texts.items()
             }
         return {**result, "provenance": after.provenance.to_dict()}
 
     emit(
         None,
-        form,
+        output.form,
         sheet=lambda: comparison_sheet(before, after, found, position, texts),
         data=data,
         frame=lambda: found,
     )
 
 
-def read_changes(given: dict[str, tuple[str, ...]]) -> dict[tuple[int, int | None], tuple[str, float]]:
-    """What is asked of each (layer, neuron), None for all; raises InputError naming what cannot be read."""
-    found: dict[tuple[int, int | None], tuple[str, float]] = {}
-    for kind, texts in given.items():
+def read_changes(typed: dict[str, list[str]]) -> dict[tuple[int, int | None], Any]:
+    """The change of each (layer, neuron), None for all neurons; raises InputError naming what cannot be read."""
+    kinds = {"set": fm.interventions.Set, "scale": fm.interventions.Scale, "add": fm.interventions.Add}
+    changes: dict[tuple[int, int | None], Any] = {}
+    for kind, texts in typed.items():
         for part in (part.strip() for text in texts for part in text.split(",")):
             name, _, value = part.partition("=")
             try:
@@ -141,9 +125,9 @@ def read_changes(given: dict[str, tuple[str, ...]]) -> dict[tuple[int, int | Non
                 raise InputError(
                     f"--{kind} {quoted(part)}: write LAYER.NEURON=NUMBER, such as 3.17=0, or LAYER.{WHOLE_LAYER}=NUMBER"
                 )
-            if where in found:
+            if where in changes:
                 raise InputError(f"{name} is changed twice: give one of --set, --scale and --add for it")
-            found[where] = (kind, float(value))
-    if not found:
+            changes[where] = kinds[kind](float(value))
+    if not changes:
         raise InputError("nothing is changed: give --set, --scale or --add, such as --set 3.17=0")
-    return found
+    return changes

@@ -18,7 +18,7 @@ from ..core.files import check_destination, user_path
 from ..core.neuron_names import is_place, layer_of, read_neuron
 from ..core.token_text import token_id
 from ..core.types import Dtype
-from .guard import collect_as_usual
+from .guard import collect_as_usual, note
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -82,6 +82,14 @@ def file_to_write(mark: bytes | None) -> Callable[[Any, Tokens], str]:
 Count = Annotated[int, Parameter(validator=Number(gte=1), metavar="N")]
 Seed = Annotated[int, Parameter(validator=Number(gte=0), metavar="SEED")]
 Position = Annotated[int, Parameter(metavar="POSITION")]
+Positions = Annotated[
+    list[int],
+    Parameter(
+        name="--at",
+        metavar="POSITION",
+        help="Change neurons at this position of the prompt only (repeatable); -1 is the last. [default: everywhere]",
+    ),
+]
 Positive = Annotated[float, Parameter(validator=Number(gt=0))]
 Share = Annotated[float, Parameter(metavar="SHARE")]
 Layer = Annotated[int, Parameter(converter=read_layer, metavar="LAYER")]
@@ -89,17 +97,27 @@ Layers = Annotated[list[int], Parameter(converter=read_layers, metavar="LAYER")]
 Neurons = Annotated[list[tuple[int, int]], Parameter(converter=read_neurons, metavar="LAYER.NEURON", n_tokens=1)]
 AnswerToken = Annotated[str | int, Parameter(converter=read_token, allow_leading_hyphen=True, metavar="TOKEN")]
 StoreFolder = Annotated[str, Parameter(metavar="DIR")]
+LensName = Annotated[
+    str,
+    Parameter(
+        metavar="LENS",
+        help="How values are read in tokens: logit, as they are written; jacobian, as they arrive at the unembedding "
+        "on average over a text, by the lens that ffnmem lens made of the model (atlas comes with one); or such a "
+        "lens' file.",
+    ),
+]
 
 
 # Files that are written.
 
+PAGE = rb'<meta name="generator" content="ffnmem '
 TABLE = b"ffnmem"  # in the notes behind its rows, which stand in the footer
 FIGURE = rb"Software\0ffnmem |<dc:title>ffnmem |/Creator \(ffnmem "
 """What the first or the last 64 KiB of a file of ours have that no other has, as a pattern."""
 
 Plot = Annotated[Path, Parameter(converter=read_figure, metavar="FILE")]
 """--plot FILE."""
-Page = Annotated[str, Parameter(converter=file_to_write(rb'<meta name="generator" content="ffnmem '), metavar="FILE")]
+Page = Annotated[str, Parameter(converter=file_to_write(PAGE), metavar="FILE")]
 OWN = rb'^.{8}\{"__metadata__":\{"ffnmem"|ffnmem result: \w+$'  # an edit, a second moment; any other result
 EditFile = Annotated[str, Parameter(converter=file_to_write(OWN), metavar="FILE")]
 GraphFile = Annotated[str, Parameter(converter=file_to_write(rb'"generator": \{\s*"name": "ffnmem"'), metavar="FILE")]
@@ -227,12 +245,38 @@ class PromptChoice(ReaderChoice):
         return model.chat_text([{"role": "user", "content": prompt}]) if self.chat else prompt
 
 
-def scanned_model(store: Store, model: str | None = None, device: str | None = None) -> ReaderChoice:
-    """The model that was scanned, by the store's record or by another name."""
-    scanned = store.provenance
-    return ReaderChoice(
-        model=model or store.model, device=device, dtype=scanned["dtype"], prepend_bos=scanned.get("prepend_bos")
-    )
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ScannedChoice:
+    """The model that a store is a scan of.
+
+    Attributes:
+        model: The model that was scanned, if it is no longer where it was. [default: by the store's record]
+        device: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]
+    """
+
+    model: Annotated[str | None, Parameter(metavar="MODEL")] = None
+    device: Annotated[str | None, Parameter(metavar="DEVICE")] = None
+
+    @property
+    def named(self) -> bool:
+        """Whether the user said which model, or where it runs."""
+        return self.model is not None or self.device is not None
+
+    def load(self, store: Store) -> Model:
+        """The model as it was scanned, by the store's record or by the name that was given."""
+        scanned = store.provenance
+        return ReaderChoice(
+            model=self.model or store.model,
+            device=self.device,
+            dtype=scanned["dtype"],
+            prepend_bos=scanned.get("prepend_bos"),
+        ).load()
+
+
+def note_model(name: str, fingerprint: str) -> None:
+    """Say which model a page is of: who forgot --model would take one's numbers for those of another."""
+    note(f"model {name} ({fingerprint})")
 
 
 # What is asked about, and what is printed.

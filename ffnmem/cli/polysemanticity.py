@@ -2,278 +2,285 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 import ffnmem as fm
 
-from ..core.defaults import ABOVE, MEANING_BUDGET, MEANING_DRAWS
+from ..core.defaults import MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import InputError
-from ..core.types import COEFFICIENT_SIGNS, VERDICTS
+from ..core.types import COEFFICIENT_SIGNS, VERDICTS, CoefficientSign, Verdict
 from ..show.records import emit
-from . import click_options as options
-from .click_guard import Command
-from .click_options import COUNT, SEED, argument, option, read_neurons, refuse
 from .figures import save_axes
 from .neuron import emit_several
-from .progress import Progress
+from .options import Count, Layers, Neurons, Output, Plot, ScannedChoice, Seed, StoreFolder
+from .progress import late_bar
 
 if TYPE_CHECKING:
-    from ..models.model import Model
+    from ..core.progress import Progress
     from ..neurons.concepts import Meanings
-    from ..neurons.verdicts import Rule
     from ..scanning.store import Store
-
 
 LISTED = 5  # neurons of a verdict
 MEANINGS, CONTEXTS = 5, 5  # of a neuron, and examples of each
 
+SignOrBoth = Literal["positive", "negative", "both"]
 
-@click.command(cls=Command, short_help="Is a neuron one concept or many: verdicts, and the meanings behind them.")
-@argument("folder", metavar="STORE")
-@option(
-    "--neuron",
-    "neurons",
-    multiple=True,
-    metavar="LAYER.NEURON",
-    help="Only this one, with its meanings and their contexts; give it several times for several.",
-)
-@option("--layer", type=options.LAYER, multiple=True, metavar="LAYER", help="Only these layers.  [default: all]")
-@option(
-    "--sign",
-    type=click.Choice((*COEFFICIENT_SIGNS, "both")),
-    default="positive",
-    help="Which coefficients: where the neuron fires, where its coefficient is negative, or each.",
-)
-@option("--verdict", type=click.Choice(VERDICTS), help="List only neurons of this verdict.")
-@option(
-    "--top",
-    type=COUNT,
-    metavar="N",
-    help=f"How many of the clearest neurons of each verdict to list; with --neuron, examples of each meaning.  "
-    f"[default: {LISTED}]",
-)
-@option(
-    "--above",
-    type=float,
-    metavar="NUMBER",
-    help=f"The effective number of meanings above which a neuron is polysemantic.  [default: {ABOVE}]",
-)
-@option(
-    "--budget",
-    type=SEED,
-    default=MEANING_BUDGET,
-    metavar="TOKENS",
-    help="How much text to read again for examples at most; 0 for no limit.",
-)
-@option("--draws", type=click.IntRange(min=20), metavar="N", help=f"Of bootstrap and null.  [default: {MEANING_DRAWS}]")
-@option("--seed", type=SEED, metavar="SEED", help="Of every random step.  [default: 0]")
-@option(
-    "--chance",
-    is_flag=True,
-    help="The verdicts on random directions instead, beside those on a sample of neurons; kept in STORE, and told with "
-    "the verdicts from then on.",
-)
-@option(
-    "--intruders",
-    is_flag=True,
-    help="Instead, whether what did not sort the examples into meanings finds one that is not of a meaning.",
-)
-@options.plot("the verdicts by layer, or with --neuron how alike its examples are,")
-@option(
-    "--model",
-    "model_name",
-    metavar="MODEL",
-    help="The model that was scanned, if it is no longer where it was.  [default: by the store's record]",
-)
-@options.device
-@options.output
-@click.pass_context
-def polysemanticity(context: click.Context, /, **asked: Any) -> None:
-    """Say of every neuron of STORE whether it is one concept or many, and how sure that is.
+polysemanticity = App(name="polysemanticity")
 
-    The model reads again what the FFN was given where a neuron fires most and at random places where it fires strongly;
-    examples with alike inputs make a meaning. The effective number of meanings counts them by their share of the
-    activation. Polysemantic is a neuron whose 95% interval of it lies above --above. Monosemantic is one whose number
-    is at most that in 20 examples or more, and whose interval ends by it, or by what so many examples of one meaning
-    leave possible (1.50 of 20 examples, 1.35 of 32). Unclear is one where the interval does not say, where examples
-    are few, or no more alike than chance; inactive one whose coefficient never had the sign. Many directions that mean
-    nothing are polysemantic too: --chance says how many. The help of fm.polysemanticity has every measure and its
-    source.
 
-    What was found of all layers is kept in STORE: neuron and its page show it, and the same command is then immediate.
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Measuring:
+    """How meanings are found and judged.
 
-    \b
+    Attributes:
+        above: The effective number of meanings above which a neuron is polysemantic. [default: 1.35]
+        draws: Of bootstrap and null. [default: 200]
+        seed: Of every random step. [default: 0]
+    """
+
+    above: float | None = None
+    draws: Annotated[int | None, Parameter(validator=Number(gte=20), metavar="N")] = None
+    seed: Seed | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The library's arguments of a single neuron: None where what the store keeps decides."""
+        rule = None if self.above is None else fm.neurons.Rule(above=self.above)
+        return {"seed": self.seed, "draws": self.draws, "rule": rule}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class StoreMeasuring(Measuring):
+    """The same of a whole store.
+
+    Attributes:
+        layer: Only these layers (repeatable). [default: all]
+        budget: How many tokens of text to read again for examples at most; 0 for no limit.
+    """
+
+    layer: Layers | None = None
+    budget: Annotated[int, Parameter(validator=Number(gte=0), metavar="N")] = MEANING_BUDGET
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The library's arguments of a whole store, with its defaults put in."""
+        return {
+            "seed": self.seed or 0,
+            "draws": self.draws or MEANING_DRAWS,
+            "rule": self.given["rule"] or fm.neurons.Rule(),
+            "budget": self.budget or None,
+        }
+
+    def layers(self, store: Store) -> list[int] | None:
+        """The layers asked for; None for all."""
+        return [store.layer(layer) for layer in self.layer or ()] or None
+
+
+@polysemanticity.default
+def show_store(
+    *,
+    store: StoreFolder,
+    sign: SignOrBoth = "positive",
+    verdict: Verdict | None = None,
+    top: Count = LISTED,
+    measuring: StoreMeasuring = StoreMeasuring(),
+    plot: Plot | None = None,
+    model: ScannedChoice = ScannedChoice(),
+    output: Output = Output(),
+) -> None:
+    """Is a neuron one concept or many: verdicts, and the meanings behind them.
+
+    Says of every neuron of a store whether it is one concept or many, and how sure that is. The model reads again what
+    the FFN was given where a neuron fires most and at random places where it fires strongly; examples with alike inputs
+    make a meaning. The effective number of meanings counts them by their share of the activation.
+
+    Polysemantic is a neuron whose 95% interval of it lies above --above. Monosemantic is one whose number is at most
+    that in 20 examples or more, and whose interval ends by it, or by what so many examples of one meaning leave
+    possible (1.50 of 20 examples, 1.35 of 32). Unclear is one where the interval does not say, where examples are few,
+    or no more alike than chance; inactive one whose coefficient never had the sign. Many directions that mean nothing
+    are polysemantic too: "polysemanticity chance" says how many. The help of fm.polysemanticity has every measure and
+    its source.
+
+    What was found of all layers is kept in the store: neuron and its page show it, and the same command is then
+    immediate.
+
     Examples
-      ffnmem polysemanticity runs/atlas
-      ffnmem polysemanticity runs/atlas --neuron 1.5 --plot meanings.png
-      ffnmem polysemanticity runs/atlas --verdict polysemantic --top 20
-      ffnmem polysemanticity runs/atlas --layer 0 --sign both --csv
-      ffnmem polysemanticity runs/atlas --chance
-      ffnmem polysemanticity runs/atlas --intruders
+      ffnmem polysemanticity --store runs/atlas
+      ffnmem polysemanticity --store runs/atlas --verdict polysemantic --top 20
+      ffnmem polysemanticity --store runs/atlas --layer 0 --sign both --csv
 
     --csv has one row a neuron: layer, neuron, sign, examples, each measure with its _low, _high, _null and _p, verdict,
-    why; with --neuron, one row an example: layer, neuron, sign, meaning, rank, coefficient, sequence, position, token,
-    context. --json has the counts by layer and the neurons listed; with --neuron, all of each.
+    why. --json has the counts by layer and the neurons listed.
+
+    Args:
+        store: The folder of the scan.
+        sign: Which coefficients: where the neuron fires, where its coefficient is negative, or each.
+        verdict: List only neurons of this verdict.
+        top: How many of the clearest neurons of each verdict to list.
+        plot: Also draw the verdicts by layer into FILE: .png, .svg or .pdf.
     """
-    if asked["neurons"]:
-        refuse(context, ("layer", "verdict", "budget", "chance", "intruders"), "--neuron")
-    for name in ("chance", "intruders"):
-        if asked[name]:
-            refuse(context, ("verdict", "top", "plot", *(("intruders",) if name == "chance" else ())), f"--{name}")
-            if asked["sign"] == "both":
-                raise InputError(f"--{name} is of one sign: positive or negative")
-    store = fm.open_store(asked["folder"])
-    if asked["chance"] or asked["intruders"]:
-        (show_chance if asked["chance"] else show_intruders)(store, asked)
-    else:
-        (show_neurons if asked["neurons"] else show_store)(store, asked)
-
-
-def read_rule(asked: dict[str, Any]) -> Rule | None:
-    """The rule asked for; None where nothing was said."""
-    return None if asked["above"] is None else fm.neurons.Rule(above=asked["above"])
-
-
-def read_model(store: Store, asked: dict[str, Any]) -> Model:
-    """The model that was scanned."""
-    return options.scanned_model(store, asked["model_name"], asked["device"]).load()
-
-
-def signs(asked: dict[str, Any]) -> list[str]:
-    return list(COEFFICIENT_SIGNS) if asked["sign"] == "both" else [asked["sign"]]
-
-
-# -- one neuron ------------------------------------------------------------------------------------------------------
-
-
-def show_neurons(store: Store, asked: dict[str, Any]) -> None:
-    """The meanings of single neurons, of each sign asked for: from the store where it keeps them, else read."""
-    from ..neurons.concepts import asked_settings, settled
-    from ..neurons.measuring import is_kept
-
-    named = read_neurons(asked["neurons"])
-    places = [store.index(layer, column) for layer, column in named]  # refuse all before reading any
-    listing = asked["top"] or (CONTEXTS if asked["form"] == "table" else None)
-    rule = read_rule(asked)
-    wanted = asked_settings(asked["seed"], asked["draws"], rule)
-    known = None if asked["plot"] is None and asked["model_name"] is None else read_model(store, asked)
-
-    def read(place: tuple[int, int], sign: str) -> Meanings:
-        model = read_model(store, asked) if known is None and not is_kept(store, sign, wanted) else known
-        with Progress() as bars:
-            return fm.meanings(
-                store,
-                *place,
-                model,
-                sign=sign,
-                seed=asked["seed"],
-                draws=asked["draws"],
-                rule=rule,
-                k=listing,
-                progress=renamed(bars),
-            )
-
-    found = [read(place, sign) for place in places for sign in signs(asked)]
-    provenance = found[0].provenance
-    emit_several(
-        asked["form"],
-        provenance,
-        sheets=lambda: (one.sheet(MEANINGS, origin=False) for one in found),
-        values=lambda: (one.to_dict() for one in found),
-        frames=lambda: (one.to_frame() for one in found),
-        origin=settled(provenance),
-    )
-    if asked["plot"] is not None:
-        drawn = [one for one in found if len(one.table)]
-        if not drawn:
-            raise InputError(f"--plot: neuron {found[0].name} has no examples to draw: it is {found[0].verdict}")
-        save_axes([partial(fm.plots.meanings, one) for one in drawn], asked["plot"], columns=1)
-
-
-def renamed(bars: Progress) -> Any:
-    """The library's phase "read" is of tokens here, and of neurons elsewhere."""
-    return lambda phase, done, total: bars.report("inputs" if phase == "read" else phase, done, total)
-
-
-# -- the whole store -------------------------------------------------------------------------------------------------
-
-
-def read_settings(asked: dict[str, Any]) -> dict[str, Any]:
-    """What the library's functions take, with its defaults put in."""
-    return {
-        "seed": asked["seed"] or 0,
-        "draws": asked["draws"] or MEANING_DRAWS,
-        "budget": asked["budget"] or None,
-        "rule": read_rule(asked) or fm.neurons.Rule(),
-    }
-
-
-def show_chance(store: Store, asked: dict[str, Any]) -> None:
-    """Verdicts on random directions."""
-    layers = [store.layer(layer) for layer in asked["layer"]] or None
-    with Progress() as bars:
-        emit(
-            fm.neurons.chance_verdicts(
-                store,
-                read_model(store, asked),
-                layers=layers,
-                sign=asked["sign"],
-                progress=renamed(bars),
-                **read_settings(asked),
-            ),
-            asked["form"],
-        )
-
-
-def show_intruders(store: Store, asked: dict[str, Any]) -> None:
-    """Whether meanings are there for other judges too; they are measured first where they were not."""
-    layers, settings = [store.layer(layer) for layer in asked["layer"]] or None, read_settings(asked)
-    model = read_model(store, asked)
-    with Progress() as bars:
-        report = renamed(bars)
-        fm.polysemanticity(store, model, sign=asked["sign"], progress=report, **settings)
-        found = fm.neurons.intruders(
-            store,
-            model,
-            layers=layers,
-            sign=asked["sign"],
-            seed=settings["seed"],
-            rule=settings["rule"],
-            progress=report,
-        )
-    emit(found, asked["form"])
-
-
-def show_store(store: Store, asked: dict[str, Any]) -> None:
-    """The table of the whole store, or of some layers."""
     import pandas as pd
 
     from ..neurons.by_chance import kept_chance
     from ..neurons.concepts import Survey, clearest
     from ..neurons.measuring import is_kept, settings_key
 
-    layers = [store.layer(layer) for layer in asked["layer"]] or None
-    settings = read_settings(asked)
-    kept = all(is_kept(store, sign, settings_key(store, sign=sign, **settings)) for sign in signs(asked))
-    model = None if kept and asked["model_name"] is None else read_model(store, asked)
-    with Progress() as bars:
-        table = fm.polysemanticity(store, model, layers=layers, sign=asked["sign"], progress=renamed(bars), **settings)
-    listed = pd.concat(
-        clearest(table, name, asked["top"] or LISTED)
-        for name in ([asked["verdict"]] if asked["verdict"] else VERDICTS[:2])
-    )
-    ask = partial(fm.meanings, store, model=model, k=1, seed=settings["seed"], draws=settings["draws"])
-    wanted = () if asked["form"] == "csv" else listed.itertuples()
-    found = [ask(row.layer, row.neuron, sign=row.sign, rule=settings["rule"]) for row in wanted]
-    rows = table if asked["verdict"] is None else clearest(table, asked["verdict"])
-    chance = {
-        sign: one
-        for sign in signs(asked)
-        if layers is None and (one := kept_chance(store, sign, settings["rule"])) is not None
+    opened, settings, signs = fm.open_store(store), measuring.settings, signs_of(sign)
+    layers = measuring.layers(opened)
+    kept = all(is_kept(opened, one, settings_key(opened, sign=one, **settings)) for one in signs)
+    loaded = None if kept and model.model is None else model.load(opened)
+    with late_bar() as report:
+        table = fm.polysemanticity(opened, loaded, layers=layers, sign=sign, progress=count_inputs(report), **settings)
+    listed = pd.concat(clearest(table, name, top) for name in ([verdict] if verdict else VERDICTS[:2]))
+    ask = partial(fm.meanings, opened, model=loaded, k=1, seed=settings["seed"], draws=settings["draws"])
+    rows = () if output.csv else listed.itertuples()
+    found = [ask(row.layer, row.neuron, sign=row.sign, rule=settings["rule"]) for row in rows]
+    by_chance: dict[str, Any] = {
+        one: verdicts
+        for one in signs
+        if layers is None and (verdicts := kept_chance(opened, one, settings["rule"])) is not None
     }
-    emit(Survey(table, listed, found, chance), asked["form"], frame=lambda: rows)
-    if asked["plot"] is not None:
-        save_axes([partial(fm.plots.verdicts, table)], asked["plot"])
+    shown = table if verdict is None else clearest(table, verdict)
+    emit(Survey(table, listed, found, by_chance), output.form, frame=lambda: shown)
+    if plot is not None:
+        save_axes([partial(fm.plots.verdicts, table)], plot)
+
+
+@polysemanticity.command
+def neurons(
+    neurons: Neurons,
+    /,
+    *,
+    store: StoreFolder,
+    sign: SignOrBoth = "positive",
+    top: Count | None = None,
+    measuring: Measuring = Measuring(),
+    plot: Plot | None = None,
+    model: ScannedChoice = ScannedChoice(),
+    output: Output = Output(),
+) -> None:
+    """The meanings of single neurons, with their contexts.
+
+    Examples
+      ffnmem polysemanticity neurons 1.5 --store runs/atlas --plot meanings.png
+
+    --csv has one row an example: layer, neuron, sign, meaning, rank, coefficient, sequence, position, token, context.
+
+    Args:
+        neurons: LAYER.NEURON, such as 3.17; several with spaces or commas between them.
+        store: The folder of the scan.
+        sign: Which coefficients: where the neuron fires, where its coefficient is negative, or each.
+        top: How many examples of each meaning to list. [default: 5 in a table, and all with --json or --csv]
+        plot: Also draw how alike the examples are into FILE: .png, .svg or .pdf.
+    """
+    from ..neurons.concepts import asked_settings, settled
+    from ..neurons.measuring import is_kept
+
+    opened, settings = fm.open_store(store), measuring.given
+    places = [opened.index(layer, column) for layer, column in neurons]  # refuse all before reading any
+    listing = CONTEXTS if top is None and output.form == "table" else top
+    kept = all(is_kept(opened, one, asked_settings(**settings)) for one in signs_of(sign))
+    loaded = None if kept and plot is None and model.model is None else model.load(opened)
+    with late_bar() as report:
+        found: list[Meanings] = [
+            fm.meanings(opened, layer, column, loaded, sign=one, k=listing, progress=count_inputs(report), **settings)
+            for layer, column in places
+            for one in signs_of(sign)
+        ]
+    provenance = found[0].provenance
+    emit_several(
+        output,
+        provenance,
+        sheets=lambda: (one.sheet(MEANINGS, origin=False) for one in found),
+        values=lambda: (one.to_dict() for one in found),
+        frames=lambda: (one.to_frame() for one in found),
+        origin=settled(provenance),
+    )
+    if plot is not None:
+        drawn = [one for one in found if len(one.table)]
+        if not drawn:
+            raise InputError(f"--plot: neuron {found[0].name} has no examples to draw: it is {found[0].verdict}")
+        save_axes([partial(fm.plots.meanings, one) for one in drawn], plot, columns=1)
+
+
+@polysemanticity.command
+def chance(
+    *,
+    store: StoreFolder,
+    sign: CoefficientSign = "positive",
+    measuring: StoreMeasuring = StoreMeasuring(),
+    model: ScannedChoice = ScannedChoice(),
+    output: Output = Output(),
+) -> None:
+    """The verdicts on random directions, beside those on a sample of neurons.
+
+    They are kept in the store, and told with the verdicts from then on.
+
+    Examples
+      ffnmem polysemanticity chance --store runs/atlas
+
+    Args:
+        store: The folder of the scan.
+        sign: Which coefficients: where the neuron fires, or where its coefficient is negative.
+    """
+    opened = fm.open_store(store)
+    layers, loaded = measuring.layers(opened), model.load(opened)
+    with late_bar() as report:
+        found = fm.neurons.chance_verdicts(
+            opened, loaded, layers=layers, sign=sign, progress=count_inputs(report), **measuring.settings
+        )
+    emit(found, output.form)
+
+
+@polysemanticity.command
+def intruders(
+    *,
+    store: StoreFolder,
+    sign: CoefficientSign = "positive",
+    measuring: StoreMeasuring = StoreMeasuring(),
+    model: ScannedChoice = ScannedChoice(),
+    output: Output = Output(),
+) -> None:
+    """Whether what did not sort the examples into meanings finds one that is not of a meaning.
+
+    Meanings are measured first where they were not.
+
+    Examples
+      ffnmem polysemanticity intruders --store runs/atlas
+
+    Args:
+        store: The folder of the scan.
+        sign: Which coefficients: where the neuron fires, or where its coefficient is negative.
+    """
+    opened, settings = fm.open_store(store), measuring.settings
+    layers, loaded = measuring.layers(opened), model.load(opened)
+    with late_bar() as bar:
+        report = count_inputs(bar)
+        fm.polysemanticity(opened, loaded, sign=sign, progress=report, **settings)
+        found = fm.neurons.intruders(
+            opened,
+            loaded,
+            layers=layers,
+            sign=sign,
+            seed=settings["seed"],
+            rule=settings["rule"],
+            progress=report,
+        )
+    emit(found, output.form)
+
+
+def signs_of(sign: SignOrBoth) -> tuple[CoefficientSign, ...]:
+    return COEFFICIENT_SIGNS if sign == "both" else (sign,)
+
+
+def count_inputs(report: Progress) -> Callable[..., None]:
+    """The library's phase "read" is of tokens here, and of neurons elsewhere."""
+    return lambda phase, done, total: report("inputs" if phase == "read" else phase, done, total)

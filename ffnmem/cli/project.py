@@ -3,195 +3,218 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+from cyclopts import App, Parameter
 
 import ffnmem as fm
 
-from ..core.errors import InputError
 from ..core.sheets import Origin, Sheet, Words
+from ..core.types import Basis
 from ..show.records import emit
-from . import click_options as options
-from .click_guard import Command
-from .click_options import BASES, SIDES, ModelChoice, argument, file_to_write, given, option, read_neurons
-from .options import TABLE
+from .options import Count, Layer, LensName, Neurons, Output, TableFile, WeightsChoice
 from .progress import late_bar
 
 if TYPE_CHECKING:
-    from ..models.model import Model
+    from collections.abc import Callable
+
+    import pandas as pd
+
+SideOrBoth = Literal["both", "value", "key", "gate"]
+
+project = App(name="project")
 
 
-NEURONS = "LAYER.NEURON"
-LOADED = {"name", "device", "dtype"}
-READ = {"basis", "lens"}
-PRINTED = {"side", "top", "as_json", "as_csv"}
-MODES = {  # what asks for each, and what goes with it
-    NEURONS: ("neurons", READ | LOADED | PRINTED),
-    "--all": ("whole", {"out", "layer"} | READ | LOADED | PRINTED),
-    "--token": ("tokens", {"first_token", "layer"} | READ | LOADED | PRINTED),
-    "--search": ("search", {"source", "exact"} | PRINTED),
-}
-NEEDS = {
-    "--all": ("out", "--out FILE, the file to write"),
-    "--search": ("source", "--in FILE, a file that --all wrote"),
-}
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How vectors are read in tokens.
+
+    Attributes:
+        basis: folded: with the gain of the norm between; raw: the bare product with the (un)embedding.
+    """
+
+    basis: Basis = "folded"
+    lens: LensName = "logit"
 
 
-@click.command(cls=Command, short_help="What memories write, and what excites them, in tokens.")
-@argument("neurons", nargs=-1, metavar="[LAYER.NEURON...]")
-@option("--all", "whole", is_flag=True, help="All neurons, of all layers or of --layer, into the file --out.")
-@option("--out", callback=file_to_write(TABLE), metavar="FILE", help="The Parquet file that --all writes.")
-@option("--layer", type=options.LAYER, metavar="LAYER", help="Only this layer, with --all or --token.")
-@option(
-    "--token",
-    "tokens",
-    multiple=True,
-    metavar="TOKEN",
-    help='The neurons that most promote and suppress this token, with its leading space: " Paris". Given again: on '
-    "average over the tokens.",
-)
-@option("--first-token", is_flag=True, help="Take the first token of a --token of several instead of refusing.")
-@option("--search", metavar="TEXT", help="Find tokens with this text in a file that --all wrote.")
-@option("--in", "source", metavar="FILE", help="The file that --search looks into.")
-@option("--exact", is_flag=True, help="With --search: the whole token, in this case, with its leading space.")
-@option(
-    "--side",
-    type=click.Choice(SIDES),
-    help="The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), or "
-    "both: all that it has.  [default: both; value with --token]",
-)
-@option(
-    "--basis",
-    type=click.Choice(BASES),
-    help="folded: with the gain of the norm between; raw: the bare product with the (un)embedding.  [default: folded]",
-)
-@options.lens
-@options.top("How many tokens on each side of zero; with --token, neurons; with --search, rows.", 10)
-@options.model
-@options.output
-@click.pass_context
-def project(
-    context: click.Context,
+@project.default
+def project_neurons(
+    neurons: Neurons,
     /,
-    neurons: tuple[str, ...],
-    out: str | None,
-    layer: int | None,
-    tokens: tuple[str, ...],
-    first_token: bool,
-    search: str | None,
-    source: str | None,
-    exact: bool,
-    side: str | None,
-    basis: str | None,
-    lens: str,
-    top: int,
-    choice: ModelChoice,
-    form: str,
-    **_asked: Any,
+    *,
+    side: SideOrBoth = "both",
+    reading: Reading = Reading(),
+    top: Count = 10,
+    model: WeightsChoice = WeightsChoice(),
+    output: Output = Output(),
 ) -> None:
-    """Name the tokens that a neuron's value promotes and suppresses, and those that excite and inhibit its key.
+    """What memories write, and what excites them, in tokens.
 
-    Each neuron is LAYER.NEURON, as the other commands print it; put spaces or commas between several. A value's score
-    is what a coefficient of 1 adds to the token's logit, before the final norm's scale. A key's score is how the
-    token's own embedding moves the pre-activation, which says nothing about context. Instead of neurons, --all writes
-    those of a whole model to a file, --search finds words in it, and --token asks which neurons stand for a token.
+    Names the tokens that a neuron's value promotes and suppresses, and those that excite and inhibit its key. A value's
+    score is what a coefficient of 1 adds to the token's logit, before the final norm's scale. A key's score is how the
+    token's own embedding moves the pre-activation, which says nothing about context. "project all" writes those of a
+    whole model to a file, "project search" finds words in it, and "project token" asks which neurons stand for a token.
 
     Layers in between change what a value comes to say: --lens jacobian reads it as it arrives, which is what counts
     below mid-depth. That is for values alone.
 
-    \b
     Examples
       ffnmem project 5.349
       ffnmem project 5.349,5.171 1.786 --side value --top 5
       ffnmem project 0.7 --basis raw --json
       ffnmem project 1.786 --lens jacobian
-      ffnmem project --all --out values.parquet --side value --top 20
-      ffnmem project --search paris --in values.parquet
-      ffnmem project --token " Paris" --token " London"
 
-    --json and --csv have layer, neuron, side, sign, rank, token, token_id, score, basis, lens; with --token, the
-    token's columns are last; with --all, file, neurons, rows, bytes.
+    --json and --csv have layer, neuron, side, sign, rank, token, token_id, score, basis, lens.
+
+    Args:
+        neurons: LAYER.NEURON, such as 3.17; several with spaces or commas between them.
+        side: The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), or
+            both: all that it has.
+        top: How many tokens on each side of zero.
     """
-    from ..vocabulary import projections  # needs torch
+    from ..vocabulary.projections import projection_sheet  # needs torch
 
-    mode = chosen_mode(context)
-    sides = None if side == "both" or (side is None and mode != "--token") else (side or "value",)
-    wanted: dict[str, Any] = {"k": top, "basis": basis or "folded", "lens": lens, "side": sides}
-    if mode == "--all":
-        assert out is not None
-        write_all(choice.load(), layer, out, form, **wanted)
-        return
-    if mode == "--search":
-        assert search is not None
-        assert source is not None
-        one_side = None if side in (None, "both") else side
-        found = fm.vocabulary.search_projection(source, search, side=one_side, exact=exact, limit=top)
-        name, sheet = "tokens", projections.hits_sheet
-    elif mode == "--token":
-        found = fm.vocabulary.promoters(choice.load(), tokens, layer=layer, first_token=first_token, **wanted)
-        name, sheet = "neurons", projections.promoters_sheet
-    else:
-        named = read_neurons(neurons)
-        found = fm.project(choice.load(), named, **wanted)
-        name, sheet = "tokens", projections.projection_sheet
-    emit(
-        None,
-        form,
-        sheet=lambda: sheet(found),
-        data=lambda: {name: found.to_dict("records"), "provenance": found.attrs["provenance"]},
-        frame=lambda: found,
-    )
+    found = fm.project(model.load(), neurons, k=top, side=sides_of(side), **vars(reading))
+    emit_table(found, "tokens", projection_sheet, output)
 
 
-def chosen_mode(context: click.Context) -> str:
-    """The one thing that was asked for; raises InputError for none, and for an option that would do nothing with it."""
-    asked = given(context)
-    if context.params["neurons"]:
-        asked["neurons"] = NEURONS
-    else:
-        asked.pop("neurons", None)
-    mode = next((mode for mode, (key, _) in MODES.items() if key in asked), None)
-    if mode is None:
-        raise InputError(
-            f"nothing to project: name neurons as {NEURONS}, such as 3.17, or give --all, --token or --search"
-        )
-    key, partners = MODES[mode]
-    for name, flag in asked.items():
-        if name not in partners | {key, "help"}:
-            raise InputError(f"{flag} does not go with {mode}: leave one of them out")
-    needed, meaning = NEEDS.get(mode, ("", ""))
-    if needed and needed not in asked:
-        raise InputError(f"{mode} needs {meaning}")
-    return mode
-
-
-def write_all(
-    model: Model, layer: int | None, out: str, form: str, k: int, basis: str, lens: str, side: Sequence[str] | None
+@project.command
+def token(
+    tokens: list[str],
+    /,
+    *,
+    first_token: bool = False,
+    layer: Layer | None = None,
+    side: SideOrBoth = "value",
+    reading: Reading = Reading(),
+    top: Count = 10,
+    model: WeightsChoice = WeightsChoice(),
+    output: Output = Output(),
 ) -> None:
-    """``fm.project`` into a file, with a bar on standard error, and what is in it."""
+    """The neurons that most promote and suppress a token.
+
+    Of several tokens, on average over them. A token has its leading space: " Paris".
+
+    Examples
+      ffnmem project token " Paris" " London"
+
+    --json and --csv have layer, neuron, side, sign, rank, score, basis, lens, and the token's columns last.
+
+    Args:
+        tokens: The tokens.
+        first_token: Take the first token of a text of several instead of refusing.
+        layer: Only neurons of this layer.
+        side: The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), or
+            both: all that it has.
+        top: How many neurons on each side of zero.
+    """
+    from ..vocabulary.projections import promoters_sheet  # needs torch
+
+    found = fm.vocabulary.promoters(
+        model.load(), tokens, layer=layer, first_token=first_token, k=top, side=sides_of(side), **vars(reading)
+    )
+    emit_table(found, "neurons", promoters_sheet, output)
+
+
+@project.command
+def search(
+    text: str,
+    /,
+    *,
+    source: Annotated[str, Parameter(name="--in", metavar="FILE")],
+    exact: bool = False,
+    side: SideOrBoth = "both",
+    top: Count = 10,
+    output: Output = Output(),
+) -> None:
+    """Find tokens in a file that "project all" wrote.
+
+    Examples
+      ffnmem project search paris --in values.parquet
+
+    --json and --csv have layer, neuron, side, sign, rank, token, token_id, score, basis, lens.
+
+    Args:
+        text: Part of a token, in any case.
+        source: The file.
+        exact: The whole token, in this case, with its leading space.
+        side: Only this side of the neurons.
+        top: How many rows.
+    """
+    from ..vocabulary.projections import hits_sheet  # needs torch
+
+    one_side = None if side == "both" else side
+    found = fm.vocabulary.search_projection(source, text, side=one_side, exact=exact, limit=top)
+    emit_table(found, "tokens", hits_sheet, output)
+
+
+@project.command(name="all")
+def project_all(
+    *,
+    out: Annotated[TableFile, Parameter(alias="-o")],
+    layer: Layer | None = None,
+    side: SideOrBoth = "both",
+    reading: Reading = Reading(),
+    top: Count = 10,
+    model: WeightsChoice = WeightsChoice(),
+    output: Output = Output(),
+) -> None:
+    """Write the tokens of all neurons into a Parquet file.
+
+    Examples
+      ffnmem project all --out values.parquet --side value --top 20
+
+    --json and --csv have file, neurons, rows, bytes.
+
+    Args:
+        out: The Parquet file.
+        layer: Only neurons of this layer.
+        side: The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), or
+            both: all that it has.
+        top: How many tokens on each side of zero.
+    """
     import pandas as pd
 
     from ..vocabulary.lenses import told
     from ..vocabulary.vectors import check_sides
 
-    began = time.monotonic()
-    through = fm.vocabulary.load_lens(model, lens)
+    began, loaded, sides = time.monotonic(), model.load(), sides_of(side)
+    lens = fm.vocabulary.load_lens(loaded, reading.lens)
     with late_bar() as report:
-        path = fm.project(model, layer, k=k, basis=basis, lens=through or lens, side=side, out=out, progress=report)
-    seconds = time.monotonic() - began
-    counted = model.n_layers * model.d_mlp if layer is None else model.ffn[model.layer(layer)].d_mlp
-    names = check_sides(side, model, through)
-    rows = counted * len(names) * 2 * min(k, model.d_vocab)
-    summary = {"file": str(path), "neurons": counted, "rows": rows, "bytes": path.stat().st_size}
-    size = f"{rows:,} rows, {path.stat().st_size / 1e6:,.1f} MB, {seconds:.1f} s"
-    words = f"{counted:,} neurons, {' and '.join(names)}, {k} + {k} tokens: {size}"
-    provenance = model.provenance(basis=basis, lens=told(through)).to_dict()
+        path = fm.project(
+            loaded, layer, k=top, side=sides, basis=reading.basis, lens=lens or reading.lens, out=out, progress=report
+        )
+    neurons = loaded.n_layers * loaded.d_mlp if layer is None else loaded.ffn[loaded.layer(layer)].d_mlp
+    names = check_sides(sides, loaded, lens)
+    rows, size = neurons * len(names) * 2 * min(top, loaded.d_vocab), path.stat().st_size
+    summary = {"file": str(path), "neurons": neurons, "rows": rows, "bytes": size}
+    provenance = loaded.provenance(basis=reading.basis, lens=told(lens)).to_dict()
+    words = (
+        f"{neurons:,} neurons, {' and '.join(names)}, {top} + {top} tokens: {rows:,} rows, {size / 1e6:,.1f} MB, "
+        f"{time.monotonic() - began:.1f} s"
+    )
     emit(
         None,
-        form,
+        output.form,
         sheet=lambda: Sheet.of(Words.of(str(path), to_copy=True), Words.of(words), Origin(provenance)),
         data=lambda: {**summary, "provenance": provenance},
         frame=lambda: pd.DataFrame([summary]),
+    )
+
+
+def sides_of(side: SideOrBoth) -> tuple[Any, ...] | None:
+    """The library's argument: None for all that a neuron has."""
+    return None if side == "both" else (side,)
+
+
+def emit_table(found: pd.DataFrame, name: str, sheet: Callable[[pd.DataFrame], Sheet], output: Output) -> None:
+    """A bare table under a name."""
+    emit(
+        None,
+        output.form,
+        sheet=lambda: sheet(found),
+        data=lambda: {name: found.to_dict("records"), "provenance": found.attrs["provenance"]},
+        frame=lambda: found,
     )

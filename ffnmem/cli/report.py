@@ -4,199 +4,188 @@ from __future__ import annotations
 
 import webbrowser
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import click
+from cyclopts import App, Parameter
 
 import ffnmem as fm
 
 from ..core.errors import InputError
 from ..core.types import LOGIT
-from . import click_options as options
-from .click_guard import Command, note
-from .click_options import (
-    CARDS,
-    COUNT,
-    EXAMPLES,
+from ..show.records import write
+from .guard import note
+from .neuron import note_scanned, open_with_model
+from .options import (
     PAGE,
-    ModelChoice,
-    exclusive,
-    option,
-    read_neurons,
-    refuse,
+    TABLE,
+    Answer,
+    Count,
+    Layer,
+    LensName,
+    Neurons,
+    Page,
+    PromptChoice,
+    ScannedChoice,
+    StoreFolder,
+    check_replaceable,
+    note_model,
 )
-from .neuron import opened
-from .options import TABLE, check_replaceable
 from .progress import late_bar
 
-MEASURES = ("firing_rate", "kurtosis", "max")
-OF_PROMPTS = (
-    "chat",
-    "site",
-    "target",
-    "foil",
-    "first_token",
-    "position",
-    "top",
-    "tokens",
-    "prepend_bos",
-    "name",
-    "device",
-    "dtype",
-)
-OF_OTHERS = (
-    "prompt", "store", "neurons", "layer", "top_by", "every", "out", "shade", "lens", "show", *OF_PROMPTS
-)  # fmt: skip
+MARKS = {
+    ".html": PAGE,
+    ".parquet": TABLE,
+    ".md": rb"\*\*Bold\*\* marks the token at which the neuron fires",
+    ".csv": rb"^layer,neuron,kind,rank,coefficient,sequence,position,token,",
+}
+"""What a report of neurons that we wrote has in it, by its suffix."""
+Open = Annotated[bool, Parameter(name="--open")]
+
+report = App(name="report")
 
 
-@click.command(cls=Command, short_help="Which memories wrote an answer, or what a scan found, as a file.")
-@options.optional_prompt
-@option(
-    "--settings",
-    metavar="FILE",
-    help="Report what this TOML file asks for (prompts, neurons, facts, formats) into the folder that it names.",
-)
-@option("--store", metavar="DIR", help="Report neurons of this store instead of a prompt.")
-@option("--neurons", metavar="LIST", help="With --store: these, such as 0.18,3.17.")
-@option("--layer", type=options.LAYER, metavar="LAYER", help="With --store: this layer's; -1 is the last.")
-@option(
-    "--top-by",
-    type=(click.Choice(MEASURES), COUNT),
-    metavar="MEASURE N",
-    help="With --store: the N neurons, of all layers or of --layer, with the highest firing_rate, kurtosis or max.",
-)
-@option(
-    "--all", "every", is_flag=True, help="With --store: every neuron, as a site with a search, into the folder --out."
-)
-@options.site("names of neurons lead", "Of a PROMPT")
-@option(
-    "-o",
-    "--out",
-    metavar="FILE",
-    help="The file to write, in a folder that exists; an older one is replaced. A prompt's is a page; that of neurons "
-    "is what its suffix says: .html, .md, .csv or .parquet. With --all a folder, made if missing.  [default: "
-    "report.html; neurons.html with --store; site with --all]",
-)
-@option(
-    "--shade/--no-shade",
-    is_flag=True,
-    default=None,
-    help="With --store: shade every token of a page's examples by the neuron's coefficient there, which the model "
-    "computes.  [default: of at most 20 neurons]",
-)
-@options.lens
-@options.answer
-@options.top("How many memories to list.")
-@option(
-    "--tokens",
-    type=COUNT,
-    default=8,
-    metavar="N",
-    help="How many promoted and suppressed tokens to show for each memory.",
-)
-@option("--open", "show", is_flag=True, help="Open the page in the browser.")
-@options.bos
-@options.model
-@click.pass_context
-def report(
-    context: click.Context,
+@report.default
+def report_prompt(
+    prompt: str,
     /,
-    prompt: str | None,
-    settings: str | None,
-    store: str | None,
-    neurons: str | None,
-    layer: int | None,
-    top_by: tuple[str, int] | None,
-    every: bool,
-    site: str | None,
-    out: str | None,
-    shade: bool | None,
-    lens: str,
-    show: bool,
-    choice: ModelChoice,
-    **page: Any,
+    *,
+    out: Annotated[Page, Parameter(alias="-o")] = "report.html",
+    answer: Answer = Answer(),
+    top: Count = 20,
+    tokens: Count = 8,
+    site: str | None = None,
+    lens: LensName = LOGIT,
+    show: Open = False,
+    model: PromptChoice = PromptChoice(),
 ) -> None:
-    """Write a page on which memories made the model answer PROMPT, or on neurons of a store; print its path.
+    """Which memories wrote an answer, or what a scan found, as a file.
 
-    Of a prompt, one HTML file that needs no network: its tokens, the model's top predictions, a map of the FFNs by
-    layer and position, the top memories in tokens, and the components that sum to the logit.
+    Writes a page on which memories made the model answer PROMPT, and prints its path: one HTML file that needs no
+    network, with the prompt's tokens, the model's top predictions, a map of the FFNs by layer and position, the top
+    memories in tokens, and the components that sum to the logit. "report neurons" and "report site" write what a scan
+    found.
 
-    Of a store, cards of neurons as such a page or as Markdown (at most 500 neurons), or all their examples with their
-    texts as CSV or Parquet (any number). With --all, a site: a page of every neuron and of every layer, and a search
-    over all. It opens from disk, and goes on where it was stopped.
-
-    With --settings, what a file asks for, such as one for every night: docs/guide/prompts.md has an example.
-
-    \b
     Examples
       ffnmem report "The Eiffel Tower is located in the city of" -o eiffel.html
       ffnmem report "The capital of Italy is" --target " Rome" --open
-      ffnmem report --store runs/atlas --neurons 0.18,3.17 -o neurons.html
-      ffnmem report --store runs/atlas --layer 3 --top-by kurtosis 5 -o peaked.md
-      ffnmem report --store runs/atlas --all -o site
       ffnmem report "The capital of Italy is" --site site -o italy.html
-      ffnmem report --settings nightly.toml
+
+    Args:
+        prompt: A text that ends where the answer begins.
+        out: The page to write, in a folder that exists; an older one is replaced.
+        top: How many memories to list.
+        tokens: How many promoted and suppressed tokens to show for each memory.
+        site: A site of the model's neurons (ffnmem report site), to which names of neurons lead.
+        show: Open the page in the browser.
     """
-    path: str | Path
-    if settings is not None:
-        refuse(context, OF_OTHERS, "--settings")
-        with late_bar() as progress:
-            path = fm.pages.reports(settings, progress=progress)
-        click.echo(path)
-        return
-    nothing = "nothing to report: give a PROMPT, or --store DIR and its --neurons, or --settings FILE"
-    of_store = exclusive(prompt, store, "--store", nothing)
-    if of_store:
-        refuse(context, OF_PROMPTS, "--store")
-        if every:
-            refuse(context, ("neurons", "layer", "top_by", "shade", "lens"), "--all")
-            path = report_all(str(store), "site" if out is None else out)
-        else:
-            path = report_neurons(
-                str(store), neurons, layer, top_by, "neurons.html" if out is None else out, shade, lens
-            )
-    else:
-        refuse(context, ("neurons", "layer", "top_by", "every", "shade"), "a PROMPT")
-        out = "report.html" if out is None else out
-        check_replaceable(out, PAGE)
-        model = choice.load()
-        path = fm.report(model, choice.asked(model, str(prompt)), out=out, lens=lens, site=site, **page)
-    click.echo(path)
-    if show and not webbrowser.open(Path(path).resolve().as_uri()):
-        note(f"no browser could be opened here: open {path} in one")
+    check_replaceable(out, PAGE)  # the default, too
+    loaded = model.load()
+    text = model.prompt_text(loaded, prompt)
+    path = fm.report(loaded, text, out=out, lens=lens, site=site, top=top, tokens=tokens, **vars(answer))
+    write(f"{path}\n")
+    note_model(loaded.name, loaded.fingerprint)
+    open_page(path, show)
 
 
-def report_neurons(
-    folder: str,
-    neurons: str | None,
-    layer: int | None,
-    top_by: tuple[str, int] | None,
-    out: str,
-    shade: bool | None,
-    lens: str,
-) -> Path:
-    """The report of the neurons chosen, with a bar on standard error where it takes long."""
+@report.command
+def neurons(
+    *,
+    store: StoreFolder,
+    neurons: Neurons | None = None,
+    layer: Layer | None = None,
+    top_by: Annotated[
+        tuple[Literal["firing_rate", "kurtosis", "max"], Count] | None, Parameter(metavar="MEASURE N")
+    ] = None,
+    out: Annotated[str, Parameter(alias="-o", metavar="FILE")] = "neurons.html",
+    shade: Annotated[bool | None, Parameter(negative="--no-shade")] = None,
+    lens: LensName = LOGIT,
+    show: Open = False,
+) -> None:
+    """Neurons of a store as a page or a table.
+
+    Writes their cards as a page or as Markdown (at most 500 neurons), or all their examples with their texts as CSV or
+    Parquet (any number), and prints the file's path.
+
+    Examples
+      ffnmem report neurons --store runs/atlas --neurons 0.18,3.17 -o neurons.html
+      ffnmem report neurons --store runs/atlas --layer 3 --top-by kurtosis 5 -o peaked.md
+
+    Args:
+        store: The folder of the scan.
+        neurons: These, such as 0.18,3.17.
+        layer: This layer's; -1 is the last.
+        top_by: The N neurons, of all layers or of --layer, with the highest firing_rate, kurtosis or max.
+        out: The file to write, in a folder that exists; an older one is replaced. It is what its suffix says: .html,
+            .md, .csv or .parquet.
+        shade: Shade every token of a page's examples by the neuron's coefficient there, which the model computes.
+            [default: of at most 20 neurons]
+        show: Open the page in the browser.
+    """
     if (neurons is None) == (layer is None and top_by is None):
-        raise InputError(
-            "which neurons: give --neurons LIST, or --layer LAYER and --top-by MEASURE N, or one of these, or --all"
-        )
-    marks = {".html": PAGE, ".parquet": TABLE, ".md": CARDS, ".csv": EXAMPLES}
-    check_replaceable(out, marks.get(Path(out).suffix.lower()))
-    store = opened(folder, needed=lens != LOGIT or (shade is not False and Path(out).suffix.lower() == ".html"))
-    chosen: Any
-    if neurons is not None:
-        chosen = read_neurons([neurons])
-    else:
-        chosen = store.stats(layer)
+        raise InputError("which neurons: give --neurons LIST, or --layer LAYER and --top-by MEASURE N, or one of these")
+    suffix = Path(out).suffix.lower()
+    check_replaceable(out, MARKS.get(suffix))
+    opened = open_with_model(store, ScannedChoice(), lens != LOGIT or (shade is not False and suffix == ".html"))
+    chosen: Any = neurons
+    if neurons is None:
+        chosen = opened.stats(layer)
         if top_by is not None:
             measure, count = top_by
             chosen = chosen.dropna(subset=measure).sort_values(measure, ascending=False, kind="stable").head(count)
     with late_bar() as progress:
-        return fm.pages.neurons(store, chosen, out, shade=shade, lens=lens, progress=progress)
+        path = fm.pages.neurons(opened, chosen, out, shade=shade, lens=lens, progress=progress)
+    write(f"{path}\n")
+    note_scanned(opened)
+    open_page(path, show)
 
 
-def report_all(folder: str, out: str) -> Path:
-    """The site of a store's neurons, with a bar on standard error where it takes long."""
-    store = opened(folder)
+@report.command
+def site(
+    *,
+    store: StoreFolder,
+    out: Annotated[str, Parameter(alias="-o", metavar="DIR")] = "site",
+    show: Open = False,
+) -> None:
+    """Every neuron of a store, as a site with a search.
+
+    Writes a page of every neuron and of every layer, and a search over all, and prints the path of the first page. It
+    opens from disk, and goes on where it was stopped.
+
+    Examples
+      ffnmem report site --store runs/atlas -o site
+
+    Args:
+        store: The folder of the scan.
+        out: The folder to write, made if missing.
+        show: Open the site in the browser.
+    """
+    opened = open_with_model(store, ScannedChoice())
     with late_bar() as progress:
-        return fm.pages.site(store, out, progress=progress)
+        path = fm.pages.site(opened, out, progress=progress)
+    write(f"{path}\n")
+    note_scanned(opened)
+    open_page(path, show)
+
+
+@report.command
+def settings(file: str, /) -> None:
+    """What a TOML file asks for, such as one for every night.
+
+    Reports prompts, neurons and facts in the formats that the file names, into the folder that it names;
+    docs/guide/prompts.md has an example.
+
+    Examples
+      ffnmem report settings nightly.toml
+
+    Args:
+        file: The TOML file.
+    """
+    with late_bar() as progress:
+        path = fm.pages.reports(file, progress=progress)
+    write(f"{path}\n")
+
+
+def open_page(path: str | Path, show: bool) -> None:
+    """Open a page in the browser where that is wanted; say so where none can be."""
+    if show and not webbrowser.open(Path(path).resolve().as_uri()):
+        note(f"no browser could be opened here: open {path} in one")

@@ -1,56 +1,41 @@
-"""``ffnmem weights``: what makes a neuron fire and what it makes fire, without a prompt."""
+"""``ffnmem weights``, ``geometry`` and ``anatomy``: what can be read off the weights."""
 
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
+from typing import Annotated
 
-import click
+from cyclopts import Parameter
 
 import ffnmem as fm
 
+from ..core.defaults import DUPLICATE_COSINE
 from ..core.errors import InputError
 from ..show.records import emit
-from . import click_options as options
-from .click_guard import Command
-from .click_options import COUNT, ModelChoice, argument, option, read_neurons
-from .figures import save_axes
+from .figures import save_axes, write_figure
+from .options import Count, Layers, Neurons, Output, Plot, Seed, WeightsChoice
 from .progress import late_bar
 
 
-@click.command(cls=Command, short_help="Which neurons make one fire and which it makes fire, by weights alone.")
-@argument("neuron", metavar="LAYER.NEURON")
-@options.top("How many connections in, and as many out.", 20)
-@option("--heads/--no-heads", is_flag=True, default=True, help="Also through an attention head.  [default: --heads]")
-@option(
-    "--draws",
-    type=COUNT,
-    default=64,
-    metavar="N",
-    help="Random directions in place of the neuron, with which its connections are compared.",
-)
-@options.seed("Of these draws.")
-@options.plot("bars of the connections")
-@options.model
-@options.output
 def weights(
-    neuron: str,
-    top: int,
-    heads: bool,
-    draws: int,
-    seed: int,
-    plot: Path | None,
-    choice: ModelChoice,
-    form: str,
+    neuron: Neurons,
+    /,
+    *,
+    top: Count = 20,
+    heads: Annotated[bool, Parameter(negative="--no-heads")] = True,
+    draws: Count = 64,
+    seed: Seed = 0,
+    plot: Plot | None = None,
+    model: WeightsChoice = WeightsChoice(),
+    output: Output = Output(),
 ) -> None:
-    """Find the neurons that are wired to one: those that make it fire, and those that it makes fire.
+    """Which neurons make one fire and which it makes fire, by weights alone.
 
     What one neuron writes, times what another of a later layer reads, through the gain of the norm in front of it:
     directly, or through an attention head between them. All neurons have such weights with all others, because there
     are more of them than dimensions. z is how far a connection is from those that a random direction in place of the
     neuron has with the same layers, the same way; q is the share of connections as far as that which are chance.
 
-    \b
     Examples
       ffnmem weights 3.17
       ffnmem weights 4.629 --no-heads --top 10
@@ -58,14 +43,123 @@ def weights(
 
     --json and --csv have direction (incoming, outgoing), rank, layer, neuron, input (key; of gated neurons also gate),
     via (direct, or the head), weight, cosine, z, q, promotes (the token that the row's neuron promotes most).
+
+    Args:
+        neuron: LAYER.NEURON, such as 3.17.
+        top: How many connections in, and as many out.
+        heads: Also through an attention head. [default: --heads]
+        draws: Random directions in place of the neuron, with which its connections are compared.
+        seed: Of these draws.
+        plot: Also draw bars of the connections into FILE: .png, .svg or .pdf.
     """
-    named = read_neurons([neuron])
-    if len(named) != 1:
-        raise InputError(f"{neuron}: one neuron at a time")
+    if len(neuron) != 1:
+        raise InputError("one neuron at a time")
     with late_bar() as report:
-        model = choice.load()
-        found = fm.virtual_weights(model, *named[0], k=top, heads=heads, draws=draws, seed=seed, progress=report)
-    emit(found, form)
+        found = fm.virtual_weights(
+            model.load(), *neuron[0], k=top, heads=heads, draws=draws, seed=seed, progress=report
+        )
+    emit(found, output.form)
     if plot is not None:
         height = 1.4 + 0.26 * min(top, max(len(found.incoming), len(found.outgoing), 4))
         save_axes([partial(fm.plots.virtual_weights, found, side) for side in found.sides], plot, height=height)
+
+
+def anatomy(
+    model: str = "atlas", /, *, context: Count | None = None, plot: Plot | None = None, output: Output = Output()
+) -> None:
+    """Where parameters and FLOPs are, and the FFNs as memories; no weights are read.
+
+    Counts a model's parameters and the FLOPs of a token by component, and describes its FFNs as memories. Only the
+    config is read and no weights, so that the largest model takes as long as the smallest. FLOPs are those of matrix
+    products in one forward pass, two for a multiply-add. Parity is the width at which an FFN of the other kind, gated
+    or classic, has as many weights.
+
+    Examples
+      ffnmem anatomy
+      ffnmem anatomy atlas --context 128 --csv
+      ffnmem anatomy --plot anatomy.png
+
+    --csv has one row a component: component, layer_parameters, parameters, share, layer_flops, flops, flops_share.
+    --json has these and all else.
+
+    Args:
+        model: atlas, a folder of which config.json is enough, or a Hugging Face id such as gpt2.
+        context: FLOPs are those of a token that attends over N positions. [default: 1024, or all that the model has]
+        plot: Also draw all parameters as one bar, and one layer's matrices to scale, into FILE: .png, .svg or .pdf.
+    """
+    found = fm.models.anatomy(model, context=context)
+    if plot is not None:  # the whole above, one layer below
+        from matplotlib.figure import Figure
+
+        from ..plots.weights import HEIGHTS, SIZE
+
+        figure = Figure(figsize=SIZE, layout="constrained")
+        fm.plots.anatomy(found, figure.subplots(2, 1, height_ratios=HEIGHTS))
+        write_figure(figure, plot)
+    emit(found, output.form)
+
+
+def geometry(
+    *,
+    layer: Layers | None = None,
+    duplicates: bool = False,
+    threshold: float | None = None,
+    limit: Count | None = None,
+    neurons: bool = False,
+    seed: Seed = 0,
+    plot: Plot | None = None,
+    model: WeightsChoice = WeightsChoice(),
+    output: Output = Output(),
+) -> None:
+    """How keys and values share their space: overlap, rank, capacity, duplicates.
+
+    Measures from the weights alone. Cosines of pairs of neurons are compared with those of random vectors that are as
+    anisotropic as the layer's own; effective rank and capacity (the share of a dimension that a neuron has to itself)
+    with those of random vectors of the same lengths; the cosine of a neuron's key and value with keys and values of
+    different neurons. A gated model has gates besides, and their cosines with value and key; by all three a neuron
+    belongs to one of eleven read-write classes, such as conditional strengthening, which are counted by layer.
+
+    Examples
+      ffnmem geometry
+      ffnmem geometry --layer 1 --layer 2 --plot geometry.png
+      ffnmem geometry --duplicates --threshold 0.6
+      ffnmem geometry --layer 0 --neurons --csv
+
+    --csv has one row a layer; with --neurons, a neuron (layer, neuron, io_cosine, read_write, and norm, capacity and
+    interference of key and value); with --duplicates, a pair (by, rank, layer, neuron, other_layer, other_neuron,
+    key_cosine, value_cosine). Gated models have columns of the gate too. --json has these, the classes and all else.
+    The manual of the library's geometry names the columns by layer.
+
+    Args:
+        layer: Only this layer (repeatable).
+        duplicates: Also seek neurons, within and across layers, that nearly coincide.
+        threshold: With --duplicates: above this cosine two keys, values or gates nearly coincide. [default: 0.9]
+        limit: With --duplicates: how many pairs to list by keys, by values, (by gates,) and by both. [default: 20]
+        neurons: With --json or --csv: one row a neuron as well, or instead.
+        seed: Of the random vectors.
+        plot: Also draw overlap, capacity, input-output cosine, read-write classes and effective rank by layer into
+            FILE: .png, .svg or .pdf.
+    """
+    if not duplicates and (threshold, limit) != (None, None):
+        raise InputError("--threshold and --limit go with --duplicates: give that, or leave them out")
+    if neurons and output.form == "table":
+        raise InputError("--neurons lists every neuron: give --csv or --json with it")
+    if neurons and duplicates and output.form == "csv":
+        raise InputError("--csv prints one table: give --neurons or --duplicates, or --json for both")
+    above = (DUPLICATE_COSINE if threshold is None else threshold) if duplicates else None
+    limit = limit or 20
+    loaded = model.load()
+    with late_bar() as report:
+        found = fm.neurons.geometry(loaded, layers=layer, threshold=above, limit=limit, seed=seed, progress=report)
+    pairs = found.duplicates
+    emit(
+        found,
+        output.form,
+        sheet=lambda: found.sheet(limit),
+        data=lambda: found.to_dict(neurons=neurons),
+        frame=lambda: pairs if pairs is not None else found.neurons if neurons else found.layers,
+    )
+    if plot is not None:
+        from ..plots.weights import DRAWS
+
+        save_axes([partial(fm.plots.geometry, found, what) for what in DRAWS], plot)

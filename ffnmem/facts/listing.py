@@ -64,7 +64,7 @@ def choose_among(
         if not chosen:
             close = get_close_matches(relation, known, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(close)}?" if close else f"it has {listed(known)}"
-            raise InputError(f"{source} has no relation {quoted(relation)}: {hint} (--relations lists them)")
+            raise InputError(f"{source} has no relation {quoted(relation)}: {hint} (--count relations lists them)")
     if subject is not None:
         within = chosen
         chosen = [f for f in within if subject.casefold() in f.subject.casefold()]

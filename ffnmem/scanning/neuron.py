@@ -346,7 +346,7 @@ class Neuron(Known, Result):
         groups = self.groups(listed)
         folded = any(group.folded for group in groups)
         least = f"its smallest coefficients stay near 0 ({self.stats['min']:.3f} at least); --kind bottom lists them"
-        command = f"ffnmem polysemanticity {shlex.quote(str(self.store.folder))}"
+        command = f"ffnmem polysemanticity --store {shlex.quote(str(self.store.folder))}"
         return Sheet.of(
             Facts(self.heading()),
             self.case_table() if self.cases else None,

@@ -117,5 +117,5 @@ def lacking(what: str, folder: Path, manifest: Mapping[str, Any], error: FfnmemE
     """What is said where ``what`` is asked for that takes the model, which is not there."""
     return ModelError(
         f"{what} need the model {manifest['model']}, which is not at hand ({error}): "
-        f"open_store(folder, model=…), or ffnmem neuron {shlex.quote(str(folder))} … --model MODEL"
+        f"open_store(folder, model=…), or ffnmem neuron … --store {shlex.quote(str(folder))} --model MODEL"
     )

@@ -219,7 +219,7 @@ class Store(Scanned, Result):
             count = sum(problem.count for problem in self.corpus.problems)
             found["problems"] = f"{count:,} places of the text; ffnmem store lists them"
         peaked = stats.sort_values("kurtosis", ascending=False).iloc[0]
-        found["next"] = f"ffnmem neuron {self.folder} {int(peaked['layer'])}.{int(peaked['neuron'])}"
+        found["next"] = f"ffnmem neuron {int(peaked['layer'])}.{int(peaked['neuron'])} --store {self.folder}"
         return Sheet.of(Facts(found), Origin(self.provenance))
 
     def facts(self) -> dict[str, str]:

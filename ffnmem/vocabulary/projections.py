@@ -44,7 +44,7 @@ FORM = Form(
     "",
     SCHEMA_VERSION,
     fields({"provenance": table(any_text(), anything)}),
-    "projection: project(model, out=…) or ffnmem project --all --out writes one",
+    "projection: project(model, out=…) or ffnmem project all --out writes one",
 )
 WORD = pa.dictionary(pa.int8(), pa.string())
 SCHEMA = pa.schema(
@@ -151,12 +151,12 @@ def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
 
     What is read from it stands in a block of :func:`.checked_files.reading`.
     """
-    missing = f"there is no file {path}: write one with project(model, out=…) or ffnmem project --all --out"
+    missing = f"there is no file {path}: write one with project(model, out=…) or ffnmem project all --out"
     place = user_path(path)
     with open_parquet(place, missing) as file:
         schema, metadata = file.schema_arrow, file.schema_arrow.metadata or {}
         if METADATA not in metadata or tuple(schema.names) not in (COLUMNS, BEFORE_LENSES):
-            raise FileError(f"{place} is no projection: project(model, out=…) or ffnmem project --all --out writes one")
+            raise FileError(f"{place} is no projection: project(model, out=…) or ffnmem project all --out writes one")
         wrong = [field.name for field in schema if field.type not in (SCHEMA.field(field.name).type, *SCORES)]
         if wrong or schema.field("score").type not in SCORES:
             named = ", ".join(wrong) or "score"

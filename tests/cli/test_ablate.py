@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.ablate import HOWS
 
 from .running import PROMPT, data, mistake, run, table
 
@@ -30,7 +29,7 @@ def without_name(found: dict[str, Any]) -> dict[str, Any]:
     return {**found, "provenance": {k: v for k, v in found["provenance"].items() if k != "model"}}
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", ["zero", "mean"])
 def test_json_is_the_librarys(asked: list[Any], capture: fm.prompts.Capture, how: str) -> None:
     """The command line would say something else than the notebook."""
     options = ["--foil", " Rome", "--neurons", "1.5,0.3", "--neurons", "0.60", "--at", 2, "--at", -1, "--how", how]

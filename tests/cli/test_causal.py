@@ -35,19 +35,21 @@ def test_scores_are_the_librarys(asked: list[Any], tiny: fm.Model) -> None:
 def test_the_curve(asked: list[Any], tiny: fm.Model, tmp_path: Path) -> None:
     expected = fm.faithfulness(fm.capture(tiny, PROMPT), " Paris", " Rome")
     figure = tmp_path / "curve.svg"
-    result = run(*asked, "--faithfulness", "--csv", "--plot", figure)
+    asked[:1] = ["causal", "faithfulness"]
+    result = run(*asked, "--csv", "--plot", figure)
     pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(result.stdout)), expected.curve)
     assert figure.read_text().count("<svg") == 1
-    assert data(*asked, "--faithfulness")["cpr"] == pytest.approx(expected.cpr)
-    assert "without them" in table(*asked, "--faithfulness", "--recorded")
+    assert data(*asked)["cpr"] == pytest.approx(expected.cpr)
+    assert "without them" in table(*asked, "--recorded")
 
 
 def test_the_smallest_set(asked: list[Any], tiny: fm.Model) -> None:
     expected = fm.minimal_circuit(fm.capture(tiny, PROMPT), " Paris", " Rome", faithfulness=0.8)
-    found = data(*asked, "--minimal", ".8")
+    asked[:1] = ["causal", "minimal", "--share", ".8"]
+    found = data(*asked)
     assert found["size"] == len(expected.firings)
     assert found["firings"] == expected.to_dict()["firings"]
-    assert "no single one can be left out" in " ".join(table(*asked, "--minimal", ".8").split())
+    assert "no single one can be left out" in " ".join(table(*asked).split())
 
 
 def test_a_store_of_means(asked: list[Any], tiny: fm.Model, tiny_store: fm.scanning.Store) -> None:
@@ -60,14 +62,11 @@ def test_a_store_of_means(asked: list[Any], tiny: fm.Model, tiny_store: fm.scann
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--faithfulness", "--minimal", ".9"], "exclude each other"),
         (["--recorded"], "--recorded"),
-        (["--seed", "1"], "--seed"),
-        (["--minimal", ".9", "--plot", "x.png"], "--plot"),
         (["--follow-attention"], "--follow-attention"),
         (["--rule", "lrp"], "lrp"),
-        (["--minimal", "0"], "--minimal"),
     ],
 )
 def test_mistakes(asked: list[Any], options: list[str], named: str) -> None:
     mistake(*asked, *options, named=(named,))
+    mistake("causal", "minimal", *asked[1:], "--share", "0", named=("--share",))

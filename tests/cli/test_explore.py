@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import ffnmem as fm
-from ffnmem.cli import cli
 from ffnmem.cli.explore import ASKED
 from ffnmem.scanning.store import Store
 
 from ..helpers import REPOSITORY
+from .running import mistake, run
 
 
 @pytest.fixture
@@ -32,8 +31,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_it_opens_the_embedded_model_with_its_facts(served: list[Any]) -> None:
-    done = CliRunner().invoke(cli, ["explore", "--port", "9001"])
-    assert done.exit_code == 0, done.output
+    done = run("explore", "--port", "9001")
     assert done.stdout == "http://127.0.0.1:9001/\n"
     assert "Ctrl-C ends it" in done.stderr
     (explorer, port), opened = served
@@ -41,24 +39,17 @@ def test_it_opens_the_embedded_model_with_its_facts(served: list[Any]) -> None:
     assert opened == "http://127.0.0.1:9001/"
 
 
-def test_a_store_says_which_model(
-    served: list[Any], tiny_store: Store, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments = ["explore", "--store", str(tiny_store.folder), "--model", str(tiny_folder), "--no-browser"]
-    done = CliRunner().invoke(cli, arguments)
-    assert done.exit_code == 0, done.output
+def test_a_store_says_which_model(served: list[Any], tiny_store: Store, tiny_folder: Path) -> None:
+    run("explore", "--store", tiny_store.folder, "--model", tiny_folder, "--no-browser")
     ((explorer, _),) = served
     assert explorer.store is not None
     assert explorer.facts == ()  # of random weights: it answers none
-    wrong = CliRunner().invoke(cli, ["explore", "--store", str(tiny_store.folder), "--model", "atlas"])
-    assert wrong.exit_code == 2
-    assert wrong.stderr.count("\n") == 1
+    mistake("explore", "--store", tiny_store.folder, "--model", "atlas", named=("atlas",))
 
 
 def test_begins_with_what_the_model_answers(served: list[Any]) -> None:
     """Another model would begin with thousands of facts of atlas, most of which it does not know, or with none."""
-    done = CliRunner().invoke(cli, ["explore", "--model", str(REPOSITORY / "data" / "atlas"), "--no-browser"])
-    assert done.exit_code == 0
+    run("explore", "--model", REPOSITORY / "data" / "atlas", "--no-browser")
     explorer = served[0][0]
     assert 20 < len(explorer.facts) <= ASKED
     assert len(fm.facts.filter_known(explorer.model, explorer.facts)) == len(explorer.facts)
@@ -74,10 +65,8 @@ def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.Monke
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    done = CliRunner().invoke(cli, ["explore"])
-    assert done.exit_code == 2
-    assert done.stderr == ("ffnmem: error: the explorer needs starlette and uvicorn: pip install 'ffnmem[explorer]'\n")
+    mistake("explore", named=("the explorer needs starlette and uvicorn: pip install 'ffnmem[explorer]'",))
 
 
-def test_options_are_checked() -> None:
-    assert CliRunner().invoke(cli, ["explore", "--port", "99999"]).exit_code == 2
+def test_ports_are_checked() -> None:
+    mistake("explore", "--port", "99999", named=("--port", "65535"))

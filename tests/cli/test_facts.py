@@ -58,7 +58,7 @@ def test_subject_in_any_case(every: list[fm.Fact]) -> None:
     ("args", "named"),
     [
         (["--relation", "country.capitol"], ["'country.capitol'", "country.capital"]),
-        (["--relation", "land"], ["'land'", "--relations"]),
+        (["--relation", "land"], ["'land'", "--count relations"]),
         (["--relation", "qqqq"], ["'qqqq'", "in all"]),
         (["--subject", "Eifel Tower"], ["'Eifel Tower'", "Eiffel Tower"]),
         (["--subject", "Eiffel", "--relation", "animal"], ["'Eiffel'", "animal"]),
@@ -74,7 +74,7 @@ def test_limit_holds_for_every_form(every: list[fm.Fact]) -> None:
     assert [row["id"] for row in data("facts", "--limit", 3)] == [fact.id for fact in every[:3]]
     assert len(run("facts", "--limit", 3, "--csv").stdout.splitlines()) == 4
     assert f"3 of {len(every):,} facts" in table("facts", "--limit", 3)
-    assert len(data("facts", "--relations", "--limit", 3)) == 3
+    assert len(data("facts", "--count", "relations", "--limit", 3)) == 3
 
 
 def test_table_stops_early_and_says_so(every: list[fm.Fact]) -> None:
@@ -106,14 +106,14 @@ def test_targets_are_shown(tmp_path: Path) -> None:
 
 
 def test_relations_are_counted(every: list[fm.Fact]) -> None:
-    found = data("facts", "--relations")
+    found = data("facts", "--count", "relations")
     assert {row["relation"]: row["facts"] for row in found} == Counter(fact.relation for fact in every)
     city = next(row for row in found if row["relation"] == "landmark.city")
     assert city["targets"] == len({fact.target_true for fact in every if fact.relation == "landmark.city"})
-    out = table("facts", "--relations")
+    out = table("facts", "--count", "relations")
     assert f"{len(found)} relations, {len(every):,} of {len(every):,} facts" in out
     assert all(row["relation"] in out for row in found)
-    assert run("facts", "--relations", "--csv").stdout.startswith("relation,facts,targets,prompt\n")
+    assert run("facts", "--count", "relations", "--csv").stdout.startswith("relation,facts,targets,prompt\n")
 
 
 def test_another_file_and_its_markup(tmp_path: Path) -> None:
@@ -140,16 +140,16 @@ def test_a_public_format(tmp_path: Path) -> None:
     assert data("facts", path)[0]["prompt"] == "{} is in"
     assert data("facts", path, "--format", "known_1000") == data("facts", path)
     mistake("facts", path, "--format", "zsre", named=("known.json", "src"))
-    lacks = {row["metric"]: row for row in data("facts", path, "--lacks")}
+    lacks = {row["metric"]: row for row in data("facts", path, "--count", "lacks")}
     assert lacks["PS"] == {"metric": "PS", "facts": 1, "of": 1, "reason": "no target_new, no paraphrases"}
-    out = " ".join(table("facts", path, "--lacks").split())
+    out = " ".join(table("facts", path, "--count", "lacks").split())
     assert "0 of 1 facts have all that S" in out
 
 
 def test_known(atlas: fm.Model, every: list[fm.Fact], monkeypatch: pytest.MonkeyPatch) -> None:
     """What the model says, as filter_known has it."""
     monkeypatch.setattr(ModelChoice, "load", lambda choice: atlas)
-    arguments = ("facts", "--relation", "artwork.creator", "--known", "atlas")
+    arguments = ("facts", "known", "--relation", "artwork.creator")
     mine = fm.facts.filter_known(atlas, [fact for fact in every if fact.relation == "artwork.creator"])
     found = data(*arguments)
     assert (found["known"], found["asked"]) == (len(mine), len(mine.frame))
@@ -157,7 +157,6 @@ def test_known(atlas: fm.Model, every: list[fm.Fact], monkeypatch: pytest.Monkey
     assert f"atlas knows {len(mine)} of {len(mine.frame)} facts" in " ".join(table(*arguments, "--limit", 2).split())
     rows = list(csv.DictReader(io.StringIO(run(*arguments, "--limit", 3, "--csv").stdout)))
     assert [row["rank"] for row in rows] == [str(rank) for rank in mine.frame["rank"][:3]]
-    mistake(*arguments, "--lacks", named=("--known", "--lacks"))
 
 
 def test_facts_are_drawn_with_a_seed(every: list[fm.Fact]) -> None:
@@ -177,8 +176,8 @@ def test_nothing_lacks(tmp_path: Path) -> None:
     probes = [{"kind": kind, "prompt": "It is", "target": "Rome"} for kind in KINDS]
     path = tmp_path / "facts.jsonl"
     path.write_text(json.dumps({**fact, "neighbours": ["Louvre"], "probes": probes}) + "\n")
-    assert data("facts", path, "--lacks") == []
-    assert run("facts", path, "--lacks", "--csv").stdout == "metric,facts,of,reason\n"
+    assert data("facts", path, "--count", "lacks") == []
+    assert run("facts", path, "--count", "lacks", "--csv").stdout == "metric,facts,of,reason\n"
 
 
 def test_half_a_character_is_refused(tmp_path: Path) -> None:
@@ -194,7 +193,7 @@ def test_facts_are_written(to: str, tmp_path: Path, every: list[fm.Fact]) -> Non
     """What is listed, in the format asked for; the rest is told on standard error."""
     path = tmp_path / "cities.json"
     arguments = () if to == "ffnmem" else ("--to", to)
-    found = run("facts", "--relation", "landmark.city", "--limit", 5, "-o", path, *arguments)
+    found = run("facts", "write", "--relation", "landmark.city", "--limit", 5, "-o", path, *arguments)
     assert found.stdout == f"{path}\n"
     assert "5 facts written" in found.stderr
     cities = [fact for fact in every if fact.relation == "landmark.city"][:5]
@@ -202,18 +201,16 @@ def test_facts_are_written(to: str, tmp_path: Path, every: list[fm.Fact]) -> Non
     assert [fact.text for fact in again] == [fact.text for fact in cities]
     assert ("differ" in found.stderr) is (to != "ffnmem")
     before = path.read_bytes()
-    mistake("facts", "-o", path, named=("cities.json", "there already"))
+    mistake("facts", "write", "-o", path, named=("cities.json", "there already"))
     assert path.read_bytes() == before
 
 
 def test_what_does_not_go_with_writing(tmp_path: Path) -> None:
-    mistake("facts", "--to", "knowedit", named=("--to knowedit", "--out"))
     path = tmp_path / "out.json"
-    mistake("facts", "-o", path, "--csv", named=("--out", "--csv"))
-    mistake("facts", "-o", path, "--lacks", named=("--out", "--lacks"))
-    mistake("facts", "-o", path, "--to", "mquake", named=("facts have no part in a multi-hop question",))
-    mistake("facts", "-o", path, "--to", "zsre", named=("zsre", "knowedit"))
-    mistake("facts", "-o", tmp_path, named=("folder",))
+    mistake("facts", "write", "--to", "knowedit", named=("--out",))
+    mistake("facts", "write", "-o", path, "--to", "mquake", named=("facts have no part in a multi-hop question",))
+    mistake("facts", "write", "-o", path, "--to", "zsre", named=("zsre", "knowedit"))
+    mistake("facts", "write", "-o", tmp_path, named=("folder",))
     assert not path.exists()
 
 
@@ -222,5 +219,5 @@ def test_notes_are_counted(tmp_path: Path) -> None:
     record = {"subject": "Ann", "prompt": "Ann is in", "target_new": "Lyon", "cond": "x", "rephrase": "She is in"}
     path = tmp_path / "zsre.json"
     path.write_text(json.dumps([record, {**record, "rephrase": "It is in"}, {**record, "rephrase": None}]), "utf-8")
-    found = {row["reason"]: row["facts"] for row in data("facts", path, "--lacks") if row["metric"] == "notes"}
+    found = {row["reason"]: row["facts"] for row in data("facts", path, "--count", "lacks") if row["metric"] == "notes"}
     assert found == {"fields left out: cond": 3, "paraphrase left out, the subject is not in it: …": 2}

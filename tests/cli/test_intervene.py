@@ -84,10 +84,10 @@ def test_tokens_are_no_markup(tiny_folder: Path) -> None:
 
 
 def test_changes_are_read_whole() -> None:
-    assert read_changes({"set": ("3.17=0, 4.all=-1e2",), "scale": ("1.2=.5",)}) == {
-        (3, 17): ("set", 0.0),
-        (4, None): ("set", -100.0),
-        (1, 2): ("scale", 0.5),
+    assert read_changes({"set": ["3.17=0, 4.all=-1e2"], "scale": ["1.2=.5"]}) == {
+        (3, 17): fm.interventions.Set(0.0),
+        (4, None): fm.interventions.Set(-100.0),
+        (1, 2): fm.interventions.Scale(0.5),
     }
 
 

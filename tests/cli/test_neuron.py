@@ -27,7 +27,7 @@ def gated_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.mark.parametrize("width", [60, 120])
 def test_a_gated_card_tells_its_cases_and_both_keys(width: int, gated_store: Store) -> None:
-    out = table("neuron", gated_store.folder, "0.3", width=width)
+    out = table("neuron", "0.3", "--store", gated_store.folder, width=width)
     assert max(len(line) for line in out.splitlines()) <= width
     one = gated_store.neuron(0, 3)
     for case in one.cases:
@@ -38,19 +38,19 @@ def test_a_gated_card_tells_its_cases_and_both_keys(width: int, gated_store: Sto
     for name in ("gate +", "gate −", "key +", "key −"):
         assert f"\n{name} " in out
     assert "Largest coefficients" not in out
-    found = data("neuron", gated_store.folder, "0.3", "--kind", CASES[3])["neurons"][0]
+    found = data("neuron", "0.3", "--store", gated_store.folder, "--kind", CASES[3])["neurons"][0]
     assert {row["case"] for row in found["examples"]} == {CASES[3]}
     assert found["gate"]["promoted"] == one.tokens("promoted", "gate")
     assert [case["share"] for case in found["cases"]] == [case["share"] for case in one.cases]
 
 
 def test_cases_of_a_classic_store_are_refused(tiny_store: Store) -> None:
-    mistake("neuron", tiny_store.folder, "0.3", "--kind", CASES[0], named=(CASES[0], "gated"))
+    mistake("neuron", "0.3", "--store", tiny_store.folder, "--kind", CASES[0], named=(CASES[0], "gated"))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_card_fits(width: int, tiny_store: Store) -> None:
-    out = table("neuron", tiny_store.folder, "1.5", width=width)
+    out = table("neuron", "1.5", "--store", tiny_store.folder, width=width)
     assert f"Neuron 1.5 of {tiny_store.model}" in out
     assert "Largest coefficients" in out
     assert "Random sequences by their largest coefficient" in out
@@ -60,7 +60,7 @@ def test_card_fits(width: int, tiny_store: Store) -> None:
 
 def test_card_tells_the_stores_numbers(tiny_store: Store) -> None:
     one = tiny_store.neuron(1, 5)
-    out = table("neuron", tiny_store.folder, "1.5", width=120)
+    out = table("neuron", "1.5", "--store", tiny_store.folder, width=120)
     assert f"at {format_probability(one.stats['firing_rate'])} of {tiny_store.n_tokens:,} tokens" in out
     assert f"excess kurtosis {one.stats['kurtosis']:.2f}" in out
     counts = re.findall(r"^ *-?[\d.]+ to -?[\d.]+ +([\d,]+) ", out, re.MULTILINE)
@@ -70,13 +70,17 @@ def test_card_tells_the_stores_numbers(tiny_store: Store) -> None:
 
 def test_where_no_style_shows_the_token_is_in_guillemets(tiny_store: Store) -> None:
     """Once in each example, in one column."""
-    lines = [line for line in table("neuron", tiny_store.folder, "0.3", "--kind", "top").splitlines() if "«" in line]
+    lines = [
+        line
+        for line in table("neuron", "0.3", "--store", tiny_store.folder, "--kind", "top").splitlines()
+        if "«" in line
+    ]
     assert len(lines) == 3
     assert all(line.count("«") == line.count("»") == 1 for line in lines)
 
 
 def test_kinds_in_the_order_asked(tiny_store: Store) -> None:
-    asked = ["neuron", tiny_store.folder, "0.3", "--kind", "random", "--kind", "bottom", "--top", 2]
+    asked = ["neuron", "0.3", "--store", tiny_store.folder, "--kind", "random", "--kind", "bottom", "--top", 2]
     out = table(*asked)
     assert out.index("Random positions") < out.index("Smallest coefficients")
     assert "Largest" not in out
@@ -85,7 +89,7 @@ def test_kinds_in_the_order_asked(tiny_store: Store) -> None:
 
 
 def test_csv_is_the_librarys(tiny_store: Store) -> None:
-    asked = ["neuron", tiny_store.folder, "1.5,0.3", *kinds(), "--context", 2]
+    asked = ["neuron", "1.5,0.3", "--store", tiny_store.folder, *kinds(), "--context", 2]
     found = pd.read_csv(io.StringIO(run(*asked, "--csv").stdout), keep_default_na=False)
     expected = pd.concat([tiny_store.examples(1, 5, context=2), tiny_store.examples(0, 3, context=2)])
     assert list(found.columns) == list(expected.columns)
@@ -98,7 +102,7 @@ def kinds() -> list[str]:
 
 
 def test_json_has_all_of_the_card(tiny_store: Store) -> None:
-    found = data("neuron", tiny_store.folder, "1.5", "0.3", *kinds(), "--full")
+    found = data("neuron", "1.5", "0.3", "--store", tiny_store.folder, *kinds(), "--full")
     assert [(one["layer"], one["neuron"]) for one in found["neurons"]] == [(1, 5), (0, 3)]
     one = tiny_store.neuron(1, 5)
     first = found["neurons"][0]
@@ -107,7 +111,7 @@ def test_json_has_all_of_the_card(tiny_store: Store) -> None:
     assert [e["coefficient"] for e in first["examples"]] == one.examples["coefficient"].tolist()
     assert sum(b["count"] for b in first["histogram"]) == tiny_store.n_tokens
     assert found["provenance"] == tiny_store.provenance
-    short = data("neuron", tiny_store.folder, "1.5", "--kind", "top", "--top", 2)["neurons"][0]
+    short = data("neuron", "1.5", "--store", tiny_store.folder, "--kind", "top", "--top", 2)["neurons"][0]
     assert [e["coefficient"] for e in short["examples"]] == one.examples["coefficient"].tolist()[:2]
     assert sum(b["count"] for b in short["histogram"]) == tiny_store.n_tokens
     assert len(short["histogram"]) == 16
@@ -115,8 +119,9 @@ def test_json_has_all_of_the_card(tiny_store: Store) -> None:
 
 def test_page(tiny_store: Store, tmp_path: Path) -> None:
     page = tmp_path / "a page.html"
-    result = run("neuron", tiny_store.folder, "1.5", "0.3", "--html", page, "--no-shade")
-    assert (result.stdout, result.stderr) == (f"{page}\n", "")
+    result = run("neuron", "1.5", "0.3", "--store", tiny_store.folder, "--html", page, "--no-shade")
+    assert result.stdout == f"{page}\n"
+    assert result.stderr == f"ffnmem: model {tiny_store.model} ({tiny_store.fingerprint})\n"
     assert "2 neurons of" in page.read_text("utf-8")
 
 
@@ -124,51 +129,49 @@ def test_shades(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     """The model is loaded by its name; on a page tokens are shaded unasked."""
     store = fm.scan(fm.load(str(tiny_folder)), tiny_texts(), tmp_path / "store", k=3, sample=8, draws=4, frequent=8)
     page = tmp_path / "page.html"
-    assert run("neuron", store.folder, "1.5", "--html", page).stderr == ""
+    assert run("neuron", "1.5", "--store", store.folder, "--html", page).stdout == f"{page}\n"
     assert "<i " in page.read_text("utf-8")
-    assert run("report", "--store", store.folder, "--neurons", "1.5", "-o", page, "--no-shade").stderr == ""
+    assert run("report", "neurons", "--store", store.folder, "--neurons", "1.5", "-o", page, "--no-shade")
     assert "<i " not in page.read_text("utf-8")
-    assert run("report", "--store", store.folder, "--neurons", "1.5", "-o", page).stderr == ""
+    assert run("report", "neurons", "--store", store.folder, "--neurons", "1.5", "-o", page)
     assert "<i " in page.read_text("utf-8")
-    (found,) = data("neuron", store.folder, "1.5", "--top", 1, "--shade")["neurons"]
+    (found,) = data("neuron", "1.5", "--store", store.folder, "--top", 1, "--shade")["neurons"]
     expected = store.shaded([store.neuron(1, 5, kind=("top", "quantile"), k=1)], listed=1)[0]
     assert found["passages"] == [{"sequence": n, **one.to_dict()} for n, one in expected.passages.items()]
-    assert table("neuron", store.folder, "1.5", "--shade") == table("neuron", store.folder, "1.5")  # no terminal
+    assert table("neuron", "1.5", "--store", store.folder, "--shade") == table(
+        "neuron", "1.5", "--store", store.folder
+    )  # no terminal
 
 
 def test_shades_without_the_model(tiny_store: Store, tmp_path: Path) -> None:
     """One line says that there are none, and why."""
     page = tmp_path / "page.html"
-    for call in (("neuron", tiny_store.folder, "1.5", "--html"), ("report", "--store", tiny_store.folder, "--neurons",
-                                                                  "1.5", "-o")):  # fmt: skip
-        result = run(*call, page)
-        assert result.stdout == f"{page}\n"
-        (line,) = result.stderr.splitlines()
-        assert line.startswith("ffnmem: warning: tokens are not shaded")
+    store = ("--store", tiny_store.folder)
+    for call in (("neuron", "1.5", *store, "--html"), ("report", "neurons", *store, "--neurons", "1.5", "-o")):
+        line, _ = run(*call, page).stderr.splitlines()
+        assert line.startswith("ffnmem: warning: ")
         assert tiny_store.model in line
-    mistake("neuron", tiny_store.folder, "1.5", "--shade", named=("every token", tiny_store.model))
-    mistake("neuron", tiny_store.folder, "1.5", "--shade", "--csv", named=("--shade", "--csv", "--json"))
-    mistake("neuron", tiny_store.folder, "--search", "a", "--shade", named=("--shade", "--search"))
-    mistake("report", "Hello", "--shade", named=("--shade", "PROMPT"))
+    mistake("neuron", "1.5", "--store", tiny_store.folder, "--shade", named=("every token", tiny_store.model))
+    mistake("neuron", "1.5", "--store", tiny_store.folder, "--shade", "--csv", named=("--shade", "--csv", "--json"))
 
 
 def test_figure(tiny_store: Store, tmp_path: Path) -> None:
     """One picture a neuron, beside the cards."""
     plot = tmp_path / "a.svg"
-    assert "Neuron 0.3" in run("neuron", tiny_store.folder, "1.5", "0.3", "--plot", plot).stdout
+    assert "Neuron 0.3" in run("neuron", "1.5", "0.3", "--store", tiny_store.folder, "--plot", plot).stdout
     assert plot.read_text("utf-8").count("<!-- tokens per unit of coefficient -->") == 2
 
 
 def test_search(tiny_store: Store) -> None:
     text = tiny_store.neuron(1, 5).tokens("promoted")[0]
     expected = tiny_store.search(text)
-    found = data("neuron", tiny_store.folder, "--search", text)
+    found = data("neuron", "search", text, "--store", tiny_store.folder)
     assert found["neurons"] == expected.to_dict("records")
-    out = table("neuron", tiny_store.folder, "--search", text, "--top", 1)
+    out = table("neuron", "search", text, "--store", tiny_store.folder, "--top", 1)
     first = expected.iloc[0]
     assert f"{first['layer']}.{first['neuron']}" in out
     where = ["--where", "examples"]
-    rome = ("neuron", tiny_store.folder, "--search", "rome", *where)
+    rome = ("neuron", "search", "rome", "--store", tiny_store.folder, *where)
     rows = pd.read_csv(io.StringIO(run(*rome, "--csv").stdout), keep_default_na=False)
     assert rows["hits"].tolist() == tiny_store.search("rome", where="examples")["hits"].tolist()
     assert "Rome" in table(*rome)
@@ -176,24 +179,22 @@ def test_search(tiny_store: Store) -> None:
 
 @pytest.mark.parametrize("where", SEARCHED)
 def test_search_that_finds_nothing(where: str, tiny_store: Store) -> None:
-    out = table("neuron", tiny_store.folder, "--search", "zzz zzz", "--where", where)
+    out = table("neuron", "search", "zzz zzz", "--store", tiny_store.folder, "--where", where)
     assert "no token with 'zzz zzz'" in out
-    assert data("neuron", tiny_store.folder, "--search", "zzz zzz", "--where", where)["neurons"] == []
+    assert data("neuron", "search", "zzz zzz", "--store", tiny_store.folder, "--where", where)["neurons"] == []
 
 
 @pytest.mark.parametrize(
     ("args", "named"),
     [
-        ([], ["3.17", "--search"]),
-        (["1.5", "--search", "x"], ["3.17", "--search"]),
+        ([], ["NEURONS"]),
+        (["search"], ["TEXT"]),
         (["1.64"], ["neuron 64", "0 to 63"]),
         (["2.0", "1.5"], ["layer 2", "0 to 1"]),
         (["1"], ["'1'", "LAYER.NEURON"]),
-        (["1.5", "--where", "examples"], ["--where", "NEURON"]),
-        (["--search", "x", "--kind", "top"], ["--kind", "--search"]),
-        (["--search", "x", "--html", "a.html"], ["--html", "--search"]),
-        (["--search", "x", "--context", "3"], ["--context", "--search"]),
-        (["--search", " "], ["empty"]),
+        (["1.5", "--where", "examples"], ["--where"]),
+        (["search", "x", "--kind", "top"], ["--kind"]),
+        (["search", " "], ["empty"]),
         (["1.5", "--html", "a.html", "--json"], ["--html", "--json"]),
         (["1.5", "--html", "a.md"], ["a.md", ".html"]),
         (["1.5", "--html", "nowhere/a.html"], ["nowhere"]),
@@ -208,18 +209,18 @@ def test_mistakes(
     args: list[str], named: list[str], tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    mistake("neuron", tiny_store.folder, *args, named=tuple(named))
+    mistake("neuron", *args, "--store", tiny_store.folder, named=tuple(named))
     assert not list(tmp_path.iterdir())
 
 
 def test_stores_that_are_none(tiny_store: Store, tmp_path: Path) -> None:
-    mistake("neuron", named=("STORE",))
-    mistake("neuron", tmp_path / "none", "1.5", named=(tmp_path / "none",))
-    mistake("neuron", tmp_path, "1.5", named=(tmp_path, "scan"))
+    mistake("neuron", "1.5", named=("--store",))
+    mistake("neuron", "1.5", "--store", tmp_path / "none", named=(tmp_path / "none",))
+    mistake("neuron", "1.5", "--store", tmp_path, named=(tmp_path, "scan"))
     broken = tmp_path / "broken"
     shutil.copytree(tiny_store.folder, broken)
     (broken / "examples.parquet").write_bytes(b"x")
-    mistake("neuron", broken, "1.5", named=("examples.parquet",))
+    mistake("neuron", "1.5", "--store", broken, named=("examples.parquet",))
 
 
 def test_a_store_without_the_tokens_of_values(tmp_path: Path) -> None:
@@ -231,12 +232,14 @@ def test_a_store_without_the_tokens_of_values(tmp_path: Path) -> None:
     run("scan", facts, "--out", bare, "--no-project", *few)
     run("scan", facts, "--out", whole, *few)
     assert not (bare / "values.parquet").exists()
-    assert table("neuron", bare, "5.97").replace("bare", "whole") == table("neuron", whole, "5.97")
-    run("neuron", bare, "5.97", "--html", tmp_path / "one.html")
-    run("neuron", whole, "5.97", "--html", tmp_path / "other.html")
+    assert table("neuron", "5.97", "--store", bare).replace("bare", "whole") == table(
+        "neuron", "5.97", "--store", whole
+    )
+    run("neuron", "5.97", "--store", bare, "--html", tmp_path / "one.html")
+    run("neuron", "5.97", "--store", whole, "--html", tmp_path / "other.html")
     assert (tmp_path / "one.html").read_text() == (tmp_path / "other.html").read_text()
     assert not (bare / "values.parquet").exists()
-    assert table("neuron", bare, "--search", "paris") == table("neuron", whole, "--search", "paris")
+    assert table("neuron", "search", "paris", "--store", bare) == table("neuron", "search", "paris", "--store", whole)
     assert (bare / "values.parquet").read_bytes() == (whole / "values.parquet").read_bytes()
 
 
@@ -247,8 +250,8 @@ def test_the_model_of_a_store_by_another_name(tiny_folder: Path, tmp_path: Path)
     text.write_text("The Eiffel Tower is in the city of Paris.")
     run("scan", text, "--out", store, "--model", tmp_path / "here", "--no-project", "--json")
     (tmp_path / "here").rename(moved)
-    assert data("neuron", store, "1.17")["neurons"][0]["promoted"] is None
-    assert "need the model" in table("neuron", store, "1.17")
-    mistake("neuron", store, "--search", "e", named=("need the model", "--model"))
-    assert len(data("neuron", store, "1.17", "--model", moved)["neurons"][0]["promoted"]) == 10
-    mistake("neuron", store, "1.17", "--model", "atlas", named=("is a store of",))
+    assert data("neuron", "1.17", "--store", store)["neurons"][0]["promoted"] is None
+    assert "need the model" in table("neuron", "1.17", "--store", store)
+    mistake("neuron", "search", "e", "--store", store, named=("need the model", "--model"))
+    assert len(data("neuron", "1.17", "--store", store, "--model", moved)["neurons"][0]["promoted"]) == 10
+    mistake("neuron", "1.17", "--store", store, "--model", "atlas", named=("is a store of",))

@@ -42,7 +42,7 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_survey(width: int, surveyed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts that are the table's; and no model where the store has it all."""
     no_model(monkeypatch)
-    out = " ".join(table("polysemanticity", surveyed.folder, "--verdict", "unclear", width=width).split())
+    out = " ".join(table("polysemanticity", "--store", surveyed.folder, "--verdict", "unclear", width=width).split())
     found = fm.polysemanticity(surveyed)
     assert "verdicts by layer" in out
     assert f"{(found['verdict'] == 'unclear').sum()}" in out
@@ -53,7 +53,7 @@ def test_survey(width: int, surveyed: Store, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_measures_and_keeps(tiny_store: Store, tmp_path: Path) -> None:
     store = open_store(shutil.copytree(tiny_store.folder, tmp_path / "own"))
-    args = ["polysemanticity", store.folder, "--draws", 20, "--seed", 3, "--above", 1.5, "--budget", 0]
+    args = ["polysemanticity", "--store", store.folder, "--draws", 20, "--seed", 3, "--above", 1.5, "--budget", 0]
     printed = pd.read_csv(io.StringIO(run(*args, "--csv").stdout), keep_default_na=False)
     expected = fm.polysemanticity(store, draws=20, seed=3, rule=fm.neurons.Rule(above=1.5), budget=None)
     assert file_of(store, "positive").is_file()
@@ -63,7 +63,7 @@ def test_measures_and_keeps(tiny_store: Store, tmp_path: Path) -> None:
 
 
 def test_layers_signs_and_verdicts(surveyed: Store) -> None:
-    args = ["polysemanticity", surveyed.folder, "--layer", -1, "--csv"]
+    args = ["polysemanticity", "--store", surveyed.folder, "--layer", -1, "--csv"]
     found = pd.read_csv(io.StringIO(run(*args, "--sign", "both").stdout), keep_default_na=False)
     assert set(found["layer"]) == {1}
     assert sorted(set(found["sign"])) == ["negative", "positive"]
@@ -73,7 +73,7 @@ def test_layers_signs_and_verdicts(surveyed: Store) -> None:
 
 
 def test_json(surveyed: Store) -> None:
-    found = data("polysemanticity", surveyed.folder, "--verdict", "unclear", "--top", 2)
+    found = data("polysemanticity", "--store", surveyed.folder, "--verdict", "unclear", "--top", 2)
     assert [row["layer"] for row in found["layers"]] == [0, 1]
     assert len(found["neurons"]) == 2
     first = found["neurons"][0]
@@ -85,14 +85,14 @@ def test_json(surveyed: Store) -> None:
 def test_one_neuron(surveyed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     no_model(monkeypatch)
     one = fm.meanings(surveyed, 1, 5)
-    out = table("polysemanticity", surveyed.folder, "--neuron", "1.5")
+    out = table("polysemanticity", "neurons", "1.5", "--store", surveyed.folder)
     assert f"Neuron 1.5 of {surveyed.model}" in out
     assert one.verdict.capitalize() in out
     assert "trigger tokens" in out
     assert out.count("«") == len(one.examples.query("rank <= 5"))
-    found = data("polysemanticity", surveyed.folder, "--neuron", "1.5")
+    found = data("polysemanticity", "neurons", "1.5", "--store", surveyed.folder)
     assert found["neurons"][0]["meanings"] == one.to_dict()["meanings"]
-    rows = run("polysemanticity", surveyed.folder, "--neuron", "1.5,0.3", "--top", 1, "--csv").stdout
+    rows = run("polysemanticity", "neurons", "1.5,0.3", "--store", surveyed.folder, "--top", 1, "--csv").stdout
     printed = pd.read_csv(io.StringIO(rows), keep_default_na=False)
     assert printed.columns.tolist()[:4] == ["layer", "neuron", "sign", "meaning"]
     assert set(zip(printed["layer"], printed["neuron"], strict=True)) == {(1, 5), (0, 3)}
@@ -101,43 +101,38 @@ def test_one_neuron(surveyed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_neuron_of_a_store_without_a_table(tiny_store: Store, tmp_path: Path) -> None:
     store = open_store(shutil.copytree(tiny_store.folder, tmp_path / "own"))
-    out = table("polysemanticity", store.folder, "--neuron", "1.5", "--sign", "both", "--draws", 20)
+    out = table("polysemanticity", "neurons", "1.5", "--store", store.folder, "--sign", "both", "--draws", 20)
     assert "where its coefficient is negative" in out
     assert "no limit" in out
     assert not file_of(store, "positive").exists()
 
 
 def test_plots(surveyed: Store, tmp_path: Path) -> None:
-    run("polysemanticity", surveyed.folder, "--plot", tmp_path / "a.svg")
+    run("polysemanticity", "--store", surveyed.folder, "--plot", tmp_path / "a.svg")
     assert "Verdicts on 128 neurons" in (tmp_path / "a.svg").read_text("utf-8")
-    run("polysemanticity", surveyed.folder, "--neuron", "1.5", "--plot", tmp_path / "b.svg")
+    run("polysemanticity", "neurons", "1.5", "--store", surveyed.folder, "--plot", tmp_path / "b.svg")
     assert "cosine of whitened inputs" in (tmp_path / "b.svg").read_text("utf-8")
 
 
 def test_neuron_card_has_it(surveyed: Store, tiny_store: Store) -> None:
     """And says how to get it where it is not there: on the terminal only."""
     one = fm.meanings(surveyed, 1, 5)
-    out = table("neuron", surveyed.folder, "1.5")
+    out = table("neuron", "1.5", "--store", surveyed.folder)
     assert f"{one.verdict.capitalize()}" in out
     assert "ffnmem polysemanticity" not in out
-    assert data("neuron", surveyed.folder, "1.5")["neurons"][0]["meanings"][0]["verdict"] == one.verdict
-    bare = run("neuron", tiny_store.folder, "1.5").stdout
-    assert f"ffnmem polysemanticity {tiny_store.folder}" in bare.replace("\n", "")
-    assert data("neuron", tiny_store.folder, "1.5")["neurons"][0]["meanings"] == []
+    assert data("neuron", "1.5", "--store", surveyed.folder)["neurons"][0]["meanings"][0]["verdict"] == one.verdict
+    bare = run("neuron", "1.5", "--store", tiny_store.folder).stdout
+    assert f"ffnmem polysemanticity --store {tiny_store.folder}" in bare.replace("\n", "")
+    assert data("neuron", "1.5", "--store", tiny_store.folder)["neurons"][0]["meanings"] == []
 
 
 @pytest.mark.parametrize(
     ("args", "named"),
     [
-        (["--neuron", "1.5", "--layer", "0"], ["--layer", "--neuron"]),
-        (["--neuron", "1.5", "--verdict", "inactive"], ["--verdict", "--neuron"]),
-        (["--neuron", "1.5", "--budget", "5000"], ["--budget", "--neuron"]),
-        (["--neuron", "1.5", "--chance"], ["--chance", "--neuron"]),
-        (["--chance", "--intruders"], ["--intruders", "--chance"]),
-        (["--chance", "--verdict", "inactive"], ["--verdict", "--chance"]),
-        (["--intruders", "--sign", "both"], ["--intruders", "sign"]),
-        (["--neuron", "1.64"], ["neuron 64", "0 to 63"]),
-        (["--neuron", "x"], ["'x'", "LAYER.NEURON"]),
+        (["neurons", "1.5", "--layer", "0"], ["--layer"]),
+        (["intruders", "--sign", "both"], ["both", "positive"]),
+        (["neurons", "1.64"], ["neuron 64", "0 to 63"]),
+        (["neurons", "x"], ["'x'", "LAYER.NEURON"]),
         (["--layer", "7"], ["layer 7", "0 to 1"]),
         (["--above", "1"], ["above", "1"]),
         (["--budget", "5"], ["budget", "1000", "5"]),
@@ -149,44 +144,46 @@ def test_neuron_card_has_it(surveyed: Store, tiny_store: Store) -> None:
     ids=lambda value: " ".join(value),
 )
 def test_mistakes(args: list[str], named: list[str], surveyed: Store) -> None:
-    mistake("polysemanticity", surveyed.folder, *args, named=tuple(named))
+    mistake("polysemanticity", *args, "--store", surveyed.folder, named=tuple(named))
 
 
 def test_chance_is_kept_and_told(surveyed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measured once, then told with the verdicts, without a model; judged by the rule that is asked for; and never read
     from a damaged file."""
     own = open_store(shutil.copytree(surveyed.folder, tmp_path / "own"))
-    found = data("polysemanticity", own.folder, "--chance", "--draws", 20)
+    found = data("polysemanticity", "chance", "--store", own.folder, "--draws", 20)
     assert [row["kind"] for row in found["shares"]] == ["own", "matched", "isotropic"]
-    assert "random directions that fire as often" in table("polysemanticity", own.folder, "--chance", "--draws", 20)
+    assert "random directions that fire as often" in table(
+        "polysemanticity", "chance", "--store", own.folder, "--draws", 20
+    )
     no_model(monkeypatch)
-    out = " ".join(table("polysemanticity", own.folder).split())
+    out = " ".join(table("polysemanticity", "--store", own.folder).split())
     assert "verdict shares: monosemantic" in out
     assert "of random directions that fire as often" in out
-    told = data("polysemanticity", own.folder, "--above", 40)["chance"]["positive"]
+    told = data("polysemanticity", "--store", own.folder, "--above", 40)["chance"]["positive"]
     assert {row["polysemantic"] for row in told} == {0.0}
-    assert data("polysemanticity", own.folder, "--layer", 0)["chance"] == {}
+    assert data("polysemanticity", "--store", own.folder, "--layer", 0)["chance"] == {}
     path = own.folder / "chance-verdicts-positive.safetensors"
     path.write_bytes(path.read_bytes()[:-9])
-    found = run("polysemanticity", own.folder, "--json")
+    found = run("polysemanticity", "--store", own.folder, "--json")
     assert json.loads(found.stdout)["chance"] == {}
     assert "chance-verdicts-positive.safetensors is truncated or damaged" in found.stderr
 
 
 def test_intruders(surveyed: Store) -> None:
-    found = data("polysemanticity", surveyed.folder, "--intruders")
+    found = data("polysemanticity", "intruders", "--store", surveyed.folder)
     assert found["chance"] == 0.2
     assert {row["judge"] for row in found["accuracy"]} <= {"state", "around", "token", "trigger"}
-    assert "chance 20.0%" in " ".join(table("polysemanticity", surveyed.folder, "--intruders").split())
+    assert "chance 20.0%" in " ".join(table("polysemanticity", "intruders", "--store", surveyed.folder).split())
 
 
 def test_a_dead_neuron(surveyed: Store, tmp_path: Path) -> None:
     dead = surveyed.stats(1).query("dead")["neuron"].iloc[0]
-    assert "Inactive" in table("polysemanticity", surveyed.folder, "--neuron", f"1.{dead}")
-    args = ["polysemanticity", surveyed.folder, "--neuron", f"1.{dead}", "--plot", tmp_path / "a.png"]
+    assert "Inactive" in table("polysemanticity", "neurons", f"1.{dead}", "--store", surveyed.folder)
+    args = ["polysemanticity", "neurons", f"1.{dead}", "--store", surveyed.folder, "--plot", tmp_path / "a.png"]
     result = run(*args, status=2)
     assert "no examples to draw" in result.stderr
 
 
 def test_no_store(tmp_path: Path) -> None:
-    mistake("polysemanticity", tmp_path / "none", named=(tmp_path / "none",))
+    mistake("polysemanticity", "--store", tmp_path / "none", named=(tmp_path / "none",))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from cyclopts import Token
 
 import ffnmem as fm
 from ffnmem.cli.options import read_neurons
@@ -27,7 +28,7 @@ from .running import data, run, table
 )
 def test_reading_neurons(texts: list[str], neurons: list[tuple[int, int]]) -> None:
     """3.17 and 3.170 are two neurons, whatever they are as numbers."""
-    assert read_neurons(texts) == neurons
+    assert read_neurons(None, [Token(value=text) for text in texts]) == neurons
 
 
 @pytest.mark.parametrize("side", ["value", "key", "both"])

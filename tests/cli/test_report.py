@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import webbrowser
 from pathlib import Path
 
@@ -20,7 +21,8 @@ def test_writes_and_prints_the_path(tiny_folder: Path, tmp_path: Path) -> None:
     """The path alone, so that a shell can use it; and the options reach the page."""
     page = tmp_path / "a page.html"
     result = run("report", PROMPT, "--model", tiny_folder, "-o", page, "--target", " Paris", "--top", 3)
-    assert (result.stdout, result.stderr) == (f"{page}\n", "")
+    assert result.stdout == f"{page}\n"
+    assert re.fullmatch(r"ffnmem: model \S+ \(\w+\)\n", result.stderr)
     three = page.read_text("utf-8")
     assert "Paris" in three
     run("report", PROMPT, "--model", tiny_folder, "-o", page, "--target", " Paris", "--top", 4)
@@ -55,8 +57,8 @@ def test_open(opens: bool, tiny_folder: Path, tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("suffix", [".html", ".md", ".csv", ".parquet"])
 def test_neurons_of_a_store(suffix: str, tiny_store: Store, tmp_path: Path) -> None:
     out = tmp_path / f"a{suffix}"
-    result = run("report", "--store", tiny_store.folder, "--neurons", "1.5,0.3", "-o", out, "--no-shade")
-    assert (result.stdout, result.stderr) == (f"{out}\n", "")
+    result = run("report", "neurons", "--store", tiny_store.folder, "--neurons", "1.5,0.3", "-o", out, "--no-shade")
+    assert result.stdout == f"{out}\n"
     assert out.stat().st_size > 1000
 
 
@@ -66,7 +68,7 @@ def test_neurons_by_a_measure(measure: str, tiny_store: Store, tmp_path: Path) -
     out = tmp_path / "a.parquet"
 
     def neurons(*chosen: object) -> list[tuple[int, int]]:
-        run("report", "--store", tiny_store.folder, *chosen, "-o", out)
+        run("report", "neurons", "--store", tiny_store.folder, *chosen, "-o", out)
         rows = pd.read_parquet(out)
         return list(dict.fromkeys(zip(rows["layer"], rows["neuron"], strict=True)))
 
@@ -85,22 +87,20 @@ def test_a_whole_layer(tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> No
         return Path(out)
 
     monkeypatch.setattr("ffnmem.pages.neurons", record)
-    assert run("report", "--store", tiny_store.folder, "--layer", 0).stdout == "neurons.html\n"
+    assert run("report", "neurons", "--store", tiny_store.folder, "--layer", 0).stdout == "neurons.html\n"
     assert asked == [(list(range(64)), "neurons.html")]
 
 
 @pytest.mark.parametrize(
     ("args", "named"),
     [
-        ([PROMPT, "--store"], ["PROMPT", "--store"]),
         (["--store"], ["--neurons", "--layer", "--top-by"]),
         (["--neurons", "1.5", "--layer", "0", "--store"], ["--neurons", "--layer"]),
         (["--neurons", "1.5", "--top-by", "max", "3", "--store"], ["--neurons", "--top-by"]),
         (["--neurons", "1.64", "--store"], ["neuron 64", "0 to 63"]),
         (["--layer", "2", "--store"], ["layer 2", "0 to 1"]),
         (["--top-by", "mean", "3", "--store"], ["mean", "kurtosis"]),
-        (["--neurons", "1.5", "--target", " Paris", "--store"], ["--target", "--store"]),
-        (["--neurons", "1.5", "--top", "3", "--store"], ["--top", "--store"]),
+        (["--neurons", "1.5", "--target", " Paris", "--store"], ["--target"]),
         (["--neurons", "1.5", "-o", "a.pdf", "--store"], ["a.pdf", ".parquet"]),
     ],
     ids=lambda value: " ".join(value)[:50],
@@ -109,29 +109,18 @@ def test_mistakes_with_a_store(
     args: list[str], named: list[str], tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    mistake("report", *args, tiny_store.folder, named=tuple(named))
+    mistake("report", "neurons", *args, tiny_store.folder, named=tuple(named))
     assert not list(tmp_path.iterdir())
-
-
-def test_mistakes_without_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    mistake("report", named=("PROMPT", "--store"))
-    mistake("report", PROMPT, "--neurons", "1.5", named=("--neurons", "PROMPT"))
-    mistake("report", PROMPT, "--top-by", "max", 3, named=("--top-by", "PROMPT"))
 
 
 def test_all_neurons_become_a_site(tiny_store: Store, tiny_folder: Path, tmp_path: Path) -> None:
     """Its path alone; and a prompt's page leads to it."""
     site = tmp_path / "site"
-    result = run("report", "--store", tiny_store.folder, "--all", "-o", site)
-    assert (result.stdout, result.stderr) == (f"{site / 'index.html'}\n", "")
+    result = run("report", "site", "--store", tiny_store.folder, "-o", site)
+    assert result.stdout == f"{site / 'index.html'}\n"
     page = tmp_path / "page.html"
     run("report", PROMPT, "--model", tiny_folder, "-o", page, "--site", site)
     assert 'href="site/' in page.read_text("utf-8")
-    store = ("--store", tiny_store.folder)
-    mistake("report", *store, "--all", "--layer", 1, named=("--layer", "--all"))
-    mistake("report", PROMPT, "--all", named=("--all", "PROMPT"))
-    mistake("report", *store, "--all", "--site", site, named=("--site", "--store"))
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -159,9 +148,8 @@ def test_a_settings_file(tiny_folder: Path, tmp_path: Path) -> None:
     settings = tmp_path / "nightly.toml"
     asked = f"out = 'nightly'\nmodel = '{tiny_folder}'\nformats = ['json']\n[[prompts]]\nprompt = '{PROMPT}'\n"
     settings.write_text(asked, "utf-8")
-    result = run("report", "--settings", settings)
+    result = run("report", "settings", settings)
     assert (result.stdout, result.stderr) == (f"{tmp_path / 'nightly'}\n", "")
     assert (tmp_path / "nightly" / "prompt-1.json").is_file()
-    mistake("report", "--settings", settings, "-o", tmp_path / "a.html", named=("--out", "--settings"))
     settings.write_text(asked.replace("prompt =", "promt ="), "utf-8")
-    mistake("report", "--settings", settings, named=("unknown key 'promt' (perhaps 'prompt' was meant)",))
+    mistake("report", "settings", settings, named=("unknown key 'promt' (perhaps 'prompt' was meant)",))

@@ -28,7 +28,7 @@ def read(*args: object) -> pd.DataFrame:
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table(tiny: fm.Model, tiny_store: Store, width: int) -> None:
     """Counted as the study's page counts under the same title: a neuron for every role that applies to it."""
-    out = table("roles", tiny_store.folder, "--top", 2, width=width)
+    out = table("roles", "--store", tiny_store.folder, "--top", 2, width=width)
     frame = fm.roles(tiny, tiny_store)
     counts = role_counts(frame, flags=True)
     assert counts["weakening"].sum() > role_counts(frame)["weakening"].sum()
@@ -46,7 +46,7 @@ def test_the_table(tiny: fm.Model, tiny_store: Store, width: int) -> None:
 
 def test_csv_is_the_librarys(tiny: fm.Model, tiny_store: Store) -> None:
     frame = fm.roles(tiny, tiny_store, layer=1, seed=3)
-    given = read(tiny_store.folder, "--layer", -1, "--seed", 3)
+    given = read("--store", tiny_store.folder, "--layer", -1, "--seed", 3)
     assert list(given.columns) == list(frame.columns)
     assert given["role"].tolist() == frame["role"].tolist()
     assert given["cosine_variance"].tolist() == pytest.approx(frame["cosine_variance"].tolist())
@@ -55,7 +55,7 @@ def test_csv_is_the_librarys(tiny: fm.Model, tiny_store: Store) -> None:
 
 
 def test_json_has_counts_thresholds_and_provenance(tiny: fm.Model, tiny_store: Store) -> None:
-    found = data("roles", tiny_store.folder, "--top", 1, "--sequences", 9)
+    found = data("roles", "--store", tiny_store.folder, "--top", 1, "--sequences", 9)
     frame = fm.roles(tiny, tiny_store, n_sequences=9)
     assert found["layers"] == role_counts(frame).to_dict("records")
     assert found["applies"] == role_counts(frame, flags=True).to_dict("records")
@@ -80,8 +80,8 @@ def test_plot(tmp_path: Path) -> None:
 
 
 def test_mistakes(tiny_store: Store, tmp_path: Path) -> None:
-    mistake("roles", "--role", "dead", named=("dead", "STORE"))
+    mistake("roles", "--role", "dead", named=("dead", "--store"))
     mistake("roles", "--role", "poet", named=("poet", "partition"))
     mistake("roles", "--layer", 2, named=("layer 2", "0 to 1"))
-    mistake("roles", tmp_path, named=(tmp_path,))
+    mistake("roles", "--store", tmp_path, named=(tmp_path,))
     mistake("roles", "--top", 0, named=("0",))

@@ -32,7 +32,7 @@ def test_the_librarys_numbers(tiny: fm.Model, tiny_folder: Path, tmp_path: Path)
         (["9.3"], ["layer 9"]),
         (["1.999"], ["neuron 999"]),
         (["one"], ["'one'"]),
-        (["1.3,1.4"], ["1.3,1.4", "one neuron"]),
+        (["1.3,1.4"], ["one neuron"]),
         (["1.3", "--draws", "0"], ["--draws"]),
     ],
     ids=lambda value: " ".join(value),
