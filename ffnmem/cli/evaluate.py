@@ -305,9 +305,9 @@ def check_options(context: click.Context) -> None:
 
 def show_traced(found: Sweep, traces: Traces, form: str) -> None:
     """A sweep, with what a causal trace of its facts tells of its scores."""
+    from ..core.json_values import plain
     from ..core.sheets import Sheet
     from ..evaluation.traced import traced_table
-    from ..prompts.attribution import plain_records
 
     told = fm.evaluation.trace_against_layer(found, traces)
 
@@ -315,7 +315,7 @@ def show_traced(found: Sweep, traces: Traces, form: str) -> None:
         *first, last = found.sheet().blocks
         return Sheet.of(*first, traced_table(told), last)
 
-    emit(found, form, sheet=sheet, data=lambda: {**found.to_dict(), "trace": plain_records(told)})
+    emit(found, form, sheet=sheet, data=lambda: {**found.to_dict(), "trace": plain(told)})
 
 
 def show(found: Scores | Sweep | Decay, form: str, asked: dict[str, Any], full: bool, traces: Traces | None) -> None:
@@ -323,10 +323,10 @@ def show(found: Scores | Sweep | Decay, form: str, asked: dict[str, Any], full: 
 
     Of a sweep with traces, also what these tell.
     """
+    from ..core.json_values import plain
     from ..evaluation.scores import Scores  # these need torch
     from ..evaluation.series import Decay
     from ..evaluation.sweeping import Sweep
-    from ..prompts.attribution import plain_records
 
     if isinstance(found, Sweep) and traces is not None:
         show_traced(found, traces, form)
@@ -342,7 +342,7 @@ def show(found: Scores | Sweep | Decay, form: str, asked: dict[str, Any], full: 
         return
 
     def relations() -> dict[str, Any]:
-        return {"relations": plain_records(found.relations)} if asked["relations"] else {}
+        return {"relations": plain(found.relations)} if asked["relations"] else {}
 
     tables = {"transcripts": found.transcripts, "cases": found.cases.drop(columns="written", errors="ignore")}
     frame = next((table for name, table in tables.items() if asked[name]), None)

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import check_count, counted, listed
+from ..core.json_values import plain
 from ..core.number_text import format_share
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.sheets import Block, Column, Facts, Origin, Sheet, Table, Words, rows
 from ..core.token_text import printable
 from ..core.types import checked
-from ..prompts.attribution import plain_records
 from ..show.result import Result
 
 if TYPE_CHECKING:
@@ -125,9 +125,9 @@ class Comparison(Result):
             "alike": self.alike,
             "chance": self.chance,
             "tolerance": self.tolerance,
-            "layers": plain_records(self.layers),
-            "neurons": plain_records(neurons),
-            "sensitivity": plain_records(self.sensitivity()),
+            "layers": plain(self.layers),
+            "neurons": plain(neurons),
+            "sensitivity": plain(self.sensitivity()),
             "provenance": {"first": self.provenance.to_dict(), "second": self.other.to_dict()},
         }
 

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.errors import InputError, check_count, counted
+from ..core.json_values import plain
 from ..core.number_text import decimals, format_probability
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, Words, line, rows, token, tokens
@@ -24,7 +25,7 @@ from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, pulled_through
 from ..models.turns import in_turn
-from ..prompts.attribution import Attribution, attribute, plain_records
+from ..prompts.attribution import Attribution, attribute
 from ..prompts.captures import Capture, answer_probability, capture, with_answer
 from ..show.result import Result
 from .applying import with_edit
@@ -88,10 +89,10 @@ class EditDiff(Result):
             "logit_after": self.logit_after,
             "probability_before": self.probability_before,
             "probability_after": self.probability_after,
-            "neurons": plain_records(self.neurons),
+            "neurons": plain(self.neurons),
             "hidden": self.hidden,
-            "components": plain_records(self.components),
-            "writes": plain_records(self.writes),
+            "components": plain(self.components),
+            "writes": plain(self.writes),
             "provenance": self.provenance.to_dict(),
         }
 

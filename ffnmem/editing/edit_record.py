@@ -18,13 +18,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.errors import InputError, check_count, listed, quoted
+from ..core.json_values import plain
 from ..core.number_text import format_value
 from ..core.plain_values import plain_value
 from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Origin, Sheet, Table, Words, line
 from ..core.types import checked
 from ..facts.fact import Fact
-from ..prompts.attribution import plain_records
 from ..show.result import Result
 
 Record = TypeVar("Record", bound="EditRecord")
@@ -215,7 +215,7 @@ class EditRecord(Result):
             "facts": [fact.to_dict() for fact in self.facts],
             "targets": list(self.targets),
             "settings": plain_value(self.settings),
-            "numbers": plain_records(self.numbers),
+            "numbers": plain(self.numbers),
             "warnings": list(self.warnings),
             "under": list(self.under),
             "parts": list(self.parts),

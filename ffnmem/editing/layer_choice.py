@@ -13,6 +13,7 @@ import pandas as pd
 from ..core.checked_files import Form, digest, read_checked, with_checksum
 from ..core.errors import InputError, counted, warn
 from ..core.files import make_folder, write_whole
+from ..core.json_values import plain
 from ..core.provenance import Provenance
 from ..core.resources import cache_folder
 from ..core.schemas import PROVENANCE, anything, fields, hexadecimal, items, number, table, text, whole
@@ -21,7 +22,6 @@ from ..core.types import checked
 from ..facts.fact import Fact
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..prompts.attribution import plain_records
 from ..show.result import Result
 from .moments import SecondMoment
 
@@ -91,7 +91,7 @@ class LayerChoice(Result):
             "layer": self.layer,
             "editor": self.editor,
             "metric": self.metric,
-            "layers": plain_records(self.frame),
+            "layers": plain(self.frame),
             "facts": list(self.facts),
             "seconds": self.seconds,
             "provenance": self.provenance.to_dict(),
@@ -136,7 +136,7 @@ def keep_choice(model: Model, choice: LayerChoice) -> Path:
         "layer": choice.layer,
         "editor": choice.editor,
         "metric": choice.metric,
-        "frame": plain_records(choice.frame),
+        "frame": plain(choice.frame),
         "facts": list(choice.facts),
         "seconds": choice.seconds,
         "asked": choice.asked,

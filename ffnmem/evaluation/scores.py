@@ -28,6 +28,7 @@ from ..core.checked_files import (
 from ..core.errors import FileError, check_choice, counted, listed
 from ..core.files import make_folder, replacing, user_folder, user_path, write_whole
 from ..core.folders import UNFINISHED, Kind, RunFolder, claimed
+from ..core.json_values import plain
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
@@ -35,7 +36,6 @@ from ..core.schemas import PROVENANCE, anything, fields, hexadecimal, table, tex
 from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Table, line, rows
 from ..core.types import checked
 from ..editing.edit import Edit
-from ..prompts.attribution import plain_records
 from ..show.result import Result
 from .metrics import ABOUT, COLUMNS, FEW, METRICS, NUMBERS, SCORES, differences, summarised, unmeasured
 from .written import COLUMNS as TRANSCRIPT
@@ -407,12 +407,12 @@ class Scores(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
-            "summary": plain_records(self.with_unedited),
+            "summary": plain(self.with_unedited),
             "missing": self.missing,
-            "relations": plain_records(self.relations),
-            "cases": plain_records(self.cases.drop(columns="written", errors="ignore")),
-            **({"transcripts": plain_records(self.transcripts)} if "written" in self.cases else {}),
-            "failures": plain_records(self.failures),
+            "relations": plain(self.relations),
+            "cases": plain(self.cases.drop(columns="written", errors="ignore")),
+            **({"transcripts": plain(self.transcripts)} if "written" in self.cases else {}),
+            "failures": plain(self.failures),
             "settings": dict(self.settings),
             "draws": self.draws,
             "seed": self.seed,
@@ -512,8 +512,8 @@ def summary_text(scores: Scores, cases: str) -> str:
         "seed": scores.seed,
         "settings": dict(scores.settings),
         "provenance": scores.provenance.record(),
-        "summary": plain_records(scores.with_unedited),
-        "relations": plain_records(scores.relations),
+        "summary": plain(scores.with_unedited),
+        "relations": plain(scores.relations),
         "cases": cases,
     }
     return json.dumps(with_checksum(made), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -21,6 +21,7 @@ from ..core.errors import (
     listed,
     quoted,
 )
+from ..core.json_values import plain
 from ..core.neuron_names import LayerName
 from ..core.pictures import picture
 from ..core.plain_values import plain_value
@@ -34,7 +35,6 @@ from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
-from ..prompts.attribution import plain_records
 from ..show.result import Result
 from .edit_folder import DECAY, EditFolder
 from .edit_sequence import STEPS, EditSequence
@@ -146,13 +146,13 @@ class Decay(Result):
         """Plain values, ready for JSON; numbers beyond all floats are texts."""
         found = {
             "editor": self.editor,
-            "edits": plain_records(self.frame),
-            "steps": plain_records(self.steps),
+            "edits": plain(self.frame),
+            "steps": plain(self.steps),
             "collapsed": self.collapsed,
             "collapse": self.collapse,
             "missing": self.missing,
-            **({"transcripts": plain_records(self.transcripts)} if "written" in self.cases else {}),
-            "failures": plain_records(self.failures),
+            **({"transcripts": plain(self.transcripts)} if "written" in self.cases else {}),
+            "failures": plain(self.failures),
             "settings": dict(self.settings),
             "provenance": self.provenance.to_dict(),
         }

@@ -14,6 +14,7 @@ import pandas as pd
 
 from ..core.errors import InputError, check_choice, counted, quoted
 from ..core.files import user_path
+from ..core.json_values import plain
 from ..core.neuron_names import LayerName
 from ..core.pictures import picture
 from ..core.progress import Progress
@@ -32,7 +33,6 @@ from ..editing.layer_choice import (
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..prompts.attribution import plain_records
 from ..show.result import Result
 from .editors import OwnEditor, choose_editors
 from .evaluating import evaluate
@@ -110,9 +110,9 @@ class Sweep(Result):
         """Plain values, ready for JSON."""
         return {
             "editor": self.editor,
-            "layers": plain_records(self.frame),
+            "layers": plain(self.frame),
             "missing": self.missing,
-            "failures": plain_records(self.failures),
+            "failures": plain(self.failures),
             "provenance": self.provenance.to_dict(),
         }
 

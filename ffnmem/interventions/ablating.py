@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -19,19 +19,12 @@ from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import (
     Column,
-    Content,
-    Facts,
-    Origin,
-    Prompt,
+    Promoted,
     Sheet,
     Span,
     Table,
     explain_negative,
-    line,
-    place,
-    rows,
-    token,
-    tokens,
+    promoted_column,
 )
 from ..core.types import checked
 from ..facts.answers import Answer
@@ -40,7 +33,8 @@ from ..models.norms import at_least_float32
 from ..models.replaying import Restart
 from ..models.residual import FinalNorm, model_logits, pulled_through
 from ..models.turns import in_turn
-from ..prompts.attribution import Next, attribute, plain_records, targets_everywhere
+from ..prompts.answer_text import describe_answer
+from ..prompts.attribution import Next, attribute, targets_everywhere
 from ..prompts.captures import Capture, Target, answer_after, single_token, with_answer
 from ..prompts.paths import attribute_paths
 from ..show.result import Result
@@ -170,6 +164,10 @@ class Ablation(Result):
         tokens: the prompt's tokens.
     """
 
+    main = "neurons"
+    in_json = "tokens position target foil logit probability loss how positions spearman opposite neurons"
+    in_repr = "neurons how target foil logit spearman"
+
     neurons: pd.DataFrame
     logit: float
     probability: float
@@ -199,42 +197,11 @@ class Ablation(Result):
         """How many neurons have a direct effect of the other sign than their total one: there attribution misleads."""
         return int((self.neurons["direct"] * self.neurons["logit"] < 0).sum())
 
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``neurons``."""
-        return self.neurons.copy()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        spearman = self.spearman
-        return {
-            "prompt_tokens": list(self.tokens),
-            "position": self.position,
-            "target": self.target,
-            "foil": self.foil,
-            "logit": self.logit,
-            "probability": self.probability,
-            "loss": self.loss,
-            "how": self.how,
-            "positions": None if self.positions is None else list(self.positions),
-            "spearman": spearman if spearman == spearman else None,
-            "opposite": self.opposite,
-            "neurons": plain_records(self.neurons),
-            "provenance": self.provenance.to_dict(),
-        }
-
-    def summary(self) -> str:
-        against = "" if self.foil is None else f" against {self.foil!r}"
-        return (
-            f"{counted(len(self.neurons), 'neuron')} {self.how}, of {self.target!r}{against}, "
-            f"logit {self.logit:.3f}{self.provenance.before_cap}, "
-            f"Spearman of direct and total {self.spearman:.2f}"
-        )
-
     def sheet(
         self,
         top: int | None = 20,
         *,
-        promoted: Mapping[tuple[int, int], Sequence[str]] | None = None,
+        promoted: Promoted | None = None,
         attributed: pd.DataFrame | None = None,
     ) -> Sheet:
         """The answer, how far direct and total effects agree, and both of each neuron.
@@ -245,23 +212,16 @@ class Ablation(Result):
             attributed: ``neurons`` with a column ``attribution``, which stands in for the loss: both would leave no
                 room for tokens.
         """
-        strong = token(self.target, "strong")
-        facts: dict[str, Content] = {
-            "prompt": Prompt(self.tokens, self.position, bool(self.provenance.prepend_bos)),
-            "after": place(self.tokens, self.position),
-            "target": line(strong, f"   {format_probability(self.probability)}, loss {self.loss:.4g}"),
-        }
-        if self.foil is not None:
-            facts["foil"] = token(self.foil, "strong")
-        minus = "" if self.foil is None else ", the target's minus the foil's"
-        facts["logit"] = f"{self.logit:.3f}{minus}{self.provenance.before_cap}"
         where = "at every position" if self.positions is None else f"at position {', '.join(map(str, self.positions))}"
-        facts["removed"] = f"{counted(len(self.neurons), 'neuron')}, one at a time: {self.how} {where}"
-        facts["agree"] = self.agreement()
-        whole = self.neurons if attributed is None else attributed
-        table = self.effect_table(whole if top is None else whole.head(top), promoted)
-        basis = {} if promoted is None else {"basis": "folded"}
-        return Sheet.of(Facts(facts), table, Origin({**self.provenance.to_dict(), **basis}))
+        facts = describe_answer(self) | {
+            "probability": f"{format_probability(self.probability)}, loss {self.loss:.4g}",
+            "removed": f"{counted(len(self.neurons), 'neuron')}, one at a time: {self.how} {where}",
+            "agree": self.agreement(),
+        }
+        table = self.effect_table(self.neurons if attributed is None else attributed, top, promoted)
+        return Sheet.of(
+            facts, table, self.provenance if promoted is None else self.provenance.with_settings(basis="folded")
+        )
 
     def agreement(self) -> str:
         """How far attribution says what ablation finds."""
@@ -269,36 +229,29 @@ class Ablation(Result):
         known = "" if rank != rank else f"Spearman {rank:.2f} between direct and total effects; "
         return f"{known}{self.opposite:,} of {len(self.neurons):,} have opposite signs"
 
-    def effect_table(
-        self, shown: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None
-    ) -> Table:
+    def effect_table(self, frame: pd.DataFrame, top: int | None, promoted: Promoted | None = None) -> Table:
         """One row a neuron: the effects, and the tokens that it promotes as it fired."""
-        last = "attribution" if "attribution" in shown else "loss"
-        logits = decimals([*shown["direct"], *shown["logit"]])
-        table = rows(
-            Column("neuron", "neuron"),
-            Column("coefficient", "number"),
-            Column("at", "count"),
-            Column("direct", "number", places=logits, sign=True, colour=True, bars=True),
-            Column("total", "number", places=logits, sign=True, colour=True, bars=True),
-            Column("probability", left=False),
-            Column(last, "number", sign=True),
-            *([] if promoted is None else [Column("promotes", wraps=True)]),
-        )
-        named = [self.target, *([] if self.foil is None else [self.foil])]
-        for row in shown.to_dict("records"):
-            at = (row["layer"], row["neuron"])
-            numbers = (row["peak"], row["peak_position"], row["direct"], row["logit"])
-            beside = [] if promoted is None else [tokens(promoted[at], named)]
-            table.add(at, *numbers, of_change(row["probability"]), row[last], *beside)
+        places = decimals([*frame["direct"][:top], *frame["logit"][:top]])
+        effect = Column("direct", "number", places=places, sign=True, colour=True, bars=True)
         notes = ["coefficient: the largest of the text's tokens where the neuron was removed, at that position"]
-        more = explain_negative(shown["peak"])
-        left = len(self.neurons) - len(shown)
-        notes += [more] if more else []
-        return table.table(caption="; ".join([*notes, *([f"{left:,} more in .neurons"] if left else [])]))
+        notes.append(explain_negative(frame["peak"][:top]))
+        return Table.of(
+            frame,
+            "neuron",
+            Column("coefficient", "number", of="peak"),
+            Column("at", "count", of="peak_position"),
+            effect,
+            replace(effect, name="total", of="logit"),
+            Column("probability", left=False, of=lambda row: format_change(row["probability"])),
+            Column("attribution" if "attribution" in frame else "loss", "number", sign=True),
+            None if promoted is None else promoted_column(promoted, (self.target, self.foil)),
+            top=top,
+            rest="in .neurons",
+            caption="; ".join(filter(None, notes)),
+        )
 
 
-def of_change(value: float, digits: int = 1) -> Span:
+def format_change(value: float, digits: int = 1) -> Span:
     """A difference of probabilities in percent, with its sign; one that rounds to nothing has none."""
     shown = f"{value:z.{digits}%}"
     if shown == f"{0.0:.{digits}%}":

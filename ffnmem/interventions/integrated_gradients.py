@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -17,12 +17,13 @@ from torch import Tensor
 from ..core.errors import InputError, check_count, quoted
 from ..core.number_text import format_probability
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Prompt, Sheet, line, place, rows, token
+from ..core.sheets import Sheet, Table
 from ..core.types import checked
 from ..facts.fact import Fact
 from ..models.norms import at_least_float32
 from ..models.turns import Turns, in_turn
-from ..prompts.attribution import Next, largest, plain_records
+from ..prompts.answer_text import describe_answer
+from ..prompts.attribution import Next, largest
 from ..prompts.captures import Capture, Target, capture
 from ..show.result import Result
 from .ablating import OneAnswer, ask
@@ -45,6 +46,10 @@ class KnowledgeNeurons(Result):
         capture, prompt: what was asked; target, target_id: of which token; position: where.
         steps, threshold: of the integral; the least share of the largest attribution that counts as a knowledge neuron.
     """
+
+    main = "neurons"
+    in_json = "tokens position target probability error selected neurons layers"
+    in_repr = "target probability selected error"
 
     attributions: Float[Tensor, "layer d_mlp"]
     coefficients: Float[Tensor, "layer d_mlp"]
@@ -159,57 +164,29 @@ class KnowledgeNeurons(Result):
         }
         return frame
 
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``neurons``."""
-        return self.neurons.copy()
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The prompt's tokens."""
+        return tuple(self.capture.token_strings(self.prompt))
 
-    def to_dict(self, top: int | None = 20) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "prompt_tokens": self.capture.token_strings(self.prompt),
-            "position": self.position,
-            "target": self.target,
-            "probability": self.probability,
-            "error": self.error,
-            "selected": len(self.selected),
-            "neurons": plain_records(self.top(top)),
-            "layers": plain_records(self.layers),
-            "provenance": self.provenance.to_dict(),
-        }
-
-    def summary(self) -> str:
-        return (
-            f"of {self.target!r}, {len(self.selected)} with at least {self.threshold:g} of the largest, "
-            f"error {self.error:.1e}"
-        )
+    @property
+    def starts_with_bos(self) -> bool:
+        """Whether the first of them is the beginning of sequence."""
+        return self.capture.starts_with_bos
 
     def sheet(self, top: int = 20) -> Sheet:
         """The answer, the ``top`` neurons, and each layer's sum against what it should be."""
-        read_at = self.capture.token_strings(self.prompt)
-        shown = rows(
-            Column("neuron", "neuron"),
-            Column("coefficient", "number"),
-            Column("attribution", "number", sign=True, colour=True, bars=True),
-            Column("share", "percent"),
-        )
-        for row in self.top(top).itertuples():
-            shown.add((int(row.layer), int(row.neuron)), row.coefficient, row.attribution, row.share)
-        layers = rows(
-            Column("layer", "count"),
-            Column("attribution", "number", sign=True, colour=True, bars=True),
-            Column("error", "small"),
-        )
-        for row in self.layers.itertuples():
-            layers.add(int(row.layer), row.attribution, row.error)
-        selected = f"{len(self.selected):,} with at least {self.threshold:.0%} of the largest attribution"
-        facts: dict[str, Content] = {
-            "prompt": Prompt(tuple(read_at), self.position, self.capture.starts_with_bos),
-            "after": place(read_at, self.position),
-            "target": line(token(self.target, "strong"), f"   {format_probability(self.probability)}"),
-            "knowledge neurons": selected,
+        facts = describe_answer(self) | {
+            "probability": format_probability(self.probability),
+            "knowledge neurons": f"{len(self.selected):,} with at least {self.threshold:.0%} of the largest",
         }
         missed = "in probability; error: what a layer’s sum misses of P − P without its coefficients"
-        return Sheet.of(Facts(facts), shown.table(), layers.table(caption=missed), Origin(self.provenance.to_dict()))
+        return Sheet.of(
+            facts,
+            Table.of(self.top(top), "neuron coefficient attribution share"),
+            Table.of(self.layers, "layer attribution error", caption=missed),
+            self.provenance,
+        )
 
 
 @checked

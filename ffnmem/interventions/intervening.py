@@ -14,13 +14,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ..core.errors import HookError, InputError, OutOfRangeError, check_count, check_whole, counted, listed, warn
-from ..core.sheets import Column, Facts, Origin, Prompt, Sheet, place, rows
+from ..core.sheets import Column, Content, Facts, Prompt, Sheet, Table, place
 from ..core.types import checked
 from ..models.layer_pass import ForwardPass, Reader
 from ..models.model import Model
 from ..models.turns import ModelChange, OpenBlock
 from ..prompts.captures import Capture
-from .ablating import of_change
+from .ablating import format_change
 from .changes import Asked, LayerChange, Plan, make_plan
 
 # `intervene`: a model whose coefficients are other ones for a while.
@@ -258,32 +258,27 @@ def comparison_sheet(
         continued: token ids that follow the prompt, by "before" and "after".
     """
     tokens, at = before.token_strings(), before.position(position)
-    shown = rows(
-        Column("next token", "token"),
-        Column("before", "probability"),
-        Column("after", "probability"),
-        Column("change", left=False),
-        Column("rank", left=False),
+
+    def ranks(row: Mapping[str, Any]) -> str:
+        first, second = row["rank_before"], row["rank_after"]
+        return str(first) if first == second else f"{first} → {second}"
+
+    # With a digit more than the two beside it, a change of -0.06% does not contradict two that read 99.7%.
+    change = Column("change", left=False, of=lambda row: format_change(row["change"], 2))
+    table = Table.of(
+        found,
+        Column("next token", "token", of="token"),
+        *(Column(name, "probability") for name in ("before", "after")),
+        change,
+        Column("rank", left=False, of=ranks),
     )
-    for row in found.itertuples():
-        ranks = str(row.rank_before) if row.rank_before == row.rank_after else f"{row.rank_before} → {row.rank_after}"
-        # With a digit more than the two beside it, a change of -0.06% does not contradict two that read 99.7%.
-        shown.add(row.token, row.before, row.after, of_change(row.change, 2), ranks)
-    heading = Facts(
-        {
-            "prompt": Prompt(tuple(tokens), at, before.starts_with_bos),
-            "after": place(tokens, at),
-            "changed": dict(after.provenance.settings)["interventions"],
-        }
-    )
-    texts = (
-        []
-        if continued is None
-        else [
-            Facts({name: before.model.tokenizer.decode(ids) for name, ids in continued.items()}, "the text goes on"),
-        ]
-    )
-    return Sheet.of(heading, shown.table(), *texts, Origin(before.provenance.to_dict()))
+    heading: dict[str, Content] = {
+        "prompt": Prompt(tuple(tokens), at, before.starts_with_bos),
+        "after": place(tokens, at),
+        "changed": dict(after.provenance.settings)["interventions"],
+    }
+    texts = {name: before.model.tokenizer.decode(ids) for name, ids in (continued or {}).items()}
+    return Sheet.of(heading, table, Facts(texts, "the text goes on") if texts else None, before.provenance)
 
 
 def rank_of(logits: torch.Tensor) -> torch.Tensor:

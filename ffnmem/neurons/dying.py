@@ -15,12 +15,12 @@ from torch import Tensor
 from .._version import __version__
 from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
 from ..core.errors import InputError, check_choice, check_count, check_number, check_seed, counted, quoted
+from ..core.json_values import plain
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.sheets import Column, Sheet, Table, Words, rows
 from ..core.types import DYING_ACTIVATIONS, DYING_OPTIMISERS, checked
 from ..ffn.activations import Activation, activation
-from ..prompts.attribution import plain_records
 from ..show.result import Result
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class Dying(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
-            "steps": plain_records(self.frame),
-            "summary": plain_records(self.outcomes),
+            "steps": plain(self.frame),
+            "summary": plain(self.outcomes),
             "settings": dict(self.settings),
         }
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.errors import HookError, InputError, check_count, check_seed, counted
+from ..core.json_values import plain
 from ..core.number_text import decimals
 from ..core.pictures import picture
 from ..core.progress import Progress
@@ -36,7 +37,6 @@ from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
-from ..prompts.attribution import plain_records
 from ..show.result import Result
 
 if TYPE_CHECKING:
@@ -299,8 +299,8 @@ class NeuronHealth(Result):
         """Plain values, ready for JSON: of all neurons, or of the ``top`` at both ends, as ``extremes`` has them."""
         neurons = self.neurons if top is None else self.extremes(top)
         return {
-            "layers": plain_records(self.layers),
-            "neurons": plain_records(neurons),
+            "layers": plain(self.layers),
+            "neurons": plain(neurons),
             "activation": self.activation,
             "positions": self.positions,
             "flow_positions": self.flow_positions,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..core.defaults import DUPLICATE_COSINE
 from ..core.errors import InputError, check_count, check_seed, counted, quoted
+from ..core.json_values import plain
 from ..core.neuron_names import LayerName
 from ..core.number_text import format_number
 from ..core.progress import Progress
@@ -23,7 +24,6 @@ from ..core.token_text import printable
 from ..core.types import checked
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..prompts.attribution import plain_records
 from ..prompts.captures import choose_layers
 from ..show.result import Result
 from . import overlap
@@ -138,7 +138,7 @@ class Geometry(Result):
             "duplicates": self.duplicates,
             "duplicate_counts": self.duplicate_counts,
         }
-        found = {name: plain_records(frame) for name, frame in tables.items() if frame is not None}
+        found = {name: plain(frame) for name, frame in tables.items() if frame is not None}
         return {**found, "provenance": self.provenance.to_dict()}
 
     def summary(self) -> str:

@@ -23,6 +23,7 @@ from scipy import stats
 from torch import Tensor
 
 from ..core.errors import check_count, check_index, check_seed
+from ..core.json_values import plain
 from ..core.neuron_names import LayerName, NeuronName, place_of
 from ..core.pictures import picture
 from ..core.progress import Progress
@@ -34,7 +35,6 @@ from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import passed_on
 from ..models.turns import in_turn
-from ..prompts.attribution import plain_records
 from ..show.result import Result
 from ..vocabulary.projections import promoted_tokens
 from ..vocabulary.vectors import matrix_of
@@ -92,7 +92,7 @@ class VirtualWeights(Result):
         return {
             "layer": self.layer,
             "neuron": self.neuron,
-            "edges": plain_records(self.edges),
+            "edges": plain(self.edges),
             "compared": self.compared,
             "provenance": self.provenance.to_dict(),
         }

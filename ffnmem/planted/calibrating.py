@@ -16,6 +16,7 @@ import pandas as pd
 from .._version import __version__
 from ..core.defaults import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS
 from ..core.errors import InputError, check_choice, check_count, check_seed, quoted
+from ..core.json_values import plain
 from ..core.number_text import format_number, format_share
 from ..core.progress import Progress
 from ..core.sheets import Column, Line, Sheet, Span, Table, Words, line, rows
@@ -23,7 +24,6 @@ from ..core.types import PLANTED_KINDS, checked
 from ..neurons.measuring import begin, polysemanticity
 from ..neurons.role_assignment import roles
 from ..neurons.verdicts import RULE, Rule
-from ..prompts.attribution import plain_records
 from ..scanning.scanning import scan
 from ..scanning.store import Store
 from ..show.result import Result
@@ -109,7 +109,7 @@ class Calibration(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {**{name: plain_records(table) for name, table in self.tables.items()}, "settings": dict(self.settings)}
+        return {**{name: plain(table) for name, table in self.tables.items()}, "settings": dict(self.settings)}
 
     def to_frame(self) -> pd.DataFrame:
         """Every number with where it comes from: table, name, setting, score, value, low, high.

@@ -14,10 +14,11 @@ from ..core.errors import InputError, counted
 from ..core.token_text import printable, visible
 from ..core.types import checked
 from ..interventions.ablating import Ablation
+from ..prompts.answer_text import name_quantity
 from ..prompts.attribution import Attribution
 from ..prompts.causal import CausalScores
 from ..prompts.circuits import Circuit
-from ..prompts.firings import Firings, quantity_of
+from ..prompts.firings import Firings
 from ..prompts.paths import PathAttribution
 from ..prompts.sufficiency import Faithfulness, FaithfulnessOver
 
@@ -97,7 +98,7 @@ def neurons(attribution: Attribution | PathAttribution | CausalScores, ax: Axes 
     names = [f"{layer}.{neuron}" for layer, neuron in zip(rows["layer"], rows["neuron"], strict=True)]
     column, how = "logit", attribution.provenance.before_cap
     if isinstance(attribution, Firings):
-        column, (_, how) = attribution.column, quantity_of(attribution, isinstance(attribution, PathAttribution))
+        column, (_, how) = attribution.column, name_quantity(attribution, isinstance(attribution, PathAttribution))
         names = [f"{name} at {visible(token, 14)}" for name, token in zip(names, rows["token"], strict=True)]
     else:
         attribution = attribution.total
@@ -156,7 +157,7 @@ def map(paths: PathAttribution | CausalScores, ax: Axes | None = None) -> Axes:
         ax: where to draw; default a new figure. The colour bar takes its room from it.
     """
     values = paths.map.cpu().numpy()
-    _, how = quantity_of(paths, isinstance(paths, PathAttribution))
+    _, how = name_quantity(paths, isinstance(paths, PathAttribution))
     layers, positions = values.shape
     ax = axes_for(ax, (min(2.4 + 0.52 * positions, 24), min(1.6 + 0.38 * layers, 14)))
     limit = float(abs(values).max()) or 1.0

@@ -21,27 +21,28 @@ from ..core.provenance import Provenance
 from ..core.sheets import (
     Column,
     Content,
-    Facts,
     Fitting,
     Origin,
     Prompt,
+    Rows,
     Sheet,
     Span,
     Table,
     explain_negative,
     line,
     place,
+    promoted_column,
     rows,
     token,
     tokens,
 )
-from ..core.sheets import tokens as strip_of
 from ..core.types import checked
 from ..facts.answers import Answer, check_foil
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits, pulled_through
 from ..models.turns import in_turn
 from ..show.result import Result
+from .answer_text import describe_answer
 from .captures import Capture, answer_after, with_answer
 
 # `Attribution`: a token's logit as the sum of what every memory and every other component wrote.
@@ -79,6 +80,9 @@ class Attribution(Result):
         foil, foil_id: the foil's token and its id, or None.
         answer: which tokens answer the prompt; None of a target for every position.
     """
+
+    main = "neurons"
+    in_json = "tokens positions target_tokens foil logits error neurons components"
 
     neuron_logits: Float[Tensor, "n layer d_mlp"]
     coefficients: Float[Tensor, "n layer d_mlp"]
@@ -204,31 +208,14 @@ class Attribution(Result):
         frame.attrs = {"target": self.target_tokens, "foil": self.foil, "provenance": self.provenance.to_dict()}
         return frame
 
-    def to_dict(self, top: int | None = 20) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "prompt_tokens": list(self.tokens),
-            "positions": list(self.positions),
-            "targets": list(self.target_tokens),
-            "foil": self.foil,
-            "logits": self.logits.tolist(),
-            "error": self.error,
-            "neurons": plain_records(self.top(top)),
-            "components": plain_records(self.components),
-            **({"target": self.target, "total": self.total.to_dict(top)} if self.whole else {}),
-            "provenance": self.provenance.to_dict(),
-        }
-
-    def to_frame(self) -> pd.DataFrame:
-        """``neurons``."""
-        return self.neurons
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        """Plain values, ready for JSON; of an answer of several tokens with those of its sum."""
+        found: dict[str, Any] = super().to_dict(top)
+        return found | {"target": self.target, "total": self.total.to_dict(top)} if self.whole else found
 
     def summary(self) -> str:
         single = len(self.positions) == 1 or self.whole
-        what = f"{quoted(self.target)}" if single else f"{len(self.positions)} targets"
-        against = "" if self.foil is None else f" against {self.foil!r}"
-        logit = f", logit {self.logit:.3f}{self.provenance.before_cap}" if single else ""
-        return f"of {what}{against}{logit}, error {self.error:.1e}"
+        return self.describe("target foil logit error" if single else "target_tokens foil error")
 
     def sheet(
         self,
@@ -248,15 +235,15 @@ class Attribution(Result):
                 more about target and foil, by (layer, neuron). full: both of each.
         """
         if len(self.positions) > 1 and not self.whole:
-            return Sheet.of(self.position_table(), Origin(self.provenance.to_dict()))
+            return Sheet.of(self.position_table(), self.provenance)
         one = self.total
         neurons = one.strongest(top, layers)
         return Sheet.of(
-            Facts(one.heading(neurons, layers, capture)),
+            one.heading(neurons, layers, capture),
             self.position_table() if self.whole else None,
             one.neuron_table(neurons, written, full),
             one.ledger(),
-            Origin({**self.provenance.to_dict(), **({} if written is None else {"basis": "folded"})}),
+            self.provenance if written is None else self.provenance.with_settings(basis="folded"),
         )
 
     def strongest(self, top: int, layers: Sequence[int] = ()) -> pd.DataFrame:
@@ -266,51 +253,29 @@ class Attribution(Result):
         frame = (self.total if self.whole else self).neurons
         return frame[frame["layer"].isin(layers)].head(min(top, len(frame))).reset_index(drop=True)
 
-    def heading(self, neurons: pd.DataFrame, layers: Sequence[int], capture: Capture | None) -> dict[str, Content]:
+    def heading(
+        self, neurons: pd.DataFrame, layers: Sequence[int], capture: Capture | None
+    ) -> dict[str, Content | None]:
         """The prompt, the model's top tokens, the target (and foil), and how much the memories wrote of its logit."""
-        shown = self.tokens[: len(self.answer.prompt)] if self.answer is not None and self.answer.whole else self.tokens
-        rows: dict[str, Content] = {
-            "prompt": Prompt(
-                shown,
-                self.position,
-                self.provenance.prepend_bos is True or (capture is not None and capture.starts_with_bos),
-            ),
-            "after": place(shown, self.position),
-        }
-        count = 1 if self.answer is None else len(self.answer.target)
-        several = count > 1
-        if capture is None or several:
-            capture = None
-            rows |= {"target": token(self.target, "strong")}
-            rows |= {} if self.foil is None else {"foil": token(self.foil, "strong")}
-        else:
+        facts = describe_answer(self, summed=True)
+        if capture is not None and not (self.answer is not None and len(self.answer.target) > 1):
             roles = {self.target_ids[0]: "target"} | ({} if self.foil_id is None else {self.foil_id: "foil"})
             ranked = capture.ranked(self.position, roles, PREDICTIONS)
-            rows["next"] = Fitting(
-                tuple(
-                    (token(p.token, "strong" if p.role else ""), Span(f" {format_probability(p.probability)}", "soft"))
-                    for p in ranked[:PREDICTIONS]
-                    if p.rank <= PREDICTIONS
-                )
+            first = {name: facts.pop(name) for name in ("prompt", "after")}
+            pieces = (
+                (token(p.token, "strong" if p.role else ""), Span(f" {format_probability(p.probability)}", "soft"))
+                for p in ranked[:PREDICTIONS]
+                if p.rank <= PREDICTIONS
             )
-            rows |= {
-                p.role: line(
-                    token(p.token, "strong"),
-                    f"   rank {p.rank:,}, logit {p.logit:.3f}, {format_probability(p.probability)}",
-                )
-                for p in sorted(ranked, key=lambda p: p.role, reverse=True)
-                if p.role
-            }
-        if self.foil is not None:
-            rows["logit"] = (
-                f"{self.logit:.3f}, the target's minus the foil's{where_they_part(self)}{self.provenance.before_cap}"
-            )
-        elif several:
-            rows["logit"] = f"{self.logit:.3f}, the sum over its {count} tokens{self.provenance.before_cap}"
-        elif capture is None:
-            rows["logit"] = f"{self.logit:.3f}{self.provenance.before_cap}"
-        rows["memories"] = self.written(neurons, layers)
-        return rows
+            facts = first | {"next": Fitting(tuple(pieces))} | facts
+            for p in ranked:
+                if p.role:
+                    chance = format_probability(p.probability)
+                    said = f"   rank {p.rank:,}, logit {p.logit:.3f}, {chance}"
+                    facts[p.role] = line(token(p.token, "strong"), said)
+            if self.foil is None:
+                del facts["logit"]
+        return facts | {"memories": self.written(neurons, layers)}
 
     def written(self, neurons: pd.DataFrame, layers: Sequence[int]) -> str:
         """How much of the logit all FFN neurons wrote, and how much those listed."""
@@ -325,32 +290,30 @@ class Attribution(Result):
         self, neurons: pd.DataFrame, written: Mapping[tuple[int, int], Written] | None = None, full: bool = False
     ) -> Table:
         """Neurons, and the tokens that they promote as they fired, suppress, or both."""
-        columns = [
-            Column("neuron", "neuron"),
-            Column("coefficient", "number"),
-            Column("logit", "number", sign=True, colour=True, bars=True),
-            Column("share", "percent"),
-        ]
-        ends = (
-            []
-            if written is None
-            else [Column("promotes", wraps=True), *([Column("suppresses", wraps=True)] if full else [])]
-        )
-        shown = rows(*columns, *ends)
-        named = [self.target, *([] if self.foil is None else [self.foil])]
+        named = (self.target, self.foil)
+        ends: list[Column] = []
+        against = False
+        if written is not None:
+            against = not full and any(written[at][2] for at in zip(neurons["layer"], neurons["neuron"], strict=True))
+
+            def promoted(row: Mapping[str, Any]) -> Fitting:
+                texts, suppressed, tells_more = written[row["layer"], row["neuron"]]
+                if full or not tells_more:
+                    return tokens(texts, named)
+                return Fitting((line(Span("suppresses", "takes")), *tokens(suppressed, named).pieces))
+
+            ends = [Column("promotes", wraps=True, of=promoted)]
+            if full:
+                suppressed = {at: one[1] for at, one in written.items()}
+                ends.append(promoted_column(suppressed, named, "suppresses"))
         summed = self.answer is not None and self.answer.whole
-        captions = ["coefficients are those at the token where a neuron adds most" if summed else ""]
-        captions.append(explain_negative(neurons["coefficient"]))
-        for row in neurons.itertuples():
-            at, beside = (int(row.layer), int(row.neuron)), []
-            if written is not None:
-                promoted, suppressed, against = written[at]
-                beside = [tokens(promoted, named), tokens(suppressed, named)] if full else [tokens(promoted, named)]
-                if against and not full:
-                    beside = [Fitting((line(Span("suppresses", "takes")), *tokens(suppressed, named).pieces))]
-                    captions.append(AGAINST)
-            shown.add(at, row.coefficient, row.logit, row.share, *beside)
-        return shown.table(caption="; ".join(one for one in dict.fromkeys(captions) if one))
+        captions = (
+            "coefficients are those at the token where a neuron adds most" if summed else "",
+            explain_negative(neurons["coefficient"]),
+            AGAINST if against else "",
+        )
+        caption = "; ".join(filter(None, captions))
+        return Table.of(neurons, "neuron coefficient logit share", *ends, caption=caption)
 
     def ledger(self) -> Table:
         """Every component by layer, the sum so far, and what it all comes to beside the model's own logit."""
@@ -382,32 +345,20 @@ class Attribution(Result):
 
     def position_table(self) -> Table:
         """Each position with its target, the target's logit and the neuron that wrote most of it."""
-        shown = rows(
-            Column("position", "count"),
-            Column("after", "token") if self.whole else Column("token", "token"),
-            Column("target", "token"),
-            Column("logit", "number", sign=True, colour=True),
-            Column("largest neuron", "neuron"),
+        frame = self.top(1).assign(
+            token=[self.tokens[position] for position in self.positions],
+            target=self.target_tokens,
+            logit=self.logits.tolist(),
         )
-        largest = self.top(1).itertuples()
-        found = zip(self.positions, self.target_tokens, self.logits.tolist(), largest, strict=True)
-        for position, target, logit, row in found:
-            shown.add(position, self.tokens[position], target, logit, (int(row.layer), int(row.neuron)))
         capped = self.provenance.before_cap.replace(",", "; logits", 1)
-        caption = f"{counted(len(self.positions), 'position')}, the largest error {self.error:.1e}{capped}"
-        return shown.table(caption=caption)
-
-
-def where_they_part(one: Any) -> str:
-    """Of a result whose target and foil begin alike, after what they differ."""
-    if one.answer is None or not one.answer.parting:
-        return ""
-    return f", after {quoted(''.join(one.tokens[len(one.answer.prompt) : one.position + 1]))}"
-
-
-def plain_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table as dictionaries ready for strict JSON: what is missing becomes None."""
-    return [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
+        return Table.of(
+            frame,
+            "position",
+            Column("after" if self.whole else "token", "token", of="token"),
+            "target logit",
+            Column("largest neuron", "neuron", of=("layer", "neuron")),
+            caption=f"{counted(len(self.positions), 'position')}, the largest error {self.error:.1e}{capped}",
+        )
 
 
 class Next(Enum):
@@ -595,17 +546,14 @@ def decomposition_sheet(
         "at": place(tokens, position),
         "output": f"layer {layer} writes a vector of norm {norm:.4g}; error of the sum {whole.attrs['error']:.1e}",
     }
-    shown = rows(
-        Column("neuron", "neuron"),
-        Column("coefficient", "number"),
-        Column("value norm", "number", places=decimals(listed["value_norm"])),
-        Column("weight", "number"),
-        Column("share", "percent"),
-        Column("promotes", wraps=True),
+    table = Table.of(
+        listed,
+        "neuron coefficient",
+        Column("value norm", "number", places=decimals(listed["value_norm"]), of="value_norm"),
+        "weight share",
+        promoted_column(promoted),
     )
-    for row in listed.itertuples():
-        at = (int(row.layer), int(row.neuron))
-        shown.add(at, row.coefficient, row.value_norm, row.weight, row.share, strip_of(promoted[at]))
+    shown = Rows(table.columns, list(table.rows))
     bias, total = whole[whole["neuron"] == BIAS].iloc[0], float(whole["share"].sum())
     others = len(whole) - 1 - len(listed)
     if others:
@@ -614,7 +562,7 @@ def decomposition_sheet(
     shown.add(line("bias"), None, float(bias["value_norm"]), None, float(bias["share"]), section=not others)
     shown.add(line("all"), None, None, None, total, style="strong")
     return Sheet.of(
-        Facts(facts),
+        facts,
         shown.table(caption=explain_negative(listed["coefficient"])),
         Origin({**whole.attrs["provenance"], "basis": "folded"}),
     )

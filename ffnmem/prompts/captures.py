@@ -30,7 +30,7 @@ from ..core.errors import (
 from ..core.neuron_names import LayerName
 from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
-from ..core.sheets import Content, Facts, Fitting, Line, Origin, Sheet, Span, line, token
+from ..core.sheets import Content, Fitting, Line, Sheet, Span, line, token
 from ..core.token_text import printable
 from ..core.types import checked
 from ..facts.answers import Answer, read_answer
@@ -378,7 +378,7 @@ class Capture(Result):
             f"{name} {shape}{' per layer' if ',' in name else ''}" for name, shape in shapes.items()
         )
         title = f"Capture of {batch:,} prompt{'s' * (batch != 1)}, layers {named} of {self.model.name}"
-        return Sheet.of(Facts(facts), Origin(self.provenance.to_dict()), title=title)
+        return Sheet.of(facts, self.provenance, title=title)
 
     def prompt_spans(self, prompt: int | None = None, limit: int = TOKENS) -> list[Span]:
         """A prompt's first tokens; special ones stand back."""
@@ -398,7 +398,7 @@ class Capture(Result):
         ]
         return pd.DataFrame(found, columns=["prompt", "position", "token", "token_id"])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """What was captured, as plain values; not the tensors."""
         return {
             "prompts": [self.token_strings(prompt) for prompt in range(self.tokens.shape[0])],

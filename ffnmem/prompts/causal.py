@@ -15,17 +15,17 @@ from torch import Tensor
 from ..core.errors import InputError, check_choice, check_count, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Facts, Origin, Sheet
+from ..core.sheets import Sheet
 from ..core.types import CAUSAL_RULES, checked
 from ..facts.answers import Answer
 from ..models.backward import Backward, backward_pass
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm
 from ..models.turns import in_turn
-from ..show.result import Result
-from .attribution import largest, plain_records
+from .answer_text import describe_answer
+from .attribution import largest
 from .captures import Capture, Target
-from .firings import Asked, Firings, answer_facts, quantity_of
+from .firings import Asked, Firings
 from .means import references
 
 STEPS = 20
@@ -41,7 +41,7 @@ WORDS = {
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class CausalScores(Firings, Result):
+class CausalScores(Firings):
     """About how much of an answer each firing is worth: what would go with it. Made by :func:`ffnmem.causal_scores`.
 
     Attributes:
@@ -62,6 +62,9 @@ class CausalScores(Firings, Result):
     """
 
     column: ClassVar[str] = "score"
+    in_json = (
+        "tokens position target foil logit firings map rule reference frozen expected completeness_error components"
+    )
 
     scores: Float[Tensor, "layer pos d_mlp"]
     coefficients: Float[Tensor, "layer pos d_mlp"]
@@ -98,9 +101,9 @@ class CausalScores(Firings, Result):
         total = self.map.sum() if self.components is None else self.components["score"].sum()
         return abs(float(total) - self.expected)
 
-    def top(self, k: int = 20) -> pd.DataFrame:
-        """The ``k`` largest firings: layer, neuron, position, token, coefficient, score, exact, share; ``exact`` is
-        missing where it was not asked for."""
+    def top(self, k: int | None = 20) -> pd.DataFrame:
+        """The ``k`` largest firings (all for None): layer, neuron, position, token, coefficient, score, exact, share;
+        ``exact`` is missing where it was not asked for."""
         found = super().top(k)
         found.insert(
             found.columns.get_loc("score") + 1, "exact", pd.Series(self.exact, dtype=float).reindex(found.index)
@@ -117,38 +120,25 @@ class CausalScores(Firings, Result):
         many = len(found) > 2 and min(found["score"].std(), found["exact"].std()) > 0
         return f"{said}; correlation with the scores {found['score'].corr(found['exact']):.2f}" if many else said
 
-    def to_dict(self, top: int = 20) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            **self.answer_fields(top),
-            "rule": self.rule,
-            "reference": self.reference,
-            "frozen": self.frozen,
-            "expected": self.expected,
-            "completeness_error": self.completeness_error,
-            "components": None if self.components is None else plain_records(self.components),
-            "provenance": self.provenance.to_dict(),
-        }
-
     def summary(self) -> str:
-        against = "" if self.foil is None else f" against {self.foil!r}"
-        quantity, how = quantity_of(self)
-        return (
-            f"by {self.rule} of {self.target!r}{against}, {quantity} {self.logit:.3f}{how}, reference {self.reference}"
-        )
+        return self.describe(f"rule target foil {'' if self.answer.whole else 'logit'} reference")
 
     def sheet(self, top: int = 10) -> Sheet:
         """The answer, the rule and its error, what each position's firings come to, and the ``top`` single ones."""
         patterns = {"relp": ", attention patterns " + ("frozen" if self.frozen else "followed")}.get(self.rule, "")
-        facts = answer_facts(self) | {"rule": WORDS[self.rule] + patterns, "reference": self.reference}
-        error = self.completeness_error
-        if error is not None and self.components is not None:
-            facts["complete"] = f"embeddings and biases sum to the logit; error {error:.1e}"
-        elif error is not None:
-            facts["complete"] = f"the scores should sum to {self.expected:.3f}; error {error:.1e}"
-        facts |= {"exact": said} if (said := self.agreement(top)) else {}
-        tables = self.position_table("firings"), self.firing_table(top)
-        return Sheet.of(Facts(facts), *tables, Origin(self.provenance.to_dict()))
+        error, complete = self.completeness_error, None
+        if error is not None:
+            sums = f"the scores should sum to {self.expected:.3f}"
+            complete = (
+                f"{sums if self.components is None else 'embeddings and biases sum to the logit'}; error {error:.1e}"
+            )
+        facts = describe_answer(self) | {
+            "rule": WORDS[self.rule] + patterns,
+            "reference": self.reference,
+            "complete": complete,
+            "exact": self.agreement(top) or None,
+        }
+        return Sheet.of(facts, self.position_table("firings"), self.firing_table(top), self.provenance)
 
 
 @checked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,26 +16,25 @@ import pandas as pd
 from ..core.defaults import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD, SUPERNODE_SIMILARITY
 from ..core.errors import InputError, check_choice, check_count, check_number, counted, listed, quoted
 from ..core.files import check_destination, write_whole
-from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Fitting, Origin, Sheet, Span, Table, line, rows, token
+from ..core.sheets import FIRED_AT, Column, Content, Fitting, Sheet, Span, Table, line, token
 from ..core.types import CIRCUIT_FORMS, checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
-from .attribution import plain_records
+from .answer_text import describe_answer
 from .captures import Capture, Target, single_token
 from .circuit_edges import Firing, FrozenPass, Head
 from .circuit_export import Told, graph_json, slug_of
 from .circuit_heads import graph_with_attention
 from .circuit_pruning import Graph, Kept, check_memory, expand, graph, prune
-from .firings import Asked, answer_facts, answer_values
+from .firings import Asked
 from .sufficiency import Faithfulness, faithfulness
 from .supernodes import grouped
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 NODES = {
     "id": "str", "kind": "str", "layer": "Int64", "neuron": "Int64", "head": "Int64", "position": "Int64",
@@ -75,6 +74,11 @@ class Circuit(Result):
         expanded: how many firings were looked into before pruning. attention: what attention is in it: "paths",
             "layers" or "heads". probability: the target's. prompts: how many were merged.
     """
+
+    main = "edges"
+    in_json = "tokens position target foil logit error attention expanded prompts pruned_share nodes edges"
+    in_repr = "target foil logit firings edges error"
+    drawn_by = "circuit"
 
     nodes: pd.DataFrame
     edges: pd.DataFrame
@@ -273,36 +277,6 @@ class Circuit(Result):
 
     # -- how it is shown -----------------------------------------------------------------------------------------
 
-    def plot(self, ax: Axes | None = None, top: int = 40) -> Axes:
-        """The graph, as :func:`ffnmem.plots.circuit` draws it."""
-        found: Axes = picture("circuit")(self, ax, top)
-        return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            **answer_values(self),
-            "error": self.error,
-            "attention": self.attention,
-            "expanded": self.expanded,
-            "prompts": self.prompts,
-            "pruned_share": self.pruned_share,
-            "nodes": plain_records(self.nodes),
-            "edges": plain_records(self.edges),
-            "provenance": self.provenance.to_dict(),
-        }
-
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``edges``."""
-        return self.edges.copy()
-
-    def summary(self) -> str:
-        against = "" if self.foil is None else f" against {self.foil!r}"
-        return (
-            f"of {self.target!r}{against}, {counted(len(self.firings), 'firing')}, "
-            f"{counted(len(self.edges), 'edge')}, error {self.error:.1e}"
-        )
-
     def sheet(self, top: int = 12, alone: Faithfulness | None = None) -> Sheet:
         """The answer, what the graph has of it, and the ``top`` firings (and heads) with what they read.
 
@@ -319,54 +293,49 @@ class Circuit(Result):
             f"{counted(len(self.edges), 'edge')}; {self.pruned_share:.1%} of the influence is pruned"
         )
         carries = alone is None or len(alone.carrying) > 0
-        facts: dict[str, Content] = {
-            **({} if carries or alone is None else {"verdict": f"{alone.verdict}; all others at {alone.reference}"}),
-            **answer_facts(self),
-            **({} if self.prompts == 1 else {"prompts": f"{self.prompts}, of which this is the mean"}),
-            "to the answer": f"{direct}; error {self.error:.1e}",
-            "graph": size,
-        }
+        verdict = None if alone is None or carries else f"{alone.verdict}; all others at {alone.reference}"
+        facts: dict[str, Content | None] = (
+            {"verdict": verdict}
+            | describe_answer(self)
+            | {
+                "prompts": None if self.prompts == 1 else f"{self.prompts}, of which this is the mean",
+                "to the answer": f"{direct}; error {self.error:.1e}",
+                "graph": size,
+            }
+        )
         if alone is not None and carries:
             kept = alone.curve["faithfulness"].iloc[0]
             facts["alone"] = f"its firings, all others at {alone.reference}, keep {kept:.1%} of the answer"
-        tables = [self.firing_table(top)]
-        if self.nodes["kind"].isin(ATTENDING).any():
-            tables.append(self.attention_table(top))
-        return Sheet.of(Facts(facts), *tables, Origin(self.provenance.to_dict()))
+        attention = self.attention_table(top) if self.nodes["kind"].isin(ATTENDING).any() else None
+        return Sheet.of(facts, self.firing_table(top), attention, self.provenance)
 
     def attention_table(self, top: int) -> Table:
         """The heads, or attention layers, of most influence."""
-        shown = rows(
-            Column("attention" if self.attention == "layers" else "head"),
-            Column("writes at", "token", limit=16),
-            Column("position", "count"),
-            Column("influence", "percent"),
-            Column("to the answer", "number", sign=True, bars=True),
-            Column("reads most from", wraps=True),
-        )
         found = self.nodes[self.nodes["kind"].isin(ATTENDING)].sort_values("influence", ascending=False, kind="stable")
-        for row in found.head(top).itertuples():
-            name = f"{row.layer}" if row.kind == "attention" else f"{row.layer}.{row.head}"
-            shown.add(name, row.token, int(row.position), row.influence, row.score, self.reads(str(row.id)))
-        return shown.table()
+
+        def name(row: Mapping[str, Any]) -> str:
+            return f"{row['layer']}" if row["kind"] == "attention" else f"{row['layer']}.{row['head']}"
+
+        return self.node_table(
+            found.head(top),
+            Column("attention" if self.attention == "layers" else "head", of=name),
+            replace(FIRED_AT, name="writes at", limit=16),
+            "position influence",
+        )
 
     def firing_table(self, top: int) -> Table:
         """The firings of most influence."""
-        shown = rows(
-            Column("neuron", "neuron"),
-            Column("fired at", "token", limit=16),
-            Column("position", "count"),
-            Column("coefficient", "number"),
-            Column("influence", "percent"),
-            Column("to the answer", "number", sign=True, bars=True),
-            Column("reads most from", wraps=True),
+        fired_at = replace(FIRED_AT, limit=16)
+        return self.node_table(self.firings.head(top), "neuron", fired_at, "position coefficient influence")
+
+    def node_table(self, nodes: pd.DataFrame, *columns: str | Column) -> Table:
+        """Some nodes, with what they add to the answer and what they read."""
+        return Table.of(
+            nodes,
+            *columns,
+            Column("to the answer", "number", sign=True, bars=True, of="score"),
+            Column("reads most from", wraps=True, of=lambda row: self.reads(str(row["id"]))),
         )
-        for row in self.firings.head(top).itertuples():
-            at = (int(row.layer), int(row.neuron))
-            shown.add(
-                at, row.token, int(row.position), row.coefficient, row.influence, row.score, self.reads(str(row.id))
-            )
-        return shown.table()
 
     def reads(self, node: str) -> Fitting:
         """A node's largest edges, but for what was pruned; a place is named where it is not the node's own.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import InputError, OutOfRangeError, check_count
-from ..core.number_text import decimals, format_probability
+from ..core.number_text import decimals
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Prompt, Table, rows, token
+from ..core.sheets import FIRED_AT, Column, Table, rows, token
 from ..facts.answers import Answer
 from ..models.attention import FrozenAttention, KnownFFNs, frozen_attention
 from ..models.hooks import listening
@@ -28,7 +28,8 @@ from ..models.layout import inner
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits
-from .attribution import largest, plain_records, where_they_part
+from ..show.result import Result
+from .attribution import largest
 from .captures import Capture, Target, answer_after, with_answer
 
 POSITIONS = 12  # rows of the table by position
@@ -187,44 +188,7 @@ class Asked:
         return list(found)
 
 
-def answer_facts(one: Any, summed: bool = False) -> dict[str, Content]:
-    """The question and the answer of a result, at the head of its sheet. ``summed``: logits of several tokens are."""
-    answer: Answer = one.answer
-    quantity, how = quantity_of(one, summed)
-    tokens = one.tokens[: len(answer.prompt)] if answer.whole else one.tokens
-    if answer.foil is not None:
-        how = f", the target’s minus the foil’s{where_they_part(one)}{how}"
-    elif answer.whole and summed:
-        how = f", the sum over its {len(answer.target)} tokens{how}"
-    elif answer.whole:
-        how = f" of its {len(answer.target)} tokens, {format_probability(math.exp(one.logit))}"
-    return {
-        "prompt": Prompt(tokens, len(tokens) - 1, one.starts_with_bos),
-        "target": token(one.target, "strong"),
-        **({} if one.foil is None else {"foil": token(one.foil, "strong")}),
-        quantity: f"{one.logit:.3f}{how}",
-    }
-
-
-def quantity_of(one: Any, summed: bool = False) -> tuple[str, str]:
-    """What a result's number of its answer is, and what is said behind it: that a logit is one before a soft cap."""
-    if one.answer.whole and one.answer.foil is None and not summed:
-        return "log-probability", ""
-    return "logit", one.provenance.before_cap
-
-
-def answer_values(one: Any) -> dict[str, Any]:
-    """The question and the answer of a result, as plain values."""
-    return {
-        "prompt_tokens": list(one.tokens),
-        "position": one.position,
-        "target": one.target,
-        "foil": one.foil,
-        "logit": one.logit,
-    }
-
-
-class Firings(ABC):
+class Firings(Result):
     """A number for each neuron of each layer at each position, and what people see of them.
 
     Attributes:
@@ -233,6 +197,8 @@ class Firings(ABC):
         tokens: the prompt's tokens, and those of the answer, up to ``position``; later ones cannot reach it.
         answer: which tokens answer the prompt.
     """
+
+    main = "firings"
 
     column: ClassVar[str]
     """What the number is called in tables."""
@@ -266,10 +232,10 @@ class Firings(ABC):
         found = summed.ravel()[order]
         return pd.DataFrame({"layer": layer, "neuron": neuron, self.column: found, "share": self.shares(found)})
 
-    def top(self, k: int = 20) -> pd.DataFrame:
-        """The ``k`` largest firings: layer, neuron, position, token, coefficient, the number, share."""
+    def top(self, k: int | None = 20) -> pd.DataFrame:
+        """The ``k`` largest firings (all for None): layer, neuron, position, token, coefficient, the number, share."""
         flat = at_least_float32(self.of_firings).cpu().numpy()
-        order = largest(flat.ravel(), check_count("top", k))
+        order = largest(flat.ravel(), None if k is None else check_count("top", k))
         layer, position, neuron = np.unravel_index(order, flat.shape)
         found = flat.ravel()[order].astype(np.float64)
         return pd.DataFrame(
@@ -292,18 +258,6 @@ class Firings(ABC):
     def shares(self, found: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
         """Of the logit."""
         return found / self.shared
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row a neuron and position, largest first; see :meth:`top`."""
-        return self.top(self.of_firings.numel())
-
-    def answer_fields(self, top: int) -> dict[str, Any]:
-        """The question, the answer and its largest firings, as plain values."""
-        return {
-            **answer_values(self),
-            "firings": plain_records(self.top(top)),
-            "map": self.map.tolist(),
-        }
 
     def position_table(self, what: str) -> Table:
         """What the memories of each position come to, largest first, and the layer that does most there."""
@@ -336,17 +290,13 @@ class Firings(ABC):
     def firing_table(self, top: int) -> Table:
         """Single neurons at single positions."""
         found = self.top(top)
-        numbers = [self.column, *(["exact"] if "exact" in found and found["exact"].notna().any() else [])]
-        shown = rows(
-            Column("neuron", "neuron"),
-            Column("fired at", "token", limit=20),
-            Column("position", "count"),
-            Column("coefficient", "number"),
+        exact = "exact" in found and bool(found["exact"].notna().any())
+        numbers = [self.column, *(["exact"] if exact else [])]
+        return Table.of(
+            found,
+            "neuron",
+            FIRED_AT,
+            "position coefficient",
             *(Column(name, "number", sign=True, bars=not i) for i, name in enumerate(numbers)),
-            Column("share", "percent"),
+            "share",
         )
-        for row in found.to_dict("records"):
-            at = (int(row["layer"]), int(row["neuron"]))
-            each = [row[name] for name in numbers]
-            shown.add(at, row["token"], int(row["position"]), row["coefficient"], *each, row["share"])
-        return shown.table()

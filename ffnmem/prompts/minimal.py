@@ -13,15 +13,15 @@ from jaxtyping import Bool, Float, Int
 from ..core.errors import InputError, check_count, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Sheet, rows
+from ..core.sheets import FIRED_AT, Column, Sheet, Table
 from ..core.types import checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
-from .attribution import plain_records
+from .answer_text import describe_answer, name_quantity
 from .captures import Capture, Target
 from .causal import check_plain
-from .firings import Asked, answer_facts, answer_values, quantity_of
+from .firings import Asked
 from .keeping import BATCH_TOKENS, CARRIES, Keeping
 
 ONE_BY_ONE = 512  # firings at most that are each left out alone
@@ -45,6 +45,13 @@ class MinimalCircuit(Result):
         logit, without: Δ with all firings and with none. reference: what all others are set to.
     """
 
+    main = "firings"
+    in_json = (
+        "tokens position target foil logit without total faithfulness completeness wanted minimal search runs "
+        "reference firings"
+    )
+    in_repr = "firings total faithfulness target"
+
     firings: pd.DataFrame
     faithfulness: float
     completeness: float
@@ -66,36 +73,10 @@ class MinimalCircuit(Result):
     answer: Answer
     provenance: Provenance
 
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``firings``."""
-        return self.firings.copy()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            **answer_values(self),
-            "without": self.without,
-            "size": len(self.firings),
-            "total": self.total,
-            "faithfulness": self.faithfulness,
-            "completeness": self.completeness,
-            "wanted": self.wanted,
-            "minimal": self.minimal,
-            "search": self.search,
-            "runs": self.runs,
-            "reference": self.reference,
-            "firings": plain_records(self.firings),
-            "provenance": self.provenance.to_dict(),
-        }
-
-    def summary(self) -> str:
-        of = counted(self.total, "firing")
-        return f"{len(self.firings):,} of {of} keep {self.faithfulness:.2f} of {self.target!r}"
-
     def sheet(self, top: int = 20) -> Sheet:
         """The answer, how small a set keeps it, how that was found, and its firings."""
-        quantity, how = quantity_of(self)
-        facts: dict[str, Content] = answer_facts(self) | {
+        quantity, how = name_quantity(self)
+        facts = describe_answer(self) | {
             "enough": f"{len(self.firings):,} of {counted(self.total, 'firing')} keep {self.faithfulness:.1%}"
             + ("" if self.faithfulness >= CARRIES else ", less than half: they do not carry the answer"),
             "all others": f"at {self.reference}",
@@ -104,18 +85,9 @@ class MinimalCircuit(Result):
             "search": f"{self.search}; {counted(self.runs, 'run')}",
         }
         name, head = ("without", "left without it") if self.minimal else ("worth", "lost without it, about")
-        shown = rows(
-            Column("neuron", "neuron"),
-            Column("fired at", "token", limit=20),
-            Column("position", "count"),
-            Column(head, "percent"),
-        )
-        for row in self.firings.head(top).to_dict("records"):
-            at = (int(row["layer"]), int(row["neuron"]))
-            shown.add(at, row["token"], int(row["position"]), row[name])
-        more = len(self.firings) - top
-        table = shown.table(caption=f"{more:,} more in .firings" if more > 0 else "")
-        return Sheet.of(Facts(facts), table, Origin(self.provenance.to_dict()))
+        last = Column(head, "percent", of=name)
+        table = Table.of(self.firings, "neuron", FIRED_AT, "position", last, top=top, rest="in .firings")
+        return Sheet.of(facts, table, self.provenance)
 
 
 # The functions.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pandas as pd
 import torch
@@ -12,22 +12,21 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Facts, Origin, Sheet, rows
+from ..core.sheets import Column, Sheet, Table
 from ..core.types import checked
 from ..facts.answers import Answer
 from ..models.attention import FrozenAttention
 from ..models.norms import at_least_float32
 from ..models.residual import pulled_through
 from ..models.turns import in_turn
-from ..show.result import Result
-from .attribution import plain_records
+from .answer_text import describe_answer
 from .captures import Capture, Target
-from .firings import Asked, Firings, answer_facts
+from .firings import Asked, Firings
 
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class PathAttribution(Firings, Result):
+class PathAttribution(Firings):
     """The logit at one position as a sum over memories at all positions. Made by :func:`ffnmem.attribute_paths`.
 
     Attributes:
@@ -60,41 +59,24 @@ class PathAttribution(Firings, Result):
         return float((self.by_token["sum"] - self.by_token["logit"]).abs().max())
 
     column: ClassVar[str] = "logit"
+    in_json = "tokens position target foil logit firings map error components by_token"
+    in_repr = "target foil logit error"
 
     @property
     def of_firings(self) -> Float[Tensor, "layer pos d_mlp"]:
         """``neuron_logits``."""
         return self.neuron_logits
 
-    def to_dict(self, top: int = 20) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            **self.answer_fields(top),
-            "error": self.error,
-            "components": plain_records(self.components),
-            **({"tokens": plain_records(self.by_token)} if self.answer.whole else {}),
-            "provenance": self.provenance.to_dict(),
-        }
-
-    def summary(self) -> str:
-        against = "" if self.foil is None else f" against {self.foil!r}"
-        return (
-            f"of {self.target!r}{against}, logit {self.logit:.3f}{self.provenance.before_cap}, error {self.error:.1e}"
-        )
-
     def sheet(self, top: int = 10) -> Sheet:
         """The answer, what the memories of each position add to it, and the ``top`` single firings."""
         memories = float(self.map.sum())
         rest = float(self.components["logit"].sum()) - memories
-        facts = answer_facts(self, summed=True) | {
+        facts = describe_answer(self, summed=True) | {
             "memories": f"wrote {memories:+.3f} of it; embeddings and biases {rest:+.3f}; error {self.error:.1e}",
         }
-        shown = rows(Column("token", "token"), Column("after", "token"), Column("logit", "number", sign=True))
-        for row in self.by_token.itertuples():
-            shown.add(row.token, self.tokens[int(row.position)], row.logit)
-        by_token = shown.table() if self.answer.whole else None
-        tables = by_token, self.position_table("memories"), self.firing_table(top)
-        return Sheet.of(Facts(facts), *tables, Origin(self.provenance.to_dict()))
+        after = Column("after", "token", of=lambda row: self.tokens[row["position"]])
+        by_token = Table.of(self.by_token, "token", after, "logit") if self.answer.whole else None
+        return Sheet.of(facts, by_token, self.position_table("memories"), self.firing_table(top), self.provenance)
 
 
 @checked

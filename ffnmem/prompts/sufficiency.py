@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
@@ -13,15 +13,15 @@ from ..core.errors import InputError, OutOfRangeError, check_count, check_seed, 
 from ..core.number_text import format_interval, format_share
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, rows
+from ..core.sheets import Column, Content, Sheet, Table
 from ..core.types import checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
-from .attribution import plain_records
+from .answer_text import describe_answer, name_quantity
 from .captures import Capture, Target
 from .causal import check_plain
-from .firings import Asked, answer_facts, answer_values, quantity_of
+from .firings import Asked
 from .keeping import BATCH_TOKENS, CARRIES, Keeping, Set
 
 DRAWS = 5  # random sets of each size
@@ -63,6 +63,10 @@ class Faithfulness(Result):
         reference: what all others were set to; order: the ranking, in words.
         runs: how many sets were run.
     """
+
+    main = "curve"
+    in_json = "verdict tokens position target foil logit without total reference order cpr cmd curve"
+    in_repr = "cpr cmd total target logit"
 
     curve: pd.DataFrame
     total: int
@@ -135,44 +139,19 @@ class Faithfulness(Result):
             told += f"; with {int(low['size']):,} kept it is lower than with none ({format_share(low['faithfulness'])})"
         return told
 
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``curve``."""
-        return self.curve.copy()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "verdict": self.verdict,
-            **answer_values(self),
-            "without": self.without,
-            "total": self.total,
-            "reference": self.reference,
-            "order": self.order,
-            "cpr": self.cpr,
-            "cmd": self.cmd,
-            "curve": plain_records(self.curve),
-            "provenance": self.provenance.to_dict(),
-        }
-
-    def summary(self) -> str:
-        last = self.curve[self.curve["size"] < self.total].tail(1)
-        kept = "" if last.empty else f", {int(last['size'].item()):,} keep {last['faithfulness'].item():.2f}"
-        return f"{areas_of(self.cpr, self.cmd)}{counted(self.total, 'firing')}{kept}"
-
     def sheet(self) -> Sheet:
         """Whether they carry it, the answer, with all firings and with none, and the curve."""
-        quantity, how = quantity_of(self)
-        facts: dict[str, Content] = {"verdict": self.verdict, **answer_facts(self)} | {
-            "kept": f"of {counted(self.total, 'firing')}, {self.order}; all others at {self.reference}",
-            "none kept": f"a {quantity} of {self.without:.3f}{how}",
-        }
-        if self.cpr is not None and self.cmd is not None:
-            facts["area"] = f"CPR {self.cpr:.3f}, CMD {self.cmd:.3f}"
-        return Sheet.of(Facts(facts), curve_table(self.curve), Origin(self.provenance.to_dict()))
-
-
-def areas_of(cpr: float | None, cmd: float | None) -> str:
-    return "" if cpr is None or cmd is None else f"CPR {cpr:.3f}, CMD {cmd:.3f} of "
+        quantity, how = name_quantity(self)
+        facts: dict[str, Content | None] = (
+            {"verdict": self.verdict}
+            | describe_answer(self)
+            | {
+                "kept": f"of {counted(self.total, 'firing')}, {self.order}; all others at {self.reference}",
+                "none kept": f"a {quantity} of {self.without:.3f}{how}",
+                "area": None if self.cpr is None else f"CPR {self.cpr:.3f}, CMD {self.cmd:.3f}",
+            }
+        )
+        return Sheet.of(facts, curve_table(self.curve), self.provenance)
 
 
 def fine_share(share: float) -> str:
@@ -182,22 +161,21 @@ def fine_share(share: float) -> str:
 
 def curve_table(curve: pd.DataFrame) -> Table:
     """A row a size; intervals of means where there are any."""
-    shown = rows(
-        Column("kept", "count"),
-        Column("share", left=False),
-        Column("faithful", "percent"),
-        *([Column("interval", left=False)] if "low" in curve else []),
-        Column("without them", "percent"),
-        *([Column("random", left=False)] if "random" in curve else []),
+
+    def band(row: Mapping[str, Any]) -> str:
+        return format_interval(row["random"], row["random_low"], row["random_high"])
+
+    interval = Column("interval", left=False, of=lambda row: f"{row['low']:.0%} to {row['high']:.0%}")
+    return Table.of(
+        curve,
+        Column("kept", "count", of="size"),
+        Column("share", left=False, of=lambda row: fine_share(row["share"])),
+        Column("faithful", "percent", of="faithfulness"),
+        interval if "low" in curve else None,
+        Column("without them", "percent", of="completeness"),
+        Column("random", left=False, of=band) if "random" in curve else None,
+        caption="shares of the answer: with those alone, with all others alone, with as many at random",
     )
-    for row in curve.to_dict("records"):
-        interval = [f"{row['low']:.0%} to {row['high']:.0%}"] if "low" in row else []
-        band = (row["random"], row["random_low"], row["random_high"]) if "random" in row else ()
-        random = [format_interval(*band)] if band else []
-        shown.add(
-            int(row["size"]), fine_share(row["share"]), row["faithfulness"], *interval, row["completeness"], *random
-        )
-    return shown.table(caption="shares of the answer: with those alone, with all others alone, with as many at random")
 
 
 @checked
@@ -214,6 +192,10 @@ class FaithfulnessOver(Result):
         n: how many answers.
     """
 
+    main = "curve"
+    in_json = "n reference order areas curve"
+    in_repr = "n order reference"
+
     curve: pd.DataFrame
     areas: pd.DataFrame
     n: int
@@ -221,28 +203,9 @@ class FaithfulnessOver(Result):
     order: str
     provenance: Provenance
 
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``curve``."""
-        return self.curve.copy()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "n": self.n,
-            "reference": self.reference,
-            "order": self.order,
-            "areas": plain_records(self.areas),
-            "curve": plain_records(self.curve),
-            "provenance": self.provenance.to_dict(),
-        }
-
-    def summary(self) -> str:
-        means = [f"{row['area'].upper()} {row['mean']:.3f}" for row in self.areas.to_dict("records")]
-        return ", ".join([*means, f"{counted(self.n, 'answer')}"])
-
     def sheet(self) -> Sheet:
         """How many, the areas, and the curve."""
-        facts: dict[str, Content] = {
+        facts: dict[str, Content | None] = {
             "answers": str(self.n),
             "kept": f"{self.order}; all others at {self.reference}",
         }
@@ -250,7 +213,7 @@ class FaithfulnessOver(Result):
             facts[row["area"].upper()] = (
                 f"{row['mean']:.3f} ({row['low']:.3f} to {row['high']:.3f}), of random sets {row['random']:.3f}"
             )
-        return Sheet.of(Facts(facts), curve_table(self.curve), Origin(self.provenance.to_dict()))
+        return Sheet.of(facts, curve_table(self.curve), self.provenance)
 
 
 @checked

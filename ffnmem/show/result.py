@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ..core.errors import InputError, quoted
+from ..core.errors import InputError, counted, quoted
 from ..core.json_values import plain
 from ..core.number_text import format_value
 from ..core.pictures import picture
@@ -39,7 +39,7 @@ class Result:
     not_brief: ClassVar[str] = ""
     """What of it :meth:`brief` leaves out."""
     in_repr: ClassVar[str] = ""
-    """What ``repr`` says: numbers and texts by their names, tables and tuples by how long they are."""
+    """What ``repr`` says, see :meth:`describe`."""
     drawn_by: ClassVar[str] = ""
     """The function of :mod:`ffnmem.plots` that draws it."""
     no_file: ClassVar[str] = ""
@@ -79,13 +79,17 @@ class Result:
 
     def summary(self) -> str:
         """What it is, in less than a line."""
+        return self.describe(self.in_repr)
+
+    def describe(self, names: str) -> str:
+        """Some attributes in words: numbers and texts by their names, tables and tuples by how long they are."""
         parts = []
-        for name in self.in_repr.split():
+        for name in names.split():
             value, words = getattr(self, name), name.replace("_", " ")
             if isinstance(value, str):
                 parts.append(f"{words} {quoted(value)}" if value else "")
             elif isinstance(value, Sized):
-                parts.append(f"{len(value):,} {words}")
+                parts.append(counted(len(value), words.removesuffix("s")))
             elif value is not None and value is not False:
                 parts.append(words if value is True else f"{words} {format_value(value)}")
         return ", ".join(filter(None, parts))

@@ -26,7 +26,6 @@ from ..core.number_text import format_value
 from ..core.progress import Phase, Progress
 from ..core.token_text import printable
 from ..core.types import STUDIES as STUDIES
-from ..prompts.attribution import plain_records
 from ..show.result import Result
 
 PAGE, ABOUT = "index.html", "study.json"
@@ -125,8 +124,7 @@ class Study(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON, with the rows of every table."""
         tables = {
-            table.name: {"title": table.title, "note": table.note, "rows": plain_records(table.frame)}
-            for table in self.tables
+            table.name: {"title": table.title, "note": table.note, "rows": plain(table.frame)} for table in self.tables
         }
         names = ("paper", "conclusion", "settings", "published", "provenance")
         about = {name: getattr(self, name) for name in names}

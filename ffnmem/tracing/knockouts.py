@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from ..core.errors import counted
-from ..core.number_text import format_probability
-from ..core.pictures import picture
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Sheet, line, token
+from ..core.sheets import Column, Sheet
 from ..core.types import checked
-from ..show.result import Result
 from .silences import Place, PlaceMaps, PlaceMapsOfFacts, by_group, places_of_groups
 from .traces import GROUPS
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 EDGES = "edges"
 CHOSEN = "chosen"
@@ -52,7 +49,7 @@ def views_of_tokens(tokens: Sequence[str], subject: range, bos: bool, chosen: Se
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class Knockout(PlaceMaps, Result):
+class Knockout(PlaceMaps):
     """What an answer loses where its position cannot look somewhere. Made by :func:`ffnmem.knockout`.
 
     Attributes:
@@ -66,7 +63,8 @@ class Knockout(PlaceMaps, Result):
         window: in how many layers edges are blocked at once.
     """
 
-    EFFECT: ClassVar[str] = "share"
+    drawn_by = "knockout"
+    EFFECT, SHOWN = "share", Column("share", "percent")
 
     scores: dict[str, np.ndarray]
     places: tuple[Place, ...]
@@ -83,33 +81,19 @@ class Knockout(PlaceMaps, Result):
     def is_token(self, place: Place) -> bool:
         return place.name not in (*VIEWS, CHOSEN)
 
-    def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
-        """A heat map, as :func:`ffnmem.plots.tracing.knockout` draws it."""
-        knockout = picture("knockout")
-
-        return knockout(self, kind, axes)
-
-    def summary(self) -> str:
-        return f"{self.text!r} {self.answer!r}, clean {self.clean:.3f}, {blocked(self.window)}"
-
     def sheet(self) -> Sheet:
         """The prompt, the answer, and the share of it that is lost, a row a place."""
-        heading: dict[str, Content] = {
-            "prompt": self.text,
-            "answer": line(token(self.answer, "strong"), f"   {format_probability(self.clean)} clean"),
-            "blocked": blocked(self.window),
-        }
-        return Sheet.of(Facts(heading), self.map(EDGES).table("without looking at"), Origin(self.provenance.to_dict()))
+        return self.map_sheet("", {"blocked": describe_blocking(self.window)}, lambda _: "without looking at")
 
 
-def blocked(window: int) -> str:
+def describe_blocking(window: int) -> str:
     """What a knockout does, for people."""
     return f"attention from the last token, in {counted(window, 'layer')} at once"
 
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class Knockouts(PlaceMapsOfFacts, Result):
+class Knockouts(PlaceMapsOfFacts):
     """What knockout does to the answers of many prompts. Made by :func:`ffnmem.tracing.knockout_facts`.
 
     Attributes:
@@ -118,6 +102,7 @@ class Knockouts(PlaceMapsOfFacts, Result):
         provenance: of all of them.
     """
 
+    drawn_by = "knockouts"
     MEAN = "share"
 
     knockouts: tuple[Knockout, ...]
@@ -140,18 +125,7 @@ class Knockouts(PlaceMapsOfFacts, Result):
         loss = by_group(self.knockouts, VIEWS, lambda one, kind: one.loss(kind))
         return share.assign(loss=loss["mean"])[list(GROUP_COLUMNS)]
 
-    def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
-        """The averaged shares by group, as :func:`ffnmem.plots.tracing.knockouts` draws them."""
-        knockouts = picture("knockouts")
-
-        return knockouts(self, kind, axes)
-
     def sheet(self) -> Sheet:
         """How many facts were asked, why some were not, and the mean share that is lost for each group."""
-        heading: dict[str, Content] = {"asked": self.counted_facts()}
-        blocks: list[Any] = []
-        if len(self):
-            heading["answer"] = f"{float(self.facts['clean'].mean()):.1%} clean, on the mean"
-            heading["blocked"] = blocked(self.knockouts[0].window)
-            blocks = [self.map_of(self.groups, "worst", Column("share", "percent")).table("without looking at")]
-        return Sheet.of(Facts(heading | self.skipped_in_words()), *blocks, Origin(self.provenance.to_dict()))
+        more = self.mean_answer() | ({"blocked": describe_blocking(self.knockouts[0].window)} if len(self) else {})
+        return self.map_sheet("asked", more, lambda _: "without looking at")

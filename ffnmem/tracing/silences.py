@@ -5,29 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pandas as pd
 
-from ..core.errors import check_choice, counted
-from ..core.number_text import format_probability
-from ..core.pictures import picture
+from ..core.errors import check_choice
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Line, Origin, Rows, Sheet, line, rows, token
+from ..core.sheets import Column, Content, Line, Sheet, line
 from ..core.types import checked
-from ..prompts.attribution import plain_records
-from ..show.result import Result
-from .maps import FactMaps, PromptMaps, largest, layers_column
+from .maps import FactMaps, PromptMaps
 from .traces import GROUPS, averaged, kind_in_words, positions_by_group
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 TOGETHER = ("whole subject", "whole prompt")  # what others are part of
 PLACES = ("BOS", "before subject", *GROUPS, *TOGETHER)
 GROUP_COLUMNS = ("kind", "group", "layer", "loss", "low", "high", "share", "share_low", "share_high", "n")
-LOSS = Column("loss", "percent")
 
 
 @dataclass(frozen=True)
@@ -69,8 +64,9 @@ def places_of_tokens(tokens: Sequence[str], subject: range, bos: bool) -> tuple[
 class PlaceMaps(PromptMaps):
     """A result that says what an answer loses when something is done at a place, in a window of layers."""
 
-    EFFECT: ClassVar[str] = "loss"
-    """What a map shows of each cell: the loss, or its share of the clean probability."""
+    in_json = "fact text tokens subject answer answer_ids clean window places scores largest"
+    KEYS = ("kind", "place", "positions")
+    EFFECT, PEAK, SHOWN = "loss", "worst", Column("loss", "percent")
 
     places: tuple[Place, ...]
     window: int
@@ -95,32 +91,16 @@ class PlaceMaps(PromptMaps):
         }
         return self.cells(places, lambda kind: {"loss": self.loss(kind), "share": self.share(kind)})
 
-    def brief(self) -> dict[str, Any]:
-        """As ``to_dict``, with the layer of the largest loss of each kind and place in place of all scores."""
-        found = {name: value for name, value in self.to_dict().items() if name != "scores"}
-        worst = largest(self.to_frame(), ("kind", "place", "positions"), "loss")
-        return {**found, "worst": plain_records(worst)}
+    def effects(self, kind: str) -> np.ndarray:
+        """The loss, or its share of the clean probability, as :attr:`EFFECT` says."""
+        return self.loss(kind) if self.EFFECT == "loss" else self.share(kind)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        places = [{"name": place.name, "positions": list(place.positions)} for place in self.places]
-        return self.plain(window=self.window, places=places)
-
-    def map(self, kind: str) -> Rows:
-        """Each place with its effects by layer, the layer of the largest, and how large it is."""
-        effects = self.loss(kind) if self.EFFECT == "loss" else self.share(kind)
-        found = rows(
-            "at", layers_column(effects), Column("worst layer", "number", places=0), Column(self.EFFECT, "percent")
-        )
-        for column, place in enumerate(self.places):
-            own = effects[:, column]
-            worst = int(own.argmax())
-            found.add(self.label(place), own.tolist(), worst, float(own[worst]))
-        return found
-
-    def label(self, place: Place) -> Line:
-        """A place: a token, with a star where it is of the subject, or a group's name."""
-        return self.token_label(place.positions[0]) if self.is_token(place) else line(place.name)
+    @property
+    def labels(self) -> list[Line]:
+        """Each place: a token, with a star where it is of the subject, or a group's name."""
+        return [
+            self.label_token(place.positions[0]) if self.is_token(place) else line(place.name) for place in self.places
+        ]
 
     def is_token(self, place: Place) -> bool:
         """Whether a place is one token by itself, not a group."""
@@ -132,14 +112,9 @@ class PlaceMapsOfFacts(FactMaps):
 
     OF_FACT: ClassVar[tuple[str, ...]] = ("fact", "text", "answer", "clean")
 
-    @property
-    def worst(self) -> pd.DataFrame:
-        """The rows of ``groups`` with the largest mean effect of each kind and group."""
-        return self.largest
-
-    def summary(self) -> str:
-        clean = f", mean clean {self.facts['clean'].mean():.3f}" if len(self) else ""
-        return f"{counted(len(self), 'fact')}, {len(self.skipped)} skipped{clean}"
+    def mean_answer(self) -> dict[str, Content]:
+        """For a sheet's heading: the mean probability of the answers."""
+        return {"answer": f"{float(self.facts['clean'].mean()):.1%} clean, on the mean"} if len(self) else {}
 
 
 def by_group(
@@ -164,7 +139,7 @@ def by_group(
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class Silencing(PlaceMaps, Result):
+class Silencing(PlaceMaps):
     """What silencing does to the answer of one prompt. Made by :func:`ffnmem.tracing.silence_fact`.
 
     Attributes:
@@ -179,6 +154,9 @@ class Silencing(PlaceMaps, Result):
         replaced_by: what a silenced part writes: nothing ("zero"), or what it writes on the mean, and over what.
     """
 
+    in_json = f"{PlaceMaps.in_json} replaced_by"
+    drawn_by = "silencing"
+
     scores: dict[str, np.ndarray]
     places: tuple[Place, ...]
     clean: float
@@ -192,41 +170,20 @@ class Silencing(PlaceMaps, Result):
     replaced_by: str
     provenance: Provenance
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        found = super().to_dict()
-        scores, provenance = found.pop("scores"), found.pop("provenance")
-        return {**found, "replaced_by": self.replaced_by, "scores": scores, "provenance": provenance}
-
-    def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
-        """Heat maps, as :func:`ffnmem.plots.tracing.silencing` draws them."""
-        silencing = picture("silencing")
-
-        return silencing(self, kind, axes)
-
-    def summary(self) -> str:
-        said = ", ".join(kind_in_words(kind, self.window) for kind in self.kinds)
-        return f"{self.text!r} {self.answer!r}, clean {self.clean:.3f}, without {said}"
-
     def sheet(self) -> Sheet:
         """The prompt, the answer, and a map of each kind, a row a place."""
-        heading: dict[str, Content] = {
-            "prompt": self.text,
-            "answer": line(token(self.answer, "strong"), f"   {format_probability(self.clean)} clean"),
-            "silenced": in_words(self.replaced_by),
-        }
-        maps = [self.map(kind).table(f"without {kind_in_words(kind, self.window)}") for kind in self.kinds]
-        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.to_dict()))
+        more = {"silenced": describe_silence(self.replaced_by)}
+        return self.map_sheet("", more, lambda kind: f"without {kind_in_words(kind, self.window)}")
 
 
-def in_words(replaced_by: str) -> str:
+def describe_silence(replaced_by: str) -> str:
     """What silenced parts write, for people."""
     return "writes nothing" if replaced_by == "zero" else f"writes its {replaced_by}"
 
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class Silencings(PlaceMapsOfFacts, Result):
+class Silencings(PlaceMapsOfFacts):
     """What silencing does to the answers of many prompts. Made by :func:`ffnmem.tracing.silence_facts`.
 
     Attributes:
@@ -235,6 +192,7 @@ class Silencings(PlaceMapsOfFacts, Result):
         provenance: of all of them.
     """
 
+    drawn_by = "silencings"
     MEAN = "loss"
 
     silencings: tuple[Silencing, ...]
@@ -258,23 +216,14 @@ class Silencings(PlaceMapsOfFacts, Result):
         found = loss.assign(share=share["mean"], share_low=share["low"], share_high=share["high"])
         return found[list(GROUP_COLUMNS)]
 
-    def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
-        """The averaged losses by group, as :func:`ffnmem.plots.tracing.silencings` draws them."""
-        silencings = picture("silencings")
-
-        return silencings(self, kind, axes)
-
     def sheet(self) -> Sheet:
         """How many facts were asked, why some were not, and the mean losses of each kind and group."""
-        heading: dict[str, Content] = {"asked": self.counted_facts()}
+        more = self.mean_answer()
         if len(self):
-            heading["answer"] = f"{float(self.facts['clean'].mean()):.1%} clean, on the mean"
-            heading["silenced"] = in_words(self.silencings[0].replaced_by)
-        heading |= self.skipped_in_words()
-        maps = [
-            self.map_of(some, "worst", LOSS, {"of clean": "share"}).table(
-                f"without {kind_in_words(str(kind), self.silencings[0].window)}"
-            )
-            for kind, some in self.groups.groupby("kind", sort=False)
-        ]
-        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.to_dict()))
+            more["silenced"] = describe_silence(self.silencings[0].replaced_by)
+        return self.map_sheet(
+            "asked",
+            more,
+            lambda kind: f"without {kind_in_words(kind, self.silencings[0].window)}",
+            {"of clean": "share"},
+        )

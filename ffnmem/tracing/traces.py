@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,15 +11,13 @@ import pandas as pd
 
 from ..core.errors import check_choice, counted
 from ..core.number_text import format_probability
-from ..core.pictures import picture
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Rows, Sheet, line, rows, token
+from ..core.sheets import Column, Line, Sheet
 from ..core.types import checked
-from ..show.result import Result
-from .maps import FactMaps, PromptMaps, largest, layers_column
+from .maps import FactMaps, PromptMaps
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 
 # `Trace`: how much of an answer comes back when a clean output is restored at one layer and token.
@@ -39,7 +36,7 @@ RECORDED = ("model", "fingerprint", "dtype", "device", "prepend_bos", "ffnmem")
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class Trace(PromptMaps, Result):
+class Trace(PromptMaps):
     """Causal tracing of one fact. Made by :func:`ffnmem.trace_fact`.
 
     Attributes:
@@ -54,6 +51,13 @@ class Trace(PromptMaps, Result):
         noise: the standard deviation of the noise.
         seed: as given.
     """
+
+    in_json = "fact text tokens subject answer answer_ids clean corrupted samples window noise seed scores largest"
+    not_brief = "scores samples"
+    in_repr = "text answer clean corrupted samples kinds"
+    drawn_by = "trace"
+    KEYS = ("kind", "position")
+    EFFECT, PEAK, SHOWN = "indirect", "best", Column("effect", "percent", sign=True)
 
     scores: dict[str, np.ndarray]
     clean: float
@@ -89,15 +93,12 @@ class Trace(PromptMaps, Result):
         places = {"position": np.arange(len(self.tokens)), "token": np.array(self.tokens, dtype=object)}
         return self.cells(places, lambda kind: {"indirect": self.indirect(kind)})
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return self.plain(
-            corrupted=self.corrupted,
-            samples=self.samples.tolist(),
-            window=self.window,
-            noise=self.noise,
-            seed=self.seed,
-        )
+    effects = indirect
+
+    @property
+    def labels(self) -> list[Line]:
+        """Each token."""
+        return [self.label_token(position) for position in range(len(self.tokens))]
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Trace:
@@ -117,57 +118,15 @@ class Trace(PromptMaps, Result):
             **{k: record[k] for k in ("answer", "text", "fact", "window", "noise", "seed")},
         )
 
-    def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
-        """Heat maps, as :func:`ffnmem.plots.tracing.trace` draws them."""
-        trace = picture("trace")
-
-        return trace(self, kind, axes)
-
-    def brief(self) -> dict[str, Any]:
-        """As :meth:`to_dict`, with the best layer of each kind and token in place of the scores of all layers."""
-        found = {name: value for name, value in self.to_dict().items() if name not in ("scores", "samples")}
-        best = largest(self.to_frame(), ("kind", "position"), "indirect")
-        return {**found, "best": best.to_dict("records")}
-
-    def summary(self) -> str:
-        return (
-            f"{self.text!r} {self.answer!r}, clean {self.clean:.3f}, corrupted {self.corrupted:.3f}, "
-            f"{counted(len(self.samples), 'sample')}, {', '.join(self.kinds)}"
-        )
-
     def sheet(self) -> Sheet:
         """The prompt, the answer and what noise leaves of it, and a map of each kind, a row a token."""
         source = dict(self.provenance.settings).get("noise_from")
-        taken = f" ({source})" if source else ""
-        said = (
-            f"   {format_probability(self.clean)} clean, "
-            f"{format_probability(self.corrupted)} with noise on the subject (*)"
+        noise = (
+            f"standard deviation {self.noise:.3g}{f' ({source})' if source else ''}, "
+            f"{counted(len(self.samples), 'sample')}, seed {self.seed}"
         )
-        heading: dict[str, Content] = {
-            "prompt": self.text,
-            "answer": line(token(self.answer, "strong"), said),
-            "noise": f"standard deviation {self.noise:.3g}{taken}, "
-            f"{counted(len(self.samples), 'sample')}, seed {self.seed}",
-        }
-        maps = [self.map(kind).table(kind_in_words(kind, self.window)) for kind in self.kinds]
-        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.to_dict()))
-
-    def map(self, kind: str) -> Rows:
-        """Each token with its indirect effects by layer, the layer that brings back most, and how much that is."""
-        effects = self.indirect(kind)
-        found = rows("token", layers_column(effects), Column("best layer", "number", places=0), EFFECT)
-        for position in range(len(self.tokens)):
-            column = effects[:, position]
-            best = int(column.argmax())
-            found.add(
-                self.token_label(position),
-                column.tolist(),
-                *((best, float(column[best])) if bool(np.abs(column).max() > 0) else ()),
-            )
-        return found
-
-
-EFFECT = Column("effect", "percent", sign=True)
+        said = f", {format_probability(self.corrupted)} with noise on the subject (*)"
+        return self.map_sheet(said, {"noise": noise}, lambda kind: kind_in_words(kind, self.window))
 
 
 def kind_in_words(kind: str, window: int) -> str:
@@ -186,7 +145,7 @@ GROUP_COLUMNS = ("kind", "group", "layer", "mean", "low", "high", "n")
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class Traces(FactMaps, Result):
+class Traces(FactMaps):
     """Causal tracing of many facts. Made by :func:`ffnmem.tracing.trace_facts`.
 
     Attributes:
@@ -195,6 +154,7 @@ class Traces(FactMaps, Result):
         provenance: of all of them.
     """
 
+    drawn_by = "traces"
     MEAN = "mean"
     OF_FACT = ("fact", "text", "answer", "clean", "corrupted", "total")
 
@@ -231,38 +191,13 @@ class Traces(FactMaps, Result):
             return pd.DataFrame(columns=list(GROUP_COLUMNS))
         return pd.concat(found, ignore_index=True)[list(GROUP_COLUMNS)]
 
-    def plot(self, kind: str | None = None, axes: Sequence[Axes] | None = None) -> list[Axes]:
-        """The averaged effects by group, as :func:`ffnmem.plots.tracing.traces` draws them."""
-        traces = picture("traces")
-
-        return traces(self, kind, axes)
-
-    @property
-    def best(self) -> pd.DataFrame:
-        """The rows of ``groups`` with the largest mean effect of each kind and group."""
-        return self.largest
-
-    def summary(self) -> str:
-        facts = self.facts
-        means = (
-            f", mean clean {facts['clean'].mean():.3f}, corrupted {facts['corrupted'].mean():.3f}"
-            if self.traces
-            else ""
-        )
-        return f"{counted(len(self.traces), 'fact')}, {len(self.skipped)} skipped{means}"
-
     def sheet(self) -> Sheet:
         """How many facts were traced, why some were not, and the mean effects of each kind and group."""
-        heading: dict[str, Content] = {"traced": self.counted_facts()}
+        more = {}
         if len(self):
             clean, corrupted = (f"{float(self.facts[name].mean()):.1%}" for name in ("clean", "corrupted"))
-            heading["answer"] = f"{clean} clean, {corrupted} with noise on the subject, on the mean"
-        heading |= self.skipped_in_words()
-        maps = [
-            self.map_of(some, "best", EFFECT).table(kind_in_words(str(kind), self.traces[0].window))
-            for kind, some in self.groups.groupby("kind", sort=False)
-        ]
-        return Sheet.of(Facts(heading), *maps, Origin(self.provenance.to_dict()))
+            more["answer"] = f"{clean} clean, {corrupted} with noise on the subject, on the mean"
+        return self.map_sheet("traced", more, lambda kind: kind_in_words(kind, self.traces[0].window))
 
 
 def positions_by_group(subject: range, length: int) -> dict[str, list[int]]:

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.core.json_values import plain
 from ffnmem.evaluation import Scores
 from ffnmem.evaluation.scores import digits_of, figure, score_tables, span
-from ffnmem.prompts.attribution import plain_records
 
 from ..helpers import printed
 from .test_scores import made_scores
@@ -44,7 +44,7 @@ def test_sheet(scores: Scores) -> None:
 def test_the_unedited_model_is_in_the_data(scores: Scores) -> None:
     """What the table shows and the file lacks would have to be typed off."""
     found = scores.to_dict()["summary"]
-    assert [row for row in found if row["editor"] != "(unedited)"] == plain_records(scores.summary)
+    assert [row for row in found if row["editor"] != "(unedited)"] == plain(scores.summary)
     assert [row["metric"] for row in found if row["editor"] == "(unedited)"] == ["ES"]
     assert list(found[0]) == list(scores.summary)
 

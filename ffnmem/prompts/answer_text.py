@@ -1,0 +1,55 @@
+"""What the sheets of results say of a prompt and the answer to it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..core.errors import quoted
+from ..core.number_text import format_probability
+from ..core.sheets import Content, Prompt, place, token
+from ..facts.answers import Answer
+
+
+def describe_answer(one: Any, summed: bool = False) -> dict[str, Content | None]:
+    """The prompt and the answer of a result, at the head of its sheet. ``summed``: logits of several tokens are.
+
+    Args:
+        one: a result with ``tokens``, ``position``, ``target`` and ``provenance``; ``foil``, ``logit`` and ``answer``
+            where it has them.
+    """
+    answer: Answer | None = getattr(one, "answer", None)
+    whole = answer is not None and answer.whole
+    tokens = one.tokens[: len(answer.prompt)] if answer is not None and whole else one.tokens
+    position = len(tokens) - 1 if whole else one.position
+    quantity, how = name_quantity(one, summed)
+    foil, logit = getattr(one, "foil", None), getattr(one, "logit", None)
+    if foil is not None:
+        how = f", the target’s minus the foil’s{describe_parting(one)}{how}"
+    elif answer is not None and whole:
+        count = len(answer.target)
+        chance = "" if summed or logit is None else format_probability(math.exp(logit))
+        how = f", the sum over its {count} tokens{how}" if summed else f" of its {count} tokens, {chance}"
+    return {
+        "prompt": Prompt(tokens, position, getattr(one, "starts_with_bos", one.provenance.prepend_bos is True)),
+        "after": None if position == len(tokens) - 1 else place(tokens, position),
+        "target": token(one.target, "strong"),
+        "foil": None if foil is None else token(foil, "strong"),
+        quantity: None if logit is None else f"{logit:.3f}{how}",
+    }
+
+
+def name_quantity(one: Any, summed: bool = False) -> tuple[str, str]:
+    """What a result's number of its answer is, and what is said behind it: that a logit is one before a soft cap."""
+    answer: Answer | None = getattr(one, "answer", None)
+    if answer is not None and answer.whole and getattr(one, "foil", None) is None and not summed:
+        return "log-probability", ""
+    return "logit", one.provenance.before_cap
+
+
+def describe_parting(one: Any) -> str:
+    """Of a result whose target and foil begin alike, after what they differ."""
+    answer: Answer | None = getattr(one, "answer", None)
+    if answer is None or not answer.parting:
+        return ""
+    return f", after {quoted(''.join(one.tokens[len(answer.prompt) : one.position + 1]))}"
