@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.sheets import Facts
+from ffnmem.core.sheets import as_block
 from ffnmem.explorer.views import Explorer
 from ffnmem.vocabulary.projections import promoted_tokens, written_tokens
 from ffnmem.vocabulary.vectors import side_tokens, side_vectors
@@ -125,15 +125,15 @@ def test_negative_coefficients_are_explained(tiny: fm.Model, found: fm.prompts.A
 
 def test_heading(capture: fm.prompts.Capture, found: fm.prompts.Attribution) -> None:
     """The foil's own rank stands beside the target's, and the logit is their difference."""
-    text = "\n".join(printed(Facts(found.heading(found.top(3), [], capture))))
+    text = "\n".join(printed(as_block(found.heading(found.top(3), [], capture))))
     logits = capture.logits_at(0, capture.position(-1))
     for role, token in (("target", " Paris"), ("foil", " Rome")):
         logit = logits[capture.model.token_id(token)]
         rank = int((logits > logit).sum()) + 1
         assert re.search(rf"^{role} +·{token.strip()} +rank {rank}, logit {float(logit):.3f}", text, re.MULTILINE)
-    assert f"{found.logit:.3f}, the target's minus the foil's" in text
+    assert f"{found.logit:.3f}, the target’s minus the foil’s" in text
     without = fm.attribute(capture, " Paris")
-    assert "foil" not in "\n".join(printed(Facts(without.heading(without.top(3), [], capture))))
+    assert "foil" not in "\n".join(printed(as_block(without.heading(without.top(3), [], capture))))
 
 
 def test_what_was_written(found: fm.prompts.Attribution) -> None:

@@ -160,7 +160,7 @@ def decompose(
         output.form,
         sheet=lambda: decomposition_sheet(capture, whole, listed, promoted_tokens(loaded, listed, fired="coefficient")),
         data=lambda: {
-            "prompt_tokens": capture.token_strings(),
+            "tokens": capture.token_strings(),
             "layer": loaded.layer(layer),
             "position": whole.attrs["position"],
             "error": whole.attrs["error"],

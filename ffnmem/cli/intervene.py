@@ -87,7 +87,7 @@ def intervene(
 
     def data() -> dict[str, Any]:
         result = {
-            "prompt_tokens": before.token_strings(),
+            "tokens": before.token_strings(),
             "position": before.position(position),
             "interventions": dict(after.provenance.settings)["interventions"],
             "predictions": found.to_dict("records"),

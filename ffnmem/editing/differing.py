@@ -81,7 +81,7 @@ class EditDiff(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
-            "prompt_tokens": list(self.tokens),
+            "tokens": list(self.tokens),
             "position": self.position,
             "target": self.target,
             "foil": self.foil,
@@ -98,7 +98,7 @@ class EditDiff(Result):
 
     def brief(self) -> dict[str, Any]:
         """As :meth:`to_dict`, without the components and where the edit writes."""
-        left_out = ("prompt_tokens", "components", "writes")
+        left_out = ("tokens", "components", "writes")
         return {name: value for name, value in self.to_dict().items() if name not in left_out}
 
     def summary(self) -> str:

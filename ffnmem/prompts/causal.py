@@ -121,7 +121,9 @@ class CausalScores(Firings):
         return f"{said}; correlation with the scores {found['score'].corr(found['exact']):.2f}" if many else said
 
     def summary(self) -> str:
-        return self.describe(f"rule target foil {'' if self.answer.whole else 'logit'} reference")
+        if self.answer.whole:
+            return f"{self.describe('rule target foil reference')}, log-probability {self.logit:.4g}"
+        return self.describe("rule target foil logit reference")
 
     def sheet(self, top: int = 10) -> Sheet:
         """The answer, the rule and its error, what each position's firings come to, and the ``top`` single ones."""

@@ -50,6 +50,7 @@ class Result:
         """What it is, in blocks."""
 
     if TYPE_CHECKING:
+        provenance: Any
         to_dict: Any
         brief: Any
 
@@ -91,7 +92,8 @@ class Result:
             elif isinstance(value, Sized):
                 parts.append(counted(len(value), words.removesuffix("s")))
             elif value is not None and value is not False:
-                parts.append(words if value is True else f"{words} {format_value(value)}")
+                capped = self.provenance.before_cap if name == "logit" else ""
+                parts.append(words if value is True else f"{words} {format_value(value)}{capped}")
         return ", ".join(filter(None, parts))
 
     def plot(self, *args: Any, **options: Any) -> Any:

@@ -74,7 +74,7 @@ def test_layers_restrict_the_neurons_only(asked: list[Any], expected: fm.prompts
 def test_settings_reach_the_model(asked: list[Any], expected: fm.prompts.Attribution) -> None:
     """An option that does nothing would be believed."""
     found = data(*asked, "--no-prepend-bos", "--dtype", "float64")
-    assert found["prompt_tokens"] == list(expected.tokens[1:])
+    assert found["tokens"] == list(expected.tokens[1:])
     assert found["provenance"]["prepend_bos"] is False
     assert found["provenance"]["dtype"] == "float64"
     assert found["error"] < 1e-12

@@ -29,7 +29,7 @@ def test_json_is_the_librarys(asked: list[Any], expected: pd.DataFrame) -> None:
     found = data(*asked, "--top", 5)
     assert found["layer"] == 1
     assert found["position"] == 2
-    assert found["prompt_tokens"][2] == " Eiffel"
+    assert found["tokens"][2] == " Eiffel"
     assert found["error"] == pytest.approx(expected.attrs["error"], abs=1e-7)
     assert found["neurons"] == [*expected.head(5).to_dict("records"), *expected.tail(1).to_dict("records")]
     assert found["provenance"]["fingerprint"] == expected.attrs["provenance"]["fingerprint"]

@@ -253,5 +253,5 @@ def test_installed_entry_point(tiny_folder: Path) -> None:
         [program, "attribute", "The city", "--model", tiny_folder, "--json"], capture_output=True, timeout=120
     )
     assert done.returncode == 0
-    assert json.loads(done.stdout)["prompt_tokens"] == ["<|endoftext|>", "The", " city"]
+    assert json.loads(done.stdout)["tokens"] == ["<|endoftext|>", "The", " city"]
     assert done.stderr == b""

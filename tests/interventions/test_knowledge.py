@@ -83,9 +83,9 @@ def test_tables(tiny: fm.Model) -> None:
         assert row.share == pytest.approx(row.attribution / values.max())
     assert len(found.selected) == (values >= 0.5 * values.max()).sum()
     record = json.loads(json.dumps(found.to_dict(4), allow_nan=False))
-    assert (record["target"], record["selected"], len(record["neurons"])) == (" Paris", len(found.selected), 4)
+    assert (record["target"], len(record["selected"]), len(record["neurons"])) == (" Paris", len(found.selected), 4)
     assert record["provenance"]["rule"] == "midpoint"
-    assert repr(found).startswith(f"KnowledgeNeurons(of ' Paris', {len(found.selected)} with at least 0.5 of the")
+    assert repr(found).startswith("KnowledgeNeurons(target ' Paris', probability ")
     assert len(found.to_frame()) == len(frame)
 
 

@@ -121,7 +121,7 @@ def test_the_commands_and_the_explorer_ask_the_same(tmp_path: Path) -> None:
     expected = fm.attribute(fm.capture(model, messages=QUESTION), first_token=True)
     options = ["--chat", "--model", folder]
     found = data("attribute", text, *options)
-    assert found["prompt_tokens"] == list(expected.tokens)
+    assert found["tokens"] == list(expected.tokens)
     assert found["components"] == expected.to_dict()["components"]
     assert found["provenance"]["chat"] == "user"
     for command in ("trace", "silence", "knockout"):

@@ -133,9 +133,9 @@ def test_tables_carry_their_origin(one: fm.prompts.Attribution, many: fm.prompts
 def test_to_dict_is_strict_json(one: fm.prompts.Attribution, many: fm.prompts.Attribution) -> None:
     """The command line's data would not be JSON (NaN, <NA>, NumPy numbers)."""
     record = json.loads(json.dumps(one.to_dict(top=5), allow_nan=False))
-    assert record["targets"] == [" Paris"]
+    assert record["target_tokens"] == [" Paris"]
     assert record["foil"] == " Rome"
-    assert record["prompt_tokens"] == list(one.tokens)
+    assert record["tokens"] == list(one.tokens)
     assert len(record["neurons"]) == 5
     assert record["components"][0]["layer"] is None
     assert allclose(sum(part["logit"] for part in record["components"]), one.logit, 1e-5)
@@ -146,8 +146,8 @@ def test_to_dict_is_strict_json(one: fm.prompts.Attribution, many: fm.prompts.At
 
 def test_repr_fits_a_line(one: fm.prompts.Attribution, many: fm.prompts.Attribution) -> None:
     """A notebook would print every tensor."""
-    assert repr(one).startswith(f"Attribution(of ' Paris' against ' Rome', logit {one.logit:.3f}, error ")
-    assert repr(many).startswith("Attribution(of 8 targets, error ")
+    assert repr(one).startswith(f"Attribution(target ' Paris', foil ' Rome', logit {one.logit:.4g}, error ")
+    assert repr(many).startswith("Attribution(8 target tokens, error ")
 
 
 def test_the_largest_are_those_of_a_whole_sort() -> None:

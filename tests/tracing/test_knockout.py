@@ -171,7 +171,7 @@ def test_what_a_prompt_shows(tiny: fm.Model) -> None:
         assert part in shown
     assert len(found.to_frame()) == tiny.n_layers * len(found.places)
     assert found.to_frame()["share"].max() <= 1
-    assert len(found.brief()["worst"]) == len(found.places)
+    assert len(found.brief()["largest"]) == len(found.places)
     json.dumps(found.to_dict(), allow_nan=False)
 
 

@@ -179,7 +179,7 @@ def test_what_a_prompt_shows(tiny: fm.Model) -> None:
         assert part in shown
     assert len(found.to_frame()) == 2 * tiny.n_layers * len(found.places)
     assert found.to_frame()["share"].max() <= 1
-    assert len(found.brief()["worst"]) == 2 * len(found.places)
+    assert len(found.brief()["largest"]) == 2 * len(found.places)
     json.dumps(found.to_dict(), allow_nan=False)
 
 

@@ -83,7 +83,7 @@ def test_a_row_a_token(found: Trace) -> None:
     assert isinstance(heading, Facts)
     assert heading.rows["noise"] == f"standard deviation 1 (given), 3 samples, seed {found.seed}"
     assert [table.title for table in maps if isinstance(table, Table)] == [kind_in_words(k, 1) for k in found.kinds]
-    lines = printed(found.map("state").table())[2:-1]
+    lines = printed(found.map("state"))[2:-1]
     assert len(lines) == len(found.tokens)
     assert lines[0].startswith("<|endoftext|> ")
     assert ["* " in one for one in lines] == [i in found.subject for i in range(len(lines))]
@@ -95,7 +95,7 @@ def test_a_row_a_token(found: Trace) -> None:
 
 def test_brief(found: Trace) -> None:
     """The best layer of each token in place of all."""
-    best = found.brief()["best"]
+    best = found.brief()["largest"]
     assert len(best) == len(found.kinds) * len(found.tokens)
     assert all(row["score"] == found.scores[row["kind"]][:, row["position"]].max() for row in best)
 
