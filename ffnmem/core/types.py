@@ -1,27 +1,57 @@
-"""What users give to public functions, checked at the door against the functions' own annotations.
+"""What may be given: the kinds, ranges and allowed values that public functions are annotated with, and their check.
 
-``@checked`` stands on every public function, and on every public class for its methods. A wrong argument is then an
-:class:`InputTypeError` that says what was expected, once for all, and the functions behind need not ask. Only kinds are
-checked here, and the items of lists; shapes, ranges and spellings are the functions' own business.
+``@checked`` stands on every public function, and on every public class for its methods. It reads the annotations, so
+that what is wrong is said once, in one line, before anything runs: an :class:`InputTypeError` for another kind of
+value, an :class:`InputError` for a number out of range or a name that is not allowed. Shapes, and how arguments fit
+each other, are the functions' own business. Without torch, so that the command line can import it.
 """
 
 from __future__ import annotations
 
 import builtins
 import inspect
+import operator
+import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, wraps
+from itertools import chain, repeat
 from numbers import Real
-from operator import index
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex, TypeVar, get_args
+from typing import Annotated, Any, Literal, NamedTuple, SupportsIndex, TypeVar, get_args
 
-from .errors import InputTypeError, check_seed, check_text, quoted
+from .errors import SEEDS, InputError, InputTypeError, check_choice, check_text, quoted
 
-Checked = TypeVar("Checked", bound=Callable[..., Any])
+# -- ranges ------------------------------------------------------------------------------------------------------------
+
+
+class Range(NamedTuple):
+    """The bounds of a number, as in ``Annotated[float, Range(above=0, below=1)]``. NaN is in no range."""
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def check(self, name: str, number: Any) -> None:
+        """Raise InputError for a number out of bounds."""
+        bounds = (
+            ("at least", operator.ge, self.least),
+            ("at most", operator.le, self.most),
+            ("above", operator.gt, self.above),
+            ("below", operator.lt, self.below),
+        )
+        for words, holds, bound in bounds:
+            if bound is not None and not holds(number, bound):
+                raise InputError(f"{name} must be {words} {bound:,}, not {quoted(number)}")
+
+
+MOST = (1 << 31) - 1
+Count = Annotated[int, Range(1, MOST)]
+Whole = Annotated[int, Range(0, MOST)]
+Seed = Annotated[int, Range(0, SEEDS - 1)]
 
 # -- allowed values ----------------------------------------------------------------------------------------------------
 # Each alias is what functions and commands are annotated with; the tuple beside it is for what loops over the values.
@@ -137,7 +167,9 @@ PLANTED_KINDS = get_args(PlantedKind)
 StudyName = Literal["geva2021", "gurnee2024", "voita2023"]
 STUDIES = get_args(StudyName)
 
-# -- checks of arguments -----------------------------------------------------------------------------------------------
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+Checked = TypeVar("Checked", bound=Callable[..., Any])
 
 FROM = {
     "Model": "fm.load",
@@ -158,233 +190,214 @@ FROM = {
 }
 """Where the classes that users hand on come from; of the others, the name says it."""
 PLAIN = {
-    "str": "a text",
-    "bool": "True or False",
     "NoneType": "None",
-    "Path": "a path",
     "Mapping": "a dict",
     "Live": "a model or a store",
     "Next": "fm.prompts.NEXT",
 }
-NO_LIST = (str, bytes, bytearray, memoryview, Mapping)
+"""What classes are called in messages, where it is not their name."""
 
 
 def checked(thing: Checked) -> Checked:
     """A function, or a class with its methods, whose arguments are checked before it runs."""
     if not isinstance(thing, type):
-        return typing.cast(Checked, guarded(thing))
+        return typing.cast(Checked, check_arguments(thing))
     for name, member in list(vars(thing).items()):
         plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
         if inspect.isfunction(plain) and (name == "__init__" or not name.startswith("_")):
-            made = guarded(plain)
+            made = check_arguments(plain)
             setattr(thing, name, type(member)(made) if plain is not member else made)
     return thing
 
 
-def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function behind the check of its arguments. Annotations are read when it is first called."""
+def check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function behind a check of its arguments. Annotations are read when it is first called."""
     parameters = inspect.signature(function).parameters.values()
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    others = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
+    rest = repeat(next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), ""))
+    title = function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
     def with_checks(*args: Any, **kwargs: Any) -> Any:
-        rules = rules_of(function)
-        args = tuple(map(plain_number, args))
-        kwargs = {name: plain_number(value) for name, value in kwargs.items()}
-        for place, value in enumerate(args):
-            check_argument(function, rules, names[place] if place < len(names) else others, value)
-        for name, value in kwargs.items():
-            check_argument(function, rules, name, value)
+        kinds = kinds_by_argument(function)
+        try:
+            named = zip(chain(names, rest), args, strict=False)
+            args = tuple(check_value(name, value, kinds.get(name, ANYTHING)) for name, value in named)
+            kwargs = {name: check_value(name, value, kinds.get(name, ANYTHING)) for name, value in kwargs.items()}
+        except InputError as error:
+            raise type(error)(f"{title}: {error}") from None
         return function(*args, **kwargs)
 
     vars(with_checks)["behind"] = function  # as opposed to __wrapped__, which other decorators set too
     return with_checks
 
 
-def plain_number(value: Any) -> Any:
-    """An int in place of NumPy's or torch's whole number, which arrays of no dimension are too; else the value."""
-    whole = getattr(value, "ndim", None) == 0 and "int" in str(getattr(value, "dtype", ""))
-    return index(value) if whole else value
-
-
-def check_argument(function: Callable[..., Any], rules: Mapping[str, ArgumentRule], name: str, value: Any) -> None:
-    """Raise InputTypeError, or InputError for half a character or a seed out of range."""
-    rule = rules.get(name)
-    if rule is None:
-        return
-    if not rule.fits(value):
-        what = f"{function.__qualname__.replace('.__init__', '')}: {name} must be {joined(rule.due)}"
-        raise InputTypeError(f"{what}, not {rule.strange(value)}{right_place(rules, value)}")
-    if name == "seed" and value is not None:
-        check_seed(value)
-    if not rule.path:
-        for text in texts_in(value):
-            check_text(name, text)
-
-
-def right_place(rules: Mapping[str, ArgumentRule], value: Any) -> str:
-    """Where one of the classes that users hand on belongs, when it stands in another argument's place."""
-    known = type(value).__name__ in FROM
-    other = next((name for name, rule in rules.items() if known and rule.fits(value)), None)
-    return "" if other is None else f": give that as {other}=…"
-
-
-def texts_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | tuple):
-        yield from (item for item in value if isinstance(item, str))
-
-
 @dataclass(frozen=True)
-class ArgumentRule:
-    """What an annotation takes.
+class Kind:
+    """One of the kinds of values that an annotation allows.
 
     Attributes:
-        fits: whether a value is of that kind.
-        due: in words, one for each alternative.
-        item: of a list, what its items are.
-        path: whether a text is a path, which has a check of its own.
+        words: what it is called in a message.
+        includes: whether a value is of this kind.
+        check: raises InputError for a value of this kind that is out of range or holds something wrong; called with
+            the name of the argument and the value. Returns the value, or Python's number in place of NumPy's.
     """
 
-    fits: Callable[[Any], bool]
-    due: tuple[str, ...]
-    item: ArgumentRule | None = None
-    path: bool = False
+    words: str
+    includes: Callable[[Any], bool]
+    check: Callable[[str, Any], Any] = lambda _, value: value
 
-    def strange(self, value: Any) -> str:
-        """What is wrong, for a message: a value, or an item where there is a list with a strange one in it."""
-        if self.item is not None and isinstance(value, list | tuple):
-            found = [one for one in value if not self.item.fits(one)]
-            return f"{quoted(found[0])} among them" if found else quoted(value)
-        return quoted(value)
+
+ANYTHING = (Kind("anything", lambda _: True),)
+
+
+def check_value(name: str, value: Any, kinds: tuple[Kind, ...]) -> Any:
+    """The value, if it is of one of some kinds. Raises InputTypeError: of none of them; InputError: see Kind."""
+    wrong = None
+    for kind in kinds:
+        if kind.includes(value):
+            try:
+                return kind.check(name, value)
+            except InputError as error:
+                wrong = wrong or error
+    raise wrong or InputTypeError(f"{name} must be {join_kinds(kinds)}, not {quoted(value)}")
 
 
 @cache
-def rules_of(function: Callable[..., Any]) -> Mapping[str, ArgumentRule]:
-    """The rules of a function's annotated arguments; none of those that take anything."""
+def kinds_by_argument(function: Callable[..., Any]) -> Mapping[str, tuple[Kind, ...]]:
+    """What the annotations of a function allow."""
     plain: Any = inspect.unwrap(function)
-    names = Names(plain.__globals__)
-    found = {}
-    for name, annotation in plain.__annotations__.items():
-        known = eval(annotation, {}, names) if isinstance(annotation, str) else annotation
-        rule = None if name == "return" else rule_of(known)
-        if rule is not None:
-            found[name] = rule
-    return found
+    hints = typing.get_type_hints(plain, {}, Names(plain.__globals__), include_extras=True)
+    return {name: read_kinds(hint) for name, hint in hints.items() if name != "return"}
 
 
 class Names(dict[str, Any]):
-    """The names of a module; what it imports for type checkers only is known by its name."""
+    """The names of a module. A class that it imports for type checkers only stands for every class of that name:
+    importing it would be slow."""
 
     def __missing__(self, name: str) -> Any:
-        return vars(builtins)[name] if hasattr(builtins, name) else Named(name, (), {})
+        return vars(builtins)[name] if hasattr(builtins, name) else ClassName(name, (), {})
 
 
-class Named(type):
-    """A class of which only the name is known: importing it would be slow, or against the order of the rooms."""
+class ClassName(type):
+    """A class of which only the name is known."""
 
     def __instancecheck__(cls, value: object) -> bool:
-        return any(one.__name__ == cls.__name__ for one in type(value).__mro__)
+        return any(parent.__name__ == cls.__name__ for parent in type(value).__mro__)
 
-    def __getattr__(cls, name: str) -> Named:
+    def __getattr__(cls, name: str) -> ClassName:
         if not name[0].isupper():
             raise AttributeError(name)
-        return Named(name, (), {})  # of a module
+        return ClassName(name, (), {})  # of a module
 
 
-def rule_of(annotation: Any) -> ArgumentRule | None:
-    """The rule of an annotation; None where anything goes."""
-    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
+def read_kinds(hint: Any) -> tuple[Kind, ...]:
+    """The kinds that an annotation allows, one for each member of a union."""
+    origin, inside = typing.get_origin(hint), get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return any_of([rule_of(one) for one in inside])
-    if origin is typing.Annotated:  # with the words for it
-        rule = rule_of(inside[0])
-        return rule and replace(rule, due=(annotation.__metadata__[0],))
-    if annotation is Any or isinstance(annotation, TypeVar):
-        return None
-    if hasattr(annotation, "array_type"):  # jaxtyping's, whose shapes are not looked at here
-        return rule_of(annotation.array_type)
-    if annotation in (int, SupportsIndex):
-        return ArgumentRule(is_whole, ("a whole number",))
-    if annotation is float:
-        return ArgumentRule(lambda value: isinstance(value, Real) and not isinstance(value, bool), ("a number",))
-    if annotation is bool:
-        return ArgumentRule(
-            lambda value: isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"), (PLAIN["bool"],)
+        return tuple(kind for member in inside for kind in read_kinds(member))
+    if origin is Annotated:
+        return tuple(annotate(kind, hint.__metadata__) for kind in read_kinds(inside[0]))
+    if hint is Any or isinstance(hint, TypeVar):
+        return ANYTHING
+    if hasattr(hint, "array_type"):  # jaxtyping's, whose shapes are not looked at here
+        return read_kinds(hint.array_type)
+    if hint in SIMPLE:
+        return (SIMPLE[hint],)
+    if origin is Literal:
+        words = " or ".join(map(repr, inside))
+        return (
+            Kind(words, lambda value: isinstance(value, str), lambda name, value: check_choice(name, value, inside)),
         )
-    if origin in (tuple, list, set, Sequence, Iterable, Collection):
-        return list_of(origin, [one for one in inside if one is not ...])
-    kind = origin or (type(None) if annotation is None else annotation)
+    kind = origin or hint
+    if kind in (list, tuple, Sequence, Collection, Iterable):
+        return (read_list(kind, inside),)
     if kind is Callable:
-        return ArgumentRule(callable, ("a function",))
+        return (Kind("a function", callable),)
     if not isinstance(kind, type):
-        raise TypeError(f"@checked cannot check the annotation {annotation!r}")
-    return ArgumentRule(lambda value: isinstance(value, kind), (words(kind),), path=kind is Path)
+        raise TypeError(f"@checked cannot check the annotation {hint!r}")
+    name = kind.__name__
+    source = f" (from {FROM[name]})" if name in FROM else ""
+    words = PLAIN.get(name) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}{source}"
+    return (Kind(words, lambda value: isinstance(value, kind)),)
 
 
-def any_of(rules: Sequence[ArgumentRule | None]) -> ArgumentRule | None:
-    """The rule of a union."""
-    known = sorted((rule for rule in rules if rule is not None), key=lambda rule: rule.item is not None)
-    if len(known) < len(rules):
-        return None
-    items = [rule.item for rule in known if rule.item is not None]
-    return ArgumentRule(
-        lambda value: any(rule.fits(value) for rule in known),
-        tuple(dict.fromkeys(due for rule in rules if rule is not None for due in rule.due)),
-        items[0] if len(items) == 1 else None,
-        any(rule.path for rule in known),
-    )
+def annotate(kind: Kind, notes: Iterable[Any]) -> Kind:
+    """A kind with the words for it, or the ranges, that stand behind it in an ``Annotated``."""
+    words = next((note for note in notes if isinstance(note, str)), kind.words)
+    ranges = [note for note in notes if isinstance(note, Range)]
 
+    def check(name: str, value: Any) -> Any:
+        for bounds in ranges:
+            bounds.check(name, value)
+        return kind.check(name, value)
 
-def list_of(kind: Any, inside: Sequence[Any]) -> ArgumentRule:
-    """The rule of a list, a tuple, or whatever else gives one item after the other. Bytes, texts and dicts are none of
-    them, and what gives its items only once is not asked for them."""
-    item = any_of([rule_of(one) for one in dict.fromkeys(inside)]) if inside else None
-
-    def fits(value: Any) -> bool:
-        if isinstance(value, NO_LIST) or not isinstance(value, Iterable):
-            return False
-        if getattr(value, "ndim", 1) == 0:
-            return False  # an array of one number, which NumPy and torch call iterable
-        if kind is not Iterable and not (hasattr(value, "__len__") and hasattr(value, "__getitem__")):
-            return False  # NumPy's and torch's arrays are no Sequence to Python
-        # An iterator's items cannot be looked at without using them up; a range's are alike, however many.
-        some = value[:1] if isinstance(value, range) else value
-        return item is None or isinstance(value, Iterator) or all(map(item.fits, some))
-
-    of = f" of {joined(tuple(map(of_several, item.due)))}" if item is not None else ""
-    return ArgumentRule(fits, (f"a list{of}",), item)
+    return Kind(words, kind.includes, check)
 
 
 def is_whole(value: Any) -> bool:
+    """Whether this is a whole number, be it NumPy's or torch's; True and False are none."""
     try:
-        return not isinstance(value, bool) and index(value) is not None
+        return not isinstance(value, bool) and not getattr(value, "ndim", 0) and operator.index(value) is not None
     except TypeError:
         return False
 
 
-def words(kind: type) -> str:
-    """A class in words: ``a Model (from fm.load)``."""
-    name = kind.__name__
-    source = f" (from {FROM[name]})" if name in FROM else ""
-    return PLAIN.get(name) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}{source}"
+def is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def of_several(due: str) -> str:
-    """``texts`` of ``a text``, ``Models (from fm.load)`` of ``a Model (from fm.load)``."""
-    if not due.startswith(("a ", "an ")):
-        return due
-    head, bracket, source = due.partition(" ")[2].partition(" (")
-    return (
-        (head.replace("list of", "lists of") if head.startswith("list of") else head.removesuffix("s") + "s")
-        + bracket
-        + source
-    )
+def is_flag(value: Any) -> bool:
+    return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's
 
 
-def joined(due: Sequence[str]) -> str:
-    """Alternatives in words, None last."""
-    ordered = sorted(due, key=lambda one: one == "None")
-    return " or ".join(filter(None, [", ".join(ordered[:-1]), ordered[-1]]))
+WHOLE = Kind("a whole number", is_whole, lambda _, value: operator.index(value))
+SIMPLE: dict[Any, Kind] = {
+    int: WHOLE,
+    SupportsIndex: WHOLE,
+    float: Kind("a number", is_number, lambda _, value: value if isinstance(value, int | float) else float(value)),
+    bool: Kind("True or False", is_flag, lambda _, value: bool(value)),
+    str: Kind("a text", lambda value: isinstance(value, str), check_text),
+    Path: Kind("a path", lambda value: isinstance(value, str | Path)),  # a text of which may hold any bytes
+}
+
+
+def read_list(kind: Any, inside: tuple[Any, ...]) -> Kind:
+    """The kind of a list, a tuple, or whatever else gives one item after the other.
+
+    Bytes, texts and dicts are none of them. What gives its items only once is not asked for them.
+    """
+    items = [read_kinds(item) for item in inside if item is not ...] or [ANYTHING]
+    each = tuple(kind for kinds in items for kind in kinds)
+    words = f"a list of {join_kinds(each, many=True)}" if each != ANYTHING else "a list"
+    size = None if kind is not tuple or ... in inside or not inside else len(items)
+    if size is not None:
+        words = f"({', '.join(map(join_kinds, items))})"
+
+    def includes(value: Any) -> bool:
+        if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
+            return False
+        if getattr(value, "ndim", 1) == 0:
+            return False  # an array of one number, which NumPy and torch call iterable
+        # NumPy's and torch's arrays are no Sequence to Python
+        return kind is Iterable or (hasattr(value, "__len__") and hasattr(value, "__getitem__"))
+
+    def check(name: str, value: Any) -> Any:
+        if size is not None and len(value) != size:
+            raise InputTypeError(f"{name} must be {words}, not {quoted(value)}")
+        if each == ANYTHING or isinstance(value, Iterator):
+            return value
+        some = {*value[:1], *value[-1:]} if isinstance(value, range) else value  # the rest lies between
+        for place, item in enumerate(some):
+            check_value(f"{name}[{place}]", item, each if size is None else items[place])
+        return value
+
+    return Kind(words, includes, check)
+
+
+def join_kinds(kinds: Iterable[Kind], many: bool = False) -> str:
+    """Alternatives in words, None last: ``a text, a number or None``; with ``many``, ``texts, numbers or None``."""
+    words = sorted(dict.fromkeys(kind.words for kind in kinds), key=lambda one: one == "None")
+    if many:
+        words = [re.sub(r"^an? (.+?)s?( \(.*)?$", r"\1s\2", one) for one in words]
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
