@@ -14,7 +14,7 @@ from rich.text import Text
 import ffnmem as fm
 
 from ..core.errors import InputError, counted
-from ..core.types import DIVISIONS, ENGINES, SCAN_DTYPES, STORE_FORMS
+from ..core.types import DIVISIONS, ENGINES, SCAN_DTYPES, STORE_FORMS, Division, StoreForm
 from ..show.records import emit
 from ..show.terminal import user_text
 from . import click_options as options
@@ -51,7 +51,7 @@ EVERY = 0.1  # seconds between two lines of progress
     help="Whose tokenizer: atlas, a folder in Hugging Face layout, or a Hugging Face id such as gpt2.",
 )
 @options.output
-def pack(source: str, out: str, column: str, documents: str | None, model: str, form: str) -> None:
+def pack(source: str, out: str, column: str, documents: Division | None, model: str, form: str) -> None:
     """Tokenise SOURCE into FOLDER, with an index of its documents and checksums.
 
     SOURCE is a .txt, .jsonl, .csv or .parquet file, each also with .gz or .zst behind it; a folder of them, or a
@@ -188,7 +188,7 @@ def store(
     folder: str,
     check: bool,
     plot: Path | None,
-    export: str | None,
+    export: StoreForm | None,
     out: str | None,
     neurons: tuple[str, ...],
     form: str,

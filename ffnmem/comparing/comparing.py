@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.defaults import CHANCE, COMPARED_TOKENS, REACH
-from ..core.errors import FileError, InputError, check_choice, check_count, check_number, check_seed
+from ..core.errors import FileError, InputError, check_number
 from ..core.files import check_destination
 from ..core.folders import Kind
 from ..core.progress import Progress
-from ..core.types import BASELINES, checked
+from ..core.types import ComparisonBaseline, Count, Division, Seed, Whole, checked
 from ..corpus.excerpts import BATCH_TOKENS, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
 from ..corpus.passes import (
@@ -57,19 +57,19 @@ def compare(
     corpus: Any = None,
     *,
     edit: Edit | None = None,
-    reach: int | None = REACH,
-    tokens: int | None = COMPARED_TOKENS,
+    reach: Whole | None = REACH,
+    tokens: Count | None = COMPARED_TOKENS,
     context: int | None = None,
     prepend_bos: bool | None = None,
     batch_tokens: int = BATCH_TOKENS,
     chance: float = CHANCE,
     tolerance: float | None = None,
-    baseline: str = "keys",
+    baseline: ComparisonBaseline = "keys",
     assign: bool = True,
     memory: float = MEMORY,
-    seed: int = 0,
+    seed: Seed = 0,
     text: str = "text",
-    documents: str | None = None,
+    documents: Division | None = None,
     out: str | Path | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
@@ -142,14 +142,10 @@ def compare(
     target = None if out is None else check_destination(out)
     if not 0 < check_number("chance", chance) < 1:
         raise InputError(f"chance must be between 0 and 1, not {chance}")
-    check_choice("baseline", baseline, BASELINES)
-    reach = None if reach is None else check_count("reach", reach, least=0)
-    limit = None if tokens is None else check_count("tokens", tokens)
     if not 0 < check_number("memory", memory) < 1e9:
         raise InputError(f"memory must be a number of GiB above 0, not {memory}")
     if check_number("checkpoint_seconds", checkpoint_seconds) < 0:
         raise InputError(f"checkpoint_seconds must be at least 0, not {checkpoint_seconds}")
-    check_seed(seed)
     other = other_model(first, second, edit)
     tolerance = checked_tolerance(tolerance, first, other)
     if corpus is None:
@@ -165,7 +161,7 @@ def compare(
     with workplace(target, PARTIAL) as folder:
         packed = pack(open_corpus(corpus, text=text, documents=documents), first, folder / CORPUS)
         sequences = settings.sequences(packed)
-        sample = Selection(sequences, settings, draw_tokens(sequences, limit, seed))
+        sample = Selection(sequences, settings, draw_tokens(sequences, tokens, seed))
         told = {
             "corpus": packed.source,
             "corpus_hash": packed.hash,

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ..core.errors import check_count, counted, listed
+from ..core.errors import counted, listed
 from ..core.json_values import plain
 from ..core.number_text import format_share
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.sheets import Block, Column, Facts, Origin, Sheet, Table, Words, rows
 from ..core.token_text import printable
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..show.result import Result
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ class Comparison(Result):
         """Those of which some neuron's changed."""
         return tuple(side for side in self.sides if (self.neurons[f"{side}_change"] > self.tolerance).any())
 
-    def moved(self, top: int | None = None) -> pd.DataFrame:
+    def moved(self, top: Count | None = None) -> pd.DataFrame:
         """The neurons that moved, by the relative change of value, key or gate, whichever is largest; first ``top``."""
         found = self.neurons[self.neurons["verdict"] == "moved"]
         order = np.argsort(-largest_change(found), kind="stable")
-        return found.iloc[order if top is None else order[: check_count("top", top)]].reset_index(drop=True)
+        return found.iloc[order if top is None else order[:top]].reset_index(drop=True)
 
     def counts(self) -> dict[str, int]:
         """How many neurons each verdict is of."""

@@ -48,9 +48,13 @@ class Range(NamedTuple):
                 raise InputError(f"{name} must be {words} {bound:,}, not {quoted(number)}")
 
 
-MOST = (1 << 31) - 1
-Count = Annotated[int, Range(1, MOST)]
-Whole = Annotated[int, Range(0, MOST)]
+def at_least(number: int) -> Range:
+    """The range of a count, as in ``Annotated[int, at_least(2)]``."""
+    return Range(number, (1 << 31) - 1)
+
+
+Count = Annotated[int, at_least(1)]
+Whole = Annotated[int, at_least(0)]
 Seed = Annotated[int, Range(0, SEEDS - 1)]
 
 # -- allowed values ----------------------------------------------------------------------------------------------------
@@ -62,9 +66,9 @@ Basis = Literal["folded", "raw"]
 """Whether weights are read with the final norm's scale folded into them, or as they are stored."""
 Side = Literal["value", "key", "gate"]
 """One of a neuron's vectors."""
-Lens = Literal["logit", "jacobian"]
+LensName = Literal["logit", "jacobian"]
 """How values are read in tokens: as they are written, or as they arrive at the final norm."""
-LENSES = LOGIT, JACOBIAN = get_args(Lens)
+LENSES = LOGIT, JACOBIAN = get_args(LensName)
 
 Division = Literal["paragraph", "line", "file"]
 """What is a document of a .txt file: what blank lines separate, a line, or all of it."""
@@ -253,14 +257,16 @@ ANYTHING = (Kind("anything", lambda _: True),)
 
 def check_value(name: str, value: Any, kinds: tuple[Kind, ...]) -> Any:
     """The value, if it is of one of some kinds. Raises InputTypeError: of none of them; InputError: see Kind."""
-    wrong = None
+    faults: list[InputError] = []
     for kind in kinds:
         if kind.includes(value):
             try:
                 return kind.check(name, value)
             except InputError as error:
-                wrong = wrong or error
-    raise wrong or InputTypeError(f"{name} must be {join_kinds(kinds)}, not {quoted(value)}")
+                faults.append(error)
+    if len(faults) == 1:
+        raise faults[0]
+    raise InputTypeError(f"{name} must be {join_kinds(kinds)}, not {quoted(value)}")
 
 
 @cache

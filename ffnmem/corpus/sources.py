@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import FileError, InputError, MissingExtraError, check_choice, quoted
+from ..core.errors import FileError, InputError, MissingExtraError, quoted
 from ..core.files import check_ordinary, user_path
 from ..core.foreign import first_line
 from ..core.resources import EMBEDDED, embedded_corpus
-from ..core.types import DIVISIONS, checked
+from ..core.types import DIVISIONS, Division, checked
 from .packed import Packed, is_packed, open_packed
 from .readers import (
     COMPRESSIONS,
@@ -191,7 +191,7 @@ class Corpus:
 
 
 @checked
-def open_corpus(source: Any, *, text: str = "text", documents: str | None = None) -> Corpus | Packed:
+def open_corpus(source: Any, *, text: str = "text", documents: Division | None = None) -> Corpus | Packed:
     """Open a source of documents. Nothing is read yet, and never more than one document is held.
 
     Args:
@@ -213,8 +213,6 @@ def open_corpus(source: Any, *, text: str = "text", documents: str | None = None
             without the text column. InputError: a source or option that cannot be used. MissingExtraError: no
             ``datasets`` for ``hf:``.
     """
-    if documents is not None:
-        check_choice("documents", documents, DIVISIONS)
     if isinstance(source, Corpus | Packed):
         refuse_options("an opened corpus", text, documents)
         return source
@@ -237,7 +235,7 @@ def open_corpus(source: Any, *, text: str = "text", documents: str | None = None
     )
 
 
-def refuse_options(what: str, text: str, documents: str | None) -> None:
+def refuse_options(what: str, text: str, documents: Division | None) -> None:
     """Raise InputError for options that would do nothing."""
     if documents is not None:
         raise InputError(
@@ -247,7 +245,7 @@ def refuse_options(what: str, text: str, documents: str | None) -> None:
         raise InputError(f"text={quoted(text)} names a column; {what} has none to choose")
 
 
-def open_files(source: str | Path, text: str, documents: str | None) -> Corpus | Packed:
+def open_files(source: str | Path, text: str, documents: Division | None) -> Corpus | Packed:
     """A file, a folder or a pattern."""
     if isinstance(source, str) and source in EMBEDDED:
         path = embedded_corpus(source)
@@ -272,7 +270,7 @@ def open_files(source: str | Path, text: str, documents: str | None) -> Corpus |
 
 
 def of_files(
-    name: str, paths: Sequence[tuple[Path, str]], text: str, documents: str | None, searched: str = ""
+    name: str, paths: Sequence[tuple[Path, str]], text: str, documents: Division | None, searched: str = ""
 ) -> Corpus:
     """The corpus of the ordinary files of a known format among the paths; the others are counted."""
     kinds_of = [(path, shown, format_of(path) if path.is_file() else None) for path, shown in paths]

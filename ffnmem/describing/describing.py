@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 
 from ..core.defaults import CONTEXTS_SHOWN, CONTEXTS_TESTED, RULES
-from ..core.errors import InputError, check_choice, check_count, check_seed, counted
+from ..core.errors import InputError, check_count, counted
 from ..core.neuron_names import NeuronName, place_of
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, rows
 from ..core.token_text import printable
-from ..core.types import COEFFICIENT_SIGNS, DESCRIPTION_SCORES, checked
+from ..core.types import DESCRIPTION_SCORES, CoefficientSign, Seed, Whole, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..neurons.intrusion import several
@@ -145,12 +145,12 @@ def describe(
     judge: str | Callable[..., str] | None = None,
     scores: str | Iterable[str] = (),
     model: Model | None = None,
-    sign: str = "positive",
+    sign: CoefficientSign = "positive",
     shown: int = CONTEXTS_SHOWN,
     tested: int = CONTEXTS_TESTED,
-    context: int = CONTEXT,
+    context: Whole = CONTEXT,
     out: str | Path | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: Progress | None = None,
 ) -> Descriptions:
     """Say in words what neurons fire at, and how well that fits contexts that were not shown.
@@ -197,13 +197,12 @@ def describe(
             "the judge 'rules' knows what the explainer 'rules' found and no other description: "
             "give an endpoint or a function as judge"
         )
-    check_choice("sign", sign, COEFFICIENT_SIGNS)
     asked = Asked(
         sign,
         check_count("shown", shown, least=BANDS),
         check_count("tested", tested, least=BANDS),
-        check_count("context", context, least=0),
-        check_seed(seed),
+        context,
+        seed,
     )
     answers = Answers(out)
     if model is not None:

@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..core.errors import FileError, InputError, check_count, check_number, check_seed, quoted
+from ..core.errors import FileError, InputError, check_count, check_number, quoted
 from ..core.files import check_destination
 from ..core.folders import Kind
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import Count, Division, Seed, checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, Stretch, TextSettings, check_shard
 from ..corpus.packed import Packed
 from ..corpus.packing import pack
@@ -60,13 +60,13 @@ def second_moment(
     out: str | Path | None = None,
     *,
     layers: Sequence[LayerName] | None = None,
-    tokens: int | None = None,
+    tokens: Count | None = None,
     context: int | None = None,
     prepend_bos: bool | None = None,
     batch_tokens: int = BATCH_TOKENS,
     shard: tuple[int, int] = (0, 1),
     text: str = "text",
-    documents: str | None = None,
+    documents: Division | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
 ) -> SecondMoment:
@@ -102,14 +102,13 @@ def second_moment(
     """
     settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
     chosen, shard = checked_layers(model, layers), check_shard(shard)
-    limit = None if tokens is None else check_count("tokens", tokens)
     if check_number("checkpoint_seconds", checkpoint_seconds) < 0:
         raise InputError(f"checkpoint_seconds must be at least 0, not {checkpoint_seconds}")
     target = None if out is None else check_destination(out)
     finished = None if target is None or not target.exists() else SecondMoment.load(target)
     with workplace(target, PARTIAL) as folder:
         packed = pack(open_corpus(corpus, text=text, documents=documents), model, folder / CORPUS)
-        excerpt = Stretch(settings.sequences(packed), settings, shard, limit)
+        excerpt = Stretch(settings.sequences(packed), settings, shard, tokens)
         of_shard = "" if shard[1] == 1 else f" in shard {shard[0]} of {shard[1]}"
         if not excerpt.pieces:
             raise InputError(f"{packed.source} has no text to read{of_shard}")
@@ -288,14 +287,14 @@ def convergence(
     layer: LayerName,
     counts: Sequence[int] | None = None,
     *,
-    seed: int = 0,
+    seed: Seed = 0,
     ridge: float = RIDGE,
     quality: Quality | None = None,
     context: int | None = None,
     prepend_bos: bool | None = None,
     batch_tokens: int = BATCH_TOKENS,
     text: str = "text",
-    documents: str | None = None,
+    documents: Division | None = None,
 ) -> pd.DataFrame:
     """How far u = C⁻¹k/‖C⁻¹k‖ is from where it ends, by the tokens that C has seen.
 
@@ -322,7 +321,6 @@ def convergence(
     """
     index = model.layer(layer)
     settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
-    check_seed(seed)
     if keys.ndim != 2 or not len(keys) or not bool((keys != 0).any(dim=1).all()):
         raise InputError("keys must be at least one row of coefficients, none of them zero")
     rows: list[dict[str, float]] = []

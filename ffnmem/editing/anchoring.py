@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..core.errors import InputError, check_choice, counted, warn
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import Seed, checked
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -27,7 +27,7 @@ def value_norm(
     *,
     layer: LayerName | None = None,
     contexts: Sequence[str] | None = (PLAIN,),
-    seed: int = 0,
+    seed: Seed = 0,
     editor: str = "rome",
     settings: Settings = None,
     progress: Progress | None = None,

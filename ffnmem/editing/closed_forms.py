@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.errors import InputError, UnsupportedModelError, check_choice, check_count, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import Seed, checked
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -327,7 +327,7 @@ def rome(
     moment: Moment = None,
     ridge: float | None = None,
     contexts: Sequence[str] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     settings: Settings = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -428,7 +428,7 @@ def memit(
     moment: Moment = None,
     ridge: float | None = None,
     contexts: Sequence[str] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     settings: Settings = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -525,7 +525,7 @@ def encore(
     moment: Moment = None,
     ridge: float | None = None,
     contexts: Sequence[str] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     settings: Settings = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -587,7 +587,7 @@ def emmet(
     moment: Moment = None,
     ridge: float | None = None,
     contexts: Sequence[str] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     settings: Settings = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -662,7 +662,7 @@ def alphaedit(
     previous: Fact | Iterable[Fact] = (),
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     settings: Settings = None,
     force: bool = False,
     progress: Progress | None = None,

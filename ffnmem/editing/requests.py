@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, check_count, check_seed, check_text, quoted
-from ..core.types import checked
+from ..core.errors import InputError, check_count, check_text, quoted
+from ..core.types import Seed, Whole, checked
 from ..facts.answers import word_ids
 from ..facts.fact import Fact
 from ..facts.questions import ask_about
@@ -28,7 +28,9 @@ LENGTHS = (5, 10)
 
 @checked
 @in_turn
-def sample_contexts(model: Model, *, n: int = 20, lengths: Sequence[int] = LENGTHS, seed: int = 0) -> tuple[str, ...]:
+def sample_contexts(
+    model: Model, *, n: Whole = 20, lengths: Sequence[int] = LENGTHS, seed: Seed = 0
+) -> tuple[str, ...]:
     """``"{}"`` and ``n`` beginnings of text that the model itself writes, each as ``"TEXT. {}"``.
 
     Each token is drawn from the five likeliest, after the beginning-of-sequence token alone (the end-of-text token
@@ -48,8 +50,6 @@ def sample_contexts(model: Model, *, n: int = 20, lengths: Sequence[int] = LENGT
     Source: Meng et al. 2022 (2202.05262), appendix E.5 and ``get_context_templates`` of its program: ten samples of 5
         and ten of 10 tokens.
     """
-    check_count("n", n, least=0)
-    check_seed(seed)
     sizes = [check_count("length", length, least=2) for length in lengths]
     if not sizes:
         raise InputError("lengths is empty: give at least one, such as 10")

@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 from ..core.checked_files import digest
-from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.errors import InputError, check_choice
 from ..core.neuron_names import LayerName
 from ..core.plain_values import plain_value
 from ..core.progress import Progress
-from ..core.types import PROTOCOLS, checked
+from ..core.types import PROTOCOLS, Count, Seed, checked
 from ..editing.closed_forms import KEYS, rank_one
 from ..editing.edit import Edit
 from ..editing.edit_record import missed_words, unreached_words
@@ -67,14 +67,14 @@ def evaluate(
     target: str | None = None,
     metrics: Iterable[str] | None = None,
     layer: LayerName | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     out: str | Path | None = None,
     protocol: str = "teacher_forced",
     others: Iterable[Fact] | None = None,
     generate: bool = False,
     references: References | None = None,
     drift: Source = None,
-    draws: int = DRAWS,
+    draws: Count = DRAWS,
     keep_edits: bool = False,
     progress: Progress | None = None,
     **options: Any,
@@ -133,8 +133,6 @@ def evaluate(
         raise InputError("RS compares with reference texts: give references={target: [text, …]}")
     if not references:
         wanted = tuple(name for name in wanted if name != "RS")
-    check_seed(seed)
-    check_count("draws", draws)
     if keep_edits and out is not None:
         raise InputError("keep_edits does not go with out, whose chunks hold no edits: give one of them")
     texts = drift_texts(model, drift, seed) if read_off(wanted, "texts") else ()
@@ -388,7 +386,7 @@ def edit_quality(
     layer: LayerName | None = None,
     keys: str | None = None,
     contexts: Sequence[str] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     settings: Settings = None,
 ) -> Callable[[SecondMoment], float]:
     """A function that scores ROME's edits of some facts with a second moment that it is given.

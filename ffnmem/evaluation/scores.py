@@ -34,7 +34,7 @@ from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
 from ..core.schemas import PROVENANCE, anything, fields, hexadecimal, table, text, whole
 from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Table, line, rows
-from ..core.types import checked
+from ..core.types import Seed, checked
 from ..editing.edit import Edit
 from ..show.result import Result
 from .metrics import ABOUT, COLUMNS, FEW, METRICS, NUMBERS, SCORES, differences, summarised, unmeasured
@@ -317,7 +317,7 @@ class Scores(Result):
     settings: Mapping[str, Any]
     provenance: Provenance
     draws: int = DRAWS
-    seed: int = 0
+    seed: Seed = 0
     edits: Mapping[str, Mapping[str, Edit]] = field(default_factory=dict, metadata=NOT_SAVED)
 
     @property

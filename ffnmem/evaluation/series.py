@@ -16,7 +16,6 @@ from ..core.errors import (
     InputError,
     check_count,
     check_number,
-    check_seed,
     counted,
     listed,
     quoted,
@@ -29,7 +28,7 @@ from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Origin, Sheet
 from ..core.token_text import printable
-from ..core.types import checked
+from ..core.types import Count, Seed, checked
 from ..editing.applying import put_back
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
@@ -222,17 +221,17 @@ def sequential(
     editor: str | OwnEditor = "rome",
     at: Sequence[int] | None = None,
     *,
-    together: int = 1,
+    together: Count = 1,
     target: str | None = None,
     metrics: Iterable[str] | None = None,
     layer: LayerName | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     out: str | Path | None = None,
     protocol: str = "teacher_forced",
     others: Iterable[Fact] | None = None,
     drift: Source = None,
     collapse: float = COLLAPSE,
-    draws: int = DRAWS,
+    draws: Count = DRAWS,
     progress: Progress | None = None,
     **options: Any,
 ) -> Decay:
@@ -271,15 +270,13 @@ def sequential(
     """
     every = as_facts(facts)
     (chosen,) = choose_editors((editor,))
-    if check_count("together", together) > 1:
+    if together > 1:
         check_together(chosen)
     points = checkpoints(at, len(every), together)
     written, pool = writing(protocol, others)
     wanted = check_metrics(metrics, False, written)
     if generated := read_off(wanted, "generation"):
         raise InputError(f"sequential measures no {listed(generated)}: let evaluate write texts, for single edits")
-    check_count("draws", draws)
-    check_seed(seed)
     if not check_number("collapse", collapse) > 0:
         raise InputError(f"collapse must be above 0, not {quoted(collapse)}")
     texts = drift_texts(model, drift, seed)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ..core.errors import InputError, check_choice, check_count, check_seed, counted
+from ..core.errors import InputError, check_choice, counted
 from ..core.sheets import Column, Table, rows
-from ..core.types import checked
+from ..core.types import Count, Seed, checked
 from .metrics import FEW, ends
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def trace_against_layer(
     traces: Traces,
     metrics: Sequence[str] = TRACED,
     *,
-    draws: int = 1000,
-    seed: int = 0,
+    draws: Count = 1000,
+    seed: Seed = 0,
 ) -> pd.DataFrame:
     """How much of edits' scores a causal trace tells, fact by fact, beside what the layer's number tells alone.
 
@@ -55,8 +55,6 @@ def trace_against_layer(
     Source: Hase et al. 2023 (2301.04213), §5: R² of layer and trace beside that of the layer alone. Theirs has its
         interval by facts, too.
     """
-    check_count("draws", draws)
-    check_seed(seed)
     measured = next(iter(sweep.scores.values())).metrics
     wanted = [check_choice("metric", name, measured) for name in metrics]
     kinds = [kind for kind in GROUP_KINDS if traces.traces and kind in traces.traces[0].kinds]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ..core.errors import FileError, InputError, check_choice, listed, quoted, warn
 from ..core.files import check_destination, user_path, write_whole
 from ..core.resources import EMBEDDED, embedded_folder
-from ..core.types import FACT_FORMATS, FACT_FORMATS_WRITTEN, checked
+from ..core.types import FACT_FORMATS, FACT_FORMATS_WRITTEN, FactFormat, Seed, checked
 from .easyedit import is_knowedit, knowedit, knowedit_record, probes_of, questions
 from .fact import PART_OPTIONAL, PARTS, Fact, Probe
 from .mquake import is_mquake, mquake, mquake_records
@@ -374,7 +374,7 @@ SHOWN = 3  # records of a kind that are named
 
 
 @checked
-def load_facts(source: str | Path = "atlas", format: str | None = None, *, seed: int = 0) -> list[Fact]:
+def load_facts(source: str | Path = "atlas", format: FactFormat | None = None, *, seed: Seed = 0) -> list[Fact]:
     """Read facts of any of the known formats.
 
     Args:
@@ -392,8 +392,6 @@ def load_facts(source: str | Path = "atlas", format: str | None = None, *, seed:
         FileError: no such file, an unknown format, or a broken record, named by its number.
         InputError: no such ``format``.
     """
-    if format is not None:
-        check_choice("format", format, FACT_FORMATS)
     name = str(source)
     path = embedded_folder(name) / "facts.jsonl" if name in EMBEDDED else user_path(source)
     if not path.exists():

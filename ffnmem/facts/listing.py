@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError, counted, listed, quoted
 from ..core.sheets import Column, Sheet, Span, Table, Words, rows
+from ..core.types import FactFormat
 from ..show.result import Result
 from .fact import Fact
 from .formats import load_facts
@@ -27,7 +28,7 @@ QUOTED = re.compile(r"(['\"]).*\1", re.DOTALL)
 
 def choose_facts(
     source: str,
-    format: str | None = None,
+    format: FactFormat | None = None,
     *,
     relation: str | None = None,
     subject: str | None = None,

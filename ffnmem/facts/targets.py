@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..core.errors import InputError, check_count, check_seed
-from ..core.types import checked
+from ..core.errors import InputError, check_count
+from ..core.types import Seed, checked
 from .fact import Fact
 
 
 @checked
-def with_targets(facts: Iterable[Fact], *, seed: int = 0, paraphrases: int = 2, neighbours: int = 5) -> list[Fact]:
+def with_targets(facts: Iterable[Fact], *, seed: Seed = 0, paraphrases: int = 2, neighbours: int = 5) -> list[Fact]:
     """The facts, each with what it lacks for an edit, taken from the others of its relation.
 
     A fact without a new target gets the true object of another fact of its relation, each different one as likely as
@@ -33,7 +33,6 @@ def with_targets(facts: Iterable[Fact], *, seed: int = 0, paraphrases: int = 2, 
     Source: CounterFact is made in this way (Meng et al. 2022, 2202.05262, appendix E), but its paraphrases, which a
         model wrote there; the prompts of a relation in known_1000 do not always mean quite the same.
     """
-    check_seed(seed)
     for name, count in (("paraphrases", paraphrases), ("neighbours", neighbours)):
         check_count(name, count)
     every = list(facts)

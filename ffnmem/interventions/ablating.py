@@ -26,7 +26,7 @@ from ..core.sheets import (
     explain_negative,
     promoted_column,
 )
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..facts.answers import Answer
 from ..models.model import AGREE, HALF, Model
 from ..models.norms import at_least_float32
@@ -278,7 +278,7 @@ def ablate(
     positions: SupportsIndex | Iterable[SupportsIndex] | None = None,
     prompt: SupportsIndex | None = None,
     first_token: bool = False,
-    batch: int = BATCH,
+    batch: Count = BATCH,
     progress: Progress | None = None,
 ) -> Ablation:
     """What removing each of some neurons, one at a time, does to an answer: its direct and its total effect.
@@ -313,7 +313,6 @@ def ablate(
         InputError: no single target, a partial or outdated capture, an unknown ``how``, no neurons. OutOfRangeError: no
             such layer, neuron or position. UnsupportedModelError: layers that cannot be run by themselves.
     """
-    check_count("batch", batch)
     asked = ask(capture, target, foil, position, prompt, first_token)
     change, words = as_how(how, capture)
     cells = choose_cells(asked, positions, prompt)

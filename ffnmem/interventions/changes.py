@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_seed, listed, quoted
 from ..core.neuron_names import layer_of_coefficients, read_neuron_or_layer
-from ..core.types import checked
+from ..core.types import Seed, checked
 from ..models.model import Model
 from ..prompts.captures import Capture
 from ..prompts.means import Source, check_source, content_of, means_of, source_name
@@ -93,7 +93,7 @@ class Resample:
     """
 
     source: Source
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         check_source("Resample", self.source)

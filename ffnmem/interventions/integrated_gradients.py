@@ -14,11 +14,11 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.errors import InputError, check_count, quoted
+from ..core.errors import InputError, quoted
 from ..core.number_text import format_probability
 from ..core.provenance import Provenance
 from ..core.sheets import Sheet, Table
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..facts.fact import Fact
 from ..models.norms import at_least_float32
 from ..models.turns import Turns, in_turn
@@ -70,11 +70,11 @@ class KnowledgeNeurons(Result):
         largest attribution; NaN where none is positive)."""
         return self.top(None)
 
-    def top(self, k: int | None = 20) -> pd.DataFrame:
+    def top(self, k: Count | None = 20) -> pd.DataFrame:
         """The ``k`` neurons with the largest \\|attribution\\| (all for None), as ``neurons``."""
         values = self.attributions.double().cpu().numpy().ravel()
         d_mlp = self.attributions.shape[1]
-        order = largest(values, None if k is None else check_count("top", k))
+        order = largest(values, k)
         best = float(values.max())
         frame = pd.DataFrame(
             {
@@ -196,11 +196,11 @@ def knowledge_neurons(
     target: Target | Next = None,
     position: SupportsIndex = -1,
     *,
-    steps: int = STEPS,
+    steps: Count = STEPS,
     threshold: float = THRESHOLD,
     prompt: SupportsIndex | None = None,
     first_token: bool = False,
-    batch: int = BATCH,
+    batch: Count = BATCH,
 ) -> KnowledgeNeurons:
     """Knowledge-neuron attribution: what each coefficient adds to an answer's probability as its layer fades in.
 
@@ -225,8 +225,6 @@ def knowledge_neurons(
 
     Source: Dai et al. 2022 (2104.08696), eq. 2 and §3.1; their program's scaling of the layer's whole vector.
     """
-    check_count("steps", steps)
-    check_count("batch", batch)
     if not 0 < threshold <= 1:
         raise InputError(f"threshold must lie above 0 and at most at 1, not {quoted(threshold)}")
     asked = ask(capture, target, None, position, prompt, first_token)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -19,12 +19,12 @@ from scipy.stats import mannwhitneyu
 from torch import Tensor
 
 from ..core.defaults import MEANING_BUDGET, MEANING_DRAWS
-from ..core.errors import FileError, InputError, check_choice, check_count, check_seed, warn
+from ..core.errors import FileError, InputError, check_choice, warn
 from ..core.neuron_names import LayerName
 from ..core.number_text import format_interval, format_number, format_share
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, rows
-from ..core.types import COEFFICIENT_SIGNS, DIRECTIONS, VERDICTS, checked
+from ..core.types import DIRECTIONS, VERDICTS, CoefficientSign, Count, Seed, at_least, checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, draw_tokens
 from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
@@ -293,12 +293,12 @@ def chance_verdicts(
     model: Model | None = None,
     *,
     layers: LayerName | Iterable[LayerName] | None = None,
-    per_layer: int = PER_LAYER,
+    per_layer: Count = PER_LAYER,
     kinds: str | Iterable[str] | None = None,
-    sign: str = "positive",
-    seed: int = 0,
-    draws: int = MEANING_DRAWS,
-    budget: int | None = MEANING_BUDGET,
+    sign: CoefficientSign = "positive",
+    seed: Seed = 0,
+    draws: Annotated[int, at_least(20)] = MEANING_DRAWS,
+    budget: Annotated[int, at_least(1000)] | None = MEANING_BUDGET,
     rule: Rule = RULE,
     progress: Progress | None = None,
 ) -> ChanceVerdicts:
@@ -333,14 +333,8 @@ def chance_verdicts(
 
     Source: ours; Bricken et al. 2023 and Gurnee et al. 2023 (2305.01610) compare neurons with random directions.
     """
-    factor = 1.0 if check_choice("sign", sign, COEFFICIENT_SIGNS) == "positive" else -1.0
+    factor = 1.0 if sign == "positive" else -1.0
     chosen, asked = chosen_layers(store, layers), check_kinds(kinds, store.gated)
-    per_layer, draws, seed = (
-        check_count("per_layer", per_layer),
-        check_count("draws", draws, least=20),
-        check_seed(seed),
-    )
-    budget = None if budget is None else check_count("budget", budget, least=1000)
     model = store.read_model() if model is None else model
     backgrounds = read_backgrounds(store, model, seed, progress)
     neurons = {layer: drawn_neurons(store.d_mlp(layer), per_layer, [seed, 30, layer]) for layer in chosen}
@@ -367,8 +361,8 @@ def chance_verdicts(
             frames.append(frame)
             if progress is not None:
                 progress("verdicts", sum(map(len, frames)), sum(len(one.neurons) for one in firings.values()))
-    settings = {"sign": sign, "per_layer": per_layer, "seed": seed, "draws": draws, "rule": rule_key(rule)}
-    settings |= {"budget": budget, "positions": positions, **store_key(store)}
+    settings: dict[str, Any] = {"sign": sign, "per_layer": per_layer, "seed": seed, "draws": draws}
+    settings |= {"rule": rule_key(rule), "budget": budget, "positions": positions, **store_key(store)}
     provenance = {**store.provenance, "chance_verdicts": settings}
     result = ChanceVerdicts(store.model, pd.concat(frames, ignore_index=True), provenance)
     if len(chosen) == store.n_layers and len(asked) == len(check_kinds(None, store.gated)):

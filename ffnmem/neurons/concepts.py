@@ -17,7 +17,7 @@ from ..core.number_text import format_number
 from ..core.progress import Progress
 from ..core.sheets import Block, Column, Origin, Sheet, Span, Table, Words, line, rows, tokens
 from ..core.token_text import printable, visible
-from ..core.types import COEFFICIENT_SIGNS, VERDICTS, checked
+from ..core.types import COEFFICIENT_SIGNS, VERDICTS, CoefficientSign, Count, Seed, Whole, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.contexts import Example, Passage, Window, example_list
@@ -245,10 +245,10 @@ def meanings(
     neuron: SupportsIndex | None = None,
     model: Model | None = None,
     *,
-    sign: str = "positive",
-    k: int | None = None,
-    context: int = CONTEXT,
-    seed: int | None = None,
+    sign: CoefficientSign = "positive",
+    k: Count | None = None,
+    context: Whole = CONTEXT,
+    seed: Seed | None = None,
     draws: int | None = None,
     rule: Rule | None = None,
     progress: Progress | None = None,
@@ -276,9 +276,6 @@ def meanings(
         ModelError: the model is needed and cannot be loaded by its name.
     """
     index = store.index(layer, neuron)
-    check_choice("sign", sign, COEFFICIENT_SIGNS)
-    width = check_count("context", context, least=0)
-    most = None if k is None else check_count("k", k)
     if model is not None:
         store.check_model(model)
     wanted = asked_settings(seed, draws, rule)
@@ -286,7 +283,7 @@ def meanings(
     if found is None:
         settings = (rule or RULE, wanted.get("seed", 0), wanted.get("draws", MEANING_DRAWS))
         found = measured_anew(store, index, model, sign, *settings, progress)
-    return shown(store, index, sign, found, most, width)
+    return shown(store, index, sign, found, k, context)
 
 
 def asked_settings(seed: int | None, draws: int | None, rule: Rule | None) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from .._version import __version__
 from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
-from ..core.errors import InputError, check_choice, check_count, check_number, check_seed, counted, quoted
+from ..core.errors import InputError, check_choice, check_number, counted, quoted
 from ..core.json_values import plain
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.sheets import Column, Sheet, Table, Words, rows
-from ..core.types import DYING_ACTIVATIONS, DYING_OPTIMISERS, checked
+from ..core.types import DYING_ACTIVATIONS, DYING_OPTIMISERS, Count, Seed, checked
 from ..ffn.activations import Activation, activation
 from ..show.result import Result
 
@@ -145,8 +145,8 @@ class Dying(Result):
 @checked
 def dying_relu(
     *,
-    seed: int = 0,
-    steps: int = DYING_STEPS,
+    seed: Seed = 0,
+    steps: Count = DYING_STEPS,
     share: float = DYING_SHARE,
     depth: float = DYING_DEPTH,
     activations: Sequence[str] = DYING_ACTIVATIONS,
@@ -183,8 +183,6 @@ def dying_relu(
 
     Source: Lu et al. 2019 (1903.06733); Maas et al. 2013; Hendrycks and Gimpel 2016 (1606.08415).
     """
-    check_seed(seed)
-    check_count("steps", steps)
     check_choice("optimiser", optimiser, OPTIMISERS)
     rate = RATES[optimiser] if rate is None else check_number("rate", rate)
     if not 0 <= check_number("share", share) <= 1:

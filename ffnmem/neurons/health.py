@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.errors import HookError, InputError, check_count, check_seed, counted
+from ..core.errors import HookError, InputError, counted
 from ..core.json_values import plain
 from ..core.number_text import decimals
 from ..core.pictures import picture
@@ -25,7 +25,7 @@ from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Origin, Sheet, Table, rows
 from ..core.token_text import printable
-from ..core.types import checked
+from ..core.types import Count, Division, Seed, checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
 from ..corpus.passes import read
@@ -275,13 +275,12 @@ class NeuronHealth(Result):
         """Whether the way back was run."""
         return "flow_pre" in self.neurons
 
-    def extremes(self, top: int = 5) -> pd.DataFrame:
+    def extremes(self, top: Count = 5) -> pd.DataFrame:
         """The neurons at both ends, with a column ``kind`` in front.
 
         With flow "most gradient" and "least gradient", by ``flow_pre``; else "most flat" and "most linear". Ties go by
         layer and neuron. Raises InputError for ``top`` below 1.
         """
-        check_count("top", top)
         ends = [("most gradient", "flow_pre", False), ("least gradient", "flow_pre", True)]
         if not self.flow:
             ends = [("most flat", "flat", False), ("most linear", "linear", False)]
@@ -410,14 +409,14 @@ def neuron_health(
     model: Model,
     texts: Any,
     *,
-    tokens: int | None = TOKENS,
+    tokens: Count | None = TOKENS,
     context: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
     prepend_bos: bool | None = None,
     flow: bool = True,
-    seed: int = 0,
+    seed: Seed = 0,
     text: str = "text",
-    documents: str | None = None,
+    documents: Division | None = None,
     progress: Progress | None = None,
 ) -> NeuronHealth:
     """Which neurons never fire, which pass no gradient, and how much of the loss's gradient each one carries.
@@ -465,12 +464,10 @@ def neuron_health(
         (1903.06733); saturation as one regime: Glorot and Bengio 2010, §3; thresholds are ours.
     """
     settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
-    wanted = None if tokens is None else check_count("tokens", tokens)
-    check_seed(seed)
     with TemporaryDirectory(prefix="ffnmem-") as folder:
         packed = pack(open_corpus(texts, text=text, documents=documents), model, Path(folder) / "corpus")
         sequences = settings.sequences(packed)
-        sample = Selection(sequences, settings, draw_tokens(sequences, wanted, seed))
+        sample = Selection(sequences, settings, draw_tokens(sequences, tokens, seed))
         measure = Measure(model, flow)
         read(sample, measure.add, "health", progress)
         if not measure.positions:

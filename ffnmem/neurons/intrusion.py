@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float32, Float64, Int64
 
-from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.errors import InputError, check_choice
 from ..core.neuron_names import LayerName
 from ..core.number_text import format_interval, format_share
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, rows
-from ..core.types import COEFFICIENT_SIGNS, JUDGES, ODD_ONES, checked
+from ..core.types import JUDGES, ODD_ONES, CoefficientSign, Count, Seed, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.state import position_of, sequence_of
@@ -293,11 +293,11 @@ def intruders(
     model: Model | None = None,
     *,
     layers: LayerName | Iterable[LayerName] | None = None,
-    per_layer: int | None = None,
-    sign: str = "positive",
+    per_layer: Count | None = None,
+    sign: CoefficientSign = "positive",
     odd: str | Iterable[str] = ODD_ONES,
     judges: str | Iterable[str] = JUDGES,
-    seed: int = 0,
+    seed: Seed = 0,
     rule: Rule = RULE,
     progress: Progress | None = None,
 ) -> Intruders:
@@ -326,13 +326,11 @@ def intruders(
 
     Source: Chang et al. 2009, "Reading tea leaves" for intruders; Arora et al. 2017 for the mean of embeddings.
     """
-    check_choice("sign", sign, COEFFICIENT_SIGNS)
-    chosen, seed = chosen_layers(store, layers), check_seed(seed)
+    chosen = chosen_layers(store, layers)
     kinds, asked = several("odd", odd, ODD_ONES), several("judge", judges, JUDGES)
     asked = [judge for judge in asked if judge != "state" or store.n_layers > 1]
     if not asked:
         raise InputError("the judge 'state' reads another layer, and the model has one only")
-    count = None if per_layer is None else check_count("per_layer", per_layer)
     kept = opened(store, sign, {})
     if kept is None:
         raise InputError(
@@ -348,8 +346,8 @@ def intruders(
         told = judged_by(read.select([*MEANINGS, "examples", "verdict"]).to_pandas(), rule)["verdict"].tolist()
         own = read.select(["neuron", "sign", "places", "meaning"]).to_pylist()
         own = [{**row, "verdict": verdict} for row, verdict in zip(own, told, strict=True)]
-        if count is not None:
-            at = np.sort(np.random.default_rng([seed, 42, layer]).permutation(len(own))[:count])
+        if per_layer is not None:
+            at = np.sort(np.random.default_rng([seed, 42, layer]).permutation(len(own))[:per_layer])
             own = [own[i] for i in at.tolist()]
         for row in own:
             for sequence in sequence_of(np.array(row["places"], np.int64)).tolist():
@@ -364,7 +362,7 @@ def intruders(
         "sign": sign,
         "odd": kinds,
         "judges": asked,
-        "per_layer": count,
+        "per_layer": per_layer,
         "seed": seed,
         "around": AROUND,
         "rule": rule_key(rule),

@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from ..core.defaults import DUPLICATE_COSINE
-from ..core.errors import InputError, check_count, check_seed, counted, quoted
+from ..core.errors import InputError, counted, quoted
 from ..core.json_values import plain
 from ..core.neuron_names import LayerName
 from ..core.number_text import format_number
@@ -21,7 +21,7 @@ from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, rows
 from ..core.token_text import printable
-from ..core.types import checked
+from ..core.types import Count, Seed, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..prompts.captures import choose_layers
@@ -273,8 +273,8 @@ def geometry(
     strengthening: float = 0.5,
     weakening: float = -0.5,
     threshold: float | None = DUPLICATE_COSINE,
-    limit: int = LIMIT,
-    seed: int = 0,
+    limit: Count = LIMIT,
+    seed: Seed = 0,
     progress: Progress | None = None,
 ) -> Geometry:
     """How keys and values share their space: overlap, effective rank, capacity, input–output cosine, duplicates.
@@ -331,8 +331,6 @@ def geometry(
     check_cosine("weakening", weakening, -1.0)
     if threshold is not None:
         check_cosine("threshold", threshold, 0.0)
-    check_count("limit", limit)
-    check_seed(seed)
     rows, neurons, classes = [], [], []
     for done, layer in enumerate(chosen, start=1):
         row, frame, counts = measure_layer(model, layer, seed, strengthening, weakening)

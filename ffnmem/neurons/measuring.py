@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,12 @@ from jaxtyping import Int64
 from ..core import schemas
 from ..core.checked_files import parsed, reading, seal, sealable
 from ..core.defaults import MEANING_BUDGET, MEANING_DRAWS
-from ..core.errors import FileError, InputError, check_choice, check_count, check_seed, warn
+from ..core.errors import FileError, InputError, check_choice, warn
 from ..core.files import replacing
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.schemas import Misfit, within
-from ..core.types import COEFFICIENT_SIGNS, checked
+from ..core.types import COEFFICIENT_SIGNS, Seed, at_least, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
@@ -59,9 +59,9 @@ def polysemanticity(
     *,
     layers: LayerName | Iterable[LayerName] | None = None,
     sign: str = "positive",
-    seed: int = 0,
-    draws: int = MEANING_DRAWS,
-    budget: int | None = MEANING_BUDGET,
+    seed: Seed = 0,
+    draws: Annotated[int, at_least(20)] = MEANING_DRAWS,
+    budget: Annotated[int, at_least(1000)] | None = MEANING_BUDGET,
     rule: Rule = RULE,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
@@ -115,8 +115,6 @@ def polysemanticity(
     """
     signs = COEFFICIENT_SIGNS if check_choice("sign", sign, (*COEFFICIENT_SIGNS, "both")) == "both" else (sign,)
     chosen = chosen_layers(store, layers)
-    draws, seed = check_count("draws", draws, least=20), check_seed(seed)
-    budget = None if budget is None else check_count("budget", budget, least=1000)
     if model is not None:
         store.check_model(model)  # what is kept would be read back without it
     settings: dict[str, Any] = {"seed": seed, "draws": draws, "budget": budget, "rule": rule}

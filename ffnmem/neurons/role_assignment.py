@@ -16,7 +16,7 @@ from ..core.neuron_names import LayerName
 from ..core.number_text import format_value
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, rows, tokens
-from ..core.types import ROLE_NAMES, TEXT_ROLES, checked
+from ..core.types import ROLE_NAMES, TEXT_ROLES, Basis, Seed, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
@@ -189,7 +189,7 @@ def roles(
     store: Store | None = None,
     *,
     layer: LayerName | None = None,
-    basis: str = "folded",
+    basis: Basis = "folded",
     kurtosis: float = 10.0,
     partition: float = 0.005,
     null_share: float = 0.5,
@@ -205,7 +205,7 @@ def roles(
     min_count: int = 10,
     silent: float = 0.1,
     n_sequences: int | None = SEQUENCES_READ,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """What part each neuron plays: one row a neuron, with every role that applies and the numbers that decide.
@@ -309,7 +309,7 @@ def reading_settings(store: Store, firing: FiringCounts) -> dict[str, Any]:
 def weight_statistics(
     model: Model,
     layers: Sequence[int],
-    basis: str,
+    basis: Basis,
     thresholds: Thresholds,
     store: Store | None = None,
     seed: int = 0,

@@ -22,14 +22,14 @@ from jaxtyping import Float, Float64
 from scipy import stats
 from torch import Tensor
 
-from ..core.errors import check_count, check_index, check_seed
+from ..core.errors import check_index
 from ..core.json_values import plain
 from ..core.neuron_names import LayerName, NeuronName, place_of
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, rows
-from ..core.types import checked
+from ..core.types import Count, Seed, checked
 from ..models.attention import Heads
 from ..models.model import Model
 from ..models.norms import at_least_float32
@@ -158,10 +158,10 @@ def virtual_weights(
     layer: LayerName | NeuronName,
     neuron: SupportsIndex | None = None,
     *,
-    k: int = 20,
+    k: Count = 20,
     heads: bool = True,
-    draws: int = DRAWS,
-    seed: int = 0,
+    draws: Count = DRAWS,
+    seed: Seed = 0,
     progress: Progress | None = None,
 ) -> VirtualWeights:
     """What makes a neuron fire and what it makes fire, without any prompt: its strongest weights to other neurons.
@@ -187,7 +187,6 @@ def virtual_weights(
     at, which = place_of(layer, neuron)
     at = check_index("layer", at, model.n_layers, model.name)
     which = check_index("neuron", which, model.d_mlp, f"layer {at}")
-    k, draws, seed = check_count("k", k), check_count("draws", draws), check_seed(seed)
     with torch.no_grad():
         wires = Wires(model, Heads(model) if heads else None)
 

@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 from jinja2.utils import htmlsafe_json_dumps
 
-from ..core.errors import InputError, check_count
+from ..core.errors import InputError
 from ..core.files import check_destination, write_whole
 from ..core.progress import Progress
 from ..core.token_text import visible
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..prompts.circuits import ANSWER, PRUNED, Circuit
@@ -78,8 +78,8 @@ def circuit(
     store: Store | None = None,
     model: Model | None = None,
     *,
-    cards: int = 12,
-    tokens: int = 6,
+    cards: Count = 12,
+    tokens: Count = 6,
     shade: bool | None = None,
     site: str | Path | None = None,
     progress: Progress | None = None,
@@ -108,8 +108,6 @@ def circuit(
         ModelError: ``shade=True`` without the store's model.
     """
     path = check_destination(out)
-    check_count("cards", cards)
-    check_count("tokens", tokens)
     for given in (store, model):
         check_same(circuit, given)
     if shade and store is None:

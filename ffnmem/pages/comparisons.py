@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from ..comparing.comparison import VERDICTS, Comparison
-from ..core.errors import InputError, check_count
+from ..core.errors import InputError
 from ..core.files import check_destination, write_whole
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from .prompts import with_bars, with_tokens
@@ -36,7 +36,7 @@ def comparison(
     out: str | Path = "comparison.html",
     first: Model | None = None,
     *,
-    top: int = 20,
+    top: Count = 20,
 ) -> Path:
     """Write a comparison as one HTML file without scripts, links to elsewhere or fonts of its own.
 
@@ -51,7 +51,6 @@ def comparison(
     Raises: FileError: ``out`` is a folder, its folder is missing, or it cannot be written. InputError: another model.
     """
     path = check_destination(out)
-    check_count("top", top)
     if first is not None and first.fingerprint != comparison.provenance.fingerprint:
         raise InputError(
             f"the comparison is of {comparison.first} {comparison.provenance.fingerprint}, the model given is "

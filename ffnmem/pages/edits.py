@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.errors import InputError, check_count
+from ..core.errors import InputError
 from ..core.files import check_destination, write_whole
 from ..core.progress import Progress
 from ..core.token_text import visible
-from ..core.types import checked
+from ..core.types import Count, Seed, checked
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..evaluation.effects import Asked, Effects, moved_neighbours, prompts_of
@@ -44,8 +44,8 @@ def edit(
     trace: Trace | bool | None = None,
     *,
     out: str | Path = "edit.html",
-    top: int = 20,
-    seed: int = 0,
+    top: Count = 20,
+    seed: Seed = 0,
     site: str | Path | None = None,
 ) -> Path:
     """Write the report of an edit as one HTML file that needs nothing but a browser; its one script sorts and
@@ -67,7 +67,6 @@ def edit(
             facts. ModelError: an edit of another model.
     """
     path = check_destination(out)
-    check_count("top", top)
     others = to_site(site, path, edit.provenance.fingerprint)
     if not edit.facts:
         raise InputError(f"{edit.title} names no facts, which a report is about")

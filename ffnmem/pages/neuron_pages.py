@@ -12,11 +12,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..core.errors import InputError, ModelError, check_count, counted, warn
+from ..core.errors import InputError, ModelError, counted, warn
 from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
 from ..core.progress import Progress
-from ..core.types import LOGIT, checked
+from ..core.types import LOGIT, Whole, checked
 from ..describing.describing import Descriptions
 from ..models.turns import in_turn
 from ..scanning.neuron import Neuron, kinds_shown
@@ -69,7 +69,7 @@ def neurons(
     *,
     kind: str | Sequence[str] | None = None,
     k: int | None = None,
-    context: int = 12,
+    context: Whole = 12,
     shade: bool | None = None,
     lens: Lens = LOGIT,
     descriptions: Descriptions | None = None,
@@ -111,15 +111,14 @@ def neurons(
     path = check_destination(out)
     places = check_places(store, neurons, suffix)
     kinds = check_kinds(store, kind, store.kinds if suffix in TABLES else kinds_shown(store))
-    width = check_count("context", context, least=0)
     check_shade(shade, suffix, len(places))
     check_descriptions(descriptions, store, suffix)
     if suffix in TABLES:
-        frames = (store.examples(*place, kind=kinds, k=k, context=width) for place in places)
+        frames = (store.examples(*place, kind=kinds, k=k, context=context) for place in places)
         schema = pa.schema([*SCHEMA, *GATED]) if store.gated else SCHEMA
         write_table(path, suffix, reporting(frames, len(places), progress), store.provenance, schema)
         return path
-    neurons_read = (store.neuron(*place, kind=kinds, k=k, context=width, lens=lens) for place in places)
+    neurons_read = (store.neuron(*place, kind=kinds, k=k, context=context, lens=lens) for place in places)
     found = list(reporting(neurons_read, len(places), progress))
     if descriptions is not None:
         found = described(descriptions, found)

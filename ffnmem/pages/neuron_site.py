@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 from .._version import __version__
 from ..core.checked_files import Form, digest_of
-from ..core.errors import FfnmemError, check_count
+from ..core.errors import FfnmemError
 from ..core.files import appearing, write_whole
 from ..core.folders import Kind, RunFolder, locked
 from ..core.progress import Progress
 from ..core.schemas import anything
-from ..core.types import CASES, COEFFICIENT_SIGNS, checked
+from ..core.types import CASES, COEFFICIENT_SIGNS, Whole, checked
 from ..models.turns import in_turn
 from ..neurons.measuring import opened
 from ..scanning.blocks import blocks
@@ -60,7 +60,7 @@ class Listed:
 
 @checked
 @in_turn
-def site(store: Store, out: str | Path, *, context: int = 12, progress: Progress | None = None) -> Path:
+def site(store: Store, out: str | Path, *, context: Whole = 12, progress: Progress | None = None) -> Path:
     """Write a page of every neuron of a store, and a search over all of them, into one folder.
 
     The pages open from disk and need no network: ``index.html`` searches what neurons write, read and fire at most,
@@ -81,7 +81,6 @@ def site(store: Store, out: str | Path, *, context: int = 12, progress: Progress
 
     Raises: FileError: a damaged store; a folder that cannot be written, or holds something else or another site.
     """
-    width = check_count("context", context, least=0)
     if not store.projected:
         with suppress(FfnmemError):  # no model, or a store that cannot be written to: cards say what they lack
             store.keep_values(progress)
@@ -91,7 +90,7 @@ def site(store: Store, out: str | Path, *, context: int = 12, progress: Progress
         "d_mlp": list(store.manifest["d_mlp"]),
         "store": digest_of(store.manifest)[:12],
         "tables": sorted(path.name for path in store.folder.glob("*.parquet")),
-        "context": width,
+        "context": context,
         "ffnmem": __version__,
     }
     with SiteFolder.kept(out, made_by) as found:
@@ -104,7 +103,7 @@ def site(store: Store, out: str | Path, *, context: int = 12, progress: Progress
             for layer in range(store.n_layers):
                 if not (folder / str(layer)).exists():
                     with appearing(folder / str(layer)) as room:
-                        write_layer(store, layer, room, width, (done, total), progress)
+                        write_layer(store, layer, room, context, (done, total), progress)
                 done += store.d_mlp(layer)
                 told(progress, done, total)
             write_whole(folder / INDEX, index_html(store))

@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.errors import InputError, check_count
+from ..core.errors import InputError
 from ..core.files import check_destination, write_whole
 from ..core.token_text import visible
-from ..core.types import LOGIT, checked
+from ..core.types import LOGIT, Basis, Count, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..prompts.attribution import Attribution, attribute
@@ -203,7 +203,7 @@ def heatmap(values: Sequence[Sequence[float]], tokens: Sequence[str], position: 
 
 # What the page and the notebook displays show of results, as plain rows with their bars' geometry.
 
-BASIS = "folded"  # in which values are read as tokens; the page records it
+BASIS: Basis = "folded"  # in which values are read as tokens; the page records it
 
 
 @dataclass(frozen=True)
@@ -304,8 +304,8 @@ def report(
     target: str | int | None = None,
     foil: str | int | None = None,
     out: str | Path = "report.html",
-    top: int = 20,
-    tokens: int = PROMOTED,
+    top: Count = 20,
+    tokens: Count = PROMOTED,
     position: int = -1,
     first_token: bool = False,
     prepend_bos: bool | None = None,
@@ -337,8 +337,6 @@ def report(
         InputError, OutOfRangeError: as :func:`ffnmem.capture` and :func:`ffnmem.attribute`; several prompts.
     """
     path = check_destination(out)
-    check_count("top", top)
-    check_count("tokens", tokens)
     others = to_site(site, path, model.fingerprint)
     through = load_lens(model, lens)
     captured = capture(model, prompt, prepend_bos=prepend_bos)

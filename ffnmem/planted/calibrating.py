@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 
 from .._version import __version__
 from ..core.defaults import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS
-from ..core.errors import InputError, check_choice, check_count, check_seed, quoted
+from ..core.errors import InputError, check_choice, check_seed, quoted
 from ..core.json_values import plain
 from ..core.number_text import format_number, format_share
 from ..core.progress import Progress
 from ..core.sheets import Column, Line, Sheet, Span, Table, Words, line, rows
-from ..core.types import PLANTED_KINDS, checked
+from ..core.types import PLANTED_KINDS, at_least, checked
 from ..neurons.measuring import begin, polysemanticity
 from ..neurons.role_assignment import roles
 from ..neurons.verdicts import RULE, Rule
@@ -239,7 +239,7 @@ def calibrate(
     seeds: Sequence[int] = CALIBRATION_SEEDS,
     superposition: Sequence[float] = CALIBRATION_SUPERPOSITION,
     rule: Rule = RULE,
-    draws: int = MEANING_DRAWS,
+    draws: Annotated[int, at_least(20)] = MEANING_DRAWS,
     progress: Progress | None = None,
     **parameters: Any,
 ) -> Calibration:
@@ -264,7 +264,6 @@ def calibrate(
     asked = list(dict.fromkeys([kinds] if isinstance(kinds, str) else kinds))
     seeds = list(dict.fromkeys(check_seed(seed) for seed in seeds))
     levels = sorted({float(level) for level in superposition})
-    draws = check_count("draws", draws, least=20)
     check_asked(asked, seeds, levels, parameters)
     standard = STANDARD if STANDARD in levels else levels[0]
     models = len(seeds) * sum({"meanings": len(levels), "roles": 1, "facts": 2}[kind] for kind in asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, check_count, check_seed
-from ..core.types import checked
+from ..core.errors import InputError
+from ..core.types import Count, Seed, Whole, at_least, checked
 from ..facts.fact import Fact
 from .facts import FIRES, IDENTITY, MISSES, OBJECT, POSITION, Memories, fill_layer, padded, scaled
 from .planting import Planted, behind_bridge
@@ -43,7 +43,13 @@ TEXTS = 200
 
 @checked
 def plant_chains(
-    *, seed: int = 0, n_chains: int = 20, branches: int = 1, copies: int = 1, n_none: int = 40, noise: float = 0.05
+    *,
+    seed: Seed = 0,
+    n_chains: Annotated[int, at_least(2)] = 20,
+    branches: Count = 1,
+    copies: Count = 1,
+    n_none: Whole = 40,
+    noise: float = 0.05,
 ) -> Planted:
     """A model whose answers come from chains of three memories in three layers.
 
@@ -68,11 +74,6 @@ def plant_chains(
 
     Raises: InputError.
     """
-    check_seed(seed)
-    check_count("n_chains", n_chains, least=2)
-    check_count("n_none", n_none, least=0)
-    check_count("branches", branches)
-    check_count("copies", copies)
     if not 0 <= noise < inf:
         raise InputError(f"noise must be a number of at least 0, not {noise}")
     rng = np.random.default_rng([seed, 10])

@@ -21,10 +21,10 @@ import torch
 from .._version import __version__
 from ..core import sheets
 from ..core.checked_files import read_json
-from ..core.errors import FileError, InputError, check_choice, check_seed, counted, quoted
+from ..core.errors import FileError, InputError, check_choice, counted, quoted
 from ..core.files import appearing, check_new_folder, user_folder, write_whole
 from ..core.schemas import Misfit, anything, fields, one_of, table, text, together, whole
-from ..core.types import PLANTED_KINDS, checked
+from ..core.types import PLANTED_KINDS, Seed, checked
 from ..facts.fact import Fact
 from ..facts.formats import load_facts, write_facts
 from ..models.configs import quiet
@@ -261,7 +261,7 @@ def defaults(kind: str) -> dict[str, Any]:
 
 
 @checked
-def plant(kind: str = "meanings", *, seed: int = 0, **parameters: Any) -> Planted:
+def plant(kind: str = "meanings", *, seed: Seed = 0, **parameters: Any) -> Planted:
     """A GPT-2 whose memories are written by hand, so that the truth about them is known.
 
     Args:
@@ -286,4 +286,4 @@ def plant(kind: str = "meanings", *, seed: int = 0, **parameters: Any) -> Plante
             raise InputError(f"{name} must be {wanted}, not {quoted(value)}")
         if isinstance(value, Real) and not isfinite(value):
             raise InputError(f"{name} must be a finite number, not {value}")
-    return builder(kind)(seed=check_seed(seed), **parameters)
+    return builder(kind)(seed=seed, **parameters)

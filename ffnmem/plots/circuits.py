@@ -13,7 +13,7 @@ from matplotlib.patheffects import withStroke
 
 from ..core.errors import InputError, check_count
 from ..core.token_text import visible
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..prompts.circuits import ANSWER, Circuit
 from .attribution import ADDS, ATTENTION, MOST_TICKS, TAKES, answer, axes_for, ink, titled
 
@@ -33,7 +33,7 @@ LEAST, LARGEST = 16.0, 230.0  # areas of marks, in points²
 
 
 @checked
-def circuit(circuit: Circuit, ax: Axes | None = None, top: int = 40) -> Axes:
+def circuit(circuit: Circuit, ax: Axes | None = None, top: Count = 40) -> Axes:
     """The graph of firings behind an answer: positions across, layers up, the answer on top.
 
     Args:
@@ -49,7 +49,7 @@ def circuit(circuit: Circuit, ax: Axes | None = None, top: int = 40) -> Axes:
     Raises:
         InputError: ``top`` below 1, or a circuit without firings.
     """
-    nodes = shown(circuit, check_count("top", top))
+    nodes = shown(circuit, top)
     places = arrange(nodes, circuit)
     ax = axes_for(ax, inches(places, circuit))
     draw_edges(ax, circuit, nodes)

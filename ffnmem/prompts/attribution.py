@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, check_count, counted, quoted
+from ..core.errors import InputError, counted, quoted
 from ..core.neuron_names import LayerName
 from ..core.number_text import decimals, format_probability
 from ..core.provenance import Provenance
@@ -36,7 +36,7 @@ from ..core.sheets import (
     token,
     tokens,
 )
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..facts.answers import Answer, check_foil
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits, pulled_through
@@ -169,12 +169,12 @@ class Attribution(Result):
         """
         return self.top(None)
 
-    def top(self, k: int | None = 20) -> pd.DataFrame:
+    def top(self, k: Count | None = 20) -> pd.DataFrame:
         """The ``k`` neurons with the largest \\|logit\\| at each position (all for None), as ``neurons``."""
         n, _, d_mlp = self.neuron_logits.shape
         logits = self.neuron_logits.reshape(n, -1).double().cpu().numpy()
         coefficients = self.coefficients.reshape(n, -1).double().cpu().numpy()
-        k = logits.shape[1] if k is None else min(check_count("top", k), logits.shape[1])
+        k = logits.shape[1] if k is None else min(k, logits.shape[1])
         order = np.stack([largest(one, k) for one in logits])
         taken = np.take_along_axis(logits, order, axis=1)
         whole = self.logits.double().cpu().numpy()
@@ -384,7 +384,7 @@ def decompose(
     position: SupportsIndex = -1,
     *,
     prompt: SupportsIndex | None = None,
-    top: int | None = None,
+    top: Count | None = None,
 ) -> pd.DataFrame:
     """Which memories make up one FFN's output at one position: y = Σᵢ mᵢvᵢ + b.
 
@@ -419,7 +419,7 @@ def decompose(
     weight = m.abs() * norms
     share = m * (values @ y) / square
     order = weight.argsort(descending=True, stable=True)
-    order = order if top is None else order[: check_count("top", top)]
+    order = order if top is None else order[:top]
     error = (m @ values + bias - y).norm() / square.sqrt()
     rows = {
         "layer": [index] * (len(order) + 1),

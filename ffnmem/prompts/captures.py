@@ -20,7 +20,6 @@ from ..core.errors import (
     InputError,
     InputTypeError,
     OutOfRangeError,
-    check_count,
     check_index,
     counted,
     listed,
@@ -32,7 +31,7 @@ from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
 from ..core.sheets import Content, Fitting, Line, Sheet, Span, line, token
 from ..core.token_text import printable
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..facts.answers import Answer, read_answer
 from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_of, read_cache
 from ..models.attention import Passed
@@ -249,7 +248,7 @@ class Capture(Result):
         return self.model.token_strings(self.tokens[self.row(prompt), : self.length(prompt)])
 
     def predictions(
-        self, position: SupportsIndex = -1, k: int = 10, prompt: SupportsIndex | None = None
+        self, position: SupportsIndex = -1, k: Count = 10, prompt: SupportsIndex | None = None
     ) -> pd.DataFrame:
         """The model's most probable next tokens at a position: rank, token, token_id, logit, probability.
 
@@ -257,7 +256,7 @@ class Capture(Result):
         """
         row, pos = self.row(prompt), self.position(position, prompt)
         logits = self.logits_at(row, pos).double()
-        top = logits.topk(min(check_count("k", k), logits.numel()))
+        top = logits.topk(min(k, logits.numel()))
         ids = top.indices.tolist()
         return pd.DataFrame(
             {

@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, check_choice, check_count, counted
+from ..core.errors import InputError, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Sheet
-from ..core.types import CAUSAL_RULES, checked
+from ..core.types import CausalRule, Count, Whole, checked
 from ..facts.answers import Answer
 from ..models.backward import Backward, backward_pass
 from ..models.norms import at_least_float32
@@ -149,15 +149,15 @@ def causal_scores(
     capture: Capture,
     target: Target = None,
     foil: str | int | None = None,
-    rule: str = "gradient",
+    rule: CausalRule = "gradient",
     *,
     mean: Any = None,
     frozen: bool = True,
-    steps: int = STEPS,
+    steps: Count = STEPS,
     position: int = -1,
     prompt: int | None = None,
     first_token: bool = False,
-    exact: int = EXACT,
+    exact: Whole = EXACT,
     progress: Progress | None = None,
 ) -> CausalScores:
     """About what an answer would lose without each firing of each neuron: all of them from one backward pass.
@@ -200,9 +200,6 @@ def causal_scores(
     (2508.21258), on LRP's rules for transformers (2402.05602); integrated gradients, Sundararajan et al. 2017
     (1703.01365).
     """
-    check_choice("rule", rule, CAUSAL_RULES)
-    check_count("steps", steps)
-    check_count("exact", exact, least=0)
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)
     reference, words = references(mean, asked.model)

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from ..core.defaults import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD, SUPERNODE_SIMILARITY
-from ..core.errors import InputError, check_choice, check_count, check_number, counted, listed, quoted
+from ..core.errors import InputError, check_number, counted, listed, quoted
 from ..core.files import check_destination, write_whole
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import FIRED_AT, Column, Content, Fitting, Sheet, Span, Table, line, token
-from ..core.types import CIRCUIT_FORMS, checked
+from ..core.types import CircuitForm, Count, Seed, checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
@@ -215,7 +215,7 @@ class Circuit(Result):
         return grouped(self.nodes, self.edges, check_share("similarity", similarity))
 
     def faithfulness(
-        self, capture: Capture, *, mean: Any = None, prompt: int | None = None, random: int = 0, seed: int = 0
+        self, capture: Capture, *, mean: Any = None, prompt: int | None = None, random: int = 0, seed: Seed = 0
     ) -> Faithfulness:
         """How much of the answer its firings alone give, all others at zero or ``mean``: :func:`ffnmem.faithfulness`.
 
@@ -238,7 +238,7 @@ class Circuit(Result):
 
     def export(
         self,
-        form: str = "circuit-tracer",
+        form: CircuitForm = "circuit-tracer",
         path: str | Path | None = None,
         *,
         slug: str | None = None,
@@ -258,7 +258,6 @@ class Circuit(Result):
 
         Raises: InputError: no such form. FileError: the file cannot be written.
         """
-        check_choice("form", form, CIRCUIT_FORMS)
         target = None if path is None else check_destination(path)
         told = Told(
             slug=slug_of("".join(self.tokens[self.starts_with_bos :])) if slug is None else slug_of(slug),
@@ -423,7 +422,7 @@ def circuit(
     *,
     prompt: SupportsIndex | None = None,
     first_token: bool = False,
-    nodes: int = CIRCUIT_NODES,
+    nodes: Count = CIRCUIT_NODES,
     firings: Any = None,
     node_threshold: float = NODE_THRESHOLD,
     edge_threshold: float = EDGE_THRESHOLD,
@@ -468,7 +467,6 @@ def circuit(
     Source: the attribution graphs of Ameisen et al. 2025, "Circuit Tracing", with neurons in place of transcoders'
     features; edges through frozen attention as in Elhage et al. 2021.
     """
-    check_count("nodes", nodes)
     if attention and heads:
         raise InputError("attention and heads exclude each other: whole layers are nodes, or their heads")
     thresholds = [check_share(name, value) for name, value in

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from ..core.errors import InputError, check_count, counted
+from ..core.errors import InputError, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import FIRED_AT, Column, Sheet, Table
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
@@ -108,7 +108,7 @@ def minimal_circuit(
     one_by_one: int = ONE_BY_ONE,
     prompt: int | None = None,
     first_token: bool = False,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> MinimalCircuit:
     """The smallest set of firings that this search finds to keep a share of an answer.
@@ -133,7 +133,6 @@ def minimal_circuit(
     """
     if not isinstance(faithfulness, int | float) or not faithfulness > 0:
         raise InputError(f"faithfulness must be a share above 0, such as 0.9, not {faithfulness!r}")
-    check_count("batch_tokens", batch_tokens)
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)
     keeping = Keeping(asked, mean, recorded, batch_tokens)

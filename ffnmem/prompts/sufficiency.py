@@ -9,12 +9,12 @@ from typing import Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from ..core.errors import InputError, OutOfRangeError, check_count, check_seed, counted
+from ..core.errors import InputError, OutOfRangeError, check_count, counted
 from ..core.number_text import format_interval, format_share
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Sheet, Table
-from ..core.types import checked
+from ..core.types import Count, Seed, Whole, checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
@@ -228,11 +228,11 @@ def faithfulness(
     recorded: bool = False,
     position: int = -1,
     sizes: Iterable[int] | None = None,
-    random: int = DRAWS,
-    seed: int = 0,
+    random: Whole = DRAWS,
+    seed: Seed = 0,
     prompt: SupportsIndex | None = None,
     first_token: bool = False,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Faithfulness:
     """Is it enough? Keep some firings, set all others to a reference, and see how much of the answer is left.
@@ -268,10 +268,6 @@ def faithfulness(
     Source: MIB, Mueller et al. 2025 (2504.13151), for CPR and CMD; faithfulness and completeness of Marks et al. 2024
         (2403.19647).
     """
-    check_seed(seed)
-    check_count("batch_tokens", batch_tokens)
-    if random != 0:
-        check_count("random", random)
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)
     keeping = Keeping(asked, mean, recorded, batch_tokens)
@@ -324,7 +320,7 @@ def faithfulness(
 
 
 @checked
-def faithfulness_over(results: Iterable[Faithfulness], *, draws: int = BOOTSTRAP, seed: int = 0) -> FaithfulnessOver:
+def faithfulness_over(results: Iterable[Faithfulness], *, draws: Count = BOOTSTRAP, seed: Seed = 0) -> FaithfulnessOver:
     """Faithfulness over several answers at the sizes that all of them have, with intervals over answers.
 
     As MIB has it, differences of logits are averaged before they are divided: f = Σ(Δ(K) − Δ(∅)) / Σ(Δ(all) − Δ(∅)). A
@@ -350,7 +346,7 @@ def faithfulness_over(results: Iterable[Faithfulness], *, draws: int = BOOTSTRAP
     sizes = sorted(set.intersection(*({*one.curve["size"].tolist()} for one in given)))
     if not sizes:
         raise InputError("these results have no size in common: ask each for the same sizes=")
-    picks = np.random.default_rng(check_seed(seed)).integers(len(given), size=(check_count("draws", draws), len(given)))
+    picks = np.random.default_rng(seed).integers(len(given), size=(draws, len(given)))
     weight = np.array([one.logit - one.without for one in given])
 
     def pooled(values: Any, weight: np.ndarray) -> tuple[float, float, float]:

@@ -19,6 +19,7 @@ from ..core.files import workspace
 from ..core.folders import claimed, locked, remove_files
 from ..core.progress import Progress
 from ..core.threads import available_cores
+from ..core.types import Division
 from ..corpus.batches import Sequences
 from ..corpus.packed import Packed, open_packed
 from ..corpus.packing import link_pack, pack, reusable
@@ -47,7 +48,7 @@ def prepared(out: str | Path) -> Iterator[Path]:
 
 
 def packed_corpus(
-    model: Model, source: Any, folder: Path, *, text: str, documents: str | None, progress: Progress | None
+    model: Model, source: Any, folder: Path, *, text: str, documents: Division | None, progress: Progress | None
 ) -> Packed:
     """The corpus, packed into the store's folder, or linked there if it is packed already.
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..core.errors import FfnmemError, FileError, InputError, ModelError
 from ..core.progress import Progress
+from ..core.types import Basis
 from ..models.loading import load
 from ..models.model import Model
 from ..vocabulary.lenses import JacobianLens, Lens, load_lens
@@ -20,7 +21,7 @@ from ..vocabulary.vectors import SIDES
 # The two keys of gated neurons are read in tokens beside their values; a classic one's key is a question to the model.
 
 PROMOTED = 10  # tokens a side kept of each value
-BASIS = "folded"
+BASIS: Basis = "folded"
 AT_ONCE = 10**11
 """Multiplications up to which the model is asked without being told to: a second or two on one core.
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError, check_choice, check_count
+from ..core.errors import InputError
 from ..core.files import write_whole
 from ..core.progress import Progress
-from ..core.types import ENGINES, checked
+from ..core.types import Count, Division, Engine, Seed, Whole, checked
 from ..corpus.batches import Sequences
 from ..corpus.excerpts import BATCH_TOKENS, check_shard
 from ..corpus.packed import Packed
@@ -110,16 +110,16 @@ def scan(
     context: int | None = None,
     prepend_bos: bool | None = None,
     dtype: str = "float32",
-    seed: int = 0,
+    seed: Seed = 0,
     sample: int = 128,
     draws: int = 64,
-    frequent: int = FREQUENT,
+    frequent: Whole = FREQUENT,
     batch_tokens: int = BATCH_TOKENS,
     shard: tuple[int, int] = (0, 1),
-    workers: int = 1,
-    engine: str = "local",
+    workers: Count = 1,
+    engine: Engine = "local",
     text: str = "text",
-    documents: str | None = None,
+    documents: Division | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     project: bool | None = None,
     progress: Progress | None = None,
@@ -165,9 +165,6 @@ def scan(
     Source: Bills et al. 2023 for top, quantile and random examples; Chan et al. 1983 for merged moments (here exact).
     """
     shard = check_shard(shard)
-    check_count("workers", workers)
-    check_count("frequent", frequent, least=0)
-    check_choice("engine", engine, ENGINES)
     settings = make_settings(
         model,
         context=context,

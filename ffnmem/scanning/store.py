@@ -23,7 +23,6 @@ from ..core.errors import (
     InputError,
     ModelError,
     check_choice,
-    check_count,
     check_index,
     counted,
     quoted,
@@ -34,7 +33,7 @@ from ..core.number_text import format_share
 from ..core.progress import Progress
 from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, rows
 from ..core.token_text import printable
-from ..core.types import CASES, EXAMPLE_KINDS, LOGIT, SEARCHED, STORE_FORMS, checked
+from ..core.types import CASES, EXAMPLE_KINDS, LOGIT, Count, SearchPlace, Seed, StoreForm, Whole, checked
 from ..corpus.batches import Sequences
 from ..corpus.packed import Packed, open_packed
 from ..corpus.readers import problem_table
@@ -383,7 +382,7 @@ class Store(Scanned, Result):
         kind: str | Sequence[str] | None = None,
         k: int | None = None,
         bands: Sequence[float] = BANDS,
-        context: int = 12,
+        context: Whole = 12,
     ) -> pd.DataFrame:
         """Where a neuron fires.
 
@@ -409,7 +408,7 @@ class Store(Scanned, Result):
         Source: Gerstner and Schütze 2025 for the sign cases.
         """
         frame = self.example_rows(*self.index(layer, neuron), kind=kind, k=k, bands=bands)
-        return self.with_contexts(frame, self.windows(frame, check_count("context", context, least=0)))
+        return self.with_contexts(frame, self.windows(frame, context))
 
     def example_rows(
         self,
@@ -417,13 +416,11 @@ class Store(Scanned, Result):
         neuron: int,
         *,
         kind: str | Sequence[str] | None = None,
-        k: int | None = None,
+        k: Count | None = None,
         bands: Sequence[float] = BANDS,
     ) -> pd.DataFrame:
         """:meth:`examples` of indices, without texts."""
         kinds = self.check_kinds(kind)
-        if k is not None:
-            check_count("k", k)
         extremes = self.opened(EXAMPLES).table(layer, neuron).to_pydict()
         return example_frame(self.view(layer), self.settings, (layer, neuron), extremes, kinds, k, bands)
 
@@ -548,7 +545,7 @@ class Store(Scanned, Result):
         *,
         kind: str | Sequence[str] | None = None,
         k: int | None = None,
-        context: int = 12,
+        context: Whole = 12,
         shade: bool = False,
         lens: Lens = LOGIT,
         progress: Progress | None = None,
@@ -566,9 +563,9 @@ class Store(Scanned, Result):
 
         Raises: OutOfRangeError, InputError, FileError; with ``shade`` what :meth:`shaded` raises.
         """
-        width, index = check_count("context", context, least=0), self.index(layer, neuron)
+        index = self.index(layer, neuron)
         found = self.example_rows(*index, kind=kind, k=k)
-        windows = self.windows(found, width)
+        windows = self.windows(found, context)
         try:
             values, lack = self.values(*index, lens=lens), ""
         except ModelError as error:
@@ -584,7 +581,7 @@ class Store(Scanned, Result):
             by_token=self.by_token(*index),
             by_position=self.by_position(*index),
             values=values,
-            context=width,
+            context=context,
             lack=lack,
         )
         return self.shaded([one], progress=progress)[0] if shade else one
@@ -619,7 +616,7 @@ class Store(Scanned, Result):
             return neuron
 
     def search(
-        self, text: str, *, where: str = "weights", limit: int = 50, progress: Progress | None = None
+        self, text: str, *, where: SearchPlace = "weights", limit: Count = 50, progress: Progress | None = None
     ) -> pd.DataFrame:
         """Neurons by text: ``where="weights"`` looks in the tokens that their values promote or suppress most and, of
         gated neurons, that raise or lower their keys and gates most; ``where="examples"`` in the tokens at which they
@@ -629,17 +626,15 @@ class Store(Scanned, Result):
         The first search in weights of a store that was scanned without projecting them projects all, which takes the
         model (see :meth:`values`) and of a large one minutes, and keeps the table in the store's folder. ``progress``
         is then called with "project", the neurons done and all. Raises InputError, ModelError, FileError."""
-        most = check_count("limit", limit)
-        check_choice("where", where, SEARCHED)
         if not text.strip():
             raise InputError("the text to search for is empty: give a part of a token, such as 'Paris'")
         if where == "weights":
-            return self.search_weights(text, most, progress)
-        return search_examples(self.opened(EXAMPLES), self.contexts, self.corpus.vocab, text).head(most)
+            return self.search_weights(text, limit, progress)
+        return search_examples(self.opened(EXAMPLES), self.contexts, self.corpus.vocab, text).head(limit)
 
     def export(
         self,
-        form: str,
+        form: StoreForm,
         folder: str | Path,
         *,
         neurons: NeuronName | Iterable[NeuronName] | None = None,
@@ -648,7 +643,7 @@ class Store(Scanned, Result):
         least: float = 0.1,
         sequences: int | None = SEQUENCES_READ,
         splits: int = 5,
-        seed: int = 0,
+        seed: Seed = 0,
         progress: Progress | None = None,
     ) -> Path:
         """Write what other programs read, into a new folder. The model computes what the store does not keep.
@@ -674,7 +669,6 @@ class Store(Scanned, Result):
 
         Raises: InputError, OutOfRangeError, FileError; ModelError: the model cannot be loaded by its name.
         """
-        check_choice("form", form, STORE_FORMS)
         if neurons is None:
             places = [(layer, neuron) for layer in range(self.n_layers) for neuron in range(self.d_mlp(layer))]
         else:

@@ -11,6 +11,7 @@ from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
 from ..core.progress import Progress
+from ..core.types import Basis
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..scanning.contexts import Window
@@ -41,7 +42,7 @@ class Predictions:
 
 
 def predictions(
-    model: Model, layer: int, asked: Int64[np.ndarray, "asked d_mlp"], basis: str = "folded"
+    model: Model, layer: int, asked: Int64[np.ndarray, "asked d_mlp"], basis: Basis = "folded"
 ) -> Predictions:
     """The top token of every value of a layer, its probability, and the ranks of the tokens asked for (−1: none).
 
@@ -87,7 +88,7 @@ class Agreement:
 
 
 def agreements(
-    model: Model, store: Store, *, basis: str, seed: int, progress: Progress | None = None
+    model: Model, store: Store, *, basis: Basis, seed: int, progress: Progress | None = None
 ) -> list[Agreement]:
     """Keys' triggers and values' predictions of all layers.
 

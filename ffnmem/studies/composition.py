@@ -13,6 +13,7 @@ from numba import njit
 from torch import Tensor
 
 from ..core.progress import Progress
+from ..core.types import Basis
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import passed_on
@@ -167,7 +168,7 @@ def read_positions(
     *,
     lead: int,
     updates: int,
-    basis: str = "folded",
+    basis: Basis = "folded",
     progress: Progress | None = None,
 ) -> Readings:
     """Run the prefixes and read every layer at their last tokens.

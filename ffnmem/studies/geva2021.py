@@ -10,6 +10,7 @@ import pandas as pd
 from ..core.errors import InputError, check_choice, check_count, check_seed, counted
 from ..core.number_text import format_share
 from ..core.progress import Progress
+from ..core.types import Basis
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
@@ -66,7 +67,7 @@ def study(
     prefixes: int = 25,
     n_sequences: int = 4000,
     updates: int = 1000,
-    basis: str = "folded",
+    basis: Basis = "folded",
 ) -> Study:
     """Geva et al.'s protocols on a model, over the text of a store.
 

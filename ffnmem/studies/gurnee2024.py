@@ -16,6 +16,7 @@ from ..core.errors import counted
 from ..core.number_text import format_share
 from ..core.progress import Progress
 from ..core.token_text import visible
+from ..core.types import Basis
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..neurons.role_assignment import APPLIES, known_roles, role_counts, roles, strongest
@@ -78,7 +79,7 @@ def study(
     progress: Progress | None = None,
     seed: int = 0,
     n_sequences: int | None = SEQUENCES_READ,
-    basis: str = "folded",
+    basis: Basis = "folded",
     kurtosis: float = 10.0,
     partition: float = 0.005,
     io: float = 0.5,

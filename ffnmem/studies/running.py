@@ -28,7 +28,7 @@ from ..core.files import user_path, write_whole
 from ..core.folders import Kind, claimed
 from ..core.json_values import plain
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import Seed, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..pages.links import Links, nowhere, to_site
@@ -244,7 +244,7 @@ def run(
     corpus: Any,
     out: str | Path,
     *,
-    seed: int = 0,
+    seed: Seed = 0,
     scan_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     site: str | Path | None = None,

@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, UnsupportedModelError, check_count, check_index, listed, quoted
+from ..core.errors import InputError, UnsupportedModelError, check_index, listed, quoted
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
@@ -45,7 +45,7 @@ def knockout(
     window: int | None = None,
     positions: Sequence[SupportsIndex] | None = None,
     prepend_bos: bool | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Knockout:
     """What an answer loses where its position cannot look at one token, or at all of the subject, in some layers.
@@ -73,14 +73,13 @@ def knockout(
     Source: Geva et al. 2023 (2304.14767), section 4.
     """
     asked, name, known = question(model, fact, subject, prepend_bos)
-    tokens = check_count("batch_tokens", batch_tokens)
     if isinstance(fact, str):
         warn_of_trailing_space(model, asked.text)
     length = len(asked.tokens)
     chosen = sorted({check_index("position", p, length, "the prompt") for p in positions or ()})
     places = views_of_tokens(model.token_strings(asked.tokens), asked.subject, model.begins(asked.tokens), chosen)
     answer = expected_answer(model, asked, known, target, first_token)
-    return Edges(model, window, prepend_bos, tokens).knocked_out(asked, name, answer, places, progress)
+    return Edges(model, window, prepend_bos, batch_tokens).knocked_out(asked, name, answer, places, progress)
 
 
 @checked
@@ -92,7 +91,7 @@ def knockout_facts(
     out: str | Path | None = None,
     window: int | None = None,
     prepend_bos: bool | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Knockouts:
     """What is lost of the answers of many facts, by groups of positions; those that are not known are skipped.
@@ -115,7 +114,7 @@ def knockout_facts(
     Source: Geva et al. 2023 (2304.14767), figure 2.
     """
     some = as_facts(facts)
-    edges = Edges(model, window, prepend_bos, check_count("batch_tokens", batch_tokens))
+    edges = Edges(model, window, prepend_bos, batch_tokens)
 
     def knocked_out(asked: SubjectPrompt, name: str, known: str | None) -> Knockout:
         places = views_of_groups(asked.subject, len(asked.tokens), model.begins(asked.tokens))

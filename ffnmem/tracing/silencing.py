@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.checked_files import array_checksum
-from ..core.errors import InputError, check_count
+from ..core.errors import InputError
 from ..core.progress import Phase, Progress
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
@@ -49,7 +49,7 @@ def silence_fact(
     window: int | None = None,
     mean: Store | Capture | None = None,
     prepend_bos: bool | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Silencing:
     """What an answer loses where FFNs write nothing at one token, or at all of the subject, in a window of layers.
@@ -75,10 +75,9 @@ def silence_fact(
     (2304.14767), section 5.
     """
     asked, name, known = question(model, fact, subject, prepend_bos)
-    tokens = check_count("batch_tokens", batch_tokens)
     if isinstance(fact, str):
         warn_of_trailing_space(model, asked.text)
-    asking = Asking(model, kinds, window, mean, prepend_bos, tokens)
+    asking = Asking(model, kinds, window, mean, prepend_bos, batch_tokens)
     places = places_of_tokens(model.token_strings(asked.tokens), asked.subject, model.begins(asked.tokens))
     answer = expected_answer(model, asked, known, target, first_token)
     return asking.silenced(asked, name, answer, places, progress)
@@ -95,7 +94,7 @@ def silence_facts(
     window: int | None = None,
     mean: Store | Capture | None = None,
     prepend_bos: bool | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Silencings:
     """What is lost of the answers of many facts, by groups of positions; those that are not known are skipped.
@@ -116,7 +115,7 @@ def silence_facts(
         holds something else, or was made by another model or with other settings.
     """
     some = as_facts(facts)
-    asking = Asking(model, kinds, window, mean, prepend_bos, check_count("batch_tokens", batch_tokens))
+    asking = Asking(model, kinds, window, mean, prepend_bos, batch_tokens)
 
     def silenced(asked: SubjectPrompt, name: str, known: str | None) -> Silencing:
         places = places_of_groups(asked.subject, len(asked.tokens), model.begins(asked.tokens))

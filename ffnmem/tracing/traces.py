@@ -13,7 +13,7 @@ from ..core.errors import check_choice, counted
 from ..core.number_text import format_probability
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Line, Sheet
-from ..core.types import checked
+from ..core.types import Seed, checked
 from .maps import FactMaps, PromptMaps
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Trace(PromptMaps):
     fact: str
     window: int
     noise: float
-    seed: int
+    seed: Seed
     provenance: Provenance
 
     @property

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_count, check_seed, quoted
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import Count, Seed, checked
 from ..facts.answers import Answer, read_answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt, ask_about, find_subject
@@ -45,10 +45,10 @@ def trace_fact(
     window: int | None = None,
     samples: int = SAMPLES,
     noise: float | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     severed: Sequence[str] = (),
     prepend_bos: bool | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Trace:
     """Where a fact is recalled: what restoring each clean output brings back of an answer whose subject is hidden.
@@ -85,11 +85,10 @@ def trace_fact(
     asked, name, known = question(model, fact, subject, prepend_bos)
     sigma = (scale_of(model, [asked]), OWN) if noise is None else (check_noise(noise), GIVEN)
     settings = trace_settings(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
-    tokens = check_count("batch_tokens", batch_tokens)
     if isinstance(fact, str):
         warn_of_trailing_space(model, asked.text)
     answer = expected_answer(model, asked, known, target, first_token)
-    return traced(PlainLayers(model), asked, name, answer, settings, tokens, progress)
+    return traced(PlainLayers(model), asked, name, answer, settings, batch_tokens, progress)
 
 
 @checked
@@ -103,10 +102,10 @@ def trace_facts(
     window: int | None = None,
     samples: int = SAMPLES,
     noise: float | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     severed: Sequence[str] = (),
     prepend_bos: bool | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Traces:
     """Trace many facts, each by itself; those that the model does not know are skipped, with the reason.
@@ -138,14 +137,13 @@ def trace_facts(
     else:
         sigma = noise_scale(model, some, prepend_bos=prepend_bos), OWN if len(some) == 1 else noise_of_all(len(some))
     settings = trace_settings(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
-    tokens = check_count("batch_tokens", batch_tokens)
     layers = PlainLayers(model)
     traces, skipped = [], []
     with TraceFolder.kept(out, run_of(model, settings)) as folder:
         for done, fact in enumerate(some, start=1):
             found = None if folder is None else folder.read(fact)
             if found is None:
-                found = traced_or_reason(layers, fact, settings, tokens)
+                found = traced_or_reason(layers, fact, settings, batch_tokens)
                 if folder is not None:
                     folder.write(fact, found)
             if isinstance(found, Trace):

@@ -24,9 +24,7 @@ from ..core.errors import (
     InputError,
     ModelError,
     check_choice,
-    check_count,
     check_number,
-    check_seed,
     perhaps,
     quoted,
 )
@@ -36,7 +34,7 @@ from ..core.progress import Progress
 from ..core.resources import EMBEDDED, cache_folder, embedded_folder
 from ..core.schemas import anything, fields, flag, items, maybe, number, rule, table, text, together, whole, word
 from ..core.sheets import Column, Facts, Origin, Sheet, rows
-from ..core.types import JACOBIAN, LENSES, LOGIT, checked
+from ..core.types import JACOBIAN, LENSES, LOGIT, Count, Division, Seed, checked
 from ..corpus.batches import PAD, Batch, Sequences
 from ..corpus.excerpts import Excerpt, Page, TextSettings
 from ..corpus.packing import pack
@@ -473,13 +471,13 @@ def jacobian_lens(
     out: str | Path | None = None,
     *,
     batch_tokens: int = BATCH_TOKENS,
-    pages: int = PAGES,
+    pages: Count = PAGES,
     context: int | None = None,
     prepend_bos: bool | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     dtype: str = "float32",
     text: str = "text",
-    documents: str | None = None,
+    documents: Division | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
 ) -> JacobianLens:
@@ -515,9 +513,8 @@ def jacobian_lens(
     each of some hundred texts.
     """
     check_choice("dtype", dtype, DTYPES)
-    check_seed(seed)
     settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
-    count = min(check_count("pages", pages), model.d_model)
+    count = min(pages, model.d_model)
     if check_number("checkpoint_seconds", checkpoint_seconds) < 0:
         raise InputError(f"checkpoint_seconds must be at least 0, not {checkpoint_seconds}")
     if model.n_layers < 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import SupportsIndex
+from typing import Annotated, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -11,15 +11,15 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..core.errors import check_choice, check_count, check_seed
+from ..core.errors import check_choice
 from ..core.neuron_names import LayerName, NeuronName
-from ..core.types import LOGIT, checked
+from ..core.types import LOGIT, Basis, Count, Seed, at_least, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from .lenses import Lens, load_lens, name_of, told
 from .projections import choose_neurons
 from .scoring import Extremes, Scorer, row_norms
-from .vectors import BASES, SIGNS, check_sides, matrix_of, ready, rows_of, side_tokens
+from .vectors import SIGNS, check_sides, matrix_of, ready, rows_of, side_tokens
 
 KINDS = ("random", "shuffled")
 TIED = 1e-6  # relative: scores of equal vectors of other lengths differ by rounding, and must count as equal
@@ -33,10 +33,10 @@ def projection_null(
     neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
     *,
     kind: str = "random",
-    draws: int = 200,
-    k: int = 10,
-    seed: int = 0,
-    basis: str = "folded",
+    draws: Annotated[int, at_least(2)] = 200,
+    k: Count = 10,
+    seed: Seed = 0,
+    basis: Basis = "folded",
     lens: Lens = LOGIT,
     side: str | Sequence[str] | None = None,
 ) -> pd.DataFrame:
@@ -69,12 +69,9 @@ def projection_null(
     Source: Phipson and Smyth 2010 (10.2202/1544-6115.1585) for p with the + 1.
     """
     check_choice("kind", kind, KINDS)
-    check_choice("basis", basis, BASES)
     through = load_lens(model, lens)
     sides = check_sides(side, model, through)
-    check_count("draws", draws, 2)
-    check_seed(seed)
-    k = min(check_count("k", k), model.d_vocab)
+    k = min(k, model.d_vocab)
     ((index, neurons),) = choose_neurons(model, layer, neuron)
     frames = []
     for name in sides:

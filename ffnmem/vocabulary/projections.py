@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.checked_files import Form, open_parquet, parsed, reading, seal, sealable
-from ..core.errors import FileError, InputError, check_choice, check_count, check_whole, listed, quoted
+from ..core.errors import FileError, InputError, check_choice, check_whole, listed, quoted
 from ..core.files import check_destination, replacing, user_path
 from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, layer_of, pair_of, place_of
 from ..core.number_text import decimals
@@ -28,13 +28,13 @@ from ..core.progress import Progress
 from ..core.schemas import anything, fields, table
 from ..core.schemas import text as any_text
 from ..core.sheets import Column, Origin, Rows, Sheet, Words, rows
-from ..core.types import LOGIT, checked
+from ..core.types import LOGIT, Basis, Count, checked
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.turns import in_turn
 from .lenses import JacobianLens, Lens, load_lens, name_of, told
 from .scoring import BLOCK, Scorer, in_threads, loops_for
-from .vectors import BASES, SIDES, SIGNS, check_sides, everything, side_tokens, side_vectors
+from .vectors import SIDES, SIGNS, check_sides, everything, side_tokens, side_vectors
 
 # Projections as tables: the columns, the Parquet file, and reading it back.
 
@@ -227,7 +227,7 @@ Neurons = SupportsIndex | Iterable[SupportsIndex] | None
 
 @overload
 def project(
-    model: Model, layer: Layers = None, neuron: Neurons = None, *, k: int = 10, basis: str = "folded",
+    model: Model, layer: Layers = None, neuron: Neurons = None, *, k: Count = 10, basis: Basis = "folded",
     lens: Lens = LOGIT, side: str | Sequence[str] | None = None, out: None = None, candidates: str = "auto",
     progress: Progress | None = None,
 ) -> pd.DataFrame: ...  # fmt: skip
@@ -235,7 +235,7 @@ def project(
 
 @overload
 def project(
-    model: Model, layer: Layers = None, neuron: Neurons = None, *, k: int = 10, basis: str = "folded",
+    model: Model, layer: Layers = None, neuron: Neurons = None, *, k: Count = 10, basis: Basis = "folded",
     lens: Lens = LOGIT, side: str | Sequence[str] | None = None, out: str | Path, candidates: str = "auto",
     progress: Progress | None = None,
 ) -> Path: ...  # fmt: skip
@@ -248,8 +248,8 @@ def project(
     layer: LayerName | NeuronName | NeuronNames | None = None,
     neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
     *,
-    k: int = 10,
-    basis: str = "folded",
+    k: Count = 10,
+    basis: Basis = "folded",
     lens: Lens = LOGIT,
     side: str | Sequence[str] | None = None,
     out: str | Path | None = None,
@@ -293,11 +293,10 @@ def project(
     Source: Geva et al. 2022 (2203.14680), §4, for values; Dar et al. 2023 (2209.02535) for keys; Gurnee et al. 2026
     (transformer-circuits.pub/2026/workspace) for the Jacobian lens.
     """
-    check_choice("basis", basis, BASES)
     through = load_lens(model, lens)
     sides = check_sides(side, model, through)
     wanted = choose_neurons(model, layer, neuron)
-    k = min(check_count("k", k), model.d_vocab)
+    k = min(k, model.d_vocab)
     if out is not None:
         check_destination(out)
     tables = project_blocks(model, wanted, sides, basis, through, k, candidates, progress)
@@ -508,7 +507,7 @@ def search_projection(
     side: str | None = None,
     sign: str | None = None,
     exact: bool = False,
-    limit: int | None = None,
+    limit: Count | None = None,
 ) -> pd.DataFrame:
     """Rows of a projection whose token contains a text, or is it.
 
@@ -532,8 +531,6 @@ def search_projection(
     for name, value, choices in (("side", side, SIDES), ("sign", sign, SIGNS)):
         if value is not None:
             only[name] = check_choice(name, value, choices)
-    if limit is not None:
-        check_count("limit", limit)
     if isinstance(source, pd.DataFrame):
         missing = [name for name in BEFORE_LENSES if name not in source.columns]
         if missing:
@@ -590,9 +587,9 @@ def promoters(
     model: Model,
     tokens: Tokens,
     *,
-    k: int = 10,
+    k: Count = 10,
     layer: LayerName | None = None,
-    basis: str = "folded",
+    basis: Basis = "folded",
     lens: Lens = LOGIT,
     side: str | Sequence[str] | None = "value",
     first_token: bool = False,
@@ -618,10 +615,8 @@ def promoters(
 
     Source: Geva et al. 2022 (2203.14680), §4, read in the other direction.
     """
-    check_choice("basis", basis, BASES)
     through = load_lens(model, lens)
     sides = check_sides(side, model, through)
-    count = check_count("k", k)
     given = [tokens] if isinstance(tokens, str) or not isinstance(tokens, Iterable) else list(tokens)
     if not given:
         raise InputError("no token given: name at least one, such as ' Paris'")
@@ -633,7 +628,7 @@ def promoters(
     for name in sides:
         scores = np.concatenate([mean_scores(model, index, ids, name, basis, through) for index in layers])
         for sign, keys in zip(SIGNS, (-scores, scores), strict=True):
-            best = np.argsort(keys, kind="stable")[:count]
+            best = np.argsort(keys, kind="stable")[:k]
             columns = {"layer": owners[best, 0], "neuron": owners[best, 1], "side": name, "sign": sign}
             columns |= {"rank": np.arange(1, len(best) + 1), "score": scores[best].astype(np.float64)}
             columns |= {"basis": basis, "lens": name_of(through)}

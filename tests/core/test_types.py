@@ -273,7 +273,10 @@ def test_whole_numbers_of_numpy_and_torch(tiny: fm.Model) -> None:
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda model: fm.scan(model, [PROMPT], "never", shard=[]), ("shard must be (a whole number, a whole number)",)),
+        (
+            lambda model: fm.scan(model, [PROMPT], "never", shard=[]),
+            ("shard must be (a whole number, a whole number)",),
+        ),
         (lambda model: fm.compare(model, model, [PROMPT], memory=float("inf")), ("memory", "inf")),
         (lambda model: fm.capture(model, range(10**12)), ("at most",)),
         (lambda _: fm.plots.memories(pd.DataFrame({"layer": [0], "neuron": [1]}), "x"), ("column 'x' is unknown",)),

@@ -264,7 +264,7 @@ def test_chosen_layers(tiny_store: Store, layers: Any, expected: list[int]) -> N
         ({"sign": "up"}, InputError, ValueError, ("sign", "'up'", "'both'")),
         ({"draws": 19}, InputError, ValueError, ("draws", "20", "19")),
         ({"seed": -1}, InputError, ValueError, ("seed", "-1")),
-        ({"budget": 999}, InputError, ValueError, ("budget", "1000", "999")),
+        ({"budget": 999}, InputError, ValueError, ("budget", "1,000", "999")),
         ({"sign": "both", "draws": 1}, InputError, ValueError, ("draws", "20", "1")),
     ],
 )

@@ -206,10 +206,10 @@ def test_strongest(frame: pd.DataFrame, tiny: fm.Model) -> None:
 def test_a_model_and_a_store_in_each_others_place(tiny: fm.Model, tiny_store: Store) -> None:
     """One line says where each belongs, and whence the one comes that is missing."""
     wrong: Any = tiny_store
-    with refuses(InputError, TypeError, "model must be a Model (from fm.load)", "Store(", "give that as store="):
+    with refuses(InputError, TypeError, "model must be a Model (from fm.load)", "Store("):
         fm.roles(wrong)
     wrong = tiny
-    with refuses(InputError, TypeError, "store must be a Store (from fm.scan or fm.open_store)", "as model="):
+    with refuses(InputError, TypeError, "store must be a Store (from fm.scan or fm.open_store)", "not Model("):
         fm.polysemanticity(wrong)
 
 
