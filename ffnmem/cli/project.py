@@ -100,7 +100,7 @@ def token(
     Examples
       ffnmem project token " Paris" " London"
 
-    --json and --csv have layer, neuron, side, sign, rank, score, basis, lens, and the token's columns last.
+    --json and --csv have layer, neuron, side, sign, basis, lens, rank, score, and the token's columns last.
 
     Args:
         tokens: The tokens.

@@ -11,17 +11,15 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import counted, listed
-from ..core.json_values import plain
 from ..core.number_text import format_share
-from ..core.pictures import picture
 from ..core.provenance import Provenance
-from ..core.sheets import Block, Column, Facts, Origin, Sheet, Table, Words, rows
+from ..core.sheets import Block, Column, Origin, Sheet, Table, Words
 from ..core.token_text import printable
 from ..core.types import Count, checked
 from ..show.result import Result
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 VERDICTS = ("same", "moved", "permuted", "new", "silent")
 UNIVERSAL = 0.5
@@ -50,6 +48,12 @@ class Comparison(Result):
         others: tensors beside keys, gates and values that differ; None where the models do not have the same tensors.
         provenance, other: of the first and of the second model.
     """
+
+    main = "neurons"
+    in_json = (
+        "first second conclusion counts said others alike chance tolerance layers neurons sensitivity provenance other"
+    )
+    drawn_by = "comparison"
 
     neurons: pd.DataFrame
     layers: pd.DataFrame
@@ -108,36 +112,9 @@ class Comparison(Result):
             found.append({"setting": setting, "value": value} | {name: int(counts.get(name, 0)) for name in VERDICTS})
         return pd.DataFrame(found)
 
-    def to_frame(self) -> pd.DataFrame:
-        """The rows by neuron."""
-        return self.neurons.copy()
-
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON: with all neurons, or the ``top`` that moved most."""
-        neurons = self.neurons if top is None else self.moved(top)
-        return {
-            "first": self.first,
-            "second": self.second,
-            "conclusion": self.conclusion(),
-            "counts": self.counts(),
-            "said": None if self.said is None else dict(self.said),
-            "others": None if self.others is None else list(self.others),
-            "alike": self.alike,
-            "chance": self.chance,
-            "tolerance": self.tolerance,
-            "layers": plain(self.layers),
-            "neurons": plain(neurons),
-            "sensitivity": plain(self.sensitivity()),
-            "provenance": {"first": self.provenance.to_dict(), "second": self.other.to_dict()},
-        }
-
-    def brief(self) -> dict[str, Any]:
-        """As :meth:`to_dict`, with the neurons that moved most."""
-        return self.to_dict(20)
-
-    def plot(self, what: str = "verdicts", ax: Axes | None = None) -> Axes:
-        """Verdicts by layer, changes or correlations, as :func:`ffnmem.plots.comparison` draws them."""
-        return picture("comparison")(self, what, ax)
+    def first_rows(self, top: int | None = None) -> pd.DataFrame:
+        """The rows by neuron: all, or the ``top`` that moved most."""
+        return self.neurons.copy() if top is None else self.moved(top)
 
     # -- in words ------------------------------------------------------------------------------------------------
 
@@ -227,45 +204,34 @@ class Comparison(Result):
 
     def sheet(self, top: int = 10) -> Sheet:
         """The conclusion, each layer, the neurons that moved most, and what other thresholds would say."""
+        origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
         return Sheet.of(
-            Facts({"first": printable(self.first), "second": printable(self.second)}),
+            {"first": printable(self.first), "second": printable(self.second)},
             *(Words.of(sentence) for sentence in self.conclusion()),
             self.layer_table(),
             self.moved_table(top),
             self.match_table(top),
             Table.of(self.sensitivity(), title="verdicts at other thresholds", folded=True),
-            Origin({name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}),
+            Origin(origin),
         )
 
     def layer_table(self) -> Table:
         """A row a layer."""
         held = [verdict for verdict in VERDICTS if (self.layers[verdict] > 0).any()]
-        matched = ("correlation", "baseline", "null", "universal") if self.has_matches else ()
-        shown = rows(
-            Column("layer", "count"),
-            *(Column(verdict, "count") for verdict in held),
-            *(Column(name, "number", places=3) for name in matched if name != "universal"),
-            *([Column("universal", "percent")] if matched else []),
-            *([Column("change", "percent"), Column("most", "percent")] if self.in_place else []),
-        )
-        ends = ("change_median", "change_max") if self.in_place else ()
-        for row in self.layers.to_dict("records"):
-            shown.add(row["layer"], *(row[name] for name in (*held, *matched, *ends)))
-        told = (
-            "correlation, baseline: median best matches in the first model, and among random neurons; null: what "
-            f"{format_share(1 - self.chance)} of random neurons stay below; universal: excess above {UNIVERSAL:g}"
-        )
-        return shown.table(
-            f"{counted(len(self.neurons), 'neuron')} of {printable(self.second)}",
-            caption="; ".join(
-                part
-                for part in (
-                    told if self.has_matches else "",
-                    "change, most: median and largest relative change of a neuron's weights" if self.in_place else "",
-                )
-                if part
-            ),
-        )
+        columns = [Column(name, "count") for name in ("layer", *held)]
+        captions = []
+        if self.has_matches:
+            columns += [Column(name, "number", places=3) for name in ("correlation", "baseline", "null")]
+            columns.append(Column("universal", "percent"))
+            captions.append(
+                "correlation, baseline: median best matches in the first model, and among random neurons; null: what "
+                f"{format_share(1 - self.chance)} of random neurons stay below; universal: excess above {UNIVERSAL:g}"
+            )
+        if self.in_place:
+            columns += [Column("change", "percent", of="change_median"), Column("most", "percent", of="change_max")]
+            captions.append("change, most: median and largest relative change of a neuron's weights")
+        title = f"{counted(len(self.neurons), 'neuron')} of {printable(self.second)}"
+        return Table.of(self.layers, *columns, title=title, caption="; ".join(captions))
 
     def moved_table(self, top: int) -> Block | None:
         """The neurons that moved most."""
@@ -273,24 +239,14 @@ class Comparison(Result):
         if not len(found) or not self.in_place:
             return None
         sides = self.changed_sides
-        shown = rows(
-            Column("neuron", "neuron"),
-            *(Column(f"{side} change", "percent") for side in sides),
-            *(Column(f"{side} cosine", "number", places=4, sign=True) for side in sides),
-            *([Column("length", "number", places=3)] if "value" in sides else []),
-            *([Column("correlation", "number", places=4, sign=True)] if self.has_matches else []),
-        )
-        for row in found.to_dict("records"):
-            shown.add(
-                (row["layer"], row["neuron"]),
-                *(row[f"{side}_change"] for side in sides),
-                *(row[f"{side}_cosine"] for side in sides),
-                *([row["value_norm_ratio"]] if "value" in sides else []),
-                *([row["correlation"]] if self.has_matches else []),
-            )
-        total = self.counts()["moved"]
-        return shown.table(
-            f"moved most, of {counted(total, 'neuron')} that moved",
+        return Table.of(
+            found,
+            "neuron",
+            *(Column(f"{side} change", "percent", of=f"{side}_change") for side in sides),
+            *(Column(f"{side} cosine", "number", places=4, sign=True, of=f"{side}_cosine") for side in sides),
+            Column("length", "number", places=3, of="value_norm_ratio") if "value" in sides else None,
+            Column("correlation", "number", places=4, sign=True) if self.has_matches else None,
+            title=f"moved most, of {counted(self.counts()['moved'], 'neuron')} that moved",
             caption="change: the length of the difference, of the length before; length: the value's after, of before",
         )
 
@@ -301,21 +257,17 @@ class Comparison(Result):
         found = self.neurons[self.neurons["verdict"] == "permuted"]
         if not len(found):
             return None
-        numbers = ("correlation", "baseline", "excess")
-        cosines = tuple(f"{side}_cosine" for side in self.sides)
-        shown = rows(
-            Column("neuron", "neuron"),
-            Column("match", "neuron", left=False),
-            *(Column(name, "number", places=3, sign=name != "baseline") for name in numbers),
-            *(Column(name.replace("_", " "), "number", places=2, sign=True) for name in cosines),
+        return Table.of(
+            found.sort_values("excess", ascending=False, kind="stable").head(top),
+            "neuron",
+            Column("match", "neuron", left=False, of=lambda row: (int(row["match_layer"]), int(row["match_neuron"]))),
+            *(
+                Column(name, "number", places=3, sign=name != "baseline")
+                for name in ("correlation", "baseline", "excess")
+            ),
+            *(Column(f"{side} cosine", "number", places=2, sign=True, of=f"{side}_cosine") for side in self.sides),
+            title=f"best matches elsewhere, of {counted(len(found), 'neuron')}",
         )
-        for row in found.sort_values("excess", ascending=False, kind="stable").head(top).to_dict("records"):
-            shown.add(
-                (row["layer"], row["neuron"]),
-                (int(row["match_layer"]), int(row["match_neuron"])),
-                *(row[name] for name in (*numbers, *cosines)),
-            )
-        return shown.table(f"best matches elsewhere, of {counted(len(found), 'neuron')}")
 
 
 def of_percent(share: float) -> str:

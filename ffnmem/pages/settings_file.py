@@ -283,7 +283,7 @@ def result_files(
         if form == "html":
             page(path)
         elif form == "json":
-            path.write_text(json_text(found.to_dict()), "utf-8")
+            path.write_text(json_text(found.to_dict(20)), "utf-8")
         elif form == "csv":
             path.write_text(csv_text(found.to_frame()), "utf-8", newline="\n")
         else:

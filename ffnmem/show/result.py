@@ -35,7 +35,8 @@ class Result:
     main: ClassVar[str] = ""
     """Its main table: of :meth:`to_frame`, and in JSON as many of its rows as are asked for."""
     in_json: ClassVar[str] = ""
-    """What JSON has, in this order, before the provenance; by default all fields."""
+    """What JSON has, in this order, before the provenance: fields, properties, and methods that need no arguments; by
+    default all fields."""
     not_brief: ClassVar[str] = ""
     """What of it :meth:`brief` leaves out."""
     in_repr: ClassVar[str] = ""
@@ -71,7 +72,8 @@ class Result:
         names = self.in_json.split() or [field.name for field in fields(self) if not field.metadata]  # type: ignore[arg-type]
         if "provenance" not in names and hasattr(self, "provenance"):
             names.append("provenance")
-        return {name: plain(self.first_rows(top) if name == self.main else getattr(self, name)) for name in names}
+        values = {name: self.first_rows(top) if name == self.main else getattr(self, name) for name in names}
+        return {name: plain(value() if callable(value) else value) for name, value in values.items()}
 
     def brief(self, top: int = BRIEF) -> dict[str, Any]:  # type: ignore[no-redef]
         """What JSON says of it unless all is asked for: the first rows of the main table, and less of the rest."""

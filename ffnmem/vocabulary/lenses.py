@@ -33,7 +33,7 @@ from ..core.folders import Kind
 from ..core.progress import Progress
 from ..core.resources import EMBEDDED, cache_folder, embedded_folder
 from ..core.schemas import anything, fields, flag, items, maybe, number, rule, table, text, together, whole, word
-from ..core.sheets import Column, Facts, Origin, Sheet, rows
+from ..core.sheets import Column, Origin, Sheet, Table
 from ..core.types import JACOBIAN, LENSES, LOGIT, Count, Division, Seed, checked
 from ..corpus.batches import PAD, Batch, Sequences
 from ..corpus.excerpts import Excerpt, Page, TextSettings
@@ -118,6 +118,9 @@ class JacobianLens(Result):
     residual stream, for the positions that it takes.
     """
 
+    in_json = "layers"
+    in_repr = "model n_layers tokens corpus"
+
     matrices: Mapping[int, Float[Tensor, "d_model d_model"]] = field(repr=False)
     n_layers: int
     d_model: int
@@ -184,29 +187,22 @@ class JacobianLens(Result):
         frame.attrs["provenance"] = dict(self.provenance)
         return frame
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; the matrices by what :meth:`to_frame` says of them."""
-        layers = [
-            {**row, "error": None if np.isnan(row["error"]) else row["error"]}
-            for row in self.to_frame().to_dict("records")
-        ]
-        return {"layers": layers, "provenance": dict(self.provenance)}
-
-    def summary(self) -> str:
-        return f"Jacobian lens of {self.model}: {self.n_layers} layers, {self.tokens:,} tokens of {self.corpus}"
+    @property
+    def layers(self) -> pd.DataFrame:
+        """:meth:`to_frame`."""
+        return self.to_frame()
 
     def sheet(self) -> Sheet:
         """The text that was read, and how well each layer's matrix is known."""
-        shown = rows(
+        table = Table.of(
+            self.to_frame(),
             Column("layer", "number", places=0),
             Column("error", "number", places=3),
             Column("norm", "number", places=2),
             Column("identity", "percent"),
         )
-        for row in self.to_frame().to_dict("records"):
-            shown.add(row["layer"], row["error"], row["norm"], row["identity"])
         heading = {"Jacobian lens": self.model, "text": f"{self.tokens:,} tokens of {self.corpus}"}
-        return Sheet.of(Facts(heading), shown.table(), Origin(self.provenance))
+        return Sheet.of(heading, table, Origin(self.provenance))
 
     # -- keeping it ------------------------------------------------------------------------------------------------
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -27,7 +28,7 @@ from ..core.number_text import decimals
 from ..core.progress import Progress
 from ..core.schemas import anything, fields, table
 from ..core.schemas import text as any_text
-from ..core.sheets import Column, Origin, Rows, Sheet, Words, rows
+from ..core.sheets import Column, Origin, Sheet, Table, Words
 from ..core.types import LOGIT, Basis, Count, checked
 from ..models.model import Model
 from ..models.norms import at_least_float32
@@ -607,7 +608,7 @@ def promoters(
         first_token: take the first token of a text of several tokens instead of refusing it.
 
     Returns:
-        Columns layer, neuron, side, sign, rank, score, basis, lens, then token and token_id of a single token, or
+        Columns layer, neuron, side, sign, basis, lens, rank, score, then token and token_id of a single token, or
         tokens (a list of texts). Ties by layer, then neuron.
 
     Raises:
@@ -630,8 +631,8 @@ def promoters(
         for sign, keys in zip(SIGNS, (-scores, scores), strict=True):
             best = np.argsort(keys, kind="stable")[:k]
             columns = {"layer": owners[best, 0], "neuron": owners[best, 1], "side": name, "sign": sign}
+            columns |= {"basis": basis, "lens": name_of(through)}  # a narrow terminal leaves out the middle of a table
             columns |= {"rank": np.arange(1, len(best) + 1), "score": scores[best].astype(np.float64)}
-            columns |= {"basis": basis, "lens": name_of(through)}
             asked = {"token": texts[0], "token_id": ids[0]} if len(ids) == 1 else {"tokens": [texts] * len(best)}
             frames.append(pd.DataFrame({**columns, **asked}))
     result = pd.concat(frames, ignore_index=True)
@@ -677,47 +678,41 @@ LIMIT = 24  # columns of a token
 
 def projection_sheet(frame: pd.DataFrame) -> Sheet:
     """Of :func:`ffnmem.project`: each side of each neuron, the two ends of its ranking beside each other."""
-    tables = []
-    for (layer, neuron, side), found in frame.groupby(["layer", "neuron", "side"], sort=False):
-        ends = [Column(sign, "token", limit=LIMIT, least=20) for sign in SIGNS]
-        shown = beside(found, ends, lambda row: row.token, decimals(found["score"]))
-        tables.append(shown.table(f"{layer}.{neuron} {side}: {SIDE_MEANINGS[side]}"))
+    token = Column("", "token", limit=LIMIT, least=20, of="token")
+    groups = frame.groupby(["layer", "neuron", "side"], sort=False)
+    tables = (
+        both_ends(found, token, decimals(found["score"]), f"{layer}.{neuron} {side}: {SIDE_MEANINGS[side]}")
+        for (layer, neuron, side), found in groups
+    )
     return Sheet.of(*tables, Origin(frame.attrs["provenance"]))
 
 
 def promoters_sheet(frame: pd.DataFrame) -> Sheet:
     """Of :func:`ffnmem.vocabulary.promoters`: the neurons at both ends beside each other, one table a side."""
     first, places = frame.iloc[0], decimals(frame["score"])
-    texts = [first["token"]] if "token" in frame.columns else first["tokens"]
-    named = ", ".join(repr(text) for text in texts)
-    tables = []
-    for side, found in frame.groupby("side", sort=False):
-        ends = [Column(sign, "neuron", left=False) for sign in SIGNS]
-        shown = beside(found, ends, lambda row: (row.layer, row.neuron), places)
-        tables.append(shown.table(f"{side}: {NEURONS[str(side)]} {named}"))
+    named = ", ".join(map(repr, [first["token"]] if "token" in frame.columns else first["tokens"]))
+    neuron = Column("", "neuron", left=False, of=("layer", "neuron"))
+    sides = frame.groupby("side", sort=False)
+    tables = (both_ends(found, neuron, places, f"{side}: {NEURONS[str(side)]} {named}") for side, found in sides)
     return Sheet.of(*tables, Origin(frame.attrs["provenance"]))
 
 
-def beside(found: pd.DataFrame, ends: Sequence[Column], cell: Callable[[Any], Any], places: int) -> Rows:
-    """The promoted end of a ranking beside the suppressed one, ``cell`` what stands in front of each score."""
+def both_ends(found: pd.DataFrame, what: Column, places: int, title: str) -> Table:
+    """The promoted end of a ranking beside the suppressed one, ``what`` in front of each score."""
     score = Column("score", "number", places=places, sign=True)
-    shown = rows(Column("rank", "count"), ends[0], score, ends[1], score)
-    for high, low in zip(*(found[found["sign"] == sign].itertuples() for sign in SIGNS), strict=True):
-        shown.add(int(high.rank), cell(high), high.score, cell(low), low.score)
-    return shown
+    high, low = (found[found["sign"] == sign].to_dict("records") for sign in SIGNS)
+
+    def from_end(end: int, column: Column) -> Column:
+        return replace(column, name=column.name or SIGNS[end], of=lambda row: column.take(row[end]))
+
+    columns = (from_end(end, column) for end in (0, 1) for column in (what, score))
+    rank = Column("rank", "count", of=lambda row: row[0]["rank"])
+    return Table.of([dict(enumerate(pair)) for pair in zip(high, low, strict=True)], rank, *columns, title=title)
 
 
 def hits_sheet(frame: pd.DataFrame) -> Sheet:
     """Of :func:`ffnmem.vocabulary.search_projection`: the rows of a stored projection whose token was searched for."""
-    shown = rows(
-        Column("neuron", "neuron", left=False),
-        "side",
-        "sign",
-        Column("rank", "count"),
-        Column("token", "token", limit=LIMIT),
-        Column("score", "number", sign=True),
-    )
-    for row in frame.itertuples():
-        shown.add((row.layer, row.neuron), row.side, row.sign, int(row.rank), row.token, row.score)
-    found = Words.of("no token in this file matches") if frame.empty else shown.table()
+    neuron = Column("neuron", "neuron", left=False, of=("layer", "neuron"))
+    table = Table.of(frame, neuron, "side sign rank", Column("token", "token", limit=LIMIT), "score")
+    found = Words.of("no token in this file matches") if frame.empty else table
     return Sheet.of(found, Origin(frame.attrs["provenance"]))

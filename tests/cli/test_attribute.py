@@ -44,7 +44,7 @@ def test_json_at_another_position(tiny_folder: Path, tiny: fm.Model) -> None:
     found = data("attribute", PROMPT, "--model", tiny_folder, "--position", 2)
     assert found["positions"] == [2]
     assert found["predictions"] == fm.capture(tiny, PROMPT).predictions(2).to_dict("records")
-    assert found["targets"] == [found["predictions"][0]["token"]]
+    assert found["target_tokens"] == [found["predictions"][0]["token"]]
 
 
 def test_csv_is_the_neurons(asked: list[Any], expected: fm.prompts.Attribution) -> None:
@@ -82,7 +82,7 @@ def test_settings_reach_the_model(asked: list[Any], expected: fm.prompts.Attribu
 
 def test_first_token(asked: list[Any]) -> None:
     found = data(*asked[:4], "--target", " Parisian", "--first-token")
-    assert found["targets"] == [" Paris"]
+    assert found["target_tokens"] == [" Paris"]
 
 
 def test_a_share_of_nothing_is_no_number(tiny: fm.Model, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_commands_take_the_folder(folder: Path, tmp_path: Path) -> None:
     truth = fm.planted.load_planted(folder).truth
     row = truth[(truth.subject == fact.subject) & (truth.target == fact.target_true)].iloc[0]
     found = data("attribute", fact.text, "--model", folder)
-    assert found["targets"] == [f" {fact.target_true}"]
+    assert found["target_tokens"] == [f" {fact.target_true}"]
     assert [found["neurons"][0][name] for name in ("layer", "neuron")] == [row.layer, row.neuron]
     first = data("decompose", fact.text, "--model", folder, "--layer", 2)["neurons"][0]
     assert first["neuron"] == row.neuron

@@ -56,7 +56,7 @@ def test_it_writes_what_is_asked_for(settings: Path, tiny: fm.Model) -> None:
     assert {path.name for path in folder.iterdir()} - {".lock"} == names | {"index.html", "reports.json"}
     attribution = fm.attribute(fm.capture(tiny, PROMPT), " Paris", " Rome")
     found = json.loads((folder / "mine.json").read_text("utf-8"))
-    assert found == json.loads(json_text(attribution.to_dict()))
+    assert found == json.loads(json_text(attribution.to_dict(20)))
     table = pd.read_csv(folder / "mine.csv")
     assert table["logit"].tolist() == pytest.approx(attribution.to_frame()["logit"].tolist())
     assert [one["neuron"] for one in json.loads((folder / "neurons.json").read_text("utf-8"))["neurons"]] == [5, 63]

@@ -12,7 +12,7 @@ from ffnmem.vocabulary.vectors import everything, side_tokens, side_vectors
 
 from ..helpers import Pair, allclose, refuses
 
-COLUMNS = ["layer", "neuron", "side", "sign", "rank", "score", "basis", "lens"]
+COLUMNS = ["layer", "neuron", "side", "sign", "basis", "lens", "rank", "score"]
 
 
 def all_scores(model: fm.Model, ids: list[int], side: str, basis: str) -> torch.Tensor:
