@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import pkgutil
 import types
 import zipfile
@@ -35,7 +34,7 @@ from ffnmem.show.result import Result
 from .editing.edits import made as random_edit
 from .evaluation.made import EIFFEL, FACTS
 from .evaluation.test_scores import made_scores
-from .helpers import PROMPT, refuses
+from .helpers import PROMPT, refuses, rewritten
 from .planted.made import made as made_calibration
 
 
@@ -136,6 +135,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Neuron": lambda given: given.store.neuron(1, 5, shade=True),
     "NeuronHealth": lambda given: fm.neurons.neuron_health(given.tiny, [PROMPT, "The city of Paris"]),
     "PathAttribution": lambda given: fm.attribute_paths(given.capture, " Paris"),
+    "Scores": lambda given: given.scores,
     "Silencing": lambda given: fm.tracing.silence_fact(given.tiny, PROMPT, "Eiffel Tower"),
     "Silencings": lambda given: fm.tracing.silence_facts(given.tiny, FACTS),
     "Survey": Given.survey,
@@ -144,7 +144,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Traces": lambda given: fm.tracing.trace_facts(given.tiny, FACTS, samples=2),
     "VirtualWeights": lambda given: fm.virtual_weights(given.tiny, "1.5", k=3),
 }
-FORMATS_OF_THEIR_OWN = {"Edit", "JacobianLens", "SecondMoment", "Scores"}
+FORMATS_OF_THEIR_OWN = {"Edit", "JacobianLens", "SecondMoment"}
 FOLDERS = {"Packed", "Planted", "Store", "Study"}
 
 
@@ -427,19 +427,6 @@ def test_classes_are_those_of_the_annotations(tmp_path: Path) -> None:
     with refuses(InputError, ValueError, "Stranger"):
         save_result(everything(any=Stranger()), tmp_path / "a")
     assert hints_of(Everything)["number"] is float
-
-
-def rewritten(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
-    """A file whose ``result.json`` says something else, with checksums that are right."""
-    with zipfile.ZipFile(path) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
-    content = json.loads(parts["result.json"])
-    change(content)
-    parts["result.json"] = json.dumps(content).encode()
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in parts.items():
-            archive.writestr(name, data)
-    return path
 
 
 FIELDS: Callable[[dict[str, Any]], dict[str, Any]] = lambda content: content["result"]["$Everything"]  # noqa: E731

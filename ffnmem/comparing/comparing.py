@@ -46,7 +46,7 @@ MEMORY = 4.0  # GiB
 CHECKPOINT_SECONDS = 600.0  # one writes all sums, up to that memory: ten times as rarely as other passes
 ROUNDINGS = 2
 """Of the numeric type's precision: a stored number is off by half of it, in each model, and that is doubled."""
-PARTIAL = Kind(MANIFEST, "ffnmem comparison under way", 1, "the comparison", rooms=(CORPUS,))
+PARTIAL = Kind(MANIFEST, "ffnmem comparison under way", 1, "the comparison", subfolders=(CORPUS,))
 
 
 @checked

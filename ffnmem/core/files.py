@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from tempfile import mkdtemp
 
 from .errors import FfnmemError, FileError, InputTypeError, quoted
 
@@ -34,22 +33,16 @@ def user_path(given: str | Path) -> Path:
     text = os.fspath(given)
     if not text.strip():
         raise FileError(f"{quoted(text)} is no path: name a file or a folder")
-    if "\0" in text:
-        raise FileError(f"{quoted(text)} is no path: it has a NUL character in it")
     try:
         text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise FileError(f"{quoted(text)} is no path in UTF-8: rename the file or folder") from None
-    try:
         path = Path(text).expanduser()
-    except RuntimeError:
-        raise FileError(f"{quoted(text)} cannot be resolved: there is no such user here") from None
-    try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         pass  # what is to be written is not there yet
-    except OSError as error:  # too long, a circle of links, a folder that may not be entered
-        raise FileError(f"{quoted(text)} cannot be looked at: {error.strerror or error}") from None
+    except UnicodeEncodeError:
+        raise FileError(f"{quoted(text)} is no path in UTF-8: rename the file or folder") from None
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, a circle of links, no such user
+        raise FileError(f"{quoted(text)} is no path: {getattr(error, 'strerror', None) or error}") from None
     return path.absolute() if ":" in text else path  # pyarrow would take a relative one for an address
 
 
@@ -85,11 +78,6 @@ def user_folder(given: str | Path) -> Path:
     return path
 
 
-TEMPORARY = re.compile(r"\.ffnmem-.{1,40}-[0-9a-f]{8}\.tmp", re.DOTALL)
-"""The names of folders that are written in: nobody else's are like these, and only these are ever cleared."""
-WORKSPACE_LOCK = "lock"  # in each of them: held by whoever writes there, and let go of by the system when it dies
-
-
 def check_destination(out: str | Path) -> Path:
     """The path that a file will be written to; raises FileError before any work is done for nothing."""
     path = user_path(out)
@@ -99,7 +87,7 @@ def check_destination(out: str | Path) -> Path:
         raise FileError(f"cannot write {out}: there is no folder {path.parent}")
     if path.exists() and not path.is_file():
         raise FileError(f"{out} is no ordinary file: name a new file or one to replace")
-    clear(path.resolve())
+    clear_abandoned(path.resolve().parent, path.resolve().name)
     return path
 
 
@@ -108,7 +96,7 @@ def check_new_folder(folder: str | Path) -> Path:
     path = user_path(folder)
     if not path.parent.is_dir():
         raise FileError(f"cannot write {folder}: there is no folder {path.parent}")
-    clear(path.resolve())
+    clear_abandoned(path.resolve().parent, path.resolve().name)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileError(f"{folder} is there already and not empty: name a new folder")
     return path
@@ -124,6 +112,31 @@ def make_folder(folder: Path, parents: bool = False) -> None:
 
 # -- what appears whole ----------------------------------------------------------------------------------------------
 
+# Whatever is written lies in a temporary folder beside its place until it is whole, and so does what other libraries
+# leave when they are killed. The writer holds a lock in it, of which the system lets go when the writer dies; then the
+# next writer of the same place removes the folder.
+
+TEMPORARY = re.compile(r"\.ffnmem-(.{1,40})-\w{8}\.tmp", re.DOTALL)
+WRITER_LOCK = "lock"
+
+
+@contextmanager
+def workspace(path: Path) -> Iterator[tuple[Path, Path]]:
+    """``path`` behind its links, and a temporary folder beside it, which goes when the block ends. Raises FileError."""
+    from filelock import FileLock
+
+    with writing(path):
+        target = path.resolve()  # through a link, so that the link stays one
+        clear_abandoned(target.parent, target.name)
+        folder = Path(mkdtemp(".tmp", f".ffnmem-{target.name[:40]}-", target.parent))
+        lock = FileLock(folder / WRITER_LOCK, timeout=0)
+        lock.acquire()
+    try:
+        yield target, folder
+    finally:
+        lock.release()
+        shutil.rmtree(folder, ignore_errors=True)
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -131,16 +144,16 @@ def replacing(path: Path) -> Iterator[Path]:
 
     An older file stays until the new one is complete. Raises FileError.
     """
-    with workspace(path) as (target, room), writing(path):
-        yield room / target.name
-        (room / target.name).replace(target)
+    with workspace(path) as (target, folder), writing(path):
+        yield folder / target.name
+        (folder / target.name).replace(target)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file that appears whole or not at all. Text becomes UTF-8. Raises FileError."""
     data = content.encode("utf-8") if isinstance(content, str) else content
-    with replacing(path) as temporary, temporary.open("xb") as file:
-        file.write(data)
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
 
 
 @contextmanager
@@ -149,27 +162,10 @@ def appearing(path: Path) -> Iterator[Path]:
 
     Raises FileError.
     """
-    with workspace(path) as (target, room), writing(path):
-        (room / "whole").mkdir()  # with the rights of an ordinary folder, which the temporary one has not
-        yield room / "whole"
-        (room / "whole").replace(target)
-
-
-@contextmanager
-def workspace(path: Path) -> Iterator[tuple[Path, Path]]:
-    """``path`` behind its links, and a temporary folder beside it, which goes when the block ends. Raises FileError.
-
-    Whatever other libraries leave when they are killed lies within it, and the next writer of ``path`` clears it.
-    """
-    with writing(path):
-        target = path.resolve()  # through a link, so that the link stays one
-        clear(target)
-        room, lock = new_room(target)
-    try:
-        yield target, room
-    finally:
-        lock.release()
-        shutil.rmtree(room, ignore_errors=True)
+    with workspace(path) as (target, folder), writing(path):
+        (folder / "whole").mkdir()  # with the rights of an ordinary folder, which the temporary one has not
+        yield folder / "whole"
+        (folder / "whole").replace(target)
 
 
 @contextmanager
@@ -183,70 +179,25 @@ def writing(path: Path) -> Iterator[None]:
         raise FileError(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def new_room(target: Path) -> tuple[Path, Any]:
-    """A folder with a temporary name beside ``target``, and its lock, held."""
-    from filelock import FileLock, Timeout
-
-    while True:
-        room = target.with_name(f".ffnmem-{target.name[:40]}-{secrets.token_hex(4)}.tmp")
-        room.mkdir(0o700)
-        lock = FileLock(room / WORKSPACE_LOCK, timeout=0)
-        try:
-            lock.acquire()
-        except (Timeout, FileNotFoundError, FileExistsError):  # taken for abandoned before it was locked, by another
-            continue
-        if (room / WORKSPACE_LOCK).exists():
-            return room, lock
-        lock.release()
-
-
-# -- what a killed program left ----------------------------------------------------------------------------------------
-
-
-def is_room(path: Path) -> bool:
-    """Whether this is a folder in which something of ours is or was being written."""
+def is_temporary(path: Path) -> bool:
+    """Whether this is a folder in which something of ours is or was being written: nobody else's are named like it."""
     return TEMPORARY.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
 
 
-def clear(target: Path) -> None:
-    """Remove what killed programs were writing ``target`` under."""
-    clear_rooms(target.parent, target.name[:40])
+def clear_abandoned(folder: Path, name: str | None = None) -> None:
+    """Remove the temporary folders in a folder whose writers are dead: all of them, or those of one file's name."""
+    from filelock import FileLock
 
-
-def clear_rooms(folder: Path, name: str | None = None) -> None:
-    """Remove temporary folders whose writers are dead: all in a folder, or those of one name."""
-    try:
-        rooms = [path for path in folder.iterdir() if is_room(path)]
-    except OSError:  # no folder yet, or none that may be read: whoever writes there will say so
-        return
-    for room in rooms:
-        if name is None or room.name[len(".ffnmem-") : -len("-01234567.tmp")] == name:
-            remove_abandoned(room)
-
-
-def remove_abandoned(room: Path) -> None:
-    """Remove a temporary folder unless its writer holds its lock, or this process may not tell."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(room / WORKSPACE_LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except (Timeout, OSError):
-        return
-    shutil.rmtree(room, ignore_errors=True)
-    lock.release()
-
-
-# -- permissions -------------------------------------------------------------------------------------------------------
+    with suppress(OSError):  # no folder yet, or none that may be read: whoever writes there will say so
+        for path in [path for path in folder.iterdir() if is_temporary(path)]:
+            if name is not None and path.name[len(".ffnmem-") : -len("-01234567.tmp")] != name[:40]:
+                continue
+            with suppress(OSError), FileLock(path / WRITER_LOCK, timeout=0):  # a Timeout is an OSError
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def readable(path: Path) -> None:
     """Give a file the permissions of any new one: safetensors makes files that only their owner can read."""
-    path.chmod(0o666 & ~current_umask())
-
-
-def current_umask() -> int:
-    """What new files are made without; there is no way to ask but to set it."""
-    mask = os.umask(0o022)
+    mask = os.umask(0o022)  # there is no way to ask but to set it
     os.umask(mask)
-    return mask
+    path.chmod(0o666 & ~mask)

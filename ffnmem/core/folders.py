@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from .._version import __version__
-from .checked_files import Form, is_whole, read_json, with_checksum
+from .checked_files import with_checksum
 from .errors import FfnmemError, FileError, listed, quoted
-from .files import clear_rooms, is_room, user_path, write_whole
+from .files import clear_abandoned, is_temporary, user_path, write_whole
 
 LOCK = ".lock"  # in folders that one process at a time may write to
 UNFINISHED = "unfinished"
@@ -28,16 +28,14 @@ class Kind:
         manifest: the file that says what the folder is.
         kind, schema: what it says, and the newest version that is understood.
         what: what the folder is for, in messages.
-        rooms: folders in it that are written to as well.
-        older: fields that tell a manifest of before there were kinds.
+        subfolders: folders in it that are written to as well.
     """
 
     manifest: str
     kind: str
     schema: int
     what: str
-    rooms: tuple[str, ...] = ()
-    older: frozenset[str] = frozenset()
+    subfolders: tuple[str, ...] = ()
 
     def mark(self, folder: Path, run: Mapping[str, Any] | None = None) -> None:
         """Write a manifest that says what the folder is for, and of which run, or that it is not finished.
@@ -45,30 +43,29 @@ class Kind:
         Raises FileError.
         """
         rest = {"ffnmem": __version__, UNFINISHED: True} if run is None else run
-        said = {"kind": self.kind, "schema": self.schema, **rest}
-        write_whole(folder / self.manifest, json.dumps(with_checksum(said), ensure_ascii=False, indent=1) + "\n")
+        content = {"kind": self.kind, "schema": self.schema, **rest}
+        write_whole(folder / self.manifest, json.dumps(with_checksum(content), ensure_ascii=False, indent=1) + "\n")
 
-    def said(self, folder: Path) -> dict[str, Any] | None:
-        """What the folder's manifest says, whole or not; None where there is none that can be read."""
+    def read_manifest(self, folder: Path) -> dict[str, Any]:
+        """What the folder's manifest says, whole or not; empty where there is none of this kind that can be read."""
         path = folder / self.manifest
         try:
-            found = json.loads(path.read_bytes()) if path.is_file() else None
+            content = json.loads(path.read_bytes()) if path.is_file() else None
         except (OSError, ValueError, RecursionError):
-            return None
-        return found if isinstance(found, dict) else None
+            return {}
+        return content if isinstance(content, dict) and content.get("kind") == self.kind else {}
 
     def is_finished(self, folder: Path) -> bool:
         """Whether there is a manifest, and none that was only the mark of a run."""
-        return (folder / self.manifest).exists() and not (self.said(folder) or {}).get(UNFINISHED)
+        return (folder / self.manifest).exists() and not self.read_manifest(folder).get(UNFINISHED)
 
     def check(self, folder: Path, inside: Collection[str]) -> None:
         """Raise FileError unless a folder that holds these things is of this kind."""
-        said = self.said(folder) or {}
-        old = "kind" not in said and bool(self.older) and self.older <= set(said)
-        if said.get("kind") != self.kind and not old:
+        content = self.read_manifest(folder)
+        if not content:
             things = listed(sorted(inside), 3)
             raise FileError(f"{folder} is a folder with other things in it ({things}): name a new one for {self.what}")
-        schema = said.get("schema", 0 if old else None)
+        schema = content.get("schema")
         if not isinstance(schema, int) or schema > self.schema:
             raise FileError(
                 f"{folder} has schema {quoted(schema)}; this version of ffnmem reads up to {self.schema}: name a new "
@@ -78,21 +75,15 @@ class Kind:
 
 @contextmanager
 def claimed(
-    out: str | Path,
-    kind: Kind,
-    run: Mapping[str, Any] | None = None,
-    *,
-    parents: bool = True,
-    beside: Collection[str] = (),
+    out: str | Path, kind: Kind, run: Mapping[str, Any] | None = None, beside: Collection[str] = ()
 ) -> Iterator[Path]:
-    """A folder to write to, made if missing: new, empty, or of this kind.
+    """A folder to write to, made if missing, with those above it: new, empty, or of this kind.
 
     It is marked before anything else is written, so that a later run knows it after a kill. Where the block fails and
     has left nothing in it but the mark, that goes again, with the folders that were made.
 
     Args:
         out: the folder. kind: of which kind. run: what the manifest of a new one says, if it is not written in the end.
-        parents: whether missing folders above it are made too.
         beside: what may lie in an otherwise empty one.
 
     Raises: FileError: a folder that cannot be made, or one of another kind or of a newer version.
@@ -100,14 +91,12 @@ def claimed(
     folder = user_path(out)
     if folder.exists() and not folder.is_dir():
         raise FileError(f"{out} is a file: name a folder for {kind.what}")
-    if not parents and not folder.parent.is_dir():
-        raise FileError(f"cannot write {out}: there is no folder {folder.parent}")
     with making(folder):
         inside = names_in(folder) - set(beside)
         if inside:
             kind.check(folder, inside)
-        for room in (folder, *(folder / name for name in kind.rooms if not (folder / name).is_symlink())):
-            clear_rooms(room)
+        for place in (folder, *(folder / name for name in kind.subfolders if not (folder / name).is_symlink())):
+            clear_abandoned(place)
         if inside:
             yield folder
             return
@@ -120,72 +109,6 @@ def claimed(
                     for name in (LOCK, kind.manifest):  # in this order: what is killed in between is known by the mark
                         (folder / name).unlink(missing_ok=True)
             raise
-
-
-RunFolderKind = TypeVar("RunFolderKind", bound="RunFolder")
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """A folder that keeps each piece of a long run as soon as it is there, so that the same call goes on with it.
-
-    A class for each kind of run says what the pieces are, what they are called in messages (``holds``), and what its
-    manifest must be (``form``).
-
-    Attributes:
-        folder: the folder.
-        made_by: all that the pieces depend on, as plain values.
-    """
-
-    folder: Path
-    made_by: Mapping[str, Any]
-
-    kind: ClassVar[Kind]
-    form: ClassVar[Form]
-    holds: ClassVar[str]
-
-    @classmethod
-    @contextmanager
-    def kept(
-        cls: type[RunFolderKind], out: str | Path | None, made_by: Mapping[str, Any]
-    ) -> Iterator[RunFolderKind | None]:
-        """The folder of a run: new, empty, or of the same run; None where there is no ``out``.
-
-        Raises: FileError: a folder that cannot be made, holds something else, or another run.
-        """
-        if out is None:
-            yield None
-            return
-        run = json.loads(json.dumps(made_by))  # as it is read back: tuples are lists there
-        with claimed(out, cls.kind, run) as folder:
-            found = cls(folder, run)
-            found.check()
-            yield found
-
-    def check(self) -> None:
-        """Raise FileError if what is there was made in another way."""
-        before = self.deciding(self.made_before(self.folder) or {})
-        for name, value in self.deciding(self.made_by).items():
-            held = before.get(name)
-            if held == value:
-                continue
-            if isinstance(held, dict) and isinstance(value, dict):  # of many settings, those that differ
-                same = {one for one in held.keys() & value.keys() if held[one] == value[one]}
-                held, value = ({one: part[one] for one in part if one not in same} for part in (held, value))
-            what = f"{name} {quoted(held)}, not {quoted(value)}"
-            raise FileError(f"{self.folder} holds {self.holds} with {what}: name another folder")
-
-    @classmethod
-    def made_before(cls, folder: Path) -> dict[str, Any] | None:
-        """How what is in a folder was made; None where it has no manifest of this kind. Raises FileError."""
-        path = folder / cls.kind.manifest
-        found = read_json(path) if path.exists() else {}
-        return cls.form.fit(path, found, is_whole) if found.get("kind") == cls.kind.kind else None
-
-    @staticmethod
-    def deciding(made_by: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What of ``made_by`` must be the same: not a model's name, which is how it was asked for, not what it is."""
-        return {name: value for name, value in made_by.items() if name != "model"}
 
 
 @contextmanager
@@ -213,7 +136,7 @@ def making(folder: Path) -> Iterator[None]:
 def names_in(folder: Path) -> set[str]:
     """What lies in a folder, besides what is or was being written. Raises FileError."""
     try:
-        return {path.name for path in folder.iterdir() if not is_room(path)}
+        return {path.name for path in folder.iterdir() if not is_temporary(path)}
     except OSError as error:
         raise FileError(f"cannot read {folder}: {error.strerror or error}") from None
 
@@ -239,7 +162,7 @@ def locked(folder: Path, what: str) -> Iterator[None]:
 
 def remove_files(folder: Path, names: Iterable[str]) -> None:
     """Remove files of ours by their names, in this order, then the folder if that was all; what else is there stays."""
-    clear_rooms(folder)
+    clear_abandoned(folder)
     with suppress(OSError):
         for name in names:
             (folder / name).unlink(missing_ok=True)

@@ -62,7 +62,7 @@ def pack(
     Args:
         source: a :class:`Corpus`, or anything that :func:`open_corpus` takes. A packed corpus is opened where it lies.
         model: a :class:`ffnmem.Model`, or a Hugging Face tokenizer.
-        folder: new, empty, or of a packed corpus; made if it is not there, and its parent must be.
+        folder: new, empty, or of a packed corpus; made if it is not there, with those above it.
         progress: called as ("pack", documents, tokens) with what is done so far: the end is not known.
 
     Returns:
@@ -78,7 +78,7 @@ def pack(
     identity = tokenizer_hash(model)
     if isinstance(corpus, Packed):
         return open_packed(corpus.folder, identity)
-    with claimed(folder, FOLDER, parents=False) as target:
+    with claimed(folder, FOLDER) as target:
         stamp = corpus.stamp()
         ready = reusable(target, corpus, identity, stamp)
         if ready is not None:

@@ -49,7 +49,7 @@ from .moments import (
 
 # `second_moment`: one pass over a corpus, every layer's coefficients into C = E[m mᵀ].
 
-PARTIAL = Kind(MANIFEST, "ffnmem second moment under way", 1, "the pass", rooms=(CORPUS,))
+PARTIAL = Kind(MANIFEST, "ffnmem second moment under way", 1, "the pass", subfolders=(CORPUS,))
 
 
 @checked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ..core.checked_files import Form, digest, read_checked, with_checksum
+from ..core.checked_files import digest
 from ..core.errors import InputError, counted, warn
-from ..core.files import make_folder, write_whole
+from ..core.files import make_folder
 from ..core.json_values import plain
 from ..core.provenance import Provenance
 from ..core.resources import cache_folder
-from ..core.schemas import PROVENANCE, anything, fields, hexadecimal, items, number, table, text, whole
 from ..core.sheets import Facts, Origin, Sheet
 from ..core.types import checked
 from ..facts.fact import Fact
@@ -30,26 +28,6 @@ if TYPE_CHECKING:
 
 
 # The layer that a sweep chose, kept for the model.
-
-KIND, SCHEMA = "ffnmem layer", 1
-FORM = Form(
-    KIND,
-    SCHEMA,
-    fields(
-        {
-            "layer": whole(),
-            "editor": text(),
-            "metric": text(),
-            "frame": items(table(text(), anything), least=1),
-            "facts": items(hexadecimal(16), least=1),
-            "seconds": number(0),
-            "asked": text(),
-            "provenance": PROVENANCE,
-        }
-    ),
-    "layer that was chosen: choose_layer (ffnmem evaluate --sweep --keep) chooses one",
-    "remove it, and choose again",
-)
 
 
 @checked
@@ -115,7 +93,7 @@ class LayerChoice(Result):
 
 def choice_file(model: Model) -> Path:
     """Where the choice for a model is kept; its edits do not matter."""
-    return cache_folder("layers") / f"{model.unedited_fingerprint}.json"
+    return cache_folder("layers") / f"{model.unedited_fingerprint}.zip"
 
 
 @checked
@@ -130,22 +108,9 @@ def keep_choice(model: Model, choice: LayerChoice) -> Path:
 
     Raises: FileError: the cache cannot be written.
     """
-    made = {
-        "kind": KIND,
-        "schema": SCHEMA,
-        "layer": choice.layer,
-        "editor": choice.editor,
-        "metric": choice.metric,
-        "frame": plain(choice.frame),
-        "facts": list(choice.facts),
-        "seconds": choice.seconds,
-        "asked": choice.asked,
-        "provenance": choice.provenance.record(),
-    }
     path = choice_file(model)
     make_folder(path.parent, parents=True)  # the first thing in the cache, maybe
-    write_whole(path, json.dumps(with_checksum(made), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    return path
+    return choice.save(path)
 
 
 @checked
@@ -164,17 +129,7 @@ def kept_choice(model: Model) -> LayerChoice:
             f"no layer was chosen for {model.name} ({model.unedited_fingerprint}): choose_layer (ffnmem evaluate "
             "--sweep --keep) chooses one by edits of facts that are not judged later"
         )
-    made = read_checked(path, FORM)
-    return LayerChoice(
-        made["layer"],
-        made["editor"],
-        made["metric"],
-        pd.DataFrame(made["frame"]),
-        tuple(made["facts"]),
-        made["seconds"],
-        Provenance.of(made["provenance"]),
-        made["asked"],
-    )
+    return LayerChoice.load(path)
 
 
 def is_kept(model: Model) -> bool:

@@ -6,18 +6,20 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 
 from ..core.errors import FileError, InputError, ModelError
+from ..core.files import make_folder
+from ..core.run_folders import RunFolder
 from ..editing.applying import put_back
 from ..editing.edit import Edit
 from ..editing.moments import SecondMoment
 from ..editing.preparing import weight_norm
 from ..facts.fact import Fact
-from .edit_folder import EditFolder, Step
 from .editors import Editor, Held, Setup, keys_in
 from .evaluating import Bench, about, case_frame, failure_of, is_unlooked, numbers_of, reach_of
 from .measuring import CaseAnswers, EditCase, ask_cases, measure
@@ -26,6 +28,24 @@ from .texts import DRIFT, Texts
 from .written import Written
 
 STEPS = ("edits", "made", "loss", "norm")
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What became of one edit of a sequence; the first step is the unedited model.
+
+    Attributes:
+        facts: one row a fact that it was to edit: id, edited (whether it was), failure, and what
+            :data:`ffnmem.evaluation.metrics.NUMBERS` names.
+        figures: of the model after it, as :meth:`ffnmem.evaluation.texts.Texts.now` has them, and norm.
+        digest: of the edit; empty where none was made.
+        keys: by layer, those of its facts that alphaedit and encore protect from then on.
+    """
+
+    facts: pd.DataFrame
+    figures: dict[str, float]
+    digest: str = ""
+    keys: Held | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,21 +80,34 @@ class EditSequence:
 
     # -- edits -------------------------------------------------------------------------------------------------------
 
-    def go_on(self, folder: EditFolder | None) -> Iterator[int]:
+    def go_on(self, folder: RunFolder) -> Iterator[int]:
         """Make edit after edit, or take it from the folder; before the first and after each, of how many facts."""
         for number in range(1 + math.ceil(len(self.facts) / self.together)):
             some = self.ahead if number else range(0)
-            kept = None if folder is None else folder.step(number, [self.facts[i].id for i in some])
-            if kept is None:
-                self.catch_up()
-                step, edit = self.edit(some)
-                if folder is not None:
-                    folder.keep(number, step, edit)
-            else:
-                step, edit = kept
-                self.waiting += [] if edit is None else [edit]
-            self.take(step)
+            self.take(self.step(number, some, folder))
             yield len(self.rows)
+
+    def step(self, number: int, facts: range, folder: RunFolder) -> Step:
+        """Make an edit and measure what it leaves, or read both from the folder; a step that is there has its edit."""
+        file = Path() if folder.path is None else folder.path / "edits" / f"{number:05d}.safetensors"
+        made: list[Step] = []
+
+        def make() -> Step:
+            self.catch_up()
+            step, edit = self.edit(facts)
+            if edit is not None and folder.path is not None:
+                make_folder(file.parent)
+                edit.save(file)
+            made.append(step)
+            return step
+
+        step: Step = folder.kept(f"steps/{number:05d}", Step, [self.facts[i].id for i in facts], make)
+        if step.digest and not made:
+            edit = Edit.load(file)
+            if edit.digest != step.digest:
+                raise FileError(f"{file} is another edit than the one that was made: remove the steps from it on")
+            self.waiting.append(edit)
+        return step
 
     @property
     def ahead(self) -> range:
@@ -227,6 +260,6 @@ def one_of(edit: Edit, place: int) -> Edit:
 
 
 def step_facts(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """The facts of a step, as :class:`ffnmem.evaluation.edit_folder.Step` has them."""
+    """The facts of a step, as :class:`Step` has them."""
     kinds = {"id": "str", "edited": "bool", "failure": "str"} | dict.fromkeys(NUMBERS, "float64")
     return pd.DataFrame(list(rows), columns=list(kinds)).astype(kinds)

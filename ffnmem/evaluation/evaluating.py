@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pandas as pd
 
 from ..core.checked_files import digest
 from ..core.errors import InputError, check_choice
+from ..core.folders import Kind
 from ..core.neuron_names import LayerName
 from ..core.plain_values import plain_value
 from ..core.progress import Progress
+from ..core.run_folders import RunFolder, run_folder
 from ..core.types import PROTOCOLS, Count, Seed, checked
 from ..editing.closed_forms import KEYS, rank_one
 from ..editing.edit import Edit
@@ -49,10 +52,12 @@ from .metrics import (
     summarised,
     without,
 )
-from .scores import DRAWS, CaseFolder, Scores
+from .scores import DRAWS, Scores
 from .texts import LENGTH, References, Source, Texts, Writer, drift_texts
 from .written import NEW, Interview, Written
 
+EVALUATION = Kind("manifest.json", "ffnmem evaluation", 1, "the evaluation", subfolders=("chunks",))
+SCORES = "scores.zip"  # in its folder, once it is finished
 CHUNK = 8  # facts whose v* are found together, and that are kept together
 
 
@@ -151,7 +156,7 @@ def evaluate(
     settings = plain_value(settings)
     bench = Bench(setup, wanted, texts, references, seed, interview, {} if keep_edits else None)
     made_by = {} if out is None else kept_by(model, (editor, *compare), every, settings)
-    with CaseFolder.kept(out, made_by) as folder:
+    with run_folder(out, EVALUATION, made_by) as folder:
         frames = list(chunks(bench, every, editors, folder, progress))
         asked = {
             "editors": list(settings["editors"]),
@@ -169,8 +174,8 @@ def evaluate(
             seed=seed,
             edits=bench.kept or {},
         )
-        if folder is not None:
-            scores.save(folder.folder)
+        if folder.path is not None:
+            scores.save(folder.path / SCORES)
     return scores
 
 
@@ -210,7 +215,7 @@ def run_of(
 
 
 def chunks(
-    bench: Bench, facts: Sequence[Fact], editors: Sequence[Editor], folder: CaseFolder | None, progress: Progress | None
+    bench: Bench, facts: Sequence[Fact], editors: Sequence[Editor], folder: RunFolder, progress: Progress | None
 ) -> Iterator[pd.DataFrame]:
     """The table of cases, some facts at a time."""
     total = len(facts) * len(editors)
@@ -218,12 +223,7 @@ def chunks(
     for number, begin in enumerate(range(0, len(facts), CHUNK)):
         some = facts[begin : begin + CHUNK]
         about = [(editor.name, fact.id) for fact in some for editor in editors]
-        frame = None if folder is None else folder.read(number, about)
-        if frame is None:
-            frame = bench.table(some, editors)
-            if folder is not None:
-                folder.write(number, frame)
-        yield frame
+        yield folder.kept(f"chunks/{number:05d}", pd.DataFrame, about, partial(bench.table, some, editors))
         done += len(about)
         if progress is not None:
             progress("evaluate", done, total)

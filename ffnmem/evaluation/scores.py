@@ -2,106 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ..core.checked_files import (
-    Form,
-    digest_of,
-    file_hash,
-    open_parquet,
-    read_checked,
-    reading,
-    seal,
-    sealable,
-    with_checksum,
-)
-from ..core.errors import FileError, check_choice, counted, listed
-from ..core.files import make_folder, replacing, user_folder, user_path, write_whole
-from ..core.folders import UNFINISHED, Kind, RunFolder, claimed
+from ..core.errors import check_choice, counted
 from ..core.json_values import plain
 from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
-from ..core.schemas import PROVENANCE, anything, fields, hexadecimal, table, text, whole
 from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Table, line, rows
 from ..core.types import Seed, checked
 from ..editing.edit import Edit
 from ..show.result import Result
-from .metrics import ABOUT, COLUMNS, FEW, METRICS, NUMBERS, SCORES, differences, summarised, unmeasured
+from .metrics import COLUMNS, FEW, METRICS, NUMBERS, SCORES, differences, summarised, unmeasured
 from .written import COLUMNS as TRANSCRIPT
 from .written import transcripts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-# The folder of an evaluation, which goes on where it was stopped, and the tables that it and finished scores keep.
-
-SCHEMA = 1
-PART, MANIFEST, CHUNKS = "ffnmem evaluation", "manifest.json", "chunks"
-FOLDER = Kind(MANIFEST, PART, SCHEMA, "the evaluation", rooms=(CHUNKS,))
-RUN = b"ffnmem.run"
-
-
-@dataclass(frozen=True)
-class CaseFolder(RunFolder):
-    """The folder of an evaluation, with the cases of some facts in each file of ``chunks``."""
-
-    kind: ClassVar[Kind] = FOLDER
-    form: ClassVar[Form] = Form(PART, SCHEMA, anything, "folder of an evaluation", "name another folder")
-    holds: ClassVar[str] = "an evaluation"
-
-    def path(self, number: int) -> Path:
-        return self.folder / CHUNKS / f"{number:05d}.parquet"
-
-    def read(self, number: int, about: Sequence[tuple[str, str]]) -> pd.DataFrame | None:
-        """A chunk's cases, checked to be those of these editors and facts; None where it is not there yet."""
-        path = self.path(number)
-        if not path.exists():
-            return None
-        found = read_table(path, self.run)
-        if not set(ABOUT) <= set(found) or list(zip(found["editor"], found["id"], strict=True)) != list(about):
-            raise FileError(f"{path} is damaged: it holds other cases; remove it to evaluate them again")
-        return found
-
-    def write(self, number: int, cases: pd.DataFrame) -> None:
-        """Keep a chunk's cases, whole. Raises FileError."""
-        make_folder(self.folder / CHUNKS)
-        write_table(cases, self.path(number), self.run)
-
-    @property
-    def run(self) -> str:
-        """What tells the cases of this run from those of another: all that they depend on."""
-        return digest_of(dict(self.deciding(self.made_by)))
-
-
-def write_table(frame: pd.DataFrame, path: Path, run: str = "") -> None:
-    """Write a table as Parquet whose pages and footer have checksums, whole or not at all. Raises FileError."""
-    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(sealable({RUN: run.encode()}))
-    with replacing(path) as temporary:
-        pq.write_table(table, temporary, write_page_checksum=True)
-        seal(temporary)
-
-
-def read_table(path: Path, run: str = "") -> pd.DataFrame:
-    """A table that :func:`write_table` wrote; raises FileError where it is missing or damaged, or of another run."""
-    again = "remove it to evaluate its facts again"
-    with open_parquet(path, again=again) as file:
-        # One of an older version does not say of which run it is.
-        if (file.schema_arrow.metadata or {}).get(RUN, run.encode()) != run.encode():
-            raise FileError(f"{path} is of another evaluation: {again}")
-        with reading(path, again):
-            return file.read().to_pandas()
 
 
 # What is shown of scores: tables of means, each above its interval, and of the edits that were not made.
@@ -275,22 +198,6 @@ def failure_table(failures: pd.DataFrame) -> Table | None:
 # `Scores`: what an evaluation of editors measured, case by case and over records.
 
 DRAWS = 1000
-KIND, CASES, SUMMARY = "ffnmem scores", "cases.parquet", "summary.json"
-SAVED = Kind(SUMMARY, KIND, SCHEMA, "the scores")
-FORM = Form(
-    KIND,
-    SCHEMA,
-    fields(
-        {
-            "draws": whole(1),
-            "seed": whole(),
-            "settings": table(text(), anything),
-            "provenance": PROVENANCE,
-        },
-        {"cases": hexadecimal(64)},
-    ),
-    "table of scores: Scores.save and evaluate(out=…) write one",
-)
 FIRST = ("S", "ES", "PS", "NS")  # of a line
 
 
@@ -419,15 +326,6 @@ class Scores(Result):
             "provenance": self.provenance.to_dict(),
         }
 
-    def save(self, folder: str | Path) -> Path:
-        """Write ``cases.parquet`` and ``summary.json`` into a folder, each whole. Raises FileError."""
-        return save_scores(self, folder)
-
-    @staticmethod
-    def load(folder: str | Path) -> Scores:  # type: ignore[override]  # it holds no model
-        """What :meth:`save`, or ``evaluate`` with ``out``, wrote. Raises FileError."""
-        return load_scores(folder)
-
     def plot(self, ax: Axes | None = None) -> Axes:
         """The main scores with their intervals, as :func:`ffnmem.plots.evaluation.scores` draws them."""
         return picture("scores")(self, ax=ax)
@@ -491,53 +389,3 @@ class Scores(Result):
             Facts(rows),
             Origin(self.provenance.to_dict()),
         )
-
-
-def save_scores(scores: Scores, folder: str | Path) -> Path:
-    """Write scores into a folder: new, empty, or of scores or an evaluation; raises FileError."""
-    evaluated = FOLDER.said(user_path(folder)) is not None
-    with claimed(folder, FOLDER if evaluated else SAVED) as target:
-        SAVED.mark(target)  # else a kill would leave one's cases beside another's summary
-        write_table(scores.cases, target / CASES)
-        write_whole(target / SUMMARY, summary_text(scores, file_hash(target / CASES)))
-    return target
-
-
-def summary_text(scores: Scores, cases: str) -> str:
-    """The text of summary.json; ``cases``: the hash of their file."""
-    made = {
-        "kind": KIND,
-        "schema": SCHEMA,
-        "draws": scores.draws,
-        "seed": scores.seed,
-        "settings": dict(scores.settings),
-        "provenance": scores.provenance.record(),
-        "summary": plain(scores.with_unedited),
-        "relations": plain(scores.relations),
-        "cases": cases,
-    }
-    return json.dumps(with_checksum(made), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def load_scores(folder: str | Path) -> Scores:
-    """The scores in a folder; intervals come out the same, for their draws are seeded. Raises FileError."""
-    source = user_folder(folder)
-    unfinished = " an evaluation that was not finished: the same call of evaluate goes on with it"
-    nothing = " no scores: Scores.save and evaluate(out=…) write them"
-    missing = f"{folder} holds{unfinished if FOLDER.said(source) is not None else nothing}"
-    if UNFINISHED in (SAVED.said(source) or {}):
-        raise FileError(missing)
-    made = read_checked(source / SUMMARY, FORM, missing)
-    if made.get("cases", None) not in (None, file_hash(source / CASES)):
-        raise FileError(f"{source / CASES} is damaged, or of other scores than {SUMMARY}: evaluate again")
-    cases = read_table(source / CASES)
-    lacking = [name for name in (*ABOUT, "failure") if name not in cases]
-    if lacking:
-        raise FileError(f"{source / CASES} holds no scores: it has no column {listed(lacking)}")
-    return Scores(
-        cases=cases,
-        settings=made["settings"],
-        provenance=Provenance.of(made["provenance"]),
-        draws=made["draws"],
-        seed=made["seed"],
-    )

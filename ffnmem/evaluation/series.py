@@ -20,12 +20,14 @@ from ..core.errors import (
     listed,
     quoted,
 )
+from ..core.folders import Kind
 from ..core.json_values import plain
 from ..core.neuron_names import LayerName
 from ..core.pictures import picture
 from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..core.provenance import Provenance
+from ..core.run_folders import run_folder
 from ..core.sheets import Content, Facts, Origin, Sheet
 from ..core.token_text import printable
 from ..core.types import Count, Seed, checked
@@ -35,7 +37,6 @@ from ..models.model import Model
 from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
 from ..show.result import Result
-from .edit_folder import DECAY, EditFolder
 from .edit_sequence import STEPS, EditSequence
 from .editors import OwnEditor, check_together, choose_editors, set_up
 from .evaluating import (
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+EDITS = Kind("manifest.json", "ffnmem edits", 1, "the edits", subfolders=("edits", "steps", "checkpoints"))
+DECAY = "decay.zip"  # in their folder, once all are made
 AT = (1, 10, 100, 1000)
 COLLAPSE = 1.0
 """Nats a token by which the loss on ordinary text rises where a model collapses: it is e times as perplexed. Single
@@ -250,7 +253,7 @@ def sequential(
         metrics: default all but those of generated text.
         out: a folder to keep each edit in as it is made (:meth:`ffnmem.Edit.load` reads those in ``edits``), what each
             left, and the tables of checkpoints; made if missing. The same call goes on where one was stopped, and gives
-            the same result, which is there in the end as ``decay.safetensors``.
+            the same result, which is there in the end as ``decay.zip``.
         protocol, others: as :func:`ffnmem.evaluate` has them; the model, with all edits so far, writes at checkpoints.
         drift: the ordinary texts, as :func:`ffnmem.evaluate` has them; those are read that mention none of the facts'
             subjects. Without them no loss is read, and no collapse told.
@@ -297,15 +300,11 @@ def sequential(
     told = [name for name in DRIFT if name in wanted or name == "drift_loss"] if texts else []
     made_by = {} if out is None else kept_by(model, (editor,), every, settings)
     frames, tables = [], []
-    with restored(model), EditFolder.kept(out, made_by) as folder:
+    with restored(model), run_folder(out, EDITS, made_by) as folder:
         for done in run.go_on(folder):
             if done in points:
                 names = [fact.id for fact in some[:done]]
-                cases = None if folder is None else folder.cases(done, names)
-                if cases is None:
-                    cases = run.cases()
-                    if folder is not None:
-                        folder.keep_cases(done, cases)
+                cases = folder.kept(f"checkpoints/{done:05d}", pd.DataFrame, names, run.cases)
                 table = summarised(cases, (*answers, *NUMBERS), draws, seed)
                 tables.append(pd.concat([table, run.figure_rows(told)]).assign(edits=done))
                 frames.append(cases.assign(edits=done)[["edits", *cases.columns]])
@@ -314,8 +313,8 @@ def sequential(
         frame = pd.concat(tables, ignore_index=True)[["edits", "metric", "mean", "low", "high", "n"]]
         cases = pd.concat(frames, ignore_index=True)
         found = Decay(frame, cases, chosen.name, settings, provenance, run.table(), float(collapse))
-        if folder is not None:
-            found.save(folder.folder / DECAY)
+        if folder.path is not None:
+            found.save(folder.path / DECAY)
     return found
 
 

@@ -61,8 +61,8 @@ def to_site(site: str | Path | None, out: Path, fingerprint: str) -> Links:
 
 def read_site(folder: Path) -> Mapping[str, Any]:
     """What a whole site says of itself; raises FileError."""
-    said = SITE.said(folder)
-    if said is None or said.get("kind") != SITE.kind or not is_whole(said):
+    said = SITE.read_manifest(folder)
+    if not said or not is_whole(said):
         raise FileError(f"{folder} is no site of neurons: make one with ffnmem report site --store DIR --out {folder}")
     if not (folder / INDEX).exists():
         raise FileError(f"{folder} is a site that is not finished: write it again, and it goes on")

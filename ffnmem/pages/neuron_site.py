@@ -8,15 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from .._version import __version__
-from ..core.checked_files import Form, digest_of
+from ..core.checked_files import digest_of
 from ..core.errors import FfnmemError
 from ..core.files import appearing, write_whole
-from ..core.folders import Kind, RunFolder, locked
+from ..core.folders import locked
 from ..core.progress import Progress
-from ..core.schemas import anything
+from ..core.run_folders import run_folder
 from ..core.types import CASES, COEFFICIENT_SIGNS, Whole, checked
 from ..models.turns import in_turn
 from ..neurons.measuring import opened
@@ -32,14 +32,6 @@ from .rendering import ROOM, TABLES, script_of
 TOP, CASE, BAND = 8, 3, 1
 """Examples of a card: of the largest coefficients, of each sign case, and of each band of quantiles."""
 FOUND = 5  # tokens of a neuron that the search knows, of each end of what it writes and reads, and of what it fires at
-
-
-class SiteFolder(RunFolder):
-    """The folder of a site, which keeps each layer once it is whole."""
-
-    kind: ClassVar[Kind] = SITE
-    form: ClassVar[Form] = Form(SITE.kind, SITE.schema, anything, "site of neurons", "name another folder")
-    holds: ClassVar[str] = "a site"
 
 
 @dataclass(frozen=True)
@@ -93,9 +85,9 @@ def site(store: Store, out: str | Path, *, context: Whole = 12, progress: Progre
         "context": context,
         "ffnmem": __version__,
     }
-    with SiteFolder.kept(out, made_by) as found:
-        assert found is not None
-        folder = found.folder
+    with run_folder(out, SITE, made_by) as found:
+        folder = found.path
+        assert folder is not None
         with locked(folder, "the site"):
             for name, content in files_of_all().items():
                 write_whole(folder / name, content)

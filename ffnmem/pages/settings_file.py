@@ -309,7 +309,7 @@ def json_text(value: Any) -> str:
 
 def replace_files(folder: Path, made: Path, names: Sequence[str], settings: str) -> None:
     """Put new files in the place of those of an earlier run; raises FileError."""
-    before = (REPORTS.said(folder) or {}).get(FILES, [])
+    before = REPORTS.read_manifest(folder).get(FILES, [])
     with writing(folder):
         (folder / INDEX).unlink(missing_ok=True)
         REPORTS.mark(folder, {"ffnmem": __version__, "settings": settings, FILES: sorted({*before, *names})})

@@ -26,7 +26,7 @@ of what values write, which older versions ask for."""
 
 KIND = "ffnmem store"
 MANIFEST = "manifest.json"
-FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the store", rooms=(CORPUS,))
+FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the store", subfolders=(CORPUS,))
 NAMES = (STATE, EXAMPLES, STATS, VALUES, TOKENIZER)
 RECORD = fields({"bytes": whole(), "sha256": hexadecimal(64)})
 

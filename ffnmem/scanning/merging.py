@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.errors import FileError, InputError
-from ..core.files import appearing, clear, user_path
+from ..core.files import appearing, clear_abandoned, user_path
 from ..core.folders import making
 from ..core.types import checked
 from ..corpus.packing import link_pack
@@ -69,7 +69,7 @@ def first_unit(store: Store) -> int:
 def destination(out: str | Path, stores: Sequence[Store]) -> Path:
     """A folder that is new or empty: a merge replaces nothing. Raises FileError."""
     target = user_path(out)
-    clear(target.resolve())
+    clear_abandoned(target.resolve().parent, target.name)
     if any(same_folder(target, store.folder) for store in stores):
         raise FileError(f"{out} is one of the stores to merge: name another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

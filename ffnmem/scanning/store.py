@@ -27,7 +27,7 @@ from ..core.errors import (
     counted,
     quoted,
 )
-from ..core.files import clear, user_folder
+from ..core.files import clear_abandoned, user_folder
 from ..core.neuron_names import LayerName, NeuronName, is_pair, is_place, layer_of, place_of
 from ..core.number_text import format_share
 from ..core.progress import Progress
@@ -525,7 +525,7 @@ class Store(Scanned, Result):
                 if VALUES in self.manifest["files"]:
                     self.verified_path(VALUES)
                 else:
-                    clear(path)  # what its making left, where that was killed at the very end
+                    clear_abandoned(path.parent, path.name)  # what its making left, where that was killed
                 return search_projection(path, text, limit=limit)
             except FileError:
                 if VALUES in self.manifest["files"]:

@@ -21,13 +21,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import ScalarFormatter
 
 from .._version import __version__
-from ..core.checked_files import is_whole, with_checksum
+from ..core.checked_files import with_checksum
 from ..core.defaults import STUDY_EXAMPLES
 from ..core.errors import FileError, InputError, quoted
 from ..core.files import user_path, write_whole
 from ..core.folders import Kind, claimed
 from ..core.json_values import plain
 from ..core.progress import Progress
+from ..core.run_folders import read_run
 from ..core.types import Seed, checked
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -42,7 +43,7 @@ from .study import ABOUT, PAGE, Figure, Study, StudyTable, check_settings, study
 # A study as files and as a page: CSV, PNG, JSON and HTML, each whole or not at all.
 
 STORE = "store"  # of the corpus, where the study scanned it
-FOLDER = Kind(ABOUT, "ffnmem study", 1, "the study", older=frozenset({"study", "ffnmem", "settings", "tables"}))
+FOLDER = Kind(ABOUT, "ffnmem study", 1, "the study")
 DPI = 150
 DARK: Any = {
     **{f"{part}.facecolor": "#181c21" for part in ("figure", "axes", "savefig", "legend")},
@@ -283,9 +284,7 @@ def run(
             raise InputError(f"{corpus.folder} is scanned already: leave out scan_options {sorted(scan_options)}")
         corpus.check_model(model)
     with claimed(out, FOLDER, {"study": name, "ffnmem": __version__}, beside=(STORE,)) as folder:
-        held = FOLDER.said(folder) or {}
-        if not is_whole(held):
-            raise FileError(f"{folder / ABOUT} is damaged: its checksum does not match: name another folder")
+        held = read_run(folder, FOLDER)
         if held.get("study") != name:
             raise FileError(f"{out} holds the study {quoted(held.get('study'))}: name another folder for {name!r}")
         if isinstance(corpus, Store):

@@ -12,7 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..core.errors import InputError, UnsupportedModelError, check_index, listed, quoted
+from ..core.folders import Kind
 from ..core.progress import Progress
+from ..core.run_folders import run_folder
 from ..core.types import Count, checked
 from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
@@ -24,13 +26,20 @@ from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
 from ..prompts.captures import warn_of_trailing_space
 from .knockouts import EDGES, Knockout, Knockouts, views_of_groups, views_of_tokens
-from .place_folder import KnockoutFolder
 from .restoring import RestoredCell, cell_batches, cells_of, probability
 from .settings import WIDEST_KNOCKOUT, check_window
 from .silences import Place
-from .silencing import of_each
-from .trace_folder import made_by
-from .tracing import BATCH_TOKENS, answer_fields, check_said, expected_answer, question
+from .tracing import (
+    BATCH_TOKENS,
+    answer_fields,
+    check_said,
+    conditions,
+    expected_answer,
+    for_each_fact,
+    question,
+)
+
+KNOCKOUTS = Kind("manifest.json", "ffnmem knockouts", 1, "the knockouts", subfolders=("facts",))
 
 
 @checked
@@ -116,15 +125,15 @@ def knockout_facts(
     some = as_facts(facts)
     edges = Edges(model, window, prepend_bos, batch_tokens)
 
-    def knocked_out(asked: SubjectPrompt, name: str, known: str | None) -> Knockout:
+    def knock_out(asked: SubjectPrompt, name: str, answer: Answer) -> Knockout:
         places = views_of_groups(asked.subject, len(asked.tokens), model.begins(asked.tokens))
-        return edges.knocked_out(asked, name, expected_answer(model, asked, known), places)
+        return edges.knocked_out(asked, name, answer, places)
 
     settings = {"window": edges.window, "prepend_bos": edges.prepend_bos}
-    with KnockoutFolder.kept(out, made_by(model, settings)) as folder:
-        found, skipped = of_each(model, some, prepend_bos, knocked_out, "knockouts", progress, folder)
+    with run_folder(out, KNOCKOUTS, conditions(model, settings)) as folder:
+        results, skipped = for_each_fact(model, some, prepend_bos, knock_out, folder, Knockout, "knockouts", progress)
     provenance = model.provenance(edges.prepend_bos, window=edges.window, facts=len(some))
-    return Knockouts(found, skipped, provenance)
+    return Knockouts(results, skipped, provenance)
 
 
 class LastPositions(Replay):

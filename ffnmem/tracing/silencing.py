@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ..core.checked_files import array_checksum
 from ..core.errors import InputError
-from ..core.progress import Phase, Progress
+from ..core.folders import Kind
+from ..core.progress import Progress
+from ..core.run_folders import run_folder
 from ..core.types import Count, checked
 from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
@@ -26,14 +27,20 @@ from ..models.turns import in_turn
 from ..prompts.captures import Capture, warn_of_trailing_space
 from ..prompts.means import check_source, means_of, source_name
 from ..scanning.store import Store
-from .place_folder import PlaceFolder, SilencingFolder
 from .restoring import Imposing, cell_batches, cells_of, probability
 from .settings import check_parts, check_window
 from .silences import Place, Silencing, Silencings, places_of_groups, places_of_tokens
-from .trace_folder import made_by
-from .tracing import BATCH_TOKENS, answer_fields, check_said, expected_answer, question
+from .tracing import (
+    BATCH_TOKENS,
+    answer_fields,
+    check_said,
+    conditions,
+    expected_answer,
+    for_each_fact,
+    question,
+)
 
-Found = TypeVar("Found")
+SILENCINGS = Kind("manifest.json", "ffnmem silencings", 1, "the silencings", subfolders=("facts",))
 
 
 @checked
@@ -117,46 +124,14 @@ def silence_facts(
     some = as_facts(facts)
     asking = Asking(model, kinds, window, mean, prepend_bos, batch_tokens)
 
-    def silenced(asked: SubjectPrompt, name: str, known: str | None) -> Silencing:
+    def silence(asked: SubjectPrompt, name: str, answer: Answer) -> Silencing:
         places = places_of_groups(asked.subject, len(asked.tokens), model.begins(asked.tokens))
-        return asking.silenced(asked, name, expected_answer(model, asked, known), places)
+        return asking.silenced(asked, name, answer, places)
 
-    with SilencingFolder.kept(out, made_by(model, asking.deciding)) as folder:
-        found, skipped = of_each(model, some, prepend_bos, silenced, "silences", progress, folder)
+    with run_folder(out, SILENCINGS, conditions(model, asking.deciding)) as folder:
+        results, skipped = for_each_fact(model, some, prepend_bos, silence, folder, Silencing, "silences", progress)
     provenance = model.provenance(asking.prepend_bos, **asking.recorded, facts=len(some))
-    return Silencings(found, skipped, provenance)
-
-
-def of_each(
-    model: Model,
-    facts: Sequence[Fact],
-    prepend_bos: bool | None,
-    ask: Callable[[SubjectPrompt, str, str | None], Found],
-    phase: Phase,
-    progress: Progress | None,
-    folder: PlaceFolder | None,
-) -> tuple[tuple[Found, ...], pd.DataFrame]:
-    """What ``ask`` finds of each fact that the model knows; of the others fact, subject and reason.
-
-    What a folder holds is not asked again, and what is found is kept there.
-    """
-    found, skipped = [], []
-    for done, fact in enumerate(facts, start=1):
-        one: Found | str | None = None if folder is None else folder.read(fact)
-        if one is None:
-            try:
-                one = ask(*question(model, fact, None, prepend_bos))
-            except InputError as error:
-                one = str(error)
-            if folder is not None:
-                folder.write(fact, one)
-        if isinstance(one, str):
-            skipped.append((fact.id, fact.subject, one))
-        else:
-            found.append(one)
-        if progress is not None:
-            progress(phase, done, len(facts))
-    return tuple(found), pd.DataFrame(skipped, columns=["fact", "subject", "reason"])
+    return Silencings(results, skipped, provenance)
 
 
 class Asking:

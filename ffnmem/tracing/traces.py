@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,6 @@ NAMES = {
     "edges": "edges to the last token",
 }
 OF_WINDOWS = {"ffn": "of", "attention": "of", "edges": "in"}
-RECORDED = ("model", "fingerprint", "dtype", "device", "prepend_bos", "ffnmem")
 
 
 @checked
@@ -99,24 +98,6 @@ class Trace(PromptMaps):
     def labels(self) -> list[Line]:
         """Each token."""
         return [self.label_token(position) for position in range(len(self.tokens))]
-
-    @classmethod
-    def from_dict(cls, record: dict[str, Any]) -> Trace:
-        """The trace of such a record."""
-        recorded = dict(record["provenance"])
-        own = {name: recorded.pop(name, None) for name in RECORDED}
-        version = own.pop("ffnmem")
-        shape = (-1, len(record["tokens"]))
-        return cls(
-            scores={k: np.array(v, dtype=np.float64).reshape(shape) for k, v in record["scores"].items()},
-            clean=record["clean"],
-            samples=np.array(record["samples"], dtype=np.float64),
-            tokens=tuple(record["tokens"]),
-            subject=range(*record["subject"]),
-            provenance=Provenance(**own, version=version, settings=tuple(recorded.items())),
-            answer_ids=tuple(record["answer_ids"]),
-            **{k: record[k] for k in ("answer", "text", "fact", "window", "noise", "seed")},
-        )
 
     def sheet(self) -> Sheet:
         """The prompt, the answer and what noise leaves of it, and a map of each kind, a row a token."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..core.checked_files import digest
 from ..core.errors import InputError, check_count, check_seed, quoted
-from ..core.progress import Progress
+from ..core.folders import Kind
+from ..core.progress import Phase, Progress
+from ..core.run_folders import RunFolder, read_run, run_folder
 from ..core.types import Count, Seed, checked
 from ..facts.answers import Answer, read_answer
 from ..facts.fact import Fact, as_facts
@@ -24,12 +28,14 @@ from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
 from ..prompts.captures import warn_of_trailing_space
+from ..show.result import Result
 from .restoring import Restoring, cell_batches, cells_of, corrupted, noise_scale, probability, scale_of
 from .settings import GIVEN, KINDS, OWN, SAMPLES, TraceSettings, check_kinds, check_noise, check_window, noise_of_all
-from .trace_folder import TraceFolder, kept_noise, run_of
 from .traces import Trace, Traces
 
 BATCH_TOKENS = 4096
+TRACES = Kind("manifest.json", "ffnmem traces", 1, "the traces", subfolders=("facts",))
+FactResult = TypeVar("FactResult", bound=Result)
 
 
 @checked
@@ -129,7 +135,7 @@ def trace_facts(
     Source: Meng et al. 2022 (2202.05262), section 2.2.
     """
     some = as_facts(facts)
-    before = kept_noise(out) if noise is None and out is not None else None
+    before = None if noise is not None or out is None else read_run(out, TRACES).get("settings", {}).get("noise")
     if before is not None:  # facts that are added would ask for another one
         sigma = check_noise(before), "the traces kept before"
     elif noise is not None:
@@ -138,22 +144,55 @@ def trace_facts(
         sigma = noise_scale(model, some, prepend_bos=prepend_bos), OWN if len(some) == 1 else noise_of_all(len(some))
     settings = trace_settings(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
     layers = PlainLayers(model)
-    traces, skipped = [], []
-    with TraceFolder.kept(out, run_of(model, settings)) as folder:
-        for done, fact in enumerate(some, start=1):
-            found = None if folder is None else folder.read(fact)
-            if found is None:
-                found = traced_or_reason(layers, fact, settings, batch_tokens)
-                if folder is not None:
-                    folder.write(fact, found)
-            if isinstance(found, Trace):
-                traces.append(found)
-            else:
-                skipped.append((fact.id, fact.subject, found))
-            if progress is not None:
-                progress("traces", done, len(some))
+
+    def trace(asked: SubjectPrompt, name: str, answer: Answer) -> Trace:
+        return traced(layers, asked, name, answer, settings, batch_tokens)
+
+    with run_folder(out, TRACES, conditions(model, settings.to_dict())) as folder:
+        traces, skipped = for_each_fact(model, some, prepend_bos, trace, folder, Trace, "traces", progress)
     provenance = model.provenance(settings.prepend_bos, **settings.recorded(), facts=len(some))
-    return Traces(tuple(traces), pd.DataFrame(skipped, columns=["fact", "subject", "reason"]), provenance)
+    return Traces(traces, skipped, provenance)
+
+
+def conditions(model: Model, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All that the results of a fact depend on, besides the fact."""
+    dtype = str(model.dtype).removeprefix("torch.")
+    return {"model": model.name, "fingerprint": model.fingerprint, "dtype": dtype, "settings": settings}
+
+
+def for_each_fact(
+    model: Model,
+    facts: Sequence[Fact],
+    prepend_bos: bool | None,
+    measure: Callable[[SubjectPrompt, str, Answer], FactResult],
+    folder: RunFolder,
+    kind: type[FactResult],
+    phase: Phase,
+    progress: Progress | None,
+) -> tuple[tuple[FactResult, ...], pd.DataFrame]:
+    """What is measured of each fact that the model knows; of the others fact, subject and reason.
+
+    What the folder holds is not measured again.
+    """
+
+    def result_or_reason(fact: Fact) -> FactResult | str:
+        try:
+            asked, name, known = question(model, fact, None, prepend_bos)
+            return measure(asked, name, expected_answer(model, asked, known))
+        except InputError as error:
+            return str(error)
+
+    results, skipped = [], []
+    for done, fact in enumerate(facts, start=1):
+        key = fact.to_dict()
+        result = folder.kept(f"facts/{digest(key)}", kind | str, key, partial(result_or_reason, fact))
+        if isinstance(result, str):
+            skipped.append((fact.id, fact.subject, result))
+        else:
+            results.append(result)
+        if progress is not None:
+            progress(phase, done, len(facts))
+    return tuple(results), pd.DataFrame(skipped, columns=["fact", "subject", "reason"])
 
 
 def trace_settings(
@@ -193,16 +232,6 @@ def question(
     check_marked_once(fact, subject)
     asked = (ask_about if "{}" in fact else find_subject)(model, fact, subject, prepend_bos=prepend_bos)
     return asked, asked.text, None
-
-
-def traced_or_reason(layers: PlainLayers, fact: Fact, settings: TraceSettings, batch_tokens: int) -> Trace | str:
-    """The trace of a fact, or why there is none."""
-    try:
-        asked, name, known = question(layers.model, fact, None, settings.prepend_bos)
-        answer = expected_answer(layers.model, asked, known)
-        return traced(layers, asked, name, answer, settings, batch_tokens)
-    except InputError as error:
-        return str(error)
 
 
 def traced(

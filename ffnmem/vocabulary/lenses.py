@@ -454,7 +454,7 @@ class JacobianSums(HeldSums):
 
 # `jacobian_lens`: one way back for each dimension of h_final, over a page of text.
 
-PARTIAL = Kind(MANIFEST, "ffnmem jacobian lens under way", 1, "the lens", rooms=(CORPUS,))
+PARTIAL = Kind(MANIFEST, "ffnmem jacobian lens under way", 1, "the lens", subfolders=(CORPUS,))
 PAGES = 16
 BATCH_TOKENS = 2048
 

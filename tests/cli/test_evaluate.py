@@ -73,7 +73,7 @@ def test_scores_are_the_librarys(tiny: fm.Model, files: tuple[Any, ...], tmp_pat
     assert allclose([mean for mean, _ in means], [other for _, other in means], 1e-9)
     unmade = [row for row in found["failures"] if "is not reached" not in row["failure"]]  # random models say anything
     assert {row["id"] for row in unmade} == {"none"}
-    assert len(Scores.load(tmp_path / "out").cases) == 12
+    assert len(Scores.load(tmp_path / "out" / "scores.zip").cases) == 12
     text = run("evaluate", *files, *more, "-o", tmp_path / "out", "--csv").stdout
     assert pd.read_csv(io.StringIO(text))["metric"].tolist() == mine.summary["metric"].tolist()
     cases = run("evaluate", *files, *more, "-o", tmp_path / "out", "--csv", "--cases").stdout
@@ -163,7 +163,7 @@ def test_sequential_goes_on(tiny: fm.Model, files: tuple[Any, ...], tmp_path: Pa
     losses = [step["loss"] for step in found["steps"]]
     assert found["collapsed"] == next((2 * i for i, loss in enumerate(losses) if loss - losses[0] > 1e-9), None)
     assert "transcripts" not in found
-    again = Decay.load(tmp_path / "out" / "decay.safetensors")
+    again = Decay.load(tmp_path / "out" / "decay.zip")
     assert again.collapsed == found["collapsed"]
     text = run("evaluate", *files, *more, "--sequential", "2,4", "--csv", "--transcripts").stdout
     assert (

@@ -13,7 +13,7 @@ from ffnmem.core.folders import Kind, claimed, locked, making, remove_files
 
 from ..helpers import refuses
 
-NOTES = Kind("notes.json", "ffnmem notes", 2, "the notes", rooms=("pages",), older=frozenset({"notes", "ffnmem"}))
+NOTES = Kind("notes.json", "ffnmem notes", 2, "the notes", subfolders=("pages",))
 
 
 def test_a_new_folder_is_marked_first(tmp_path: Path) -> None:
@@ -58,10 +58,9 @@ def test_newer_and_older_folders(tmp_path: Path) -> None:
         (tmp_path / "notes.json").write_text(json.dumps({"kind": "ffnmem notes", "schema": schema}))
         with refuses(FileError, OSError, "schema", "up to 2"), claimed(tmp_path, NOTES):
             raise AssertionError
-    for said in ({"kind": "ffnmem notes", "schema": 1}, {"notes": 1, "ffnmem": "0.1"}):
-        (tmp_path / "notes.json").write_text(json.dumps(said))
-        with claimed(tmp_path, NOTES) as folder:
-            assert folder == tmp_path
+    (tmp_path / "notes.json").write_text(json.dumps({"kind": "ffnmem notes", "schema": 1}))
+    with claimed(tmp_path, NOTES) as folder:
+        assert folder == tmp_path
 
 
 def test_what_may_lie_beside(tmp_path: Path) -> None:
@@ -102,13 +101,8 @@ def test_leftovers_are_no_content(tmp_path: Path) -> None:
 
 def test_places_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    for out, parents, named in (
-        (tmp_path / "file", True, "is a file"),
-        (tmp_path / "file" / "below", True, "cannot make"),
-        (tmp_path / "none" / "below", False, "no folder"),
-        ("", True, "no path"),
-    ):
-        with refuses(FileError, OSError, named), claimed(out, NOTES, parents=parents):
+    for out, named in ((tmp_path / "file", "is a file"), (tmp_path / "file" / "below", "cannot make"), ("", "no path")):
+        with refuses(FileError, OSError, named), claimed(out, NOTES):
             raise AssertionError
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

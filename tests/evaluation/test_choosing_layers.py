@@ -54,8 +54,8 @@ def test_a_choice_is_kept(tiny64: fm.Model, moment: SecondMoment, cache: Path, m
         with pytest.raises(TypeError):
             choose_layer(tiny64, FACTS, moment=moment, **OPTIONS, **other)
     path = choice_file(tiny64)
-    path.write_text(path.read_text().replace('"layer": ', '"layer": 1', 1))
-    with refuses(FileError, OSError, "damaged"):
+    path.write_bytes(path.read_bytes()[:-90])
+    with refuses(FileError, OSError, path.name):
         kept_choice(tiny64)
 
 

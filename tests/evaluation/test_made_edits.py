@@ -133,7 +133,7 @@ def test_a_folder_knows_edits_by_what_they_are(tiny64: fm.Model, tmp_path: Path)
     edits = random_edits(tiny64)
     first = evaluate(tiny64, FACTS, made(edits, "mine"), out=tmp_path, **QUICK)
     again = evaluate(tiny64, FACTS, made(edits[::-1], "mine"), out=tmp_path, **QUICK)
-    assert again.to_dict() == first.to_dict() == Scores.load(tmp_path).to_dict()
+    assert again.to_dict() == first.to_dict() == Scores.load(tmp_path / "scores.zip").to_dict()
     with refuses(FileError, OSError, "own_editors", "another folder"):
         evaluate(tiny64, FACTS, made(edits[:2], "mine"), out=tmp_path, **QUICK)
     with refuses(InputError, ValueError, "keep_edits", "out"):

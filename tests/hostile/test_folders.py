@@ -20,13 +20,11 @@ from ffnmem.core.errors import FfnmemError
 from ffnmem.core.folders import Kind
 from ffnmem.corpus import packed
 from ffnmem.editing import second_moment
-from ffnmem.evaluation import Scores, edit_folder, evaluate, layer_sweep, sequential
-from ffnmem.evaluation import scores as case_folder
-from ffnmem.evaluation import scores as scores_module
+from ffnmem.evaluation import evaluate, evaluating, layer_sweep, sequential, series
 from ffnmem.planted import Planted, plant
 from ffnmem.scanning import manifest
 from ffnmem.studies import running
-from ffnmem.tracing import trace_folder
+from ffnmem.tracing import tracing
 
 from ..evaluation.made import FACTS
 from .judging import answered, hostile
@@ -37,7 +35,6 @@ from .test_kills import FEW, SMALL, TEXTS, edit, own_editor, shards
 KINDS = (
     "ffnmem store",
     "ffnmem corpus",
-    "ffnmem scores",
     "ffnmem evaluation",
     "ffnmem edits",
     "ffnmem traces",
@@ -59,11 +56,6 @@ STORE += ("corpus/tokens.bin", "shards/0-of-2/state.safetensors", "background.sa
 @cache
 def planted() -> Planted:
     return plant("facts", seed=1)
-
-
-@cache
-def scores() -> Scores:
-    return evaluate(tiny(), FACTS[:1], own_editor, metrics=("ES",), draws=5)
 
 
 @cache
@@ -107,23 +99,22 @@ WRITERS = [
     Writer(
         "evaluate",
         lambda out: evaluate(tiny(), FACTS[:1], own_editor, metrics=("ES",), draws=5, out=out),
-        ("summary.json", "cases.parquet", "chunks/00000.parquet"),
-        case_folder.FOLDER,
+        ("scores.zip", "chunks/00000.zip"),
+        evaluating.EVALUATION,
     ),
     Writer(
         "sequential",
         lambda out: sequential(tiny(), FACTS[:1], own_editor, metrics=("ES",), draws=5, out=out),
-        ("decay.safetensors", "edits/00001.safetensors", "steps/00000.safetensors", "checkpoints/00001.parquet"),
-        edit_folder.FOLDER,
+        ("decay.zip", "edits/00001.safetensors", "steps/00000.zip", "checkpoints/00001.zip"),
+        series.EDITS,
     ),
-    Writer("scores", lambda out: scores().save(out), ("summary.json", "cases.parquet"), scores_module.SAVED),
     Writer(
         "sweep",
         lambda out: layer_sweep(
             tiny(), FACTS[:1], own_editor, [1], metrics=("ES",), draws=5, out=out if out == "" else Path(out).parent
         ),
-        ("summary.json", "cases.parquet", "chunks/00000.parquet"),
-        case_folder.FOLDER,
+        ("scores.zip", "chunks/00000.zip"),
+        evaluating.EVALUATION,
         lambda out: out.with_name("layer-01"),
     ),
     Writer(
@@ -137,7 +128,7 @@ WRITERS = [
         "traces",
         lambda out: fm.tracing.trace_facts(tiny(), FACTS[:1], kinds=("state",), samples=2, noise=0.5, out=out),
         ("facts/notes.json",),
-        trace_folder.FOLDER,
+        tracing.TRACES,
     ),
     Writer("export", lambda out: edit(1).export(tiny(), out), ("model.safetensors", "config.json")),
     Writer("export_lora", lambda out: edit(1).export_lora(tiny(), out), ("adapter_model.safetensors",)),
@@ -193,10 +184,7 @@ def test_folders_of_others_are_left(writer: Writer, data: st.DataObject) -> None
 
 def is_ours(writer: Writer, folder: Path) -> bool:
     """Whether a folder says that it is of the writer's kind."""
-    kinds = (
-        [] if writer.kind is None else [writer.kind, case_folder.FOLDER] if writer.name == "scores" else [writer.kind]
-    )
-    return any((kind.said(folder) or {}).get("kind") == kind.kind for kind in kinds)
+    return writer.kind is not None and bool(writer.kind.read_manifest(folder))
 
 
 @cache

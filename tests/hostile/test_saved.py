@@ -20,13 +20,10 @@ from ffnmem.corpus import open_packed
 from ffnmem.corpus.batches import Sequences
 from ffnmem.corpus.packed import manifest_text
 from ffnmem.editing import Edit, SecondMoment
-from ffnmem.evaluation import Scores
-from ffnmem.evaluation.scores import CaseFolder
+from ffnmem.evaluation import Scores, evaluate
 from ffnmem.planted import load_planted
 from ffnmem.studies.running import FOLDER
-from ffnmem.tracing import trace_fact
-from ffnmem.tracing.settings import TraceSettings
-from ffnmem.tracing.trace_folder import TraceFolder, kept_noise, run_of
+from ffnmem.tracing import trace_facts
 from ffnmem.vocabulary import read_projection
 
 from ..corpus.packs import packed
@@ -64,36 +61,23 @@ def edit(folder: Path) -> Any:
     return found.digest, found.to_dict(), found.numbers.to_csv(), [c.delta().tolist() for c in found.changes]
 
 
-SETTINGS = TraceSettings(("state", "ffn"), 1, 0.5, "given", 2, 0, True)
 FACTS = [
     fm.Fact("Eiffel Tower", "city", "The {} is in the city of", "Paris", id="eiffel"),
     fm.Fact("Eiffel Tower", "city", "The {} is in", "Paris", id="other"),
-    fm.Fact("Eiffel Tower", "city", "The city of the {} is", "Paris", id="skipped"),
 ]
 
 
 def traces(folder: Path) -> Any:
-    noise = kept_noise(folder)
-    with TraceFolder.kept(folder, run_of(tiny(), SETTINGS)) as there:
-        assert there is not None
-    return noise, [getattr(found, "to_dict", lambda found=found: found)() for found in map(there.read, FACTS)]
-
-
-RUN = {"model": "tiny", "fingerprint": "abc", "metrics": ["ES"], "contexts": ["{}"]}
+    return trace_facts(tiny(), FACTS, kinds=("state", "ffn"), samples=2, window=1, out=folder).to_dict()
 
 
 def scores(folder: Path) -> Any:
-    found = Scores.load(folder)
+    found = Scores.load(folder / "scores.zip")
     return found.summary.to_csv(), found.cases.to_csv(), found.draws, found.seed
 
 
 def evaluation(folder: Path) -> Any:
-    cases = made_scores(tiny()).cases
-    about = list(zip(cases["editor"], cases["id"], strict=True))
-    with CaseFolder.kept(folder, RUN) as there:
-        assert there is not None
-        found = there.read(0, about)
-    return None if found is None else found.to_csv()
+    return evaluate(tiny(), FACTS[:2], "none", metrics=("ES",), target="Rome", draws=5, out=folder).cases.to_csv()
 
 
 def corpus(folder: Path) -> Any:
@@ -120,20 +104,13 @@ def saved(kind: str) -> Saved:
         made_edit(tiny(), layers=(0, 1)).save(folder / "e.safetensors")
         return Saved(folder, edit)
     if kind == "traces":
-        options: dict[str, Any] = {"kinds": ("state", "ffn"), "samples": 2, "noise": 0.5, "window": 1}
-        with TraceFolder.kept(folder, run_of(tiny(), SETTINGS)) as there:
-            assert there is not None
-            for fact in FACTS[:2]:
-                there.write(fact, trace_fact(tiny(), fact.text, fact.subject, **options))
-            there.write(FACTS[2], "not known")
+        traces(folder)
         return Saved(folder, traces)
     if kind == "scores":
-        made_scores(tiny()).save(folder)
+        made_scores(tiny()).save(folder / "scores.zip")
         return Saved(folder, scores)
     if kind == "evaluation":
-        with CaseFolder.kept(folder, RUN) as cases:
-            assert cases is not None
-            cases.write(0, made_scores(tiny()).cases)
+        evaluation(folder)
         return Saved(folder, evaluation)
     if kind == "corpus":
         packed([5, 0, 12, 3, 9], folder)
@@ -186,16 +163,6 @@ def test_fields_whose_checksum_was_mended(kind: str, which: float, place: float,
     shutil.rmtree(folder)
 
 
-@hostile(examples=6, swap=st.permutations(range(3)))
-def test_traces_that_changed_places(swap: list[int]) -> None:
-    """A fact's trace in another fact's file is refused, not shown as that fact's."""
-    there = TraceFolder(saved("traces").folder, {})
-    paths = [there.path(fact) for fact in FACTS]
-    names = [str(path.relative_to(there.folder)) for path in paths]
-    data = {name: paths[at].read_bytes() for name, at in zip(names, swap, strict=True)}
-    read_back("traces", linked(there.folder, data))
-
-
 @hostile(
     examples=8,
     data=st.one_of(
@@ -207,6 +174,6 @@ def test_any_study_and_any_planted_model(data: bytes) -> None:
     folder.mkdir()
     for name in ("study.json", "planted.json"):
         (folder / name).write_bytes(data)
-    answered("study", lambda: FOLDER.said(folder))
+    answered("study", lambda: FOLDER.read_manifest(folder))
     answered("planted", lambda: load_planted(folder))
     shutil.rmtree(folder)
