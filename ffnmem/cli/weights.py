@@ -156,7 +156,7 @@ def geometry(
         found,
         output.form,
         sheet=lambda: found.sheet(limit),
-        data=lambda: found.to_dict(neurons=neurons),
+        data=found.to_dict if neurons else found.brief,
         frame=lambda: pairs if pairs is not None else found.neurons if neurons else found.layers,
     )
     if plot is not None:

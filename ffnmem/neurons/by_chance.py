@@ -23,7 +23,7 @@ from ..core.errors import FileError, InputError, check_choice, warn
 from ..core.neuron_names import LayerName
 from ..core.number_text import format_interval, format_number, format_share
 from ..core.progress import Progress
-from ..core.sheets import Column, Origin, Sheet, Table, rows
+from ..core.sheets import Column, Origin, Sheet, Table
 from ..core.types import DIRECTIONS, VERDICTS, CoefficientSign, Count, Seed, at_least, checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, draw_tokens
 from ..corpus.passes import read
@@ -195,6 +195,9 @@ class ChanceVerdicts(Result):
         provenance: plain values.
     """
 
+    main = "table"
+    in_json = "shares layers"
+
     model: str
     table: pd.DataFrame
     provenance: dict[str, Any]
@@ -231,20 +234,12 @@ class ChanceVerdicts(Result):
         ]
         return f"{verdict} {said[0] if own is None else format_share(own)} against {', '.join(said[1:])}"
 
-    def to_frame(self) -> pd.DataFrame:
-        """``table``."""
-        return self.table
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "shares": self.shares().to_dict("records"),
-            "layers": [row for layer in sorted(set(self.table["layer"])) for row in self.of_layer(layer)],
-            "provenance": self.provenance,
-        }
-
-    def of_layer(self, layer: int) -> list[dict[str, Any]]:
-        return [{"layer": int(layer), **row} for row in self.shares(layer).to_dict("records")]
+    @property
+    def layers(self) -> pd.DataFrame:
+        """:meth:`shares` of each layer: layer, and its columns."""
+        layers = sorted(set(self.table["layer"]))
+        frames = [self.shares(layer) for layer in layers]
+        return pd.concat(frames, keys=map(int, layers), names=["layer"]).reset_index(level=0).reset_index(drop=True)
 
     def summary(self) -> str:
         return f"{self.model}: {self.told()}"
@@ -257,27 +252,32 @@ class ChanceVerdicts(Result):
 
     def share_table(self) -> Table:
         """A row a kind of direction."""
-        shown = rows(
-            Column("", wraps=True), Column("directions", "count"), *(Column(name, left=False) for name in VERDICTS),
-            Column("meanings", left=False), Column("MS", left=False),
-        )  # fmt: skip
-        for row in self.shares().to_dict("records"):
-            cells = [format_interval(*(row[name + end] for end in ENDS)) for name in VERDICTS[:3]]
-            told = [
-                None if row["kind"] == "own" else format_number(row[f"{name}_told"], 2) for name in ("meanings", "ms")
-            ]
-            shown.add(WORDS[row["kind"]], row["directions"], *cells, format_share(row["inactive"]), *told)
-        return shown.table(
-            "neurons and directions",
+
+        def interval(name: str) -> Column:
+            return Column(name, left=False, of=lambda row: format_interval(*(row[name + end] for end in ENDS)))
+
+        def chance(name: str, head: str) -> Column:
+            return Column(
+                head, left=False, of=lambda row: None if row["kind"] == "own" else format_number(row[f"{name}_told"], 2)
+            )
+
+        return Table.of(
+            self.shares(),
+            Column("", wraps=True, of=lambda row: WORDS[row["kind"]]),
+            Column("directions", "count"),
+            *map(interval, VERDICTS[:3]),
+            Column("inactive", "percent"),
+            chance("meanings", "meanings"),
+            chance("ms", "MS"),
+            title="neurons and directions",
             caption="95% intervals (Wilson); meanings, MS: the chance that a neuron has fewer, or a larger one.",
         )
 
     def layer_table(self) -> Table:
         """The monosemantic share of each kind, a row a layer."""
-        shown = rows(Column("layer", left=False), *(Column(WORDS[kind], left=False) for kind in self.kinds))
-        for layer in sorted(set(self.table["layer"])):
-            shown.add(str(layer), *(format_share(row["monosemantic"]) for row in self.of_layer(layer)))
-        return shown.table("monosemantic by layer")
+        wide = self.layers.pivot(index="layer", columns="kind", values="monosemantic").reset_index()
+        kinds = (Column(WORDS[kind], "percent", of=kind) for kind in self.kinds)
+        return Table.of(wide, "layer", *kinds, title="monosemantic by layer")
 
 
 def chance_larger(own: pd.Series, others: pd.Series) -> float:

@@ -72,6 +72,8 @@ class Meanings(Result):
         provenance: plain values.
     """
 
+    in_json = "layer neuron sign verdict why estimates meanings"
+
     store: Store
     layer: int
     neuron: int
@@ -100,23 +102,14 @@ class Meanings(Result):
         """The rows of ``examples`` that are of a meaning."""
         return [int(row) for row in np.flatnonzero(self.examples["meaning"].to_numpy() == meaning)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        rows = self.examples.to_dict("records")
-        return {
-            "layer": self.layer,
-            "neuron": self.neuron,
-            "sign": self.sign,
-            "verdict": self.verdict,
-            "why": self.why,
-            "estimates": self.estimates.to_dict("records"),
-            "meanings": [
-                {**row, "tokens": list(self.triggers[row["meaning"]])}
-                | {"contexts": [{k: v for k, v in rows[i].items() if k != "meaning"} for i in self.of(row["meaning"])]}
-                for row in self.table.to_dict("records")
-            ],
-            "provenance": self.provenance,
-        }
+    @property
+    def meanings(self) -> list[dict[str, Any]]:
+        """``table`` as records, each with its trigger tokens and its examples (``contexts``)."""
+        rows = self.examples.drop(columns="meaning").to_dict("records")
+        return [
+            {**row, "tokens": self.triggers[row["meaning"]], "contexts": [rows[i] for i in self.of(row["meaning"])]}
+            for row in self.table.to_dict("records")
+        ]
 
     def to_frame(self) -> pd.DataFrame:
         """``examples``, with layer, neuron and sign before."""
@@ -207,11 +200,10 @@ class Meanings(Result):
 
     def measure_table(self) -> Table:
         """The measures behind the verdict, each beside what chance gives."""
-        numbers = [Column(name, "number", places=2) for name in ("value", "low", "high", "by chance")]
-        shown = rows("measure", *numbers, Column("p", "number", places=3))
-        for measure, *values in self.estimates.itertuples(index=False):
-            shown.add(measure.replace("_", " "), *values)
-        return shown.table()
+        name = Column("measure", of=lambda row: row["measure"].replace("_", " "))
+        numbers = (Column(head, "number", places=2, of=head) for head in ("value", "low", "high"))
+        chance = Column("by chance", "number", places=2, of=self.estimates.columns[4])
+        return Table.of(self.estimates, name, *numbers, chance, Column("p", "number", places=3))
 
 
 def settled(provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -497,6 +489,9 @@ class Survey(Result):
         chance: the verdicts on random directions, by sign, where they were measured.
     """
 
+    main = "table"
+    in_json = "layers chance neurons"
+
     table: pd.DataFrame
     listed: pd.DataFrame
     found: Sequence[Meanings]
@@ -526,48 +521,52 @@ class Survey(Result):
         ]
         none = Words.of("no neuron to list: none has such a verdict")
         against = [Words.of(f"verdict shares: {said}") for said in self.against()]
-        return Sheet.of(
-            count_table(self.table), *against, *(tables or [none]), Origin(settled(self.table.attrs["provenance"]))
-        )
+        return Sheet.of(count_table(self.table), *against, *(tables or [none]), Origin(settled(self.provenance)))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Counts and the listed neurons as plain values."""
+    @property
+    def layers(self) -> pd.DataFrame:
+        """How many neurons of each layer have each verdict."""
+        return verdict_counts(self.table)
+
+    @property
+    def neurons(self) -> list[dict[str, Any]]:
+        """The neurons ``listed``, each with its meanings (``groups``)."""
         listed = self.listed.to_dict("records")
-        return {
-            "layers": verdict_counts(self.table).to_dict("records"),
-            "chance": {sign: one.shares().to_dict("records") for sign, one in self.chance.items()},
-            "neurons": [{**row, "groups": o.to_dict()["meanings"]} for row, o in zip(listed, self.found, strict=True)],
-            "provenance": self.table.attrs["provenance"],
-        }
+        return [{**row, "groups": one.meanings} for row, one in zip(listed, self.found, strict=True)]
 
-    def to_frame(self) -> pd.DataFrame:
-        """``table``."""
-        return self.table
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Of ``table``."""
+        found: dict[str, Any] = self.table.attrs["provenance"]
+        return found
 
 
 def count_table(table: pd.DataFrame) -> Table:
     """How many neurons of each layer have each verdict, and why the unclear ones are."""
     counts = verdict_counts(table)
     both = counts["sign"].nunique() > 1
-    signs = ["sign"] if both else []
-    shown = rows(
-        Column("layer", left=False),
-        *signs,
-        Column("neurons", "count"),
-        *(Column(name, left=False) for name in VERDICTS),
-    )
-
-    def shares(row: Any) -> list[str | None]:
-        return [f"{row[name]:,} {row[name] / row['neurons']:>4.0%}" if row[name] else None for name in VERDICTS]
-
-    for row in counts.to_dict("records"):
-        shown.add(str(row["layer"]), *(row[name] for name in signs), row["neurons"], *shares(row))
+    rows = counts.assign(layer=counts["layer"].astype(str)).to_dict("records")
     if len(counts) > 1:
-        total = counts[["neurons", *VERDICTS]].sum().to_dict()
-        shown.add("all", *([None] if both else []), total["neurons"], *shares(total), section=True)
+        rows.append({"layer": "all", "sign": None, **counts[["neurons", *VERDICTS]].sum().to_dict()})
+
+    def share(name: str) -> Column:
+        def said(row: Mapping[str, Any]) -> str | None:
+            return f"{row[name]:,} {row[name] / row['neurons']:>4.0%}" if row[name] else None
+
+        return Column(name, left=False, of=said)
+
     reasons = table.loc[table["verdict"] == "unclear", "why"].value_counts()
     said = "; ".join(f"{count:,} {why}" for why, count in reasons.items())
-    return shown.table("verdicts by layer", caption=f"unclear: {said}" if said else "")
+    return Table.of(
+        rows,
+        Column("layer", left=False),
+        "sign" if both else None,
+        "neurons",
+        *map(share, VERDICTS),
+        title="verdicts by layer",
+        caption=f"unclear: {said}" if said else "",
+        sections=(len(counts),) if len(counts) > 1 else (),
+    )
 
 
 def neuron_table(verdict: str, found: Sequence[Meanings]) -> Table:

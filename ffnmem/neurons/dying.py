@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +15,15 @@ from torch import Tensor
 from .._version import __version__
 from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
 from ..core.errors import InputError, check_choice, check_number, counted, quoted
-from ..core.json_values import plain
-from ..core.pictures import picture
+from ..core.number_text import format_small
 from ..core.progress import Progress
-from ..core.sheets import Column, Sheet, Table, Words, rows
+from ..core.sheets import Column, Sheet, Table, Words
 from ..core.types import DYING_ACTIVATIONS, DYING_OPTIMISERS, Count, Seed, checked
 from ..ffn.activations import Activation, activation
 from ..show.result import Result
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 D_MODEL, D_MLP, INPUTS = 8, 64, 256
 OPTIMISERS = dict(zip(DYING_OPTIMISERS, (torch.optim.Adam, torch.optim.SGD), strict=True))
@@ -44,6 +43,10 @@ class Dying(Result):
             |∂loss/∂w| of any weight of a dead neuron, missing where none is dead; ``loss``, the mean square error.
         activations: in order. settings: all that the numbers depend on.
     """
+
+    main = "frame"
+    in_json = "frame outcomes settings"
+    drawn_by = "dying"
 
     frame: pd.DataFrame
     activations: tuple[str, ...]
@@ -71,22 +74,6 @@ class Dying(Result):
             )
         return pd.DataFrame(rows)
 
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``frame``."""
-        return self.frame.copy()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "steps": plain(self.frame),
-            "summary": plain(self.outcomes),
-            "settings": dict(self.settings),
-        }
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The share of the pushed neurons that is dead, by step, as :func:`ffnmem.plots.firing.dying` draws it."""
-        return picture("dying")(self, ax=ax)
-
     def summary(self) -> str:
         if not self.settings["pushed"]:
             return f"no neuron pushed; {counted(self.settings['steps'], 'step')}"
@@ -107,38 +94,42 @@ class Dying(Result):
 
     def step_table(self) -> Table:
         """The share of the pushed neurons that is dead, and the loss, by step."""
-        pairs = [
-            (Column(f"{name} dead", "percent"), Column(f"{name} loss", "number", places=4)) for name in self.activations
-        ]
-        shown = rows(Column("step", left=False), *(column for pair in pairs for column in pair))
         pushed = self.settings["pushed"]
-        for step, found in self.frame.groupby("step"):
-            by = found.set_index("activation")
-            cells = [
-                by.at[name, column]
-                for name in self.activations
-                for column in ("pushed_dead" if pushed else "dead", "loss")
-            ]
-            shown.add(str(step), *cells)
+
+        def number(name: str, column: str, **looks: Any) -> Column:
+            return Column(f"{name} {'loss' if column == 'loss' else 'dead'}", of=lambda row: row[name, column], **looks)
+
+        pairs = [
+            column
+            for name in self.activations
+            for column in (
+                number(name, "pushed_dead" if pushed else "dead", kind="percent"),
+                number(name, "loss", kind="number", places=4),
+            )
+        ]
+        records = [
+            {"step": str(step)}
+            | {(row["activation"], name): value for row in some.to_dict("records") for name, value in row.items()}
+            for step, some in self.frame.groupby("step")
+        ]
         of_whom = "of the pushed neurons, " if pushed else "of all neurons (none was pushed), "
-        return shown.table(caption=f"dead: {of_whom}those that fire for no input; loss: mean square error")
+        caption = f"dead: {of_whom}those that fire for no input; loss: mean square error"
+        return Table.of(records, Column("step", left=False), *pairs, caption=caption)
 
     def outcome_table(self) -> Table:
         """What became of them in the end."""
-        shown = rows(
-            "",
-            *(Column(name, "percent") for name in ("came back", "dead", "act' = 0")),
-            Column("largest gradient of a dead neuron", left=False),
-        )
-        for row in self.outcomes.to_dict("records"):
-            largest = row["largest_gradient"]
-            shown.add(
-                row["activation"],
-                *(row[name] for name in ("recovered", "dead", "zero_slope")),
-                "0, at every step" if largest == 0 else "–" if math.isnan(largest) else f"{largest:.1e}",
-            )
-        return shown.table(
-            caption="came back: of the pushed neurons; dead, and act' = 0 at every input: of all; after the last step"
+
+        def largest(row: Mapping[str, Any]) -> str:
+            return "0, at every step" if row["largest_gradient"] == 0 else format_small(row["largest_gradient"])
+
+        return Table.of(
+            self.outcomes,
+            Column("", of="activation"),
+            Column("came back", "percent", of="recovered"),
+            Column("dead", "percent"),
+            Column("act' = 0", "percent", of="zero_slope"),
+            Column("largest gradient of a dead neuron", left=False, of=largest),
+            caption="came back: of the pushed neurons; dead, and act' = 0 at every input: of all; after the last step",
         )
 
 

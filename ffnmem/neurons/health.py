@@ -18,12 +18,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.errors import HookError, InputError, counted
-from ..core.json_values import plain
 from ..core.number_text import decimals
-from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Origin, Sheet, Table, rows
+from ..core.sheets import Column, Origin, Sheet, Table
 from ..core.token_text import printable
 from ..core.types import Count, Division, Seed, checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, TextSettings, draw_tokens
@@ -40,7 +38,7 @@ from ..models.turns import in_turn
 from ..show.result import Result
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 
 # What is added up over positions for each neuron of a layer, and the table that comes of it.
@@ -262,6 +260,10 @@ class NeuronHealth(Result):
         provenance: model, numeric type and settings.
     """
 
+    main = "neurons"
+    in_json = "layers neurons activation positions flow_positions loss"
+    drawn_by = "health"
+
     neurons: pd.DataFrame
     layers: pd.DataFrame
     activation: str
@@ -290,26 +292,9 @@ class NeuronHealth(Result):
         ]
         return pd.concat(rows, ignore_index=True)[["kind", *self.neurons.columns]]
 
-    def to_frame(self) -> pd.DataFrame:
-        """The rows by neuron."""
-        return self.neurons.copy()
-
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON: of all neurons, or of the ``top`` at both ends, as ``extremes`` has them."""
-        neurons = self.neurons if top is None else self.extremes(top)
-        return {
-            "layers": plain(self.layers),
-            "neurons": plain(neurons),
-            "activation": self.activation,
-            "positions": self.positions,
-            "flow_positions": self.flow_positions,
-            "loss": self.loss,
-            "provenance": self.provenance.to_dict(),
-        }
-
-    def plot(self, what: str = "shares", ax: Axes | None = None) -> Axes:
-        """Shares of neurons by layer, or their gradient, as :func:`ffnmem.plots.firing.health` draws them."""
-        return picture("health")(self, what, ax)
+    def first_rows(self, top: int | None = None) -> pd.DataFrame:
+        """The rows by neuron: all, or the ``top`` at both ends, as ``extremes`` has them."""
+        return self.neurons.copy() if top is None else self.extremes(top)
 
     def summary(self) -> str:
         shares = ", ".join(f"{self.neurons[flag].mean():.1%} {flag}" for flag in FLAGS)
@@ -326,47 +311,33 @@ class NeuronHealth(Result):
 
     def layer_table(self) -> Table:
         """A row a layer."""
-        shown = rows(
-            Column("layer", "count"),
-            Column("neurons", "count"),
-            *(Column(name, "percent") for name in ("fires", *FLAGS)),
-            Column("act'", "number", places=3, sign=True),
-            *((Column("dL/dpre", "number", digits=3), Column("half", "percent")) if self.flow else ()),
-        )
-        names = ("layer", "neurons", "fires", *FLAGS, "local_gradient")
-        for row in self.layers.to_dict("records"):
-            shown.add(*(row[name] for name in (*names, *(("flow_pre", "half_flow") if self.flow else ()))))
         loss = "" if self.loss is None else f", loss {self.loss:.3f} nats"
         flow = "; half: neurons that carry half of dL/dpre" if self.flow else ""
-        return shown.table(
-            f"{counted(len(self.neurons), 'neuron')} ({self.activation}) over "
+        return Table.of(
+            self.layers,
+            "layer neurons",
+            *(Column(name, "percent") for name in ("fires", *FLAGS)),
+            Column("act'", "number", places=3, sign=True, of="local_gradient"),
+            Column("dL/dpre", "number", digits=3, of="flow_pre") if self.flow else None,
+            Column("half", "percent", of="half_flow") if self.flow else None,
+            title=f"{counted(len(self.neurons), 'neuron')} ({self.activation}) over "
             f"{counted(self.positions, 'position')}{loss}",
             caption=f"fires, act': means over neurons; dead, stuck, saturated: shares of neurons{flow}",
         )
 
     def neuron_table(self, top: int = 5) -> Table:
         """The neurons at both ends."""
-        found = self.extremes(top).to_dict("records")
-        places = decimals((row["flow_pre"] for row in found), 3) + 1 if self.flow else 0
-        shown = rows(
+        found = self.extremes(top)
+        places = decimals(found["flow_pre"], 3) + 1 if self.flow else 0
+        return Table.of(
+            found.assign(ends=found["kind"].where(found["kind"] != found["kind"].shift(), "")),
             "ends",
-            Column("neuron", "neuron", left=False),
+            Column("neuron", "neuron", left=False, of=("layer", "neuron")),
             *(Column(name, "percent") for name in ("fires", "flat", "linear")),
-            Column("act'", "number", places=3, sign=True),
-            *((Column("dL/dpre", "number", places=places),) if self.flow else ()),
-            Column("is", wraps=True),
+            Column("act'", "number", places=3, sign=True, of="local_gradient"),
+            Column("dL/dpre", "number", places=places, of="flow_pre") if self.flow else None,
+            Column("is", wraps=True, of=lambda row: ", ".join(flags_of(row))),
         )
-        previous = None
-        for row in found:
-            first, previous = row["kind"] != previous, row["kind"]
-            shown.add(
-                previous if first else "",
-                (row["layer"], row["neuron"]),
-                *(row[name] for name in ("fires", "flat", "linear", "local_gradient")),
-                *((row["flow_pre"],) if self.flow else ()),
-                ", ".join(flags_of(row)),
-            )
-        return shown.table()
 
 
 def flags_of(row: Mapping[Any, Any]) -> list[str]:

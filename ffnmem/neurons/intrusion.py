@@ -199,6 +199,9 @@ class Intruders(Result):
         provenance: plain values.
     """
 
+    main = "table"
+    in_json = "accuracy layers verdicts"
+
     model: str
     table: pd.DataFrame
     provenance: dict[str, Any]
@@ -230,19 +233,15 @@ class Intruders(Result):
             ["place", *([] if by is None else [by])], kind="stable", ignore_index=True
         ).drop(columns="place")  # fmt: skip
 
-    def to_frame(self) -> pd.DataFrame:
-        """``table``."""
-        return self.table
+    @property
+    def layers(self) -> pd.DataFrame:
+        """:meth:`accuracy` by layer."""
+        return self.accuracy("layer")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "accuracy": self.accuracy().to_dict("records"),
-            "layers": self.accuracy("layer").to_dict("records"),
-            "verdicts": self.accuracy("verdict").to_dict("records"),
-            "chance": CHANCE,
-            "provenance": self.provenance,
-        }
+    @property
+    def verdicts(self) -> pd.DataFrame:
+        """:meth:`accuracy` by verdict."""
+        return self.accuracy("verdict")
 
     def summary(self) -> str:
         said = [

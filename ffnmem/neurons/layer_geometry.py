@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +14,11 @@ from torch import Tensor
 
 from ..core.defaults import DUPLICATE_COSINE
 from ..core.errors import InputError, counted, quoted
-from ..core.json_values import plain
 from ..core.neuron_names import LayerName
 from ..core.number_text import format_number
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, rows
+from ..core.sheets import Block, Column, Origin, Sheet, Table, Words
 from ..core.token_text import printable
 from ..core.types import Count, Seed, checked
 from ..models.model import Model
@@ -92,6 +91,11 @@ class Geometry(Result):
         provenance: model, numeric type and settings.
     """
 
+    main = "layers"
+    in_json = "layers classes neurons duplicates duplicate_counts"
+    not_brief = "neurons"
+    drawn_by = "geometry"
+
     layers: pd.DataFrame
     neurons: pd.DataFrame
     classes: pd.DataFrame
@@ -120,26 +124,10 @@ class Geometry(Result):
         """The cosines within a neuron: "io", and in a gated model "gate_io" and "gate_key"."""
         return tuple(name for name, pair in COSINES.items() if set(pair) <= set(self.sides))
 
-    def to_frame(self) -> pd.DataFrame:
-        """The rows by layer."""
-        return self.layers.copy()
-
     def duplicate_total(self, by: str) -> int:
         """How many near-duplicate pairs of a kind (see :attr:`kinds`) there are; 0 if they were not sought."""
         counts = self.duplicate_counts
         return 0 if counts is None else int(counts.loc[counts["by"] == by, "pairs"].sum())
-
-    def to_dict(self, *, neurons: bool = True) -> dict[str, Any]:
-        """Plain values, ready for JSON; ``neurons``: with a row for each."""
-        tables = {
-            "layers": self.layers,
-            "classes": self.classes,
-            "neurons": self.neurons if neurons else None,
-            "duplicates": self.duplicates,
-            "duplicate_counts": self.duplicate_counts,
-        }
-        found = {name: plain(frame) for name, frame in tables.items() if frame is not None}
-        return {**found, "provenance": self.provenance.to_dict()}
 
     def summary(self) -> str:
         sought = "" if self.threshold is None else f", {self.duplicate_total('both')} duplicate pairs"
@@ -162,45 +150,52 @@ class Geometry(Result):
             Origin({name: value for name, value in origin.items() if value is not None}),
         )
 
-    def by_side(self, *names: str) -> Iterator[tuple[int | None, str, list[Any]]]:
-        """Of each side of each layer the layer, where it is the first one, the side and the columns named."""
+    @property
+    def by_side(self) -> list[dict[str, Any]]:
+        """A row a side of each layer, with the columns of that side; only the first names the layer."""
+        found = []
         for row in self.layers.to_dict("records"):
             for side in self.sides:
-                layer = row["layer"] if side == self.sides[0] else None
-                yield layer, f"{side}s", [row[f"{side}_{name}"] for name in names]
+                own = {
+                    name.removeprefix(f"{side}_"): value for name, value in row.items() if name.startswith(f"{side}_")
+                }
+                found.append({"layer": row["layer"] if side == self.sides[0] else None, "side": f"{side}s", **own})
+        return found
 
     def overlap_table(self) -> Table:
         """The cosines of pairs of keys, of values and of gates, beside those of random rows that are as anisotropic."""
-        cosine = Column("rms", "number", places=3)
-        shown = rows(
-            Column("layer", "count"), "", cosine, replace(cosine, name="99.9%"), replace(cosine, name="by chance"),
-            replace(cosine, name="max", sign=True), replace(cosine, name="by chance"), Column("neurons", left=False),
-        )  # fmt: skip
-        names = ("cosine_rms", "cosine_q999", "matched_q999", "cosine_max", "matched_max", "max_neuron", "max_other")
-        for layer, sides, (*found, by_chance, neuron, other) in self.by_side(*names):
-            shown.add(layer, sides, *found, abs(by_chance), "" if neuron < 0 else f"{neuron}, {other}")
-        return shown.table(
-            "cosines of pairs of neurons",
+        cosine = Column("by chance", "number", places=3)
+
+        def pair(row: Mapping[str, Any]) -> str:
+            return "" if row["max_neuron"] < 0 else f"{row['max_neuron']}, {row['max_other']}"
+
+        return Table.of(
+            self.by_side,
+            "layer",
+            Column("", of="side"),
+            replace(cosine, name="rms", of="cosine_rms"),
+            replace(cosine, name="99.9%", of="cosine_q999"),
+            replace(cosine, of="matched_q999"),
+            replace(cosine, name="max", sign=True, of="cosine_max"),
+            replace(cosine, of=lambda row: abs(row["matched_max"])),
+            Column("neurons", left=False, of=pair),
+            title="cosines of pairs of neurons",
             caption="99.9%: the quantile of their size; max: the largest, and whose it is; by chance: random rows as "
             f"anisotropic as the layer's. The rms of random directions is {self.dimensions**-0.5:.3f}.",
         )
 
     def space_table(self) -> Table:
         """Effective rank and capacity, beside those of random rows."""
-        shown = rows(
-            Column("layer", "count"),
-            "",
-            Column("entropy rank", "number", places=1),
-            Column("random", "number", places=1),
-            Column("capacity", "percent"),
-            Column("random", "percent"),
-            Column("features a dimension", "number", places=2),
-        )
-        numbers = ("entropy_rank", "isotropic_entropy_rank", "capacity_q50", "isotropic_capacity_q50")
-        for layer, sides, found in self.by_side(*numbers, "features_per_dimension"):
-            shown.add(layer, sides, *found)
-        return shown.table(
-            "effective rank and capacity",
+        return Table.of(
+            self.by_side,
+            "layer",
+            Column("", of="side"),
+            Column("entropy rank", "number", places=1, of="entropy_rank"),
+            Column("random", "number", places=1, of="isotropic_entropy_rank"),
+            Column("capacity", "percent", of="capacity_q50"),
+            Column("random", "percent", of="isotropic_capacity_q50"),
+            Column("features a dimension", "number", places=2, of="features_per_dimension"),
+            title="effective rank and capacity",
             caption=f"rank: of {self.dimensions} dimensions; capacity: the share of one that a neuron has to itself, "
             "median over neurons; random: rows of the same lengths; features: an estimate, each neuron counts as one "
             "at most.",
@@ -210,27 +205,26 @@ class Geometry(Result):
         """One of the cosines within a neuron (see :attr:`alignments`), beside those of different neurons."""
         own = name == "io"
         ends = ("strengthening", "weakening") if own else (f"above {self.strengthening:g}", f"below {self.weakening:g}")
-        shown = rows(
-            Column("layer", "count"),
-            *(Column(quantile, "number", places=3, sign=True) for quantile in ("median", "5%", "95%")),
-            Column("mismatched 95%", left=False),
-            *(Column(share, "percent") for share in ("beyond", *ends)),
-        )
-        for row in self.layers.to_dict("records"):
-            chance = (format_number(row[f"{name}_null_{end}"], 2, sign=True) for end in ("low", "high"))
-            shown.add(
-                row["layer"],
-                *(row[f"{name}_{quantile}"] for quantile in ("q50", "q5", "q95")),
-                " to ".join(chance),
-                *(row[f"{name}_{share}"] for share in ("beyond", "strengthening", "weakening")),
-            )
         meaning = (
             f"strengthening: above {self.strengthening:g}; weakening: below {self.weakening:g}."
             if own
             else "its sign changes if key and value are turned round together, which changes nothing the neuron does."
         )
-        return shown.table(
-            f"cosine of a neuron's {ALIGNED[name]}",
+
+        def chance(row: Mapping[str, Any]) -> str:
+            return " to ".join(format_number(row[f"{name}_null_{end}"], 2, sign=True) for end in ("low", "high"))
+
+        shares = zip(("beyond", *ends), ("beyond", "strengthening", "weakening"), strict=True)
+        return Table.of(
+            self.layers,
+            "layer",
+            *(
+                Column(head, "number", places=3, sign=True, of=f"{name}_{quantile}")
+                for head, quantile in (("median", "q50"), ("5%", "q5"), ("95%", "q95"))
+            ),
+            Column("mismatched 95%", left=False, of=chance),
+            *(Column(head, "percent", of=f"{name}_{share}") for head, share in shares),
+            title=f"cosine of a neuron's {ALIGNED[name]}",
             caption=f"beyond: neurons outside of 95% of mismatched pairs, 5% by chance; {meaning}",
         )
 
@@ -242,26 +236,17 @@ class Geometry(Result):
             what = "keys, values or gates" if "gate" in self.sides else "keys, or values,"
             return Words.of(f"near-duplicates: no two neurons have {what} with a cosine above {self.threshold:g}")
         totals = ", ".join(f"{self.duplicate_total(by):,} by {by}" for by in self.kinds)
-        shown = rows(
-            "by",
-            Column("rank", "count"),
-            Column("neuron", "neuron", left=False),
-            Column("other", "neuron", left=False),
-            *(Column(f"{side} cosine", "number", places=4, sign=True) for side in self.sides),
-        )
         listed = self.duplicates[self.duplicates["rank"] <= top]
-        before = listed["by"].iloc[0]
-        for row in listed.to_dict("records"):
-            shown.add(
-                row["by"],
-                row["rank"],
-                (row["layer"], row["neuron"]),
-                (row["other_layer"], row["other_neuron"]),
-                *(row[f"{side}_cosine"] for side in self.sides),
-                section=row["by"] != before,
-            )
-            before = row["by"]
-        return shown.table(f"near-duplicates above {self.threshold:g}: {totals}")
+        changes = np.flatnonzero((listed["by"] != listed["by"].shift()).to_numpy()[1:]) + 1
+        return Table.of(
+            listed,
+            "by rank",
+            Column("neuron", "neuron", left=False, of=("layer", "neuron")),
+            Column("other", "neuron", left=False, of=("other_layer", "other_neuron")),
+            *(Column(f"{side} cosine", "number", places=4, sign=True, of=f"{side}_cosine") for side in self.sides),
+            title=f"near-duplicates above {self.threshold:g}: {totals}",
+            sections=tuple(changes.tolist()),
+        )
 
 
 @checked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,9 +13,8 @@ from jaxtyping import Float64
 from ..core.defaults import SEQUENCES_READ
 from ..core.errors import InputError, check_count, check_number, quoted
 from ..core.neuron_names import LayerName
-from ..core.number_text import format_value
 from ..core.progress import Progress
-from ..core.sheets import Column, Origin, Sheet, Table, rows, tokens
+from ..core.sheets import Column, Origin, Promoted, Sheet, Table, promoted_column, rows
 from ..core.types import ROLE_NAMES, TEXT_ROLES, Basis, Seed, checked
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -464,7 +463,7 @@ def roles_dict(frame: pd.DataFrame, listed: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def roles_sheet(frame: pd.DataFrame, listed: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]]) -> Sheet:
+def roles_sheet(frame: pd.DataFrame, listed: pd.DataFrame, promoted: Promoted) -> Sheet:
     """How many neurons each role applies to by layer, and the neurons ``listed`` (see :func:`clearest`).
 
     ``promoted``: the tokens that the value of each of these promotes, by (layer, neuron).
@@ -486,22 +485,16 @@ def count_table(frame: pd.DataFrame) -> Table:
     return shown.table(APPLIES, caption=f"none: {', '.join(absent)}" if absent else "")
 
 
-def clearest_table(listed: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]]) -> Table:
+def clearest_table(listed: pd.DataFrame, promoted: Promoted) -> Table:
     """The clearest neurons, with the tokens that their values promote."""
     statistics = {role.name: role.statistic for role in ROLES}
-    shown = rows(
+    return Table.of(
+        listed.assign(role=listed["listed"].where(listed["listed"] != listed["listed"].shift(), "")),
         "role",
-        Column("neuron", "neuron", left=False),
-        "statistic",
-        Column("value", left=False),
-        Column("value promotes", wraps=True),
+        Column("neuron", "neuron", left=False, of=("layer", "neuron")),
+        Column("statistic", of=lambda row: statistics[row["listed"]].replace("_", " ")),
+        Column("value", left=False, of=lambda row: row[statistics[row["listed"]]]),
+        promoted_column(promoted, name="value promotes"),
+        title="the clearest neurons of each role",
+        caption="" if len(listed) else "no neuron has any of these roles",
     )
-    last = ""
-    for row in listed.to_dict("records"):
-        name, at = row["listed"], (row["layer"], row["neuron"])
-        statistic = statistics[name]
-        value = format_value(row[statistic])
-        shown.add(name if name != last else "", at, statistic.replace("_", " "), value, tokens(promoted.get(at, ())))
-        last = name
-    caption = "" if len(listed) else "no neuron has any of these roles"
-    return shown.table("the clearest neurons of each role", caption=caption)

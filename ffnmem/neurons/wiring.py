@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -23,12 +23,10 @@ from scipy import stats
 from torch import Tensor
 
 from ..core.errors import check_index
-from ..core.json_values import plain
 from ..core.neuron_names import LayerName, NeuronName, place_of
-from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, rows
+from ..core.sheets import Column, Content, Sheet, Table
 from ..core.types import Count, Seed, checked
 from ..models.attention import Heads
 from ..models.model import Model
@@ -40,7 +38,7 @@ from ..vocabulary.projections import promoted_tokens
 from ..vocabulary.vectors import matrix_of
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 INCOMING, OUTGOING = "incoming", "outgoing"
 DIRECT = "direct"
@@ -67,6 +65,10 @@ class VirtualWeights(Result):
         compared: how many connections there are in all, by direction.
     """
 
+    main = "edges"
+    in_json = "layer neuron edges compared"
+    drawn_by = "virtual_weights"
+
     layer: int
     neuron: int
     edges: pd.DataFrame
@@ -83,30 +85,10 @@ class VirtualWeights(Result):
         """The neurons that it makes fire, or keeps from firing."""
         return self.edges[self.edges["direction"] == OUTGOING].reset_index(drop=True)
 
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``edges``."""
-        return self.edges.copy()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "layer": self.layer,
-            "neuron": self.neuron,
-            "edges": plain(self.edges),
-            "compared": self.compared,
-            "provenance": self.provenance.to_dict(),
-        }
-
     @property
     def sides(self) -> tuple[str, ...]:
         """The directions in which it has connections."""
         return tuple(dict.fromkeys(self.edges["direction"]))
-
-    def plot(self, direction: str | None = None, ax: Axes | None = None) -> Axes:
-        """Bars of one direction, as :func:`ffnmem.plots.weights.virtual_weights` draws them."""
-        virtual_weights = picture("virtual_weights")
-
-        return virtual_weights(self, direction, ax)
 
     def summary(self) -> str:
         return f"{self.layer}.{self.neuron}: {len(self.incoming)} incoming, {len(self.outgoing)} outgoing"
@@ -118,37 +100,25 @@ class VirtualWeights(Result):
             for edges, words in ((self.incoming, "what makes it fire"), (self.outgoing, "what it makes fire"))
             if len(edges) and not (edges["q"] < TOLD).any()
         ]
-        heading: dict[str, Content] = {
+        heading: dict[str, Content | None] = {
             "neuron": f"{self.layer}.{self.neuron}",
             "compared": f"{self.compared[INCOMING]:,} connections in, {self.compared[OUTGOING]:,} out",
             "weights": "of a coefficient of 1, before the norms' scales",
-            **({"chance": f"no connection of {' and of '.join(chance)} stands out (q < {TOLD})"} if chance else {}),
+            "chance": f"no connection of {' and of '.join(chance)} stands out (q < {TOLD})" if chance else None,
         }
         return Sheet.of(
-            Facts(heading),
+            heading,
             self.table(self.incoming, "what makes it fire (+) or keeps it from it (−)"),
             self.table(self.outgoing, "what it makes fire (+) or keeps from it (−)"),
-            Origin(self.provenance.to_dict()),
+            self.provenance,
         )
 
     def table(self, edges: pd.DataFrame, title: str) -> Table | None:
         if not len(edges):
             return None
-        gated = set(edges["input"]) != {"key"}
-        found = rows(
-            Column("neuron", "neuron"),
-            *(["to its"] if gated else []),
-            "via",
-            Column("weight", "number"),
-            Column("cosine", "number"),
-            Column("z", "number"),
-            Column("q", "number", digits=2),
-            Column("promotes", "token"),
-        )
-        for row in edges.itertuples():
-            at, side = (row.layer, row.neuron), [row.input] if gated else []
-            found.add(at, *side, row.via, row.weight, row.cosine, row.z, row.q, row.promotes)
-        return found.table(title)
+        to_its = None if set(edges["input"]) == {"key"} else Column("to its", of="input")
+        numbers = (Column(name, "number", digits=2 if name == "q" else 4) for name in ("weight", "cosine", "z", "q"))
+        return Table.of(edges, "neuron", to_its, "via", *numbers, Column("promotes", "token"), title=title)
 
 
 @checked

@@ -108,7 +108,7 @@ def test_none_pushed() -> None:
     found = dying_relu(steps=3, share=0.0)
     assert (found.frame["dead"] < 0.05).all()
     assert found.frame["pushed_dead"].isna().all()
-    assert found.to_dict()["summary"][0]["recovered"] is None
+    assert found.to_dict()["outcomes"][0]["recovered"] is None
     json.dumps(found.to_dict(), allow_nan=False)
 
 

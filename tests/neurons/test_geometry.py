@@ -265,7 +265,7 @@ def test_sheet(name: str, tokenizer: Any) -> None:
         (best["other_layer"], best["other_neuron"]),
         *(best[f"{side}_cosine"] for side in sides),
     )
-    assert set(found.to_dict()) - set(found.to_dict(neurons=False)) == {"neurons"}
+    assert set(found.to_dict()) - set(found.brief()) == {"neurons"}
     json.dumps(found.to_dict(), allow_nan=False)
 
 
