@@ -148,7 +148,7 @@ def recall(
         model, facts[:limit], out=folder, kinds=kinds, severed=severed, samples=samples, noise=noise
     )
     print(traces.to_markdown())
-    traces.plot()[0].figure.savefig(folder.with_suffix(".png"), dpi=110)
+    fm.plots.figure(traces).savefig(folder.with_suffix(".png"), dpi=110)
     for name in ("clean", "corrupted", "total"):
         print(name.ljust(58), interval([getattr(trace, name) for trace in traces.traces]))
     if severed:
@@ -183,7 +183,7 @@ def recall(
             silenced.save(kept)
         print(silenced.to_markdown())
         print_shares(silenced)
-        silenced.plot()[0].figure.savefig(out / f"{words}.png", dpi=110)
+        fm.plots.figure(silenced).savefig(out / f"{words}.png", dpi=110)
 
 
 def main() -> None:

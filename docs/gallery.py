@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 PAGE, FOLDER = HERE / "gallery.md", HERE / "gallery"
 LARGEST, TOGETHER = 150_000, 1_500_000  # bytes of a picture, and of all
 DPI = 90
-EXPLORED = {"memories", "tokens"}  # of one view of the explorer, beside its own page
+NOT_SHOWN = {"memories", "tokens", "arrange", "draw"}  # of one view of the explorer, or of all pictures
 DRAWN = re.compile(r"fm\.plots\.(\w+)\(")
 
 TOWER = '"The Eiffel Tower is located in the city of"'
@@ -77,8 +77,9 @@ class Section:
 TOP = """# Gallery
 
 Every kind of figure that ffnmem draws, with the lines that draw it and the command where there is one. All of it is of
-`atlas`, the model that comes with the package, unless a line says otherwise. A drawing function gives back its
-matplotlib Axes (`ax=` draws into yours), `--plot FILE` writes .png, .svg or .pdf. In a script, begin with
+`atlas`, the model that comes with the package, unless a line says otherwise. A drawing function draws one picture and
+gives back its matplotlib Axes (`ax=` draws into yours). `fm.plots.figure(result)` draws all pictures of a result, as
+`--plot FILE` does (.png, .svg or .pdf); `fm.plots.arrange` puts any pictures on one figure. In a script, begin with
 `matplotlib.use("agg")` and end with `plt.savefig(…)`; a notebook shows the picture by itself.
 
 Blue is towards and above zero, orange against and below: a pair that colour-blind readers tell apart, as most of the
@@ -287,7 +288,12 @@ dying = fm.neurons.dying_relu(steps=1000)
                 "activations",
                 "Activations and their gradients",
                 "What each activation makes of a pre-activation, and its slope.",
-                'fm.plots.activations(["relu", "gelu", "silu"])',
+                """
+from functools import partial
+
+draw = partial(fm.plots.activations, ["relu", "gelu", "silu"])
+fm.plots.arrange([draw, partial(draw, gradient=True)])
+""",
                 "ffnmem activations relu gelu silu --plot activations.png",
             ),
             Picture(
@@ -315,8 +321,8 @@ dying = fm.neurons.dying_relu(steps=1000)
             Picture(
                 "anatomy",
                 "Where the parameters are",
-                "All parameters as one bar, and one layer's matrices to scale.",
-                "fm.plots.anatomy(fm.models.anatomy(model))",
+                "Each component's share of all parameters, and one layer's matrices to scale.",
+                "fm.plots.figure(fm.models.anatomy(model))",
                 "ffnmem anatomy atlas --plot anatomy.png",
             ),
         ),
@@ -335,42 +341,42 @@ traces = fm.tracing.trace_facts(model, whole, samples=3)
                 "A causal trace",
                 "With noise on the subject (*), what a restored state, FFN or attention output brings back of the "
                 "answer.",
-                "fm.plots.trace(fm.trace_fact(model, fact))",
+                "fm.plots.figure(fm.trace_fact(model, fact))",
                 f"ffnmem trace {TOWER} {SUBJECT} --plot trace.png",
             ),
             Picture(
                 "traces",
                 "Traces of many facts",
                 "The same on average over facts, by group of tokens, with 95% intervals.",
-                "fm.plots.traces(traces)",
+                "fm.plots.figure(traces)",
                 "ffnmem trace --facts atlas --limit 8 --plot traces.png",
             ),
             Picture(
                 "silencing",
                 "What it cannot do without",
                 "What the answer loses when FFNs, or attention, write nothing at a token, in a window of layers.",
-                "fm.plots.silencing(fm.tracing.silence_fact(model, fact))",
+                "fm.plots.fact_map(fm.tracing.silence_fact(model, fact))",
                 f"ffnmem silence {TOWER} {SUBJECT} --plot silence.png",
             ),
             Picture(
                 "silencings",
                 "The same of many facts",
                 "What answers lose on average, by group of tokens, with 95% intervals.",
-                "fm.plots.silencings(fm.tracing.silence_facts(model, whole))",
+                "fm.plots.fact_curves(fm.tracing.silence_facts(model, whole))",
                 "ffnmem silence --facts atlas --limit 8 --plot silence.png",
             ),
             Picture(
                 "knockout",
                 "Where it is fetched",
                 "What the answer loses when its position may not attend to a token, in a window of layers.",
-                "fm.plots.knockout(fm.knockout(model, fact))",
+                "fm.plots.fact_map(fm.knockout(model, fact))",
                 f"ffnmem knockout {TOWER} {SUBJECT} --plot knockout.png",
             ),
             Picture(
                 "knockouts",
                 "Fetched, of many facts",
                 "The same on average over facts, with 95% intervals.",
-                "fm.plots.knockouts(fm.tracing.knockout_facts(model, whole))",
+                "fm.plots.fact_curves(fm.tracing.knockout_facts(model, whole))",
                 "ffnmem knockout --facts atlas --limit 8 --plot knockout.png",
             ),
         ),
@@ -487,7 +493,7 @@ def problems() -> list[str]:
         found.append(f"the pictures of docs/gallery are above {TOGETHER:,} bytes")
     drawn = {name for one in pictures() for name in DRAWN.findall(one.code)}
     found += [
-        f"fm.plots.{name} has no picture in docs/gallery.py" for name in sorted({*plots.__all__} - drawn - EXPLORED)
+        f"fm.plots.{name} has no picture in docs/gallery.py" for name in sorted({*plots.__all__} - drawn - NOT_SHOWN)
     ]
     with tempfile.TemporaryDirectory() as folder:
         for one in pictures():
@@ -518,8 +524,9 @@ def draw(names: Iterable[str]) -> None:
             exec(compile(section.begin, section.title, "exec"), space)
             for one in section.pictures:
                 if one.name in wanted:
-                    exec(compile(one.code, one.name, "exec"), space)
-                    plt.gcf().savefig(one.file, dpi=DPI, bbox_inches="tight", facecolor="white")
+                    *before, last = one.code.strip().splitlines()
+                    exec(compile("\n".join(before), one.name, "exec"), space)
+                    eval(last, space).figure.savefig(one.file, dpi=DPI, bbox_inches="tight", facecolor="white")
                     plt.close("all")
                     shrink(one.file)
                     print(f"{one.name}: {one.file.stat().st_size / 1000:.0f} kB", flush=True)

@@ -29,7 +29,7 @@ known
 # %%
 eiffel = next(fact for fact in facts if fact.subject == "Eiffel Tower")
 trace = fm.trace_fact(model, eiffel)
-axes = fm.plots.trace(trace)
+fm.plots.figure(trace)
 
 # %%
 print(f"clean {trace.clean:.1%}; with noise {trace.corrupted:.1%} on average, by sample:", trace.samples.round(2))
@@ -49,7 +49,7 @@ print(f"clean {trace.clean:.1%}; with noise {trace.corrupted:.1%} on average, by
 # %%
 whole = [fact for fact in known.facts if "S" not in fact.lacks]
 traces = fm.tracing.trace_facts(model, whole[:6], samples=3)
-axes = fm.plots.traces(traces)
+fm.plots.figure(traces)
 
 # %%
 traces.facts.round(3)

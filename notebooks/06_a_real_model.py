@@ -129,7 +129,7 @@ fact = fm.Fact(
     paraphrases=("To see the {}, travel to the city of", "The {} was built in", "Visitors to the {} stay in"),
 )
 trace = fm.trace_fact(model, fact, samples=2)
-axes = fm.plots.trace(trace)
+fm.plots.figure(trace)
 
 # %%
 print(f"Paris: {trace.clean:.1%} clean, {trace.corrupted:.1%} with noise on the subject")

@@ -99,7 +99,7 @@ of_graph.curve[["size", "faithfulness", "completeness", "random"]].round(3)
 
 # %%
 fact = next(fact for fact in facts if fact.subject == "Eiffel Tower")
-ax = fm.plots.knockout(fm.knockout(model, fact))[0]
+ax = fm.plots.fact_map(fm.knockout(model, fact))
 
 # %% [markdown]
 # In the last layers, and from the name as a whole: without *Tower* alone the answer stands. In the first ones it is the
@@ -180,7 +180,7 @@ for ax, one, title in zip(axes, (enough, real_enough), ("atlas", "SmolLM2"), str
 
 # %%
 tower = fm.Fact(subject="Eiffel Tower", prompt="The {} is located in the city of", target_true="Paris")
-ax = fm.plots.knockout(fm.knockout(real, tower))[0]
+ax = fm.plots.fact_map(fm.knockout(real, tower))
 
 # %% [markdown]
 # Around layers 21 to 26, at "iffel", where [the trace](06_a_real_model.ipynb) had found it. Cutting off the beginning

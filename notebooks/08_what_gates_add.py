@@ -187,7 +187,7 @@ pd.DataFrame(
 # 7B, its layer to scale:
 
 # %%
-pair = fm.plots.anatomy(found["Llama 7B"])
+ax = fm.plots.anatomy(found["Llama 7B"], "layer")
 
 # %% [markdown]
 # ## What to be careful about

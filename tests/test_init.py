@@ -105,7 +105,7 @@ def test_everything_can_be_imported_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("name", "place"),
-    [("memit", "ffnmem.editing.memit"), ("plot_trace", "ffnmem.plots.trace"), ("nothing", "'nothing'")],
+    [("memit", "ffnmem.editing.memit"), ("plot_decay", "ffnmem.plots.decay"), ("nothing", "'nothing'")],
 )
 def test_a_missing_name_says_which_subpackage_has_it(name: str, place: str) -> None:
     """Else a user would look for it in twenty subpackages."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 import ffnmem as fm
 
 from ..core.errors import InputError
 from ..show.records import emit
-from .figures import save_axes
+from .figures import save_figure
 from .options import Answer, Count, Neurons, Output, Plot, Positions, PromptChoice
 from .progress import late_bar
 
@@ -84,4 +83,4 @@ def ablate(
         frame=lambda: table,
     )
     if plot is not None:
-        save_axes([partial(fm.plots.ablation, found)], plot)
+        save_figure(found, plot)

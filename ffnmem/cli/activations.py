@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from ..show.terminal import console
 from . import click_options as options
 from .click_guard import Command
 from .click_options import argument, option
-from .figures import write_figure
+from .figures import save_axes
 
 BETA = 2.0  # as in activation_curves, which needs torch
 
@@ -68,12 +69,9 @@ def activations(
     shown = curves(names or None, beta)
     points = tuple(x for some in at for x in some) or POINTS
     frame = activation_table(points, names or None, beta)
-    if plot is not None:  # curves and gradients side by side
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(11, 4.4), layout="constrained")
-        fm.plots.activations(names or None, beta, figure.subplots(1, 2))
-        write_figure(figure, plot)
+    if plot is not None:
+        draw = partial(fm.plots.activations, names or None, beta=beta)
+        save_axes([draw, partial(draw, gradient=True)], plot)
     emit(
         None,
         form,

@@ -72,7 +72,7 @@ def attribute(
         frame=lambda: neurons,
     )
     if plot is not None:
-        save_figure(found, plot, top)
+        save_figure(found, plot, top=min(top, 40))
 
 
 def paths(
@@ -116,7 +116,7 @@ def paths(
         frame=lambda: found.top(top),
     )
     if plot is not None:
-        save_figure(found, plot, top)
+        save_figure(found, plot, top=min(top, 40))
 
 
 def decompose(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -13,7 +12,7 @@ import ffnmem as fm
 from ..core.errors import InputError
 from ..core.types import CausalRule
 from ..show.records import emit
-from .figures import save_axes, save_figure
+from .figures import save_figure
 from .options import Answer, Count, Output, Plot, Positive, PromptChoice, Seed, StoreFolder
 from .progress import late_bar
 
@@ -97,7 +96,7 @@ def score_firings(
         frame=lambda: scores.top(top),
     )
     if plot is not None:
-        save_figure(scores, plot, top)
+        save_figure(scores, plot, top=min(top, 40))
 
 
 @causal.command
@@ -134,7 +133,7 @@ def faithfulness(
         found = fm.faithfulness(capture, recorded=recorded, seed=seed, **settings)
     emit(found, output.form)
     if plot is not None:
-        save_axes([partial(fm.plots.faithfulness, found)], plot)
+        save_figure(found, plot)
 
 
 @causal.command

@@ -11,7 +11,7 @@ from ..core.defaults import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
 from ..core.errors import InputError
 from ..core.sheets import Sheet
 from ..show.records import emit
-from .figures import save_axes
+from .figures import save_figure
 from .guard import note
 from .options import Answer, Count, GraphFile, Output, Page, Plot, PromptChoice, Share, StoreFolder
 from .progress import late_bar
@@ -96,10 +96,7 @@ def circuit(
 
     emit(found, output.form, sheet=sheet)
     if plot is not None:
-        from ..plots.circuits import circuit_size
-
-        width, height = circuit_size(found, top)
-        save_axes([lambda ax: found.plot(ax, top)], plot, columns=1, height=height, width=width)
+        save_figure(found, plot, top=top)
     if export is not None:
         found.export("circuit-tracer", export, supernodes=found.supernodes())
         note(f"wrote {export}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ..show.records import emit
 from . import click_options as options
 from .click_guard import Command, note
 from .click_options import COUNT, OWN, PAGE, ModelChoice, argument, file_to_write, given, option
-from .figures import save_axes
+from .figures import save_figure
 from .progress import Progress
 
 OF_TEXT = (
@@ -167,9 +166,6 @@ def compare(
         )
     emit(found, form, sheet=lambda: found.sheet(top), data=lambda: found.to_dict(None if full else top))
     if plot is not None:
-        from ..plots.comparing import drawn_of
-
-        draws = [partial(fm.plots.comparison, found, what) for what in drawn_of(found)]
-        save_axes(draws, plot, columns=len(draws), width=5.8)
+        save_figure(found, plot)
     if html is not None:
         note(f"wrote {fm.pages.comparison(found, html, one)}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,7 +22,7 @@ from .click_guard import Command, note
 from .click_options import COUNT, ModelChoice, OneOf, given, option, refuse
 from .editors import arguments_of, editor_options
 from .fact_choice import model_and_facts
-from .figures import save_axes
+from .figures import save_figure
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -235,10 +234,8 @@ def evaluate(context: click.Context, /, choice: ModelChoice, full: bool, form: s
         fm.editing.keep_choice(model, kept)
         note(f"kept {kept.summary()}: from now on edits of this model are made there where no --layer is given")
     if asked["plot"] is not None:
-        draw: Any = found.plot
-        if asked["sweep"]:  # with the facts' trace beside it where that was asked for
-            draw = partial(draw, traces)
-        save_axes([draw], asked["plot"], height=3.8 if asked["at"] is None else 6.4)
+        # of a sweep with the facts' trace below it where that was asked for
+        save_figure(found, asked["plot"], **({"trace": traces} if asked["sweep"] else {}))
 
 
 def made_edits(path: str) -> MadeEdits:

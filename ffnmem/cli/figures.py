@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
 from ..core.files import write_whole
@@ -15,45 +15,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..prompts.attribution import Attribution
-    from ..prompts.causal import CausalScores
-    from ..prompts.paths import PathAttribution
+
+def save_figure(result: object, path: Path, **options: Any) -> None:
+    """Write all pictures of a result in one go; ``options`` as :func:`ffnmem.plots.figure` takes them."""
+    from ..plots.figures import figure
+
+    write_figure(figure(result, **options), path)
 
 
-def save_figure(found: Attribution | PathAttribution | CausalScores, path: Path, top: int) -> None:
-    """Draw the layers (or the map of layers and positions) beside the top neurons, and write the file in one go."""
-    from matplotlib.figure import Figure
+def save_axes(draws: Sequence[Callable[..., Axes]], path: Path, columns: int = 0) -> None:
+    """Pictures that take ``ax=``, side by side in rows of ``columns``; the file in one go."""
+    from ..plots.figures import arrange
 
-    from ..plots.attribution import layers, map, neurons
-    from ..prompts.attribution import Attribution
-
-    top = min(top, 40)  # more bars than that cannot be told apart
-    figure = Figure(figsize=(11, max(4.2, 0.9 + 0.26 * top)), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    if isinstance(found, Attribution):
-        layers(found, left)
-    else:
-        map(found, left)
-    neurons(found, right, top)
-    right.set_title("The memories behind it", loc="left")  # the left title names the answer, and has room for it
-    write_figure(figure, path)
-
-
-def save_axes(
-    draws: Sequence[Callable[[Axes], object]], path: Path, columns: int = 2, height: float = 3.8, width: float = 6.6
-) -> None:
-    """One picture a function, which is given its Axes, side by side in rows of ``columns``; the file in one go.
-
-    Each is ``height`` inches high and ``width`` wide.
-    """
-    from matplotlib.figure import Figure
-
-    across = min(columns, len(draws))
-    down = -(-len(draws) // across)
-    figure = Figure(figsize=(width * across, height * down), layout="constrained")
-    for index, draw in enumerate(draws, start=1):
-        draw(figure.add_subplot(down, across, index))
-    write_figure(figure, path)
+    write_figure(arrange(draws, columns), path)
 
 
 def write_figure(figure: Figure, path: Path) -> None:

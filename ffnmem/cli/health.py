@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ..show.records import emit
 from . import click_options as options
 from .click_guard import Command
 from .click_options import COUNT, ModelChoice, argument, given, option
-from .figures import save_axes
+from .figures import save_figure
 from .progress import Progress
 
 # `ffnmem health`: which neurons never fire, which pass no gradient, and how much of it each one carries.
@@ -97,7 +96,7 @@ def health(
         )
     emit(found, form, sheet=lambda: found.sheet(top), data=lambda: found.to_dict(None if full else top))
     if plot is not None:
-        save_axes([partial(fm.plots.health, found, what) for what in ("shares", "flow")[: 1 + found.flow]], plot)
+        save_figure(found, plot)
 
 
 # `ffnmem dying-relu`: neurons pushed into the dead zone, and who comes back.
@@ -146,5 +145,4 @@ def dying_relu(activations: tuple[str, ...], plot: Path | None, form: str, **set
         found = fm.neurons.dying_relu(activations=activations or DYING_ACTIVATIONS, progress=bars.report, **settings)
     emit(found, form)
     if plot is not None:
-        first = "pushed_dead" if found.settings["pushed"] else "dead"
-        save_axes([partial(fm.plots.dying, found, what) for what in (first, "loss")], plot)
+        save_figure(found, plot)

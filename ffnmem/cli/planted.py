@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from ..show.records import emit
 from . import click_options as options
 from .click_guard import Command
 from .click_options import SEED, Function, argument, given, option
-from .figures import save_axes
+from .figures import save_figure
 from .progress import Progress
 
 # `ffnmem plant`: a model whose memories were written by hand, with the truth about them.
@@ -213,6 +212,4 @@ def calibrate(
         found = fm.planted.calibrate(kind, seeds=seed, progress=bars.report, **settings)
     emit(found, form)
     if plot is not None:
-        from ..plots.planted import DRAWS, NEEDS
-
-        save_axes([partial(fm.plots.calibration, found, what) for what in DRAWS if NEEDS[what] in found.tables], plot)
+        save_figure(found, plot)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..show.terminal import user_text
 from . import click_options as options
 from .click_guard import Command, note
 from .click_options import COUNT, OWN, ModelChoice, argument, file_to_write, option, refuse
-from .figures import save_axes
+from .figures import save_figure
 from .progress import Progress
 
 # `ffnmem pack`: a corpus tokenised once, for every scan.
@@ -224,7 +223,7 @@ def store(
         note(f"wrote {written}")
     emit(found, form, sheet=lambda: found.sheet(checked=check), data=lambda: found.to_dict(checked=check))
     if plot is not None:
-        save_axes([partial(fm.plots.firing_rates, found), partial(fm.plots.dead, found)], plot)
+        save_figure(found, plot)
 
 
 # `ffnmem moment`: the second moment of a model's coefficients, which editors need.

@@ -16,7 +16,7 @@ from . import click_options as options
 from .click_guard import Command
 from .click_options import COUNT, ModelChoice, exclusive, option, refuse
 from .fact_choice import WITH_FACTS, model_and_facts, with_facts
-from .figures import write_figure
+from .figures import save_figure
 from .progress import Progress, late_bar
 
 if TYPE_CHECKING:
@@ -111,6 +111,4 @@ def silence(
             found = fm.tracing.silence_fact(model, text, subject, target=known, progress=report, **settings)
     emit(found, form, full=full)
     if plot is not None:
-        from ..plots.tracing import figure_of
-
-        write_figure(figure_of(found), plot)
+        save_figure(found, plot)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -12,7 +11,7 @@ import ffnmem as fm
 from ..core.defaults import DUPLICATE_COSINE
 from ..core.errors import InputError
 from ..show.records import emit
-from .figures import save_axes, write_figure
+from .figures import save_figure
 from .options import Count, Layers, Neurons, Output, Plot, Seed, WeightsChoice
 from .progress import late_bar
 
@@ -60,8 +59,7 @@ def weights(
         )
     emit(found, output.form)
     if plot is not None:
-        height = 1.4 + 0.26 * min(top, max(len(found.incoming), len(found.outgoing), 4))
-        save_axes([partial(fm.plots.virtual_weights, found, side) for side in found.sides], plot, height=height)
+        save_figure(found, plot)
 
 
 def anatomy(
@@ -88,14 +86,8 @@ def anatomy(
         plot: Also draw all parameters as one bar, and one layer's matrices to scale, into FILE: .png, .svg or .pdf.
     """
     found = fm.models.anatomy(model, context=context)
-    if plot is not None:  # the whole above, one layer below
-        from matplotlib.figure import Figure
-
-        from ..plots.weights import HEIGHTS, SIZE
-
-        figure = Figure(figsize=SIZE, layout="constrained")
-        fm.plots.anatomy(found, figure.subplots(2, 1, height_ratios=HEIGHTS))
-        write_figure(figure, plot)
+    if plot is not None:
+        save_figure(found, plot)
     emit(found, output.form)
 
 
@@ -160,6 +152,4 @@ def geometry(
         frame=lambda: pairs if pairs is not None else found.neurons if neurons else found.layers,
     )
     if plot is not None:
-        from ..plots.weights import DRAWS
-
-        save_axes([partial(fm.plots.geometry, found, what) for what in DRAWS], plot)
+        save_figure(found, plot)

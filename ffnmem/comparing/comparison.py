@@ -53,7 +53,6 @@ class Comparison(Result):
     in_json = (
         "first second conclusion counts said others alike chance tolerance layers neurons sensitivity provenance other"
     )
-    drawn_by = "comparison"
 
     neurons: pd.DataFrame
     layers: pd.DataFrame

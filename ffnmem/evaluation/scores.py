@@ -12,7 +12,6 @@ import pandas as pd
 
 from ..core.errors import check_choice, counted
 from ..core.json_values import plain
-from ..core.pictures import picture
 from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
 from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Table, line, rows
@@ -24,7 +23,7 @@ from .written import COLUMNS as TRANSCRIPT
 from .written import transcripts
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 
 # What is shown of scores: tables of means, each above its interval, and of the edits that were not made.
@@ -325,10 +324,6 @@ class Scores(Result):
             "seed": self.seed,
             "provenance": self.provenance.to_dict(),
         }
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The main scores with their intervals, as :func:`ffnmem.plots.evaluation.scores` draws them."""
-        return picture("scores")(self, ax=ax)
 
     def __len__(self) -> int:
         return len(self.of())

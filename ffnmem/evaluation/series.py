@@ -23,7 +23,6 @@ from ..core.errors import (
 from ..core.folders import Kind
 from ..core.json_values import plain
 from ..core.neuron_names import LayerName
-from ..core.pictures import picture
 from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..core.provenance import Provenance
@@ -65,7 +64,7 @@ from .written import COLUMNS as TRANSCRIPT
 from .written import Interview, transcripts
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 
 EDITS = Kind("manifest.json", "ffnmem edits", 1, "the edits", subfolders=("edits", "steps", "checkpoints"))
@@ -163,10 +162,6 @@ class Decay(Result):
     def brief(self) -> dict[str, Any]:
         """As :meth:`to_dict`, without the transcripts."""
         return {name: value for name, value in self.to_dict().items() if name != "transcripts"}
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Scores by number of edits, as :func:`ffnmem.plots.evaluation.decay` draws them."""
-        return picture("decay")(self, ax)
 
     @property
     def collapse_words(self) -> str:

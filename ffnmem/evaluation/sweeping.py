@@ -16,7 +16,6 @@ from ..core.errors import InputError, check_choice, counted, quoted
 from ..core.files import user_path
 from ..core.json_values import plain
 from ..core.neuron_names import LayerName
-from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Origin, Sheet
@@ -40,9 +39,7 @@ from .metrics import METRICS, SCORES, read_off, unmeasured
 from .scores import MAIN, SIZED, Scores, failure_table, missing_lines, score_tables
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from ..tracing.traces import Traces
+    pass
 
 
 # `layer_sweep`: how well edits do in each layer, to be seen beside where a causal trace finds the facts.
@@ -115,10 +112,6 @@ class Sweep(Result):
             "failures": plain(self.failures),
             "provenance": self.provenance.to_dict(),
         }
-
-    def plot(self, trace: Traces | pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
-        """Scores by layer, beside a trace if given, as :func:`ffnmem.plots.evaluation.sweep` draws them."""
-        return picture("sweep")(self, trace, ax)
 
     def summary(self) -> str:
         facts = len(next(iter(self.scores.values())))

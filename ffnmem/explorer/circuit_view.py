@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from ..core.defaults import EDGE_THRESHOLD, NODE_THRESHOLD, SUPERNODE_SIMILARITY
 from ..core.errors import InputError, counted, quoted
+from ..core.pictures import picture
 from ..core.progress import Progress
 from ..interventions.intervening import compare_predictions, intervene
 from ..models.residual import model_logits
@@ -506,13 +507,8 @@ def largest(shares: pd.Series, rows: Mapping[str, NodeRow]) -> list[tuple[NodeRo
 
 def picture_of(found: Circuit) -> Figure:
     """The graph on a figure of its own, which nobody else holds."""
-    from matplotlib.figure import Figure
-
-    from ..plots.circuits import circuit_size
-
-    figure = Figure(figsize=circuit_size(found, DRAWN), layout="constrained")
-    found.plot(figure.subplots(), DRAWN)
-    return figure
+    drawn: Figure = picture("figure")(found, top=DRAWN)
+    return drawn
 
 
 def exported(found: Circuit, groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:

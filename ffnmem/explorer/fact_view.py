@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from ..core.errors import InputError, counted, unwarned
 from ..core.json_values import plain
+from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.resources import EMBEDDED
 from ..core.types import EDITORS, WITHOUT_LAYER, WITHOUT_MOMENT
@@ -281,8 +282,6 @@ def downloads(
     body: Markup,
 ) -> dict[str, Any]:
     """What can be saved: of an edit its prompts, its page and itself; of a trace its cells and its picture."""
-    from ..plots.tracing import figure_of
-
     found: dict[str, Any] = {}
     if edit is not None:
 
@@ -307,7 +306,7 @@ def downloads(
     else:
         found["json"] = json_of(fact.to_dict, "fact")
     if trace is not None:
-        found["png"] = png_of(lambda: figure_of(trace), "trace")
+        found["png"] = png_of(lambda: picture("figure")(trace), "trace")
     return found
 
 

@@ -46,7 +46,6 @@ class Dying(Result):
 
     main = "frame"
     in_json = "frame outcomes settings"
-    drawn_by = "dying"
 
     frame: pd.DataFrame
     activations: tuple[str, ...]

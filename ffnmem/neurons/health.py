@@ -262,7 +262,6 @@ class NeuronHealth(Result):
 
     main = "neurons"
     in_json = "layers neurons activation positions flow_positions loss"
-    drawn_by = "health"
 
     neurons: pd.DataFrame
     layers: pd.DataFrame

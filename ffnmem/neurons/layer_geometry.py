@@ -94,7 +94,6 @@ class Geometry(Result):
     main = "layers"
     in_json = "layers classes neurons duplicates duplicate_counts"
     not_brief = "neurons"
-    drawn_by = "geometry"
 
     layers: pd.DataFrame
     neurons: pd.DataFrame

@@ -67,7 +67,6 @@ class VirtualWeights(Result):
 
     main = "edges"
     in_json = "layer neuron edges compared"
-    drawn_by = "virtual_weights"
 
     layer: int
     neuron: int

@@ -1,4 +1,9 @@
-"""matplotlib pictures of results. Each takes ``ax=None``, draws on it or on a new figure, and returns the Axes."""
+"""matplotlib pictures of results.
+
+Each function draws one picture: on ``ax``, or on a new figure by default, and returns the Axes. :func:`draw` draws the
+first picture of any result, :func:`figure` all of them, and :func:`arrange` some on one figure. Blue adds and orange
+takes wherever colour means sign.
+"""
 
 import lazy_loader
 

@@ -11,6 +11,9 @@ from .evaluation import convergence as convergence
 from .evaluation import decay as decay
 from .evaluation import scores as scores
 from .evaluation import sweep as sweep
+from .figures import arrange as arrange
+from .figures import draw as draw
+from .figures import figure as figure
 from .firing import dead as dead
 from .firing import dying as dying
 from .firing import firing_rates as firing_rates
@@ -23,12 +26,8 @@ from .neuron_kinds import verdicts as verdicts
 from .planted import calibration as calibration
 from .projections import memories as memories
 from .projections import tokens as tokens
-from .tracing import knockout as knockout
-from .tracing import knockouts as knockouts
-from .tracing import silencing as silencing
-from .tracing import silencings as silencings
-from .tracing import trace as trace
-from .tracing import traces as traces
+from .tracing import fact_curves as fact_curves
+from .tracing import fact_map as fact_map
 from .weights import anatomy as anatomy
 from .weights import geometry as geometry
 from .weights import virtual_weights as virtual_weights

@@ -1,33 +1,26 @@
-"""Pictures of two models compared: verdicts by layer, how far memories moved, and how alike they fire."""
+"""Two models compared: verdicts by layer, how far memories moved, and how alike they fire."""
 
 from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
 from ..comparing.comparison import VERDICTS, Comparison, largest_change, match_sizes
 from ..core.errors import InputError, check_choice
-from ..core.types import checked
-from .attribution import FFN, axes_for, ink, layer_axis, stacked, titled
+from . import shapes
+from .figures import draws
 
-# As in :mod:`ffnmem.plots.attribution`: each takes `ax=None` and returns the Axes.
-
-COLOURS = {"same": "#C9CDD3", "moved": "#0072B2", "permuted": "#009E73", "new": "#E07B00", "silent": "#3A3A3A"}
-DRAWS = ("verdicts", "changes", "correlations")
-RANDOM = "#7A7A7A"
-BINS = np.linspace(0, 1, 51).tolist()
+COLOURS = {"same": "#C9CDD3", "moved": shapes.BLUE, "permuted": shapes.GREEN, "new": shapes.ORANGE, "silent": "#3A3A3A"}
 
 
-def drawn_of(found: Comparison) -> list[str]:
+def aspects_of(comparison: Comparison) -> list[str]:
     """What there is to draw of a comparison."""
-    draws = ["verdicts"]
-    if found.in_place and bool((largest_change(found.neurons) > found.tolerance).any()):
-        draws.append("changes")
-    return [*draws, "correlations"] if found.has_matches else draws
+    changed = comparison.in_place and bool((largest_change(comparison.neurons) > comparison.tolerance).any())
+    return ["verdicts", *["changes"] * changed, *["correlations"] * comparison.has_matches]
 
 
-@checked
+@draws(Comparison, aspects=aspects_of)
 def comparison(comparison: Comparison, what: str = "verdicts", ax: Axes | None = None) -> Axes:
     """One aspect of two models compared.
 
@@ -37,71 +30,47 @@ def comparison(comparison: Comparison, what: str = "verdicts", ax: Axes | None =
             shares. ``"changes"``: how far those that changed did, by layer: 5% to 95% of them light, 25% to 75% dark, a
             line at the median, a dot at the largest, on a logarithmic scale. ``"correlations"``: how many neurons
             have a best match of which correlation, and how many have it among random neurons.
-        ax: where to draw; default a new figure.
-
-    Returns: The Axes.
 
     Raises: InputError: another name; no neuron changed, or models of other sizes; no text was read.
     """
-    check_choice("what", what, DRAWS)
-    if what not in drawn_of(comparison):
-        moved = "no neuron changed, or most have nothing to do with those of their places"
-        why = "no text was read" if what == "correlations" else moved
-        raise InputError(f"there are no {what} to draw: {why}")
-    ax = axes_for(ax, (7.2, 4))
-    return {"verdicts": verdicts, "changes": changes, "correlations": correlations}[what](comparison, ax)
+    draw = DRAWS[check_choice("what", what, DRAWS)]
+    if what not in aspects_of(comparison):
+        unchanged = "no neuron changed, or most have nothing to do with those of their places"
+        raise InputError(f"there are no {what} to draw: {'no text was read' if what == 'correlations' else unchanged}")
+    return draw(comparison, shapes.axes_for(ax))
 
 
-def verdicts(found: Comparison, ax: Axes) -> Axes:
-    """Stacked shares by layer."""
-    layers, total = found.layers["layer"].tolist(), found.layers["neurons"]
-    held = [name for name in VERDICTS if (found.layers[name] > 0).any()]
-    shares = {name: (found.layers[name] / total).to_numpy() for name in held}
-    stacked(ax, np.arange(len(layers)), shares, 0.75, COLOURS)
-    layer_axis(ax, layers)
-    ax.set_ylim(0, 1)
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    ax.set_ylabel("share of the layer's neurons")
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), reverse=True)
-    return titled(ax, "What became of the memories")
+def draw_verdicts(comparison: Comparison, ax: Axes) -> Axes:
+    rows = comparison.layers
+    shares = {name: rows[name] / rows["neurons"] for name in VERDICTS if rows[name].any()}
+    shapes.stacks(ax, rows["layer"], shares, COLOURS)
+    label = "share of the layer's neurons"
+    return shapes.finish(ax, "What became of the memories", "", label, percent="y", legend="stacked")
 
 
-def changes(found: Comparison, ax: Axes) -> Axes:
-    """Relative changes of weights, of the neurons that changed, by layer."""
-    layers, least = found.layers["layer"].tolist(), np.inf
-    size = largest_change(found.neurons)
-    for place, layer in enumerate(layers):
-        some = size[(found.neurons["layer"] == layer).to_numpy() & (size > found.tolerance)]
-        if not len(some):
-            continue
-        low, quarter, middle, most, high = np.quantile(some, [0.05, 0.25, 0.5, 0.75, 0.95])
-        ax.bar(place, high - low, 0.6, bottom=low, color=FFN, alpha=0.3, linewidth=0)
-        ax.bar(place, most - quarter, 0.6, bottom=quarter, color=FFN, alpha=0.75, linewidth=0)
-        ax.hlines(middle, place - 0.3, place + 0.3, color=ink(), linewidth=1.6)
-        ax.plot(place, some.max(), "o", color=ink(), markersize=4)
-        least = min(least, low)
-    layer_axis(ax, layers)
-    ax.set_xlim(-0.6, len(layers) - 0.4)
+def draw_changes(comparison: Comparison, ax: Axes) -> Axes:
+    layers, neurons = comparison.layers["layer"].tolist(), comparison.neurons
+    sizes = neurons.assign(size=largest_change(neurons)).query("size > @comparison.tolerance").groupby("layer")["size"]
+    quantiles = [sizes.quantile(share) for share in (0.05, 0.25, 0.5, 0.75, 0.95)]
+    places = [layers.index(layer) for layer in quantiles[0].index]
+    shapes.spreads(ax, places, quantiles)
+    ax.plot(places, sizes.max(), "o", color=shapes.ink(), markersize=4)
+    shapes.layer_axis(ax, layers)
     ax.set_yscale("log")
-    ax.set_ylim(bottom=0.6 * least)
+    ax.set_ylim(bottom=0.6 * float(quantiles[0].min()))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
     ax.yaxis.set_minor_formatter(FuncFormatter(lambda _value, _: ""))
-    ax.set_ylabel("change, of the length before")
-    return titled(ax, "How far the weights of those that changed moved")
+    return shapes.finish(ax, "How far the weights of those that changed moved", "", "change, of the length before")
 
 
-def correlations(found: Comparison, ax: Axes) -> Axes:
-    """Best matches, and those among random neurons, as outlines of histograms."""
-    sizes = match_sizes(found.neurons)
-    ax.hist(
-        sizes[np.isfinite(sizes)].clip(0, 1), BINS, histtype="stepfilled", color=FFN, alpha=0.55, label="best match"
-    )
-    ax.hist(
-        found.neurons["baseline"].dropna().clip(0, 1), BINS, histtype="step", color=RANDOM, linewidth=1.6,
-        label="among random neurons",
-    )  # fmt: skip
+def draw_correlations(comparison: Comparison, ax: Axes) -> Axes:
+    sizes, bins = match_sizes(comparison.neurons), np.linspace(0, 1, 51).tolist()
+    best, random = sizes[np.isfinite(sizes)].clip(0, 1), comparison.neurons["baseline"].dropna().clip(0, 1)
+    ax.hist(best, bins, histtype="stepfilled", color=shapes.BLUE, alpha=0.55, label="best match")
+    ax.hist(random, bins, histtype="step", color="#7A7A7A", linewidth=1.6, label="among random neurons")
     ax.set_xlim(0, 1)
-    ax.set_xlabel("correlation of coefficients")
-    ax.set_ylabel("neurons")
-    ax.legend(frameon=False, loc="best")
-    return titled(ax, "How alike neurons of both models fire")
+    title = "How alike neurons of both models fire"
+    return shapes.finish(ax, title, "correlation of coefficients", "neurons", legend="inside")
+
+
+DRAWS = {"verdicts": draw_verdicts, "changes": draw_changes, "correlations": draw_correlations}

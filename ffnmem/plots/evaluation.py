@@ -1,18 +1,11 @@
-"""matplotlib pictures of edits' scores: by editor, by layer beside a causal trace, by number of edits.
-
-As in :mod:`ffnmem.plots.attribution`: each takes ``ax=None``, draws on it or on a new figure, and returns the Axes.
-"""
+"""Edits' scores: by editor, by layer above a causal trace, by number of edits, and by tokens of the second moment."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from ..core.errors import InputError, check_choice, counted, quoted
 from ..core.types import checked
@@ -21,53 +14,40 @@ from ..evaluation.scores import NAMES, Scores
 from ..evaluation.series import Decay
 from ..evaluation.sweeping import Sweep
 from ..tracing.traces import Traces
-from .attribution import axes_for, ink, titled
+from . import shapes
+from .figures import draws
 
-COLOURS: Mapping[str, str] = MappingProxyType(
-    {"S": "#000000", "ES": "#0072B2", "PS": "#009E73", "NS": "#E69F00", "NS_plus": "#D55E00"}
-)
-OTHERS = ("#56B4E9", "#CC79A7", "#8A9099", "#F0E442")
-MAIN = ("ES", "PS", "NS", "NS_plus", "S")
-TRACE = ("state", "ffn")
+MAIN = {"ES": shapes.BLUE, "PS": shapes.GREEN, "NS": shapes.GOLD, "NS_plus": shapes.RED, "S": ""}
+"""Drawn by default, with their colours; that of S is the ink's."""
+OTHERS = (shapes.SKY, shapes.PINK, shapes.DARK_GREY, "#F0E442")
+MARKS = "osD^vP*X<>"
+TRACE = {"state": ":", "ffn": "--"}
 GROUP = "last subject"
-DASH = 4.0  # of a line that coincides with others, in units of its width
-NEAR = 0.012  # of the axis: lines that are nearer hide one another
-LEAST = 20.0  # points that an axis of scores in percent spans
-SHARE = 0.1  # of the unedited model's, that an axis of loss or norm spans: less than that is not much
 STEPS = {"loss": "loss, nats\na token", "norm": "‖W‖/‖W₀‖"}  # of what each edit leaves
+AXIS = "mean over facts, 95% interval"
 
 
-@checked
+@draws(Scores)
 def scores(scores: Scores, metrics: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """Scores of editors with 95% intervals: a row an editor, a dot a metric.
 
     Args:
         scores: from :func:`ffnmem.evaluate`.
         metrics: of its summary; default ES, PS, NS, NS+ and S as far as they were measured.
-        ax: where to draw; default a new figure.
-
-    Returns: The Axes.
 
     Raises: InputError: a metric that was not measured.
     """
-    names = metrics_to_draw(scores.summary, metrics)
-    editors = scores.editors
-    ax = axes_for(ax, (7, 1.4 + 0.24 * len(editors) * (1 + len(names))))
-    step = 0.8 / len(names)
-    for place, name in enumerate(names):
-        rows = scores.summary[scores.summary["metric"] == name].set_index("editor").loc[list(editors)]
-        y = np.arange(len(editors)) - 0.4 + step * (place + 0.5)
-        spans = np.abs(np.nan_to_num(rows[["low", "high"]].to_numpy().T - rows["mean"].to_numpy()))
-        ax.errorbar(rows["mean"], y, xerr=spans, fmt="o", markersize=5, capsize=2, color=colour(name, names))
-        ax.plot([], [], "o", color=colour(name, names), label=NAMES.get(name, name))
-    ax.set_yticks(range(len(editors)), list(editors), parse_math=False)
-    ax.invert_yaxis()
-    ax.set_xlabel("mean over facts, 95% interval")
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return titled(ax, f"Edits of {counted(len(scores), 'fact')} of {scores.provenance.model}")
+    colours = colours_of(scores.summary, metrics)
+    editors = list(scores.editors)
+    tables = {name: rows.set_index("editor").loc[editors] for name, rows in scores.summary.groupby("metric")}
+    series = {NAMES.get(name, name): [tables[name][end] for end in ("mean", "low", "high")] for name in colours}
+    ax = shapes.axes_for(ax, (7, 1.4 + 0.24 * len(editors) * (1 + len(colours))))
+    shapes.dots(ax, editors, series, dict(zip(series, colours.values(), strict=True)))
+    title = f"Edits of {counted(len(scores), 'fact')} of {scores.provenance.model}"
+    return shapes.finish(ax, title, AXIS, legend="beside")
 
 
-@checked
+@draws(Sweep)
 def sweep(
     sweep: Sweep,
     trace: Traces | pd.DataFrame | None = None,
@@ -79,31 +59,27 @@ def sweep(
     Args:
         sweep: from :func:`ffnmem.evaluation.layer_sweep`.
         trace: :class:`ffnmem.tracing.traces.Traces` or their ``groups``: the mean indirect effect at the subject's
-            last token of states and FFNs is drawn in a panel of its own, below.
-        ax: where to draw, the panel in the lower part of it; default a new figure.
+            last token of states and FFNs is drawn in a panel of its own, in the lower part of ``ax``.
         metrics: of the sweep's frame; default ES, PS, NS, NS+ and S as far as they were measured.
-
-    Returns: The Axes of the scores.
 
     Raises: InputError: a metric that was not measured, a trace without effects at the subject's last token, a trace
         and Axes that stand in no grid.
     """
-    names = metrics_to_draw(sweep.frame, metrics)
+    colours = colours_of(sweep.frame, metrics)
     effects = None if trace is None else effects_at_subject(trace)
-    ax = axes_for(ax, (7.5, 4.2 if effects is None else 6.0))
-    panels = panels_below(ax, int(effects is not None))
-    curves(ax, sweep.frame, "layer", names)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax = shapes.axes_for(ax, (7.5, 4.2 if effects is None else 6.0))
+    panels = shapes.panels_below(ax, int(effects is not None))
+    draw_metrics(ax, sweep.frame, "layer", colours)
     if effects is not None:
-        if not panels:
-            raise InputError("the trace is drawn below the scores: give Axes of a grid (plt.subplots), or none")
-        draw_trace(panels[0], effects)
-        ax.tick_params(labelbottom=False)
-    (panels or [ax])[0].set_xlabel("layer")
-    for one, title in zip((ax, *panels), (None, "at the subject's end"), strict=False):
-        one.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3, title=title)
-    facts = len(next(iter(sweep.scores.values())))
-    return titled(ax, f"{sweep.editor} by layer, {counted(facts, 'fact')} of {sweep.provenance.model}")
+        for kind, rows in effects.groupby("kind", sort=False):
+            style = {"linestyle": TRACE[str(kind)], "color": shapes.ink()}
+            label = f"{'FFN' if kind == 'ffn' else kind} at the\nsubject's end"
+            shapes.curve(panels[0], rows["layer"], rows["mean"], label, rows["low"], rows["high"], **style)
+        panels[0].set_ylim(bottom=min(0.0, effects["low"].min()))
+        shapes.finish(panels[0], "", "layer", "indirect\neffect", whole="x", legend="beside")
+    facts = counted(len(next(iter(sweep.scores.values()))), "fact")
+    title = f"{sweep.editor} by layer, {facts} of {sweep.provenance.model}"
+    return shapes.finish(ax, title, "" if panels else "layer", AXIS, whole="x", legend="beside")
 
 
 def effects_at_subject(trace: Traces | pd.DataFrame) -> pd.DataFrame:
@@ -112,167 +88,101 @@ def effects_at_subject(trace: Traces | pd.DataFrame) -> pd.DataFrame:
     missing = {"kind", "group", "layer", "mean", "low", "high"} - set(groups.columns)
     if missing:
         raise InputError(f"the trace has no columns {sorted(missing)}: give Traces, or their groups")
-    rows = groups[(groups["group"] == GROUP) & groups["kind"].isin(TRACE)]
+    rows = groups[(groups["group"] == GROUP) & groups["kind"].isin(list(TRACE))]
     if rows.empty:
         raise InputError(f"the trace has no effects of {' or '.join(TRACE)} in the group {quoted(GROUP)}")
     return rows
 
 
-def draw_trace(ax: Axes, rows: pd.DataFrame) -> None:
-    """Indirect effects by layer, a line a kind."""
-    for style, (kind, effects) in zip((":", "--"), rows.groupby("kind", sort=False), strict=False):
-        label = f"trace: {'FFN' if kind == 'ffn' else kind}"
-        ax.plot(effects["layer"], effects["mean"], linestyle=style, color=ink(), linewidth=1.5, label=label)
-        ax.fill_between(effects["layer"], effects["low"], effects["high"], color=ink(), alpha=0.1, linewidth=0)
-    ax.set_ylabel("indirect\neffect")
-    ax.set_ylim(bottom=min(0.0, float(rows["low"].min())))
-    ax.spines[["top", "right"]].set_visible(False)
-
-
-@checked
+@draws(Decay)
 def decay(decay: Decay, ax: Axes | None = None, metrics: Sequence[str] | None = None) -> Axes:
     """Scores of all edits so far by how many were made, one after another; below, what each edit left.
 
-    Below stand the loss on ordinary text and the norm of the weights, a panel each, where they vary; each axis spans a
-    tenth of the unedited model's value or more. A line in every panel says where the model collapsed.
+    Below stand, in the lower part of ``ax``, the loss on ordinary text and the norm of the weights, a panel each, where
+    they vary; each axis spans a tenth of the unedited model's value or more. A line in every panel says where the model
+    collapsed.
 
     Args:
         decay: from :func:`ffnmem.evaluation.sequential`.
-        ax: where to draw, the panels below in the lower part of it; default a new figure.
         metrics: of its frame; default ES, PS, NS, NS+ and S as far as they were measured.
 
-    Returns: The Axes of the scores.
-
-    Raises: InputError: a metric that was not measured.
+    Raises: InputError: a metric that was not measured, panels below and Axes that stand in no grid.
     """
-    names = metrics_to_draw(decay.frame, metrics)
+    colours = colours_of(decay.frame, metrics)
     steps = decay.steps[decay.steps["edits"] > 0]
-    told = {name: label for name, label in STEPS.items() if steps[name].dropna().nunique() > 1}
-    ax = axes_for(ax, (7, 4 + 1.6 * len(told)))
-    panels = panels_below(ax, len(told))
-    curves(ax, decay.frame, "edits", names)
-    for panel, (name, label) in zip(panels, told.items(), strict=False):  # there may be no place
-        panel.plot(steps["edits"], steps[name], color=ink(), linewidth=1.2)
-        before = float(decay.steps[name].iloc[0])
-        panel.axhline(before, color=ink(), linewidth=0.8, linestyle=":")
-        panel.set_ylim(*widened(*panel.get_ylim(), SHARE * abs(before)))
+    varying = [name for name in STEPS if steps[name].dropna().nunique() > 1]
+    ax = shapes.axes_for(ax, (7, 4 + 1.6 * len(varying)))
+    panels = shapes.panels_below(ax, len(varying))
+    draw_metrics(ax, decay.frame, "edits", colours)
+    for panel, name in zip(panels, varying, strict=True):
+        shapes.curve(panel, steps["edits"], steps[name], color=shapes.ink())
+        before = decay.steps[name].iloc[0]
+        shapes.line_at(panel, before, linestyle=":")
+        shapes.reach(panel, 0.95 * before, 1.05 * before)  # little should not look like much
         panel.ticklabel_format(axis="y", useOffset=False)
-        panel.set_ylabel(label)
-        panel.spines[["top", "right"]].set_visible(False)
-    every, bottom = [ax, *panels], (panels or [ax])[-1]
-    if decay.collapsed is not None:
-        for one in every:
-            one.axvline(decay.collapsed, color=OTHERS[2], linewidth=1.2, linestyle="--")
-        ax.lines[-1].set_label(f"collapsed at {decay.collapsed:,}")
-    ax.set_xscale("log")
+        panel.set_ylabel(STEPS[name])
     points = sorted(decay.frame["edits"].unique())
-    for one in every:
-        one.set_xticks(points, [str(point) for point in points])
-        one.minorticks_off()
-        one.tick_params(labelbottom=one is bottom)
-    bottom.set_xlabel("edits made and kept")
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=3)
-    return titled(ax, f"{decay.editor}, {decay.manner} in {decay.provenance.model}")
+    for panel in (ax, *panels):
+        if decay.collapsed is not None:
+            style = {"color": shapes.DARK_GREY, "linewidth": 1.2, "linestyle": "--"}
+            shapes.line_at(panel, decay.collapsed, f"collapsed at {decay.collapsed:,}", across=False, **style)
+        panel.set_xscale("log")
+        panel.set_xticks(points, [str(point) for point in points])
+        panel.minorticks_off()
+    [ax, *panels][-1].set_xlabel("edits made and kept")
+    return shapes.finish(ax, f"{decay.editor}, {decay.manner} in {decay.provenance.model}", "", AXIS, legend="beside")
 
 
-def panels_below(ax: Axes, count: int) -> list[Axes]:
-    """Panels that share an Axes' place and its x; none where it has no place in a grid."""
-    place = ax.get_subplotspec()
-    if not count or place is None or ax.figure is None:
-        return []
-    grid = place.subgridspec(1 + count, 1, height_ratios=[5] + [2] * count)
-    ax.set_subplotspec(grid[0])
-    return [ax.figure.add_subplot(grid[1 + i], sharex=ax) for i in range(count)]
-
-
+@checked
 def convergence(frame: pd.DataFrame, ax: Axes | None = None, quality: str = "edit quality") -> Axes:
     """How far an edit's direction is from where it ends, by the tokens of the second moment; and what edits score.
 
     Args:
         frame: from :func:`ffnmem.editing.convergence`.
-        ax: where to draw, the panel below in the lower part of it; default a new figure.
-        quality: what its column of that name holds, e.g. "S"; drawn in a panel below, if it is there.
-
-    Returns: The Axes of the distance.
+        quality: what its column of that name holds, e.g. "S"; drawn in the lower part of ``ax``, if it is there.
 
     Raises: InputError: quality, and Axes that stand in no grid.
     """
     scored = "quality" in frame
-    ax = axes_for(ax, (7, 5.5 if scored else 4))
-    panels = panels_below(ax, int(scored))
-    ax.plot(frame["tokens"], frame["distance_mean"], "o-", color=COLOURS["S"], label="mean")
-    ax.plot(frame["tokens"], frame["distance_max"], ":", color=COLOURS["S"], label="largest")
+    ax = shapes.axes_for(ax, (7, 5.5 if scored else 4))
+    panels = shapes.panels_below(ax, int(scored))
+    shapes.curve(ax, frame["tokens"], frame["distance_mean"], "mean", color=shapes.ink(), marker="o")
+    shapes.curve(ax, frame["tokens"], frame["distance_max"], "largest", color=shapes.ink(), linestyle=":")
     ax.set_xscale("log")
-    ax.set_ylim(0, max(1.5, float(frame["distance_max"].max()) * 1.05))
-    ax.set_ylabel("‖u − u in the end‖")
-    ax.legend(frameon=False, loc="upper right")
-    if scored:
-        if not panels:
-            raise InputError("the quality is drawn below the distance: give Axes of a grid (plt.subplots), or none")
-        panels[0].plot(frame["tokens"], frame["quality"], "s-", color=ink())
-        panels[0].set_ylim(*widened(*panels[0].get_ylim(), LEAST, -2.0, 102.0))
-        panels[0].set_ylabel(quality)
-        panels[0].spines[["top", "right"]].set_visible(False)
-        ax.tick_params(labelbottom=False)
-    (panels or [ax])[0].set_xlabel("tokens of the second moment")
-    provenance = frame.attrs.get("provenance", {})
-    where = f"layer {provenance.get('layer', '?')} of {provenance.get('model', 'the model')}"
-    return titled(ax, f"How much text an edit needs: {where}")
+    ax.set_ylim(0, max(1.5, 1.05 * frame["distance_max"].max()))
+    for panel in panels:
+        shapes.curve(panel, frame["tokens"], frame["quality"], color=shapes.ink(), marker="s")
+        shapes.reach(panel, -2, 102)
+        panel.set_ylabel(quality)
+    [ax, *panels][-1].set_xlabel("tokens of the second moment")
+    provenance = {"layer": "?", "model": "the model", **frame.attrs.get("provenance", {})}
+    title = f"How much text an edit needs: layer {provenance['layer']} of {provenance['model']}"
+    return shapes.finish(ax, title, "", "‖u − u in the end‖", legend="inside")
 
 
-def curves(ax: Axes, frame: pd.DataFrame, x: str, names: Sequence[str]) -> None:
-    """A line a metric, its interval as a band. Those that coincide share one, each its own dashes and ring."""
-    tables = {name: frame[frame["metric"] == name].sort_values(x) for name in names}
-    ys = {name: rows.set_index(x)["mean"] for name, rows in tables.items()}
-    means = pd.concat(list(ys.values()))
-    near = NEAR * max(float(means.max() - means.min()), LEAST)
-    for name, rows in tables.items():
-        shade, alike = colour(name, names), [other for other in names if coincide(ys[name], ys[other], near)]
-        place = alike.index(name)
-        dashes = ((len(alike) - place) * DASH, (DASH, (len(alike) - 1) * DASH))
-        (line,) = ax.plot(rows[x], rows["mean"], marker="o", color=shade, label=NAMES.get(name, name))
-        line.set(markersize=4 + 3 * place, linestyle=dashes if len(alike) > 1 else "-")
-        if place:
-            line.set(markerfacecolor="none")
-        if len(rows) > 1:
-            ax.fill_between(rows[x].astype(float), rows["low"], rows["high"], color=shade, alpha=0.12, linewidth=0)
-        else:  # a band over one place has no width
-            ax.vlines(rows[x], rows["low"], rows["high"], color=shade, alpha=0.5, linewidth=1)
-    percents = all(name in SCORES or METRICS[name].times == 100 for name in names)
-    if percents:
-        bounds = (-2.0, 102.0) if means.between(0, 100).all() else (-math.inf, math.inf)
-        ax.set_ylim(*widened(*ax.get_ylim(), LEAST, *bounds))
-    ax.set_ylabel("mean over facts, 95% interval")
+def draw_metrics(ax: Axes, frame: pd.DataFrame, x: str, colours: dict[str, str]) -> None:
+    """A line a metric, its interval as a band; hollow marks of growing size, so that lines that coincide all show."""
+    for number, (name, colour) in enumerate(colours.items()):
+        rows = frame[frame["metric"] == name].sort_values(x)
+        style = {
+            "color": colour,
+            "marker": MARKS[number % len(MARKS)],
+            "markersize": 4 + 2 * number,
+            "fillstyle": "none",
+        }
+        shapes.curve(ax, rows[x], rows["mean"], NAMES.get(name, name), rows["low"], rows["high"], **style)
+    if all(name in SCORES or METRICS[name].times == 100 for name in colours):
+        shapes.reach(ax, -2, 102)
 
 
-def coincide(one: pd.Series, other: pd.Series, near: float) -> bool:
-    """Whether two lines lie on each other at two places that follow one another, or at all that there are."""
-    close = ((one - other).dropna().abs() <= near).to_numpy()
-    return bool((close[1:] & close[:-1]).any()) if len(close) > 1 else bool(close.any())
-
-
-def widened(
-    low: float, high: float, least: float, bottom: float = -math.inf, top: float = math.inf
-) -> tuple[float, float]:
-    """The ends of an axis, with at least so much between them; what is added stays within bottom and top."""
-    more = max(0.0, least - (high - low)) / 2
-    over = max(0.0, high + more - max(top, high)) - max(0.0, min(bottom, low) - (low - more))
-    return low - more - over, high + more - over
-
-
-def metrics_to_draw(summary: pd.DataFrame, metrics: Sequence[str] | None) -> list[str]:
-    """The metrics to draw; raises InputError for one that was not measured."""
+def colours_of(summary: pd.DataFrame, metrics: Sequence[str] | None) -> dict[str, str]:
+    """The colours of the metrics to draw; raises InputError for one that was not measured."""
     known = list(dict.fromkeys(summary.dropna(subset="mean")["metric"]))
     if metrics is None:
         metrics = [name for name in MAIN if name in known] or known[:4]
     names = [check_choice("metric", name, known) for name in metrics]
     if not names:
         raise InputError("there is no metric to draw: nothing was measured")
-    return names
-
-
-def colour(name: str, names: Sequence[str]) -> str:
-    others = [other for other in names if other not in COLOURS]
-    if name == "S":
-        return ink()
-    return COLOURS[name] if name in COLOURS else OTHERS[others.index(name) % len(OTHERS)]
+    others = [name for name in names if name not in MAIN]
+    colours = MAIN | {name: OTHERS[place % len(OTHERS)] for place, name in enumerate(others)}
+    return {name: colours[name] or shapes.ink() for name in names}

@@ -1,43 +1,32 @@
-"""matplotlib pictures of a calibration.
-
-As in :mod:`ffnmem.plots.attribution`: each takes ``ax=None``, draws on it or on a new figure, and returns the Axes.
-"""
+"""How well measures recover what was planted: pictures of a calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
 from ..core.errors import InputError, check_choice
-from ..core.types import checked
 from ..planted.calibrating import Calibration
-from .attribution import axes_for, ink, stacked, titled
+from . import shapes
+from .figures import draws
 from .neuron_kinds import VERDICT_COLOURS
 
-COLOURS = {
-    "meanings": "#0072B2",
-    "clusters": "#E69F00",
-    "ms": "#009E73",
-    "trigger_tokens": "#CC79A7",
-    "kurtosis": "#56B4E9",
-    "firing_rate": "#D55E00",
+MEASURE_COLOURS = {
+    "meanings": shapes.BLUE,
+    "clusters": shapes.GOLD,
+    "ms": shapes.GREEN,
+    "trigger_tokens": shapes.PINK,
+    "kurtosis": shapes.SKY,
+    "firing_rate": shapes.RED,
 }
-OTHER = "#B8BEC6"
-STACK = ("monosemantic", "unclear", "polysemantic", "inactive")
-"""The bars of verdicts, from below: what is unclear stands between what is clear."""
 NOMINAL = 0.05
-LABELS = {"auroc": "AUROC", "spearman": "rank correlation"}
-TITLES = {
-    "auroc": "Telling polysemantic from monosemantic neurons",
-    "spearman": "Rank correlation with the planted number of meanings",
-}
 CHANCE = {"auroc": 0.5, "spearman": 0.0}
+LABELS = {"auroc": "AUROC", "spearman": "rank correlation"}
+NEEDS = {"auroc": "curves", "spearman": "curves", **{name: name for name in ("verdicts", "nulls", "roles", "facts")}}
+"""The table of each aspect."""
 
 
-@checked
+@draws(Calibration, aspects=lambda calibration: [what for what, table in NEEDS.items() if table in calibration.tables])
 def calibration(calibration: Calibration, what: str = "auroc", ax: Axes | None = None) -> Axes:
     """How well measures recover what was planted.
 
@@ -47,116 +36,62 @@ def calibration(calibration: Calibration, what: str = "auroc", ax: Axes | None =
             ``"verdicts"``: the verdicts by planted number of meanings; ``"nulls"``: how often each null is rejected
             where nothing is to be found, against 5%; ``"roles"``: precision and recall of each role; ``"facts"``: how
             often each measure ranks a fact's neuron first.
-        ax: where to draw; default a new figure.
 
-    Returns:
-        The Axes.
-
-    Raises:
-        InputError: an unknown ``what``, or one that this calibration has no table of.
+    Raises: InputError: an unknown ``what``, or one that this calibration has no table of.
     """
-    check_choice("what", what, DRAWS)
-    needs = NEEDS[what]
-    if getattr(calibration, needs) is None:
-        raise InputError(f"this calibration has no {needs}: it has {', '.join(calibration.tables)}")
-    ax = axes_for(ax, (7, 4))
-    return titled(ax, DRAWS[what](calibration, ax))
+    check_choice("what", what, NEEDS)
+    rows = getattr(calibration, NEEDS[what])
+    if rows is None:
+        raise InputError(f"this calibration has no {NEEDS[what]}: it has {', '.join(calibration.tables)}")
+    ax = shapes.axes_for(ax, (7, 4))
+    match what:
+        case "verdicts":
+            return draw_verdicts(rows, ax)
+        case "nulls":
+            names, series = rows["measure"], {"rejected": [rows[name] for name in ("rate", "low", "high")]}
+            shapes.line_at(ax, NOMINAL, across=False)
+            label, title = "neurons with p < .05 where nothing is to be found", "How often each null is rejected"
+        case "roles":
+            names, series = rows["role"], {name: [rows[name]] for name in ("precision", "recall")}
+            label, title = "share", "Roles on planted models"
+        case "facts":
+            names = [f"{measure}, {site}" for measure, site in zip(rows["measure"], rows["site"], strict=True)]
+            series = {"first": [rows[name] for name in ("first", "low", "high")], "first or second": [rows["second"]]}
+            label, title = "facts whose neuron is ranked first", "Facts on planted models"
+        case _:
+            return draw_score(rows, ax, what)
+    shapes.dots(ax, names, series, dict(zip(series, (shapes.BLUE, shapes.GOLD), strict=False)))
+    ax.set_xlim(
+        0 if what == "nulls" else -0.03, max(2 * NOMINAL, 1.1 * rows["high"].max()) if what == "nulls" else 1.03
+    )
+    return shapes.finish(ax, title, label, percent="x", legend="beside" if len(series) > 1 else "")
 
 
-def draw_curves(calibration: Calibration, ax: Axes, score: str) -> str:
+def draw_verdicts(rows: pd.DataFrame, ax: Axes) -> Axes:
+    total = rows[list(VERDICT_COLOURS)].sum(axis=1).clip(lower=1)
+    names = ["dead" if count == 0 else str(count) for count in rows["true_meanings"]]
+    shapes.stacks(ax, names, {name: rows[name] / total for name in VERDICT_COLOURS}, VERDICT_COLOURS)
+    title = "Verdicts on planted models"
+    return shapes.finish(ax, title, "planted meanings", "share of neurons", percent="y", legend="stacked")
+
+
+def draw_score(curves: pd.DataFrame, ax: Axes, score: str) -> Axes:
     """Lines by superposition, measures without a colour of their own share one; of a single superposition, dots."""
-    curves = calibration.curves
-    assert curves is not None
+    titles = ("Telling polysemantic from monosemantic neurons", "Rank correlation with the planted number of meanings")
+    title, label, columns = titles[score == "spearman"], LABELS[score], [score, f"{score}_low", f"{score}_high"]
     levels = sorted(set(curves["superposition"]))
+    shapes.line_at(ax, CHANCE[score], across=len(levels) > 1, linestyle=":")
     if len(levels) == 1:
-        dots(ax, curves["measure"], *(curves[name] for name in (score, f"{score}_low", f"{score}_high")))
-        ax.axvline(CHANCE[score], color=ink(), linestyle=":", linewidth=1)
-        ax.set_xlabel(f"{LABELS[score]} at superposition {levels[0]:g}")
-        return TITLES[score]
-    rest = "the others"
+        shapes.dots(ax, curves["measure"], {label: [curves[name] for name in columns]}, {label: shapes.BLUE})
+        return shapes.finish(ax, title, f"{label} at superposition {levels[0]:g}")
+    others = "the others"
     for name, rows in curves.groupby("measure", sort=False):
-        colour = COLOURS.get(str(name), OTHER)
-        label = str(name) if name in COLOURS else rest
-        rest = "_" if label == rest else rest
-        x = rows["superposition"].to_numpy()
-        order = 3 if name == "meanings" else 2 if name in COLOURS else 1
-        ax.plot(x, rows[score], color=colour, marker="o", markersize=4, label=label, zorder=order)
-        if name in COLOURS:
-            low, high = (rows[f"{score}_{end}"].to_numpy(float) for end in ("low", "high"))
-            ax.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-    ax.axhline(CHANCE[score], color=ink(), linestyle=":", linewidth=1)
+        value, *ends = (rows[column] for column in columns)
+        if name in MEASURE_COLOURS:
+            style = {"color": MEASURE_COLOURS[str(name)], "zorder": 3 if name == "meanings" else 2}
+            shapes.curve(ax, rows["superposition"], value, str(name), *ends, marker="o", **style)
+        else:
+            shapes.curve(ax, rows["superposition"], value, others, color=shapes.GREY, marker="o", zorder=1)
+            others = ""
     ax.set_xticks(levels, [f"{level:g}" for level in levels])
-    ax.set_xlabel("superposition: features per dimension")
-    ax.set_ylabel(LABELS[score])
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return TITLES[score]
-
-
-def dots(ax: Axes, names: Sequence[str] | pd.Series, value: pd.Series, low: pd.Series, high: pd.Series) -> None:
-    """A dot with its interval for each name, from the top down."""
-    places = np.arange(len(names))[::-1]
-    ends = np.abs(np.stack([value - low, high - value]))
-    ax.errorbar(value, places, xerr=ends, fmt="o", color=COLOURS["meanings"], markersize=5, capsize=3)
-    ax.set_yticks(places, [str(name) for name in names])
-
-
-def draw_nulls(calibration: Calibration, ax: Axes) -> str:
-    rows = calibration.nulls
-    assert rows is not None
-    dots(ax, rows["measure"], rows["rate"], rows["low"], rows["high"])
-    ax.axvline(NOMINAL, color=ink(), linestyle=":", linewidth=1)
-    ax.set_xlim(0, max(2 * NOMINAL, 1.1 * float(rows["high"].max())))
-    ax.set_xlabel("share of neurons with p < .05 where nothing is to be found")
-    return "How often each null is rejected"
-
-
-def draw_roles(calibration: Calibration, ax: Axes) -> str:
-    rows = calibration.roles
-    assert rows is not None
-    places = np.arange(len(rows))[::-1]
-    for shift, name, colour in ((0.18, "precision", COLOURS["meanings"]), (-0.18, "recall", COLOURS["clusters"])):
-        ax.barh(places + shift, rows[name], 0.34, color=colour, label=name)
-    ax.set_yticks(places, [str(role) for role in rows["role"]])
-    ax.set_xlim(0, 1)
-    ax.set_xlabel("share")
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return "Roles on planted models"
-
-
-def draw_verdicts(calibration: Calibration, ax: Axes) -> str:
-    rows = calibration.verdicts
-    assert rows is not None
-    names = list(STACK)
-    share = rows[names].to_numpy(float) / np.maximum(rows[names].sum(axis=1).to_numpy()[:, None], 1)
-    stacked(ax, range(len(rows)), dict(zip(names, share.T, strict=True)), 0.75, VERDICT_COLOURS)
-    ax.set_xticks(range(len(rows)), ["dead" if n == 0 else str(n) for n in rows["true_meanings"]])
-    ax.set_xlabel("planted meanings")
-    ax.set_ylabel("share of neurons")
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), reverse=True)
-    return "Verdicts on planted models"
-
-
-def draw_facts(calibration: Calibration, ax: Axes) -> str:
-    rows = calibration.facts
-    assert rows is not None
-    names = [f"{measure}, {site}" for measure, site in zip(rows["measure"], rows["site"], strict=True)]
-    dots(ax, names, rows["first"], rows["low"], rows["high"])
-    ax.plot(
-        rows["second"], ax.get_yticks(), "o", markersize=9, fillstyle="none", color=COLOURS["clusters"],
-        label="first or second",
-    )  # fmt: skip
-    ax.set_xlim(-0.03, 1.03)
-    ax.set_xlabel("share of facts whose neuron is ranked first")
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return "Facts on planted models"
-
-
-DRAWS: dict[str, Callable[[Calibration, Axes], str]] = {
-    "auroc": lambda calibration, ax: draw_curves(calibration, ax, "auroc"),
-    "spearman": lambda calibration, ax: draw_curves(calibration, ax, "spearman"),
-    "verdicts": draw_verdicts,
-    "nulls": draw_nulls,
-    "roles": draw_roles,
-    "facts": draw_facts,
-}
-NEEDS = {"auroc": "curves", "spearman": "curves", **{name: name for name in ("verdicts", "nulls", "roles", "facts")}}
+    return shapes.finish(ax, title, "superposition: features per dimension", label, legend="beside")

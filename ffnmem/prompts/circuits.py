@@ -78,7 +78,6 @@ class Circuit(Result):
     main = "edges"
     in_json = "tokens position target foil logit error attention expanded prompts pruned_share nodes edges"
     in_repr = "target foil logit firings edges error"
-    drawn_by = "circuit"
 
     nodes: pd.DataFrame
     edges: pd.DataFrame

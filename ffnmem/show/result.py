@@ -41,8 +41,6 @@ class Result:
     """What of it :meth:`brief` leaves out."""
     in_repr: ClassVar[str] = ""
     """What ``repr`` says, see :meth:`describe`."""
-    drawn_by: ClassVar[str] = ""
-    """The function of :mod:`ffnmem.plots` that draws it."""
     no_file: ClassVar[str] = ""
     """Of a result that no single file holds: where it is kept, and how it is found again."""
 
@@ -99,13 +97,11 @@ class Result:
         return ", ".join(filter(None, parts))
 
     def plot(self, *args: Any, **options: Any) -> Any:
-        """Draw it as the function of :mod:`ffnmem.plots` of its name does, which takes the same arguments.
+        """Draw its first picture, see :func:`ffnmem.plots.draw`; :func:`ffnmem.plots.figure` draws all of them.
 
         Raises InputError: nothing draws it.
         """
-        if not self.drawn_by:
-            raise InputError(f"nothing draws a {type(self).__name__}: its table is .to_frame()")
-        return picture(self.drawn_by)(self, *args, **options)
+        return picture("draw")(self, *args, **options)
 
     @checked
     def save(self, path: str | Path) -> Path:

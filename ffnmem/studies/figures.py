@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
 from ..neurons.counting import FiringCounts
-from ..plots.attribution import ADDS, ATTENTION, FFN, MOST_TICKS, TAKES, ink, titled
+from ..plots.shapes import ADDS, ATTENTION, FFN, MOST_TICKS, TAKES, ink, titled
 from .composition import CASES, SHARES
 
 # The figures of Geva et al. 2021, drawn from the tables of :mod:`ffnmem.studies.geva2021`.

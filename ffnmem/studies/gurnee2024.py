@@ -20,9 +20,9 @@ from ..core.types import Basis
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..neurons.role_assignment import APPLIES, known_roles, role_counts, roles, strongest
-from ..plots.attribution import ADDS, ATTENTION, MOST_TICKS, TAKES, titled
 from ..plots.neuron_kinds import percentiles
 from ..plots.neuron_kinds import roles as plot_roles
+from ..plots.shapes import ADDS, ATTENTION, MOST_TICKS, TAKES, titled
 from ..scanning.store import Store
 from ..vocabulary.projections import project
 from .prefixes import share_interval

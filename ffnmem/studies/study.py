@@ -112,7 +112,7 @@ class Study(Result):
 
     def plot(self, name: str, ax: Axes | None = None) -> Axes:
         """Draw a figure on Axes, or on those of a new figure. Raises InputError."""
-        from ..plots.attribution import axes_for
+        from ..plots.shapes import axes_for
 
         figure = self.figure(name)
         return figure.draw(axes_for(ax, figure.size))

@@ -63,7 +63,6 @@ class Knockout(PlaceMaps):
         window: in how many layers edges are blocked at once.
     """
 
-    drawn_by = "knockout"
     EFFECT, SHOWN = "share", Column("share", "percent")
 
     scores: dict[str, np.ndarray]
@@ -102,7 +101,6 @@ class Knockouts(PlaceMapsOfFacts):
         provenance: of all of them.
     """
 
-    drawn_by = "knockouts"
     MEAN = "share"
 
     knockouts: tuple[Knockout, ...]

@@ -155,7 +155,6 @@ class Silencing(PlaceMaps):
     """
 
     in_json = f"{PlaceMaps.in_json} replaced_by"
-    drawn_by = "silencing"
 
     scores: dict[str, np.ndarray]
     places: tuple[Place, ...]
@@ -192,7 +191,6 @@ class Silencings(PlaceMapsOfFacts):
         provenance: of all of them.
     """
 
-    drawn_by = "silencings"
     MEAN = "loss"
 
     silencings: tuple[Silencing, ...]

@@ -54,7 +54,6 @@ class Trace(PromptMaps):
     in_json = "fact text tokens subject answer answer_ids clean corrupted samples window noise seed scores largest"
     not_brief = "scores samples"
     in_repr = "text answer clean corrupted samples kinds"
-    drawn_by = "trace"
     KEYS = ("kind", "position")
     EFFECT, PEAK, SHOWN = "indirect", "best", Column("effect", "percent", sign=True)
 
@@ -135,7 +134,6 @@ class Traces(FactMaps):
         provenance: of all of them.
     """
 
-    drawn_by = "traces"
     MEAN = "mean"
     OF_FACT = ("fact", "text", "answer", "clean", "corrupted", "total")
 

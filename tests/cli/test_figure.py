@@ -35,13 +35,13 @@ def test_refuses_before_any_work(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written(tiny: fm.Model, tmp_path: Path) -> None:
     found = fm.attribute(fm.capture(tiny, "The city of"), " Paris")
     with refuses(FileError, OSError, "gone"):
-        save_figure(found, tmp_path / "gone" / "a.png", 5)
+        save_figure(found, tmp_path / "gone" / "a.png", top=5)
 
 
 def test_several_pictures_in_rows(tmp_path: Path) -> None:
     """Each function draws on an Axes of its own."""
     drawn: list[Axes] = []
-    save_axes([drawn.append] * 3, tmp_path / "a.svg")
+    save_axes([lambda ax: drawn.append(ax) or ax] * 4, tmp_path / "a.svg")  # type: ignore[func-returns-value]
     places = [ax.get_subplotspec() for ax in drawn]
-    assert [(place.rowspan.start, place.colspan.start) for place in places if place] == [(0, 0), (0, 1), (1, 0)]
+    assert [(place.rowspan.start, place.colspan.start) for place in places if place] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")

@@ -1,0 +1,562 @@
+"""Every picture draws the numbers of its result, where it is told, with labels that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.container import BarContainer, ErrorbarContainer
+from matplotlib.figure import Figure
+
+import ffnmem as fm
+from ffnmem.core.errors import InputError
+from ffnmem.core.types import VERDICTS
+from ffnmem.evaluation import Scores
+from ffnmem.neurons import dying_relu
+from ffnmem.neurons.read_write import KINDS, ORTHOGONAL
+from ffnmem.neurons.role_assignment import ROLES, role_counts
+from ffnmem.plots import arrange, draw, figure
+from ffnmem.plots.figures import PICTURES
+from ffnmem.plots.neuron_kinds import ROLE_COLOURS, VERDICT_COLOURS
+from ffnmem.plots.shapes import ADDS, TAKES
+from ffnmem.plots.weights import CLASS_COLOURS
+from ffnmem.scanning import Store
+from ffnmem.tracing import Traces
+
+from ..helpers import build_gpt2, draw_whole, legend_of, refuses
+from .made import make_results, with_meanings
+
+Picture = Callable[..., Axes]
+Series = Mapping[str, Any]
+plots = fm.plots
+
+
+@pytest.fixture(scope="module")
+def made(
+    tiny: fm.Model, tiny_store: Store, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory
+) -> SimpleNamespace:
+    return make_results(tiny, tiny_store, tokenizer, tmp_path_factory.mktemp("plots"))
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Any:
+    yield
+    plt.close("all")
+
+
+def series(ax: Axes) -> dict[str, list[float]]:
+    """What is drawn, by the names of the legend: heights of lines and bars, widths of horizontal bars, dots, a map."""
+    found: dict[str, Any] = {}
+    for line in ax.lines:
+        found.setdefault(str(line.get_label()), line.get_ydata())
+    for number, container in enumerate(ax.containers):
+        label = str(container.get_label())
+        key = f"bars {number}" if label.startswith("_") or not label else label
+        if isinstance(container, BarContainer):
+            upright = container.orientation == "vertical"
+            found[key] = [bar.get_height() if upright else bar.get_width() for bar in container]
+        elif isinstance(container, ErrorbarContainer):
+            found[key] = container.lines[0].get_xdata()  # type: ignore[union-attr]
+    if ax.images:
+        found["map"] = np.ma.filled(ax.images[0].get_array(), np.nan)
+    return {name: np.asarray(values, dtype=float) for name, values in found.items()}
+
+
+def by(rows: pd.DataFrame, group: str, column: str) -> Series:
+    return {str(name): some[column] for name, some in rows.groupby(group, sort=False)}
+
+
+def attribution_layers(made: SimpleNamespace) -> Series:
+    parts = made.attribution.components
+    layers = parts.dropna(subset="layer")
+    attention = layers["component"] == "attention"
+    sums = [*layers[attention]["logit"]], [*layers[~attention].groupby("layer")["logit"].sum()]
+    embedded = parts[parts["component"].isin(["embedding", "position"])]["logit"].sum()
+    line = np.cumsum([embedded, *np.add(*sums), made.attribution.logit - embedded - np.sum(sums)])
+    return {"attention": sums[0], "FFN": sums[1], "sum so far": line}
+
+
+def rates(made: SimpleNamespace) -> Series:
+    rows = made.store.to_frame()
+    low, first, _, third, high = (rows[name] for name in fm.scanning.store.RATES)
+    return {"5% to 95% of neurons": high - low, "25% to 75%": third - first}
+
+
+def role_shares(made: SimpleNamespace) -> Series:
+    counts = role_counts(made.roles)
+    return {role.name: counts[role.name] / made.tiny.d_mlp for role in ROLES if counts[role.name].any()}
+
+
+def class_shares(made: SimpleNamespace) -> Series:
+    shares = made.geometry.classes.pivot(index="layer", columns="read_write", values="share")
+    return {name: shares[name] for name in CLASS_COLOURS if shares[name].any()}
+
+
+def stats(made: SimpleNamespace, prefix: str, low: str, high: str) -> Any:
+    rows = made.geometry.layers
+    return rows[f"{prefix}_{high}"] - rows[f"{prefix}_{low}"]
+
+
+def metric(frame: pd.DataFrame, name: str) -> Any:
+    return frame[frame["metric"] == name]["mean"]
+
+
+CASES: dict[str, tuple[Callable[[SimpleNamespace], Picture], Callable[[SimpleNamespace], Series]]] = {}
+
+
+def case(
+    name: str,
+    result: str | Callable[..., Any],
+    expected: Callable[[SimpleNamespace], Series],
+    *args: Any,
+    **options: Any,
+) -> None:
+    function = getattr(plots, name.split(" ")[0])
+
+    def build(made: SimpleNamespace) -> Picture:
+        given = result(made) if callable(result) else getattr(made, result)
+        return lambda ax=None: function(given, *args, ax=ax, **options)
+
+    CASES[name] = (build, expected)
+
+
+case("layers", "attribution", attribution_layers)
+case("neurons", "attribution", lambda m: {"bars 0": m.attribution.top(9)["logit"]}, top=9)
+case("neurons of paths", "paths", lambda m: {"bars 0": m.paths.top(5)["logit"]}, top=5)
+case("neurons of scores", "causal", lambda m: {"bars 0": m.causal.top(5)["score"]}, top=5)
+case(
+    "components",
+    "attribution",
+    lambda m: {"bars 0": [*m.attribution.components["logit"], m.attribution.components["logit"].sum()]},
+)
+case("map", "paths", lambda m: {"map": m.paths.map})
+case("map of scores", "causal", lambda m: {"map": m.causal.map})
+for kind in ("faithfulness", "faithfulness_over"):
+    case(
+        f"faithfulness {kind}",
+        kind,
+        lambda m, kind=kind: {
+            "these kept": getattr(m, kind).curve["faithfulness"],
+            "all others kept": getattr(m, kind).curve["completeness"],
+            "as many at random": getattr(m, kind).curve["random"],
+        },
+    )
+case("ablation", "ablation", lambda m: {})
+case("circuit", "circuit", lambda m: {})
+case("histogram", "neuron", lambda m: {})
+case("firing_rates", "store", rates)
+case("dead", "store", lambda m: {"dead": m.store.to_frame()["dead"]})
+case("health", "health", lambda m: {flag: m.health.layers[flag] for flag in ("dead", "stuck", "saturated")})
+case("health flow", "health", lambda m: {}, "flow")
+for what in ("pushed_dead", "dead", "loss"):
+    case(
+        f"dying {what}",
+        "dying",
+        lambda m, what=what: dict(
+            zip(("ReLU", "GELU", "SiLU"), by(m.dying.frame, "activation", what).values(), strict=True)
+        ),
+        what,
+    )
+case("meanings", "meanings", lambda m: {"map": np.where(np.eye(20), np.nan, m.meanings.similarity)})
+case(
+    "verdicts",
+    "verdicts",
+    lambda m: {"monosemantic": [0.25] * 4, "polysemantic": [0.5] * 4, "unclear": [0.25] * 4, "inactive": [0] * 4},
+)
+case("roles", "roles", role_shares)
+case(
+    "percentiles",
+    "roles",
+    lambda m: {"25–75%": np.diff(m.roles.groupby("layer")["io_cosine"].quantile([0.25, 0.75]).unstack())[:, 0]},
+    "io_cosine",
+    threshold=0.4,
+)
+case(
+    "geometry interference",
+    "geometry",
+    lambda m: {"keys": stats(m, "key_cosine", "q50", "q999"), "gates": stats(m, "gate_cosine", "q50", "q999")},
+)
+case("geometry capacity", "geometry", lambda m: {"values": stats(m, "value_capacity", "q25", "q75")}, "capacity")
+case(
+    "geometry io",
+    "geometry",
+    lambda m: {
+        "gate and key": stats(m, "gate_key", "q25", "q75"),
+        "95% of mismatched pairs": stats(m, "gate_key", "null_low", "null_high"),
+    },
+    "io",
+)
+case("geometry classes", "geometry", class_shares, "classes")
+case(
+    "geometry rank",
+    "geometry",
+    lambda m: {
+        "values: stable": m.geometry.layers["value_stable_rank"],
+        "gates: entropy": m.geometry.layers["gate_entropy_rank"],
+        "dimensions": [m.geometry.dimensions] * 2,
+    },
+    "rank",
+)
+case("virtual_weights", "weights", lambda m: {"bars 0": m.weights.incoming["z"]})
+case("anatomy", "anatomy", lambda m: {"bars 0": m.anatomy.to_frame().query("parameters > 0")["share"]})
+case("anatomy layer", "anatomy", lambda m: {}, "layer")
+case(
+    "tokens",
+    "projection",
+    lambda m: {
+        "bars 0": m.projection.query("side == 'value' and rank <= 3").sort_values("score", ascending=False)["score"]
+    },
+    top=3,
+)
+case("memories", "promoters", lambda m: {"bars 0": m.promoters["score"]}, "score", title="$\\frac$")
+case("fact_map", "trace", lambda m: {"map": m.trace.indirect("state").T})
+case("fact_map kind", "trace", lambda m: {"map": m.trace.indirect("ffn").T}, "ffn")
+case("fact_map of silencing", "silencing", lambda m: {"map": m.silencing.loss("ffn").T})
+case("fact_map of knockout", "knockout", lambda m: {"map": m.knockout.share().T})
+case("fact_curves", "traces", lambda m: by(m.traces.groups.query("kind == 'ffn'"), "group", "mean"), "ffn")
+case("fact_curves of silencings", "silencings", lambda m: by(m.silencings.groups, "group", "loss"))
+case(
+    "fact_curves of knockouts",
+    "knockouts",
+    lambda m: {
+        name: rows
+        for name, rows in by(m.knockouts.groups, "group", "share").items()
+        if name in ("BOS", "whole subject", "non-subject", "last token")
+    },
+)
+case(
+    "comparison",
+    "comparison",
+    lambda m: {name: m.comparison.layers[name] / m.comparison.layers["neurons"] for name in ("same", "moved")},
+)
+case("comparison changes", "comparison", lambda m: {}, "changes")
+case("comparison correlations", "comparison", lambda m: {}, "correlations")
+case("scores", "scores", lambda m: {name: metric(m.scores.summary, name) for name in ("ES", "PS", "NS", "S")})
+case("sweep", "sweep", lambda m: {name: metric(m.sweep.frame, name) for name in ("ES", "PS")}, metrics=["ES", "PS"])
+case("decay", "decay", lambda m: {name: metric(m.decay.frame, name) for name in ("ES", "NKL")}, metrics=["ES", "NKL"])
+case(
+    "convergence",
+    "convergence",
+    lambda m: {"mean": m.convergence["distance_mean"], "largest": m.convergence["distance_max"]},
+)
+for score in ("auroc", "spearman"):
+    case(
+        f"calibration {score}",
+        "calibration",
+        lambda m, score=score: {"meanings": m.calibration.curves.query("measure == 'meanings'")[score]},
+        score,
+    )
+case(
+    "calibration one",
+    lambda m: replace(m.calibration, curves=m.calibration.curves.query("superposition == 1")),
+    lambda m: {"AUROC": m.calibration.curves.query("superposition == 1")["auroc"]},
+)
+case("calibration nulls", "calibration", lambda m: {"rejected": m.calibration.nulls["rate"]}, "nulls")
+case(
+    "calibration roles",
+    "calibration",
+    lambda m: {name: m.calibration.roles[name] for name in ("precision", "recall")},
+    "roles",
+)
+case(
+    "calibration facts",
+    "calibration",
+    lambda m: {"first": m.calibration.facts["first"], "first or second": m.calibration.facts["second"]},
+    "facts",
+)
+case(
+    "calibration verdicts",
+    "calibration",
+    lambda m: {
+        name: m.calibration.verdicts[name] / m.calibration.verdicts[list(VERDICTS)].sum(axis=1) for name in VERDICTS
+    },
+    "verdicts",
+)
+case("activations", lambda m: ["relu", "gelu"], lambda m: {"ReLU": np.maximum(np.linspace(-4, 4, 1201), 0)})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_picture_draws_its_result_where_it_is_told(
+    name: str, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers of another series than the label's, a figure nobody asked for, or settings changed for the user."""
+    build, expected = CASES[name]
+    picture = build(made)
+    monkeypatch.setattr(plt, "show", lambda: pytest.fail("show was called"))
+    before = dict(mpl.rcParams)
+    sheet, ax = plt.subplots()
+    assert picture(ax=ax) is ax
+    assert plt.get_fignums() == [sheet.number]
+    assert dict(mpl.rcParams) == before
+    found = series(ax)
+    for label, values in expected(made).items():
+        np.testing.assert_allclose(found[label], np.asarray(values, dtype=float), atol=1e-5, err_msg=label)
+    assert ax.get_title(loc="left").strip()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_picture_can_be_read(name: str, made: SimpleNamespace) -> None:
+    """Labels missing, outside of the figure or over each other; or a token's dollar sign that begins mathematics."""
+    ax = CASES[name][0](made)()
+    draw_whole(ax)
+    assert isinstance(ax.figure, Figure)
+    axes = ax.figure.axes
+    assert any(one.get_xlabel() for one in axes) or name == "anatomy layer"
+    for one in axes:
+        box = one.get_tightbbox()
+        assert box is not None
+        frame = ax.figure.bbox
+        assert box.x0 >= frame.x0 - 1
+        assert box.y0 >= frame.y0 - 1
+        assert box.x1 <= frame.x1 + 1
+        assert box.y1 <= frame.y1 + 1
+        for axis in (one.xaxis, one.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            shown = [tick for tick in ticks if tick.get_visible() and tick.get_text() and not tick.get_rotation() % 90]
+            boxes = [tick.get_window_extent() for tick in shown]
+            assert not [(a, b) for a, b in pairwise(boxes) if a.overlaps(b)], [tick.get_text() for tick in shown]
+
+
+def test_every_result_with_a_picture_is_drawn_whole(made: SimpleNamespace) -> None:
+    """A class that is found by nobody, or an aspect that fails."""
+    results = {type(result): result for result in vars(made).values()}
+    draw(made.attribution)
+    assert PICTURES.keys() <= results.keys()
+    for kind, pictures in PICTURES.items():
+        result = results[kind]
+        count = sum(1 if aspects is None else len(list(aspects(result))) for _, aspects in pictures)
+        drawn = figure(result)
+        assert len(drawn.axes) >= count, kind
+        assert drawn.get_suptitle() or drawn.axes[0].get_title(loc="left"), kind
+        drawn.draw_without_rendering()
+        ax = Figure().add_subplot()
+        assert draw(result, ax=ax) is ax
+    assert len(plt.get_fignums()) == 1, "figure() made one for pyplot"
+
+
+def test_pictures_share_what_is_equal(made: SimpleNamespace) -> None:
+    """The same title above every panel, three legends for the same lines, or an option that nobody took."""
+    traces = figure(made.traces)
+    assert "2 facts" in traces.get_suptitle()
+    titles = [ax.get_title(loc="left") for ax in traces.axes]
+    assert titles == ["state", "FFN of one layer", "attention of one layer"]
+    assert [ax.get_legend() is not None for ax in traces.axes] == [False, False, True]
+    assert not figure(made.geometry).get_suptitle()
+    assert len(figure(made.paths, top=3).axes[-1].get_yticks()) != 20
+    with refuses(InputError, ValueError, "Trace", "tops"):
+        figure(made.trace, tops=3)
+    with refuses(InputError, ValueError, "SimpleNamespace", "Trace"):
+        draw(made)
+    with refuses(InputError, ValueError, "nothing"):
+        arrange([])
+
+
+def test_signs_have_colours(made: SimpleNamespace) -> None:
+    """Blue adds and orange takes; nothing is white in a map."""
+    for ax, values in (
+        (plots.neurons(made.attribution, top=40), made.attribution.top(40)["logit"]),
+        (plots.virtual_weights(made.weights), made.weights.incoming["z"]),
+    ):
+        colours = [to_hex(bar.get_facecolor()).upper() for bar in ax.patches]
+        assert colours == [ADDS if value >= 0 else TAKES for value in values]
+        assert ax.get_ylim()[0] > ax.get_ylim()[1], "the first stands on top"
+    for ax in (plots.map(made.paths), plots.fact_map(made.trace)):
+        low, high = ax.images[0].get_clim()
+        assert low == -high
+        assert ax.images[0].to_rgba(np.array([0.0]))[0] == pytest.approx(1.0, abs=0.01)
+    ax = plots.ablation(made.ablation)
+    rows = made.ablation.neurons
+    against = rows["direct"] * rows["logit"] < 0
+    drawn = {to_hex(dots.get_facecolor()[0]).upper(): dots.get_offsets() for dots in ax.collections}  # type: ignore[index]
+    np.testing.assert_allclose(drawn[TAKES], rows[against][["direct", "logit"]])
+    np.testing.assert_allclose(drawn[ADDS], rows[~against][["direct", "logit"]])
+    assert ax.get_xlim() == ax.get_ylim()
+    for colours in (ROLE_COLOURS, VERDICT_COLOURS, CLASS_COLOURS):
+        assert len(set(colours.values())) == len(colours)
+    assert ROLE_COLOURS.keys() == {role.name for role in ROLES}
+    assert VERDICT_COLOURS.keys() == set(VERDICTS)
+    assert CLASS_COLOURS.keys() == set(KINDS.values()) - {ORTHOGONAL}
+
+
+def test_names_say_what_is_drawn(made: SimpleNamespace) -> None:
+    """A row with its neighbour's name, a star at another token, or text that is not shown as it is."""
+    labels = [label.get_text() for label in plots.neurons(made.paths, top=5).get_yticklabels()]
+    rows = made.paths.top(5)
+    assert [label.split(" at ")[0] for label in labels] == [f"{r.layer}.{r.neuron}" for r in rows.itertuples()]
+    assert any("$" in label.get_text() for label in plots.map(made.paths).get_xticklabels())
+    labels = [label.get_text() for label in plots.fact_map(made.trace).get_yticklabels()]
+    assert [at for at, label in enumerate(labels) if label.endswith("*")] == list(made.trace.subject)
+    labels = [label.get_text() for label in plots.fact_map(made.knockout).get_yticklabels()]
+    assert labels[-3:] == ["whole subject", "non-subject", "chosen"]
+    title = plots.layers(made.attribution).get_title(loc="left")
+    assert f"{made.attribution.target!r} minus {made.attribution.foil!r}" in title
+    ax = plots.components(made.attribution)
+    assert [label.get_text() for label in ax.get_yticklabels()][-2:] == ["final bias", "sum"]
+    *steps, total = ax.patches
+    logits = made.attribution.components["logit"].to_numpy()
+    assert [bar.get_x() for bar in steps] == pytest.approx([0.0, *logits.cumsum()[:-1]])  # type: ignore[attr-defined]
+    assert total.get_width() == pytest.approx(made.attribution.logit, abs=1e-4)  # type: ignore[attr-defined]
+
+
+def test_names_stand_apart(made: SimpleNamespace) -> None:
+    """Many firings at one place, many points in one spot, or many small meanings would cover each other's names."""
+    circuit = made.circuit
+    firing = circuit.nodes["kind"] == "firing"
+    moved = {
+        "layer": circuit.nodes["layer"].mask(firing, 1),
+        "position": circuit.nodes["position"].mask(firing, circuit.position),
+    }
+    same = replace(made.ablation, neurons=made.ablation.neurons.head(6).assign(direct=0.1, logit=0.2))
+    for ax in (
+        plots.circuit(replace(circuit, nodes=circuit.nodes.assign(**moved))),
+        plots.ablation(made.ablation),
+        plots.ablation(same),
+    ):
+        draw_whole(ax)
+        boxes = [text.get_window_extent() for text in ax.texts]
+        assert boxes
+        assert not any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[:at])
+    ax = plots.meanings(with_meanings(made.meanings, [20, *[1] * 60]))
+    assert np.diff(ax.get_yticks()).min() >= 3
+
+
+def test_what_is_not_there_is_said(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty picture would look like a broken one, and a line up at a jump like a slope."""
+    alive = made.store.to_frame().assign(dead=0)
+    monkeypatch.setattr(Store, "to_frame", lambda store: alive)
+    healthy = made.health.layers.assign(dead=0.0, stuck=0.0, saturated=0.0)
+    roles = fm.roles(made.tiny, kurtosis=1e9, partition=1e9, io=1.0, null_share=1.0)
+    for ax, words in (
+        (plots.health(replace(made.health, layers=healthy)), "no neuron is dead"),
+        (plots.dead(made.store), "every neuron fired"),
+        (plots.roles(roles), "no neuron has any"),
+    ):
+        assert [text.get_text()[: len(words)] for text in ax.texts] == [words]
+    slope = series(plots.activations(["relu"], gradient=True))["ReLU"]
+    assert np.isnan(slope).sum() == 1
+    assert set(slope[~np.isnan(slope)]) == {0.0, 1.0}
+    flow = plots.health(made.health, "flow").lines
+    for layer, line in enumerate(flow):  # noqa: B007
+        values = made.health.neurons.query("layer == @layer")["flow_pre"]
+        y = np.asarray(line.get_ydata(), dtype=float)
+        assert np.isnan(y).sum() == (values == 0).sum()
+        assert y[~np.isnan(y)].tolist() == sorted(values[values > 0], reverse=True)
+    dead = replace(made.neuron, stats={**made.neuron.stats, "dead": True, "firing_rate": 0.0})
+    assert "dead in" in plots.histogram(dead).get_title(loc="left")
+
+
+def test_a_histogram_is_a_density(made: SimpleNamespace) -> None:
+    """Of bins of different widths, heights that are counts would not compare."""
+    bars: list[Any] = list(plots.histogram(made.neuron).patches)
+    areas = [(bar.get_y() + bar.get_height()) * bar.get_width() for bar in bars]
+    assert sum(areas) == pytest.approx(made.neuron.stats["count"])
+    assert {to_hex(bar.get_facecolor()).upper() for bar in bars if bar.get_x() < 0} == {TAKES}
+
+
+def test_matrices_are_to_scale(made: SimpleNamespace) -> None:
+    """Areas would not be parameters."""
+    ax = plots.anatomy(made.anatomy, "layer")
+    drawn = [(box.get_width(), box.get_height()) for box in ax.patches]  # type: ignore[attr-defined]
+    assert drawn == [(matrix.rows, matrix.d_model) for matrix in made.anatomy.matrices]
+    assert ax.get_aspect() == 1.0
+    assert all(
+        f"{matrix.rows:,} × " in text.get_text() for matrix, text in zip(made.anatomy.matrices, ax.texts, strict=True)
+    )
+
+
+def test_panels_below(made: SimpleNamespace) -> None:
+    """A trace in the scores' units, a collapse in one panel only, or little that looks like much."""
+    ax = plots.sweep(made.sweep, made.effects)
+    _, below = ax.figure.axes
+    np.testing.assert_allclose(series(below)["FFN at the\nsubject's end"], [0.0, 0.1, 0.2])
+    assert below.get_position().y1 < ax.get_position().y0
+    assert (ax.get_xlabel(), below.get_xlabel()) == ("", "layer")
+    ax = plots.decay(made.decay)
+    _, loss = ax.figure.axes
+    assert loss.get_ylabel() == "loss, nats\na token"
+    assert all(any(list(line.get_xdata()) == [7, 7] for line in panel.lines) for panel in (ax, loss))
+    assert legend_of(ax)[-1] == "collapsed at 7"
+    assert ax.get_xscale() == "log"
+    steps = made.decay.steps.assign(loss=np.linspace(2.0, 2.001, 11))
+    low, high = plots.decay(replace(made.decay, steps=steps)).figure.axes[1].get_ylim()
+    assert low <= 1.9
+    assert high >= 2.1
+    below = plots.convergence(made.convergence, quality="S").figure.axes[1]
+    assert below.get_ylabel() == "S"
+    assert series(below)["_child0"].tolist() == [20.0, 90.0]
+
+
+def in_no_grid() -> Axes:
+    return plt.figure().add_axes((0.1, 0.1, 0.8, 0.8))
+
+
+REFUSED: list[tuple[Callable[[SimpleNamespace], Any], tuple[str, ...]]] = [
+    (lambda m: plots.layers(fm.attribute(m.capture, fm.prompts.NEXT)), ("positions",)),
+    (lambda m: plots.neurons(fm.attribute(m.capture, fm.prompts.NEXT)), ("positions",)),
+    (lambda m: plots.components(fm.attribute(m.capture, fm.prompts.NEXT)), ("positions",)),
+    (lambda m: plots.neurons(m.attribution, top=0), ("top", "0")),
+    (lambda m: plots.circuit(m.circuit, top=0), ("top", "0")),
+    (lambda m: plots.circuit(replace(m.circuit, nodes=m.circuit.nodes.query("kind == 'answer'"))), ("no firings",)),
+    (lambda m: plots.activations(["mish"]), ("'mish'",)),
+    (lambda m: plots.activations(limit=0), ("limit", "0")),
+    (lambda m: plots.anatomy(m.anatomy, "size"), ("what", "'size'", "'layer'")),
+    (lambda m: plots.calibration(m.calibration, "size"), ("what", "'size'", "'auroc'")),
+    (lambda m: plots.calibration(fm.planted.Calibration(roles=m.calibration.roles)), ("curves", "roles")),
+    (lambda m: plots.comparison(m.comparison, "size"), ("what", "verdicts")),
+    (lambda m: plots.comparison(fm.compare(m.tiny, m.tiny), "correlations"), ("correlations", "no text")),
+    (lambda m: plots.comparison(fm.compare(m.tiny, m.tiny), "changes"), ("changes", "places")),
+    (lambda m: plots.geometry(m.geometry, "size"), ("what", "'size'", "'capacity'")),
+    (lambda m: plots.health(m.health, "size"), ("what", "'size'", "'flow'")),
+    (
+        lambda m: plots.health(replace(m.health, neurons=m.health.neurons.drop(columns="flow_pre")), "flow"),
+        ("flow=False",),
+    ),
+    (lambda m: plots.dying(m.dying, "size"), ("what", "'size'", "'loss'")),
+    (lambda m: plots.dying(dying_relu(steps=1, share=0.0, activations=["relu"])), ("no neuron was pushed",)),
+    (lambda m: plots.meanings(replace(m.meanings, similarity=None)), ("1.5", "give the model")),
+    (lambda m: plots.meanings(replace(m.meanings, table=m.meanings.table.iloc[:0])), ("1.5", "no examples")),
+    (lambda m: plots.verdicts(pd.DataFrame({"layer": [0]})), ("polysemanticity",)),
+    (lambda m: plots.roles(pd.DataFrame({"layer": [0]})), ("a table of fm.roles",)),
+    (lambda m: plots.tokens(m.projection.query("side != 'value'")), ("one neuron's value", "none")),
+    (lambda m: plots.tokens(fm.project(m.tiny, 1, [3, 4], k=5)), ("one neuron's value", "2")),
+    (lambda m: plots.memories(m.promoters, "size"), ("column", "'size'", "'score'")),
+    (lambda m: plots.fact_map(m.trace, "mlp"), ("kind", "'mlp'", "'ffn'")),
+    (lambda m: plots.fact_curves(m.silencings, "state"), ("kind", "'state'")),
+    (lambda m: plots.fact_curves(Traces((), m.traces.skipped, m.traces.provenance)), ("no fact was asked",)),
+    (lambda m: plots.scores(m.scores, ["GE"]), ("'GE'", "'ES'")),
+    (
+        lambda m: plots.scores(
+            Scores(m.scores.cases.assign(ES=np.nan, PS=np.nan, NS=np.nan, NKL=np.nan), {}, m.scores.provenance, draws=5)
+        ),
+        ("nothing was measured",),
+    ),
+    (lambda m: plots.sweep(m.sweep, m.effects.assign(group="further")), ("last subject",)),
+    (lambda m: plots.sweep(m.sweep, m.effects.drop(columns="kind")), ("kind",)),
+    (lambda m: plots.sweep(m.sweep, m.effects, in_no_grid()), ("of a grid",)),
+    (lambda m: plots.decay(m.decay, in_no_grid()), ("of a grid",)),
+    (lambda m: plots.convergence(m.convergence, in_no_grid()), ("of a grid",)),
+    (lambda m: plots.virtual_weights(m.weights, "outgoing"), ("outgoing", "'incoming'")),
+    (
+        lambda m: plots.virtual_weights(
+            fm.virtual_weights(fm.load(build_gpt2(n_layer=1), tokenizer=m.tiny.tokenizer), "0.5")
+        ),
+        ("no connections",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "says"), REFUSED)
+def test_mistakes(call: Callable[[SimpleNamespace], Any], says: tuple[str, ...], made: SimpleNamespace) -> None:
+    with refuses(InputError, ValueError, *says):
+        call(made)
