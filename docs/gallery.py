@@ -158,7 +158,7 @@ scores = fm.causal_scores(capture, " Paris", foil=" Rome", rule="relp")
                 "these; and as "
                 "many at random.",
                 'fm.plots.faithfulness(fm.faithfulness(capture, " Paris", foil=" Rome", firings=scores))',
-                f"ffnmem causal {TOWER} {RIVAL} --rule relp --faithfulness --plot faithfulness.png",
+                f"ffnmem causal faithfulness {TOWER} {RIVAL} --plot faithfulness.png",
             ),
         ),
     ),
@@ -176,7 +176,7 @@ planted = fm.planted.plant("meanings", seed=7, n_features=64, neurons=96, n_laye
                 "How often a neuron has which coefficient; heights are tokens per unit, so that wide and narrow bins "
                 "compare.",
                 "fm.plots.histogram(store.neuron(1, 161))",
-                "ffnmem neuron runs/gallery 1.161 --plot histogram.png",
+                "ffnmem neuron 1.161 --store runs/gallery --plot histogram.png",
             ),
             Picture(
                 "firing_rates",
@@ -204,14 +204,14 @@ table = fm.polysemanticity(store, model, layers=[1, 3], draws=50)
                 "Verdicts by layer",
                 "The share of each layer's neurons with one meaning (blue), several (orange), and unclear ones (grey).",
                 "fm.plots.verdicts(table)",
-                "ffnmem polysemanticity runs/gallery --plot verdicts.png",
+                "ffnmem polysemanticity --store runs/gallery --plot verdicts.png",
             ),
             Picture(
                 "meanings",
                 "The meanings of one neuron",
                 "How alike a neuron's examples are, as the FFN read them, sorted into meanings; blue blocks are alike.",
                 "fm.plots.meanings(fm.meanings(store, 1, 219, model))",
-                "ffnmem polysemanticity runs/gallery --neuron 1.219 --plot meanings.png",
+                "ffnmem polysemanticity neurons 1.219 --store runs/gallery --plot meanings.png",
             ),
         ),
     ),
@@ -227,7 +227,7 @@ geometry = fm.neurons.geometry(model, threshold=None)
                 "Roles by layer",
                 "The share of each layer's neurons that play a part by the papers' rules.",
                 "fm.plots.roles(roles)",
-                "ffnmem roles runs/gallery --plot roles.png",
+                "ffnmem roles --store runs/gallery --plot roles.png",
             ),
             Picture(
                 "percentiles",
@@ -478,10 +478,11 @@ def page() -> str:
 
 def problems() -> list[str]:
     """What is not as it should be; nothing is drawn."""
-    from click import ClickException
+    from cyclopts import CycloptsError
 
     from ffnmem import plots
-    from ffnmem.cli import cli
+    from ffnmem.cli import app
+    from ffnmem.core.errors import FfnmemError
 
     found = []
     if not PAGE.is_file() or PAGE.read_text("utf-8") != page():
@@ -500,8 +501,8 @@ def problems() -> list[str]:
             _, name, *arguments = shlex.split(one.command.replace("--plot ", f"--plot {folder}/")) or (None, None)
             try:
                 if name:
-                    cli.commands[name].make_context(name, arguments)
-            except (ClickException, KeyError, SystemExit) as error:
+                    app.parse_args([name, *arguments], exit_on_error=False, print_error=False)
+            except (CycloptsError, FfnmemError) as error:
                 found.append(f"{one.command}: {error}")
     return found
 

@@ -133,7 +133,7 @@ store.search("capital", where="examples").head(6)
 # ## Reports
 #
 # `fm.pages.neurons` writes a set of neurons into one file: `.html` and `.md` for reading, `.csv` and `.parquet` for
-# further work. On the command line: `ffnmem report --store DIR --top-by kurtosis 8 -o peaked.html`.
+# further work. On the command line: `ffnmem report neurons --store DIR --top-by kurtosis 8 -o peaked.html`.
 
 # %%
 page = fm.pages.neurons(store, peaked, folder / "peaked.html")
