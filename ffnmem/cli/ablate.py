@@ -9,17 +9,17 @@ import ffnmem as fm
 from ..core.errors import InputError
 from ..show.records import emit
 from .figures import save_figure
-from .options import Answer, Count, Neurons, Output, Plot, Positions, PromptChoice
+from .options import Answer, Neurons, Output, Plot, Positions, Prompt, PromptChoice, Top
 from .progress import late_bar
 
 
 def ablate(
-    prompt: str,
+    prompt: Prompt,
     /,
     *,
     answer: Answer = Answer(),
     neurons: Neurons | None = None,
-    top: Count = 20,
+    top: Top = 20,
     how: Literal["zero", "mean"] = "zero",
     positions: Positions | None = None,
     attribution: Literal["direct", "paths", "integrated-gradients"] = "direct",
@@ -47,13 +47,9 @@ def ablate(
     and more.
 
     Args:
-        prompt: A text that ends where the answer begins.
-        neurons: Which neurons, such as 3.17,4.2 (repeatable). [default: those that attribution puts first]
-        top: How many neurons to remove, one at a time.
         how: What a removed neuron's coefficient becomes: zero, or its mean over the prompt.
         attribution: What puts neurons first: direct effects on the logit, paths from all positions through attention
             (which see what the subject's neurons wrote), or integrated-gradients of the probability.
-        plot: Also draw the total against the direct effects into FILE: .png, .svg or .pdf.
     """
     from ..vocabulary.projections import promoted_tokens  # needs torch
 

@@ -6,16 +6,16 @@ import ffnmem as fm
 
 from ..show.records import emit
 from .figures import save_figure
-from .options import Answer, Count, Layer, Layers, Output, Plot, Position, PromptChoice
+from .options import Answer, Layer, Layers, Output, Plot, Position, Prompt, PromptChoice, Top
 
 
 def attribute(
-    prompt: str,
+    prompt: Prompt,
     /,
     *,
     answer: Answer = Answer(),
     layer: Layers | None = None,
-    top: Count = 20,
+    top: Top = 20,
     full: bool = False,
     plot: Plot | None = None,
     model: PromptChoice = PromptChoice(),
@@ -41,11 +41,8 @@ def attribute(
     layer, neuron, coefficient, logit, share. With --full all have the tokens that a neuron promoted and suppressed.
 
     Args:
-        prompt: A text that ends where the answer begins.
         layer: List neurons of this layer only (repeatable); the components stay complete.
-        top: How many neurons to list.
         full: The tokens that each neuron promoted, and those that it suppressed.
-        plot: Also draw the layers, and the top neurons of them all, into FILE: .png, .svg or .pdf.
     """
     from ..vocabulary.projections import written_tokens  # needs torch
 
@@ -76,11 +73,11 @@ def attribute(
 
 
 def paths(
-    prompt: str,
+    prompt: Prompt,
     /,
     *,
     answer: Answer = Answer(),
-    top: Count = 20,
+    top: Top = 20,
     plot: Plot | None = None,
     model: PromptChoice = PromptChoice(),
     output: Output = Output(),
@@ -99,11 +96,6 @@ def paths(
 
     --json has the firings, the map by layer and position, the components, their error and the provenance; --csv has the
     firings: layer, neuron, position, token, coefficient, logit, share.
-
-    Args:
-        prompt: A text that ends where the answer begins.
-        top: How many firings to list.
-        plot: Also draw the map of layers and positions, and the top firings, into FILE: .png, .svg or .pdf.
     """
     loaded = model.load()
     capture = fm.capture(loaded, model.prompt_text(loaded, prompt))
@@ -120,12 +112,12 @@ def paths(
 
 
 def decompose(
-    prompt: str,
+    prompt: Prompt,
     /,
     *,
     layer: Layer,
     position: Position = -1,
-    top: Count = 20,
+    top: Top = 20,
     model: PromptChoice = PromptChoice(),
     output: Output = Output(),
 ) -> None:
@@ -142,10 +134,8 @@ def decompose(
     --json and --csv have layer, neuron (-1 for the bias), coefficient, value_norm, weight, share.
 
     Args:
-        prompt: A text.
         layer: Which layer; -1 is the last.
         position: Where in the prompt: 0 is the first token, -1 the last.
-        top: How many neurons to list; the output bias always is.
     """
     from ..prompts.attribution import BIAS, decomposition_sheet  # these need torch
     from ..vocabulary.projections import promoted_tokens

@@ -13,7 +13,7 @@ from ..core.errors import InputError
 from ..core.types import CausalRule
 from ..show.records import emit
 from .figures import save_figure
-from .options import Answer, Count, Output, Plot, Positive, PromptChoice, Seed, StoreFolder
+from .options import Answer, Output, Plot, Positive, Prompt, PromptChoice, Seed, StoreFolder, Top
 from .progress import late_bar
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ class Scoring:
 
 @causal.default
 def score_firings(
-    prompt: str,
+    prompt: Prompt,
     /,
     *,
     answer: Answer = Answer(),
     scoring: Scoring = Scoring(),
-    top: Count = 20,
+    top: Top = 20,
     plot: Plot | None = None,
     model: PromptChoice = PromptChoice(),
     output: Output = Output(),
@@ -80,11 +80,6 @@ def score_firings(
       ffnmem causal "The capital of France is" --rule relp --plot causal.png
 
     --csv has the firings: layer, neuron, position, token, coefficient, score, exact, share. --json has these and more.
-
-    Args:
-        prompt: A text that ends where the answer begins.
-        top: How many firings to list.
-        plot: Also draw the map of layers and positions, and the top firings, into FILE: .png, .svg or .pdf.
     """
     with late_bar() as progress:
         _, scores, _ = scoring.score(prompt, model, answer, "gradient", top, progress)
@@ -101,7 +96,7 @@ def score_firings(
 
 @causal.command
 def faithfulness(
-    prompt: str,
+    prompt: Prompt,
     /,
     *,
     answer: Answer = Answer(),
@@ -123,10 +118,7 @@ def faithfulness(
     has these and more.
 
     Args:
-        prompt: A text that ends where the answer begins.
         recorded: Kept firings stay as they were, whatever then stands below them.
-        seed: Of random sets.
-        plot: Also draw the curve into FILE: .png, .svg or .pdf.
     """
     with late_bar() as progress:
         capture, _, settings = scoring.score(prompt, model, answer, "relp", 0, progress)
@@ -138,14 +130,14 @@ def faithfulness(
 
 @causal.command
 def minimal(
-    prompt: str,
+    prompt: Prompt,
     /,
     *,
     share: Annotated[Positive, Parameter(metavar="SHARE")],
     answer: Answer = Answer(),
     scoring: Scoring = Scoring(),
     recorded: bool = False,
-    top: Count = 20,
+    top: Top = 20,
     model: PromptChoice = PromptChoice(),
     output: Output = Output(),
 ) -> None:
@@ -160,10 +152,8 @@ def minimal(
     too large to try each, worth in its place). --json has these and more.
 
     Args:
-        prompt: A text that ends where the answer begins.
         share: Of the answer, such as .9.
         recorded: Kept firings stay as they were, whatever then stands below them.
-        top: How many firings to list.
     """
     with late_bar() as progress:
         capture, _, settings = scoring.score(prompt, model, answer, "relp", 0, progress)

@@ -13,12 +13,12 @@ from ..core.sheets import Sheet
 from ..show.records import emit
 from .figures import save_figure
 from .guard import note
-from .options import Answer, Count, GraphFile, Output, Page, Plot, PromptChoice, Share, StoreFolder
+from .options import Answer, Count, GraphFile, Output, Page, Plot, Prompt, PromptChoice, Share, StoreFolder, Top
 from .progress import late_bar
 
 
 def circuit(
-    prompt: str,
+    prompt: Prompt,
     /,
     *,
     answer: Answer = Answer(),
@@ -28,7 +28,7 @@ def circuit(
     edge_threshold: Share = EDGE_THRESHOLD,
     heads: bool = False,
     attention: bool = False,
-    top: Count = 20,
+    top: Top = 20,
     plot: Plot | None = None,
     export: GraphFile | None = None,
     html: Page | None = None,
@@ -55,15 +55,12 @@ def circuit(
     share.
 
     Args:
-        prompt: A text that ends where the answer begins.
         nodes: Firings that are expanded at most.
         minimal: The graph of the smallest set found that keeps this share of the answer, as ffnmem causal minimal.
         node_threshold: Keep the fewest firings that have this share of their influence.
         edge_threshold: Then the fewest edges that carry this share of it.
         heads: Attention heads are nodes, and paths end there.
         attention: The same with whole attention layers; with --heads, heads.
-        top: How many firings to list, and heads.
-        plot: Also draw the graph of the top firings into FILE: .png, .svg or .pdf.
         export: Also write the graph JSON that circuit-tracer's page and Neuronpedia read.
         html: Also write the graph as a page: nodes by layer and position, what each read and who reads it.
         site: With --html: a site of the model's neurons (ffnmem report site), to which names of neurons without a card

@@ -59,8 +59,6 @@ def describe(
     unanswered. --json has besides every question and answer.
 
     Args:
-        neurons: LAYER.NEURON, such as 3.17; several with spaces or commas between them.
-        store: The scan that the contexts are of.
         endpoint: Ask a language model: the base of an OpenAI-compatible address, such as http://127.0.0.1:8080/v1.
             Nothing is sent anywhere without.
         explainer_model: With --endpoint: what the model is called there.
@@ -75,7 +73,6 @@ def describe(
         shown: Contexts that are shown, at most.
         tested: Contexts held back of a kind.
         out: With --endpoint: keep questions and answers in this file (JSON lines); what it has is not asked again.
-        seed: Of which contexts are drawn.
     """
     scores: list[DescriptionScore] = [
         *(("detection", "fuzzing") if score else ()),

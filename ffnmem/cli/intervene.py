@@ -12,14 +12,14 @@ import ffnmem as fm
 from ..core.errors import InputError, quoted
 from ..core.neuron_names import WHOLE_LAYER, is_place, read_neuron_or_layer
 from ..show.records import emit
-from .options import Count, Output, Position, Positions, PromptChoice, Seed
+from .options import Count, Output, Position, Positions, Prompt, PromptChoice, Seed, Top
 
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 Changes = Annotated[list[str], Parameter(metavar="LAYER.NEURON=NUMBER")]
 
 
 def intervene(
-    prompt: str,
+    prompt: Prompt,
     /,
     *,
     set: Changes | None = None,
@@ -27,7 +27,7 @@ def intervene(
     add: Changes | None = None,
     positions: Positions | None = None,
     position: Position = -1,
-    top: Count = 10,
+    top: Top = 10,
     generate: Count | None = None,
     temperature: float | None = None,
     seed: Seed | None = None,
@@ -52,16 +52,13 @@ def intervene(
     logit_after. --json has these and the continuations.
 
     Args:
-        prompt: A text.
         set: Set a neuron's coefficient to a number; LAYER.all is every neuron of the layer (repeatable, or several
             with commas).
         scale: Multiply a neuron's coefficient; named as in --set.
         add: Add to a neuron's coefficient; named as in --set.
         position: Where the next token is read off: 0 is the first token, -1 the last.
-        top: How many tokens to list: the likeliest before or after.
         generate: Also continue the prompt by N tokens, both ways.
         temperature: Sample the continuations with this temperature. [default: the likeliest token each time]
-        seed: Of the sampling. [default: 0]
     """
     from ..interventions.intervening import compare_predictions, comparison_sheet  # these need torch
     from ..models.answers import generate as continue_text

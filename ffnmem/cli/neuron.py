@@ -17,7 +17,7 @@ from ..core.sheets import Origin, Sheet, join_sheets
 from ..core.types import LOGIT, ExampleKind, SearchPlace, SignCase
 from ..show.records import emit, write
 from .figures import save_axes
-from .options import Count, LensName, Neurons, Output, Page, Plot, ScannedChoice, StoreFolder, note_model
+from .options import Full, LensName, Neurons, Output, Page, Plot, ScannedChoice, StoreFolder, Top, note_model
 from .progress import late_bar
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ def show_cards(
     *,
     store: StoreFolder,
     kind: list[ExampleKind | SignCase] | None = None,
-    top: Count | None = None,
+    top: Top | None = None,
     context: Annotated[int, Parameter(validator=Number(gte=0), metavar="N")] = 12,
     html: Page | None = None,
     shade: Annotated[bool | None, Parameter(negative="--no-shade")] = None,
     lens: LensName = LOGIT,
     plot: Plot | None = None,
-    full: bool = False,
+    full: Full = False,
     model: ScannedChoice = ScannedChoice(),
     output: Output = Output(),
 ) -> None:
@@ -65,19 +65,13 @@ def show_cards(
     examples of these kinds, all bins of the histogram and all frequent tokens.
 
     Args:
-        neurons: LAYER.NEURON, such as 3.17; several with spaces or commas between them.
-        store: The folder of the scan.
         kind: Which examples: "top" or "bottom" for the largest or smallest coefficients, "quantile" for random
             sequences by quantile, "random" for random positions, or a sign case of a gated neuron, such as
             "gate+ linear-" (repeatable). [default: top, or the four cases of a gated neuron, and quantile]
-        top: How many examples of each kind, and of each quantile band. [default: 10, 5 a case and 3 a band; with --full
-            and --csv all that the store keeps]
         context: How many tokens of text on each side of an example.
         html: Write the cards as a page into FILE instead, and print its path.
         shade: Shade every token of the examples by the neuron's coefficient there, which the model computes; in a
             terminal by colour, --json has the numbers. [default: on a page of at most 20 neurons]
-        plot: Also draw the histograms of the coefficients into FILE: .png, .svg or .pdf.
-        full: With --json: everything, not only what the table shows.
     """
     if html is not None and output.form != "table":
         raise InputError(f"--html and --{output.form} exclude each other: give one of them")
@@ -121,7 +115,7 @@ def search(
     *,
     store: StoreFolder,
     where: SearchPlace = "weights",
-    top: Count | None = None,
+    top: Top | None = None,
     model: ScannedChoice = ScannedChoice(),
     output: Output = Output(),
 ) -> None:
@@ -132,10 +126,8 @@ def search(
 
     Args:
         text: Part of a token.
-        store: The folder of the scan.
         where: Where to search: in the tokens that values promote and suppress (of gated neurons also in those that keys
             and gates read), or in those at which neurons fire.
-        top: How many rows. [default: 10 in a table]
     """
     from ..scanning.searching import Found
 

@@ -56,6 +56,8 @@ def read_neurons(_kind: Any, tokens: Tokens) -> list[tuple[int, int]]:
 def read_token(_kind: Any, tokens: Tokens) -> str | int:
     """A token as text, or by its number: ``id:417``."""
     typed = tokens[0].value
+    if not typed.strip(" "):
+        raise InputError("the token is empty: name one, such as ' Paris', or its number, such as id:220 for a space")
     number = token_id(typed)
     return typed if number is None else number
 
@@ -80,7 +82,10 @@ def file_to_write(mark: bytes | None) -> Callable[[Any, Tokens], str]:
 
 
 Count = Annotated[int, Parameter(validator=Number(gte=1), metavar="N")]
-Seed = Annotated[int, Parameter(validator=Number(gte=0), metavar="SEED")]
+Prompt = Annotated[str, Parameter(help="A text that ends where the answer begins.")]
+Top = Annotated[Count, Parameter(help="How many rows to list.")]
+Seed = Annotated[int, Parameter(validator=Number(gte=0), metavar="SEED", help="Of every random choice.")]
+Full = Annotated[bool, Parameter(help="With --json: everything, not only what the table shows.")]
 Position = Annotated[int, Parameter(metavar="POSITION")]
 Positions = Annotated[
     list[int],
@@ -94,9 +99,17 @@ Positive = Annotated[float, Parameter(validator=Number(gt=0))]
 Share = Annotated[float, Parameter(metavar="SHARE")]
 Layer = Annotated[int, Parameter(converter=read_layer, metavar="LAYER")]
 Layers = Annotated[list[int], Parameter(converter=read_layers, metavar="LAYER")]
-Neurons = Annotated[list[tuple[int, int]], Parameter(converter=read_neurons, metavar="LAYER.NEURON", n_tokens=1)]
+Neurons = Annotated[
+    list[tuple[int, int]],
+    Parameter(
+        converter=read_neurons,
+        metavar="LAYER.NEURON",
+        n_tokens=1,
+        help="Neurons as LAYER.NEURON, such as 3.17; several with commas between them.",
+    ),
+]
 AnswerToken = Annotated[str | int, Parameter(converter=read_token, allow_leading_hyphen=True, metavar="TOKEN")]
-StoreFolder = Annotated[str, Parameter(metavar="DIR")]
+StoreFolder = Annotated[str, Parameter(metavar="DIR", help="The folder of a scan.")]
 LensName = Annotated[
     str,
     Parameter(
@@ -115,8 +128,10 @@ TABLE = b"ffnmem"  # in the notes behind its rows, which stand in the footer
 FIGURE = rb"Software\0ffnmem |<dc:title>ffnmem |/Creator \(ffnmem "
 """What the first or the last 64 KiB of a file of ours have that no other has, as a pattern."""
 
-Plot = Annotated[Path, Parameter(converter=read_figure, metavar="FILE")]
-"""--plot FILE."""
+Plot = Annotated[
+    Path,
+    Parameter(converter=read_figure, metavar="FILE", help="Also draw the result into FILE: .png, .svg or .pdf."),
+]
 Page = Annotated[str, Parameter(converter=file_to_write(PAGE), metavar="FILE")]
 OWN = rb'^.{8}\{"__metadata__":\{"ffnmem"|ffnmem result: \w+$'  # an edit, a second moment; any other result
 EditFile = Annotated[str, Parameter(converter=file_to_write(OWN), metavar="FILE")]

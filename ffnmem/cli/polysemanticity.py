@@ -18,7 +18,7 @@ from ..core.types import COEFFICIENT_SIGNS, VERDICTS, CoefficientSign, Verdict
 from ..show.records import emit
 from .figures import save_axes
 from .neuron import emit_several
-from .options import Count, Layers, Neurons, Output, Plot, ScannedChoice, Seed, StoreFolder
+from .options import Layers, Neurons, Output, Plot, ScannedChoice, Seed, StoreFolder, Top
 from .progress import late_bar
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def show_store(
     store: StoreFolder,
     sign: SignOrBoth = "positive",
     verdict: Verdict | None = None,
-    top: Count = LISTED,
+    top: Top = LISTED,
     measuring: StoreMeasuring = StoreMeasuring(),
     plot: Plot | None = None,
     model: ScannedChoice = ScannedChoice(),
@@ -121,11 +121,8 @@ def show_store(
     why. --json has the counts by layer and the neurons listed.
 
     Args:
-        store: The folder of the scan.
         sign: Which coefficients: where the neuron fires, where its coefficient is negative, or each.
         verdict: List only neurons of this verdict.
-        top: How many of the clearest neurons of each verdict to list.
-        plot: Also draw the verdicts by layer into FILE: .png, .svg or .pdf.
     """
     import pandas as pd
 
@@ -161,7 +158,7 @@ def neurons(
     *,
     store: StoreFolder,
     sign: SignOrBoth = "positive",
-    top: Count | None = None,
+    top: Top | None = None,
     measuring: Measuring = Measuring(),
     plot: Plot | None = None,
     model: ScannedChoice = ScannedChoice(),
@@ -175,11 +172,7 @@ def neurons(
     --csv has one row an example: layer, neuron, sign, meaning, rank, coefficient, sequence, position, token, context.
 
     Args:
-        neurons: LAYER.NEURON, such as 3.17; several with spaces or commas between them.
-        store: The folder of the scan.
         sign: Which coefficients: where the neuron fires, where its coefficient is negative, or each.
-        top: How many examples of each meaning to list. [default: 5 in a table, and all with --json or --csv]
-        plot: Also draw how alike the examples are into FILE: .png, .svg or .pdf.
     """
     from ..neurons.concepts import asked_settings, settled
     from ..neurons.measuring import is_kept
@@ -228,7 +221,6 @@ def chance(
       ffnmem polysemanticity chance --store runs/atlas
 
     Args:
-        store: The folder of the scan.
         sign: Which coefficients: where the neuron fires, or where its coefficient is negative.
     """
     opened = fm.open_store(store)
@@ -257,7 +249,6 @@ def intruders(
       ffnmem polysemanticity intruders --store runs/atlas
 
     Args:
-        store: The folder of the scan.
         sign: Which coefficients: where the neuron fires, or where its coefficient is negative.
     """
     opened, settings = fm.open_store(store), measuring.settings

@@ -13,7 +13,7 @@ import ffnmem as fm
 from ..core.sheets import Origin, Sheet, Words
 from ..core.types import Basis
 from ..show.records import emit
-from .options import Count, Layer, LensName, Neurons, Output, TableFile, WeightsChoice
+from .options import Layer, LensName, Neurons, Output, TableFile, Top, WeightsChoice
 from .progress import late_bar
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def project_neurons(
     *,
     side: SideOrBoth = "both",
     reading: Reading = Reading(),
-    top: Count = 10,
+    top: Top = 10,
     model: WeightsChoice = WeightsChoice(),
     output: Output = Output(),
 ) -> None:
@@ -69,10 +69,8 @@ def project_neurons(
     --json and --csv have layer, neuron, side, sign, rank, token, token_id, score, basis, lens.
 
     Args:
-        neurons: LAYER.NEURON, such as 3.17; several with spaces or commas between them.
         side: The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), or
             both: all that it has.
-        top: How many tokens on each side of zero.
     """
     from ..vocabulary.projections import projection_sheet  # needs torch
 
@@ -89,7 +87,7 @@ def token(
     layer: Layer | None = None,
     side: SideOrBoth = "value",
     reading: Reading = Reading(),
-    top: Count = 10,
+    top: Top = 10,
     model: WeightsChoice = WeightsChoice(),
     output: Output = Output(),
 ) -> None:
@@ -108,7 +106,6 @@ def token(
         layer: Only neurons of this layer.
         side: The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), or
             both: all that it has.
-        top: How many neurons on each side of zero.
     """
     from ..vocabulary.projections import promoters_sheet  # needs torch
 
@@ -126,7 +123,7 @@ def search(
     source: Annotated[str, Parameter(name="--in", metavar="FILE")],
     exact: bool = False,
     side: SideOrBoth = "both",
-    top: Count = 10,
+    top: Top = 10,
     output: Output = Output(),
 ) -> None:
     """Find tokens in a file that "project all" wrote.
@@ -141,7 +138,6 @@ def search(
         source: The file.
         exact: The whole token, in this case, with its leading space.
         side: Only this side of the neurons.
-        top: How many rows.
     """
     from ..vocabulary.projections import hits_sheet  # needs torch
 
@@ -157,7 +153,7 @@ def project_all(
     layer: Layer | None = None,
     side: SideOrBoth = "both",
     reading: Reading = Reading(),
-    top: Count = 10,
+    top: Top = 10,
     model: WeightsChoice = WeightsChoice(),
     output: Output = Output(),
 ) -> None:
@@ -173,7 +169,6 @@ def project_all(
         layer: Only neurons of this layer.
         side: The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), or
             both: all that it has.
-        top: How many tokens on each side of zero.
     """
     import pandas as pd
 

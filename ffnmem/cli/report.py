@@ -24,9 +24,11 @@ from .options import (
     LensName,
     Neurons,
     Page,
+    Prompt,
     PromptChoice,
     ScannedChoice,
     StoreFolder,
+    Top,
     check_replaceable,
     note_model,
 )
@@ -46,12 +48,12 @@ report = App(name="report")
 
 @report.default
 def report_prompt(
-    prompt: str,
+    prompt: Prompt,
     /,
     *,
     out: Annotated[Page, Parameter(alias="-o")] = "report.html",
     answer: Answer = Answer(),
-    top: Count = 20,
+    top: Top = 20,
     tokens: Count = 8,
     site: str | None = None,
     lens: LensName = LOGIT,
@@ -71,9 +73,7 @@ def report_prompt(
       ffnmem report "The capital of Italy is" --site site -o italy.html
 
     Args:
-        prompt: A text that ends where the answer begins.
         out: The page to write, in a folder that exists; an older one is replaced.
-        top: How many memories to list.
         tokens: How many promoted and suppressed tokens to show for each memory.
         site: A site of the model's neurons (ffnmem report site), to which names of neurons lead.
         show: Open the page in the browser.
@@ -111,8 +111,6 @@ def neurons(
       ffnmem report neurons --store runs/atlas --layer 3 --top-by kurtosis 5 -o peaked.md
 
     Args:
-        store: The folder of the scan.
-        neurons: These, such as 0.18,3.17.
         layer: This layer's; -1 is the last.
         top_by: The N neurons, of all layers or of --layer, with the highest firing_rate, kurtosis or max.
         out: The file to write, in a folder that exists; an older one is replaced. It is what its suffix says: .html,
@@ -155,7 +153,6 @@ def site(
       ffnmem report site --store runs/atlas -o site
 
     Args:
-        store: The folder of the scan.
         out: The folder to write, made if missing.
         show: Open the site in the browser.
     """

@@ -11,7 +11,7 @@ from ..core.errors import InputError
 from ..core.types import TEXT_ROLES, Basis, RoleName
 from ..show.records import emit
 from .figures import save_axes
-from .options import Count, Layer, Output, Plot, Seed, StoreFolder, WeightsChoice
+from .options import Count, Layer, Output, Plot, Seed, StoreFolder, Top, WeightsChoice
 from .progress import late_bar
 
 
@@ -20,7 +20,7 @@ def roles(
     store: StoreFolder | None = None,
     layer: Layer | None = None,
     role: RoleName | None = None,
-    top: Count = 3,
+    top: Top = 3,
     basis: Basis = "folded",
     sequences: Count = SEQUENCES_READ,
     seed: Seed = 0,
@@ -51,11 +51,8 @@ def roles(
         store: A scan of the model, for the roles that need text.
         layer: Only this layer; -1 is the last. [default: all]
         role: Only neurons of this role.
-        top: How many of the clearest neurons of each role to list.
         basis: folded, as the papers process the weights, or raw.
         sequences: How many sequences of the store's text to read.
-        seed: Of the choice of sequences.
-        plot: Also draw the share of each role by layer into FILE: .png, .svg or .pdf.
     """
     from ..neurons.role_assignment import clearest, roles_dict, roles_sheet, strongest  # these need torch
     from ..vocabulary.projections import promoted_tokens

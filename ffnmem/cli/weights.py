@@ -12,7 +12,7 @@ from ..core.defaults import DUPLICATE_COSINE
 from ..core.errors import InputError
 from ..show.records import emit
 from .figures import save_figure
-from .options import Count, Layers, Neurons, Output, Plot, Seed, WeightsChoice
+from .options import Count, Layers, Neurons, Output, Plot, Seed, Top, WeightsChoice
 from .progress import late_bar
 
 
@@ -20,7 +20,7 @@ def weights(
     neuron: Neurons,
     /,
     *,
-    top: Count = 20,
+    top: Top = 20,
     heads: Annotated[bool, Parameter(negative="--no-heads")] = True,
     draws: Count = 64,
     seed: Seed = 0,
@@ -44,12 +44,8 @@ def weights(
     via (direct, or the head), weight, cosine, z, q, promotes (the token that the row's neuron promotes most).
 
     Args:
-        neuron: LAYER.NEURON, such as 3.17.
-        top: How many connections in, and as many out.
         heads: Also through an attention head. [default: --heads]
         draws: Random directions in place of the neuron, with which its connections are compared.
-        seed: Of these draws.
-        plot: Also draw bars of the connections into FILE: .png, .svg or .pdf.
     """
     if len(neuron) != 1:
         raise InputError("one neuron at a time")
@@ -83,7 +79,6 @@ def anatomy(
     Args:
         model: atlas, a folder of which config.json is enough, or a Hugging Face id such as gpt2.
         context: FLOPs are those of a token that attends over N positions. [default: 1024, or all that the model has]
-        plot: Also draw all parameters as one bar, and one layer's matrices to scale, into FILE: .png, .svg or .pdf.
     """
     found = fm.models.anatomy(model, context=context)
     if plot is not None:
@@ -128,9 +123,6 @@ def geometry(
         threshold: With --duplicates: above this cosine two keys, values or gates nearly coincide. [default: 0.9]
         limit: With --duplicates: how many pairs to list by keys, by values, (by gates,) and by both. [default: 20]
         neurons: With --json or --csv: one row a neuron as well, or instead.
-        seed: Of the random vectors.
-        plot: Also draw overlap, capacity, input-output cosine, read-write classes and effective rank by layer into
-            FILE: .png, .svg or .pdf.
     """
     if not duplicates and (threshold, limit) != (None, None):
         raise InputError("--threshold and --limit go with --duplicates: give that, or leave them out")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import ffnmem as fm
@@ -14,7 +12,7 @@ from ffnmem.cli.options import ModelChoice
 from ffnmem.models import anatomy
 
 from ..helpers import printed
-from .running import data, mistake, run, table
+from .running import run, table
 
 
 @pytest.fixture(autouse=True)
@@ -48,29 +46,6 @@ def test_the_sheet_is_printed(llama: Path, width: int) -> None:
 def test_atlas_is_the_default() -> None:
     assert run("anatomy").stdout == run("anatomy", "atlas").stdout
     assert "6,344,704" in table("anatomy")
-
-
-def test_csv_and_json_are_the_librarys(llama: Path) -> None:
-    found = anatomy(llama, context=100)
-    read = pd.read_csv(io.StringIO(run("anatomy", llama, "--context", 100, "--csv").stdout))
-    pd.testing.assert_frame_equal(read, found.to_frame())
-    assert data("anatomy", llama, "--context", 100) == json.loads(json.dumps(found.to_dict()))
-
-
-def test_plot(llama: Path, tmp_path: Path) -> None:
-    run("anatomy", llama, "--plot", tmp_path / "anatomy.png")
-    assert (tmp_path / "anatomy.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_mistakes(llama: Path, tmp_path: Path) -> None:
-    mistake("anatomy", "no-such-model", named=("no-such-model", "atlas"))
-    mistake("anatomy", tmp_path, named=(tmp_path, "config.json"))
-    mistake("anatomy", llama, "--context", 4096, named=("context 4096", "2048"))
-    mistake("anatomy", llama, "--plot", tmp_path / "x.txt", named=("--plot", ".png"))
-    mistake("anatomy", "--json", "--csv", named=("--json", "--csv"))
-    for family, reason in (("mixtral", "mixture of experts"), ("t5", "encoder-decoder")):
-        (tmp_path / "config.json").write_text(json.dumps({"model_type": family}), "utf-8")
-        mistake("anatomy", tmp_path, named=(family, reason))
 
 
 def test_names_from_files_are_shown_as_they_are(tmp_path: Path) -> None:

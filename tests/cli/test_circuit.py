@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 import ffnmem as fm
 from ffnmem.scanning import Store
 
 from ..pages.page import Page
-from .running import PROMPT, data, mistake, run, table
+from .running import PROMPT, run, table
 
 
 @pytest.fixture
@@ -26,19 +24,6 @@ def asked(tiny_folder: Path) -> list[Any]:
 @pytest.fixture
 def expected(tiny: fm.Model) -> fm.prompts.Circuit:
     return fm.circuit(fm.capture(tiny, PROMPT), " Paris", " Rome", nodes=30)
-
-
-def test_json_is_the_librarys(asked: list[Any], expected: fm.prompts.Circuit) -> None:
-    found, wanted = data(*asked), expected.to_dict()
-    assert found["nodes"] == wanted["nodes"]
-    assert found["edges"] == wanted["edges"]
-    assert found["error"] < 1e-4
-
-
-def test_csv_is_the_edges(asked: list[Any], expected: fm.prompts.Circuit) -> None:
-    result = run(*asked, "--csv")
-    assert result.stderr == ""
-    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(result.stdout)), expected.edges, check_dtype=False)
 
 
 def test_table_tells_the_strongest_firings(asked: list[Any], expected: fm.prompts.Circuit, tiny: fm.Model) -> None:
@@ -76,13 +61,3 @@ def test_page(asked: list[Any], expected: fm.prompts.Circuit, tiny_store: Store,
     page = Page(html.read_text("utf-8"))
     assert len(page.tables["nodes"]) == len(expected.nodes) + 1
     assert "fm-table fm-examples" in page.tables
-
-
-def test_mistakes(asked: list[Any], tmp_path: Path) -> None:
-    mistake(*asked, "--node-threshold", "2", named=("node_threshold", "at most 1"))
-    mistake(*asked, "--export", tmp_path, named=("is a folder",))
-    mistake(*asked, "--store", tmp_path, named=("--html",))
-    mistake(*asked, "--site", tmp_path, named=("--site", "--html"))
-    mistake(*asked, "--html", tmp_path / "c.html", "--site", tmp_path, named=(tmp_path, "no site of neurons"))
-    (tmp_path / "mine.html").write_text("my own text")
-    mistake(*asked, "--html", tmp_path / "mine.html", named=("mine.html", "nothing that ffnmem wrote"))

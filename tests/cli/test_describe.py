@@ -61,12 +61,6 @@ def test_an_endpoint_that_is_not_there(store: Store) -> None:
         mistake(*asked, server.url, "--explainer-model", "m", named=("401", "no key was sent"))
 
 
-def test_mistakes(store: Store) -> None:
-    mistake("describe", "--store", store.folder, "9.17", named=("layer", "9"))
-    mistake("describe", "--store", store.folder, "3.17", "--explainer-model", "m", named=("--explainer-model",))
-    mistake("describe", "3.17", named=("--store",))
-
-
 def test_export(store: Store, tmp_path: Path) -> None:
     result = run("store", store.folder, "--export", "neuronpedia", "-o", tmp_path / "np", "--neurons", "3.17,5.97")
     assert f"wrote {tmp_path / 'np'}" in result.stderr

@@ -25,10 +25,6 @@ def every() -> list[fm.Fact]:
     return fm.load_facts("atlas")
 
 
-def test_json_is_every_fact(every: list[fm.Fact]) -> None:
-    assert data("facts") == [fact.to_dict() for fact in every]
-
-
 def test_csv_keeps_lists(every: list[fm.Fact]) -> None:
     """A list in a cell is JSON, so that a comma in a template loses nothing."""
     rows = list(csv.DictReader(io.StringIO(run("facts", "--csv").stdout)))
@@ -39,35 +35,12 @@ def test_csv_keeps_lists(every: list[fm.Fact]) -> None:
         assert row["target_new"] == (fact.target_new or "")
 
 
-@pytest.mark.parametrize("relation", ["landmark.city", "landmark", "landmark."])
-def test_relation_or_family(every: list[fm.Fact], relation: str) -> None:
-    wanted = [f.id for f in every if f.relation == relation or f.relation.startswith(relation.rstrip(".") + ".")]
-    assert [row["id"] for row in data("facts", "--relation", relation)] == wanted
-    assert wanted
-
-
 def test_subject_in_any_case(every: list[fm.Fact]) -> None:
     found = data("facts", "--subject", "eiffel tOWER")
     assert {row["subject"] for row in found} == {"Eiffel Tower"}
     assert len(found) >= 4
     only = data("facts", "--subject", "eiffel", "--relation", "landmark.city")
     assert [row["target_true"] for row in only] == ["Paris"]
-
-
-@pytest.mark.parametrize(
-    ("args", "named"),
-    [
-        (["--relation", "country.capitol"], ["'country.capitol'", "country.capital"]),
-        (["--relation", "land"], ["'land'", "--count relations"]),
-        (["--relation", "qqqq"], ["'qqqq'", "in all"]),
-        (["--subject", "Eifel Tower"], ["'Eifel Tower'", "Eiffel Tower"]),
-        (["--subject", "Eiffel", "--relation", "animal"], ["'Eiffel'", "animal"]),
-    ],
-    ids=lambda value: " ".join(value),
-)
-def test_what_is_not_there(args: list[str], named: list[str]) -> None:
-    """An empty table would look like a fact about the world."""
-    mistake("facts", *args, named=tuple(named))
 
 
 def test_limit_holds_for_every_form(every: list[fm.Fact]) -> None:
@@ -180,14 +153,6 @@ def test_nothing_lacks(tmp_path: Path) -> None:
     assert run("facts", path, "--count", "lacks", "--csv").stdout == "metric,facts,of,reason\n"
 
 
-def test_half_a_character_is_refused(tmp_path: Path) -> None:
-    """JSON can hold one; no tokenizer takes it, and no terminal prints it."""
-    fact = fm.load_facts("atlas")[0].to_dict()
-    path = tmp_path / "facts.jsonl"
-    path.write_text(json.dumps(fact) + "\n" + json.dumps({**fact, "subject": "\ud800"}) + "\n")
-    mistake("facts", path, named=("line 2", "half a character"))
-
-
 @pytest.mark.parametrize("to", FACT_FORMATS_WRITTEN[:-1])
 def test_facts_are_written(to: str, tmp_path: Path, every: list[fm.Fact]) -> None:
     """What is listed, in the format asked for; the rest is told on standard error."""
@@ -203,15 +168,6 @@ def test_facts_are_written(to: str, tmp_path: Path, every: list[fm.Fact]) -> Non
     before = path.read_bytes()
     mistake("facts", "write", "-o", path, named=("cities.json", "there already"))
     assert path.read_bytes() == before
-
-
-def test_what_does_not_go_with_writing(tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
-    mistake("facts", "write", "--to", "knowedit", named=("--out",))
-    mistake("facts", "write", "-o", path, "--to", "mquake", named=("facts have no part in a multi-hop question",))
-    mistake("facts", "write", "-o", path, "--to", "zsre", named=("zsre", "knowedit"))
-    mistake("facts", "write", "-o", tmp_path, named=("folder",))
-    assert not path.exists()
 
 
 def test_notes_are_counted(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cyclopts import Token
 from matplotlib.axes import Axes
 
 import ffnmem as fm
-from ffnmem.cli.figures import check_figure, save_axes, save_figure
-from ffnmem.core.errors import FileError, InputError
+from ffnmem.cli.figures import save_axes, save_figure
+from ffnmem.cli.options import read_figure
+from ffnmem.core.errors import FileError
 
 from ..helpers import refuses
 from .running import mistake
@@ -17,17 +19,13 @@ from .running import mistake
 
 @pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF")])
 def test_writes_each_format(name: str, magic: bytes, tiny: fm.Model, tmp_path: Path) -> None:
-    path = check_figure(str(tmp_path / name))
+    path = read_figure(None, [Token(value=str(tmp_path / name))])
     save_figure(fm.attribute(fm.capture(tiny, "The city of"), " Paris"), path, top=10**6)
     assert path.read_bytes().startswith(magic)
 
 
 def test_refuses_before_any_work(tmp_path: Path) -> None:
-    with refuses(InputError, ValueError, "a.jpeg2", ".png"):
-        check_figure("a.jpeg2")
-    with refuses(InputError, ValueError, "plot"):
-        check_figure("plot")
-    for name in ("nowhere/a.png", "folder.png"):
+    for name in ("a.jpeg2", "plot", "nowhere/a.png", "folder.png"):
         (tmp_path / "folder.png").mkdir(exist_ok=True)
         mistake("activations", "--plot", tmp_path / name, named=(name,))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,7 +14,7 @@ from ffnmem.core.sheets import name_model
 
 from ..helpers import printed
 from ..neurons.gated import made
-from .running import data, mistake, run, table
+from .running import data, run, table
 
 
 @pytest.fixture(autouse=True)
@@ -36,15 +35,6 @@ def test_the_sheet_is_printed(tiny: fm.Model) -> None:
     assert "near-duplicates" not in table("geometry")
 
 
-def test_csv_is_the_librarys(tiny: fm.Model) -> None:
-    found = fm.neurons.geometry(tiny, seed=3, threshold=0.5, limit=4)
-    for args, frame in (([], found.layers), (["--neurons"], found.neurons)):
-        pd.testing.assert_frame_equal(read("--seed", 3, *args), frame)
-    pairs = read("--duplicates", "--threshold", 0.5, "--limit", 4)
-    assert found.duplicates is not None
-    pd.testing.assert_frame_equal(pairs, found.duplicates, check_dtype=False)
-
-
 def test_json_has_all(tiny: fm.Model) -> None:
     found = data("geometry", "--layer", 0, "--layer", -1, "--duplicates", "--threshold", 0.5, "--neurons")
     assert [row["layer"] for row in found["layers"]] == [0, 1]
@@ -53,21 +43,6 @@ def test_json_has_all(tiny: fm.Model) -> None:
     assert counts == fm.neurons.geometry(tiny, threshold=0.5).duplicate_total("key") > 0
     assert found["provenance"]["threshold"] == 0.5
     assert set(data("geometry", "--layer", 0)) == {"layers", "classes", "provenance"}
-
-
-def test_plot(tmp_path: Path) -> None:
-    run("geometry", "--layer", 0, "--plot", tmp_path / "geometry.png")
-    assert (tmp_path / "geometry.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_mistakes(tmp_path: Path) -> None:
-    mistake("geometry", "--neurons", named=("--neurons", "--csv"))
-    mistake("geometry", "--neurons", "--duplicates", "--csv", named=("one table",))
-    mistake("geometry", "--duplicates", "--threshold", 1, named=("threshold", "between 0 and 1"))
-    mistake("geometry", "--threshold", 0.5, named=("--threshold", "--duplicates"))
-    mistake("geometry", "--limit", 5, named=("--limit", "--duplicates"))
-    mistake("geometry", "--layer", 7, named=("layer 7", "0 to 1"))
-    mistake("geometry", "--plot", tmp_path / "x.txt", named=("--plot", ".png"))
 
 
 # -- gated models ------------------------------------------------------------------------------------------------------

@@ -38,30 +38,6 @@ def test_other_errors_keep_their_traceback() -> None:
         failing(ZeroDivisionError())
 
 
-@pytest.mark.parametrize(
-    ("args", "named"),
-    [
-        (["atribute"], ["Unknown command", '"atribute"', '"attribute"', "ffnmem --help"]),
-        (["--bad"], ["--bad", "ffnmem --help"]),
-        (["attribute"], ["PROMPT", "ffnmem attribute --help"]),
-        (["attribute", "The", "Eiffel", "Tower"], ["'Eiffel'", "quotes", "ffnmem attribute --help"]),
-        (["attribute", "x", "--tagret", "y"], ["--tagret", "--target", "ffnmem attribute --help"]),
-        (["attribute", "x", "--top", "0"], ["--top", ">= 1"]),
-        (["attribute", "x", "--top", "1", "--top", "2"], ["--top", "multiple"]),
-        (["attribute", "x", "--position", "last"], ["--position", "last", "int"]),
-        (["attribute", "x", "--dtype", "float23"], ["float23", "bfloat16", 'mean "float32"']),
-        (["attribute", "\udcff"], ["UTF-8"]),
-        (["decompose", "x"], ["--layer"]),
-        (["decompose", "x", "--layer", "first"], ["--layer", "'first'", "whole number"]),
-        (["project"], ["LAYER.NEURON"]),
-    ],
-    ids=lambda value: " ".join(value).encode("ascii", "backslashreplace").decode(),
-)
-def test_usage_errors_are_one_line(args: list[str], named: list[str]) -> None:
-    """cyclopts by itself prints a frame of several lines."""
-    mistake(*args, named=tuple(named))
-
-
 def test_warnings_of_ours_are_notes_said_once(capfd: pytest.CaptureFixture[str]) -> None:
     """Python would show them with a line of our code, or twice where a command asks twice, or not at all."""
 

@@ -44,20 +44,6 @@ def test_a_gated_card_tells_its_cases_and_both_keys(width: int, gated_store: Sto
     assert [case["share"] for case in found["cases"]] == [case["share"] for case in one.cases]
 
 
-def test_cases_of_a_classic_store_are_refused(tiny_store: Store) -> None:
-    mistake("neuron", "0.3", "--store", tiny_store.folder, "--kind", CASES[0], named=(CASES[0], "gated"))
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_card_fits(width: int, tiny_store: Store) -> None:
-    out = table("neuron", "1.5", "--store", tiny_store.folder, width=width)
-    assert f"Neuron 1.5 of {tiny_store.model}" in out
-    assert "Largest coefficients" in out
-    assert "Random sequences by their largest coefficient" in out
-    assert "Random positions" not in out
-    assert tiny_store.fingerprint in out
-
-
 def test_card_tells_the_stores_numbers(tiny_store: Store) -> None:
     one = tiny_store.neuron(1, 5)
     out = table("neuron", "1.5", "--store", tiny_store.folder, width=120)
@@ -86,15 +72,6 @@ def test_kinds_in_the_order_asked(tiny_store: Store) -> None:
     assert "Largest" not in out
     found = pd.read_csv(io.StringIO(run(*asked, "--csv").stdout), keep_default_na=False)
     assert found["kind"].tolist() == ["random"] * 2 + ["bottom"] * 2
-
-
-def test_csv_is_the_librarys(tiny_store: Store) -> None:
-    asked = ["neuron", "1.5,0.3", "--store", tiny_store.folder, *kinds(), "--context", 2]
-    found = pd.read_csv(io.StringIO(run(*asked, "--csv").stdout), keep_default_na=False)
-    expected = pd.concat([tiny_store.examples(1, 5, context=2), tiny_store.examples(0, 3, context=2)])
-    assert list(found.columns) == list(expected.columns)
-    assert found["context"].tolist() == expected["context"].tolist()
-    assert found["coefficient"].tolist() == pytest.approx(expected["coefficient"].tolist())
 
 
 def kinds() -> list[str]:
@@ -155,72 +132,11 @@ def test_shades_without_the_model(tiny_store: Store, tmp_path: Path) -> None:
     mistake("neuron", "1.5", "--store", tiny_store.folder, "--shade", "--csv", named=("--shade", "--csv", "--json"))
 
 
-def test_figure(tiny_store: Store, tmp_path: Path) -> None:
-    """One picture a neuron, beside the cards."""
-    plot = tmp_path / "a.svg"
-    assert "Neuron 0.3" in run("neuron", "1.5", "0.3", "--store", tiny_store.folder, "--plot", plot).stdout
-    assert plot.read_text("utf-8").count("<!-- tokens per unit of coefficient -->") == 2
-
-
-def test_search(tiny_store: Store) -> None:
-    text = tiny_store.neuron(1, 5).tokens("promoted")[0]
-    expected = tiny_store.search(text)
-    found = data("neuron", "search", text, "--store", tiny_store.folder)
-    assert found["neurons"] == expected.to_dict("records")
-    out = table("neuron", "search", text, "--store", tiny_store.folder, "--top", 1)
-    first = expected.iloc[0]
-    assert f"{first['layer']}.{first['neuron']}" in out
-    where = ["--where", "examples"]
-    rome = ("neuron", "search", "rome", "--store", tiny_store.folder, *where)
-    rows = pd.read_csv(io.StringIO(run(*rome, "--csv").stdout), keep_default_na=False)
-    assert rows["hits"].tolist() == tiny_store.search("rome", where="examples")["hits"].tolist()
-    assert "Rome" in table(*rome)
-
-
 @pytest.mark.parametrize("where", SEARCHED)
 def test_search_that_finds_nothing(where: str, tiny_store: Store) -> None:
     out = table("neuron", "search", "zzz zzz", "--store", tiny_store.folder, "--where", where)
     assert "no token with 'zzz zzz'" in out
     assert data("neuron", "search", "zzz zzz", "--store", tiny_store.folder, "--where", where)["neurons"] == []
-
-
-@pytest.mark.parametrize(
-    ("args", "named"),
-    [
-        ([], ["NEURONS"]),
-        (["search"], ["TEXT"]),
-        (["1.64"], ["neuron 64", "0 to 63"]),
-        (["2.0", "1.5"], ["layer 2", "0 to 1"]),
-        (["1"], ["'1'", "LAYER.NEURON"]),
-        (["1.5", "--where", "examples"], ["--where"]),
-        (["search", "x", "--kind", "top"], ["--kind"]),
-        (["search", " "], ["empty"]),
-        (["1.5", "--html", "a.html", "--json"], ["--html", "--json"]),
-        (["1.5", "--html", "a.md"], ["a.md", ".html"]),
-        (["1.5", "--html", "nowhere/a.html"], ["nowhere"]),
-        (["1.5", "--plot", "a.gif"], ["a.gif", ".png"]),
-        (["1.5", "--kind", "best"], ["best", "quantile"]),
-        (["1.5", "--top", "0"], ["--top", "0"]),
-        (["1.5", "--context", "-1"], ["--context", "-1"]),
-    ],
-    ids=lambda value: " ".join(value)[:50],
-)
-def test_mistakes(
-    args: list[str], named: list[str], tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    mistake("neuron", *args, "--store", tiny_store.folder, named=tuple(named))
-    assert not list(tmp_path.iterdir())
-
-
-def test_stores_that_are_none(tiny_store: Store, tmp_path: Path) -> None:
-    mistake("neuron", "1.5", named=("--store",))
-    mistake("neuron", "1.5", "--store", tmp_path / "none", named=(tmp_path / "none",))
-    mistake("neuron", "1.5", "--store", tmp_path, named=(tmp_path, "scan"))
-    broken = tmp_path / "broken"
-    shutil.copytree(tiny_store.folder, broken)
-    (broken / "examples.parquet").write_bytes(b"x")
-    mistake("neuron", "1.5", "--store", broken, named=("examples.parquet",))
 
 
 def test_a_store_without_the_tokens_of_values(tmp_path: Path) -> None:

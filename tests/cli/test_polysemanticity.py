@@ -15,7 +15,7 @@ from ffnmem.core.defaults import MEANING_BUDGET
 from ffnmem.neurons.measuring import file_of
 from ffnmem.scanning import Store, open_store
 
-from .running import data, mistake, run, table
+from .running import data, run, table
 
 
 @pytest.fixture(autouse=True)
@@ -126,27 +126,6 @@ def test_neuron_card_has_it(surveyed: Store, tiny_store: Store) -> None:
     assert data("neuron", "1.5", "--store", tiny_store.folder)["neurons"][0]["meanings"] == []
 
 
-@pytest.mark.parametrize(
-    ("args", "named"),
-    [
-        (["neurons", "1.5", "--layer", "0"], ["--layer"]),
-        (["intruders", "--sign", "both"], ["both", "positive"]),
-        (["neurons", "1.64"], ["neuron 64", "0 to 63"]),
-        (["neurons", "x"], ["'x'", "LAYER.NEURON"]),
-        (["--layer", "7"], ["layer 7", "0 to 1"]),
-        (["--above", "1"], ["above", "1"]),
-        (["--budget", "5"], ["budget", "1000", "5"]),
-        (["--draws", "3"], ["--draws", "20"]),
-        (["--sign", "odd"], ["odd", "positive"]),
-        (["--verdict", "odd"], ["odd", "inactive"]),
-        (["--plot", "a.txt"], ["--plot", ".png"]),
-    ],
-    ids=lambda value: " ".join(value),
-)
-def test_mistakes(args: list[str], named: list[str], surveyed: Store) -> None:
-    mistake("polysemanticity", *args, "--store", surveyed.folder, named=tuple(named))
-
-
 def test_chance_is_kept_and_told(surveyed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measured once, then told with the verdicts, without a model; judged by the rule that is asked for; and never read
     from a damaged file."""
@@ -183,7 +162,3 @@ def test_a_dead_neuron(surveyed: Store, tmp_path: Path) -> None:
     args = ["polysemanticity", "neurons", f"1.{dead}", "--store", surveyed.folder, "--plot", tmp_path / "a.png"]
     result = run(*args, status=2)
     assert "no examples to draw" in result.stderr
-
-
-def test_no_store(tmp_path: Path) -> None:
-    mistake("polysemanticity", "--store", tmp_path / "none", named=(tmp_path / "none",))

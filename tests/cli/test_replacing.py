@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,9 +12,9 @@ from matplotlib.figure import Figure
 from safetensors.torch import save_file
 
 import ffnmem as fm
-from ffnmem.cli import Commands
-from ffnmem.cli.figures import FORMATS
-from ffnmem.cli.options import OWN, PAGE, TABLE, check_replaceable
+from ffnmem.cli import app
+from ffnmem.cli.options import FIGURES, OWN, PAGE, TABLE, check_replaceable
+from ffnmem.cli.reference import every_command
 from ffnmem.core.checked_files import sealable
 from ffnmem.core.errors import FileError
 from ffnmem.scanning import Store
@@ -26,45 +25,65 @@ from .running import mistake, run
 ASKED = ("edit", PROMPT, "--subject", "Eiffel Tower", "--target", "Rome")
 
 
-READ = {
-    *((name, "--store") for name in ("circuit", "explore", "describe", "report")),
-    *((name, "--moment") for name in ("explore", "edit", "evaluate")),
-    *((name, "--site") for name in ("circuit", "report", "study", "edit")),
-    *(("edit", "--apply"), ("edit", "--revert"), ("evaluate", "--edits"), ("compare", "--edit")),
-    *(("project", "--in"), ("report", "--settings")),
-}
+READ = {"--store", "--moment", "--site", "--edits", "--edit", "--in", "--mean"}
 """Options that name a file or a folder to read; every other one names a destination."""
-ENDING = {"--plot": "thesis.png", "-o": "thesis.md"}
-FIRST = {
-    "report": ("--store", "STORE", "--layer", "0"),
+ENDING = {"--plot": "thesis.png", "--out": "thesis.md"}
+NEEDED = {
+    "PROMPT": PROMPT,
+    "NEURONS": "3.17",
+    "NEURON": "3.17",
+    "SOURCE": "atlas",
+    "--store": "STORE",
+    "--layer": "0",
+    "--share": ".5",
+    "--subject": "Eiffel Tower",
+    "--target": "Rome",
+}
+"""What commands need besides."""
+MORE = {
+    "report neurons": ("--layer", "0"),
     "pack": ("TEXT",),
     "scan": ("TEXT",),
     "merge": ("STORE",),
-    "study": ("geva2021", "STORE"),
-    "plant": ("facts",),
-    "store": ("STORE", "--export", "delphi"),
+    "study": ("geva2021", "--store", "STORE"),
+    "store export": ("STORE", "--to", "delphi"),
     "edit": ASKED[1:],
-    **dict.fromkeys(("trace", "silence", "knockout"), ("--facts", "atlas", "--limit", "1")),
     "evaluate": ("--limit", "1", "--editor", "rome"),
 }
-"""What a command needs besides to come to its folder, or its file if that is not looked at as it is parsed."""
 
 
-def destinations() -> list[tuple[str, str, str]]:
-    """Every option and argument of every command that names what is written: command, flag, what kind of thing."""
+def destinations() -> list[tuple[str, str, str, tuple[str, ...]]]:
+    """Every option of every command that names what is written: command, flag, what kind of thing, and the rest of the
+    call."""
     found = []
-    for name, command in Commands().items():
-        for parameter in command.params:
-            flag, kind = parameter.opts[0], str(parameter.metavar)
-            named = isinstance(parameter, click.Option) and kind in ("FILE", "DIR", "FOLDER", "PATH")
-            if named and (name, flag) not in READ:
-                found.append((name, flag, "file" if kind == "FILE" else "folder"))
+    for name in every_command():
+        command = app
+        for part in name.split():
+            command = command[part]
+        arguments = command.assemble_argument_collection()
+        for argument in arguments:
+            kind = argument.parameter.metavar
+            if kind in ("FILE", "DIR") and argument.index is None and argument.name not in READ:
+                rest = [other for other in arguments if other.required and other is not argument]
+                needed = tuple(
+                    word
+                    for other in rest
+                    if other.name in NEEDED
+                    for word in ((NEEDED[other.name],) if other.index is not None else (other.name, NEEDED[other.name]))
+                )
+                found.append((name, argument.name, "file" if kind == "FILE" else "folder", MORE.get(name, ()) + needed))
     return found
 
 
-@pytest.mark.parametrize(("command", "flag", "kind"), destinations())
+@pytest.mark.parametrize(("command", "flag", "kind", "rest"), destinations())
 def test_what_is_somebodys_is_left_as_it_is(
-    command: str, flag: str, kind: str, tmp_path: Path, atlas_store: Store, monkeypatch: pytest.MonkeyPatch
+    command: str,
+    flag: str,
+    kind: str,
+    rest: tuple[str, ...],
+    tmp_path: Path,
+    atlas_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A slip of the shell's history would cost somebody's work: a text, through a link or not, or what lies in a
     folder. Of a file that is known before a model or a store is opened."""
@@ -75,17 +94,17 @@ def test_what_is_somebodys_is_left_as_it_is(
     file = tmp_path / ENDING.get(flag, "thesis.safetensors")
     file.symlink_to(text)
     given = {"STORE": atlas_store.folder, "TEXT": text}
-    first = [given.get(one, one) for one in FIRST.get(command, ())]
+    first = [given.get(one, one) for one in rest]
     if kind == "file":
         monkeypatch.setattr(fm, "load", None)
         monkeypatch.setattr(fm, "open_store", None)
-    mistake(command, *first, flag, file if kind == "file" else folder, named=("thesis",))
+    mistake(*command.split(), *first, flag, file if kind == "file" else folder, named=("thesis",))
     assert text.read_text() == "years of work"
     assert [path.name for path in folder.iterdir()] == [".notes"]
     assert file.is_symlink()
 
 
-@pytest.mark.parametrize("ending", FORMATS)
+@pytest.mark.parametrize("ending", FIGURES)
 def test_a_figure_is_replaced_by_its_like(ending: str, tmp_path: Path) -> None:
     """The same command is run again and again while a figure is made; somebody else's picture is no such figure."""
     file = tmp_path / f"figure{ending}"
@@ -109,7 +128,7 @@ def test_a_graph_is_replaced_by_its_like(tmp_path: Path) -> None:
 def test_a_report_is_replaced_by_its_like(ending: str, tmp_path: Path, atlas_store: Store) -> None:
     file = tmp_path / f"report.{ending}"
     for _ in range(2):
-        run("report", "--store", atlas_store.folder, "--neurons", "3.17", "--no-shade", "-o", file)
+        run("report", "neurons", "--store", atlas_store.folder, "--neurons", "3.17", "--no-shade", "-o", file)
 
 
 def test_weights_of_a_model_are_left_as_they_are(tmp_path: Path) -> None:
@@ -123,7 +142,7 @@ def test_a_corpus_is_left_as_it_is(tmp_path: Path) -> None:
     """It is a Parquet file too, and begins as every other."""
     file = tmp_path / "corpus.parquet"
     pq.write_table(pa.table({"text": ["The Eiffel Tower is in Paris."]}), file)
-    mistake("project", "--all", "--out", file, named=("corpus.parquet", "there already"))
+    mistake("project", "all", "--out", file, named=("corpus.parquet", "there already"))
     assert pq.read_table(file).num_rows == 1
     file.write_bytes(b"PAR1 and more")
     with refuses(FileError, OSError, "corpus.parquet"):

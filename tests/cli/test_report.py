@@ -91,28 +91,6 @@ def test_a_whole_layer(tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> No
     assert asked == [(list(range(64)), "neurons.html")]
 
 
-@pytest.mark.parametrize(
-    ("args", "named"),
-    [
-        (["--store"], ["--neurons", "--layer", "--top-by"]),
-        (["--neurons", "1.5", "--layer", "0", "--store"], ["--neurons", "--layer"]),
-        (["--neurons", "1.5", "--top-by", "max", "3", "--store"], ["--neurons", "--top-by"]),
-        (["--neurons", "1.64", "--store"], ["neuron 64", "0 to 63"]),
-        (["--layer", "2", "--store"], ["layer 2", "0 to 1"]),
-        (["--top-by", "mean", "3", "--store"], ["mean", "kurtosis"]),
-        (["--neurons", "1.5", "--target", " Paris", "--store"], ["--target"]),
-        (["--neurons", "1.5", "-o", "a.pdf", "--store"], ["a.pdf", ".parquet"]),
-    ],
-    ids=lambda value: " ".join(value)[:50],
-)
-def test_mistakes_with_a_store(
-    args: list[str], named: list[str], tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    mistake("report", "neurons", *args, tiny_store.folder, named=tuple(named))
-    assert not list(tmp_path.iterdir())
-
-
 def test_all_neurons_become_a_site(tiny_store: Store, tiny_folder: Path, tmp_path: Path) -> None:
     """Its path alone; and a prompt's page leads to it."""
     site = tmp_path / "site"

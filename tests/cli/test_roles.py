@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
-
-import pandas as pd
 import pytest
 
 import ffnmem as fm
@@ -13,16 +9,12 @@ from ffnmem.cli.options import ModelChoice
 from ffnmem.neurons.role_assignment import APPLIES, ROLES, role_counts, strongest
 from ffnmem.scanning import Store
 
-from .running import data, mistake, run, table
+from .running import data, table
 
 
 @pytest.fixture(autouse=True)
 def tiny_is_the_model(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ModelChoice, "load", lambda choice: tiny)
-
-
-def read(*args: object) -> pd.DataFrame:
-    return pd.read_csv(io.StringIO(run("roles", *args, "--csv").stdout), keep_default_na=False)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -44,16 +36,6 @@ def test_the_table(tiny: fm.Model, tiny_store: Store, width: int) -> None:
     assert "basis" in out
 
 
-def test_csv_is_the_librarys(tiny: fm.Model, tiny_store: Store) -> None:
-    frame = fm.roles(tiny, tiny_store, layer=1, seed=3)
-    given = read("--store", tiny_store.folder, "--layer", -1, "--seed", 3)
-    assert list(given.columns) == list(frame.columns)
-    assert given["role"].tolist() == frame["role"].tolist()
-    assert given["cosine_variance"].tolist() == pytest.approx(frame["cosine_variance"].tolist())
-    only = read("--role", "weakening")
-    assert only["neuron"].tolist() == strongest(fm.roles(tiny), "weakening", 1000)["neuron"].tolist()
-
-
 def test_json_has_counts_thresholds_and_provenance(tiny: fm.Model, tiny_store: Store) -> None:
     found = data("roles", "--store", tiny_store.folder, "--top", 1, "--sequences", 9)
     frame = fm.roles(tiny, tiny_store, n_sequences=9)
@@ -71,17 +53,3 @@ def test_without_a_store_text_is_not_asked_for(tiny: fm.Model) -> None:
     found = data("roles", "--basis", "raw")
     assert "dead" not in found["layers"][0]
     assert found["settings"]["basis"] == "raw"
-
-
-def test_plot(tmp_path: Path) -> None:
-    picture = tmp_path / "roles.png"
-    run("roles", "--plot", picture)
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_mistakes(tiny_store: Store, tmp_path: Path) -> None:
-    mistake("roles", "--role", "dead", named=("dead", "--store"))
-    mistake("roles", "--role", "poet", named=("poet", "partition"))
-    mistake("roles", "--layer", 2, named=("layer 2", "0 to 1"))
-    mistake("roles", "--store", tmp_path, named=(tmp_path,))
-    mistake("roles", "--top", 0, named=("0",))

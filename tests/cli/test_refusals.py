@@ -1,0 +1,246 @@
+"""Every mistake that the manual's reader can make: one line that says what is wrong, and what would be right."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from ffnmem.core.types import CASES
+from ffnmem.scanning import Store
+
+from ..helpers import build_gpt2, shared_sizes
+from .running import PROMPT, mistake
+
+P, M, S = f'"{PROMPT}"', "--model {model}", "--store {store}"
+
+REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on standard error names
+    # Usage.
+    ("atribute", '"atribute" "attribute" ffnmem --help'),
+    ("--bad", "--bad ffnmem --help"),
+    ("attribute", "PROMPT attribute --help"),
+    ("attribute The Eiffel Tower", "'Eiffel' quotes attribute --help"),
+    ("attribute x --tagret y", "--tagret --target attribute --help"),
+    ("attribute x --top 0", "--top >= 1"),
+    ("attribute x --top 1 --top 2", "--top multiple"),
+    ("attribute x --position last", "--position last int"),
+    ("attribute x --dtype float23", 'float23 bfloat16 mean "float32"'),
+    ("attribute x --json --csv", "--json --csv exclude"),
+    ("attribute x --plot plot.gif", ".png .svg plot.gif"),
+    ("attribute x --plot /nowhere/at/all.png", "/nowhere/at"),
+    ("attribute \udcff", "UTF-8"),
+    ("causal x --recorded", "--recorded"),
+    ("causal x --rule ig --follow-attention", "--follow-attention ig"),
+    ("causal x --rule lrp", "lrp relp"),
+    ("causal minimal x", "--share"),
+    ("causal minimal x --share 0", "--share > 0"),
+    ("decompose x", "--layer"),
+    ("decompose x --layer first", "--layer 'first' whole number"),
+    # Models, prompts and answers.
+    ("attribute x --model ''", "'' folder"),
+    ("attribute x --model ./none", "'./none' folder"),
+    ("attribute x --model a/b/c", "'a/b/c' folder"),
+    (f"attribute '' {M}", "prompt is empty"),
+    (f"attribute {'a' * 40} {M}", "41 tokens at most 32"),
+    (f"attribute {P} {M} --layer 2", "layer 2 0 to 1"),
+    (f"attribute {P} {M} --position 10", "position 10 0 to 8"),
+    (f"attribute {P} {M} --position -10", "position -10 0 to 8"),
+    (f"attribute {P} --target ''", "--target empty id:220"),
+    (f"attribute {P} --foil ' '", "--foil empty id:220"),
+    (f"attribute {P} {M} --target ' Parisian' --foil ' Paris'", "begins with all of"),
+    (f"attribute {P} {M} --device tpu9", "tpu9"),
+    (f"circuit {P} {M} --target ' Parisian'", "4 tokens ·Paris | i | a | n --first-token"),
+    *(
+        (f"{command} {P} {M} --target ' Paris' --foil ' Paris'", "the same token, ' Paris' name two")
+        for command in ("attribute", "paths", "causal", "circuit", "ablate")
+    ),
+    (f"circuit {P} {M} --node-threshold 2", "node_threshold at most 1"),
+    (f"circuit {P} {M} --export {{tmp}}", "is a folder"),
+    (f"circuit {P} {M} --store {{tmp}}", "--store --html"),
+    (f"circuit {P} {M} --site {{tmp}}", "--site --html"),
+    (f"circuit {P} {M} --html c.html --site {{tmp}}", "{tmp} no site of neurons"),
+    (f"decompose '' {M} --layer 0", "prompt is empty"),
+    (f"decompose {P} {M} --layer blocks.1.hook_mlp_uot", "blocks.1.hook_mlp_out"),
+    (f"ablate {P} {M} --neurons 2.0", "layer 2 0 to 1"),
+    (f"ablate {P} {M} --neurons 0.64", "neuron 64 0 to 63"),
+    (f"ablate {P} --neurons x", "'x'"),
+    (f"ablate {P} {M} --at 99", "position 99"),
+    (f"ablate {P} {M} --position 2 --at 3", "position 3 right of"),
+    (f"ablate {P} --attribution integrated-gradients --foil ' Rome'", "--foil integrated-gradients"),
+    (f"intervene {P}", "nothing is changed --set 3.17=0"),
+    (f"intervene {P} --set 0.3", "--set '0.3' LAYER.NEURON=NUMBER"),
+    (f"intervene {P} --add 0.3=nan", "--add '0.3=nan'"),
+    (f"intervene {P} {M} --set 0.3=1e999", "inf"),
+    (f"intervene {P} --set 0.3=1 --scale 0.3=2", "0.3 twice"),
+    (f"intervene {P} {M} --set 2.0=1", "layer 2 0 to 1"),
+    (f"intervene {P} {M} --set 0.3=1 --at 20", "position 20 never reached"),
+    (f"intervene {P} --set 0.3=1 --temperature 1", "--generate"),
+    (f"intervene {P} --set 0.3=1 --generate 3 --seed 1", "--temperature"),
+    (f"intervene {P} {M} --set 0.3=1 --generate 40", "40 new ones at most"),
+    # Weights.
+    (f"weights 9.3 {M}", "layer 9"),
+    ("weights one", "'one'"),
+    ("weights 1.3,1.4", "one neuron"),
+    ("weights 1.3 --draws 0", "--draws"),
+    ("geometry --neurons", "--neurons --csv"),
+    ("geometry --neurons --duplicates --csv", "one table"),
+    (f"geometry {M} --duplicates --threshold 1", "threshold between 0 and 1"),
+    ("geometry --threshold .5", "--threshold --duplicates"),
+    ("geometry --limit 5", "--limit --duplicates"),
+    (f"geometry {M} --layer 7", "layer 7 0 to 1"),
+    ("anatomy no-such-model", "no-such-model atlas"),
+    ("anatomy {tmp}", "{tmp} config.json"),
+    ("anatomy {model} --context 4096", "context 4096 32"),
+    ("roles --role dead", "dead --store"),
+    ("roles --role poet", "poet partition"),
+    ("roles --store {tmp}", "{tmp}"),
+    ("project", "NEURONS"),
+    ("project 0.1 --exact", "--exact"),
+    (f"project 2.0 {M}", "layer 2 0 to 1"),
+    (f"project 1.63 1.64 {M}", "neuron 64 0 to 63"),
+    ("project 1.5 --basis cooked", "cooked folded raw"),
+    ("project 1.5 --side front", "front value key"),
+    *((f"project -- '{text}'", "LAYER.NEURON 3.17") for text in ("3.x", "3", ".3", "3.1.2", "-1.3", "3.1,", "٣.١", "")),
+    ("project all", "--out"),
+    (f"project all {M} --out no/such/folder.parquet", "no/such"),
+    ("project search x", "--in"),
+    ("project search x --in no/such/file", "no/such/file"),
+    ("project search '' --in y", "empty"),
+    (f"project token ' Colosseum' {M}", "' Colosseum' --first-token"),
+    (f"project token '' {M}", "empty"),
+    # Stores.
+    ("neuron 1.5", "--store"),
+    (f"neuron {S}", "NEURONS"),
+    ("neuron 1.5 --store {tmp}/none", "{tmp}/none"),
+    ("neuron 1.5 --store {tmp}", "{tmp} scan"),
+    (f"neuron 1.64 {S}", "neuron 64 0 to 63"),
+    (f"neuron 2.0 1.5 {S}", "layer 2 0 to 1"),
+    (f"neuron 1 {S}", "'1' LAYER.NEURON"),
+    (f"neuron 0.3 {S} --kind '{CASES[0]}'", f"{CASES[0]} gated"),
+    (f"neuron 1.5 {S} --kind best", "best quantile"),
+    (f"neuron 1.5 {S} --html a.html --json", "--html --json"),
+    (f"neuron 1.5 {S} --html a.md", "a.md .html"),
+    (f"neuron 1.5 {S} --html nowhere/a.html", "nowhere"),
+    (f"neuron 1.5 {S} --shade", "every token {name}"),
+    (f"neuron 1.5 {S} --shade --csv", "--shade --csv --json"),
+    (f"neuron search ' ' {S}", "empty"),
+    (f"neuron search x {S} --kind top", "--kind"),
+    ("polysemanticity --store {tmp}/none", "{tmp}/none"),
+    (f"polysemanticity neurons 1.5 {S} --layer 0", "--layer"),
+    (f"polysemanticity neurons 1.64 {S}", "neuron 64 0 to 63"),
+    (f"polysemanticity intruders {S} --sign both", "both positive"),
+    (f"polysemanticity {S} --layer 7", "layer 7 0 to 1"),
+    (f"polysemanticity {S} --above 1", "above 1"),
+    (f"polysemanticity {S} --budget -1", "--budget"),
+    (f"polysemanticity {S} --draws 3", "--draws 20"),
+    (f"polysemanticity {S} --verdict odd", "odd inactive"),
+    ("describe 3.17", "--store"),
+    (f"describe 9.17 {S}", "layer 9"),
+    (f"describe 1.5 {S} --explainer-model m", "--explainer-model --endpoint"),
+    (f"describe 1.5 {S} --endpoint http://127.0.0.1:9/v1", "--explainer-model"),
+    (f"describe 1.5 {S} --endpoint nowhere --explainer-model m", "nowhere no address"),
+    # Reports and facts.
+    (f"report '' {M} -o out.html", "prompt is empty"),
+    (f"report {P} {M} -o /nowhere/at/all.html", "/nowhere/at"),
+    (f"report {P} {M} -o /", "folder"),
+    (f"report {P} {M} --shade", "--shade"),
+    (f"report neurons {S}", "--neurons --layer --top-by"),
+    (f"report neurons {S} --neurons 1.5 --layer 0", "--neurons --layer"),
+    (f"report neurons {S} --neurons 1.5 --top-by max 3", "--neurons --top-by"),
+    (f"report neurons {S} --top-by mean 3", "mean kurtosis"),
+    (f"report neurons {S} --neurons 1.5 -o a.pdf", "a.pdf .parquet"),
+    ("facts --relation country.capitol", "'country.capitol' country.capital"),
+    ("facts --relation land", "'land' --count relations"),
+    ("facts --relation qqqq", "'qqqq' in all"),
+    ("facts --subject 'Eifel Tower'", "'Eifel Tower' Eiffel Tower"),
+    ("facts --subject Eiffel --relation animal", "'Eiffel' animal"),
+    ("facts {tmp}/none", "{tmp}/none"),
+    ("facts {tmp}", "{tmp}"),
+    ("facts write --to knowedit", "--out"),
+    ("facts write -o x.json --to zsre", "zsre knowedit"),
+    ("facts write -o x.json --to mquake", "facts have no part in a multi-hop question"),
+    ("facts write -o {tmp}", "folder"),
+    ("get smolm2", "smolm2 smollm2"),
+    ("explore --port 99999", "--port 65535"),
+]
+
+
+@pytest.mark.parametrize(("line", "named"), REFUSED, ids=lambda value: value[:60].encode("ascii", "replace").decode())
+def test_a_mistake_is_one_line(
+    line: str, named: str, tiny_folder: Path, tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is written. cyclopts by itself prints a frame of several lines."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    places = {"model": tiny_folder, "store": tiny_store.folder, "tmp": tmp_path / "here", "name": tiny_store.model}
+    told = mistake(*(word.format(**places) for word in shlex.split(line)), named=())
+    missing = [word for word in named.split() if word.format(**places) not in told]
+    assert not missing, f"{missing} not named in: {told}"
+    assert not list((tmp_path / "here").iterdir())
+
+
+# -- models and stores that cannot be read -----------------------------------------------------------------------------
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, **shared_sizes()}
+HEADS = {"num_attention_heads": 2, "intermediate_size": 32}
+
+
+def broken() -> Any:
+    model = build_gpt2()
+    with torch.no_grad():
+        model.transformer.h[1].mlp.c_fc.weight[3, 4] = float("nan")
+    return model
+
+
+MODELS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
+    "without MLPs": (
+        lambda: transformers.MambaForCausalLM(transformers.MambaConfig(state_size=4, **SMALL)),
+        ("MambaForCausalLM", "no feed-forward network (MLP)"),
+    ),
+    "an encoder": (
+        lambda: transformers.BertModel(transformers.BertConfig(**SMALL, **HEADS)),
+        ("Bert", "no decoder-only language model"),
+    ),
+    "experts": (
+        lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(**SMALL, **HEADS)),
+        ("MixtralForCausalLM", "mixture of experts"),
+    ),
+    "NaN weights": (broken, ("transformer.h.1.mlp.c_fc.weight", "NaN")),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_models_that_cannot_be_read(kind: str, tokenizer: Any, tmp_path: Path) -> None:
+    build, named = MODELS[kind]
+    build().save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    for command in (["attribute", "The city"], ["project", "0.1"]):
+        mistake(*command, "--model", tmp_path / "model", named=(tmp_path / "model", *named))
+
+
+def test_a_model_that_is_nowhere() -> None:
+    """At once, and not after the hub library's retries."""
+    start = time.perf_counter()
+    mistake("attribute", "x", "--model", "no-such-model", named=("'no-such-model'", "atlas", "folder", "hub"))
+    assert time.perf_counter() - start < 20
+
+
+def test_damaged_files(tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
+    model, store, facts = tmp_path / "model", tmp_path / "store", tmp_path / "facts.jsonl"
+    model.mkdir()
+    for file in tiny_folder.iterdir():
+        (model / file.name).write_bytes(file.read_bytes()[:200] if "safetensors" in file.name else file.read_bytes())
+    mistake("attribute", "x", "--model", model, named=(model,))
+    shutil.copytree(tiny_store.folder, store)
+    (store / "examples.parquet").write_bytes(b"x")
+    mistake("neuron", "1.5", "--store", store, named=("examples.parquet",))
+    for text, named in (("\n", facts), ('{"subject": "x"}\n', facts), ('{"subject": "\\ud800"}\n', "line 1")):
+        facts.write_text(text, "utf-8")
+        mistake("facts", facts, named=(named,))

@@ -1,0 +1,219 @@
+"""Every command says what the library says: the same table as CSV, the same records as JSON, and in words that fit."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.interventions.intervening import compare_predictions
+from ffnmem.neurons.role_assignment import strongest
+from ffnmem.scanning import Store
+
+from .running import PROMPT, data, mistake, run, table
+
+
+class Given(NamedTuple):
+    """What commands and the library are asked about."""
+
+    model: fm.Model
+    store: Store
+    projection: Path
+
+    @property
+    def capture(self) -> fm.prompts.Capture:
+        return fm.capture(self.model, PROMPT)
+
+
+@pytest.fixture(scope="module")
+def given(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Given:
+    file = tmp_path_factory.mktemp("projection") / "values.parquet"
+    run("project", "all", "--out", file, "--model", tiny_folder, "--top", 3)
+    return Given(tiny, tiny_store, file)
+
+
+CHANGES: dict[Any, Any] = {
+    (0, 3): fm.interventions.Set(2.0),
+    (1, None): fm.interventions.Set(0.0),
+    (0, 5): fm.interventions.Scale(-1.5),
+    (1, 7): fm.interventions.Add(0.5),
+}
+
+
+def intervened(given: Given) -> pd.DataFrame:
+    before = given.capture
+    with fm.intervene(given.model, CHANGES, positions=[1, -4]):
+        return compare_predictions(before, fm.capture(given.model, PROMPT), 5, 4)
+
+
+def projected(given: Given) -> pd.DataFrame:
+    """Several neurons in the order in which they are asked for."""
+    places = ((1, 5), (0, 63), (1, 0))
+    frames = [fm.project(given.model, *place, k=3, basis="raw", side="key") for place in places]
+    return pd.concat(frames, ignore_index=True)
+
+
+RIVALS = (" Paris", " Rome")
+ASKED = f'"{PROMPT}" --target " Paris" --foil " Rome"'
+M, S = "--model {model}", "--store {store}"
+CITY = "landmark.city"
+
+# The command, its table by the library, and the name of the same records in JSON.
+RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
+    f"attribute {ASKED} {M} --top 9": (lambda g: fm.attribute(g.capture, *RIVALS).top(9), "neurons"),
+    f"attribute {ASKED} {M} --layer 0 --top 9": (
+        lambda g: fm.attribute(g.capture, *RIVALS).neurons.query("layer == 0").head(9),
+        "neurons",
+    ),
+    f"paths {ASKED} {M} --top 6": (lambda g: fm.attribute_paths(g.capture, *RIVALS).top(6), "firings"),
+    f"circuit {ASKED} {M} --nodes 30": (lambda g: fm.circuit(g.capture, *RIVALS, nodes=30).edges, "edges"),
+    f"decompose '{PROMPT}' {M} --layer -1 --position 2 --top 1000": (
+        lambda g: fm.decompose(g.capture, 1, 2),
+        "neurons",
+    ),
+    f"causal {ASKED} {M} --rule relp --top 6": (
+        lambda g: fm.causal_scores(g.capture, *RIVALS, "relp").top(6),
+        "firings",
+    ),
+    f"causal {ASKED} {M} --mean {{store}} --top 6": (
+        lambda g: fm.causal_scores(g.capture, *RIVALS, mean=g.store).top(6),
+        "firings",
+    ),
+    f"causal faithfulness {ASKED} {M}": (lambda g: fm.faithfulness(g.capture, *RIVALS).curve, "curve"),
+    f"causal minimal {ASKED} {M} --share .8": (
+        lambda g: fm.minimal_circuit(g.capture, *RIVALS, faithfulness=0.8).to_frame(),
+        "firings",
+    ),
+    f"ablate {ASKED} {M} --neurons 1.5,0.3 --neurons 0.60 --at 2 --at -1 --how mean": (
+        lambda g: (
+            fm.ablate(g.capture, *RIVALS, neurons=[(1, 5), (0, 3), (0, 60)], how="mean", positions=[2, -1]).neurons
+        ),
+        "neurons",
+    ),
+    f"ablate '{PROMPT}' --target ' Paris' {M} --top 9 --position 4": (
+        lambda g: fm.ablate(g.capture, " Paris", position=4, top=9).neurons,
+        "neurons",
+    ),
+    f"intervene '{PROMPT}' {M} --set 0.3=2,1.all=0 --scale 0.5=-1.5 --add 1.7=+.5 --top 4 --position 5 "
+    "--at 1 --at -4": (
+        intervened,
+        "predictions",
+    ),
+    f"weights 1.5 {M} --top 6": (lambda g: fm.virtual_weights(g.model, "1.5", k=6).to_frame(), "edges"),
+    f"geometry {M} --seed 3": (lambda g: fm.neurons.geometry(g.model, seed=3).layers, "layers"),
+    f"geometry {M} --neurons": (lambda g: fm.neurons.geometry(g.model).neurons, "neurons"),
+    f"geometry {M} --duplicates --threshold .5 --limit 4": (
+        lambda g: fm.neurons.geometry(g.model, threshold=0.5, limit=4).duplicates,
+        "duplicates",
+    ),
+    "anatomy {model} --context 30": (lambda g: fm.models.anatomy(g.model, context=30).to_frame(), "components"),
+    f"roles {M} {S} --layer -1 --seed 3": (lambda g: fm.roles(g.model, g.store, layer=1, seed=3), ""),
+    f"roles {M} --role weakening": (lambda g: strongest(fm.roles(g.model), "weakening", 1000), ""),
+    f"project 1.5 0.63,1.0 {M} --side key --basis raw --top 3": (projected, "tokens"),
+    f"project token ' Paris' {M} --top 3 --side both": (
+        lambda g: fm.vocabulary.promoters(g.model, " Paris", k=3, side=("value", "key")),
+        "neurons",
+    ),
+    f"project token ' Paris' ' Rome' {M} --layer 1 --basis raw": (
+        lambda g: fm.vocabulary.promoters(g.model, list(RIVALS), layer=1, basis="raw"),
+        "neurons",
+    ),
+    "project search a --in {projection} --side key --top 4": (
+        lambda g: fm.vocabulary.search_projection(g.projection, "a", side="key", limit=4),
+        "tokens",
+    ),
+    f"neuron 1.5,0.3 {S} --kind top --kind random --context 2": (
+        lambda g: pd.concat([g.store.examples(*n, kind=("top", "random"), context=2) for n in ((1, 5), (0, 3))]),
+        "",
+    ),
+    f"neuron search rome {S} --where examples": (lambda g: g.store.search("rome", where="examples"), "neurons"),
+    f"facts --relation {CITY}": (
+        lambda g: pd.DataFrame([f.to_dict() for f in fm.load_facts("atlas") if f.relation == CITY]),
+        "",
+    ),
+}
+
+
+def words_of(line: str, given: Given, tiny_folder: Path) -> list[str]:
+    """A command line's words, with the places in it filled in."""
+    places = {"model": tiny_folder, "store": given.store.folder, "projection": given.projection}
+    return [word.format(**places) for word in shlex.split(line)]
+
+
+def as_read(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table as it is after it was written as CSV and read again; lists are JSON."""
+    cells = frame.map(lambda v: json.dumps(v, ensure_ascii=False) if isinstance(v, list | tuple) else v)
+    return pd.read_csv(io.StringIO(cells.to_csv(index=False)), keep_default_na=False, na_values=[""])
+
+
+@pytest.mark.parametrize("line", RESULTS)
+def test_data_is_the_librarys(line: str, given: Given, tiny_folder: Path) -> None:
+    """The command line would say something else than the notebook."""
+    words, (library, name) = words_of(line, given, tiny_folder), RESULTS[line]
+    expected = as_read(library(given))
+    result = run(*words, "--csv")
+    assert result.stderr == ""
+    found = pd.read_csv(io.StringIO(result.stdout), keep_default_na=False, na_values=[""])
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False, rtol=1e-5, atol=1e-7)
+    assert len(expected)
+    if name:
+        records = as_read(pd.DataFrame(data(*words)[name]))
+        both = [column for column in expected if column in records]
+        assert len(both) > len(expected.columns) / 2
+        pd.testing.assert_frame_equal(records[both], expected[both], check_dtype=False, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("line", [line for line in RESULTS if not line.endswith("--neurons")])
+def test_tables_fit(line: str, given: Given, tiny_folder: Path) -> None:
+    """In a narrow terminal, a usual one and a wide one; and they say where the numbers come from."""
+    words = words_of(line, given, tiny_folder)
+    for width in (60, 80, 120):
+        out = table(*words, width=width)
+    if words[0] not in ("anatomy", "facts"):
+        assert given.model.fingerprint in out
+    assert "\x1b" not in out
+
+
+HOSTILE = "[red]x[/blue]\x1b[31m\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "attribute {text}",
+        "paths {text}",
+        "ablate {text} --top 2",
+        "intervene {text} --set 0.1=0 --generate 2",
+        "decompose {text} --layer 0",
+        "causal {text} --top 2",
+        "circuit {text} --nodes 3",
+    ],
+)
+def test_tokens_are_no_markup(line: str, tiny_folder: Path) -> None:
+    """A prompt could recolour the table, or break it with an unclosed tag."""
+    out = table(*(HOSTILE if word == "{text}" else word for word in line.split()), "--model", tiny_folder)
+    assert "[ r e d ] x" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in RESULTS if re.match(r"attribute|paths|circuit|causal|ablate|weights", line)]
+)
+def test_a_figure_beside_data(line: str, given: Given, tiny_folder: Path, tmp_path: Path) -> None:
+    """The picture must not disturb what is piped on."""
+    words, picture = words_of(line, given, tiny_folder), tmp_path / "plot.svg"
+    if words[:2] == ["causal", "minimal"]:
+        mistake(*words, "--plot", picture, named=("--plot",))
+        return
+    result = run(*words, "--csv", "--plot", picture)
+    assert result.stdout == run(*words, "--csv").stdout
+    assert result.stderr == f"ffnmem: wrote {picture}\n"
+    assert picture.read_text("utf-8").count("<svg") == 1
