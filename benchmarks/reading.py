@@ -6,8 +6,8 @@ from all layers, and the side of each is that of its largest coefficient by size
 there (sequences in which the coefficient reaches half of its largest) cannot be read or measured, and the next takes
 its place.
 
-``verdicts STORE FOLDER`` adds what ``ffnmem polysemanticity --store STORE --sign both`` has kept, and writes ``neurons.json``:
-the neurons, their verdicts, and a few words around each firing token.
+``verdicts STORE FOLDER`` adds what ``ffnmem polysemanticity --store STORE --sign both`` has kept, and writes
+``neurons.json``: the neurons, their verdicts, and a few words around each firing token.
 
 ``agreement [FOLDER]`` compares these with each reader's ``reader1.json``, ``reader2.json``: for each number the kind
 ("one", "several" or "unclear") and a label. ``page [FOLDER]`` writes all of it as Markdown (docs/reading.md).
