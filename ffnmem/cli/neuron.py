@@ -100,7 +100,7 @@ def show_cards(
             output,
             opened.provenance,
             sheets=lambda: (one.sheet(top, origin=False) for one in found),
-            values=lambda: (one.to_dict(top, full=full) for one in found),
+            values=lambda: ((one.to_dict() if full else one.brief(top)) for one in found),
             frames=lambda: (one.to_frame() for one in found),
         )
     if plot is not None:

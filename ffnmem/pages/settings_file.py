@@ -296,7 +296,7 @@ def neuron_files(store: Store, asked: Settings, room: Path) -> list[str]:
     for form in asked.formats:
         path = room / f"neurons.{form}"
         if form == "json":
-            cards = [store.neuron(*place).to_dict(full=False) for place in asked.neurons]
+            cards = [store.neuron(*place).brief() for place in asked.neurons]
             path.write_text(json_text({"neurons": cards}), "utf-8")
         else:
             neurons(store, asked.neurons, path)

@@ -273,8 +273,3 @@ def merged(found: Counts, most: int) -> tuple[Bin, ...]:
         for beside in range(max(at - 1, 0), min(at + 1, len(widths))):
             widths[beside] = together(beside)
     return tuple(Bin(low, high, count) for (low, high), count in zip(pairwise(edges), counts, strict=True))
-
-
-def log_share(count: int, largest: int) -> float:
-    """A bar's length from 0 to 1 on a logarithmic scale on which a single token still shows."""
-    return math.log1p(count) / math.log1p(largest) if count else 0.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from itertools import islice
@@ -18,14 +18,28 @@ import pandas as pd
 from jaxtyping import Float32
 
 from ..core.defaults import CASE_SHOWN, EXAMPLES_SHOWN
+from ..core.json_values import plain
 from ..core.number_text import decimals, format_number, format_probability, format_share
 from ..core.provenance import Live
-from ..core.sheets import Column, Content, Facts, Fitting, Origin, Sheet, Span, Table, Words, line, rows, token
+from ..core.sheets import (
+    Column,
+    Content,
+    Fitting,
+    Histogram,
+    Line,
+    Origin,
+    Sheet,
+    Span,
+    Table,
+    Words,
+    line,
+    token,
+)
 from ..core.token_text import printable
 from ..core.types import CASES, LOGIT
 from ..show.result import Result
 from ..vocabulary.vectors import SIGNS
-from .contexts import Bin, Columns, Example, Passage, Window, clipped, example_list, log_share, merged
+from .contexts import Bin, Columns, Example, Passage, Window, clipped, example_list, merged
 from .state import COLUMNS, PARTS
 
 CONTEXTS = 3  # examples of each meaning
@@ -123,20 +137,24 @@ class Group:
 
     def table(self, largest: float = 1.0) -> Table:
         """Examples one a row, the firing tokens below each other; where tokens are shaded, ``largest`` most."""
-        labels = any(band.label for band in self.bands)
-        shown = rows(
-            *([Column("sequences", soft=True)] if labels else []),
-            Column("coefficient", "number"),
+        records = [
+            {"label": band.label if index == 0 else None, "example": example, "coefficient": example.coefficient}
+            | dict(zip(PARTS, example.parts, strict=False))
+            for band in self.bands
+            for index, example in enumerate(band.examples)
+        ]
+        heads = [dict.fromkeys(("label", "example", "coefficient")) | {name: line(name) for name in PARTS}]
+        return Table.of(
+            [*heads, *records] if self.gated else records,
+            Column("sequences", soft=True, of="label") if any(band.label for band in self.bands) else None,
+            "coefficient",
             *(Column(name, "number", places=2, sign=True, soft=True) for name in PARTS if self.gated),
-            context_column(self.examples(), largest),
+            replace(context_column(self.examples(), largest), of="example"),
+            title=self.title,
+            note=self.note,
+            ruled=False,
+            folded=self.folded,
         )
-        if self.gated:
-            shown.add(*([None] if labels else []), None, *(line(name) for name in PARTS))
-        for band in self.bands:
-            for index, example in enumerate(band.examples):
-                label = [band.label if index == 0 else None] if labels else []
-                shown.add(*label, example.coefficient, *example.parts, example)
-        return shown.table(self.title, self.note, ruled=False, folded=self.folded)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -277,6 +295,8 @@ class Neuron(Known, Result):
         description: in words, where :meth:`ffnmem.describing.Descriptions.on` has put them there; else empty.
     """
 
+    main = "examples"
+
     examples: pd.DataFrame
     histogram: pd.DataFrame
     by_token: pd.DataFrame
@@ -292,47 +312,40 @@ class Neuron(Known, Result):
             for sequence, position, window in places
         )
 
-    def to_dict(self, listed: int | None = None, *, full: bool = True) -> dict[str, Any]:
-        """Plain values, ready for JSON; without ``full`` of the examples, bins and tokens only what ``sheet(listed)``
-        shows."""
-        examples, bins, by_token = self.examples, self.histogram, self.by_token
-        if not full:
-            most = examples["kind"].map(lambda kind: shown_of(kind, listed))
-            folded = (examples["extreme"] == "min") & (not self.two_sided)
-            examples = examples[((examples["kind"] == "quantile") | (examples["rank"] <= most)) & ~folded]
-            bins = pd.DataFrame([asdict(b) for b in self.bins()])
-            by_token = by_token[by_token["count"] > 0].head(FREQUENT)
-        tables = {"examples": examples, "histogram": bins, "by_token": by_token, "by_position": self.by_position}
-        return {
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return self.values_of(self.examples[: top or len(self.examples)], self.histogram, self.by_token)
+
+    def brief(self, top: int | None = None) -> dict[str, Any]:
+        """As :meth:`to_dict`; of the examples, bins and tokens only what ``sheet(top)`` shows."""
+        most = self.examples["kind"].map(lambda kind: shown_of(kind, top))
+        folded = (self.examples["extreme"] == "min") & (not self.two_sided)
+        shown = ((self.examples["kind"] == "quantile") | (self.examples["rank"] <= most)) & ~folded
+        frequent = self.by_token[self.by_token["count"] > 0].head(FREQUENT)
+        return self.values_of(self.examples[shown], self.bins(), frequent)
+
+    def values_of(self, examples: Any, histogram: Any, by_token: Any) -> dict[str, Any]:
+        """All of it as plain values, with these examples, bins and tokens."""
+        sides = ("gate", "key") if self.gated else ()
+        found = {
             "layer": self.layer,
             "neuron": self.neuron,
-            **({"description": self.description} if self.description else {}),
+            "description": self.description,
             "stats": self.stats,
             **{sign: None if self.lack else self.tokens(sign) for sign in SIGNS},
             "lens": self.lens,
-            **self.keys_and_cases(),
-            **{name: table.to_dict("records") for name, table in tables.items()},
-            "meanings": [found.to_dict() for found in self.meanings],
-            **(
-                {"passages": [{"sequence": n} | one.to_dict() for n, one in self.passages.items()]}
-                if self.passages
-                else {}
-            ),
+            **{side: None if self.lack else {sign: self.tokens(sign, side) for sign in SIGNS} for side in sides},
+            "cases": self.cases,
+            "examples": examples,
+            "histogram": histogram,
+            "by_token": by_token,
+            "by_position": self.by_position,
+            "meanings": self.meanings,
+            "passages": [{"sequence": number} | one.to_dict() for number, one in self.passages.items()],
             "provenance": self.store.provenance,
         }
-
-    def keys_and_cases(self) -> dict[str, Any]:
-        """What :meth:`to_dict` has of a gated neuron besides."""
-        if not self.gated:
-            return {}
-        sides = {
-            side: None if self.lack else {sign: self.tokens(sign, side) for sign in SIGNS} for side in ("gate", "key")
-        }
-        return {**sides, "cases": list(self.cases)}
-
-    def to_frame(self) -> pd.DataFrame:
-        """``examples``."""
-        return self.examples
+        left_out = [name for name in ("description", "cases", "passages") if not found[name]]
+        return {name: plain(value) for name, value in found.items() if name not in left_out}
 
     def summary(self) -> str:
         rate = f"fires at {self.stats['firing_rate']:.1%} of tokens"
@@ -348,9 +361,9 @@ class Neuron(Known, Result):
         least = f"its smallest coefficients stay near 0 ({self.stats['min']:.3f} at least); --kind bottom lists them"
         command = f"ffnmem polysemanticity --store {shlex.quote(str(self.store.folder))}"
         return Sheet.of(
-            Facts(self.heading()),
+            self.heading(),
             self.case_table() if self.cases else None,
-            self.histogram_table(),
+            self.drawn_histogram,
             *(found.listing(MEANINGS, self.passages, self.largest) for found in self.meanings),
             *(group.table(self.largest) for group in groups),
             Words.of(least, "soft") if folded else None,
@@ -364,37 +377,34 @@ class Neuron(Known, Result):
         two."""
         return Result._repr_html_(self if self.passages else self.store.shaded_at_once(self))
 
-    def heading(self) -> dict[str, Content]:
+    def heading(self) -> dict[str, Content | None]:
         """The numbers, the tokens of the value, and the means by token and by position."""
         stats = self.stats
         places = decimals([stats["max"], stats["min"], stats["mean"]])
-        found: dict[str, Content] = {
-            **({"described as": printable(self.description)} if self.description else {}),
+
+        def means(rows: Iterable[tuple[str, float, int]], **looks: Any) -> tuple[Line, ...]:
+            return tuple(
+                (
+                    Span(str(text), note=f"{count:,} times", **looks),
+                    Span(f" {format_number(mean, places, sign=True)}", "soft"),
+                )
+                for text, mean, count in rows
+            )
+
+        frequent, where = means(self.frequent, token=True, limit=24), means(self.positions)
+        keys = {} if not self.gated or self.lack else {name: self.scored(*ends[::-1]) for ends, name in KEYS.items()}
+        return {
+            "described as": printable(self.description) or None,
             "fires": self.fires(),
             "coefficient": ", ".join(f"{x} {format_number(stats[x], places)}" for x in ("mean", "std", "min", "max")),
             "shape": f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}",
+            "promotes": self.lack or self.scored("promoted"),
+            "suppresses": None if self.lack else self.scored("suppressed"),
+            "lens": None if self.lens == LOGIT else f"{self.lens}: the value as it arrives at the unembedding",
+            **keys,
+            "excited by": Fitting(frequent) if frequent else None,
+            "at position": Fitting(where, whole=True) if where else None,
         }
-        if self.lack:
-            found["promotes"] = self.lack
-        else:
-            found |= {"promotes": self.scored("promoted"), "suppresses": self.scored("suppressed")}
-        if self.lens != LOGIT:
-            found["lens"] = f"{self.lens}: the value as it arrives at the unembedding"
-        if self.gated and not self.lack:
-            found |= {name: self.scored(sign, side) for (side, sign), name in KEYS.items()}
-        frequent = [
-            (token(str(text), limit=24, note=f"{count:,} times"), Span(f" {mean:+z.{places}f}", "soft"))
-            for text, mean, count in self.frequent
-        ]
-        if frequent:
-            found["excited by"] = Fitting(tuple(frequent))
-        where = [
-            (Span(str(name), note=f"{count:,} times"), Span(f" {mean:+z.{places}f}", "soft"))
-            for name, mean, count in self.positions
-        ]
-        if where:
-            found["at position"] = Fitting(tuple(where), whole=True)
-        return found
 
     def fires(self) -> str:
         """How often the pre-activation was above zero."""
@@ -411,27 +421,19 @@ class Neuron(Known, Result):
 
     def case_table(self) -> Table:
         """The sign cases of a gated neuron: how often each occurs, and the mean coefficient there."""
-        shown = rows("case", Column("positions", "percent"), Column("mean coefficient", "number", sign=True, bars=True))
-        for case in self.cases:
-            shown.add(case["case"], case["share"], case["mean"] if case["share"] > 0 else float("nan"))
-        return shown.table()
-
-    def histogram_table(self) -> Table:
-        """The histogram in rows, its bars logarithmic in the count."""
-        found = self.bins()
-        places = decimals([edge for b in found for edge in (b.low, b.high)], 3)
-        total, largest = sum(b.count for b in found), max((b.count for b in found), default=0)
-        shown = rows(
-            Column("coefficient", left=False),
-            Column("tokens", "count"),
-            Column("share", left=False),
-            Column("tokens, log scale", "bar", spare=46),
+        return Table.of(
+            self.cases,
+            "case",
+            Column("positions", "percent", of="share"),
+            Column("mean coefficient", "number", sign=True, bars=True, of="mean"),
         )
-        for b in found:
-            span = f"{b.low:.{places}f} to {b.high:.{places}f}"
-            share = format_probability(b.count / total) if b.count else None
-            shown.add(span, b.count, share, log_share(b.count, largest))
-        return shown.table()
+
+    @property
+    def drawn_histogram(self) -> Histogram | None:
+        """The histogram, its bars logarithmic in the count; None where nothing was counted."""
+        found = self.bins()
+        edges = (*(one.low for one in found), *(one.high for one in found[-1:]))
+        return Histogram(edges, tuple(one.count for one in found), "coefficient") if found else None
 
 
 def context_column(examples: Sequence[Example], largest: float) -> Column:

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.checked_files import reading
-from ..core.errors import counted
-from ..core.sheets import Block, Column, Origin, Sheet, Table, Words, rows
+from ..core.sheets import Block, Column, Origin, Sheet, Table, Words
 from ..show.result import Result
 from ..vocabulary.projections import WHY
 from .contexts import Contexts
@@ -48,51 +47,33 @@ def matching_ids(contexts: Contexts, vocab: int, text: str) -> np.ndarray:
 class Found(Result):
     """What :meth:`Store.search` found, with what was asked."""
 
+    main = "neurons"
+    in_json = "neurons"
+    in_repr = "text where neurons"
+
     text: str
     where: str
-    rows: pd.DataFrame
+    neurons: pd.DataFrame
     provenance: Mapping[str, Any]
-
-    def summary(self) -> str:
-        return f"{counted(len(self.rows), 'row')} for {self.text!r} in {self.where}"
 
     def sheet(self) -> Sheet:
         """Neurons and the token that matched; or that there is none, and where else to look."""
         found: Block = none_found(self.text, self.where)
-        if len(self.rows):
-            found = weight_table(self.rows) if self.where == "weights" else example_table(self.rows)
+        if len(self.neurons):
+            found = weight_table(self.neurons) if self.where == "weights" else example_table(self.neurons)
         return Sheet.of(found, Origin(self.provenance))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {"neurons": self.rows.to_dict("records"), "provenance": dict(self.provenance)}
-
-    def to_frame(self) -> pd.DataFrame:
-        """``rows``."""
-        return self.rows
 
 
 def weight_table(found: pd.DataFrame) -> Table:
     """Neurons whose values write a token, or whose keys read it."""
-    shown = rows(
-        Column("neuron", "neuron"), "why", Column("rank", "count"), Column("token", "token"),
-        Column("score", "number", sign=True),
-    )  # fmt: skip
-    for row in found.itertuples():
-        shown.add((row.layer, row.neuron), WHY[row.side, row.sign], row.rank, row.token, row.score)
-    return shown.table()
+    why = Column("why", of=lambda row: WHY[row["side"], row["sign"]])
+    return Table.of(found, "neuron", why, "rank token score")
 
 
 def example_table(found: pd.DataFrame) -> Table:
     """Neurons that fire at a token."""
-    shown = rows(
-        Column("neuron", "neuron"), "kind", Column("examples", "count"), Column("best rank", "count"),
-        Column("token", "token"), Column("coefficient", "number", sign=True),
-    )  # fmt: skip
-    for row in found.itertuples():
-        place = (row.layer, row.neuron)
-        shown.add(place, str(row.kind), row.hits, row.rank, row.token, row.coefficient)
-    return shown.table()
+    counts = (Column("examples", "count", of="hits"), Column("best rank", "count", of="rank"))
+    return Table.of(found, "neuron kind", *counts, "token", Column("coefficient", "number", sign=True))
 
 
 def none_found(text: str, where: str) -> Words:

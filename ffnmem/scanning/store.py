@@ -31,7 +31,7 @@ from ..core.files import clear_abandoned, user_folder
 from ..core.neuron_names import LayerName, NeuronName, is_pair, is_place, layer_of, place_of
 from ..core.number_text import format_share
 from ..core.progress import Progress
-from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, rows
+from ..core.sheets import Column, Content, Origin, Sheet, Table
 from ..core.token_text import printable
 from ..core.types import CASES, EXAMPLE_KINDS, LOGIT, Count, SearchPlace, Seed, StoreForm, Whole, checked
 from ..corpus.batches import Sequences
@@ -190,36 +190,35 @@ class Store(Scanned, Result):
         layers = self.to_frame()
         files = "all read and checked" if checked else "sizes and tables checked; --check reads everything"
         problems = self.corpus.problems
-        found: dict[str, Content] = {
+        shares = self.case_shares() if self.gated else {}
+        facts: dict[str, Content | None] = {
             "store": str(self.folder),
             **self.facts(),
             "dead": f"{layers['dead'].sum():,} of {layers['neurons'].sum():,} neurons never fired",
             "files": files,
+            "cases": ", ".join(f"{case} {format_share(share)}" for case, share in shares.items()) or None,
+            "problems": None if problems else "none in the corpus",
         }
-        if self.gated:
-            found["cases"] = ", ".join(f"{case} {format_share(share)}" for case, share in self.case_shares().items())
-        if not problems:
-            found["problems"] = "none in the corpus"
         return Sheet.of(
-            Facts(found), layer_table(layers), problem_table(problems) if problems else None, Origin(self.provenance)
+            facts, layer_table(layers), problem_table(problems) if problems else None, Origin(self.provenance)
         )
 
     def outcome(self) -> Sheet:
         """What a scan left, and what to ask of it, in a few lines."""
         stats, units = self.stats(), self.manifest["units"]
-        found: dict[str, Content] = {
+        problems = sum(problem.count for problem in self.corpus.problems)
+        peaked = stats.sort_values("kurtosis", ascending=False).iloc[0]
+        facts: dict[str, Content | None] = {
             "store": str(self.folder),
             "neurons": f"{len(stats):,} in {counted(self.n_layers, 'layer')}, {stats['dead'].sum():,} of them dead",
             "corpus": f"{self.n_tokens:,} tokens in {counted(self.manifest['sequences'], 'sequence')}",
+            "part": None
+            if self.complete
+            else f"{units['done']} of {units['total']} units; ffnmem merge joins the shards",
+            "problems": f"{problems:,} places of the text; ffnmem store lists them" if problems else None,
+            "next": f"ffnmem neuron {int(peaked['layer'])}.{int(peaked['neuron'])} --store {self.folder}",
         }
-        if not self.complete:
-            found["part"] = f"{units['done']} of {units['total']} units; ffnmem merge joins the shards"
-        if self.corpus.problems:
-            count = sum(problem.count for problem in self.corpus.problems)
-            found["problems"] = f"{count:,} places of the text; ffnmem store lists them"
-        peaked = stats.sort_values("kurtosis", ascending=False).iloc[0]
-        found["next"] = f"ffnmem neuron {int(peaked['layer'])}.{int(peaked['neuron'])} --store {self.folder}"
-        return Sheet.of(Facts(found), Origin(self.provenance))
+        return Sheet.of(facts, Origin(self.provenance))
 
     def facts(self) -> dict[str, str]:
         """What was scanned, and how, in words."""
@@ -258,7 +257,7 @@ class Store(Scanned, Result):
         stats = self.stats()
         return {case: float(stats[f"share_{column}"].mean()) for case, column in zip(CASES, COLUMNS, strict=True)}
 
-    def to_dict(self, *, checked: bool = False) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None, *, checked: bool = False) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
             "folder": str(self.folder),
@@ -727,11 +726,12 @@ def open_store(folder: str | Path, model: Model | None = None) -> Store:
 
 def layer_table(layers: pd.DataFrame) -> Table:
     """Dead neurons and quantiles of the firing rates by layer."""
-    names = ("median" if quantile == 0.5 else f"{quantile:.0%}" for quantile in QUANTILES)
-    shown = rows(*(Column(name, "count") for name in layers.columns[:3]), *(Column(name, "percent") for name in names))
-    for row in layers.itertuples(index=False):
-        shown.add(*row)
-    return shown.table("firing rate: quantiles over a layer's neurons")
+    rates = (
+        Column("median" if quantile == 0.5 else f"{quantile:.0%}", "percent", of=name)
+        for quantile, name in zip(QUANTILES, RATES, strict=True)
+    )
+    title = "firing rate: quantiles over a layer's neurons"
+    return Table.of(layers, "layer neurons", Column("dead", "count"), *rates, title=title)
 
 
 def identity_of(path: Path) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ffnmem.pages.neuron_cards import HEIGHT, card, histogram_drawing
 from ffnmem.pages.rendering import ROOM
 from ffnmem.scanning import Store
-from ffnmem.scanning.contexts import Bin, clipped, log_share, merged
+from ffnmem.scanning.contexts import Bin, clipped, merged
 from ffnmem.scanning.neuron import Neuron
 from ffnmem.scanning.state import edges
 from ffnmem.scanning.statistics import histogram_frame
@@ -125,9 +125,3 @@ def test_a_tall_histogram_names_every_other_line(made: Make) -> None:
     drawn = str(environment(ROOM).get_template("card.html").make_module().histogram(card(one)))  # type: ignore[attr-defined]
     axis = drawn.split('class="fm-tens"')[1].split("</div>")[0]
     assert re.findall(r">([^<>]+)</span>", axis) == [line.label for line in shape.lines[::2]]
-
-
-def test_log_share() -> None:
-    assert log_share(0, 100) == 0
-    assert log_share(100, 100) == 1
-    assert 0 < log_share(1, 10**9) < log_share(2, 10**9) < 1

@@ -185,7 +185,7 @@ def test_strengths_are_shares_of_the_largest(tiny_store: Store) -> None:
 
 def test_plain_values(gated_store: Store, tmp_path: Path) -> None:
     one = gated_store.neuron(0, 3, kind="gate+ linear+", shade=True)
-    found = one.to_dict(full=False)["passages"]
+    found = one.brief()["passages"]
     assert [passage["sequence"] for passage in found] == sorted(one.passages)
     for told in found:
         passage = one.passages[told["sequence"]]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from rich.cells import cell_len
 
-from ffnmem.core.sheets import Facts, Table, Words
+from ffnmem.core.sheets import Facts, Histogram, Table, Words
 from ffnmem.core.types import CASES
 from ffnmem.scanning import Store
 from ffnmem.scanning.contexts import Window, example_list
@@ -95,7 +95,7 @@ def test_listed_limits_all_but_bands(neuron: Neuron) -> None:
     by_name = {group.name: group for group in neuron.groups(2)}
     assert len(by_name["top"].bands[0].examples) == 2
     assert by_name["max"].bands == {group.name: group for group in neuron.groups(99)}["max"].bands
-    short = neuron.to_dict(2, full=False)["examples"]
+    short = neuron.brief(2)["examples"]
     assert len([row for row in short if row["kind"] == "top"]) == 2
     bands = [row for row in short if row["kind"] == "quantile"]
     assert len(bands) == sum(len(band.examples) for name in ("max", "min") for band in by_name[name].bands)
@@ -115,7 +115,7 @@ def test_the_small_end_is_folded_where_it_says_nothing(neuron: Neuron) -> None:
         out = "\n".join(printed(one.sheet()))
         assert ("by their smallest coefficient" in out) != folded
         assert ("--kind bottom" in out) == folded
-        assert any(row["extreme"] == "min" for row in one.to_dict(full=False)["examples"]) != folded
+        assert any(row["extreme"] == "min" for row in one.brief()["examples"]) != folded
 
 
 # -- numbers and tokens ----------------------------------------------------------------------------------------------
@@ -127,11 +127,9 @@ def test_the_heading_is_the_neurons(neuron: Neuron) -> None:
     assert texts(found["suppresses"]) == neuron.tokens("suppressed")
     assert texts(found["excited by"]) == neuron.by_token["token"].head(8).tolist()
     assert texts(found["at position"]) == neuron.by_position["positions"].tolist()
-    histogram = tables(neuron)[""]
-    assert sum(row[1] for row in histogram.rows) == neuron.stats["count"]
-    assert (max(row[3] for row in histogram.rows), len(histogram.rows)) == (1.0, 16)
-    assert not set(neuron.heading()) & {"gate +", "key −"}
-    assert kinds_shown(neuron.store) == ("top", "quantile")
+    (drawn,) = [block for block in neuron.sheet().blocks if isinstance(block, Histogram)]
+    assert sum(drawn.counts) == neuron.stats["count"]
+    assert list(zip(drawn.edges, drawn.edges[1:], strict=False)) == [(b.low, b.high) for b in neuron.bins()]
 
 
 def test_tokens_that_did_not_occur_excite_nothing(neuron: Neuron) -> None:
@@ -139,7 +137,7 @@ def test_tokens_that_did_not_occur_excite_nothing(neuron: Neuron) -> None:
     table = neuron.by_token.copy()
     table.loc[0, ["count", "mean"]] = [0, float("nan")]
     assert table.loc[0, "token"] not in texts(replace(neuron, by_token=table).heading()["excited by"])
-    assert "excited by" not in replace(neuron, by_token=table.iloc[:0]).heading()
+    assert replace(neuron, by_token=table.iloc[:0]).heading()["excited by"] is None
 
 
 def test_how_often_it_fires(neuron: Neuron) -> None:
