@@ -1,25 +1,20 @@
-"""Work that a page waits for: done one after the other in a thread of its own, with a bound on how much may wait."""
+"""Work that a page waits for: done one after the other on one thread, with a bound on how much may wait."""
 
 from __future__ import annotations
 
 import math
 import secrets
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ..core.errors import BusyError
 from ..core.progress import PHASES, Phase, Progress
 
-WAITING = 8  # pieces of work in the queue
+WAITING = 8  # pieces of work that may wait
 PATIENCE = 60.0  # seconds after which nobody waits any more
-ENDING = 10.0  # seconds that the end waits for what runs
 KEPT = 64  # pieces of work whose outcome nobody has had yet
-
-Work = Callable[[Progress], Any]
 
 
 class Abandoned(Exception):
@@ -29,113 +24,78 @@ class Abandoned(Exception):
 class Job:
     """A piece of work. ``future``: what comes of it; ``phase``, ``done``, ``total``: how far it is."""
 
-    def __init__(self, key: Hashable, work: Work) -> None:
-        self.id, self.key, self.work = secrets.token_urlsafe(12), key, work
+    def __init__(self) -> None:
+        self.id = secrets.token_urlsafe(12)
         self.future: Future[Any] = Future()
         self.phase, self.done, self.total = "", 0, 0
         self.asked = time.monotonic()
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody has asked for it for long."""
+        return time.monotonic() - self.asked > PATIENCE
+
     def progress(self, phase: Phase, done: int, total: int) -> None:
-        """How far it is; raises Abandoned, which ends the work, where nobody has asked for long."""
-        if time.monotonic() - self.asked > PATIENCE:
+        """How far it is; raises Abandoned, which ends the work, where nobody waits."""
+        if self.abandoned:
             raise Abandoned
         self.phase, self.done, self.total = PHASES[phase][0], done, total
 
-    def is_for(self, key: Hashable) -> bool:
-        """Whether it gives what a key asks for: not if it was given up, or ended and nobody has asked for long."""
-        if self.key != key:
-            return False
-        if not self.future.done():
-            return True
-        return time.monotonic() - self.asked <= PATIENCE and not isinstance(self.future.exception(), Abandoned)
-
-    def run(self) -> None:
-        if time.monotonic() - self.asked > PATIENCE:
-            self.future.set_exception(Abandoned())
-            return
-        try:
-            found = self.work(self.progress)
-        except BaseException as error:  # noqa: BLE001  # whoever waits is told
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(found)
+    def run(self, work: Callable[[Progress], Any]) -> Any:
+        """Do the work."""
+        if self.abandoned:
+            raise Abandoned
+        return work(self.progress)
 
 
 class Jobs:
-    """One thread that works off a queue, so that the model is used by one at a time. Equal keys are one piece of work.
+    """One worker thread, so that the model is used by one at a time. Used from one thread, the server's.
 
-    Args:
-        waiting: the most that may wait.
+    Work of equal keys is one piece of work until somebody has had its outcome, so that a page that waited finds it,
+    whatever it is.
     """
 
-    def __init__(self, waiting: int = WAITING) -> None:
-        self.waiting = waiting
-        self.queue: deque[Job] = deque()
-        self.known: dict[str, Job] = {}
-        self.turn = threading.Condition()
-        self.current: Job | None = None
-        self.closed = False
-        self.thread = threading.Thread(target=self.work_off, name="ffnmem explorer", daemon=True)
-        self.thread.start()
+    def __init__(self) -> None:
+        self.worker = ThreadPoolExecutor(1, "ffnmem explorer")
+        self.known: dict[Hashable, Job] = {}
 
-    def submit(self, key: Hashable, work: Work) -> Job:
-        """A piece of work put into the queue, or the one with that key whose outcome nobody has had yet, so that a page
-        that waited finds it whatever it is.
+    def submit(self, key: Hashable, work: Callable[[Progress], Any]) -> Job:
+        """A piece of work put into the queue, or the one with that key.
 
         Raises: BusyError: too many wait.
         """
-        with self.turn:
-            same = next((job for job in self.known.values() if job.is_for(key)), None)
-            if same is not None:
-                same.asked = time.monotonic()
-                return same
-            if self.closed or len(self.queue) >= self.waiting:
+        job = self.known.get(key)
+        if job is None or (job.future.done() and job.abandoned):
+            if sum(not one.future.done() for one in self.known.values()) > WAITING:  # one of them runs
                 raise BusyError(
-                    f"{self.waiting} pages wait for the model already: wait for one of them, then load this one again"
+                    f"{WAITING} pages wait for the model already: wait for one of them, then load this one again"
                 )
-            job = Job(key, work)
-            self.queue.append(job)
-            self.known[job.id] = job
-            for old in list(self.known)[:-KEPT]:
+            self.known.pop(key, None)  # the new one is the last in the queue
+            job = self.known[key] = Job()
+            job.future = self.worker.submit(job.run, work)
+            for old in [name for name, one in self.known.items() if one.future.done()][:-KEPT]:
                 del self.known[old]
-            self.turn.notify()
-            return job
+        job.asked = time.monotonic()
+        return job
 
     def find(self, name: str) -> Job | None:
         """A piece of work by its id; that somebody asks keeps it alive."""
-        job = self.known.get(name)
+        job = next((one for one in self.known.values() if one.id == name), None)
         if job is not None:
             job.asked = time.monotonic()
         return job
 
     def forget(self, job: Job) -> None:
         """Somebody has had its outcome."""
-        with self.turn:
-            self.known.pop(job.id, None)
+        self.known = {key: one for key, one in self.known.items() if one is not job}
 
     def before(self, job: Job) -> int:
         """How many come before it."""
-        with self.turn:
-            ahead = self.queue.index(job) if job in self.queue else 0
-            return ahead + (self.current is not None) if job in self.queue else 0
-
-    def work_off(self) -> None:
-        while True:
-            with self.turn:
-                self.current = None
-                while not self.queue and not self.closed:
-                    self.turn.wait()
-                if self.closed:
-                    return
-                self.current = job = self.queue.popleft()
-            job.run()
+        waiting = [one for one in self.known.values() if not one.future.done()]
+        return waiting.index(job) if job in waiting else 0
 
     def close(self) -> None:
-        """Nothing more is begun, and what runs is given up as soon as it says how far it is; waits for that a while: a
-        process that ends in the middle of it would end noisily."""
-        with self.turn:
-            self.closed = True
-            if self.current is not None:
-                self.current.asked = -math.inf
-            self.turn.notify_all()
-        self.thread.join(ENDING)
+        """Nothing more is begun, and what runs is given up as soon as it says how far it is."""
+        for job in self.known.values():
+            job.asked = -math.inf
+        self.worker.shutdown(cancel_futures=True)

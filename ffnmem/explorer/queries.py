@@ -1,23 +1,25 @@
-"""What an address asks for: its parameters as typed values, and addresses made of them."""
+"""Queries: what an address asks of a view, as models whose fields are those of the view's form.
+
+Fields are texts, numbers and tuples of texts, spelled as the address spells them: so an address is made from a query
+by leaving out what is at its default. What a text names (a neuron, a token, a variant) is checked when it is read.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
-from typing import Any
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self, get_origin
 from urllib.parse import quote, urlencode
 
-from ..core.errors import InputError, check_choice, check_text, counted, quoted
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from ..core.errors import InputError, check_choice, quoted
 from ..core.neuron_names import read_neuron
 from ..core.token_text import token_id
 
-LONGEST = 4000  # characters of a text
-MOST = 64  # parameters of an address
-VARIANTS = 4
 CHANGES = 64  # neurons of a variant
-
-Variant = dict[tuple[int, int], float]
-"""What each neuron's coefficient is multiplied by: 0 switches it off."""
 
 
 def address(path: str, *pairs: tuple[str, Any], **named: Any) -> str:
@@ -28,120 +30,119 @@ def address(path: str, *pairs: tuple[str, Any], **named: Any) -> str:
     return f"{path}?{shown}" if shown else path
 
 
-class Query:
-    """The parameters of an address. Whatever cannot be read is an InputError of one clear line.
+def form_field(label: str, default: Any = "", *, hint: str = "", words: Mapping[str, str] | None = None,
+               number: bool = False, wide: bool = False, lines: int = 1, required: bool = False, folded: bool = False,
+               most: int = 0, **limits: Any) -> Any:  # fmt: skip
+    """A field of a query that its view's form shows.
 
     Args:
-        pairs: names and values as they stand in the address, in order; empty values count as not given.
+        label: what the form and messages call it. hint: shown while it is empty.
+        words: of a choice, what each value is called; "" stands for none.
+        number, wide, lines, required: how it is typed. folded: among settings that are shown on request.
+        most: of a tuple, how many it may have.
+        limits: as pydantic's ``Field`` takes them.
     """
-
-    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self.pairs = tuple((name, value) for name, value in pairs if value.strip())
-        if len(self.pairs) > MOST:
-            raise InputError(f"the address has {len(self.pairs)} parameters, and at most {MOST} are read")
-
-    @property
-    def key(self) -> tuple[tuple[str, str], ...]:
-        """What tells two queries apart."""
-        return self.pairs
-
-    def __bool__(self) -> bool:
-        return bool(self.pairs)
-
-    def __contains__(self, name: str) -> bool:
-        return bool(self.all(name))
-
-    def all(self, name: str) -> list[str]:
-        """Every value of a parameter, as typed."""
-        return [value for given, value in self.pairs if given == name]
-
-    def raw(self, name: str, default: str = "") -> str:
-        """A parameter as typed, to fill in a form again; the last where there are several."""
-        return next(iter(self.all(name)[::-1]), default)
-
-    def address(self, path: str, *more: tuple[str, Any], **changes: Any) -> str:
-        """This query's address with some parameters replaced, or left out (None), and ``more`` after them."""
-        return address(path, *((n, v) for n, v in self.pairs if n not in changes), *more, **changes)
-
-    def token(self, name: str) -> str | int | None:
-        """A token as text, or by its number: ``id:417``; None where none is given."""
-        typed = self.text(name, most=200)
-        number = token_id(typed.strip())
-        return typed or None if number is None else number
-
-    def text(self, name: str, default: str = "", *, most: int = LONGEST, what: str = "") -> str:
-        """A text of at most ``most`` characters, its spaces as typed."""
-        found = check_text(what or name, self.raw(name, default))
-        if len(found) > most:
-            raise InputError(f"{what or name} has {len(found):,} characters, and at most {most:,} are read here")
-        return found.replace("\r\n", "\n")
-
-    def needed(self, name: str, *, most: int = LONGEST, what: str = "") -> str:
-        """The same of one that must be given."""
-        if name not in self:
-            raise InputError(f"{what or name} is missing: type one")
-        return self.text(name, most=most, what=what)
-
-    def whole(self, name: str, default: int, *, least: int, most: int, what: str = "") -> int:
-        """A whole number in a range; ``what``: what its field is called."""
-        typed, what = self.raw(name, str(default)).strip(), what or name
-        if len(typed) > 20 or not typed.removeprefix("-").isdecimal() or not typed.isascii():
-            raise InputError(f"{what} must be a whole number from {least:,} to {most:,}, not {quoted(typed)}")
-        found = int(typed)
-        if not least <= found <= most:
-            raise InputError(f"{what} must be from {least:,} to {most:,}, not {found:,}")
-        return found
-
-    def number(self, name: str, default: float, *, least: float, most: float, what: str = "") -> float:
-        """A number in a range; ``what``: what its field is called."""
-        return number_of(what or name, self.raw(name, str(default)), least, most)
-
-    def choice(self, name: str, choices: Collection[str], default: str) -> str:
-        """One of some names."""
-        return check_choice(name, self.raw(name, default).strip(), choices)
-
-    def flag(self, name: str) -> bool:
-        """Whether a box is ticked."""
-        return self.choice(name, ("0", "1"), "0") == "1"
-
-    def neuron(self, name: str = "neuron") -> tuple[int, int] | None:
-        """A neuron, as ``3.17`` or ``L3N17``; None where none is named. Whether the model has it is asked later."""
-        return read_neuron(self.raw(name).strip()) if name in self else None
-
-    def variants(self, name: str = "v") -> list[Variant]:
-        """What each value of ``name`` changes: ``3.17:0,5.97:2`` switches one neuron off and doubles another."""
-        typed = self.all(name)
-        if len(typed) > VARIANTS:
-            raise InputError(f"{counted(len(typed), 'variant')} are too many: {VARIANTS} stand side by side")
-        return [variant_of(one) for one in typed]
+    look: dict[str, Any] = {"hint": hint, "words": words, "number": number, "wide": wide, "lines": lines,
+                            "required": required, "folded": folded, "most": most, "carried": False}  # fmt: skip
+    bounds: dict[str, Any] = limits | ({"max_length": most} if most else {})
+    return Field(default=default, title=label, json_schema_extra=look, **bounds)
 
 
-def number_of(name: str, typed: str, least: float, most: float) -> float:
-    """A number as typed; raises InputError."""
-    try:
-        found = float(typed.strip()) if len(typed) <= 40 else math.nan
-    except ValueError:
-        found = math.nan
-    if not least <= found <= most:
-        raise InputError(f"{name} must be a number from {least:g} to {most:g}, not {quoted(typed)}")
-    return found
+CARRIED: Any = {"carried": True, "folded": False}
+"""Of a field that is part of what a page shows and not typed (``json_schema_extra``): its form carries it along."""
 
 
-def variant_of(typed: str) -> Variant:
-    """One variant as typed; raises InputError."""
+class Query(BaseModel):
+    """The parameters of a view's address; ``path``: of the view."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    path: ClassVar[str] = "/"
+
+    @classmethod
+    def read(cls, typed: Mapping[str, Sequence[str]]) -> Self:
+        """A query from the parameters as typed; raises InputError with one line on the first that cannot be used."""
+        given: dict[str, Any] = {}
+        for name, field in cls.model_fields.items():
+            if values := tuple(one.replace("\r\n", "\n") for one in typed.get(name, ())):
+                given[name] = values if get_origin(field.annotation) is tuple else values[-1]
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise InputError(cls.mistake(error.errors(include_url=False)[0])) from None
+
+    @classmethod
+    def mistake(cls, error: ErrorDetails) -> str:
+        """What is wrong with a field, in one line that names it as the form does."""
+        if error["type"] == "value_error":  # one of ours
+            return str(error["ctx"]["error"])
+        name = str(error["loc"][0])
+        due = re.sub(r"^\w+ should", "must", error["msg"]).partition(", unable")[0]
+        what = quoted(cls.model_fields[name].title or name)
+        return f"{what} {due}, not {quoted(error['input'])}"
+
+    def pairs(self, *left_out: str) -> list[tuple[str, Any]]:
+        """The parameters that are not at their defaults, without some, as an address or a form has them."""
+        given = self.model_dump(exclude_defaults=True, exclude=set(left_out))
+        return [
+            (name, 1 if one is True else one)
+            for name, value in given.items()
+            for one in (value if isinstance(value, tuple | list) else [value])
+        ]
+
+    def address(self, *more: tuple[str, Any], **changes: Any) -> str:
+        """The address of this query, or of one with some parameters changed; then ``more`` parameters."""
+        return address(self.path, *self.model_copy(update=changes).pairs(), *more)
+
+    def moved(self) -> str:
+        """Of a query that changes what a page shows: the address with that done. Else empty."""
+        return ""
+
+
+def choice_of(name: str, choices: Collection[str]) -> AfterValidator:
+    """A check that a text is one of some names."""
+    return AfterValidator(lambda typed: check_choice(name, typed, choices))
+
+
+def read_token(typed: str) -> str | int | None:
+    """A token as text, or by its number: ``id:417``; None where none is typed."""
+    number = token_id(typed.strip())
+    return typed or None if number is None else number
+
+
+def spell_neuron(typed: str) -> str:
+    """A neuron as ``3.17``, typed so or as ``L3N17``; raises InputError. Whether the model has it is asked later."""
+    return "{}.{}".format(*read_neuron(typed.strip()))
+
+
+def read_variant(typed: str) -> dict[tuple[int, int], float]:
+    """What each neuron's coefficient is multiplied by: ``3.17:0,5.97:2`` switches one off and doubles another.
+
+    Raises: InputError.
+    """
     parts = [part.strip() for part in typed.split(",") if part.strip()]
-    if not parts or len(parts) > CHANGES:
+    if not 1 <= len(parts) <= CHANGES:
         raise InputError(f"a variant names 1 to {CHANGES} neurons, such as 3.17:0,5.97:2, not {quoted(typed)}")
-    found: Variant = {}
+    factors: dict[tuple[int, int], float] = {}
     for part in parts:
         name, colon, factor = part.partition(":")
-        at = read_neuron(name.strip())
-        if at in found:
-            raise InputError(f"a variant names neuron {at[0]}.{at[1]} twice: {quoted(typed)}")
-        found[at] = number_of(f"the factor of {name.strip()}", factor, -100, 100) if colon else 0.0
-    return found
+        place = read_neuron(name.strip())
+        if place in factors:
+            raise InputError(f"a variant names neuron {place[0]}.{place[1]} twice: {quoted(typed)}")
+        try:
+            factors[place] = float(factor) if colon else 0.0
+        except ValueError:
+            factors[place] = math.nan
+        if not -100 <= factors[place] <= 100:
+            raise InputError(f"the factor of {name.strip()} must be a number from -100 to 100, not {quoted(factor)}")
+    return factors
 
 
-def told(variant: Variant) -> str:
+def spell_variant(factors: Mapping[tuple[int, int], float]) -> str:
     """A variant as an address has it."""
-    return ",".join(f"{layer}.{neuron}:{factor:g}" for (layer, neuron), factor in variant.items())
+    return ",".join(f"{layer}.{neuron}:{factor:g}" for (layer, neuron), factor in factors.items())
+
+
+Text = Annotated[str, Field(max_length=4000)]
+Token = Annotated[str, Field(max_length=200)]
+NeuronName = Annotated[str, AfterValidator(spell_neuron)]
+Variant = Annotated[str, AfterValidator(lambda typed: spell_variant(read_variant(typed)))]

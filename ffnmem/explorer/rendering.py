@@ -1,25 +1,24 @@
-"""Templates of the explorer, and the files that its views give to download."""
+"""Templates of the explorer, and files made of what its views give."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
-import pandas as pd
 from markupsafe import Markup
 
 from ..core.json_values import plain
-from ..core.sheets import Sheet
 from ..pages.rendering import ROOM as PAGES
 from ..pages.rendering import script_of
 from ..show import notebook
 from ..show.records import csv_text
 from .queries import address
-from .views import Download
 
 ROOM = "ffnmem.explorer"
 
@@ -31,14 +30,9 @@ def fragment(template: str, **values: Any) -> Markup:
     return Markup(render(template, **values))
 
 
-def of_sheet(sheet: Sheet) -> Markup:
-    """A result's sheet, as part of a page."""
-    return Markup('<div class="sheet">{}</div>').format(fragment("sheet.html", sheet=sheet))
-
-
 @cache
 def asset(name: str) -> str:
-    """A script or style of this room."""
+    """A script or style of the explorer."""
     return files(ROOM).joinpath("templates", name).read_text("utf-8")
 
 
@@ -55,50 +49,52 @@ def styles() -> str:
     )
 
 
-# Downloads: each is a function, called when it is asked for.
+@dataclass(frozen=True)
+class Download:
+    """A file: its name, its media type and its content."""
+
+    name: str
+    media: str
+    content: bytes
 
 
-def csv_of(frame: Callable[[], pd.DataFrame], name: str) -> Callable[[], Download]:
-    """A table. Cells are as they are: import them as text where one may begin with "="."""
+def figure_png(drawn: Any) -> bytes:
+    """A figure of matplotlib, or axes of one; the figure is closed."""
+    import matplotlib.pyplot as plt
 
-    def made() -> Download:
-        return Download(f"{name}.csv", "text/csv; charset=utf-8", csv_text(frame()).encode())
-
-    return made
-
-
-def json_of(values: Callable[[], Mapping[str, Any]], name: str) -> Callable[[], Download]:
-    """Plain values."""
-    return lambda: Download(
-        f"{name}.json", "application/json", json.dumps(plain(values()), ensure_ascii=False).encode()
-    )
+    figure, buffer = getattr(drawn, "figure", drawn), io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150, bbox_inches="tight")
+    plt.close(figure)
+    return buffer.getvalue()
 
 
-def png_of(draw: Callable[[], Any], name: str) -> Callable[[], Download]:
-    """A figure of matplotlib, or axes of one."""
-
-    def made() -> Download:
-        import matplotlib
-
-        matplotlib.use("agg")  # a window could not be drawn from the worker's thread
-        import matplotlib.pyplot as plt
-
-        drawn = draw()
-        figure, buffer = getattr(drawn, "figure", drawn), io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=150, bbox_inches="tight")
-        plt.close(figure)
-        return Download(f"{name}.png", "image/png", buffer.getvalue())
-
-    return made
+FORMATS: Mapping[str, tuple[str, Callable[[Any], bytes]]] = {
+    "csv": ("text/csv; charset=utf-8", lambda frame: csv_text(frame).encode()),
+    "png": ("image/png", figure_png),
+    "html": ("text/html; charset=utf-8", str.encode),
+    "json": ("application/json", lambda values: json.dumps(plain(values), ensure_ascii=False).encode()),
+    "safetensors": ("application/octet-stream", bytes),
+}
+"""By the name in the address: a file's media type, and how it is written from what a view gives."""
 
 
-def html_of(page: Callable[[], str], name: str) -> Callable[[], Download]:
-    """A whole page that needs nothing but a browser."""
-    return lambda: Download(f"{name}.html", "text/html; charset=utf-8", page().encode())
+def download(form: str, name: str, make: Callable[[], Any]) -> Download:
+    """A file of a view, made now. Cells of a table are data as they are, those that begin with "=" too."""
+    import matplotlib
+
+    matplotlib.use("agg")  # a window could not be drawn from the worker's thread
+    media, written = FORMATS[form]
+    return Download(f"{name}.{form}", media, written(make()))
 
 
-def saved_page(title: str, body: Markup, provenance: Mapping[str, Any]) -> str:
+def saved_page(title: str, body: Markup, styles_of_view: str, provenance: Mapping[str, Any]) -> str:
     """A page to keep, of a view's content: without scripts, forms or links to the explorer."""
     return render(
-        "saved.html", title=title, body=body, styles=styles(), provenance=provenance, scripts=(), script_hashes=()
+        "saved.html",
+        title=title,
+        body=Markup(re.sub("<form.*?</form>", "", body, flags=re.DOTALL)),
+        styles=Markup(styles() + styles_of_view),
+        provenance=provenance,
+        scripts=(),
+        script_hashes=(),
     )

@@ -167,9 +167,7 @@ def circuit_html(
     )
 
 
-def circuit_values(
-    circuit: Circuit, promoted: Mapping[str, tuple[Chip, ...]], pinned: Sequence[str] = ()
-) -> dict[str, Any]:
+def circuit_values(circuit: Circuit, promoted: Mapping[str, tuple[Chip, ...]]) -> dict[str, Any]:
     """What the template says of a circuit: its drawing, its table, and what its script is given.
 
     Nobody can take away a firing on a page that stands alone: the explorer fills in ``removed``, ``removals`` (where a
@@ -177,7 +175,6 @@ def circuit_values(
 
     Args:
         promoted: by node, what it promotes.
-        pinned: nodes that the page begins with, by their ids.
     """
     nodes = plain_rows(circuit.nodes)
     edges = carried(circuit)
@@ -196,7 +193,6 @@ def circuit_values(
         "inputs": [TOLD[name] for name in inputs],
         "levels": LEVELS,
         "edges": compact,
-        "pinned": [index[one] for one in pinned if one in index],
     }
     return {
         "circuit": circuit,
@@ -209,7 +205,6 @@ def circuit_values(
         "levels": LEVELS,
         "n_drawn": len(first),
         "n_edges": sum(nodes[a].kind != PRUNED for a, *_ in compact),
-        "pinned": data["pinned"],
         "removed": (),
         "removals": {},
         "picked": {},

@@ -12,32 +12,18 @@ import ffnmem as fm
 from ffnmem.explorer import rendering, server
 from ffnmem.explorer.views import Explorer
 
-from .conftest import served
+from .conftest import opened, served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 SIZES = ((1280, "light"), (390, "dark"))
 
 
 @pytest.fixture(scope="module")
 def site(tiny: fm.Model) -> Iterator[str]:
-    with served(Explorer(tiny)) as (address, _):
+    with served(Explorer(tiny)) as address:
         yield address
-
-
-def opened(browser: Browser, where: str, width: int = 1280, scheme: str = "light", scripts: bool = True) -> Page:
-    """A page in a context of its own; whatever it complains of ends the test."""
-    context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts
-    )
-    context.set_default_timeout(20_000)
-    page = context.new_page()
-    page.complaints = []
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
-    page.goto(where)
-    return page
 
 
 def test_from_a_text_to_what_is_said_without_some_memories(browser: Browser, site: str) -> None:
@@ -129,7 +115,7 @@ def test_a_file_that_takes_long_is_saved_when_it_is_made(
         return "a,b\n"
 
     monkeypatch.setattr(rendering, "csv_text", slow)
-    with served(Explorer(tiny)) as (address, _):
+    with served(Explorer(tiny)) as address:
         page = opened(browser, f"{address}/memory/1.3")
         with page.expect_download() as download:
             with page.expect_response(lambda answer: answer.status == 503):
@@ -149,7 +135,7 @@ def test_a_file_that_takes_long_is_saved_when_it_is_made(
 
 
 def test_a_server_that_is_gone_is_told_of(browser: Browser, tiny: fm.Model) -> None:
-    with served(Explorer(tiny)) as (address, _):
+    with served(Explorer(tiny)) as address:
         page = opened(browser, f"{address}/memory/0.0")
         assert page.locator("#lost").is_hidden()
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")

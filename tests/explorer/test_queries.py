@@ -1,62 +1,142 @@
-"""Addresses: what they ask for as typed values, every mistake one clear line."""
+"""Addresses: read as typed values, written from them again; every mistake is one line that says what is right."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
+from starlette.testclient import TestClient
 
-from ffnmem.core.errors import InputError
-from ffnmem.explorer.queries import LONGEST, Query, address, told, variant_of
+import ffnmem as fm
+from ffnmem.explorer.circuit_view import CircuitQuery
+from ffnmem.explorer.prompt_view import PromptQuery
+from ffnmem.explorer.queries import address, read_variant, spell_variant
+from ffnmem.explorer.views import Explorer
+
+from ..helpers import PROMPT
+from .conftest import asking, mistake
+
+TEXT = "The Eiffel Tower is in"
+FACT = {"text": PROMPT, "subject": "Eiffel Tower", "target": "Rome"}
+GRAPH = {"text": PROMPT, "target": " Paris", "foil": " Rome", "firings": 24}
+
+REFUSED = [
+    (address("/prompt", text="x" * 4001), "at most 4000 characters"),
+    (address("/prompt", text="a b " * 200), "the prompt has 801 tokens"),
+    (address("/prompt", text=TEXT, at=99), "position 99 is out of range"),
+    (address("/prompt", text=TEXT, at="๓"), "'position' must be a valid integer, not '๓'"),
+    (address("/prompt", text=TEXT, cell="9.1"), "cell 9.1 is no layer and position"),
+    (address("/prompt", text=TEXT, by="magic"), "'memories by' must be 'paths', 'direct' or 'causal', not 'magic'"),
+    (address("/prompt", text=TEXT, top=1000), "'top' must be less than or equal to 200, not '1000'"),
+    (address("/prompt", text=TEXT, v="99.0:0"), "layer 99"),
+    (address("/prompt", text=TEXT, v="x"), "'x' names no neuron: write LAYER.NEURON"),
+    (address("/prompt", text=TEXT, v="3.17:0,L3N17:1"), "names neuron 3.17 twice"),
+    (address("/prompt", text=TEXT, v="3.17:1e9"), "the factor of 3.17 must be a number from -100 to 100"),
+    (address("/prompt", text=TEXT, v="3.17:nan"), "the factor of 3.17 must be a number from -100 to 100"),
+    (address("/prompt", *[("v", "1.1")] * 5, text=TEXT), "'change' must have at most 4 items"),
+    (address("/prompt", text=TEXT, target="id:99999999"), "99999999"),
+    (address("/prompt", text=TEXT, target=" Paris", foil=" Paris"), "target and foil are the same token"),
+    (address("/prompt", text=TEXT, format="exe"), "format 'exe' is unknown"),
+    ("/memory/99.1", "layer 99 is out of range"),
+    ("/memory/nonsense", "names no neuron"),
+    (address("/memory/0.1", part="x"), "'part' must be"),
+    (address("/find", words=","), "type 1 to 16 words"),
+    (address("/find", words="the", sort="nonsense"), "sort 'nonsense' is unknown"),
+    (address("/find", words="the", side="nonsense"), "side 'nonsense' is unknown"),
+    (address("/find", words="zqxjkvwpzq"), "a memory is compared with single tokens"),
+    (address("/find", layer="-9"), "layer -9 is out of range"),
+    (address("/find", role="position"), "role 'position' is unknown"),
+    (address("/find", verdict="inactive"), "there are no verdicts"),
+    (address("/circuit", remove="7.1@2", **GRAPH), "layer 7 is out of range"),
+    (address("/circuit", remove="0.64@2", **GRAPH), "neuron 64 is out of range"),
+    (address("/circuit", remove="0.1@99", **GRAPH), "there is no firing 0.1@99"),
+    (address("/circuit", remove="everything", **GRAPH), "remove takes firings such as 3.17@5"),
+    (address("/circuit", prune="<b>", **GRAPH), "nodes are named such as 3.17@5"),
+    (address("/circuit", group="no colon", **GRAPH), "a group is a name"),
+    (address("/circuit", ("group", "a:0.1@1"), ("group", "a:0.2@1"), **GRAPH), "two groups have the same name"),
+    (address("/circuit", **{**GRAPH, "firings": 0}), "'firings looked into' must be greater than or equal to 1"),
+    (address("/circuit", **GRAPH, minimal=7), "'or the fewest that keep' must be less than or equal to 1"),
+    (address("/circuit", **GRAPH, nodes="nan"), "'keep of the influence' must be"),
+    (address("/circuit", **GRAPH, attention="all"), "'attention is' must be 'paths', 'layers' or 'heads'"),
+    (address("/circuit", **GRAPH, at=99), "position 99 is out of range"),
+    (address("/circuit", **GRAPH, do="remove"), "tick the nodes to remove"),
+    (address("/circuit", **GRAPH, do="remove", pick="position"), "only firings can be removed"),
+    (address("/fact", **{**FACT, "subject": ""}), "the subject is missing"),
+    (address("/fact", **{**FACT, "subject": "Louvre"}), "does not stand in the prompt"),
+    (address("/fact", **{**FACT, "target": ""}, edit=1), "the new target is missing"),
+    (address("/fact", **FACT, edit=1, layer=7), "layer 7 is out of range"),
+    (address("/fact", **FACT, edit=1, layer="x"), "'layer' must be a valid integer"),
+    (address("/fact", **FACT, edit=1, editor="rome"), "comes without a second moment"),
+    (address("/fact", **FACT, edit=1, editor="none"), "editor 'none' is unknown"),
+    (address("/fact", **FACT, edit=1, editor="embedding_swap", layer=1), "chooses its layers itself"),
+    (address("/fact", **FACT, edit="perhaps"), "'edit' must be a valid boolean"),
+    (address("/fact", **FACT, edit=1, free="The " * 40), "reads at most 32"),
+]
+
+
+@pytest.mark.parametrize(("where", "says"), REFUSED)
+def test_a_mistake_is_one_line_that_says_what_would_be_right(client: TestClient, where: str, says: str) -> None:
+    assert says in mistake(client, where)
 
 
 def test_an_address_is_read_back_as_it_was_written() -> None:
-    from urllib.parse import parse_qsl
-
-    made = address("/prompt", ("v", "3.17:0"), ("v", "5.97:2"), text=" a&b=c#<é ", at=0, foil=None, off=False)
-    query = Query(parse_qsl(made.partition("?")[2]))
-    assert query.text("text") == " a&b=c#<é "
-    assert query.whole("at", 5, least=0, most=9) == 0
-    assert query.variants() == [{(3, 17): 0.0}, {(5, 97): 2.0}]
-    assert "foil" not in query
-    assert "off" not in query
-    assert query.address("/prompt", v=None, at=None) == address("/prompt", text=" a&b=c#<é ")
-
-
-def test_a_variant_reads_back() -> None:
-    assert variant_of(told({(3, 17): 0.0, (5, 97): -1.5})) == {(3, 17): 0.0, (5, 97): -1.5}
-    assert variant_of("L3N17") == {(3, 17): 0.0}
+    query = PromptQuery(text=" a&b=c#<é ", v=("3.17:0", "5.97:2"), at=0, chat=True)
+    path, _, typed = query.address().partition("?")
+    assert path == "/prompt"
+    assert PromptQuery.read(parse_qs(typed)) == query
+    assert query.address(v=(), at=None, chat=False) == address("/prompt", text=" a&b=c#<é ")
+    assert spell_variant(read_variant(" L3N17 , 5.97:-1.5")) == "3.17:0,5.97:-1.5"
 
 
 @pytest.mark.parametrize(
-    ("asks", "said"),
+    ("state", "action", "after"),
     [
-        (lambda q: q.whole("n", 1, least=0, most=9), "n must be a whole number from 0 to 9, not 'x'"),
-        (lambda q: q.whole("big", 1, least=0, most=9), "big must be from 0 to 9, not 10"),
-        (lambda q: q.whole("thai", 1, least=0, most=9), "thai must be a whole number"),
-        (lambda q: q.number("n", 1, least=0, most=9), "n must be a number from 0 to 9, not 'x'"),
-        (lambda q: q.number("nan", 1, least=0, most=9), "nan must be a number from 0 to 9"),
-        (lambda q: q.choice("n", ("a", "b"), "a"), "n 'x' is unknown: choose 'a' or 'b'"),
-        (lambda q: q.neuron("n"), "'x' names no neuron: write LAYER.NEURON"),
-        (lambda q: q.variants("n"), "'x' names no neuron"),
-        (lambda q: q.variants("twice"), "names neuron 3.17 twice"),
-        (lambda q: q.variants("many"), "5 variants are too many: 4 stand side by side"),
-        (lambda q: q.variants("far"), "the factor of 3.17 must be a number from -100 to 100"),
-        (lambda q: q.needed("absent", what="the text"), "the text is missing"),
-        (lambda q: q.text("long"), f"long has {LONGEST + 1:,} characters, and at most {LONGEST:,}"),
-        (lambda q: q.text("half"), "has half a character"),
-        (lambda q: q.flag("n"), "choose '0' or '1'"),
+        ({}, {"do": "remove", "pick": ("0.1@1", "1.2@3")}, {"remove": "0.1@1,1.2@3"}),
+        ({"remove": "0.1@1"}, {"do": "remove", "pick": ("0.1@1", "position")}, {"remove": "0.1@1"}),
+        ({"remove": "0.1@1,1.2@3"}, {"do": "back", "pick": ("0.1@1",)}, {"remove": "1.2@3"}),
+        ({"prune": "0.1@1"}, {"do": "prune", "pick": ("1.2@3",)}, {"prune": "0.1@1,1.2@3"}),
+        ({}, {"do": "group", "pick": ("0.1@1",), "name": "city: <b>"}, {"group": ("city: <b>:0.1@1",)}),
+        ({"group": ("x:0.1@1,1.2@3",)}, {"do": "group", "pick": ("1.2@3", "1.3@3")},
+         {"group": ("x:0.1@1", "group 1:1.2@3,1.3@3")}),
+        ({"prune": "0.1@1", "remove": "1.2@3", "group": ("x:0.3@1",)}, {"do": "draw"}, {}),
     ],
-)
-def test_a_mistake_is_one_line_that_says_what_would_be_right(asks: Callable[[Query], Any], said: str) -> None:
-    pairs = [("n", "x"), ("big", "10"), ("thai", "๓"), ("nan", "nan"), ("twice", "3.17:0,L3N17:1"), ("far", "3.17:1e9")]
-    query = Query([*pairs, *[("many", "3.17")] * 5, ("long", "x" * (LONGEST + 1)), ("half", "a\ud800")])
-    with pytest.raises(InputError) as caught:
-        asks(query)
-    assert said in str(caught.value)
+)  # fmt: skip
+def test_what_is_done_with_ticked_nodes_is_another_address(
+    state: dict[str, object], action: dict[str, object], after: dict[str, object]
+) -> None:
+    assert (
+        CircuitQuery(text="The", nodes=0.5, **state, **action).moved()
+        == CircuitQuery(text="The", nodes=0.5, **after).address()
+    )
 
 
-def test_addresses_have_a_bound() -> None:
-    with pytest.raises(InputError, match="65 parameters"):
-        Query([("v", "1.1")] * 65)
+def test_ticked_memories_become_a_variant(client: TestClient) -> None:
+    where = address("/prompt", ("off", "0.1"), ("off", "1.2"), text=TEXT, v="0.3:2", strength="half")
+    found = client.get(where, follow_redirects=False)
+    assert found.status_code == 303
+    path, _, typed = found.headers["location"].partition("?")
+    assert (path, typed.endswith("#changed")) == ("/prompt", True)
+    assert PromptQuery.read(parse_qs(typed.removesuffix("#changed"))) == PromptQuery(
+        text=TEXT, v=("0.3:2", "0.1:0.5,1.2:0.5")
+    )
+
+
+def test_a_form_keeps_what_was_typed_and_carries_what_is_done_along(client: TestClient) -> None:
+    """A mark in place of a character that does not show would be another text, once the form is sent again."""
+    text = "\nThe\u200dEiffel \u00ad\"<b>'"
+    typed = text.replace("<", "&lt;").replace(">", "&gt;").replace('"', "&#34;").replace("'", "&#39;")
+    for where in ("/prompt", "/circuit"):
+        page = client.get(address(where, text=text, at=99)).text
+        assert f">\n{typed}</textarea>" in page
+    assert f'value="{typed}"' in client.get(address("/find", text=text)).text
+    assert 'name="v" size="10" value="1.1:x"' in client.get(address("/prompt", text="The", v="1.1:x")).text
+    page = client.get(address("/circuit", **GRAPH, remove="0.5", alike="x")).text
+    assert '<input type="hidden" name="remove" value="0.5">' in page
+    assert '<details class="settings" open>' in page
+
+
+def test_long_texts_are_refused(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffnmem.explorer.views.TOKENS", 3)
+    with asking(Explorer(tiny)) as client:
+        for where in ("/prompt", "/circuit"):
+            assert "at most 3 are shown here" in mistake(client, address(where, text="The Eiffel Tower is in Paris"))

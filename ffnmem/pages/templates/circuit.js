@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const get = id => document.getElementById(id);
-  const { at, pruned, inputs, levels, edges, pinned } = JSON.parse(get("data").textContent);
+  const { at, pruned, inputs, levels, edges } = JSON.parse(get("data").textContent);
   const graph = get("graph"), panels = get("panels"), near = get("near"), settings = get("settings");
   const nodes = [...graph.querySelectorAll("a.node")];
   const rows = nodes.map((_, i) => get(`r${i}`));
@@ -44,7 +44,7 @@
 
   // ---- panels ----
   let here = null; // what is pointed at, or has the focus
-  const pins = new Set(pinned);
+  const pins = new Set();
   const nameOf = row => row.querySelector("th"), placeOf = row => nameOf(row).nextElementSibling;
   const copies = parts => [...parts].map(part => part.cloneNode(true));
 
@@ -114,6 +114,7 @@
     drawInto(near, lines);
     const ends = new Set(lines.flatMap(edge => [edge[SOURCE], edge[TARGET]]));
     graph.classList.toggle("picked", some.length > 0);
+    keep();
     nodes.forEach((node, i) => {
       node.classList.toggle("near", ends.has(i));
       node.classList.toggle("here", i === here);
@@ -134,9 +135,16 @@
     tell();
   }
 
-  /** Whoever keeps what is pinned, such as in an address, hears of it. */
+  /** What is pinned stands in the address's fragment, by the nodes' ids, and in the links and forms that lead to the same graph. */
   function tell() {
-    document.dispatchEvent(new CustomEvent("pins", { detail: [...pins] }));
+    const hash = pins.size ? `#pin=${[...pins].map(i => encodeURIComponent(nodes[i].dataset.id)).join(",")}` : "";
+    history.replaceState(null, "", location.pathname + location.search + hash);
+    keep();
+  }
+
+  function keep() {
+    for (const link of document.querySelectorAll("a[data-keeps], .panel a.remove")) link.hash = location.hash;
+    for (const form of document.querySelectorAll("form[action]")) form.action = form.action.split("#")[0] + location.hash;
   }
 
   function go(i) {
@@ -200,6 +208,15 @@
   settings.addEventListener("submit", event => event.preventDefault());
 
   slider.value = Math.round(slider.max * Math.log(Math.min(FIRST, all) + 1) / Math.log(all + 1));
+  get("pin-ticked")?.addEventListener("click", () => {
+    for (const box of document.querySelectorAll("input[name=pick]:checked")) pins.add(rows.indexOf(box.closest("tr")));
+    show();
+    tell();
+  });
+  for (const id of location.hash.startsWith("#pin=") ? location.hash.slice(5).split(",") : []) {
+    const i = nodes.findIndex(node => node.dataset.id === decodeURIComponent(id));
+    if (i >= 0) pins.add(i);
+  }
   settings.hidden = get("hint").hidden = false;
   drawEdges();
   show();
