@@ -132,7 +132,7 @@ def test_neighbours_that_moved_are_counted() -> None:
     assert "'Louvre' with ' Berlin' instead of ' Paris'" in line
 
 
-@pytest.mark.parametrize(("before", "after", "text"), [(0.5, 0.25, "50.0% → 25.0%"), (0.0001, 0.0002, "<0.1% → <0.1%")])
+@pytest.mark.parametrize(("before", "after", "text"), [(0.5, 0.25, "50.0% → 25.0%"), (0.0001, 0.0002, "0.01% → 0.02%")])
 def test_moved(before: float, after: float, text: str) -> None:
     """A change of less than a percent has no colour, or every row would shout."""
     found = moved(before, after)
