@@ -325,7 +325,6 @@ def printed(shown: Any, width: int = 100) -> list[str]:
 
 DOORLESS = {
     "corpus": ("Corpus", "Document", "Packed", "Problem", "open_packed"),
-    "facts": ("write_facts",),
     "plots": ("convergence", "percentiles"),
     "studies": ("Figure", "Study", "StudyTable"),
 }

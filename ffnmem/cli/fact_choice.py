@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import ffnmem as fm
 
 from ..core.errors import InputError, counted
+from ..core.types import KnownBy
 from ..facts.listing import choose_among, choose_facts, drawn
 from .click_options import COUNT, Function, ModelChoice, option
 from .guard import note
@@ -49,7 +50,7 @@ def model_and_facts(
     relation: str | None,
     limit: int | None,
     seed: int,
-    known_by: str | None = None,
+    known_by: KnownBy | None = None,
     every: Sequence[Fact] | None = None,
 ) -> tuple[Model, list[Fact]]:
     """The model, and at most ``limit`` of a source's facts, drawn with the seed.

@@ -10,6 +10,7 @@ import click
 import ffnmem as fm
 
 from ..core.errors import InputError
+from ..core.types import KnownBy
 from ..show.records import emit
 from . import click_options as options
 from .click_guard import Command
@@ -91,7 +92,7 @@ def knockout(
     found: Knockout | Knockouts
     if exclusive(prompt, source, "--facts", nothing):
         refuse(context, ("subject", "known", "positions", "chat"), "--facts")
-        known_by = "first" if known_only else None  # as the answer is read: its first token
+        known_by: KnownBy | None = "first" if known_only else None  # as the answer is read: its first token
         model, facts = model_and_facts(
             choice, str(source), relation=relation, limit=limit, seed=seed, known_by=known_by
         )

@@ -15,7 +15,7 @@ import ffnmem as fm
 from ..core.defaults import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS
 from ..core.errors import InputError
 from ..core.files import check_new_folder
-from ..core.types import PLANTED_KINDS
+from ..core.types import PLANTED_KINDS, PlantedKind
 from ..show.records import emit
 from . import click_options as options
 from .click_guard import Command
@@ -90,7 +90,7 @@ def parameter(flag: str) -> str:
 @option("--seed", type=int, default=0, metavar="SEED", help="Of everything random.")
 @kind_options
 @options.output
-def plant(kind: str, out: str, seed: int, form: str, **given: Any) -> None:
+def plant(kind: PlantedKind, out: str, seed: int, form: str, **given: Any) -> None:
     """Write a GPT-2 whose memories are known into FOLDER, to see what a method makes of it. KIND is one of
 
     \b
@@ -124,7 +124,7 @@ def plant(kind: str, out: str, seed: int, form: str, **given: Any) -> None:
     )
 
 
-def parameters_of(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+def parameters_of(kind: PlantedKind, given: dict[str, Any]) -> dict[str, Any]:
     """The library's parameters for the options given; raises InputError for one that the kind does not take."""
     found = {}
     for name, _, _, takers in OPTIONS:
@@ -138,7 +138,7 @@ def parameters_of(kind: str, given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def in_options(kind: str, message: str) -> str:
+def in_options(kind: PlantedKind, message: str) -> str:
     """The library's message with options for the parameters that it speaks of: ``n_tokens must be …``."""
     names = {takers[kind][0]: option for option, _, _, takers in OPTIONS if kind in takers} | {"seed": "--seed"}
     return re.sub(rf"(?:^|(?<= and ))(?:{'|'.join(names)})\b", lambda found: names[found[0]], message)

@@ -10,7 +10,7 @@ import click
 import ffnmem as fm
 
 from ..core.errors import InputError
-from ..core.types import TRACE_PARTS
+from ..core.types import TRACE_PARTS, KnownBy
 from ..show.records import emit
 from . import click_options as options
 from .click_guard import Command
@@ -94,7 +94,7 @@ def silence(
     if exclusive(prompt, source, "--facts", nothing):
         refuse(context, ("subject", "known", "chat"), "--facts")
         settings["mean"] = None if mean is None else fm.open_store(mean)
-        known_by = "first" if known_only else None  # as the answer is read: its first token
+        known_by: KnownBy | None = "first" if known_only else None  # as the answer is read: its first token
         model, facts = model_and_facts(
             choice, str(source), relation=relation, limit=limit, seed=seed, known_by=known_by
         )

@@ -11,7 +11,7 @@ import ffnmem as fm
 
 from ..core.defaults import TRACE_SAMPLES
 from ..core.errors import InputError
-from ..core.types import TRACE_KINDS, TRACE_PARTS
+from ..core.types import TRACE_KINDS, TRACE_PARTS, KnownBy
 from ..show.records import emit
 from . import click_options as options
 from .click_guard import Command
@@ -110,7 +110,7 @@ def trace(
     nothing = "nothing to trace: give a PROMPT and its --subject, or --facts SOURCE"
     if exclusive(prompt, source, "--facts", nothing):
         refuse(context, ("subject", "known", "chat"), "--facts")
-        known_by = "first" if known_only else None  # as a trace reads the answer: its first token
+        known_by: KnownBy | None = "first" if known_only else None  # as a trace reads the answer: its first token
         model, facts = model_and_facts(
             choice, str(source), relation=relation, limit=limit, seed=settings["seed"], known_by=known_by
         )

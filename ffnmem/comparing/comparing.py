@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.defaults import CHANCE, COMPARED_TOKENS, REACH
-from ..core.errors import FileError, InputError, check_number
+from ..core.errors import FileError, InputError
 from ..core.files import check_destination
 from ..core.folders import Kind
 from ..core.progress import Progress
-from ..core.types import ComparisonBaseline, Count, Division, Seed, Whole, checked
+from ..core.types import ComparisonBaseline, Count, Division, NonNegative, Range, Seed, Whole, at_least, checked
 from ..corpus.excerpts import BATCH_TOKENS, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
 from ..corpus.passes import (
@@ -59,19 +59,19 @@ def compare(
     edit: Edit | None = None,
     reach: Whole | None = REACH,
     tokens: Count | None = COMPARED_TOKENS,
-    context: int | None = None,
+    context: Annotated[int, at_least(2)] | None = None,
     prepend_bos: bool | None = None,
-    batch_tokens: int = BATCH_TOKENS,
-    chance: float = CHANCE,
-    tolerance: float | None = None,
+    batch_tokens: Count = BATCH_TOKENS,
+    chance: Annotated[float, Range(above=0, below=1)] = CHANCE,
+    tolerance: Annotated[float, Range(0, below=1)] | None = None,
     baseline: ComparisonBaseline = "keys",
     assign: bool = True,
-    memory: float = MEMORY,
+    memory: Annotated[float, Range(above=0, below=10**9)] = MEMORY,
     seed: Seed = 0,
     text: str = "text",
     documents: Division | None = None,
     out: str | Path | None = None,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    checkpoint_seconds: NonNegative = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
 ) -> Comparison:
     """Two models memory by memory: before and after an edit, two checkpoints, two seeds.
@@ -140,12 +140,6 @@ def compare(
     Source: Gurnee et al. 2024 (2401.12181), §3: excess correlation; their baseline rotates coefficients.
     """
     target = None if out is None else check_destination(out)
-    if not 0 < check_number("chance", chance) < 1:
-        raise InputError(f"chance must be between 0 and 1, not {chance}")
-    if not 0 < check_number("memory", memory) < 1e9:
-        raise InputError(f"memory must be a number of GiB above 0, not {memory}")
-    if check_number("checkpoint_seconds", checkpoint_seconds) < 0:
-        raise InputError(f"checkpoint_seconds must be at least 0, not {checkpoint_seconds}")
     other = other_model(first, second, edit)
     tolerance = checked_tolerance(tolerance, first, other)
     if corpus is None:
@@ -239,8 +233,6 @@ def checked_tolerance(tolerance: float | None, first: Model, second: Model) -> f
     """The relative change up to which weights are the same; raises InputError."""
     if tolerance is None:
         return ROUNDINGS * max(torch.finfo(model.dtype).eps for model in (first, second))
-    if not 0 <= check_number("tolerance", tolerance) < 1:
-        raise InputError(f"tolerance must be at least 0 and below 1, not {tolerance}")
     return tolerance
 
 

@@ -15,7 +15,7 @@ from ..core.number_text import format_share
 from ..core.provenance import Provenance
 from ..core.sheets import Block, Column, Origin, Sheet, Table, Words
 from ..core.token_text import printable
-from ..core.types import Count, checked
+from ..core.types import Count, Whole, checked
 from ..show.result import Result
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Comparison(Result):
 
     # -- as blocks -----------------------------------------------------------------------------------------------
 
-    def sheet(self, top: int = 10) -> Sheet:
+    def sheet(self, top: Whole = 10) -> Sheet:
         """The conclusion, each layer, the neurons that moved most, and what other thresholds would say."""
         origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
         return Sheet.of(
@@ -232,7 +232,7 @@ class Comparison(Result):
         title = f"{counted(len(self.neurons), 'neuron')} of {printable(self.second)}"
         return Table.of(self.layers, *columns, title=title, caption="; ".join(captions))
 
-    def moved_table(self, top: int) -> Block | None:
+    def moved_table(self, top: Whole) -> Block | None:
         """The neurons that moved most."""
         found = self.moved(top)
         if not len(found) or not self.in_place:
@@ -249,7 +249,7 @@ class Comparison(Result):
             caption="change: the length of the difference, of the length before; length: the value's after, of before",
         )
 
-    def match_table(self, top: int) -> Block | None:
+    def match_table(self, top: Whole) -> Block | None:
         """The best matches at other places."""
         if not self.has_matches:
             return None

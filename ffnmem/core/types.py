@@ -37,6 +37,8 @@ class Range(NamedTuple):
 
     def check(self, name: str, number: Any) -> None:
         """Raise InputError for a number out of bounds."""
+        if number != number:
+            raise InputError(f"{name} must be a number, not {quoted(number)}")
         bounds = (
             ("at least", operator.ge, self.least),
             ("at most", operator.le, self.most),
@@ -56,6 +58,9 @@ def at_least(number: int) -> Range:
 Count = Annotated[int, at_least(1)]
 Whole = Annotated[int, at_least(0)]
 Seed = Annotated[int, Range(0, SEEDS - 1)]
+Positive = Annotated[float, Range(above=0)]
+NonNegative = Annotated[float, Range(least=0)]
+Number = Annotated[float, Range()]
 
 # -- allowed values ----------------------------------------------------------------------------------------------------
 # Each alias is what functions and commands are annotated with; the tuple beside it is for what loops over the values.
@@ -107,6 +112,8 @@ DESCRIPTION_SCORES = get_args(DescriptionScore)
 
 FactFormat = Literal["ffnmem", "counterfact", "known_1000", "zsre", "knowedit", "mquake", "pararel"]
 FACT_FORMATS = get_args(FactFormat)
+KnownBy = Literal["target", "first"]
+"""What of a fact's true target a model must say to know it."""
 WrittenFactFormat = Literal["ffnmem", "counterfact", "knowedit", "mquake"]
 FACT_FORMATS_WRITTEN = get_args(WrittenFactFormat)
 TraceKind = Literal["state", "ffn", "attention"]

@@ -18,7 +18,7 @@ import numpy as np
 from einops import rearrange
 from jaxtyping import Bool, Int64
 
-from ..core.errors import InputError, check_count, check_whole, quoted
+from ..core.errors import InputError, quoted
 from ..models.model import Model
 from .batches import Batch, Sequences, Unit, batches_of
 from .packed import Packed
@@ -50,14 +50,14 @@ class TextSettings:
         bos = model.prepend_bos if prepend_bos is None else prepend_bos
         if bos and model.bos_token_id is None:
             raise InputError(f"{model.name}'s tokenizer has no beginning-of-sequence token: use prepend_bos=False")
-        length = min(CONTEXT, model.n_ctx) if context is None else check_count("context", context, least=2)
+        length = min(CONTEXT, model.n_ctx) if context is None else context
         if length > model.n_ctx:
             raise InputError(f"context {length} is too long: {model.name} reads at most {model.n_ctx} tokens")
         return TextSettings(
             context=length,
             bos=model.bos_token_id if bos else None,
             special=tuple(sorted(model.special_token_ids)),
-            batch_tokens=check_count("batch_tokens", batch_tokens),
+            batch_tokens=batch_tokens,
         )
 
     @property
@@ -73,7 +73,7 @@ def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
     """(index, count), checked; raises InputError."""
     if len(shard) != 2:
         raise InputError(f"shard must be two whole numbers, such as (0, 4) for the first of four, not {quoted(shard)}")
-    index, count = check_whole("shard", shard[0]), check_count("number of shards", shard[1])
+    index, count = shard
     if not 0 <= index < count:
         raise InputError(f"shard {index} of {count} is none: shards are 0 to {count - 1}")
     return index, count

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 
 from ..core.defaults import CONTEXTS_SHOWN, CONTEXTS_TESTED, RULES
-from ..core.errors import InputError, check_count, counted
+from ..core.errors import InputError, counted
 from ..core.neuron_names import NeuronName, place_of
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, rows
 from ..core.token_text import printable
-from ..core.types import DESCRIPTION_SCORES, CoefficientSign, Seed, Whole, checked
+from ..core.types import DESCRIPTION_SCORES, CoefficientSign, Seed, Whole, at_least, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..neurons.intrusion import several
@@ -146,8 +146,8 @@ def describe(
     scores: str | Iterable[str] = (),
     model: Model | None = None,
     sign: CoefficientSign = "positive",
-    shown: int = CONTEXTS_SHOWN,
-    tested: int = CONTEXTS_TESTED,
+    shown: Annotated[int, at_least(BANDS)] = CONTEXTS_SHOWN,
+    tested: Annotated[int, at_least(BANDS)] = CONTEXTS_TESTED,
     context: Whole = CONTEXT,
     out: str | Path | None = None,
     seed: Seed = 0,
@@ -199,8 +199,8 @@ def describe(
         )
     asked = Asked(
         sign,
-        check_count("shown", shown, least=BANDS),
-        check_count("tested", tested, least=BANDS),
+        shown,
+        tested,
         context,
         seed,
     )

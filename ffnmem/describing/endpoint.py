@@ -23,12 +23,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPException
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from .._version import __version__
-from ..core.errors import EndpointError, InputError, check_count, check_number, counted, quoted
-from ..core.types import checked
+from ..core.errors import EndpointError, InputError, counted, quoted
+from ..core.types import Count, Range, checked
 
 AGAIN = (408, 425, 429, 500, 502, 503, 504, 529)
 """The statuses that pass: too many questions at once, or a server that is not ready."""
@@ -101,10 +101,10 @@ class Endpoint:
     url: str
     model: str
     key_variable: str | None = None
-    timeout: float = 60.0
-    retries: int = 4
-    together: int = 4
-    tokens: int = 512
+    timeout: Annotated[float, Range(above=0, below=10**6)] = 60.0
+    retries: Annotated[int, Range(0, 100)] = 4
+    together: Annotated[int, Range(1, 256)] = 4
+    tokens: Count = 512
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -124,11 +124,6 @@ class Endpoint:
             )
         if not self.model.strip():
             raise InputError("model is empty: give the name of the model that the address serves")
-        if not 0 < check_number("timeout", self.timeout) < 1e6:
-            raise InputError(f"timeout must be a number of seconds above 0, not {self.timeout}")
-        check_count("retries", self.retries, least=0, most=100)
-        check_count("together", self.together, most=256)
-        check_count("tokens", self.tokens)
         try:
             json.dumps(dict(self.options), allow_nan=False)
         except (TypeError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..core.errors import FileError, InputError, check_count, check_number, quoted
+from ..core.errors import FileError, InputError, check_count, quoted
 from ..core.files import check_destination
 from ..core.folders import Kind
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import Count, Division, Seed, checked
+from ..core.types import Count, Division, NonNegative, Seed, at_least, checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, Stretch, TextSettings, check_shard
 from ..corpus.packed import Packed
 from ..corpus.packing import pack
@@ -61,13 +61,13 @@ def second_moment(
     *,
     layers: Sequence[LayerName] | None = None,
     tokens: Count | None = None,
-    context: int | None = None,
+    context: Annotated[int, at_least(2)] | None = None,
     prepend_bos: bool | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: Count = BATCH_TOKENS,
     shard: tuple[int, int] = (0, 1),
     text: str = "text",
     documents: Division | None = None,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    checkpoint_seconds: NonNegative = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
 ) -> SecondMoment:
     """C = E[m mᵀ] of the coefficients m of every layer (what its down projection reads), in one pass over a corpus.
@@ -102,8 +102,6 @@ def second_moment(
     """
     settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
     chosen, shard = checked_layers(model, layers), check_shard(shard)
-    if check_number("checkpoint_seconds", checkpoint_seconds) < 0:
-        raise InputError(f"checkpoint_seconds must be at least 0, not {checkpoint_seconds}")
     target = None if out is None else check_destination(out)
     finished = None if target is None or not target.exists() else SecondMoment.load(target)
     with workplace(target, PARTIAL) as folder:
@@ -285,14 +283,14 @@ def convergence(
     corpus: Any,
     keys: Float[Tensor, "n d_mlp"],
     layer: LayerName,
-    counts: Sequence[int] | None = None,
+    counts: Sequence[Count] | None = None,
     *,
     seed: Seed = 0,
     ridge: float = RIDGE,
     quality: Quality | None = None,
-    context: int | None = None,
+    context: Annotated[int, at_least(2)] | None = None,
     prepend_bos: bool | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: Count = BATCH_TOKENS,
     text: str = "text",
     documents: Division | None = None,
 ) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.errors import InputError, check_count, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..facts.answers import word_ids
 from ..facts.fact import Fact
 from ..interventions.integrated_gradients import knowledge_neurons
@@ -42,7 +42,7 @@ def ft_l(
     layer: LayerName | None = None,
     bound: float | None = None,
     rate: float | None = None,
-    steps: int = STEPS,
+    steps: Count = STEPS,
     stop: float = STOP,
     force: bool = False,
     progress: Progress | None = None,

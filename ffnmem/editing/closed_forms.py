@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..core.errors import InputError, UnsupportedModelError, check_choice, check_count, quoted
+from ..core.errors import InputError, UnsupportedModelError, check_choice, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import Seed, checked
+from ..core.types import Count, Seed, checked
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -80,7 +80,7 @@ def layer_range(plan: EditPlan, layers: int | None, editor: str) -> list[int]:
     high = plan.settings.layer
     named = published(editor, plan.model.name) if plan.published else None
     usual = math.ceil(plan.model.n_layers / 10) if named is None else len(named.layers)
-    wanted = usual if layers is None else check_count("layers", layers)
+    wanted = usual if layers is None else layers
     if wanted > high + 1:
         if layers is not None:
             raise InputError(f"layers {layers} is too many: layer {high} has {high} below it")
@@ -421,7 +421,7 @@ def memit(
     *,
     subject: str | None = None,
     layer: LayerName | None = None,
-    layers: int | None = None,
+    layers: Count | None = None,
     weight: float | None = None,
     norm: float = 0.0,
     previous: Fact | Iterable[Fact] = (),
@@ -518,7 +518,7 @@ def encore(
     *,
     subject: str | None = None,
     layer: LayerName | None = None,
-    layers: int | None = None,
+    layers: Count | None = None,
     weight: float | None = None,
     norm: float | None = None,
     previous: Fact | Iterable[Fact] = (),
@@ -656,7 +656,7 @@ def alphaedit(
     *,
     subject: str | None = None,
     layer: LayerName | None = None,
-    layers: int | None = None,
+    layers: Count | None = None,
     threshold: float | None = None,
     penalty: float | None = None,
     previous: Fact | Iterable[Fact] = (),

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.errors import InputError, check_count, counted
+from ..core.errors import InputError, counted
 from ..core.json_values import plain
 from ..core.number_text import decimals, format_probability
 from ..core.provenance import Provenance
@@ -213,7 +213,7 @@ def diff(
         new = attribute(after, answer)
         own = written_along(edit, after, new)
     neurons = neuron_table(old, new, own)
-    shown = neurons if k is None else neurons.head(check_count("k", k)).copy()
+    shown = neurons if k is None else neurons.head(k).copy()
     return EditDiff(
         neurons=shown,
         components=component_table(old, new),
@@ -260,7 +260,7 @@ def value_changes(edit: EditRecord, model: Model, k: int | None = 20) -> pd.Data
         }
     )
     frame = frame.sort_values("norm", ascending=False, kind="stable", ignore_index=True)
-    return frame if k is None else frame.head(check_count("k", k))
+    return frame if k is None else frame.head(k)
 
 
 def answer_of(

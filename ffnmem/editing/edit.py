@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 
 import pandas as pd
 
-from ..core.types import checked
+from ..core.types import Count, checked
 from ..facts.fact import Fact
 from ..models.model import Model
 from . import applying, saving
@@ -97,7 +97,7 @@ class Edit(EditRecord):
         self,
         model: Model,
         prompt: str | Fact,
-        k: int | None = 20,
+        k: Count | None = 20,
         *,
         target: str | None = None,
         foil: str | None = None,
@@ -109,7 +109,7 @@ class Edit(EditRecord):
         """
         return diff(self, model, prompt, k, target=target, foil=foil, position=position)
 
-    def value_changes(self, model: Model, k: int | None = 20) -> pd.DataFrame:
+    def value_changes(self, model: Model, k: Count | None = 20) -> pd.DataFrame:
         """How much of each neuron's value it rewrites: layer, neuron, norm, of_value, share; largest norm first.
 
         See :func:`ffnmem.editing.differing.value_changes`.

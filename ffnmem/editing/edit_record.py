@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.errors import InputError, check_count, listed, quoted
+from ..core.errors import InputError, listed, quoted
 from ..core.json_values import plain
 from ..core.number_text import format_value
 from ..core.plain_values import plain_value
@@ -48,7 +48,6 @@ class EditedLayer:
     right: Float[Tensor, "_ d_model"]  # as many rows: checked below, with a message
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layer", check_count("layer", self.layer, least=0))
         if len(self.left) != len(self.right):
             raise InputError(
                 f"the change of layer {self.layer} has {len(self.left)} rows in left and {len(self.right)} in right"

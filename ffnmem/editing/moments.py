@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .._version import __version__
 from ..core.checked_files import Form, HeadedTensors, write_tensors
-from ..core.errors import FileError, InputError, ModelError, OutOfRangeError, check_choice, check_number, listed, quoted
+from ..core.errors import FileError, InputError, ModelError, OutOfRangeError, check_number, listed, quoted
 from ..core.files import check_destination, user_path
 from ..core.neuron_names import LayerName
 from ..core.resources import EMBEDDED, embedded_folder
@@ -536,7 +536,7 @@ class SecondMoment(Result):
             _kept={},
         )
 
-    def save(self, path: str | Path, dtype: str = "float64") -> Path:
+    def save(self, path: str | Path, dtype: Literal["float64", "float32"] = "float64") -> Path:
         """Write a safetensors file, whole or not at all: packed triangles, and a header that says all the rest.
 
         Args:
@@ -544,7 +544,6 @@ class SecondMoment(Result):
 
         Raises: FileError: a file that cannot be written. InputError: another dtype.
         """
-        check_choice("dtype", dtype, DTYPES)
         target = check_destination(path)
         conditions = {str(layer): self.condition(layer) for layer in self.layers}
         finite = {layer: found if found < math.inf else None for layer, found in conditions.items()}

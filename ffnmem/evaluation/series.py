@@ -14,11 +14,8 @@ import pandas as pd
 
 from ..core.errors import (
     InputError,
-    check_count,
-    check_number,
     counted,
     listed,
-    quoted,
 )
 from ..core.folders import Kind
 from ..core.json_values import plain
@@ -29,7 +26,7 @@ from ..core.provenance import Provenance
 from ..core.run_folders import run_folder
 from ..core.sheets import Content, Facts, Origin, Sheet
 from ..core.token_text import printable
-from ..core.types import Count, Seed, checked
+from ..core.types import Count, Positive, Seed, checked
 from ..editing.applying import put_back
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
@@ -100,7 +97,7 @@ class Decay(Result):
     settings: Mapping[str, Any]
     provenance: Provenance
     steps: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(STEPS)))
-    collapse: float = COLLAPSE
+    collapse: Positive = COLLAPSE
 
     @property
     def collapsed(self) -> int | None:
@@ -217,7 +214,7 @@ def sequential(
     model: Model,
     facts: Iterable[Fact],
     editor: str | OwnEditor = "rome",
-    at: Sequence[int] | None = None,
+    at: Sequence[Count] | None = None,
     *,
     together: Count = 1,
     target: str | None = None,
@@ -275,8 +272,6 @@ def sequential(
     wanted = check_metrics(metrics, False, written)
     if generated := read_off(wanted, "generation"):
         raise InputError(f"sequential measures no {listed(generated)}: let evaluate write texts, for single edits")
-    if not check_number("collapse", collapse) > 0:
-        raise InputError(f"collapse must be above 0, not {quoted(collapse)}")
     texts = drift_texts(model, drift, seed)
     answers = without(wanted, "texts")
     layers = PlainLayers(model)
@@ -315,10 +310,7 @@ def sequential(
 
 def checkpoints(at: Sequence[int] | None, facts: int, together: int = 1) -> list[int]:
     """After how many facts to measure, ascending, each where an edit of so many together ends; raises InputError."""
-    if at is None:
-        points = [*(point for point in AT if point < facts), facts]
-    else:
-        points = sorted({check_count("at", point) for point in at})
+    points = [*(point for point in AT if point < facts), facts] if at is None else sorted(set(at))
     if not points:
         raise InputError("at is empty: give numbers of edits, such as (1, 10, 100)")
     if points[-1] > facts:

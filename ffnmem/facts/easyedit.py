@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..core.errors import InputError, quoted
-from .fact import Fact, Probe
+from .fact import Fact, Probe, ProbeKind
 from .records import (
     LeftOut,
     case_field,
@@ -124,7 +124,7 @@ def probes_of(asked: Iterable[Asked]) -> tuple[tuple[Probe, ...], tuple[str, ...
     return probes, (f"questions left out that have no prompt or no answer: {left}",) if left else ()
 
 
-def kind_of(side: str, category: str) -> str:
+def kind_of(side: str, category: str) -> ProbeKind:
     """The kind of probe that a category's questions are."""
     name = category.lower()
     if side == "locality":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from ..core.errors import InputError, check_choice, check_text, quoted
+from ..core.errors import InputError, check_text, quoted
 from ..core.json_values import plain
 from ..core.sheets import Sheet, Span, Words, line
 from ..core.types import checked
@@ -16,7 +16,8 @@ from .templates import check_marked_once, only_place
 if TYPE_CHECKING:
     import pandas as pd
 
-KINDS = ("unrelated", "portability", "reverse", "alias")
+ProbeKind = Literal["unrelated", "portability", "reverse", "alias"]
+KINDS = get_args(ProbeKind)
 
 NEIGHBOURS = "neighbours and no neighbour_prompts"
 NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -66,7 +67,7 @@ class Probe:
     Raises: InputError: another kind, an empty prompt, target or alias.
     """
 
-    kind: str
+    kind: ProbeKind
     prompt: str
     target: str
     aliases: tuple[str, ...] = ()
@@ -78,7 +79,6 @@ class Probe:
             if not getattr(self, name).strip():
                 raise InputError(f"a probe's {name} is empty")
         check_no_empty("a probe's aliases", self.aliases)
-        check_choice("kind of probe", self.kind, KINDS)
 
 
 @checked
@@ -332,15 +332,12 @@ def read_part(kind: type[Part], where: str, value: Any) -> Part:
     for name, one in record.items():
         if name in PARTS:
             found[name] = read_parts(name, one)
-        elif names[name].type == "str":
-            if not isinstance(one, str):
-                raise InputError(f"field {where}: {name} must be text, not {quoted(one)}")
-            found[name] = one
-        elif not isinstance(one, list | tuple) or not all(isinstance(text, str) for text in one):
-            raise InputError(f"field {where}: {name} must be a list of texts, not {quoted(one)}")
         else:
-            found[name] = tuple(one)
-    return kind(**found)
+            found[name] = tuple(one) if isinstance(one, list) else one
+    try:
+        return kind(**found)
+    except InputError as error:
+        raise InputError(f"field {where}: {error}") from None
 
 
 def facts_or_text(facts: Fact | str | Iterable[Fact], subject: str | None, target: str | None) -> list[Fact]:

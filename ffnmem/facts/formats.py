@@ -10,10 +10,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..core.errors import FileError, InputError, check_choice, listed, quoted, warn
+from ..core.errors import FileError, InputError, listed, quoted, warn
 from ..core.files import check_destination, user_path, write_whole
 from ..core.resources import EMBEDDED, embedded_folder
-from ..core.types import FACT_FORMATS, FACT_FORMATS_WRITTEN, FactFormat, Seed, checked
+from ..core.types import FACT_FORMATS, FactFormat, Seed, WrittenFactFormat, checked
 from .easyedit import is_knowedit, knowedit, knowedit_record, probes_of, questions
 from .fact import PART_OPTIONAL, PARTS, Fact, Probe
 from .mquake import is_mquake, mquake, mquake_records
@@ -456,7 +456,8 @@ def facts_of_record(record: dict[str, Any], number: int, format: str, seed: int)
     return mquake(record, number) if format == "mquake" else [READERS[format](record, number)]
 
 
-def write_facts(facts: Iterable[Fact], path: str | Path, format: str = "ffnmem") -> Path:
+@checked
+def write_facts(facts: Iterable[Fact], path: str | Path, format: WrittenFactFormat = "ffnmem") -> Path:
     """Write facts, whole or not at all: as JSON lines of our own, or as a JSON array of another format's records.
 
     What another format has no place for is counted in a warning; it is found by reading the records again, so that
@@ -471,7 +472,6 @@ def write_facts(facts: Iterable[Fact], path: str | Path, format: str = "ffnmem")
         FileError: the file cannot be written.
         InputError: no such format, or a fact that a record of it cannot hold.
     """
-    check_choice("format", format, FACT_FORMATS_WRITTEN)
     target = check_destination(path)
     if format == "ffnmem":
         lines = (json.dumps(own_record(fact), ensure_ascii=False) + "\n" for fact in facts)

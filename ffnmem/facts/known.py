@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ..core.errors import InputError, check_choice, counted, quoted
+from ..core.errors import InputError, counted, quoted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Origin, Sheet, Span, Words, line, rows, token
 from ..core.token_text import printable
-from ..core.types import checked
+from ..core.types import Count, KnownBy, checked
 from ..models.answers import Answered, Question, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
@@ -23,7 +23,6 @@ from ..show.result import Result
 from .answers import read_answer
 from .fact import Fact, as_facts
 
-KNOWN_BY = ("target", "first")
 AT_ONCE = 256  # facts whose next tokens' probabilities are held at a time
 SHOWN = 10
 COLUMNS = ("id", "subject", "relation", "target", "answer", "probability", "rank", "known", "reason")
@@ -61,7 +60,7 @@ class Known(Result):
     def summary(self) -> str:
         return f"{len(self)} of {counted(len(self.frame), 'fact')} by {printable(self.provenance.model)}"
 
-    def sheet(self, limit: int | None = SHOWN, hint: str = "") -> Sheet:
+    def sheet(self, limit: Count | None = SHOWN, hint: str = "") -> Sheet:
         """What the model says to the facts, and how many it knows, which stand out.
 
         Args:
@@ -94,7 +93,7 @@ def filter_known(
     model: Model,
     facts: Fact | Iterable[Fact],
     *,
-    known_by: str = "target",
+    known_by: KnownBy = "target",
     progress: Progress | None = None,
 ) -> Known:
     """The facts whose true target a model gives by itself, with its probabilities for all of them.
@@ -108,11 +107,10 @@ def filter_known(
 
     Returns: The known facts, and a table of all.
 
-    Raises: InputError: no such ``known_by``. UnsupportedModelError: layers that cannot be run by themselves.
+    Raises: UnsupportedModelError: layers that cannot be run by themselves.
 
     Source: Meng et al. 2022 (2202.05262), appendix B.1: facts are traced where the prediction is the true attribute.
     """
-    check_choice("known_by", known_by, KNOWN_BY)
     every = as_facts(facts, least=0)
     layers = PlainLayers(model)
     rows: list[dict[str, Any]] = []

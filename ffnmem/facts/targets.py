@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.errors import InputError, check_count
-from ..core.types import Seed, checked
+from ..core.types import Seed, Whole, checked
 from .fact import Fact
 
 
 @checked
-def with_targets(facts: Iterable[Fact], *, seed: Seed = 0, paraphrases: int = 2, neighbours: int = 5) -> list[Fact]:
+def with_targets(facts: Iterable[Fact], *, seed: Seed = 0, paraphrases: Whole = 2, neighbours: Whole = 5) -> list[Fact]:
     """The facts, each with what it lacks for an edit, taken from the others of its relation.
 
     A fact without a new target gets the true object of another fact of its relation, each different one as likely as

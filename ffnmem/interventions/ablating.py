@@ -26,7 +26,7 @@ from ..core.sheets import (
     explain_negative,
     promoted_column,
 )
-from ..core.types import Count, checked
+from ..core.types import Count, Whole, checked
 from ..facts.answers import Answer
 from ..models.model import AGREE, HALF, Model
 from ..models.norms import at_least_float32
@@ -199,7 +199,7 @@ class Ablation(Result):
 
     def sheet(
         self,
-        top: int | None = 20,
+        top: Whole | None = 20,
         *,
         promoted: Promoted | None = None,
         attributed: pd.DataFrame | None = None,
@@ -229,7 +229,7 @@ class Ablation(Result):
         known = "" if rank != rank else f"Spearman {rank:.2f} between direct and total effects; "
         return f"{known}{self.opposite:,} of {len(self.neurons):,} have opposite signs"
 
-    def effect_table(self, frame: pd.DataFrame, top: int | None, promoted: Promoted | None = None) -> Table:
+    def effect_table(self, frame: pd.DataFrame, top: Count | None, promoted: Promoted | None = None) -> Table:
         """One row a neuron: the effects, and the tokens that it promotes as it fired."""
         places = decimals([*frame["direct"][:top], *frame["logit"][:top]])
         effect = Column("direct", "number", places=places, sign=True, colour=True, bars=True)
@@ -272,7 +272,7 @@ def ablate(
     position: SupportsIndex = -1,
     *,
     neurons: NeuronNames | None = None,
-    top: int | None = 20,
+    top: Count | None = 20,
     by: str = "direct",
     how: str | float | Change = "zero",
     positions: SupportsIndex | Iterable[SupportsIndex] | None = None,

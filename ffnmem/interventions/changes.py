@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, check_seed, listed, quoted
+from ..core.errors import InputError, listed, quoted
 from ..core.neuron_names import layer_of_coefficients, read_neuron_or_layer
 from ..core.types import Seed, checked
 from ..models.model import Model
@@ -97,7 +97,6 @@ class Resample:
 
     def __post_init__(self) -> None:
         check_source("Resample", self.source)
-        check_seed(self.seed)
 
     def __str__(self) -> str:
         return f"resampled from {source_name(self.source)} (seed {self.seed})"

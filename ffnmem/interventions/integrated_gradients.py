@@ -18,7 +18,7 @@ from ..core.errors import InputError, quoted
 from ..core.number_text import format_probability
 from ..core.provenance import Provenance
 from ..core.sheets import Sheet, Table
-from ..core.types import Count, checked
+from ..core.types import Count, Whole, checked
 from ..facts.fact import Fact
 from ..models.norms import at_least_float32
 from ..models.turns import Turns, in_turn
@@ -174,7 +174,7 @@ class KnowledgeNeurons(Result):
         """Whether the first of them is the beginning of sequence."""
         return self.capture.starts_with_bos
 
-    def sheet(self, top: int = 20) -> Sheet:
+    def sheet(self, top: Whole = 20) -> Sheet:
         """The answer, the ``top`` neurons, and each layer's sum against what it should be."""
         facts = describe_answer(self) | {
             "probability": format_probability(self.probability),

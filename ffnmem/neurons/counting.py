@@ -12,9 +12,10 @@ from scipy import special, stats
 from torch import Tensor
 
 from ..core.defaults import SEQUENCES_READ
-from ..core.errors import InputError, check_count, check_seed
+from ..core.errors import InputError
 from ..core.progress import Progress
 from ..core.threads import Threads
+from ..core.types import Count, Seed, checked
 from ..corpus.excerpts import Page, Selection, draw_sequences
 from ..corpus.passes import Sums, accumulate
 from ..models.model import Model
@@ -89,7 +90,8 @@ def content_counts(store: Store) -> Int64[np.ndarray, " vocab"]:
     return counts
 
 
-def sample_of(store: Store, n_sequences: int | None = SEQUENCES_READ, seed: int = 0) -> Selection:
+@checked
+def sample_of(store: Store, n_sequences: Count | None = SEQUENCES_READ, seed: Seed = 0) -> Selection:
     """Sequences of a store's text, uniformly, without replacement.
 
     Args:
@@ -100,9 +102,7 @@ def sample_of(store: Store, n_sequences: int | None = SEQUENCES_READ, seed: int 
     Raises:
         InputError: not a positive number.
     """
-    check_seed(seed)
-    count = None if n_sequences is None else check_count("n_sequences", n_sequences)
-    return Selection(store.sequences, store.settings.text, draw_sequences(store.sequences, count, seed))
+    return Selection(store.sequences, store.settings.text, draw_sequences(store.sequences, n_sequences, seed))
 
 
 # When neurons fire, by position and by token: counts from one reading, and what follows from them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 import torch
@@ -14,11 +14,11 @@ from torch import Tensor
 
 from .._version import __version__
 from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
-from ..core.errors import InputError, check_choice, check_number, counted, quoted
+from ..core.errors import InputError, counted, quoted
 from ..core.number_text import format_small
 from ..core.progress import Progress
 from ..core.sheets import Column, Sheet, Table, Words
-from ..core.types import DYING_ACTIVATIONS, DYING_OPTIMISERS, Count, Seed, checked
+from ..core.types import DYING_ACTIVATIONS, DYING_OPTIMISERS, Count, DyingOptimiser, Range, Seed, checked
 from ..ffn.activations import Activation, activation
 from ..show.result import Result
 
@@ -137,11 +137,11 @@ def dying_relu(
     *,
     seed: Seed = 0,
     steps: Count = DYING_STEPS,
-    share: float = DYING_SHARE,
-    depth: float = DYING_DEPTH,
+    share: Annotated[float, Range(0, 1)] = DYING_SHARE,
+    depth: Annotated[float, Range(above=0, below=math.inf)] = DYING_DEPTH,
     activations: Sequence[str] = DYING_ACTIVATIONS,
-    optimiser: str = "adam",
-    rate: float | None = None,
+    optimiser: DyingOptimiser = "adam",
+    rate: Annotated[float, Range(above=0, below=math.inf)] | None = None,
     progress: Progress | None = None,
 ) -> Dying:
     """Train one small FFN with ReLU, GELU and SiLU from the same weights, some neurons pushed into the dead zone first.
@@ -173,13 +173,7 @@ def dying_relu(
 
     Source: Lu et al. 2019 (1903.06733); Maas et al. 2013; Hendrycks and Gimpel 2016 (1606.08415).
     """
-    check_choice("optimiser", optimiser, OPTIMISERS)
-    rate = RATES[optimiser] if rate is None else check_number("rate", rate)
-    if not 0 <= check_number("share", share) <= 1:
-        raise InputError(f"share must be between 0 and 1, not {share}")
-    for name, value in (("depth", check_number("depth", depth)), ("rate", rate)):
-        if not 0 < value < math.inf:
-            raise InputError(f"{name} must be above 0 and finite, not {value:g}")
+    rate = RATES[optimiser] if rate is None else rate
     if isinstance(activations, str) or not activations:
         raise InputError(f"activations must be a list of names, such as ['relu', 'gelu'], not {quoted(activations)}")
     chosen = tuple(dict.fromkeys(activations))
@@ -198,8 +192,15 @@ def dying_relu(
                     progress("dying", place * steps + step, len(chosen) * steps)
             if step < steps:
                 trainer.step()
-    settings = {"seed": seed, "steps": steps, "share": share, "pushed": pushed, "depth": depth, "optimiser": optimiser}
-    settings |= {"rate": rate, "d_model": D_MODEL, "d_mlp": D_MLP, "inputs": INPUTS, "ffnmem": __version__}
+    settings: dict[str, Any] = {"seed": seed, "steps": steps, "share": share, "pushed": pushed, "depth": depth}
+    settings |= {
+        "optimiser": optimiser,
+        "rate": rate,
+        "d_model": D_MODEL,
+        "d_mlp": D_MLP,
+        "inputs": INPUTS,
+        "ffnmem": __version__,
+    }
     return Dying(pd.DataFrame(rows), chosen, settings)
 
 

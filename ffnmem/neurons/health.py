@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Origin, Sheet, Table
 from ..core.token_text import printable
-from ..core.types import Count, Division, Seed, checked
+from ..core.types import Count, Division, Seed, Whole, at_least, checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
 from ..corpus.passes import read
@@ -302,7 +302,7 @@ class NeuronHealth(Result):
             f"{counted(len(self.neurons), 'neuron')} over {counted(self.positions, 'position')}: {shares}"
         )
 
-    def sheet(self, top: int = 5) -> Sheet:
+    def sheet(self, top: Whole = 5) -> Sheet:
         """Each layer, and the ``top`` neurons at both ends."""
         origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
         layers = Table.of(self.layers, title="layers", note="all columns", folded=True)
@@ -324,7 +324,7 @@ class NeuronHealth(Result):
             caption=f"fires, act': means over neurons; dead, stuck, saturated: shares of neurons{flow}",
         )
 
-    def neuron_table(self, top: int = 5) -> Table:
+    def neuron_table(self, top: Whole = 5) -> Table:
         """The neurons at both ends."""
         found = self.extremes(top)
         places = decimals(found["flow_pre"], 3) + 1 if self.flow else 0
@@ -380,8 +380,8 @@ def neuron_health(
     texts: Any,
     *,
     tokens: Count | None = TOKENS,
-    context: int | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    context: Annotated[int, at_least(2)] | None = None,
+    batch_tokens: Count = BATCH_TOKENS,
     prepend_bos: bool | None = None,
     flow: bool = True,
     seed: Seed = 0,

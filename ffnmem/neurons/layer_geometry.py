@@ -20,7 +20,7 @@ from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Block, Column, Origin, Sheet, Table, Words
 from ..core.token_text import printable
-from ..core.types import Count, Seed, checked
+from ..core.types import Count, Seed, Whole, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..prompts.captures import choose_layers
@@ -133,7 +133,7 @@ class Geometry(Result):
         model = printable(self.provenance.model)
         return f"{model}, {counted(len(self.layers), 'layer')}, {counted(len(self.neurons), 'neuron')}{sought}"
 
-    def sheet(self, top: int = 20) -> Sheet:
+    def sheet(self, top: Whole = 20) -> Sheet:
         """Overlap, rank and capacity of each layer's sides, cosines within neurons, read–write classes, and
         near-duplicates if sought.
 
@@ -227,7 +227,7 @@ class Geometry(Result):
             caption=f"beyond: neurons outside of 95% of mismatched pairs, 5% by chance; {meaning}",
         )
 
-    def duplicate_block(self, top: int = 20) -> Block | None:
+    def duplicate_block(self, top: Whole = 20) -> Block | None:
         """The pairs of near-duplicates; words where there are none; None where they were not sought."""
         if self.duplicates is None:
             return None

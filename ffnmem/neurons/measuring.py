@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,12 @@ from jaxtyping import Int64
 from ..core import schemas
 from ..core.checked_files import parsed, reading, seal, sealable
 from ..core.defaults import MEANING_BUDGET, MEANING_DRAWS
-from ..core.errors import FileError, InputError, check_choice, warn
+from ..core.errors import FileError, InputError, warn
 from ..core.files import replacing
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.schemas import Misfit, within
-from ..core.types import COEFFICIENT_SIGNS, Seed, at_least, checked
+from ..core.types import COEFFICIENT_SIGNS, CoefficientSign, Seed, at_least, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
@@ -58,7 +58,7 @@ def polysemanticity(
     model: Model | None = None,
     *,
     layers: LayerName | Iterable[LayerName] | None = None,
-    sign: str = "positive",
+    sign: Literal[CoefficientSign, "both"] = "positive",
     seed: Seed = 0,
     draws: Annotated[int, at_least(20)] = MEANING_DRAWS,
     budget: Annotated[int, at_least(1000)] | None = MEANING_BUDGET,
@@ -113,7 +113,7 @@ def polysemanticity(
     Source: Pach et al. 2025 for MS, Foote et al. 2024 for clusters, Gurnee et al. 2024 (2401.12181) for unigrams,
         Scherlis et al. 2022 for capacity; meanings and the verdict are ours, calibrated by ``ffnmem calibrate``.
     """
-    signs = COEFFICIENT_SIGNS if check_choice("sign", sign, (*COEFFICIENT_SIGNS, "both")) == "both" else (sign,)
+    signs = COEFFICIENT_SIGNS if sign == "both" else (sign,)
     chosen = chosen_layers(store, layers)
     if model is not None:
         store.check_model(model)  # what is kept would be read back without it

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
 from ..core.defaults import SEQUENCES_READ
-from ..core.errors import InputError, check_count, check_number, quoted
+from ..core.errors import InputError, check_count, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Promoted, Sheet, Table, promoted_column, rows
-from ..core.types import ROLE_NAMES, TEXT_ROLES, Basis, Seed, checked
+from ..core.types import ROLE_NAMES, TEXT_ROLES, Basis, Count, Number, Range, Seed, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
@@ -66,43 +66,28 @@ ROLES = tuple(Role(name, by, name in TEXT_ROLES) for name, by in zip(ROLE_NAMES,
 NONE = "none"
 
 
+@checked
 @dataclass(frozen=True)
 class Thresholds:
     """Where each role begins; see :func:`roles` for what each is."""
 
-    kurtosis: float = 10.0
-    partition: float = 0.005
-    null_share: float = 0.5
+    kurtosis: Number = 10.0
+    partition: Number = 0.005
+    null_share: Number = 0.5
     null_dimension: int | None = None
-    norm: float = 1.25
-    variance: float = 0.75
-    late: int = 1
-    io: float = 0.5
-    position: float = 0.05
-    frequency: float = 0.5
-    types: int = 5
-    coverage: float = 0.95
-    min_count: int = 10
-    silent: float = 0.1
+    norm: Number = 1.25
+    variance: Number = 0.75
+    late: Count = 1
+    io: Number = 0.5
+    position: Number = 0.05
+    frequency: Number = 0.5
+    types: Count = 5
+    coverage: Annotated[float, Range(above=0, most=1)] = 0.95
+    min_count: Count = 10
+    silent: Number = 0.1
 
     def resolved(self, d_model: int) -> Thresholds:
-        """With what depends on the model's width filled in; raises InputError for what makes no sense."""
-        for name in ("late", "types", "min_count"):
-            check_count(name, getattr(self, name))
-        for name in (
-            "kurtosis",
-            "partition",
-            "null_share",
-            "norm",
-            "variance",
-            "io",
-            "position",
-            "frequency",
-            "silent",
-        ):
-            check_number(name, getattr(self, name))
-        if not 0 < check_number("coverage", self.coverage) <= 1:
-            raise InputError(f"coverage must be above 0 and at most 1, not {self.coverage}")
+        """With what depends on the model's width filled in."""
         dimension = null_dimension(d_model) if self.null_dimension is None else self.null_dimension
         return replace(self, null_dimension=dimension)
 
@@ -203,7 +188,7 @@ def roles(
     coverage: float = 0.95,
     min_count: int = 10,
     silent: float = 0.1,
-    n_sequences: int | None = SEQUENCES_READ,
+    n_sequences: Count | None = SEQUENCES_READ,
     seed: Seed = 0,
     progress: Progress | None = None,
 ) -> pd.DataFrame:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, nan, sqrt
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
 
 from ..core.defaults import ABOVE
-from ..core.errors import InputError, check_choice, check_count
-from ..core.types import checked
+from ..core.errors import InputError, check_choice
+from ..core.types import Range, at_least, checked
 
 # One measure of many neurons: what was found, its interval, and what chance would have found.
 
@@ -149,18 +150,10 @@ class Rule:
             20 examples of one meaning, another one has at most 14% of the activation.
     """
 
-    above: float = ABOVE
-    examples: int = 8
-    enough: int = 20
-    alpha: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_count("examples", self.examples, least=2)
-        if not 1 < self.above < inf:
-            raise InputError(f"above must be more than 1 meaning and finite, not {self.above}")
-        check_count("enough", self.enough, least=2)
-        if not 0 < self.alpha < 1:
-            raise InputError(f"alpha must be between 0 and 1, not {self.alpha}")
+    above: Annotated[float, Range(above=1, below=inf)] = ABOVE
+    examples: Annotated[int, at_least(2)] = 8
+    enough: Annotated[int, at_least(2)] = 20
+    alpha: Annotated[float, Range(above=0, below=1)] = 0.05
 
 
 RULE = Rule()

@@ -16,7 +16,7 @@ from ..core.errors import InputError, ModelError, counted, warn
 from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
 from ..core.progress import Progress
-from ..core.types import LOGIT, Whole, checked
+from ..core.types import LOGIT, Count, Whole, checked
 from ..describing.describing import Descriptions
 from ..models.turns import in_turn
 from ..scanning.neuron import Neuron, kinds_shown
@@ -68,7 +68,7 @@ def neurons(
     out: str | Path = "neurons.html",
     *,
     kind: str | Sequence[str] | None = None,
-    k: int | None = None,
+    k: Count | None = None,
     context: Whole = 12,
     shade: bool | None = None,
     lens: Lens = LOGIT,

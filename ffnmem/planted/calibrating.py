@@ -15,12 +15,12 @@ import pandas as pd
 
 from .._version import __version__
 from ..core.defaults import CALIBRATION_SEEDS, CALIBRATION_SUPERPOSITION, MEANING_DRAWS
-from ..core.errors import InputError, check_choice, check_seed, quoted
+from ..core.errors import InputError, check_choice, quoted
 from ..core.json_values import plain
 from ..core.number_text import format_number, format_share
 from ..core.progress import Progress
 from ..core.sheets import Column, Line, Sheet, Span, Table, Words, line, rows
-from ..core.types import PLANTED_KINDS, at_least, checked
+from ..core.types import PLANTED_KINDS, Seed, at_least, checked
 from ..neurons.measuring import begin, polysemanticity
 from ..neurons.role_assignment import roles
 from ..neurons.verdicts import RULE, Rule
@@ -236,7 +236,7 @@ def scanned(planted: Planted) -> Iterator[Store]:
 def calibrate(
     kinds: str | Sequence[str] = PLANTED_KINDS,
     *,
-    seeds: Sequence[int] = CALIBRATION_SEEDS,
+    seeds: Sequence[Seed] = CALIBRATION_SEEDS,
     superposition: Sequence[float] = CALIBRATION_SUPERPOSITION,
     rule: Rule = RULE,
     draws: Annotated[int, at_least(20)] = MEANING_DRAWS,
@@ -262,7 +262,7 @@ def calibrate(
     Raises: InputError.
     """
     asked = list(dict.fromkeys([kinds] if isinstance(kinds, str) else kinds))
-    seeds = list(dict.fromkeys(check_seed(seed) for seed in seeds))
+    seeds = list(dict.fromkeys(seeds))
     levels = sorted({float(level) for level in superposition})
     check_asked(asked, seeds, levels, parameters)
     standard = STANDARD if STANDARD in levels else levels[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf, sqrt
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.errors import InputError
+from ..core.types import Count, Range, Seed, Whole, at_least, checked
 from ..facts.fact import Fact
 from .planting import Planted, behind_bridge
 from .skeleton import (
@@ -104,14 +105,17 @@ class Statements:
         )
 
 
-def draw_statements(rng: np.random.Generator, n_subjects: int, n_relations: int, n_objects: int) -> Statements:
+@checked
+def draw_statements(
+    rng: np.random.Generator,
+    n_subjects: Annotated[int, at_least(6)],
+    n_relations: Count,
+    n_objects: Annotated[int, at_least(2)],
+) -> Statements:
     """Names, words and who relates to what, at random; every object is that of two subjects at least.
 
-    Raises InputError for fewer than 6 subjects, 1 relation or 2 objects, or more objects than pairs of subjects.
+    Raises InputError for more objects than pairs of subjects.
     """
-    check_count("n_subjects", n_subjects, least=6)
-    check_count("n_relations", n_relations)
-    check_count("n_objects", n_objects, least=2)
     if 2 * n_objects > n_subjects:
         raise InputError(
             f"n_objects must be at most {n_subjects // 2} for {n_subjects} subjects, so that each has neighbours, "
@@ -433,7 +437,7 @@ def carry(
 #
 # Directions are orthonormal where there is room, so the only errors are those of `noise` and of neurons without a role.
 
-SITES = ("early", "late", "both")
+Site = Literal["early", "late", "both"]
 FINDER, EARLY, CARRIER = 0, 1, 2  # layers; late facts are in the carrier's FFN
 PLANES = 12
 MET = 200  # documents on which neurons without a role are given their firing rate
@@ -446,15 +450,16 @@ RELATION = 0.8  # of a relation's direction in the embedding of its words; the r
 PREVIOUS = 0.8  # of the first name, carried to the last
 
 
+@checked
 def plant_facts(
     *,
-    seed: int = 0,
-    site: str = "early",
-    n_subjects: int = 40,
-    n_relations: int = 3,
-    n_objects: int = 8,
-    n_none: int = 40,
-    noise: float = 0.05,
+    seed: Seed = 0,
+    site: Site = "early",
+    n_subjects: Annotated[int, at_least(6)] = 40,
+    n_relations: Count = 3,
+    n_objects: Annotated[int, at_least(2)] = 8,
+    n_none: Whole = 40,
+    noise: Annotated[float, Range(least=0, below=inf)] = 0.05,
 ) -> Planted:
     """A model that recalls facts at a known place.
 
@@ -479,12 +484,8 @@ def plant_facts(
     Source: the early site is that of Meng et al. 2022 (2202.05262), with extraction by attention as in Geva et al. 2023
     (2304.14767).
     """
-    check_choice("site", site, SITES)
-    check_seed(seed)
-    check_count("n_none", n_none, least=0)
-    check_count("n_relations", n_relations, least=2 if site == "both" else 1)
-    if not 0 <= noise < inf:
-        raise InputError(f"noise must be a number of at least 0, not {noise}")
+    if site == "both" and n_relations < 2:
+        raise InputError(f"n_relations must be at least 2 for both sites, not {n_relations}")
     statements = draw_statements(np.random.default_rng([seed, 0]), n_subjects, n_relations, n_objects)
     rng = np.random.default_rng([seed, 1])
     tokenizer = build_tokenizer(statements.vocabulary)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, check_count
+from ..core.errors import InputError
+from ..core.types import Count, Seed, at_least, checked
 from .planting import Planted, behind_bridge
 from .skeleton import (
     SPECIAL,
@@ -62,16 +63,17 @@ class PlannedMeanings:
     written: tuple[int, ...]
 
 
+@checked
 def plant_meanings(
     *,
-    seed: int = 0,
-    n_features: int = 128,
-    neurons: int = 192,
+    seed: Seed = 0,
+    n_features: Annotated[int, at_least(max(MEANINGS))] = 128,
+    neurons: Count = 192,
     superposition: float = 1.5,
     noise: float = 0.7,
-    words: int = 8,
-    n_layers: int = 2,
-    n_tokens: int = 60_000,
+    words: Annotated[int, at_least(2)] = 8,
+    n_layers: Count = 2,
+    n_tokens: Annotated[int, at_least(2000)] = 60_000,
 ) -> Planted:
     """A model of monosemantic, polysemantic and dead neurons.
 
@@ -92,11 +94,7 @@ def plant_meanings(
 
     Raises: InputError.
     """
-    check_count("n_features", n_features, least=max(MEANINGS))
-    check_count("neurons", neurons)
-    check_count("n_layers", n_layers)
-    check_count("n_tokens", n_tokens, least=2000)
-    if check_count("words", words, least=2) > len(SYLLABLES):
+    if words > len(SYLLABLES):
         raise InputError(f"words must be at most {len(SYLLABLES)}, not {words}: so many endings there are")
     if not (0 < superposition < np.inf and 0 <= noise < np.inf):
         raise InputError(f"superposition must be above 0 and noise at least 0, not {superposition} and {noise}")

@@ -21,10 +21,10 @@ import torch
 from .._version import __version__
 from ..core import sheets
 from ..core.checked_files import read_json
-from ..core.errors import FileError, InputError, check_choice, counted, quoted
+from ..core.errors import FileError, InputError, counted, quoted
 from ..core.files import appearing, check_new_folder, user_folder, write_whole
 from ..core.schemas import Misfit, anything, fields, one_of, table, text, together, whole
-from ..core.types import PLANTED_KINDS, Seed, checked
+from ..core.types import PlantedKind, Seed, checked
 from ..facts.fact import Fact
 from ..facts.formats import load_facts, write_facts
 from ..models.configs import quiet
@@ -248,20 +248,19 @@ def read_truth(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
 # `plant`: a planted model by the name of what is planted.
 
 
-def builder(kind: str) -> Callable[..., Planted]:
+def builder(kind: PlantedKind) -> Callable[..., Planted]:
     """The function behind a kind; raises InputError."""
-    check_choice("kind", kind, PLANTED_KINDS)
     found: Callable[..., Planted] = getattr(import_module(f".{kind}", __package__), f"plant_{kind}")
     return found
 
 
-def defaults(kind: str) -> dict[str, Any]:
+def defaults(kind: PlantedKind) -> dict[str, Any]:
     """The parameters of a kind, the seed among them, with their defaults; raises InputError."""
     return {name: parameter.default for name, parameter in signature(builder(kind)).parameters.items()}
 
 
 @checked
-def plant(kind: str = "meanings", *, seed: Seed = 0, **parameters: Any) -> Planted:
+def plant(kind: PlantedKind = "meanings", *, seed: Seed = 0, **parameters: Any) -> Planted:
     """A GPT-2 whose memories are written by hand, so that the truth about them is known.
 
     Args:

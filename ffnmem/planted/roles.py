@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, check_count, check_seed
+from ..core.errors import InputError
+from ..core.types import Count, NonNegative, Range, Seed, checked
 from .planting import Planted, behind_bridge
 from .skeleton import (
     SPECIAL,
@@ -142,15 +143,16 @@ MARGIN, REDRAWS = 0.5, 20  # of the pre-activation, between a detector's words a
 ROUNDS = 8  # times that each word occurs in what keys are solved on
 
 
+@checked
 def plant_roles(
     *,
-    seed: int = 0,
-    n_layers: int = 3,
-    neurons: int = 256,
-    per_role: int = 12,
-    noise: float = 0.3,
-    n_words: int = 1000,
-    n_tokens: int = 60_000,
+    seed: Seed = 0,
+    n_layers: Count = 3,
+    neurons: Count = 256,
+    per_role: Count = 12,
+    noise: NonNegative = 0.3,
+    n_words: Annotated[int, Range(FEWEST, MOST)] = 1000,
+    n_tokens: Count = 60_000,
 ) -> Planted:
     """A model of neurons with known roles, 384 wide.
 
@@ -170,14 +172,8 @@ def plant_roles(
 
     Raises: InputError.
     """
-    check_seed(seed)
-    for name, value in (("n_layers", n_layers), ("neurons", neurons), ("per_role", per_role)):
-        check_count(name, value)
-    if not FEWEST <= check_count("n_words", n_words) <= MOST:
-        raise InputError(f"n_words must be from {FEWEST} to {MOST}, not {n_words}")
-    check_count("n_tokens", n_tokens, least=20 * n_words)
-    if not noise >= 0:
-        raise InputError(f"noise must be at least 0, not {noise}")
+    if n_tokens < 20 * n_words:
+        raise InputError(f"n_tokens must be at least {20 * n_words:,}, 20 a word, not {n_tokens}")
     if neurons < per_role * len(ROLES):
         raise InputError(
             f"neurons must be at least {per_role * len(ROLES)}, {per_role} a role and as many without, not {neurons}"

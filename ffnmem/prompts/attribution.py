@@ -36,7 +36,7 @@ from ..core.sheets import (
     token,
     tokens,
 )
-from ..core.types import Count, checked
+from ..core.types import Count, Whole, checked
 from ..facts.answers import Answer, check_foil
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits, pulled_through
@@ -208,7 +208,7 @@ class Attribution(Result):
         frame.attrs = {"target": self.target_tokens, "foil": self.foil, "provenance": self.provenance.to_dict()}
         return frame
 
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+    def to_dict(self, top: Whole | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON; of an answer of several tokens with those of its sum."""
         found: dict[str, Any] = super().to_dict(top)
         return found | {"target": self.target, "total": self.total.to_dict(top)} if self.whole else found
@@ -219,7 +219,7 @@ class Attribution(Result):
 
     def sheet(
         self,
-        top: int = 10,
+        top: Whole = 10,
         *,
         layers: Sequence[int] = (),
         capture: Capture | None = None,
@@ -246,7 +246,7 @@ class Attribution(Result):
             self.provenance if written is None else self.provenance.with_settings(basis="folded"),
         )
 
-    def strongest(self, top: int, layers: Sequence[int] = ()) -> pd.DataFrame:
+    def strongest(self, top: Whole, layers: Sequence[int] = ()) -> pd.DataFrame:
         """The ``top`` neurons by \\|logit\\|, of the given layers only if there are any."""
         if not layers:
             return (self.total if self.whole else self).top(top)

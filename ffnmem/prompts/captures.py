@@ -31,7 +31,7 @@ from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
 from ..core.sheets import Content, Fitting, Line, Sheet, Span, line, token
 from ..core.token_text import printable
-from ..core.types import Count, checked
+from ..core.types import Count, Whole, checked
 from ..facts.answers import Answer, read_answer
 from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_of, read_cache
 from ..models.attention import Passed
@@ -269,7 +269,7 @@ class Capture(Result):
         )
 
     def ranked(
-        self, position: int, roles: Mapping[int, str], k: int = 10, prompt: int | None = None
+        self, position: int, roles: Mapping[int, str], k: Count = 10, prompt: int | None = None
     ) -> list[Prediction]:
         """The model's top ``k`` tokens after a position, and those with a role if they are not among them, at their own
         rank. ``roles``: what a token id is called ("target", "foil")."""
@@ -397,7 +397,7 @@ class Capture(Result):
         ]
         return pd.DataFrame(found, columns=["prompt", "position", "token", "token_id"])
 
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+    def to_dict(self, top: Whole | None = None) -> dict[str, Any]:
         """What was captured, as plain values; not the tensors."""
         return {
             "prompts": [self.token_strings(prompt) for prompt in range(self.tokens.shape[0])],

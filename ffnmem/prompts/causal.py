@@ -101,7 +101,7 @@ class CausalScores(Firings):
         total = self.map.sum() if self.components is None else self.components["score"].sum()
         return abs(float(total) - self.expected)
 
-    def top(self, k: int | None = 20) -> pd.DataFrame:
+    def top(self, k: Count | None = 20) -> pd.DataFrame:
         """The ``k`` largest firings (all for None): layer, neuron, position, token, coefficient, score, exact, share;
         ``exact`` is missing where it was not asked for."""
         found = super().top(k)
@@ -110,7 +110,7 @@ class CausalScores(Firings):
         )
         return found
 
-    def agreement(self, top: int) -> str:
+    def agreement(self, top: Count) -> str:
         """How the scores of the ``top`` largest firings agree with their exact removal, in words; empty if unknown."""
         found = self.top(top).dropna(subset="exact")
         if found.empty:
@@ -125,7 +125,7 @@ class CausalScores(Firings):
             return f"{self.describe('rule target foil reference')}, log-probability {self.logit:.4g}"
         return self.describe("rule target foil logit reference")
 
-    def sheet(self, top: int = 10) -> Sheet:
+    def sheet(self, top: Whole = 10) -> Sheet:
         """The answer, the rule and its error, what each position's firings come to, and the ``top`` single ones."""
         patterns = {"relp": ", attention patterns " + ("frozen" if self.frozen else "followed")}.get(self.rule, "")
         error, complete = self.completeness_error, None

@@ -19,7 +19,7 @@ from ..core.files import check_destination, write_whole
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import FIRED_AT, Column, Content, Fitting, Sheet, Span, Table, line, token
-from ..core.types import CircuitForm, Count, Seed, checked
+from ..core.types import CircuitForm, Count, Seed, Whole, checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
@@ -275,7 +275,7 @@ class Circuit(Result):
 
     # -- how it is shown -----------------------------------------------------------------------------------------
 
-    def sheet(self, top: int = 12, alone: Faithfulness | None = None) -> Sheet:
+    def sheet(self, top: Whole = 12, alone: Faithfulness | None = None) -> Sheet:
         """The answer, what the graph has of it, and the ``top`` firings (and heads) with what they read.
 
         ``alone``, from :meth:`faithfulness`, adds what the firings keep of the answer; where they do not carry it, that
@@ -307,7 +307,7 @@ class Circuit(Result):
         attention = self.attention_table(top) if self.nodes["kind"].isin(ATTENDING).any() else None
         return Sheet.of(facts, self.firing_table(top), attention, self.provenance)
 
-    def attention_table(self, top: int) -> Table:
+    def attention_table(self, top: Whole) -> Table:
         """The heads, or attention layers, of most influence."""
         found = self.nodes[self.nodes["kind"].isin(ATTENDING)].sort_values("influence", ascending=False, kind="stable")
 
@@ -321,7 +321,7 @@ class Circuit(Result):
             "position influence",
         )
 
-    def firing_table(self, top: int) -> Table:
+    def firing_table(self, top: Whole) -> Table:
         """The firings of most influence."""
         fired_at = replace(FIRED_AT, limit=16)
         return self.node_table(self.firings.head(top), "neuron", fired_at, "position coefficient influence")

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..core.errors import InputError, OutOfRangeError, check_count
+from ..core.errors import InputError, OutOfRangeError
 from ..core.number_text import decimals
 from ..core.provenance import Provenance
 from ..core.sheets import FIRED_AT, Column, Table, rows, token
@@ -235,7 +235,7 @@ class Firings(Result):
     def top(self, k: int | None = 20) -> pd.DataFrame:
         """The ``k`` largest firings (all for None): layer, neuron, position, token, coefficient, the number, share."""
         flat = at_least_float32(self.of_firings).cpu().numpy()
-        order = largest(flat.ravel(), None if k is None else check_count("top", k))
+        order = largest(flat.ravel(), k)
         layer, position, neuron = np.unravel_index(order, flat.shape)
         found = flat.ravel()[order].astype(np.float64)
         return pd.DataFrame(

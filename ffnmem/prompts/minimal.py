@@ -14,7 +14,7 @@ from ..core.errors import InputError, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import FIRED_AT, Column, Sheet, Table
-from ..core.types import Count, checked
+from ..core.types import Count, Whole, checked
 from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
@@ -73,7 +73,7 @@ class MinimalCircuit(Result):
     answer: Answer
     provenance: Provenance
 
-    def sheet(self, top: int = 20) -> Sheet:
+    def sheet(self, top: Whole = 20) -> Sheet:
         """The answer, how small a set keeps it, how that was found, and its firings."""
         quantity, how = name_quantity(self)
         facts = describe_answer(self) | {

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Sheet, Table
-from ..core.types import checked
+from ..core.types import Whole, checked
 from ..facts.answers import Answer
 from ..models.attention import FrozenAttention
 from ..models.norms import at_least_float32
@@ -67,7 +67,7 @@ class PathAttribution(Firings):
         """``neuron_logits``."""
         return self.neuron_logits
 
-    def sheet(self, top: int = 10) -> Sheet:
+    def sheet(self, top: Whole = 10) -> Sheet:
         """The answer, what the memories of each position add to it, and the ``top`` single firings."""
         memories = float(self.map.sum())
         rest = float(self.components["logit"].sum()) - memories

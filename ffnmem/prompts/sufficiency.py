@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from ..core.errors import InputError, OutOfRangeError, check_count, counted
+from ..core.errors import InputError, OutOfRangeError, counted
 from ..core.number_text import format_interval, format_share
 from ..core.progress import Progress
 from ..core.provenance import Provenance
@@ -33,7 +33,7 @@ SWINGS = -0.05  # a share of an answer below which it is said that some firings 
 def sizes_of(sizes: Iterable[int] | None, count: int, ordered: bool) -> list[int]:
     """How many firings to keep, ascending: 1, 2, 5, 10, … and all of them; of a set without order all of it."""
     if sizes is not None:
-        found = sorted({check_count("sizes", size) for size in sizes})
+        found = sorted(set(sizes))
         if not found or found[-1] > count:
             raise InputError(f"sizes must name at least one size, none above {count:,}, the firings that there are")
         return found
@@ -227,7 +227,7 @@ def faithfulness(
     mean: Any = None,
     recorded: bool = False,
     position: int = -1,
-    sizes: Iterable[int] | None = None,
+    sizes: Iterable[Count] | None = None,
     random: Whole = DRAWS,
     seed: Seed = 0,
     prompt: SupportsIndex | None = None,

@@ -31,7 +31,6 @@ from safetensors.numpy import save_file
 from torch import Tensor
 
 from .._version import __version__
-from ..core.errors import InputError, check_count, check_number
 from ..core.files import appearing, check_new_folder, write_whole, writing
 from ..core.progress import Progress
 from ..corpus.excerpts import Page, Selection, draw_sequences
@@ -73,11 +72,8 @@ def neuronpedia(
     store: Store, places: Sequence[Place], folder: str | Path, k: int | None, context: int, progress: Progress | None
 ) -> Path:
     """Batches of dashboard records; the folder appears whole or not at all."""
-    path, most = check_new_folder(folder), None if k is None else check_count("k", k)
-    width, model = (
-        check_count("context", context, least=0),
-        store.model_for("coefficients at every token of an example"),
-    )
+    path = check_new_folder(folder)
+    model = store.model_for("coefficients at every token of an example")
     with appearing(path) as room:
         for layer, neurons in by_layer(places).items():
             (room / layer_name(layer)).mkdir()
@@ -88,7 +84,7 @@ def neuronpedia(
                     "layer": layer,
                     "sae_set": "mlp",
                     "sae_id_suffix": None,
-                    "features": list(records(store, model, layer, some, most, width, progress)),
+                    "features": list(records(store, model, layer, some, k, context, progress)),
                 }
                 text = json.dumps(batch, ensure_ascii=False, allow_nan=False)
                 write_whole(room / layer_name(layer) / f"batch-{number}.json", text + "\n")
@@ -230,11 +226,8 @@ def delphi(
     progress: Progress | None,
 ) -> Path:
     """A latent cache; the folder appears whole or not at all. Raises InputError where nothing is above ``least``."""
-    path, parts = check_new_folder(folder), check_count("splits", splits)
-    if not 0 <= check_number("least", least) < 1:
-        raise InputError(f"least must be a share of the largest coefficient, at least 0 and below 1, not {least}")
-    count = None if sequences is None else check_count("sequences", sequences)
-    numbers = draw_sequences(store.sequences, count, seed)
+    path = check_new_folder(folder)
+    numbers = draw_sequences(store.sequences, sequences, seed)
     model = store.model_for("coefficients at every token of the text")
     thresholds = {}
     for layer, neurons in by_layer(places).items():
@@ -256,7 +249,7 @@ def delphi(
         "cache_ctx_len": store.settings.context,
         "ctx_len": store.settings.context,  # its name before
         "n_tokens": int(tokens.size),
-        "n_splits": parts,
+        "n_splits": splits,
         "model_name": store.model,
         "ffnmem": {
             "version": __version__,
@@ -275,7 +268,7 @@ def delphi(
         for layer in thresholds:
             place = room / layer_name(layer)
             place.mkdir()
-            write_splits(place, firings.of(layer), tokens, store.d_mlp(layer), parts)
+            write_splits(place, firings.of(layer), tokens, store.d_mlp(layer), splits)
             write_whole(place / "config.json", json.dumps(config, indent=4) + "\n")
     return path
 

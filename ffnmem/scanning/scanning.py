@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from ..core.errors import InputError
 from ..core.files import write_whole
 from ..core.progress import Progress
-from ..core.types import Count, Division, Engine, Seed, Whole, checked
+from ..core.types import Count, Division, Engine, NonNegative, Range, ScanDtype, Seed, Whole, at_least, checked
 from ..corpus.batches import Sequences
 from ..corpus.excerpts import BATCH_TOKENS, check_shard
 from ..corpus.packed import Packed
@@ -21,7 +21,7 @@ from .jobs import check_shards, most_frequent, packed_corpus, prepared, remove_s
 from .manifest import NAMES, write_manifest
 from .passes import Scanner
 from .projected import BASIS, is_quick, write_values
-from .settings import make_settings
+from .settings import MOST, make_settings
 from .state import ScanState
 from .state_file import Identity, ScanProgress, StateFile, save_state
 from .store import Store, open_store
@@ -106,21 +106,21 @@ def scan(
     source: Any,
     out: str | Path,
     *,
-    k: int = 20,
-    context: int | None = None,
+    k: Annotated[int, Range(1, MOST)] = 20,
+    context: Annotated[int, at_least(2)] | None = None,
     prepend_bos: bool | None = None,
-    dtype: str = "float32",
+    dtype: ScanDtype = "float32",
     seed: Seed = 0,
-    sample: int = 128,
-    draws: int = 64,
+    sample: Count = 128,
+    draws: Count = 64,
     frequent: Whole = FREQUENT,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: Count = BATCH_TOKENS,
     shard: tuple[int, int] = (0, 1),
     workers: Count = 1,
     engine: Engine = "local",
     text: str = "text",
     documents: Division | None = None,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    checkpoint_seconds: NonNegative = CHECKPOINT_SECONDS,
     project: bool | None = None,
     progress: Progress | None = None,
 ) -> Store:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from dataclasses import fields as names
-from typing import Any
+from typing import Annotated, Any
 
-from ..core.errors import SEEDS, check_choice, check_count, check_seed
+from ..core.errors import SEEDS
 from ..core.schemas import Check, fields, flag, items, maybe, one_of, rule, together, whole
-from ..core.types import SCAN_DTYPES
+from ..core.types import SCAN_DTYPES, Count, Range, ScanDtype, Seed, at_least, checked
 from ..corpus.excerpts import TextSettings
 from ..models.model import Model
 
@@ -105,34 +105,32 @@ SETTINGS: Check = together(
 """What :meth:`ScanSettings.to_dict` gives."""
 
 
+@checked
 def make_settings(
     model: Model,
     *,
-    context: int | None,
+    context: Annotated[int, at_least(2)] | None,
     prepend_bos: bool | None,
-    dtype: str,
-    batch_tokens: int,
-    seed: int,
-    k: int,
-    sample: int,
-    draws: int,
+    dtype: ScanDtype,
+    batch_tokens: Count,
+    seed: Seed,
+    k: Annotated[int, Range(1, MOST)],
+    sample: Count,
+    draws: Count,
     frequent: tuple[int, ...],
 ) -> ScanSettings:
     """Checked settings; raises InputError."""
     text = TextSettings.checked(model, context, prepend_bos, batch_tokens)
-    check_choice("dtype", dtype, SCAN_DTYPES)
-    check_seed(seed)
-    k = check_count("k", k, most=MOST)
     return ScanSettings(
         context=text.context,
         prepend_bos=text.prepend_bos,
         dtype=dtype,
         batch_tokens=text.batch_tokens,
-        seed=int(seed),
+        seed=seed,
         k=k,
         candidates=k if dtype == "float32" else 2 * k,
-        sample=check_count("sample", sample),
-        draws=check_count("draws", draws),
+        sample=sample,
+        draws=draws,
         frequent=frequent,
         bos=text.bos,
         special=text.special,

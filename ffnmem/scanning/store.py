@@ -9,7 +9,7 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, SupportsIndex
+from typing import Annotated, Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,7 @@ from ..core.number_text import format_share
 from ..core.progress import Progress
 from ..core.sheets import Column, Content, Origin, Sheet, Table
 from ..core.token_text import printable
-from ..core.types import CASES, EXAMPLE_KINDS, LOGIT, Count, SearchPlace, Seed, StoreForm, Whole, checked
+from ..core.types import CASES, EXAMPLE_KINDS, LOGIT, Count, Range, SearchPlace, Seed, StoreForm, Whole, checked
 from ..corpus.batches import Sequences
 from ..corpus.packed import Packed, open_packed
 from ..corpus.readers import problem_table
@@ -379,7 +379,7 @@ class Store(Scanned, Result):
         neuron: SupportsIndex | None = None,
         *,
         kind: str | Sequence[str] | None = None,
-        k: int | None = None,
+        k: Count | None = None,
         bands: Sequence[float] = BANDS,
         context: Whole = 12,
     ) -> pd.DataFrame:
@@ -543,7 +543,7 @@ class Store(Scanned, Result):
         neuron: SupportsIndex | None = None,
         *,
         kind: str | Sequence[str] | None = None,
-        k: int | None = None,
+        k: Count | None = None,
         context: Whole = 12,
         shade: bool = False,
         lens: Lens = LOGIT,
@@ -637,11 +637,11 @@ class Store(Scanned, Result):
         folder: str | Path,
         *,
         neurons: NeuronName | Iterable[NeuronName] | None = None,
-        k: int | None = None,
-        context: int = 32,
-        least: float = 0.1,
-        sequences: int | None = SEQUENCES_READ,
-        splits: int = 5,
+        k: Count | None = None,
+        context: Whole = 32,
+        least: Annotated[float, Range(0, below=1)] = 0.1,
+        sequences: Count | None = SEQUENCES_READ,
+        splits: Count = 5,
         seed: Seed = 0,
         progress: Progress | None = None,
     ) -> Path:

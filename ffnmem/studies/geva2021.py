@@ -7,14 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.errors import InputError, check_choice, check_count, check_seed, counted
+from ..core.errors import InputError, counted
 from ..core.number_text import format_share
 from ..core.progress import Progress
-from ..core.types import Basis
+from ..core.types import Basis, Count, Seed, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
-from ..vocabulary.vectors import BASES
 from .agreement import CONFIDENT, agreement_table, agreements, confident_table
 from .composition import FREQUENT, SHORT, composition_table, read_positions, refinement_table, update_table
 from .figures import (
@@ -56,17 +55,18 @@ TOO_SMALL = "give a corpus with more text, or a longer context"
 SHOWN = 3  # prefixes a key in the table of prefixes
 
 
+@checked
 @in_turn
 def study(
     model: Model,
     store: Store,
     *,
     progress: Progress | None = None,
-    seed: int = 0,
-    keys: int = 64,
-    prefixes: int = 25,
-    n_sequences: int = 4000,
-    updates: int = 1000,
+    seed: Seed = 0,
+    keys: Count = 64,
+    prefixes: Count = 25,
+    n_sequences: Count = 4000,
+    updates: Count = 1000,
     basis: Basis = "folded",
 ) -> Study:
     """Geva et al.'s protocols on a model, over the text of a store.
@@ -87,10 +87,6 @@ def study(
     Raises:
         InputError: another model's store, or settings that cannot be.
     """
-    check_choice("basis", basis, BASES)
-    for name, value in (("keys", keys), ("prefixes", prefixes), ("n_sequences", n_sequences), ("updates", updates)):
-        check_count(name, value)
-    check_seed(seed)
     store.check_model(model)
     places = random_places(store, n_sequences, seed)
     check_text(store, places, n_sequences)

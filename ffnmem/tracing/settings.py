@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from ..core.defaults import TRACE_SAMPLES
-from ..core.errors import InputError, check_choice, check_count, check_number, quoted
+from ..core.errors import InputError, check_choice, check_number, quoted
 from ..core.types import TRACE_KINDS, TRACE_PARTS
 
 KINDS, PARTS, SAMPLES = TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
@@ -93,7 +93,7 @@ def check_window(window: int | None, n_layers: int, widest: int = WIDEST) -> int
     is more than half of all.
     """
     if window is not None:
-        return check_count("window", window)
+        return window
     share = int(n_layers * widest / OF_LAYERS + 0.5)
     return max(1, min(widest, max(NARROWEST, share), n_layers // 2))
 

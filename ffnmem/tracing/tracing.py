@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.checked_files import digest
-from ..core.errors import InputError, check_count, check_seed, quoted
+from ..core.errors import InputError, quoted
 from ..core.folders import Kind
 from ..core.progress import Phase, Progress
 from ..core.run_folders import RunFolder, read_run, run_folder
@@ -48,8 +48,8 @@ def trace_fact(
     target: str | None = None,
     first_token: bool = False,
     kinds: Sequence[str] = KINDS,
-    window: int | None = None,
-    samples: int = SAMPLES,
+    window: Count | None = None,
+    samples: Count = SAMPLES,
     noise: float | None = None,
     seed: Seed = 0,
     severed: Sequence[str] = (),
@@ -105,8 +105,8 @@ def trace_facts(
     *,
     out: str | Path | None = None,
     kinds: Sequence[str] = KINDS,
-    window: int | None = None,
-    samples: int = SAMPLES,
+    window: Count | None = None,
+    samples: Count = SAMPLES,
     noise: float | None = None,
     seed: Seed = 0,
     severed: Sequence[str] = (),
@@ -211,8 +211,8 @@ def trace_settings(
         window=check_window(window, model.n_layers),
         noise=noise[0],
         noise_from=noise[1],
-        samples=check_count("samples", samples),
-        seed=check_seed(seed),
+        samples=samples,
+        seed=seed,
         prepend_bos=model.prepend_bos if prepend_bos is None else prepend_bos,
     )
 

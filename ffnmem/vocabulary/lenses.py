@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -23,8 +23,6 @@ from ..core.errors import (
     HookError,
     InputError,
     ModelError,
-    check_choice,
-    check_number,
     perhaps,
     quoted,
 )
@@ -34,7 +32,7 @@ from ..core.progress import Progress
 from ..core.resources import EMBEDDED, cache_folder, embedded_folder
 from ..core.schemas import anything, fields, flag, items, maybe, number, rule, table, text, together, whole, word
 from ..core.sheets import Column, Origin, Sheet, Table
-from ..core.types import JACOBIAN, LENSES, LOGIT, Count, Division, Seed, checked
+from ..core.types import JACOBIAN, LENSES, LOGIT, Count, Division, NonNegative, Seed, at_least, checked
 from ..corpus.batches import PAD, Batch, Sequences
 from ..corpus.excerpts import Excerpt, Page, TextSettings
 from ..corpus.packing import pack
@@ -214,7 +212,7 @@ class JacobianLens(Result):
 
         Raises: FileError: a file that cannot be written. InputError: another dtype, or numbers too large for it.
         """
-        kind = DTYPES[check_choice("dtype", dtype, DTYPES)]
+        kind = DTYPES[dtype]
         target = check_destination(path)
         with np.errstate(over="ignore"):
             arrays = {str(layer): matrix.numpy().astype(kind) for layer, matrix in self.matrices.items()}
@@ -466,15 +464,15 @@ def jacobian_lens(
     corpus: Any,
     out: str | Path | None = None,
     *,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: Count = BATCH_TOKENS,
     pages: Count = PAGES,
-    context: int | None = None,
+    context: Annotated[int, at_least(2)] | None = None,
     prepend_bos: bool | None = None,
     seed: Seed = 0,
-    dtype: str = "float32",
+    dtype: Literal["float32", "float16"] = "float32",
     text: str = "text",
     documents: Division | None = None,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    checkpoint_seconds: NonNegative = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
 ) -> JacobianLens:
     """J_l = E[Σ_{t′ ≥ t} ∂h_final,t′/∂h_l,t] of every layer, in d_model backward passes over a corpus.
@@ -508,11 +506,8 @@ def jacobian_lens(
     Source: Gurnee et al. 2026 (transformer-circuits.pub/2026/workspace), whose program goes d_model times back through
     each of some hundred texts.
     """
-    check_choice("dtype", dtype, DTYPES)
     settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
     count = min(pages, model.d_model)
-    if check_number("checkpoint_seconds", checkpoint_seconds) < 0:
-        raise InputError(f"checkpoint_seconds must be at least 0, not {checkpoint_seconds}")
     if model.n_layers < 2:
         raise InputError(f"{model.name} has one layer, whose values the logit lens reads as they arrive")
     if out is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, SupportsIndex
+from typing import Annotated, Literal, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..core.errors import check_choice
 from ..core.neuron_names import LayerName, NeuronName
 from ..core.types import LOGIT, Basis, Count, Seed, at_least, checked
 from ..models.model import Model
@@ -21,7 +20,6 @@ from .projections import choose_neurons
 from .scoring import Extremes, Scorer, row_norms
 from .vectors import SIGNS, check_sides, matrix_of, ready, rows_of, side_tokens
 
-KINDS = ("random", "shuffled")
 TIED = 1e-6  # relative: scores of equal vectors of other lengths differ by rounding, and must count as equal
 
 
@@ -32,7 +30,7 @@ def projection_null(
     layer: LayerName | NeuronName,
     neuron: SupportsIndex | Iterable[SupportsIndex] | None = None,
     *,
-    kind: str = "random",
+    kind: Literal["random", "shuffled"] = "random",
     draws: Annotated[int, at_least(2)] = 200,
     k: Count = 10,
     seed: Seed = 0,
@@ -68,7 +66,6 @@ def projection_null(
 
     Source: Phipson and Smyth 2010 (10.2202/1544-6115.1585) for p with the + 1.
     """
-    check_choice("kind", kind, KINDS)
     through = load_lens(model, lens)
     sides = check_sides(side, model, through)
     k = min(k, model.d_vocab)

@@ -304,7 +304,7 @@ def test_mistakes(tiny: fm.Model, make_tiny: Callable[..., fm.Model], tokenizer:
         fm.compare(tiny)
     with refuses(InputError, ValueError, "itself"):
         fm.compare(tiny, make_tiny(), edit=random_edit(tiny))
-    with refuses(InputError, ValueError, "chance", "between 0 and 1"):
+    with refuses(InputError, ValueError, "chance must be below 1"):
         fm.compare(tiny, tiny, TEXTS, chance=1.0)
     with refuses(InputError, ValueError, "baseline", "keys"):
         fm.compare(tiny, tiny, TEXTS, baseline="key")

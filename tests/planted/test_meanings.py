@@ -212,7 +212,7 @@ def test_plans_are_of_different_features() -> None:
         ({"words": 1}, ("words", "2", "1")),
         ({"words": 71}, ("words", "70", "71")),
         ({"n_layers": 0}, ("n_layers", "0")),
-        ({"n_tokens": 100}, ("n_tokens", "2000", "100")),
+        ({"n_tokens": 100}, ("n_tokens", "2,000", "100")),
         ({"superposition": 0.0}, ("superposition", "0.0")),
         ({"superposition": float("inf")}, ("superposition", "inf")),
         ({"superposition": 1e-4}, ("superposition", "0.0001", "4,096")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 import pytest
@@ -15,7 +15,7 @@ from torch import Tensor
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.planted import Planted
-from ffnmem.planted.facts import CARRIER, EARLY, FINDER, SITES, SUBJECT_LAST, plant_facts
+from ffnmem.planted.facts import CARRIER, EARLY, FINDER, SUBJECT_LAST, Site, plant_facts
 
 from ..helpers import refuses
 
@@ -25,7 +25,7 @@ LAST = 4  # of a prompt's positions
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, Planted]:
-    return {site: plant_facts(seed=1, site=site, **SIZES) for site in SITES}
+    return {site: plant_facts(seed=1, site=site, **SIZES) for site in get_args(Site)}
 
 
 def asked(planted: Planted, template: int = 0) -> Tensor:
@@ -57,7 +57,7 @@ def neurons(planted: Planted) -> pd.DataFrame:
 # -- what is recalled --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("site", get_args(Site))
 def test_every_fact_is_recalled_in_every_wording_for_any_seed(site: str) -> None:
     """At the default noise; one seed in the full size, of which 20 others gave no miss either."""
     for seed, sizes in ((0, {}), (3, SIZES), (4, SIZES)):
@@ -67,7 +67,7 @@ def test_every_fact_is_recalled_in_every_wording_for_any_seed(site: str) -> None
             assert best(planted, asked(planted, template)) == targets(planted)
 
 
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("site", get_args(Site))
 @pytest.mark.parametrize(
     "sizes",
     [
@@ -86,7 +86,7 @@ def test_much_noise_is_told(made: dict[str, Planted]) -> None:
     assert worn.recalled() == [a == b for a, b in zip(best(worn, asked(worn)), targets(worn), strict=True)]
 
 
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("site", get_args(Site))
 def test_strangers_recall_nothing(made: dict[str, Planted], site: str) -> None:
     """A model that answers by one of the two names does not know the subject."""
     planted = made[site]
@@ -103,7 +103,7 @@ def test_strangers_recall_nothing(made: dict[str, Planted], site: str) -> None:
 # -- where it is recalled ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("site", get_args(Site))
 def test_the_truth_says_where(made: dict[str, Planted], site: str) -> None:
     planted = made[site]
     truth = planted.truth
@@ -118,7 +118,7 @@ def test_the_truth_says_where(made: dict[str, Planted], site: str) -> None:
     assert set(early) == {"early": {3}, "late": {0}, "both": {1, 2}}[site]
 
 
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("site", get_args(Site))
 def test_a_fact_neuron_fires_for_its_fact_where_the_truth_says(made: dict[str, Planted], site: str) -> None:
     planted = made[site]
     capture = fm.capture(planted.model, asked(planted))
@@ -132,7 +132,7 @@ def test_a_fact_neuron_fires_for_its_fact_where_the_truth_says(made: dict[str, P
         assert fired.max() < 0.5
 
 
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("site", get_args(Site))
 def test_without_its_neuron_a_fact_is_gone_and_no_other(made: dict[str, Planted], site: str) -> None:
     planted = made[site]
     tokens = asked(planted)
@@ -149,7 +149,7 @@ def test_without_its_neuron_a_fact_is_gone_and_no_other(made: dict[str, Planted]
     assert answers[1:] == targets(planted)[1:]
 
 
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("site", get_args(Site))
 def test_attribution_names_late_neurons_and_cannot_name_early_ones(made: dict[str, Planted], site: str) -> None:
     """Late: the neuron at the last token wrote the answer. Early: attention brought it, and only ablation tells."""
     planted = made[site]
@@ -236,7 +236,7 @@ def test_restoring_the_ffn_elsewhere_does_not(made: dict[str, Planted]) -> None:
     ):
         assert effect(made[site], layer, position)[0].mean().abs() < 0.1
     # Below the store the subject is known again, from which all else follows.
-    for site in SITES:
+    for site in get_args(Site):
         assert effect(made[site], FINDER, SUBJECT_LAST)[0].mean() > 0.7
 
 

@@ -240,7 +240,7 @@ def test_the_same_seed_gives_the_same_weights_and_noise_and_seed_others() -> Non
     ("wrong", "named"),
     [
         ({"n_words": 500}, ("n_words", "768", "500")),
-        ({"n_words": 3000}, ("n_words", "2000", "3000")),
+        ({"n_words": 3000}, ("n_words", "2,000", "3000")),
         ({"n_tokens": 100}, ("n_tokens", "100")),
         ({"noise": -1.0}, ("noise", "-1")),
         ({"neurons": 20}, ("neurons", "54", "20")),
