@@ -23,7 +23,7 @@ from ..core.number_text import format_value
 from ..core.plain_values import plain_value
 from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Origin, Sheet, Table, Words, line
-from ..core.types import checked
+from ..core.types import Whole, checked
 from ..facts.fact import Fact
 from ..show.result import Result
 
@@ -43,7 +43,7 @@ class EditedLayer:
         right: ``[rank, d_model]``, directions in the residual stream.
     """
 
-    layer: int
+    layer: Whole
     left: Float[Tensor, "rank d_mlp"]
     right: Float[Tensor, "_ d_model"]  # as many rows: checked below, with a message
 

@@ -161,7 +161,7 @@ def test_the_wrong_kind_is_refused(given: dict[str, Any], named: str) -> None:
         ({"ks": [1, 0]}, "ks[1] must be at least 1, not 0"),
         ({"ks": range(10**12)}, "must be at least 1, not 0"),
         ({"share": 1}, "share must be below 1, not 1"),
-        ({"share": float("nan")}, "share must be above 0, not nan"),
+        ({"share": float("nan")}, "share must be a number, not nan"),
         ({"share": 10**400}, "share must be below 1, not a whole number of some 398 digits"),
         ({"least": -0.5}, "least must be at least 0, not -0.5"),
         ({"basis": "row"}, "basis 'row' is unknown (perhaps 'raw' was meant): choose 'folded' or 'raw'"),

@@ -134,7 +134,7 @@ def test_alphaedit_protects(tiny64: fm.Model, moment: SecondMoment, tmp_path: Pa
     assert float((found - other).norm()) > 1e-3 * float(other.norm())
 
 
-def test_checkpoints() -> None:
+def test_checkpoints(tiny64: fm.Model) -> None:
     """The end is always measured."""
     assert checkpoints(None, 6) == [1, 6]
     assert checkpoints(None, 10) == [1, 10]
@@ -144,8 +144,8 @@ def test_checkpoints() -> None:
         checkpoints((7,), 6)
     with refuses(InputError, ValueError, "at"):
         checkpoints((), 6)
-    with refuses(InputError, ValueError, "at"):
-        checkpoints((0,), 6)
+    with refuses(InputError, ValueError, "at[0] must be at least 1"):
+        sequential(tiny64, FACTS, plain_editor, at=(0,))
     assert checkpoints((1, 4, 5, 10), 10, together=4) == [4, 8, 10]
     assert checkpoints(None, 12, together=5) == [5, 10, 12]
 
