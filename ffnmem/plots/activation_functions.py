@@ -31,8 +31,6 @@ def activations(
         beta: β of the Swish.
         limit: x goes from ``-limit`` to ``limit``.
         gradient: draw f′ in place of f.
-
-    Raises: InputError: an unknown name, a β below 0, or a limit that is not above 0 and finite.
     """
     functions = curves(names, beta)
     if not 0 < check_number("limit", limit) < np.inf:

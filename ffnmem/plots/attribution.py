@@ -30,8 +30,6 @@ def layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
 
     Args:
         attribution: of one position, from :func:`ffnmem.attribute`.
-
-    Raises: InputError: an attribution of several positions.
     """
     attribution = attribution.total
     parts = attribution.components
@@ -77,8 +75,6 @@ def neurons(attribution: Attribution | PathAttribution | CausalScores, ax: Axes 
         attribution: of one position, from :func:`ffnmem.attribute`; or from :func:`ffnmem.attribute_paths` or
             :func:`ffnmem.causal_scores`, and then a bar is one neuron firing at one position.
         top: how many neurons.
-
-    Raises: InputError: an attribution of several positions, or ``top`` below 1.
     """
     rows = attribution.top(top)
     names, column, unit = name_memories(rows), "logit", attribution.provenance.before_cap
@@ -98,8 +94,6 @@ def components(attribution: Attribution, ax: Axes | None = None) -> Axes:
 
     Args:
         attribution: of one position, from :func:`ffnmem.attribute`.
-
-    Raises: InputError: an attribution of several positions.
     """
     attribution = attribution.total
     parts = attribution.components

@@ -45,8 +45,6 @@ def circuit(circuit: Circuit, ax: Axes | None = None, top: Count = 40) -> Axes:
     Args:
         circuit: from :func:`ffnmem.circuit`.
         top: how many firings and heads, those of most influence.
-
-    Raises: InputError: ``top`` below 1, or a circuit without firings.
     """
     nodes = choose_nodes(circuit, top)
     columns = place_nodes(nodes, circuit)

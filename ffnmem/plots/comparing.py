@@ -30,8 +30,6 @@ def comparison(comparison: Comparison, what: str = "verdicts", ax: Axes | None =
             shares. ``"changes"``: how far those that changed did, by layer: 5% to 95% of them light, 25% to 75% dark, a
             line at the median, a dot at the largest, on a logarithmic scale. ``"correlations"``: how many neurons
             have a best match of which correlation, and how many have it among random neurons.
-
-    Raises: InputError: another name; no neuron changed, or models of other sizes; no text was read.
     """
     draw = DRAWS[check_choice("what", what, DRAWS)]
     if what not in aspects_of(comparison):

@@ -34,8 +34,6 @@ def scores(scores: Scores, metrics: Sequence[str] | None = None, ax: Axes | None
     Args:
         scores: from :func:`ffnmem.evaluate`.
         metrics: of its summary; default ES, PS, NS, NS+ and S as far as they were measured.
-
-    Raises: InputError: a metric that was not measured.
     """
     colours = colours_of(scores.summary, metrics)
     editors = list(scores.editors)
@@ -50,7 +48,7 @@ def scores(scores: Scores, metrics: Sequence[str] | None = None, ax: Axes | None
 @draws(Sweep)
 def sweep(
     sweep: Sweep,
-    trace: Traces | pd.DataFrame | None = None,
+    trace: Traces | None = None,
     ax: Axes | None = None,
     metrics: Sequence[str] | None = None,
 ) -> Axes:
@@ -58,12 +56,9 @@ def sweep(
 
     Args:
         sweep: from :func:`ffnmem.evaluation.layer_sweep`.
-        trace: :class:`ffnmem.tracing.traces.Traces` or their ``groups``: the mean indirect effect at the subject's
-            last token of states and FFNs is drawn in a panel of its own, in the lower part of ``ax``.
+        trace: of the same facts, whose mean indirect effect at the subject's last token of states and FFNs is drawn in
+            a panel of its own, in the lower part of ``ax``.
         metrics: of the sweep's frame; default ES, PS, NS, NS+ and S as far as they were measured.
-
-    Raises: InputError: a metric that was not measured, a trace without effects at the subject's last token, a trace
-        and Axes that stand in no grid.
     """
     colours = colours_of(sweep.frame, metrics)
     effects = None if trace is None else effects_at_subject(trace)
@@ -82,13 +77,9 @@ def sweep(
     return shapes.finish(ax, title, "" if panels else "layer", AXIS, whole="x", legend="beside")
 
 
-def effects_at_subject(trace: Traces | pd.DataFrame) -> pd.DataFrame:
+def effects_at_subject(trace: Traces) -> pd.DataFrame:
     """Indirect effects at the subject's last token; raises InputError where there are none."""
-    groups = trace.groups if isinstance(trace, Traces) else trace
-    missing = {"kind", "group", "layer", "mean", "low", "high"} - set(groups.columns)
-    if missing:
-        raise InputError(f"the trace has no columns {sorted(missing)}: give Traces, or their groups")
-    rows = groups[(groups["group"] == GROUP) & groups["kind"].isin(list(TRACE))]
+    rows = trace.groups[(trace.groups["group"] == GROUP) & trace.groups["kind"].isin(list(TRACE))]
     if rows.empty:
         raise InputError(f"the trace has no effects of {' or '.join(TRACE)} in the group {quoted(GROUP)}")
     return rows
@@ -105,8 +96,6 @@ def decay(decay: Decay, ax: Axes | None = None, metrics: Sequence[str] | None = 
     Args:
         decay: from :func:`ffnmem.evaluation.sequential`.
         metrics: of its frame; default ES, PS, NS, NS+ and S as far as they were measured.
-
-    Raises: InputError: a metric that was not measured, panels below and Axes that stand in no grid.
     """
     colours = colours_of(decay.frame, metrics)
     steps = decay.steps[decay.steps["edits"] > 0]
@@ -140,8 +129,6 @@ def convergence(frame: pd.DataFrame, ax: Axes | None = None, quality: str = "edi
     Args:
         frame: from :func:`ffnmem.editing.convergence`.
         quality: what its column of that name holds, e.g. "S"; drawn in the lower part of ``ax``, if it is there.
-
-    Raises: InputError: quality, and Axes that stand in no grid.
     """
     scored = "quality" in frame
     ax = shapes.axes_for(ax, (7, 5.5 if scored else 4))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
-from ..core.errors import InputError, check_choice
+from ..core.errors import InputError
 from ..core.number_text import format_probability
 from ..ffn.activations import activation
 from ..neurons.dying import Dying
@@ -88,7 +90,7 @@ MOST_NAMES = 8  # layers that a legend can tell apart; more are read off a colou
 
 
 @draws(NeuronHealth, aspects=lambda health: ("shares", "flow")[: 1 + health.flow])
-def health(health: NeuronHealth, what: str = "shares", ax: Axes | None = None) -> Axes:
+def health(health: NeuronHealth, what: Literal["shares", "flow"] = "shares", ax: Axes | None = None) -> Axes:
     """Unhealthy neurons by layer, or how much gradient the neurons of each layer carry.
 
     Args:
@@ -96,10 +98,7 @@ def health(health: NeuronHealth, what: str = "shares", ax: Axes | None = None) -
         what: ``"shares"``: per layer a bar each for the shares of its neurons that are dead, stuck and saturated.
             ``"flow"``: per layer a curve of mean |∂L/∂pre| over its neurons, those with the most first, on a
             logarithmic scale; a curve that ends before 100% has neurons without any gradient.
-
-    Raises: InputError: an unknown ``what``, or ``"flow"`` of a health without it.
     """
-    check_choice("what", what, ("shares", "flow"))
     if what == "flow" and not health.flow:
         raise InputError("there is no gradient to draw: neuron_health was called with flow=False")
     ax, model = shapes.axes_for(ax), health.provenance.model
@@ -142,17 +141,14 @@ DYING = {
 
 
 @draws(Dying, aspects=lambda dying: ("pushed_dead" if dying.settings["pushed"] else "dead", "loss"))
-def dying(dying: Dying, what: str = "pushed_dead", ax: Axes | None = None) -> Axes:
+def dying(dying: Dying, what: Literal["pushed_dead", "dead", "loss"] = "pushed_dead", ax: Axes | None = None) -> Axes:
     """What became of neurons pushed into the dead zone, by step of training, a line an activation.
 
     Args:
         dying: from :func:`ffnmem.neurons.dying.dying_relu`.
         what: ``"pushed_dead"``: the share of the pushed neurons that fires for no input. ``"dead"``: of all hidden
             neurons. ``"loss"``: the mean square error, on a logarithmic scale.
-
-    Raises: InputError: an unknown ``what``, or ``"pushed_dead"`` where none was pushed.
     """
-    check_choice("what", what, DYING)
     settings = dying.settings
     if what == "pushed_dead" and not settings["pushed"]:
         raise InputError("there is nothing to draw: no neuron was pushed (share 0)")

@@ -34,8 +34,6 @@ def meanings(meanings: Meanings, ax: Axes | None = None) -> Axes:
 
     Args:
         meanings: from :func:`ffnmem.meanings`, with the model given.
-
-    Raises: InputError: meanings without similarity, or without examples.
     """
     if not len(meanings.table):
         raise InputError(f"neuron {meanings.name} has no examples to draw: it is {meanings.verdict}")
@@ -77,8 +75,6 @@ def verdicts(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
     Args:
         table: of :func:`ffnmem.polysemanticity`; with both signs, a layer has a bar for each.
-
-    Raises: InputError: another table.
     """
     counts = verdict_counts(table)
     layers, signs = list(counts["layer"].unique()), list(counts["sign"].unique())
@@ -114,8 +110,6 @@ def roles(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
     Args:
         frame: of :func:`ffnmem.roles`.
-
-    Raises: InputError: a table of something else.
     """
     if "role" not in frame:
         raise InputError("frame must be a table of fm.roles, with a column role")

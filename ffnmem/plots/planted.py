@@ -36,8 +36,6 @@ def calibration(calibration: Calibration, what: str = "auroc", ax: Axes | None =
             ``"verdicts"``: the verdicts by planted number of meanings; ``"nulls"``: how often each null is rejected
             where nothing is to be found, against 5%; ``"roles"``: precision and recall of each role; ``"facts"``: how
             often each measure ranks a fact's neuron first.
-
-    Raises: InputError: an unknown ``what``, or one that this calibration has no table of.
     """
     check_choice("what", what, NEEDS)
     rows = getattr(calibration, NEEDS[what])

@@ -19,8 +19,6 @@ def tokens(projection: pd.DataFrame, ax: Axes | None = None, *, top: int = 8, ti
     Args:
         projection: of one neuron, from :func:`ffnmem.project`; the logit lens' where it has several.
         top: tokens of each sign. title: above it.
-
-    Raises: InputError: none of a value there, or of several neurons.
     """
     rows = projection[(projection["side"] == "value") & (projection["rank"] <= top)]
     neurons = len(rows[["layer", "neuron"]].drop_duplicates())
@@ -39,8 +37,6 @@ def memories(table: pd.DataFrame, column: str, ax: Axes | None = None, *, label:
     Args:
         table: with the columns layer and neuron, such as :func:`ffnmem.vocabulary.promoters` gives.
         column: the number. label: of its axis; default the column's name. title: above it.
-
-    Raises: InputError: no such column.
     """
     for name in ("layer", "neuron", column):
         check_choice("column", name, list(table.columns))

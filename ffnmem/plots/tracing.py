@@ -34,8 +34,6 @@ def fact_map(result: Trace | Silencing | Knockout, kind: str | None = None, ax: 
         result: from :func:`ffnmem.trace_fact` (indirect effects), :func:`ffnmem.tracing.silence_fact` (losses of
             probability) or :func:`ffnmem.knockout` (shares lost). Tokens of the subject have a star.
         kind: one of its kinds; default the first.
-
-    Raises: InputError: a kind that the result does not have.
     """
     kind = check_choice("kind", kind or result.kinds[0], result.kinds)
     names = [visible(token, shapes.LABEL) + "*" * (at in result.subject) for at, token in enumerate(result.tokens)]
@@ -64,8 +62,6 @@ def fact_curves(result: Traces | Silencings | Knockouts, kind: str | None = None
             :func:`ffnmem.tracing.knockout_facts`; of knockouts the groups of Geva et al. 2023 (2304.14767, figure 2,
             which shows minus the share) and the first token.
         kind: one of its kinds; default the first.
-
-    Raises: InputError: no fact was asked, a kind that the result does not have.
     """
     kinds = kinds_of(result)
     kind = check_choice("kind", kind or kinds[0], kinds)

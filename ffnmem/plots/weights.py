@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -53,8 +54,6 @@ def geometry(geometry: Geometry, what: str = "interference", ax: Axes | None = N
             pairs; of gated neurons also those of gate and value, and of gate and key. ``"classes"``: the shares of the
             read–write classes but orthogonal output, stacked; in grey what neurons of mismatched sides have of them.
             ``"rank"``: effective ranks; dotted, those of random rows.
-
-    Raises: InputError: an unknown ``what``.
     """
     draw = DRAWS[check_choice("what", what, DRAWS)]
     ax = shapes.axes_for(ax)
@@ -144,7 +143,7 @@ DRAWS: dict[str, Callable[[pd.DataFrame, Axes, Geometry], Axes]] = {
 
 
 @draws(Anatomy, aspects=lambda anatomy: ("whole", "layer"))
-def anatomy(anatomy: Anatomy, what: str = "whole", ax: Axes | None = None) -> Axes:
+def anatomy(anatomy: Anatomy, what: Literal["whole", "layer"] = "whole", ax: Axes | None = None) -> Axes:
     """Where the parameters of a model are.
 
     Args:
@@ -152,10 +151,8 @@ def anatomy(anatomy: Anatomy, what: str = "whole", ax: Axes | None = None) -> Ax
         what: ``"whole"``: a bar a component, as long as its share of all parameters. ``"layer"``: the matrices of one
             layer to scale, below each other: the height of a rectangle is d_model, its width the number of its vectors
             in the same unit, so that areas are parameters.
-
-    Raises: InputError: an unknown ``what``.
     """
-    if check_choice("what", what, ("whole", "layer")) == "layer":
+    if what == "layer":
         return draw_layer(anatomy, ax)
     rows = anatomy.to_frame().query("parameters > 0")
     ax = shapes.axes_for(ax, (6, 1.2 + 2 * shapes.PER_ROW * len(rows)))
@@ -209,8 +206,6 @@ def virtual_weights(weights: VirtualWeights, direction: str | None = None, ax: A
     Args:
         weights: from :func:`ffnmem.virtual_weights`.
         direction: ``"incoming"`` or ``"outgoing"``; default the first that there is.
-
-    Raises: InputError: a direction without connections.
     """
     name = f"{weights.layer}.{weights.neuron}"
     if not weights.sides:

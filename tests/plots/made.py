@@ -27,7 +27,6 @@ from ..neurons.made import pushed
 from ..planted.made import made as calibration
 
 HOSTILE = "The $x_{ city $\\frac$ of"
-LABELS = ["layer", "group", "mean"]
 
 
 def make_results(tiny: fm.Model, store: Store, tokenizer: Any, folder: Path) -> SimpleNamespace:
@@ -64,10 +63,6 @@ def make_results(tiny: fm.Model, store: Store, tokenizer: Any, folder: Path) -> 
         convergence=convergence.assign(quality=[20.0, 90.0]),
         decay=Decay(by_edits, pd.DataFrame(), "rome", {}, sweep.provenance, steps=steps),
         dying=dying_relu(steps=20),
-        effects=pd.DataFrame(
-            [(kind, "last subject", layer, 0.1 * layer) for kind in ("state", "ffn") for layer in range(3)],
-            columns=["kind", "group", "layer", "mean"],
-        ).assign(low=-0.01, high=0.5, n=5),
         faithfulness=faithfulness,
         faithfulness_over=fm.prompts.faithfulness_over([faithfulness, faithfulness]),
         geometry=fm.neurons.geometry(gated("llama", tokenizer), threshold=None, strengthening=0.3, weakening=-0.3),

@@ -477,9 +477,10 @@ def test_matrices_are_to_scale(made: SimpleNamespace) -> None:
 
 def test_panels_below(made: SimpleNamespace) -> None:
     """A trace in the scores' units, a collapse in one panel only, or little that looks like much."""
-    ax = plots.sweep(made.sweep, made.effects)
+    ax = plots.sweep(made.sweep, made.traces)
     _, below = ax.figure.axes
-    np.testing.assert_allclose(series(below)["FFN at the\nsubject's end"], [0.0, 0.1, 0.2])
+    expected = made.traces.groups.query("kind == 'ffn' and group == 'last subject'")["mean"]
+    np.testing.assert_allclose(series(below)["FFN at the\nsubject's end"], expected)
     assert below.get_position().y1 < ax.get_position().y0
     assert (ax.get_xlabel(), below.get_xlabel()) == ("", "layer")
     ax = plots.decay(made.decay)
@@ -541,9 +542,8 @@ REFUSED: list[tuple[Callable[[SimpleNamespace], Any], tuple[str, ...]]] = [
         ),
         ("nothing was measured",),
     ),
-    (lambda m: plots.sweep(m.sweep, m.effects.assign(group="further")), ("last subject",)),
-    (lambda m: plots.sweep(m.sweep, m.effects.drop(columns="kind")), ("kind",)),
-    (lambda m: plots.sweep(m.sweep, m.effects, in_no_grid()), ("of a grid",)),
+    (lambda m: plots.sweep(m.sweep, Traces((), m.traces.skipped, m.traces.provenance)), ("last subject",)),
+    (lambda m: plots.sweep(m.sweep, m.traces, in_no_grid()), ("of a grid",)),
     (lambda m: plots.decay(m.decay, in_no_grid()), ("of a grid",)),
     (lambda m: plots.convergence(m.convergence, in_no_grid()), ("of a grid",)),
     (lambda m: plots.virtual_weights(m.weights, "outgoing"), ("outgoing", "'incoming'")),
