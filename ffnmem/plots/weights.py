@@ -162,7 +162,7 @@ def anatomy(anatomy: Anatomy, what: Literal["whole", "layer"] = "whole", ax: Axe
     bars = ax.barh(range(len(rows)), rows["share"], color=[PARTS.get(name, shapes.GREY) for name in rows["component"]])
     ax.bar_label(bars, [f"{share:.1%}" for share in rows["share"]], padding=3)
     shapes.name_rows(ax, names)
-    return shapes.finish(ax, f"{anatomy.name}: {anatomy.parameters:,} parameters", "share of them", percent="x")
+    return shapes.finish(ax, f"{anatomy.name}: {anatomy.parameters:,} parameters", "share of parameters", percent="x")
 
 
 PARTS = {

@@ -464,6 +464,20 @@ def test_a_histogram_is_a_density(made: SimpleNamespace) -> None:
     assert {to_hex(bar.get_facecolor()).upper() for bar in bars if bar.get_x() < 0} == {TAKES}
 
 
+def test_what_changed_stands_in_its_layer(made: SimpleNamespace) -> None:
+    """One layer of two was edited: its quantiles, and its largest change as a dot."""
+    ax = plots.comparison(made.comparison, "changes")
+    changes = made.comparison.neurons["value_change"]
+    (dot,) = ax.lines
+    assert (list(dot.get_xdata()), list(dot.get_ydata())) == ([1], [changes.max()])  # type: ignore[arg-type]
+    low, high = changes[changes > made.comparison.tolerance].quantile([0.05, 0.95])
+    wide: Any = ax.patches[0]
+    assert (wide.get_y(), wide.get_y() + wide.get_height()) == pytest.approx((low, high))
+    ax = plots.comparison(made.comparison, "correlations")
+    assert legend_of(ax) == ["best match", "among random neurons"]
+    assert ax.get_xlim() == (0, 1)
+
+
 def test_matrices_are_to_scale(made: SimpleNamespace) -> None:
     """Areas would not be parameters."""
     ax = plots.anatomy(made.anatomy, "layer")
