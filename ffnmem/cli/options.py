@@ -124,7 +124,7 @@ LensName = Annotated[
 # Files that are written.
 
 PAGE = rb'<meta name="generator" content="ffnmem '
-TABLE = b"ffnmem"  # in the notes behind its rows, which stand in the footer
+TABLE = rb"ffnmem.*PAR1$"  # in the notes behind the rows of a Parquet file
 FIGURE = rb"Software\0ffnmem |<dc:title>ffnmem |/Creator \(ffnmem "
 """What the first or the last 64 KiB of a file of ours have that no other has, as a pattern."""
 
@@ -154,11 +154,7 @@ def check_replaceable(file: str, mark: bytes | None) -> None:
     path, ours = check_destination(file), False
     if not path.is_file() or not path.stat().st_size:
         return
-    if mark == TABLE:
-        from ..core.checked_files import is_parquet_of_ours
-
-        ours = is_parquet_of_ours(path)
-    elif mark is not None:
+    if mark is not None:
         try:
             with path.open("rb") as opened:
                 parts = [opened.read(ENDS)]

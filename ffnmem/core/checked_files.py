@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,13 @@ import numpy as np
 
 from .errors import FileError, quoted
 from .files import check_ordinary, readable, replacing
-from .foreign import first_line, foreign
-from .schemas import Check, Misfit, anything, check_plain, fields, table, whole
+from .foreign import foreign
+from .schemas import Check, Misfit, anything, fields, whole
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-LARGEST = 1 << 28  # bytes of a JSON file of ours; the longest lists the checksums of a packed corpus, 12 bytes a MiB
-MARK, PLACE = b"footer sha256:", b"0" * 64
+COLUMNS = b"ffnmem.columns"
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32"}
 
 
@@ -68,7 +68,7 @@ class Form:
     """What a JSON file, or the header of another file, must be.
 
     Attributes:
-        kind: what it says in its field ``kind``.
+        kind: what it says in its field ``kind``; empty: anything.
         newest: the highest ``schema`` that is read.
         check: of its fields.
         noun: what it is, with what makes one: ``"store: make one with scan (ffnmem scan)"``.
@@ -90,7 +90,7 @@ class Form:
         self, path: Path, value: Any, whole_if: Callable[[dict[str, Any]], bool] = lambda _: True
     ) -> dict[str, Any]:
         """The object if it is of this form, and its checksum (if any) says that it is whole; raises FileError."""
-        if not isinstance(value, dict) or value.get("kind") != self.kind:
+        if not isinstance(value, dict) or self.kind not in ("", value.get("kind")):
             other = f" but {quoted(value['kind'])}" if isinstance(value, dict) and "kind" in value else ""
             raise self.none(path, other)
         self.check_version(path, value)
@@ -118,33 +118,20 @@ class Form:
 
 
 def parsed(path: Path, data: str | bytes, again: str = "") -> Any:
-    """JSON as plain values; raises FileError, also for levels without end and for halves of characters."""
-    try:
-        found = json.loads(data)
-        check_plain(found)
-    except RecursionError:
-        raise FileError(f"{path} is nested too deeply to be read{remedy(again)}") from None
-    except (ValueError, Misfit) as error:
-        raise FileError(f"{path} cannot be read: {first_line(error)}{remedy(again)}") from None
-    return found
+    """JSON as plain values; raises FileError."""
+    with foreign(FileError, f"{path} cannot be read", lambda: remedy(again)):
+        return json.loads(data)
 
 
 def read_json(path: Path, missing: str = "", again: str = "") -> dict[str, Any]:
     """The object in a JSON file; raises FileError for anything else."""
-    size = check_regular(path, missing)
-    if size > LARGEST:
-        raise FileError(f"{path} has {size:,} bytes, more than any description of ours")
+    check_regular(path, missing)
     with reading(path):
         data = path.read_bytes()
     found = parsed(path, data, again)
     if not isinstance(found, dict):
         raise FileError(f"{path} holds no JSON object{remedy(again)}")
     return found
-
-
-def read_checked(path: Path, form: Form, missing: str = "") -> dict[str, Any]:
-    """The object in a JSON file of a form that :func:`with_checksum` made; of an older one, that had none, too."""
-    return form.fit(path, read_json(path, missing, form.again), is_whole)
 
 
 def with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,19 +182,6 @@ def saved_class(path: Path) -> str:
     return name if mark == "ffnmem result" else ""
 
 
-def said_kind(path: Path) -> str:
-    """What a safetensors file of ours says that it is; empty for any other file."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            _, _, text = (file.metadata() or {}).get("ffnmem", "").partition(" ")
-        found = json.loads(text).get("kind", "") if text else ""
-    except (SafetensorError, OSError, ValueError, AttributeError, RecursionError):
-        return ""
-    return found if isinstance(found, str) else ""
-
-
 class HeadedTensors:
     """A safetensors file with a header in JSON. The header is checked at once, each array when it is read.
 
@@ -242,9 +216,8 @@ class HeadedTensors:
         self.digest = hashlib.sha256(text.encode()).hexdigest()
         """Of the header, which has the checksums of all arrays: another file has another one."""
         self.header: Mapping[str, Any] = form.fit(path, parsed(path, text))
-        form_of_all = fields({"checksums": table(anything, whole(0, 0xFFFFFFFF))})
-        Form(form.kind, form.newest, form_of_all, form.noun).check_fields(path, dict(self.header))
-        if set(self.header["checksums"]) != set(self.shapes):
+        checksums = self.header.get("checksums")
+        if not isinstance(checksums, dict) or set(checksums) != set(self.shapes):
             raise FileError(f"{path} is damaged: its arrays are not those that its header has")
 
     def check_shapes(self, expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
@@ -267,8 +240,7 @@ class HeadedTensors:
 
 def check_tensors(path: Path) -> None:
     """Read a whole safetensors file of ours, whatever it holds; raises FileError for a damaged one."""
-    form = Form(said_kind(path), LARGEST, anything, "file that ffnmem wrote")
-    file = HeadedTensors(path, form)
+    file = HeadedTensors(path, Form("", sys.maxsize, anything, "file that ffnmem wrote"))
     for name in file.shapes:
         file.array(name)
 
@@ -307,57 +279,21 @@ def write_tensors(
 # -- Parquet -------------------------------------------------------------------------------------------------------
 
 
-def sealable(metadata: Mapping[bytes, bytes] | None = None) -> dict[bytes, bytes]:
-    """The metadata of a table to be written, with a place for :func:`seal`."""
-    return {**(metadata or {}), b"ffnmem.seal": MARK + PLACE}
-
-
-def seal(path: Path) -> None:
-    """Write the checksum of a Parquet file's footer into the footer, where :func:`sealable` kept a place.
-
-    Pages have checksums of their own. The footer, which says where they are and between which bounds their numbers
-    lie, has none: a bit that flips there could make rows disappear. Raises FileError.
-    """
-    footer, start = footer_of(path)
-    place = footer.rindex(MARK) + len(MARK)
-    with path.open("r+b") as file:
-        file.seek(start + place)
-        file.write(hashlib.sha256(footer).hexdigest().encode())
+def with_columns(names: Sequence[str], metadata: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """The metadata of a table to be written, and the names of its columns, which no checksum of a page covers."""
+    return {**metadata, COLUMNS: "\n".join(names).encode()}
 
 
 def open_parquet(path: Path, missing: str = "", again: str = "") -> pq.ParquetFile:
-    """A Parquet file of ours whose footer is what was written, if it was sealed, and whose pages are checked when they
-    are read; raises FileError. What is read from it stands in a block of :func:`reading`."""
+    """A Parquet file of ours, whose pages are checked when they are read; raises FileError. What is read from it stands
+    in a block of :func:`reading`."""
     import pyarrow.parquet as pq
 
     check_regular(path, missing)
-    footer, _ = footer_of(path, again)
-    place = footer.rfind(MARK) + len(MARK)
-    if place >= len(MARK):
-        written = footer[place : place + len(PLACE)]
-        blank = footer[:place] + PLACE + footer[place + len(PLACE) :]
-        if written != hashlib.sha256(blank).hexdigest().encode():
-            raise FileError(f"{path} is damaged: the checksum of its footer does not match{remedy(again)}")
     with reading(path, again):
-        return pq.ParquetFile(path, page_checksum_verification=True)
-
-
-def is_parquet_of_ours(path: Path) -> bool:
-    """Whether this is a Parquet file that ffnmem wrote: its metadata, which stand in the footer, say so."""
-    try:
-        return b"ffnmem" in footer_of(path)[0]
-    except FileError:
-        return False
-
-
-def footer_of(path: Path, again: str = "") -> tuple[bytes, int]:
-    """The bytes of a Parquet file's footer, and where they begin. Raises FileError."""
-    size = check_regular(path)
-    with reading(path, again), path.open("rb") as file:
-        file.seek(max(0, size - 8))
-        end = file.read(8)
-        length = int.from_bytes(end[:4], "little")
-        if len(end) < 8 or end[4:] != b"PAR1" or length > size - 12:
-            raise FileError(f"{path} is truncated, or no Parquet file{remedy(again)}")
-        file.seek(size - 8 - length)
-        return file.read(length), size - 8 - length
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    metadata = file.schema_arrow.metadata or {}
+    names = "\n".join(file.schema_arrow.names).encode(errors="replace")
+    if metadata.get(COLUMNS, names) != names:
+        raise FileError(f"{path} is damaged: its columns are not those that were written{remedy(again)}")
+    return file

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Int64
 
 from ..core import schemas
-from ..core.checked_files import parsed, reading, seal, sealable
+from ..core.checked_files import parsed, reading, with_columns
 from ..core.defaults import MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import FileError, InputError, warn
 from ..core.files import replacing
@@ -304,10 +304,9 @@ def write_saved(
     for name, values in lists.items():
         rows = rows.append_column(name, pa.array(values))
     text = json.dumps({**key, "provenance": table.attrs["provenance"]}, sort_keys=True)
-    rows = rows.replace_schema_metadata(sealable({KEY: text.encode()}))
+    rows = rows.replace_schema_metadata(with_columns(rows.column_names, {KEY: text.encode()}))
     with replacing(file_of(store, sign)) as temporary:
         pq.write_table(rows, temporary, row_group_size=GROUP, write_page_checksum=True)
-        seal(temporary)
 
 
 def opened(store: Store, sign: str, settings: Mapping[str, Any]) -> tuple[NeuronTable, dict[str, Any]] | None:

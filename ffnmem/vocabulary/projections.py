@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.checked_files import Form, open_parquet, parsed, reading, seal, sealable
+from ..core.checked_files import Form, open_parquet, parsed, reading
 from ..core.errors import FileError, InputError, check_choice, check_whole, listed, quoted
 from ..core.files import check_destination, replacing, user_path
 from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, layer_of, pair_of, place_of
@@ -63,8 +63,6 @@ SCHEMA = pa.schema(
     }
 )
 COLUMNS = tuple(SCHEMA.names)
-BEFORE_LENSES = COLUMNS[:-1]
-"""Of files that earlier versions wrote, all through the logit lens."""
 SCORES = (pa.float32(), pa.float64())
 PLAIN = {"layer": pa.int64(), "neuron": pa.int64(), "rank": pa.int64(), "token_id": pa.int64(), "score": pa.float64()}
 
@@ -135,14 +133,13 @@ def write_projection(out: str | Path, tables: Iterator[pa.Table], provenance: di
     about = json.dumps({"schema": SCHEMA_VERSION, **settings, "provenance": provenance})
     with replacing(path) as temporary:
         first = next(tables)
-        schema = first.schema.with_metadata(sealable({METADATA: about.encode()}))
+        schema = first.schema.with_metadata({METADATA: about.encode()})
         coded = [name for name in COLUMNS if name not in ("token_id", "score")]  # hardly any of these come twice
         options = {"compression": "zstd", "write_page_checksum": True, "store_schema": True, "use_dictionary": coded}
         with pq.ParquetWriter(temporary, schema, **options) as writer:
             writer.write_table(first, row_group_size=len(first))
             for table in tables:
                 writer.write_table(table, row_group_size=len(table))
-        seal(temporary)
     return path
 
 
@@ -156,7 +153,7 @@ def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
     place = user_path(path)
     with open_parquet(place, missing) as file:
         schema, metadata = file.schema_arrow, file.schema_arrow.metadata or {}
-        if METADATA not in metadata or tuple(schema.names) not in (COLUMNS, BEFORE_LENSES):
+        if METADATA not in metadata or tuple(schema.names) != COLUMNS:
             raise FileError(f"{place} is no projection: project(model, out=…) or ffnmem project all --out writes one")
         wrong = [field.name for field in schema if field.type not in (SCHEMA.field(field.name).type, *SCORES)]
         if wrong or schema.field("score").type not in SCORES:
@@ -166,13 +163,6 @@ def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
         FORM.check_version(place, about)
         FORM.check_fields(place, about)
         yield file, dict(about)
-
-
-def with_lens(table: pa.Table) -> pa.Table:
-    """What is read of a file, with the column that those of earlier versions lack."""
-    if "lens" in table.column_names:
-        return table
-    return table.append_column("lens", words(np.zeros(len(table), np.int8), [LOGIT]))
 
 
 @checked
@@ -210,7 +200,7 @@ def read_projection(
                     for statistics in [file.metadata.row_group(group).column(place).statistics]
                 )
             ]
-            table = with_lens(file.read_row_groups(groups))
+            table = file.read_row_groups(groups)
         for name, value in wanted.items():
             table = table.filter(pa.array(table[name].to_numpy() == value))
         return plain_frame(table, about["provenance"])
@@ -533,11 +523,10 @@ def search_projection(
         if value is not None:
             only[name] = check_choice(name, value, choices)
     if isinstance(source, pd.DataFrame):
-        missing = [name for name in BEFORE_LENSES if name not in source.columns]
+        missing = [name for name in COLUMNS if name not in source.columns]
         if missing:
             raise InputError(f"this table is no projection: it has no column {listed(missing)}")
-        columns = [name for name in COLUMNS if name in source.columns]
-        whole = with_lens(pa.Table.from_pandas(source[columns], preserve_index=False).replace_schema_metadata())
+        whole = pa.Table.from_pandas(source[list(COLUMNS)], preserve_index=False).replace_schema_metadata()
         found, provenance = [hits(whole, text, exact, only)], source.attrs.get("provenance", {})
     else:
         found = []
@@ -545,7 +534,7 @@ def search_projection(
             provenance = about["provenance"]
             for group in range(file.num_row_groups):
                 with reading(Path(source)):
-                    part = with_lens(file.read_row_group(group))
+                    part = file.read_row_group(group)
                 found.append(hits(part, text, exact, only))
     frame = plain_frame(pa.concat_tables(found), provenance)
     ordered = frame.assign(_strength=-frame["score"].abs()).sort_values(ORDER, kind="stable", ignore_index=True)

@@ -15,7 +15,6 @@ import ffnmem as fm
 from ffnmem.cli import app
 from ffnmem.cli.options import FIGURES, OWN, PAGE, TABLE, check_replaceable
 from ffnmem.cli.reference import every_command
-from ffnmem.core.checked_files import sealable
 from ffnmem.core.errors import FileError
 from ffnmem.scanning import Store
 
@@ -158,7 +157,7 @@ def test_what_ffnmem_wrote_is_replaced(tmp_path: Path) -> None:
     assert empty.read_bytes() == page.read_bytes()
     check_replaceable(str(Path(__file__).parents[2] / "data" / "atlas" / "second_moments.safetensors"), OWN)
     table = pa.table({"layer": [0]})
-    for notes in (sealable(), {b"ffnmem": b"{}"}):  # a projection's, and a report's
+    for notes in ({b"ffnmem.projection": b"{}"}, {b"ffnmem": b"{}"}):  # a projection's, and a report's
         pq.write_table(table.replace_schema_metadata(notes), tmp_path / "c.parquet")
         check_replaceable(str(tmp_path / "c.parquet"), TABLE)
     check_replaceable(str(tmp_path / "new.html"), PAGE)

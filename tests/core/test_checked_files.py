@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,10 @@ from ffnmem.core.checked_files import (
     is_whole,
     open_parquet,
     parsed,
-    read_checked,
     read_json,
     reading,
-    seal,
-    sealable,
     with_checksum,
+    with_columns,
 )
 from ffnmem.core.errors import FileError, InputError
 from ffnmem.core.schemas import fields, whole
@@ -65,9 +62,7 @@ def test_only_ordinary_files_are_read(tmp_path: Path) -> None:
         check_regular(tmp_path / "none", "no such thing")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[", "[]", "3", "[" * 100_000, '{"a":' * 900 + "1" + "}" * 900, '{"a": "\\ud800"}', "\xff", "9" * 5000]
-)
+@pytest.mark.parametrize("text", ["", "[", "[]", "3", "[" * 100_000, "\xff", "9" * 5000])
 def test_json_that_is_none_or_too_deep(tmp_path: Path, text: str) -> None:
     """Each of these ended in another traceback."""
     (tmp_path / "a.json").write_text(text, "latin-1")
@@ -87,12 +82,10 @@ def test_a_form_is_told_from_others_and_checked(tmp_path: Path) -> None:
     ):
         path.write_text(json.dumps(with_checksum({**GOOD, **changes})))
         with refuses(FileError, OSError, str(path), named):
-            read_checked(path, FORM)
+            FORM.fit(path, read_json(path), is_whole)
     path.write_text(json.dumps({**with_checksum(GOOD), "n": 4}))
     with refuses(FileError, OSError, str(path), "damaged", "checksum"):
-        read_checked(path, FORM)
-    path.write_text(json.dumps(GOOD))
-    assert read_checked(path, FORM) == GOOD  # of a version without checksums
+        FORM.fit(path, read_json(path), is_whole)
 
 
 def test_the_checksum_of_an_object_is_over_all_else() -> None:
@@ -141,8 +134,7 @@ def test_tensor_headers_that_say_something_else(tmp_path: Path) -> None:
         ({"schema": 3}, "schema 3"),
         ({"n": None}, "n is None"),
         ({"checksums": {"a": 1}}, "arrays"),
-        ({"checksums": 3}, "checksums is 3"),
-        ({"checksums": {"a": 1.5, "b": -1}}, "checksums.a is 1.5"),
+        ({"checksums": 3}, "arrays"),
     ):
         path = tensors(tmp_path / "a", header)
         with refuses(FileError, OSError, str(path), named):
@@ -161,28 +153,20 @@ def test_two_files_of_one_header_have_one_digest(tmp_path: Path) -> None:
     assert first == second != other
 
 
-def test_a_sealed_footer(tmp_path: Path) -> None:
-    """A bit that flips in the footer could make rows disappear, or give them other names."""
+def test_pages_of_a_table_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     table = pa.table({"n": list(range(100)), "t": ["a", "b"] * 50})
-    pq.write_table(table.replace_schema_metadata(sealable({b"about": b"me"})), path, write_page_checksum=True)
-    seal(path)
+    pq.write_table(table, path, write_page_checksum=True)
+    whole_file = path.read_bytes()
     with open_parquet(path) as file:
         assert file.read().equals(table)
-        assert file.schema_arrow.metadata[b"about"] == b"me"
-    whole_file = path.read_bytes()
-    for place in range(0, len(whole_file), 7):
-        data = bytearray(whole_file)
-        data[place] ^= 32
-        path.write_bytes(data)
-        with suppress(FileError), open_parquet(path) as file:
-            with reading(path):
-                found = file.read()
-            assert found.equals(table), f"byte {place}"
+    path.write_bytes(whole_file[:60] + bytes([whole_file[60] ^ 32]) + whole_file[61:])
+    with refuses(FileError, OSError, str(path), "damaged"), open_parquet(path) as file, reading(path):
+        file.read()
     for data in (b"", b"PAR1", whole_file[:-5], b"PAR1" + b"\xff" * 4 + b"PAR1"):
         path.write_bytes(data)
         with refuses(FileError, OSError, str(path), "truncated"):
             open_parquet(path)
-    pq.write_table(table, path)
-    with open_parquet(path) as file:  # of a version without seals
-        assert file.read().equals(table)
+    pq.write_table(table.replace_schema_metadata(with_columns(["n", "u"], {})), path)  # as if a bit had flipped
+    with refuses(FileError, OSError, str(path), "its columns"):
+        open_parquet(path)

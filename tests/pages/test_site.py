@@ -130,7 +130,7 @@ def test_other_folders_are_refused(tiny_store: Store, folder: Path, tmp_path: Pa
     (other / "mine.txt").write_text("mine")
     with pytest.raises(FileError, match=r"other things in it \(mine.txt\)"):
         fm.pages.site(tiny_store, other)
-    with pytest.raises(FileError, match="holds a site with context 12, not 3"):
+    with pytest.raises(FileError, match="holds the site with context 12, not 3"):
         fm.pages.site(tiny_store, folder, context=3)
 
 
