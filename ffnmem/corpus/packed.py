@@ -22,8 +22,7 @@ from ..core.errors import FileError, OutOfRangeError, check_index
 from ..core.files import user_folder
 from ..core.folders import UNFINISHED, Kind
 from ..core.schemas import fields, items, maybe, one_of, text, whole, word
-from ..core.sheets import Facts, Sheet
-from ..core.token_text import printable
+from ..core.sheets import Sheet
 from ..show.result import Result
 from .readers import MEANINGS, Problem, problem_table, problems_from
 
@@ -230,11 +229,8 @@ class Packed(Result):
     _files: Mapping[str, ChunkedFile]
 
     no_file = "it is its folder; fm.corpus.open_packed opens that"
-
-    def summary(self) -> str:
-        return printable(
-            f"{str(self.folder)!r}: {self.n_tokens} tokens of {self.model} in {self.n_documents} documents"
-        )
+    in_json = "n_documents n_tokens model hash tokenizer_hash folder problems"
+    in_repr = "folder model n_tokens n_documents"
 
     def sheet(self) -> Sheet:
         """What it holds, and what was wrong with its source."""
@@ -245,19 +241,7 @@ class Packed(Result):
             "folder": str(self.folder),
             "problems": f"{len(self.problems)} kinds" if self.problems else "none",
         }
-        return Sheet.of(Facts(told), problem_table(self.problems) if self.problems else None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "documents": self.n_documents,
-            "tokens": self.n_tokens,
-            "model": self.model,
-            "hash": self.hash,
-            "tokenizer_hash": self.tokenizer_hash,
-            "folder": str(self.folder),
-            "problems": [problem.to_dict() for problem in self.problems],
-        }
+        return Sheet.of(told, problem_table(self.problems) if self.problems else None)
 
     def to_frame(self) -> pd.DataFrame:
         """One row a kind of problem: kind, count, first (the place), meaning."""

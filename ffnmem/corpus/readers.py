@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from ..core.errors import FfnmemError, FileError, listed, quoted
 from ..core.files import check_ordinary
 from ..core.foreign import first_line
-from ..core.sheets import Column, Table, rows
+from ..core.sheets import Column, Table
 
 # Bytes of a corpus file: plain, gzip or zstd, read from front to back and never whole.
 #
@@ -166,10 +166,9 @@ class Problem:
 
 def problem_table(problems: Iterable[Problem]) -> Table:
     """Each kind of problem, how often it occurs, and where first."""
-    shown = rows("problem", Column("count", "count"), Column("first", wraps=True), Column("meaning", wraps=True))
-    for problem in problems:
-        shown.add(*problem.to_dict().values())
-    return shown.table()
+    records = [problem.to_dict() for problem in problems]
+    wide = (Column(name, wraps=True) for name in ("first", "meaning"))
+    return Table.of(records, Column("problem", of="kind"), Column("count", "count"), *wide)
 
 
 class Problems:

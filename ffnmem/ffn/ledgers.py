@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from ..core.errors import InputError, check_count, counted, quoted
-from ..core.sheets import Column, Sheet, Table, Words, rows
+from ..core.json_values import plain
+from ..core.sheets import Column, Sheet, Table, Words
 from ..core.token_text import printable
 from ..show.result import Result
 from .shapes import Shape
@@ -48,6 +49,8 @@ class Ledger(Result):
         context: positions that the token attends over, itself among them, in every layer.
         components: the lines.
     """
+
+    in_json = "name n_layers context parameters flops ffn_share ffn_share_of_layers components"
 
     name: str
     n_layers: int
@@ -108,18 +111,9 @@ class Ledger(Result):
             }
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "name": self.name,
-            "n_layers": self.n_layers,
-            "context": self.context,
-            "parameters": self.parameters,
-            "flops": self.flops,
-            "ffn_share": self.ffn_share,
-            "ffn_share_of_layers": self.ffn_share_of_layers,
-            "components": self.to_frame().to_dict("records"),
-        }
+        return {**super().to_dict(top), "components": plain(self.to_frame())}
 
     def summary(self) -> str:
         return (
@@ -139,13 +133,15 @@ class Ledger(Result):
                 "layer_parameters": "parameters in a layer", "parameters": names["parameters"], "share": "share",
                 "layer_flops": "FLOPs in a layer", "flops": names["flops"], "flops_share": "share",
             }  # fmt: skip
-        shown = rows("component", *(Column(one, "percent" if "share" in one else "count") for one in names.values()))
-        frame = self.to_frame()
-        for row in frame.to_dict("records"):
-            shown.add(row["component"], *(row[name] for name in names))
-        sums = {name: 1.0 if "share" in name else int(frame[name].sum()) for name in names}
-        shown.add("all", *sums.values(), style="strong")
-        return shown.table(caption=f"FLOPs of a token that attends over {counted(self.context, 'position')}")
+        records = self.to_frame().to_dict("records")
+        total = {name: 1.0 if "share" in name else sum(row[name] for row in records) for name in names}
+        return Table.of(
+            [*records, {"component": "all", **total}],
+            "component",
+            *(Column(head, "percent" if "share" in head else "count", of=name) for name, head in names.items()),
+            caption=f"FLOPs of a token that attends over {counted(self.context, 'position')}",
+            strong=(len(records),),
+        )
 
 
 def ledger(shape: Any, *, context: int | None = None) -> Ledger:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.errors import InputError, check_count, check_index, check_seed, counted
-from ..core.sheets import Column, Sheet, Words, rows
+from ..core.sheets import Column, Sheet, Table, Words
 from ..show.result import Result
 from .activations import Activation, widened
 from .layers import chosen, classic_coefficients, classic_ffn, gated_coefficients, written
@@ -35,6 +35,8 @@ class Memory(Result):
         bias_norm: ‖b‖, 0 without a bias.
         output: y, ``[*rows, d_model]``.
     """
+
+    in_json = "slots output"
 
     coefficients: Float[Tensor, "*rows d_mlp"]
     neurons: Int[Tensor, "*rows top"]
@@ -70,9 +72,10 @@ class Memory(Result):
             }
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {"slots": self.to_frame().to_dict("records"), "output": self.output.detach().tolist()}
+    @property
+    def slots(self) -> pd.DataFrame:
+        """:meth:`to_frame`."""
+        return self.to_frame()
 
     def summary(self) -> str:
         inputs, neurons, kept = self.bias_shares.numel(), self.coefficients.shape[-1], self.neurons.shape[-1]
@@ -80,16 +83,12 @@ class Memory(Result):
 
     def sheet(self, top: int = SHOWN) -> Sheet:
         """The first ``top`` rows of ``to_frame()``."""
-        names = ("coefficient", "value norm", "weight", "share")
-        shown = rows("row", "neuron", *(Column(name, "percent" if name == "share" else "number") for name in names))
-        frame = self.to_frame()
-        for row in frame.head(top).to_dict("records"):
-            neuron = "bias" if row["neuron"] < 0 else str(row["neuron"])
-            shown.add(str(row["row"]), neuron, *(row[name.replace(" ", "_")] for name in names))
-        hidden = len(frame) - len(shown.rows)
-        return Sheet.of(
-            Words.of(self.summary()), shown.table(caption=f"{counted(hidden, 'row')} more" if hidden else "")
+        neuron = Column("neuron", of=lambda row: "bias" if row["neuron"] < 0 else str(row["neuron"]))
+        numbers = (
+            Column(name, "number", of=name.replace(" ", "_")) for name in ("coefficient", "value norm", "weight")
         )
+        row = Column("row", of=lambda row: str(row["row"]))
+        return Sheet.of(Words.of(self.summary()), Table.of(self.to_frame(), row, neuron, *numbers, "share", top=top))
 
 
 def as_memory(

@@ -15,7 +15,7 @@ from .._version import __version__
 from ..core.errors import ModelError, UnsupportedModelError, counted
 from ..core.foreign import foreign
 from ..core.provenance import Provenance
-from ..core.sheets import Facts, Sheet, Words
+from ..core.sheets import Sheet, Words
 from ..core.types import checked
 from ..ffn.ledgers import Component, Ledger, Parity, checked_context, ledger, parity, parity_width
 from ..ffn.shapes import N_CTX, N_HEADS, ConfigReader, Shape
@@ -46,6 +46,10 @@ class Matrix:
         """How many numbers it holds."""
         return self.rows * self.d_model
 
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields and how many numbers it holds."""
+        return asdict(self) | {"numbers": self.numbers}
+
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,6 +68,11 @@ class Anatomy(Result):
         matrices: of the first layer, each as vectors of ``d_model`` numbers; attention first.
         provenance: of a model that is there, else None.
     """
+
+    in_json = (
+        "name architecture counted d_model d_mlp d_vocab n_ctx gated activation norm tied biases formula_parameters "
+        "memory parity matrices"
+    )
 
     name: str
     architecture: str
@@ -124,25 +133,25 @@ class Anatomy(Result):
         """
         return self.ledger.to_frame()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        fields = ("name", "architecture", "counted", "d_model", "d_mlp", "d_vocab", "n_ctx", "gated", "activation")
-        origin = {"model": self.name, "ffnmem": __version__}
+    @property
+    def formula_parameters(self) -> int | None:
+        """What the formula for the config gives, where there is one."""
+        return None if self.formula is None else self.formula.parameters
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """How many neurons there are, of which vectors and weights, and d_mlp over d_model."""
         return {
-            **{field: getattr(self, field) for field in (*fields, "norm", "tied")},
-            "biases": list(self.biases),
-            **{key: value for key, value in self.ledger.to_dict().items() if key != "name"},
-            "formula_parameters": None if self.formula is None else self.formula.parameters,
-            "memory": {
-                "neurons": self.neurons,
-                "vectors": list(self.vectors),
-                "weights_per_neuron": len(self.vectors) * self.d_model,
-                "expansion": self.expansion,
-            },
-            "parity": self.parity.to_dict(),
-            "matrices": [asdict(matrix) | {"numbers": matrix.numbers} for matrix in self.matrices],
-            "provenance": origin if self.provenance is None else self.provenance.to_dict(),
+            "neurons": self.neurons,
+            "vectors": self.vectors,
+            "weights_per_neuron": len(self.vectors) * self.d_model,
+            "expansion": self.expansion,
         }
+
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        """Plain values, ready for JSON: those of the ledger among them."""
+        origin = {"model": self.name, "ffnmem": __version__} if self.provenance is None else self.provenance.to_dict()
+        return {**self.ledger.to_dict(), **super().to_dict(top), "provenance": origin}
 
     def traits(self) -> dict[str, str]:
         """The memories of the model and its other traits, a line each by its name."""
@@ -199,7 +208,7 @@ class Anatomy(Result):
         return Sheet.of(
             self.ledger.table(),
             in_layers,
-            Facts(self.traits()),
+            self.traits(),
             Words.of(f"config of {self.name} · ffnmem {__version__}", "soft"),
             title=f"{self.name}: {kind}, vocabulary {self.d_vocab:,}",
         )

@@ -30,7 +30,7 @@ def test_the_same_as_the_library(corpus: Path, tiny: fm.Model, tiny_folder: Path
     mine = pack(corpus, tiny, tmp_path / "b")
     assert found["hash"] == mine.hash
     assert found["tokenizer_hash"] == mine.tokenizer_hash == tokenizer_hash(tiny)
-    assert (found["documents"], found["tokens"]) == (3, mine.n_tokens)
+    assert (found["n_documents"], found["n_tokens"]) == (3, mine.n_tokens)
     assert found["folder"] == str(tmp_path / "a")
     assert [problem["kind"] for problem in found["problems"]] == ["invalid_utf8", "nul"]
     assert (tmp_path / "a" / "tokens.bin").read_bytes() == (tmp_path / "b" / "tokens.bin").read_bytes()
@@ -54,10 +54,10 @@ def test_csv_is_the_problems(corpus: Path, tiny_folder: Path, tmp_path: Path) ->
 
 def test_documents_and_columns(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
     lines = data("pack", corpus, "--documents", "line", "--out", tmp_path / "a", "--model", tiny_folder)
-    assert lines["documents"] == 4
+    assert lines["n_documents"] == 4
     (tmp_path / "b.csv").write_text("body,id\none,1\ntwo,2\n")
     rows = data("pack", tmp_path / "b.csv", "--text", "body", "--out", tmp_path / "b", "--model", tiny_folder)
-    assert rows["documents"] == 2
+    assert rows["n_documents"] == 2
 
 
 def test_no_problems(tiny_folder: Path, tmp_path: Path) -> None:

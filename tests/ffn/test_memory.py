@@ -120,7 +120,7 @@ def test_tables_and_texts() -> None:
     lines = found.sheet(5).blocks[1]
     assert [row[:2] for row in lines.rows][1:3] == [("0", str(int(found.neurons[0, 1]))), ("0", "bias")]
     assert lines.rows[1][2:] == tuple(frame.loc[1, ["coefficient", "value_norm", "weight", "share"]])
-    assert (len(lines.rows), lines.caption) == (5, "7 rows more")
+    assert (len(lines.rows), lines.caption) == (5, "7 more")
 
 
 def test_no_biases_and_no_output() -> None:

@@ -130,6 +130,9 @@ def test_the_heading_is_the_neurons(neuron: Neuron) -> None:
     (drawn,) = [block for block in neuron.sheet().blocks if isinstance(block, Histogram)]
     assert sum(drawn.counts) == neuron.stats["count"]
     assert list(zip(drawn.edges, drawn.edges[1:], strict=False)) == [(b.low, b.high) for b in neuron.bins()]
+    assert len(drawn.counts) == 16
+    assert not set(neuron.heading()) & {"gate +", "key −"}
+    assert kinds_shown(neuron.store) == ("top", "quantile")
 
 
 def test_tokens_that_did_not_occur_excite_nothing(neuron: Neuron) -> None:
