@@ -129,8 +129,9 @@ def classes_of(kind: Any) -> dict[str, type[Any]]:
     while ahead:
         hint = ahead.pop()
         ahead += typing.get_args(hint)
-        is_live = isinstance(hint, type) and issubclass(hint, Live)
-        parts = {} if is_live else hints_of(hint)
+        is_class = isinstance(hint, type)
+        is_live = is_class and issubclass(hint, Live)
+        parts = hints_of(hint) if is_class and not is_live else {}
         if hint in found.values() or not (is_live or parts):
             continue
         if found.setdefault(hint.__name__, hint) is not hint:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ import numpy as np
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.errors import FileError, InputError, UnsupportedModelError
-from ffnmem.tracing import Traces, noise_scale, trace_fact, trace_facts, tracing
+from ffnmem.core.errors import InputError, UnsupportedModelError
+from ffnmem.tracing import Traces, noise_scale, trace_fact, trace_facts
 
 from ..helpers import PROMPT, refuses
 
@@ -155,30 +154,6 @@ def test_default_noise_is_of_all_facts(tiny: fm.Model) -> None:
     assert {trace.noise for trace in traces.traces} == {noise_scale(tiny, KNOWN)}
     assert traces.provenance.to_dict()["noise"] == noise_scale(tiny, KNOWN)
     assert traces.provenance.to_dict()["noise_from"] == "3 sd of the embeddings of 3 facts' subjects"
-
-
-def test_goes_on_where_it_stopped(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there is read, not computed again, and says the same; facts that were added are traced."""
-    whole = many(tiny, [*KNOWN, WRONG])
-    ran: list[str] = []
-    real = tracing.traced_or_reason
-
-    def counted(layers: Any, fact: fm.Fact, *rest: Any) -> Any:
-        ran.append(fact.id)
-        if fact.id == "stop":
-            raise KeyboardInterrupt
-        return real(layers, fact, *rest)
-
-    monkeypatch.setattr(tracing, "traced_or_reason", counted)
-    with pytest.raises(KeyboardInterrupt):
-        many(tiny, [KNOWN[0], WRONG, replace(FACT, id="stop")], out=tmp_path / "run")
-    ran.clear()
-    again = many(tiny, [*KNOWN, WRONG], out=tmp_path / "run")
-    assert ran == [fact.id for fact in KNOWN[1:]]
-    assert json.dumps(again.to_dict()) == json.dumps(whole.to_dict())
-    assert [trace.to_dict() for trace in again.traces] == [trace.to_dict() for trace in whole.traces]
-    with refuses(FileError, OSError, "seed", "0", "1"):
-        many(tiny, KNOWN, out=tmp_path / "run", seed=1)
 
 
 def test_facts_that_are_added_have_the_noise_of_the_folder(tiny: fm.Model, tmp_path: Path) -> None:
