@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import pandas as pd
@@ -13,13 +14,13 @@ from ..core.errors import FfnmemError, InputError, ModelError
 from ..core.neuron_names import read_neuron
 from ..core.pictures import picture
 from ..core.progress import Progress
+from ..core.sheets import Facts, Sheet
 from ..core.types import JACOBIAN, LOGIT
 from ..neurons.concepts import meanings
 from ..neurons.role_assignment import NONE, known_roles, roles
 from ..neurons.wiring import Wires, virtual_weights
-from ..pages.neuron_cards import Card, card
 from ..pages.prompts import Chip
-from ..scanning.neuron import Neuron
+from ..scanning.neuron import KEYS, Neuron
 from ..scanning.store import Store
 from ..vocabulary.lenses import load_lens
 from ..vocabulary.projections import project, promoted_tokens
@@ -85,9 +86,9 @@ def memory_page(explorer: Explorer, query: MemoryQuery, progress: Progress) -> V
         for key, words in WORDS.items()
         if key in found
     }
-    known, unshaded = None, ""
+    stored, unshaded = None, ""
     if store is not None:
-        known, unshaded = explorer.cached(("card", *place), lambda: store_card(store, *place, progress))
+        stored, unshaded = explorer.cached(("stored", *place), lambda: read_stored(store, *place, progress))
     work = model.d_mlp * model.d_vocab * model.d_model
     at_once = query.part == "role" or work <= ROLES_AT_ONCE or explorer.made.get(("roles", layer)) is not None
     role = role_of(explorer, *place, progress) if at_once else None
@@ -104,7 +105,9 @@ def memory_page(explorer: Explorer, query: MemoryQuery, progress: Progress) -> V
         start=False,
         name=query.neuron,
         tokens=tokens,
-        card=known,
+        stored=stored,
+        verdict=next((one.verdict for one in stored.meanings if not one.negative), "") if stored else "",
+        sheet=firing_sheet(stored) if stored else None,
         unshaded=unshaded,
         store=store,
         model=model,
@@ -117,19 +120,14 @@ def memory_page(explorer: Explorer, query: MemoryQuery, progress: Progress) -> V
     def plot() -> Any:
         if wires is not None and len(wires.edges):
             return wires.plot()
-        if known is not None:
-            return picture("histogram")(known.neuron)
+        if stored is not None:
+            return picture("histogram")(stored)
         return picture("tokens")(projected, title=f"Tokens of {query.neuron} of {model.name}")
 
     def values() -> dict[str, Any]:
         found = {"layer": layer, "neuron": neuron, "tokens": projected.to_dict("records"), "role": role}
         more = {} if wires is None else {"wires": wires.to_dict()}
-        return (
-            found
-            | more
-            | ({"store": known.neuron.to_dict()} if known and isinstance(known.neuron, Neuron) else {})
-            | {"provenance": provenance}
-        )
+        return found | more | ({} if stored is None else {"store": stored.to_dict()}) | {"provenance": provenance}
 
     files = {"csv": lambda: projected, "png": plot, "json": values}
     return View(f"Memory {query.neuron}", body, f"memory-{query.neuron}", provenance, files)
@@ -148,13 +146,27 @@ def project_neuron(explorer: Explorer, layer: int, neuron: int) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def store_card(store: Store, layer: int, neuron: int, progress: Progress) -> tuple[Card, str]:
+def read_stored(store: Store, layer: int, neuron: int, progress: Progress) -> tuple[Neuron, str]:
     """What the store knows of it, its examples shaded; or unshaded, and why."""
-    known = store.neuron(layer, neuron)
+    stored = store.neuron(layer, neuron)
     try:
-        return card(store.shaded([known], EXAMPLES, progress=progress)[0], EXAMPLES), ""
+        return store.shaded([stored], EXAMPLES, progress=progress)[0], ""
     except ModelError as error:
-        return card(known, EXAMPLES), f"Tokens are not shaded: {error}."
+        return stored, f"Tokens are not shaded: {error}."
+
+
+def firing_sheet(stored: Neuron) -> Sheet:
+    """A neuron's sheet without the tokens that it writes and reads, which stand above it."""
+    blocks = stored.sheet(EXAMPLES, origin=False).blocks
+    tokens = {"promotes", "suppresses", *KEYS.values()}
+    return Sheet(
+        tuple(
+            replace(block, rows={name: value for name, value in block.rows.items() if name not in tokens})
+            if isinstance(block, Facts)
+            else block
+            for block in blocks
+        )
+    )
 
 
 def role_of(explorer: Explorer, layer: int, neuron: int, progress: Progress) -> dict[str, Any]:
