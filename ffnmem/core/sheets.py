@@ -24,13 +24,14 @@ Style = Literal["", "strong", "marked", "soft", "adds", "takes", "special"]
 @dataclass(frozen=True)
 class Span:
     """A run of text in one style. ``token``: its spaces and what would not show become marks; ``limit``: of a token,
-    its most columns; ``note``: what a pointer on it tells, where there is one."""
+    its most columns; ``note``: what a pointer on it tells, where there is one; ``link``: where it leads on a page."""
 
     text: str
     style: Style = ""
     token: bool = False
     limit: int = 40
     note: str = ""
+    link: str = ""
 
 
 Line = tuple[Span, ...]
@@ -417,7 +418,7 @@ class Grid:
 @dataclass(frozen=True)
 class Histogram:
     """Counts over bins. ``edges``: ascending, one more than counts; ``name``: of what lies along them; ``counted``: of
-    what is counted. Bars are logarithmic in the count."""
+    what is counted. A drawing has all bins; the bars of a table are logarithmic in the count."""
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]
@@ -425,25 +426,40 @@ class Histogram:
     counted: str = "tokens"
     title: str = ""
 
-    @property
-    def bars(self) -> list[float]:
-        """Lengths of bars, from 0 to 1: the logarithm of the count, as a share of the largest's."""
-        most = math.log1p(max(self.counts, default=0)) or 1.0
-        return [math.log1p(count) / most for count in self.counts]
-
-    def table(self) -> Table:
-        """A row a bin."""
-        places, total = decimals(self.edges, 3), sum(self.counts)
+    def table(self, most: int = 16) -> Table:
+        """At most ``most`` rows, each of a bin or of neighbours."""
+        edges, counts = join_bins(self.edges, self.counts, most)
+        places, total, largest = decimals(edges, 3), sum(counts), math.log1p(max(counts, default=0)) or 1.0
         shown = rows(
             Column(self.name, left=False),
             Column(self.counted, "count"),
             Column("share", left=False),
             Column(f"{self.counted}, log scale", "bar", spare=46),
         )
-        for low, high, count, bar in zip(self.edges, self.edges[1:], self.counts, self.bars, strict=False):
+        for low, high, count in zip(edges, edges[1:], counts, strict=False):
             share = format_probability(count / total) if count else None
-            shown.add(f"{low:.{places}f} to {high:.{places}f}", count, share, bar)
+            shown.add(f"{low:.{places}f} to {high:.{places}f}", count, share, math.log1p(count) / largest)
         return shown.table(self.title)
+
+
+def join_bins(edges: Sequence[float], counts: Sequence[int], most: int) -> tuple[list[float], list[int]]:
+    """At most ``most`` (two or more) bins: the neighbours that are narrowest together are joined, but never over zero.
+
+    Near zero bins are many and narrow, so this ends in bins of about one width.
+    """
+    edges, counts = list(edges), list(counts)
+
+    def together(at: int) -> float:
+        return edges[at + 2] - edges[at] if edges[at + 1] != 0 else math.inf
+
+    widths = [together(at) for at in range(len(counts) - 1)]
+    while len(counts) > most and (least := min(widths)) < math.inf:
+        at = widths.index(least)
+        counts[at : at + 2] = [counts[at] + counts[at + 1]]
+        del edges[at + 1], widths[at]
+        for beside in range(max(at - 1, 0), min(at + 1, len(widths))):
+            widths[beside] = together(beside)
+    return edges, counts
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from typing import Any
 from ..core.token_text import visible
 from ..prompts.circuits import ANSWER, PRUNED
 from ..prompts.condensing import GROUP
-from .prompts import LABEL, PAPER
 
+LABEL = 11  # characters of an upright label
+PAPER = 660  # pixels of the width of a printed page
 PAGE = 800  # pixels for the columns on a laptop, beside the panels
 MOST_ACROSS, FEWEST_ACROSS = 12, 5  # nodes of a cell side by side
 SLOT, LINE, ROOM, NARROW = 16, 16, 10, 44  # of a node, of a line of them, between rows, of a column at least

@@ -19,11 +19,11 @@ from ..models.model import Model
 from ..models.turns import in_turn
 from ..prompts.circuits import ANSWER, PRUNED, Circuit
 from ..prompts.condensing import GROUP
+from ..scanning.neuron import Neuron
 from ..scanning.store import Store
 from .circuit_drawing import LEVELS, drawing
 from .links import Links, nowhere, to_cards, to_site
-from .neuron_cards import Card, card
-from .neuron_pages import reporting, shaded
+from .neuron_pages import neuron_section, reporting, shaded
 from .prompts import BASIS, Chip, with_tokens
 from .rendering import render
 
@@ -137,18 +137,17 @@ def strongest(circuit: Circuit, count: int) -> pd.DataFrame:
 
 def cards_of(
     circuit: Circuit, store: Store, count: int, shade: bool | None, progress: Progress | None
-) -> tuple[list[Card], str]:
+) -> tuple[list[Neuron], str]:
     """Cards of the neurons of most influence, and why their tokens are not shaded, where they might have been."""
     firings = strongest(circuit, count)
     places = list(dict.fromkeys(zip(firings["layer"].astype(int), firings["neuron"].astype(int), strict=True)))
     read = (store.neuron(*place, kind="top", k=EXAMPLES) for place in places)
-    found, unshaded = shaded(store, list(reporting(read, len(places), progress)), EXAMPLES, shade, progress)
-    return [card(one, EXAMPLES) for one in found], unshaded
+    return shaded(store, list(reporting(read, len(places), progress)), EXAMPLES, shade, progress)
 
 
 def circuit_html(
     circuit: Circuit,
-    cards: Sequence[Card],
+    neurons: Sequence[Neuron],
     unshaded: str,
     model: Model | None,
     count: int,
@@ -159,10 +158,9 @@ def circuit_html(
     return render(
         "circuit.html",
         scripts=("circuit.js",),
-        **circuit_values(circuit, promoted_tokens(circuit, cards, model, count, tokens)),
-        cards_shown=cards,
-        links=to_cards((one.place for one in cards), others),
-        unshaded=unshaded,
+        **circuit_values(circuit, promoted_tokens(circuit, neurons, model, count, tokens)),
+        sections=[neuron_section(one, EXAMPLES, "" if i else unshaded) for i, one in enumerate(neurons)],
+        links=to_cards(((one.layer, one.neuron) for one in neurons), others),
         provenance=circuit.provenance.with_settings(**({} if model is None else {"basis": BASIS})).to_dict(),
     )
 
@@ -268,15 +266,18 @@ def token_chip(circuit: Circuit, position: int) -> Chip:
 
 
 def promoted_tokens(
-    circuit: Circuit, cards: Sequence[Card], model: Model | None, count: int, tokens: int
+    circuit: Circuit, neurons: Sequence[Neuron], model: Model | None, count: int, tokens: int
 ) -> dict[str, tuple[Chip, ...]]:
-    """By id, what the firings of most influence promote, as they fired: by the model, else as their cards say."""
+    """By id, what the firings of most influence promote, as they fired: by the model, else as a store says."""
     firings = strongest(circuit, count)
     if model is not None:
         named = [one for one in (circuit.target_id, circuit.foil_id) if one is not None]
         table = with_tokens(model, firings.astype({"layer": int, "neuron": int}), tokens, named)
         return {row.id: tuple(row.promoted) for row in table.itertuples()}
-    by_name = {one.name: (one.suppressed, one.promoted) for one in cards}
+    by_name = {
+        one.name: [tuple(Chip(text, sign) for text in one.tokens(sign)) for sign in ("suppressed", "promoted")]
+        for one in neurons
+    }
     return {
         row.id: by_name[name][row.coefficient >= 0][:tokens]
         for row in firings.itertuples()

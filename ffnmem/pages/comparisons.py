@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pandas as pd
-
-from ..comparing.comparison import VERDICTS, Comparison
+from ..comparing.comparison import Comparison
 from ..core.errors import InputError
 from ..core.files import check_destination, write_whole
+from ..core.sheets import Block, Column, Sheet, Table, tokens
 from ..core.types import Count, checked
 from ..models.model import Model
 from ..models.turns import in_turn
-from .prompts import with_bars, with_tokens
-from .rendering import render
+from ..vocabulary.projections import end_tokens
+from .rendering import sheet_html
 
 TOKENS = 6
-WIDTH = 1000  # of the drawing of a layer
-TOLD = {
-    "same": "weights as in their place, to rounding",
-    "moved": "changed, and still most like the neuron of their place",
-    "permuted": "most like a neuron at another place",
-    "new": "like none beyond chance",
-    "silent": "changed, and never varying on this text",
-}
 
 
 @checked
 @in_turn
 def comparison(
-    comparison: Comparison,
-    out: str | Path = "comparison.html",
-    first: Model | None = None,
-    *,
-    top: Count = 20,
+    comparison: Comparison, out: str | Path = "comparison.html", first: Model | None = None, *, top: Count = 20
 ) -> Path:
-    """Write a comparison as one HTML file without scripts, links to elsewhere or fonts of its own.
+    """Write a comparison as one HTML file that needs nothing but a browser.
 
     Args:
         comparison: from :func:`ffnmem.compare`.
@@ -56,56 +41,21 @@ def comparison(
             f"the comparison is of {comparison.first} {comparison.provenance.fingerprint}, the model given is "
             f"{first.name} {first.fingerprint}"
         )
-    write_whole(path, comparison_html(comparison, first, top))
+    sheet = comparison.sheet(top)
+    if first is not None:
+        sheet = Sheet(tuple(add_promoted(block, first) for block in sheet.blocks))
+    write_whole(path, sheet_html(sheet, "Two models, memory by memory"))
     return path
 
 
-def comparison_html(found: Comparison, first: Model | None, top: int) -> str:
-    """The page of a comparison."""
-    held = [verdict for verdict in VERDICTS if found.counts()[verdict]]
-    elsewhere = found.neurons[found.neurons["verdict"] == "permuted"]
-    if len(elsewhere):
-        elsewhere = elsewhere.sort_values("excess", ascending=False, kind="stable").head(top)
-    return render(
-        "comparison.html",
-        found=found,
-        sentences=found.conclusion(),
-        counts={verdict: found.counts()[verdict] for verdict in held},
-        total=len(found.neurons),
-        told=TOLD,
-        layers=[layer_row(row, held) for row in found.layers.to_dict("records")],
-        moved=listed(found.moved(top).head(top if found.in_place else 0), first, "largest", ("layer", "neuron")),
-        matched=listed(elsewhere, first, "excess", ("match_layer", "match_neuron")),
-        sides=found.changed_sides,
-        sensitivity=found.sensitivity().to_dict("records"),
-        promotes=first is not None,
-        provenance={
-            **found.provenance.to_dict(),
-            "second model": found.second,
-            "its fingerprint": found.other.fingerprint,
-            "tolerance": found.tolerance,
-        },
+def add_promoted(block: Block, model: Model) -> Block:
+    """A table of neurons with the tokens that each promotes in the first model; of matches, those of the match."""
+    places = (
+        [i for i, column in enumerate(block.columns) if column.kind == "neuron"] if isinstance(block, Table) else []
     )
-
-
-def layer_row(row: Mapping[Any, Any], held: list[str]) -> dict[str, Any]:
-    """A layer with the parts of its bar: verdict, where it begins, how wide it is, and how many neurons it is of."""
-    parts, at = [], 0.0
-    for verdict in held:
-        width = WIDTH * row[verdict] / row["neurons"]
-        if width:
-            parts.append({"verdict": verdict, "x": round(at, 2), "width": round(width, 2), "count": row[verdict]})
-        at += width
-    return {**row, "parts": parts}
-
-
-def listed(neurons: pd.DataFrame, first: Model | None, column: str, place: tuple[str, str]) -> list[Any]:
-    """Rows of neurons with bars, and what the memories of the first model at those places promote."""
-    if not len(neurons):
-        return []
-    changes = [name for name in ("key_change", "gate_change", "value_change") if name in neurons]
-    rows = neurons.assign(largest=neurons[changes].max(axis=1), coefficient=np.ones(len(neurons)))
-    if first is not None:
-        at = rows[list(place)].set_axis(["layer", "neuron"], axis=1).assign(coefficient=1.0)
-        rows = rows.assign(promoted=with_tokens(first, at, TOKENS, ())["promoted"].to_list())
-    return with_bars(rows, column)
+    if not isinstance(block, Table) or not places:
+        return block
+    ends = [(*row[places[-1]], "value", "promoted") for row in block.rows]
+    found = end_tokens(model, ends, TOKENS)
+    rows = tuple((*row, tokens(found[end])) for row, end in zip(block.rows, ends, strict=True))
+    return replace(block, columns=(*block.columns, Column("promotes", wraps=True)), rows=rows)

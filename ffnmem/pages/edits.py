@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.errors import InputError
+from ..core.errors import InputError, counted
 from ..core.files import check_destination, write_whole
 from ..core.progress import Progress
+from ..core.sheets import Column, Sheet, Table, Words, line, token
 from ..core.token_text import visible
 from ..core.types import Count, Seed, checked
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
-from ..evaluation.effects import Asked, Effects, moved_neighbours, prompts_of
+from ..evaluation.effects import Asked, EditEffects, Effects, moved_neighbours, prompt_table, prompts_of
 from ..facts.answers import word_ids
 from ..facts.fact import Fact
 from ..models.model import Model
@@ -24,16 +25,22 @@ from ..models.turns import in_turn
 from ..show.notebook import signed
 from ..tracing.traces import Trace, kind_in_words
 from ..tracing.tracing import trace_fact
+from ..vocabulary.projections import promoted_tokens
 from .links import Links, nowhere, to_site
 from .prompts import with_bars, with_tokens
-from .rendering import render
+from .rendering import Section, page_html, without_origin
 
 FACTS = 20  # whose prompts are listed
 TOKENS = 6
-LABEL = 16  # characters of a token beside a map
 NEW = 24  # tokens of a continuation
-TITLES = {"prompt": "The prompt", "paraphrase": "The same in other words", "neighbour": "About neighbours",
-          "other": "Another prompt"}  # fmt: skip
+READ = (
+    "The same in other words should change with the prompt; neighbours should keep their answer. Probabilities of a "
+    "target of several tokens are the geometric mean of its tokens'."
+)
+WRITES = (
+    "The norm of what the edit adds to the FFN's output at each token of the prompt, and its share of the whole "
+    "output's norm: large at the subject's last token, small elsewhere."
+)
 
 
 @checked
@@ -71,19 +78,12 @@ def edit(
     if not edit.facts:
         raise InputError(f"{edit.title} names no facts, which a report is about")
     effects = Effects(edit, model)
-    traced, reason = trace_of(effects, trace, seed)
-    write_whole(path, edit_html(effects, traced, reason, top, seed, others))
+    reason = ""
+    if not isinstance(trace, Trace):
+        with effects.unedited():
+            trace, reason = (None, "") if trace is False else trace_or_reason(model, edit.facts[0], seed)
+    write_whole(path, edit_html(effects, trace, reason, top, seed, others))
     return path
-
-
-def trace_of(effects: Effects, trace: Trace | bool | None, seed: int) -> tuple[Trace | None, str]:
-    """The trace of the edit's first fact in the unedited model, or why there is none."""
-    if isinstance(trace, Trace):
-        return trace, ""
-    if trace is False:
-        return None, ""
-    with effects.unedited():
-        return trace_or_reason(effects.model, effects.edit.facts[0], seed)
 
 
 def trace_or_reason(
@@ -100,9 +100,94 @@ def trace_or_reason(
 
 def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed: int, links: Links = nowhere) -> str:
     """The page of an edit."""
-    fact = effects.edit.facts[0]
-    texts = [fact.ask(template) for template in fact.generation_prompts] or [fact.text]
-    return render("edit.html", links=links, **edit_values(effects, top, seed, texts), **trace_values(trace, reason))
+    edit = effects.edit
+    more = f" and {len(edit.facts) - 1:,} more" if len(edit.facts) > 1 else ""
+    title = line(f"{edit.facts[0].subject} → ", token(edit.targets[0], "strong"), more)
+    provenance = {**edit.provenance.to_dict(), "edit": edit.digest}
+    return page_html(title, edit_sections(effects, trace, reason, top, seed), provenance, links=links)
+
+
+def edit_sections(
+    effects: Effects,
+    trace: Trace | None,
+    reason: str,
+    top: int,
+    seed: int,
+    *,
+    more: Sequence[Asked] = (),
+    texts: Sequence[str] = (),
+    new: int = NEW,
+) -> list[Section]:
+    """What an edit does to the weights, to what the model says and writes, and to its memories, and how it was made.
+
+    Args:
+        trace, reason: of its first fact, or why there is none; neither to say nothing of it.
+        top: how many memories. seed: of the texts for drift. more: prompts besides those of its facts.
+        texts: that the model continues before and after, by ``new`` tokens; default those of its first fact.
+    """
+    edit, fact = effects.edit, effects.edit.facts[0]
+    pairs = list(zip(edit.facts, edit.targets, strict=True))[:FACTS]
+    prompts = effects.on([*(one for pair in pairs for one in prompts_of(*pair)), *more])
+    memories = edit.diff(effects.model, fact, top)
+    with effects.unedited():
+        promoted = promoted_tokens(effects.model, memories.neurons, TOKENS, fired="coefficient_after")
+    result = EditEffects(edit, prompts, effects.changes(), effects.drift(seed), memories)
+    written = effects.continued(texts or [fact.ask(one) for one in fact.generation_prompts] or [fact.text], new)
+    left_out = len(edit.facts) - len(pairs)
+    recalled = Sheet.of(Words.of(f"Not traced: {reason}")) if trace is None else without_origin(trace.sheet())
+    return [
+        Section(
+            "What it does", Sheet.of(result.heading(), *warning_words([*moved_neighbours(prompts), *edit.warnings]))
+        ),
+        Section(
+            "Before and after",
+            Sheet.of(*prompt_tables(prompts)),
+            READ + (f" The prompts of {counted(left_out, 'more fact')} are not shown." if left_out else ""),
+        ),
+        Section(
+            "What the model writes",
+            Sheet.of(
+                Table(tuple(Column(name, wraps=True) for name in ("beginning", "before", "after")), tuple(written))
+            ),
+            "The likeliest token each time.",
+        ),
+        *([Section("Where the fact was recalled", recalled)] if trace is not None or reason else []),
+        Section("The memories that changed", Sheet.of(memories.neuron_table(promoted))),
+        Section("Where the edit writes", Sheet.of(Table.of(memories.writes, "token layer norm share")), WRITES),
+        Section("How it was made", Sheet.of({name: in_words(value) for name, value in edit.settings.items()})),
+    ]
+
+
+def prompt_tables(prompts: pd.DataFrame) -> list[Table]:
+    """What the model says to the prompts of each fact, before and after."""
+    facts = prompts.groupby(["fact", "true", "target"], sort=False)
+    return [prompt_table(some, str(true), str(target)) for (_, true, target), some in facts]
+
+
+def warning_words(warnings: Sequence[str]) -> list[Words]:
+    """The first warnings, and how many more there are."""
+    shown = [f"Warning: {warning}" for warning in warnings[:FACTS]]
+    if len(warnings) > FACTS:
+        shown.append(f"… and {counted(len(warnings) - FACTS, 'more warning')}")
+    return [Words.of(warning) for warning in shown]
+
+
+def in_words(value: Any) -> str:
+    """A setting of the editor; lists, such as contexts, one item after the other."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {in_words(inner)}" for name, inner in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " | ".join(map(in_words, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+# What the view of a fact says in templates of its own.
+
+LABEL = 16  # characters of a token beside a map
+TITLES = {"prompt": "The prompt", "paraphrase": "The same in other words", "neighbour": "About neighbours",
+          "other": "Another prompt"}  # fmt: skip
 
 
 def trace_values(trace: Trace | None, reason: str) -> dict[str, Any]:
@@ -183,8 +268,8 @@ def map_of(trace: Trace, kind: str) -> dict[str, Any]:
     most = np.unravel_index(int(np.abs(effects).argmax()), effects.shape)
     step = next(step for step in (1, 2, 5, 10, 20, 50) if trace.n_layers <= 10 * step or step == 50)
     rows = []
-    for position, token in enumerate(trace.tokens):
-        label = visible(token, LABEL) + "*" * (position in trace.subject)
+    for position, text in enumerate(trace.tokens):
+        label = visible(text, LABEL) + "*" * (position in trace.subject)
         cells = [
             {
                 "strength": abs(effect) / limit,
@@ -203,14 +288,3 @@ def moved_memories(effects: Effects, found: EditDiff, named: int) -> list[Any]:
     """The memories whose contribution changed most, with the tokens that their values before the edit promote."""
     with effects.unedited():
         return with_bars(with_tokens(effects.model, found.neurons, TOKENS, (named,), "coefficient_after"), "change")
-
-
-def in_words(value: Any) -> str:
-    """A setting of the editor; lists, such as contexts, one item after the other."""
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {in_words(inner)}" for name, inner in value.items())
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return " | ".join(map(in_words, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -16,18 +16,19 @@ from ..core.errors import InputError, ModelError, counted, warn
 from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
 from ..core.progress import Progress
+from ..core.sheets import Column, Fitting, Sheet, Table, line
 from ..core.types import LOGIT, Count, Whole, checked
 from ..describing.describing import Descriptions
 from ..models.turns import in_turn
-from ..scanning.neuron import Neuron, kinds_shown
+from ..scanning.neuron import Known, Neuron, kinds_shown
 from ..scanning.store import SHADES, Store
 from ..show.markdown import escaped, markdown
 from ..show.notebook import provenance_line
 from ..show.records import write_csv
 from ..vocabulary.lenses import Lens
-from .links import to_cards
-from .neuron_cards import Card, card
-from .rendering import render
+from .links import anchor, to_cards
+from .rendering import Section
+from .rendering import page_html as page_html_of
 
 FORMATS = (".html", ".md", ".csv", ".parquet")
 TABLES = (".csv", ".parquet")
@@ -56,6 +57,23 @@ SCHEMA = pa.schema(
 GATED = (*(pa.field(name, pa.float64()) for name in ("gate", "linear")), pa.field("case", pa.string()))
 """What it has besides of gated neurons."""
 
+EXPLAINED = (
+    "A neuron writes its coefficient times its value; it fires where its pre-activation is above 0. Promoted and "
+    "suppressed are the tokens whose logits its value raises and lowers most."
+)
+GATED_EXPLAINED = (
+    " A gated neuron's coefficient is act(gate) times a linear part; the tokens beside gate and key are those whose "
+    "embeddings raise (+) and lower (−) the gate and the linear part most, and its pre-activation is its gate's."
+)
+TYPICAL = " The largest coefficients show the extremes; the random sequences show what is typical."
+MEANT = " Meanings are groups of examples at which the FFN was given alike inputs; shares are of the activation."
+FEW = 5  # tokens of a neuron in a table
+INDEX_COLUMNS: tuple[str | Column, ...] = (
+    "neuron",
+    Column("fires", "probability"),
+    *(Column(name, "number", places=places) for name, places in (("mean", 3), ("max", 3), ("kurtosis", 2))),
+    Column("promotes", wraps=True),
+)
 Place = tuple[int, int]
 Item = TypeVar("Item")
 
@@ -124,13 +142,13 @@ def neurons(
         found = described(descriptions, found)
     if suffix == ".html":
         found, unshaded = shaded(store, found, k, shade, progress)
-        html = page_html(store, [card(one, k) for one in found], unshaded, descriptions)
+        html = page_html(store, found, k, unshaded, descriptions)
         if len(html) > LARGEST and any(one.passages for one in found):
             size = f"shaded tokens would make this page {len(html) / 1e6:.0f} MB, more than browsers show quickly"
             if shade:
                 raise InputError(f"{size} ({LARGEST / 1e6:.0f}): choose fewer neurons, a smaller k, or shade=False")
-            plain = [card(replace(one, passages={}), k) for one in found]
-            html = page_html(store, plain, f"Tokens are not shaded: {size}.", descriptions)
+            plain = [replace(one, passages={}) for one in found]
+            html = page_html(store, plain, k, f"Tokens are not shaded: {size}.", descriptions)
         write_whole(path, html)
     else:
         write_whole(path, neurons_markdown(store, found, k, descriptions))
@@ -237,23 +255,60 @@ def reporting(items: Iterable[Item], total: int, progress: Progress | None) -> I
         yield item
 
 
-def page_html(store: Store, cards: Sequence[Card], unshaded: str = "", descriptions: Descriptions | None = None) -> str:
+def page_html(
+    store: Store,
+    neurons: Sequence[Known],
+    listed: int | None = None,
+    unshaded: str = "",
+    descriptions: Descriptions | None = None,
+) -> str:
     """The page of some neurons. ``unshaded``: why their tokens are not shaded, where they might have been;
     ``descriptions``: those that stand on the cards."""
-    title = f"Neuron {cards[0].name}" if len(cards) == 1 else f"{len(cards):,} neurons"
-    return render(
-        "neurons.html",
-        title=f"{title} of {store.model}",
-        cards_shown=cards,
-        links=to_cards(one.place for one in cards),
-        verdicts=any(card.meanings for card in cards),
-        gated=store.gated,
-        unshaded=unshaded,
-        corpus=store.manifest["corpus"],
-        tokens=store.n_tokens,
-        described=any(card.neuron.description for card in cards),
-        provenance=origin(store, descriptions),
+    one = len(neurons) == 1
+    title = f"{f'Neuron {neurons[0].name}' if one else f'{len(neurons):,} neurons'} of {store.model}"
+    index = [] if one else [Section("", Sheet.of(index_table(neurons)))]
+    corpus = store.manifest["corpus"]
+    lead = (
+        f"What a scan of {corpus['source']} ({counted(corpus['documents'], 'document')}, "
+        f"{counted(store.n_tokens, 'token')}) found. {EXPLAINED}{GATED_EXPLAINED if store.gated else ''}{TYPICAL}"
+        f"{MEANT if any(neuron.meanings for neuron in neurons) else ''} {unshaded}"
     )
+    return page_html_of(
+        title,
+        [*index, *(neuron_section(neuron, listed) for neuron in neurons)],
+        origin(store, descriptions),
+        lead=lead,
+        links=to_cards((neuron.layer, neuron.neuron) for neuron in neurons),
+    )
+
+
+def neuron_section(neuron: Known, listed: int | None = None, note: str = "") -> Section:
+    """A neuron's card as a section of a page."""
+    sheet = neuron.sheet(listed, origin=False)
+    return Section(f"Neuron {neuron.name}", Sheet(sheet.blocks), note, anchor(neuron.layer, neuron.neuron))
+
+
+def index_table(neurons: Iterable[Known]) -> Table:
+    """Neurons in short, a row each."""
+    records = [index_record(neuron) for neuron in neurons]
+    extra = [
+        Column(name, wraps=True) for name in ("verdict", "described as") if any(record[name] for record in records)
+    ]
+    return Table.of(records, *INDEX_COLUMNS, *extra)
+
+
+def index_record(neuron: Known) -> dict[str, Any]:
+    """What a table of neurons says of one."""
+    stats = neuron.stats
+    return {
+        "layer": neuron.layer,
+        "neuron": neuron.neuron,
+        "fires": line("dead") if stats["dead"] else float(stats["firing_rate"]),
+        **{name: float(stats[name]) for name in ("mean", "max", "kurtosis")},
+        "verdict": next((found.verdict for found in neuron.meanings if not found.negative), ""),
+        "promotes": Fitting(neuron.scored("promoted").pieces[:FEW]),
+        "described as": neuron.description,
+    }
 
 
 def neurons_markdown(

@@ -3,51 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .._version import __version__
 from ..core.checked_files import digest_of
-from ..core.errors import FfnmemError
+from ..core.errors import FfnmemError, counted
 from ..core.files import appearing, write_whole
 from ..core.folders import locked
 from ..core.progress import Progress
 from ..core.run_folders import run_folder
+from ..core.sheets import Column, Fitting, Sheet, Span, Style, Table, token
 from ..core.types import CASES, COEFFICIENT_SIGNS, Whole, checked
 from ..models.turns import in_turn
 from ..neurons.measuring import opened
 from ..scanning.blocks import blocks
+from ..scanning.contexts import Window
 from ..scanning.neuron import Known, kinds_shown
 from ..scanning.store import Store
 from ..show import notebook
 from ..vocabulary.projections import WHY
 from .links import INDEX, SITE
-from .neuron_cards import card
-from .rendering import ROOM, TABLES, script_of
+from .neuron_pages import index_record, neuron_section
+from .rendering import ROOM, TABLES, Section, page_html, script_of
 
 TOP, CASE, BAND = 8, 3, 1
 """Examples of a card: of the largest coefficients, of each sign case, and of each band of quantiles."""
 FOUND = 5  # tokens of a neuron that the search knows, of each end of what it writes and reads, and of what it fires at
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A neuron in the table of its layer, and what the search knows of it. ``ends``: its tokens by side and sign, as
-    ``WHY`` has them."""
-
-    neuron: int
-    dead: bool
-    rate: float
-    mean: float
-    max: float
-    kurtosis: float
-    ends: tuple[tuple[str, ...], ...]
-    triggers: tuple[str, ...]
-    verdict: str
+HIGHLIGHTS = 24  # neurons of the first page
+LEAST = 3  # of a neuron's examples, at least so many are followed by a word that it promotes
+WORTH = (
+    "Those whose strongest examples are most often followed by a word that the neuron promotes: their values help to "
+    "say what comes next where they fire."
+)
+BEST = "highlights.json"  # of a layer's folder
 
 
 @checked
@@ -89,20 +81,20 @@ def site(store: Store, out: str | Path, *, context: Whole = 12, progress: Progre
         folder = found.path
         assert folder is not None
         with locked(folder, "the site"):
-            for name, content in files_of_all().items():
+            for name, content in shared_files().items():
                 write_whole(folder / name, content)
             done, total = 0, sum(made_by["d_mlp"])
             for layer in range(store.n_layers):
                 if not (folder / str(layer)).exists():
-                    with appearing(folder / str(layer)) as room:
-                        write_layer(store, layer, room, context, (done, total), progress)
+                    with appearing(folder / str(layer)) as made:
+                        write_layer(store, layer, made, context, (done, total), progress)
                 done += store.d_mlp(layer)
-                told(progress, done, total)
-            write_whole(folder / INDEX, index_html(store))
+                report_pages(progress, done, total)
+            write_whole(folder / INDEX, index_html(store, folder))
     return folder / INDEX
 
 
-def files_of_all() -> dict[str, str]:
+def shared_files() -> dict[str, str]:
     """Styles and scripts of all pages."""
     return {
         "style.css": notebook.render("site.css", room=ROOM),
@@ -112,85 +104,164 @@ def files_of_all() -> dict[str, str]:
 
 
 def write_layer(
-    store: Store, layer: int, room: Path, context: int, place: tuple[int, int], progress: Progress | None
+    store: Store, layer: int, folder: Path, context: int, place: tuple[int, int], progress: Progress | None
 ) -> None:
-    """A page of each neuron of a layer, the layer's own, and what the search reads."""
-    listed: list[Listed] = []
+    """A page of each neuron of a layer, the layer's own, what the search reads, and its neurons worth opening."""
     most = {kind: TOP if kind == "top" else CASE if kind in CASES else BAND for kind in kinds_shown(store)}
-    template = notebook.environment(ROOM).get_template("site_card.html")
-    shared = {"root": "../", "model": store.model, "version": __version__}
-    ways = ways_of(store, layer)
+    shared: dict[str, Any] = {"root": "../", "model": store.model, "version": __version__, "template": "site_page.html"}
+    home = (store.model, "../index.html", "")
+    around = neighbours(store, layer)
     measured = any(opened(store, sign, {}) is not None for sign in COEFFICIENT_SIGNS)
+    records: list[dict[str, Any]] = []
     for neuron in blocks(store, layer, most, context, measured=measured):
-        shown = card(neuron, brief=True)
-        before, after = next(ways)
-        html = template.render(card=shown, before=before, after=after, **shared)
-        (room / f"{neuron.neuron}.html").write_text(html, "utf-8")
-        listed.append(listed_of(neuron, shown.verdict))
-        if len(listed) % 64 == 0:
-            told(progress, place[0] + len(listed), place[1])
-    rest = {"layer": layer, "n_layers": store.n_layers, "verdicts": any(one.verdict for one in listed)}
-    (room / INDEX).write_text(notebook.render("site_layer.html", room=ROOM, rows=listed, **shared, **rest), "utf-8")
-    (room / "search.js").write_text(search_script(layer, listed), "utf-8")
+        ways = [home, (f"layer {layer}", "index.html", ""), *next(around)]
+        section = neuron_section(neuron)
+        title = f"{section.title} of {store.model}"
+        html = page_html(title, [replace(section, title="", anchor="")], {}, ways=ways, **shared)
+        (folder / f"{neuron.neuron}.html").write_text(html, "utf-8")
+        records.append(record_of(neuron))
+        if len(records) % 64 == 0:
+            report_pages(progress, place[0] + len(records), place[1])
+    beside = [
+        (words.format(other), f"../{other}/index.html", rel)
+        for words, other, rel in (("← layer {}", layer - 1, "prev"), ("layer {} →", layer + 1, "next"))
+        if 0 <= other < store.n_layers
+    ]
+    table = neuron_table(records, "mean", "max", "kurtosis")
+    layer_page = page_html(
+        f"Layer {layer} of {store.model}",
+        [Section("", Sheet.of(table))],
+        {},
+        links=lambda _, neuron: f"{neuron}.html",
+        ways=[home, *beside],
+        **shared,
+    )
+    (folder / INDEX).write_text(layer_page, "utf-8")
+    (folder / "search.js").write_text(search_script(layer, records), "utf-8")
+    (folder / BEST).write_text(json.dumps(highlights(records)), "utf-8")
 
 
-def told(progress: Progress | None, done: int, total: int) -> None:
+def report_pages(progress: Progress | None, done: int, total: int) -> None:
     if progress is not None:
         progress("pages", done, total)
 
 
-Way = tuple[str, str] | None
-"""A neighbour's name and address."""
+def neighbours(store: Store, layer: int) -> Iterator[list[tuple[str, str, str]]]:
+    """Ways from each neuron of a layer to the one before it and to the one after it."""
+    width = store.d_mlp(layer)
+    for neuron in range(width):
+        before, after = (layer, neuron - 1), (layer, neuron + 1)
+        if neuron == 0:
+            before = (layer - 1, store.d_mlp(layer - 1) - 1 if layer else 0)
+        if neuron == width - 1:
+            after = (layer + 1, 0)
+        yield [
+            (words.format(f"{at}.{n}"), f"../{at}/{n}.html", rel)
+            for words, (at, n), rel in (("← {}", before, "prev"), ("{} →", after, "next"))
+            if 0 <= at < store.n_layers
+        ]
 
 
-def ways_of(store: Store, layer: int) -> Iterator[tuple[Way, Way]]:
-    """To the neuron before each of a layer, and to the one after it."""
-    names: list[Way] = [(f"{layer}.{neuron}", f"{neuron}.html") for neuron in range(store.d_mlp(layer))]
-    before = None if layer == 0 else store.d_mlp(layer - 1) - 1
-    ends: tuple[Way, Way] = (
-        None if before is None else (f"{layer - 1}.{before}", f"../{layer - 1}/{before}.html"),
-        None if layer + 1 == store.n_layers else (f"{layer + 1}.0", f"../{layer + 1}/0.html"),
+def record_of(neuron: Known) -> dict[str, Any]:
+    """A neuron in short, for tables and the search; ``ends``: its tokens by side and sign, as ``WHY`` has them."""
+    examples = neuron.examples
+    shown = [
+        (text, next_token(window), coefficient)
+        for text, kind, coefficient, window in zip(
+            examples["token"], examples["kind"], examples["coefficient"], neuron.windows, strict=True
+        )
+        if kind != "quantile"
+    ]
+    promoted = {word for text in neuron.tokens("promoted") if len(word := text.strip().lower()) > 1 and word.isalpha()}
+    return {
+        **index_record(neuron),
+        "rate": float(neuron.stats["firing_rate"]),
+        "ends": [[text for text, _ in neuron.scores(sign, side)[:FOUND]] for side, sign in WHY],
+        "triggers": list(dict.fromkeys(text for text, _, _ in shown))[:FOUND],
+        "followed": sum(coefficient > 0 and after in promoted for _, after, coefficient in shown),
+        "examples": sum(coefficient > 0 for _, _, coefficient in shown),
+    }
+
+
+def next_token(window: Window) -> str:
+    """The token after the firing one, without its spaces; empty at a text's end."""
+    return next(iter(window.tokens[window.at + 1 :]), "").strip().lower()
+
+
+def neuron_table(records: Sequence[Mapping[str, Any]], *numbers: str, followed: bool = False) -> Table:
+    """Neurons in short, a row each."""
+    return Table.of(
+        records,
+        "neuron",
+        Column("fires", "probability"),
+        *(Column(name, "number", places=2 if name == "kurtosis" else 3) for name in numbers),
+        Column("verdict") if any(record["verdict"] for record in records) else None,
+        Column("followed by what it promotes", of=in_examples) if followed else None,
+        Column("promotes", wraps=True, of=lambda record: chips(record["ends"][0], "adds")),
+        Column("fires most at", wraps=True, of=lambda record: chips(record["triggers"])),
     )
-    around = [ends[0], *names, ends[1]]
-    for (before_it, _), (_, after_it) in pairwise(pairwise(around)):
-        yield before_it, after_it
 
 
-def listed_of(neuron: Known, verdict: str) -> Listed:
-    """A neuron in short."""
-    stats, examples = neuron.stats, neuron.examples
-    tokens = (text for text, kind in zip(examples["token"], examples["kind"], strict=True)
-              if kind != "quantile")  # fmt: skip
-    return Listed(
-        neuron=neuron.neuron,
-        dead=bool(stats["dead"]),
-        rate=float(stats["firing_rate"]),
-        mean=float(stats["mean"]),
-        max=float(stats["max"]),
-        kurtosis=float(stats["kurtosis"]),
-        ends=tuple(tuple(text for text, _ in neuron.scores(sign, side)[:FOUND]) for side, sign in WHY),
-        triggers=tuple(dict.fromkeys(tokens))[:FOUND],
-        verdict=verdict,
-    )
+def in_examples(record: Mapping[str, Any]) -> str:
+    """At how many of its examples a neuron is followed by a token that it promotes."""
+    return f"{record['followed']} of {record['examples']} examples"
 
 
-def search_script(layer: int, listed: Sequence[Listed]) -> str:
+def chips(texts: Sequence[str], style: Style = "") -> Fitting:
+    """Tokens beside each other."""
+    return Fitting(tuple((token(text, style),) for text in texts))
+
+
+def highlights(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The neurons of a layer that are worth opening: those whose examples are most often followed by a token that they
+    promote, of one meaning before others, the more peaked before others."""
+    names = ("layer", "neuron", "rate", "verdict", "ends", "triggers", "followed", "examples", "kurtosis")
+    found = [{name: record[name] for name in names} for record in records if record["followed"] >= LEAST]
+    return sorted(found, key=worth)[:HIGHLIGHTS]
+
+
+def worth(record: Mapping[str, Any]) -> tuple[float, ...]:
+    """What neurons worth opening are sorted by."""
+    return (-record["followed"] / record["examples"], record["verdict"] != "monosemantic", -record["kurtosis"])
+
+
+def search_script(layer: int, records: Sequence[Mapping[str, Any]]) -> str:
     """What the search reads of a layer, as a script, since a page from disk may load no data."""
-    rows: list[Any] = [[one.ends, one.triggers, 0.0 if one.rate != one.rate else round(one.rate, 4)] for one in listed]
+    rows = [
+        [one["ends"], one["triggers"], 0.0 if one["rate"] != one["rate"] else round(one["rate"], 4)] for one in records
+    ]
     return f"ffnmemNeurons({layer},{json.dumps(rows, separators=(',', ':'))});\n"
 
 
-def index_html(store: Store) -> str:
-    """The page with the search and the layers."""
-    return notebook.render(
-        "site_index.html",
-        room=ROOM,
+def index_html(store: Store, folder: Path) -> str:
+    """The page with the search, the neurons worth opening, and the layers."""
+    found = [
+        one for layer in range(store.n_layers) for one in json.loads((folder / str(layer) / BEST).read_text("utf-8"))
+    ]
+    best = [{**one, "fires": one["rate"]} for one in sorted(found, key=worth)[:HIGHLIGHTS]]
+    rates = ("firing_rate_50", "firing_rate_5", "firing_rate_95")
+    layers = Table.of(
+        store.to_frame(),
+        Column("layer", of=lambda row: (Span(f"layer {row['layer']:.0f}", link=f"{row['layer']:.0f}/{INDEX}"),)),
+        "neurons",
+        Column("never fire", "count", of="dead"),
+        *(Column(name, "percent", of=of) for name, of in zip(("median firing rate", "5%", "95%"), rates, strict=True)),
+    )
+    corpus = store.manifest["corpus"]
+    return page_html(
+        f"The neurons of {store.model}",
+        [
+            *([Section("Neurons worth opening", Sheet.of(neuron_table(best, followed=True)), WORTH)] if best else []),
+            Section("Layers", Sheet.of(layers)),
+        ],
+        {**store.provenance, "basis": store.manifest["basis"]},
+        template="site_page.html",
+        links=lambda layer, neuron: f"{layer}/{neuron}.html",
+        lead=f"What a scan of {corpus['source']} ({counted(corpus['documents'], 'document')}, "
+        f"{counted(store.n_tokens, 'token')}) found of {counted(sum(store.manifest['d_mlp']), 'neuron')}. A neuron "
+        "writes its coefficient times its value; it fires where its pre-activation is above 0.",
         root="",
-        model=store.model,
+        ways=[],
         why=[*WHY.values(), "fires at"],
-        corpus=store.manifest["corpus"],
-        tokens=store.n_tokens,
-        total=sum(store.manifest["d_mlp"]),
-        layers=list(store.to_frame().itertuples()),
-        provenance={**store.provenance, "basis": store.manifest["basis"]},
+        layers=range(store.n_layers),
     )

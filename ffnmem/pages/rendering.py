@@ -1,38 +1,112 @@
-"""Templates to HTML: what fills in the templates of this room."""
+"""Sheets and templates to HTML: the pages of this subpackage."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from markupsafe import Markup
 
+from ..core.sheets import Facts, Grid, Histogram, Line, Origin, Sheet, Table, line
+from ..core.token_text import visible
 from ..show import notebook
+from ..show.notebook import chip_html, running_html
+from .links import Links, nowhere
 
 ROOM = "ffnmem.pages"
 TABLES = "tables.js"
 
 
 def render(template: str, *, scripts: tuple[str, ...] = (), **values: Any) -> str:
-    """A page, filled in, with the script that sorts and filters its tables and ``scripts`` of this room; its policy
-    admits these and no other."""
-    found = [script_of(TABLES, notebook.HERE), *map(script_of, scripts)]
+    """A page, filled in, with the script that sorts and filters its tables and ``scripts`` of this subpackage; its
+    policy admits these and no other."""
+    texts = [script_of(TABLES, notebook.HERE), *map(script_of, scripts)]
     return notebook.render(
         template,
         room=ROOM,
-        scripts=[Markup(script) for script in found],  # ours, and without anything filled in
-        script_hashes=[content_hash(script) for script in found],
+        scripts=[Markup(text) for text in texts],  # ours, and without anything filled in
+        script_hashes=[content_hash(text) for text in texts],
         **values,
     )
 
 
+@cache
 def script_of(name: str, room: str = ROOM) -> str:
-    """A script of this room, or of another."""
+    """A script of this subpackage, or of another."""
     return files(room).joinpath("templates", name).read_text("utf-8")
 
 
+@cache
 def content_hash(script: str) -> str:
     """The source expression of a content security policy that admits this script and no other."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+# Pages of sheets: sections, each with a heading, how to read it, and the blocks of a sheet.
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: its heading, its blocks, and how to read them. ``anchor``: its id, for links to it."""
+
+    title: str
+    sheet: Sheet
+    note: str = ""
+    anchor: str = ""
+
+
+def page_html(
+    title: str | Line,
+    sections: Sequence[Section],
+    provenance: Mapping[str, Any],
+    *,
+    template: str = "sections.html",
+    links: Links = nowhere,
+    **values: Any,
+) -> str:
+    """Sections as a page that needs nothing but a browser.
+
+    Args:
+        title: of the page; its tokens are shown as tokens. links: where neurons' names lead.
+        template: one that extends ``sections.html``. values: what it takes besides.
+    """
+    parts = line(title) if isinstance(title, str) else title
+    return render(
+        template,
+        title="".join(visible(part.text) if part.token else part.text for part in parts),
+        heading=Markup("").join(
+            chip_html(part.text, named=True) if part.token else running_html(part.text) for part in parts
+        ),
+        sections=sections,
+        provenance=provenance,
+        links=links,
+        **values,
+    )
+
+
+def sheet_html(sheet: Sheet, title: str | Line = "", **values: Any) -> str:
+    """A sheet as a page; ``title``: default its own. ``values`` as :func:`page_html` takes them."""
+    origin = next((block.fields for block in sheet.blocks if isinstance(block, Origin)), {})
+    return page_html(title or sheet.title, list(split_sheet(without_origin(sheet))), origin, **values)
+
+
+def without_origin(sheet: Sheet) -> Sheet:
+    """A sheet's blocks without where its numbers come from, which a page says at its end."""
+    return Sheet(tuple(block for block in sheet.blocks if not isinstance(block, Origin)))
+
+
+def split_sheet(sheet: Sheet) -> Iterator[Section]:
+    """A sheet as sections: each block with a title begins one, but for those that are folded."""
+    section = Section("", Sheet(()))
+    for block in sheet.blocks:
+        if isinstance(block, Facts | Table | Grid | Histogram) and block.title and not getattr(block, "folded", False):
+            yield section
+            section = Section(block.title, Sheet(()), getattr(block, "note", ""))
+            block = replace(block, title="", note="") if isinstance(block, Table) else replace(block, title="")
+        section = replace(section, sheet=Sheet((*section.sheet.blocks, block)))
+    yield section

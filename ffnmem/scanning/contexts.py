@@ -16,7 +16,7 @@ from jaxtyping import Float32
 from ..core.errors import FileError, OutOfRangeError
 from ..core.foreign import foreign
 from ..core.number_text import decimals
-from ..core.sheets import Context, Shade, Shades
+from ..core.sheets import Context, Shade, Shades, join_bins
 from ..core.token_text import JOINED, running_texts, token_texts
 from ..corpus.batches import Sequences
 
@@ -179,6 +179,11 @@ class Example(Context):
     linear: float | None = None
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Sequence and position."""
+        return self.sequence, self.position
+
+    @property
     def parts(self) -> tuple[float, ...]:
         """Gate and linear part; nothing of a classic neuron."""
         return () if self.gate is None or self.linear is None else (self.gate, self.linear)
@@ -256,20 +261,6 @@ def clipped(histogram: Columns, least: float, largest: float) -> Counts:
 
 
 def merged(found: Counts, most: int) -> tuple[Bin, ...]:
-    """At most ``most`` (two or more) bins: the neighbours that are narrowest together are joined, but never over zero.
-
-    Near zero bins are many and narrow, so this ends in bins of about one width.
-    """
-    edges, counts = list(found[0]), list(found[1])
-
-    def together(at: int) -> float:
-        return edges[at + 2] - edges[at] if edges[at + 1] != 0 else math.inf
-
-    widths = [together(at) for at in range(len(counts) - 1)]
-    while len(counts) > most and (least := min(widths)) < math.inf:
-        at = widths.index(least)
-        counts[at : at + 2] = [counts[at] + counts[at + 1]]
-        del edges[at + 1], widths[at]
-        for beside in range(max(at - 1, 0), min(at + 1, len(widths))):
-            widths[beside] = together(beside)
+    """At most ``most`` (two or more) bins, as :func:`ffnmem.core.sheets.join_bins` joins them."""
+    edges, counts = join_bins(*found, most)
     return tuple(Bin(low, high, count) for (low, high), count in zip(pairwise(edges), counts, strict=True))

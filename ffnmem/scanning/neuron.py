@@ -30,6 +30,7 @@ from ..core.sheets import (
     Origin,
     Sheet,
     Span,
+    Style,
     Table,
     Words,
     line,
@@ -44,7 +45,7 @@ from .state import COLUMNS, PARTS
 
 CONTEXTS = 3  # examples of each meaning
 MEANINGS = 5  # with their examples; of the others, the share
-BINS = 16  # rows of the histogram
+BINS, DRAWN = 16, 40  # of a histogram as data, and drawn
 FREQUENT = 8  # tokens
 RARE = 0.0005  # the least share that is told in percent
 
@@ -239,17 +240,20 @@ class Known:
         """The histogram in at most ``most`` bins; its ends are the least and the largest coefficient."""
         return merged(clipped(self.histogram, self.stats["min"], self.stats["max"]), most)
 
-    def groups(self, listed: int | None = None) -> tuple[Group, ...]:
+    def groups(self, listed: int | None = None, shown: Iterable[tuple[int, int]] = ()) -> tuple[Group, ...]:
         """The examples by kind, in the order in which it holds them: of a kind at most ``listed`` (default 10, of a
-        case 5), of a band all."""
+        case 5), of a band all; none twice, nor those ``shown`` before, by sequence and position."""
         found: dict[str, dict[str, list[Example]]] = {}
         columns = (self.examples[name] for name in ("kind", "extreme", "band_low", "band_high"))
-        shown = example_list(self.examples, self.windows, self.largest, self.passages)
-        for kind, extreme, low, high, example in zip(*columns, shown, strict=True):
+        examples, seen = example_list(self.examples, self.windows, self.largest, self.passages), set(shown)
+        for kind, extreme, low, high, example in zip(*columns, examples, strict=True):
+            if example.place in seen:
+                continue
             name, label = (extreme, band_label(low, high)) if kind == "quantile" else (kind, "")
             band = found.setdefault(name, {}).setdefault(label, [])
             if kind == "quantile" or len(band) < shown_of(kind, listed):
                 band.append(example)
+                seen.add(example.place)
         return tuple(
             Group(
                 name,
@@ -275,6 +279,88 @@ class Known:
     def positions(self) -> list[tuple[str, float, int]]:
         """The same by position: positions, mean, count."""
         return list(zip(*(self.by_position[name] for name in ("positions", "mean", "count")), strict=True))
+
+    def sheet(self, listed: int | None = None, *, origin: bool = True) -> Sheet:
+        """Its card: numbers, tokens, histogram, meanings and examples, each of them once, as many of a kind as
+        ``groups`` has.
+
+        ``origin``: with where the numbers come from."""
+        shown = {one.place for found in self.meanings for m in found.first(MEANINGS) for one in m.examples}
+        groups = self.groups(listed, shown)
+        folded = any(group.folded for group in groups)
+        least = f"its smallest coefficients stay near 0 ({self.stats['min']:.3f} at least); --kind bottom lists them"
+        command = f"ffnmem polysemanticity --store {shlex.quote(str(self.store.folder))}"
+        return Sheet.of(
+            self.heading(),
+            self.case_table() if self.cases else None,
+            self.drawn_histogram,
+            *(found.listing(MEANINGS, self.passages, self.largest) for found in self.meanings),
+            *(group.table(self.largest) for group in groups),
+            Words.of(least, "soft") if folded else None,
+            None if self.meanings else Words.of(f"one meaning or several: not measured yet; {command}", "soft"),
+            Origin(self.store.provenance) if origin else None,
+            title=f"Neuron {self.name} of {self.store.model}",
+        )
+
+    def heading(self) -> dict[str, Content | None]:
+        """The numbers, the tokens of the value, and the means by token and by position."""
+        stats = self.stats
+        places = decimals([stats["max"], stats["min"], stats["mean"]])
+
+        def means(rows: Iterable[tuple[str, float, int]], **looks: Any) -> tuple[Line, ...]:
+            return tuple(
+                (
+                    Span(str(text), note=f"{count:,} times", **looks),
+                    Span(f" {format_number(mean, places, sign=True)}", "soft"),
+                )
+                for text, mean, count in rows
+            )
+
+        frequent, where = means(self.frequent, token=True, limit=24), means(self.positions)
+        keys = {} if not self.gated or self.lack else {name: self.scored(*ends[::-1]) for ends, name in KEYS.items()}
+        return {
+            "described as": printable(self.description) or None,
+            "fires": self.fires(),
+            "coefficient": ", ".join(f"{x} {format_number(stats[x], places)}" for x in ("mean", "std", "min", "max")),
+            "shape": f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}",
+            "promotes": self.lack or self.scored("promoted"),
+            "suppresses": None if self.lack else self.scored("suppressed"),
+            "lens": None if self.lens == LOGIT else f"{self.lens}: the value as it arrives at the unembedding",
+            **keys,
+            "excited by": Fitting(frequent) if frequent else None,
+            "at position": Fitting(where, whole=True) if where else None,
+        }
+
+    def fires(self) -> str:
+        """How often the pre-activation was above zero."""
+        stats = self.stats
+        if stats["dead"]:
+            return f"never in {stats['count']:,} tokens: dead"
+        rate = format_probability(stats["firing_rate"])
+        zeros = f", exactly 0 at {format_share(stats['zero_share'])}" if stats["zero_share"] >= RARE else ""
+        return f"at {rate} of {stats['count']:,} tokens{zeros}"
+
+    def scored(self, sign: str, side: str = "value") -> Fitting:
+        """:meth:`tokens`, each with its score for a pointer."""
+        style: Style = "adds" if sign == SIGNS[0] else "takes"
+        scores = self.scores(sign, side)
+        return Fitting(tuple((token(text, style, note=f"score {score:+.3f}"),) for text, score in scores))
+
+    def case_table(self) -> Table:
+        """The sign cases of a gated neuron: how often each occurs, and the mean coefficient there."""
+        return Table.of(
+            self.cases,
+            "case",
+            Column("positions", "percent", of="share"),
+            Column("mean coefficient", "number", sign=True, bars=True, of="mean"),
+        )
+
+    @property
+    def drawn_histogram(self) -> Histogram | None:
+        """The histogram of its coefficient; None where nothing was counted."""
+        found = self.bins(DRAWN)
+        edges = (*(one.low for one in found), *(one.high for one in found[-1:]))
+        return Histogram(edges, tuple(one.count for one in found), "coefficient") if found else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -352,88 +438,10 @@ class Neuron(Known, Result):
         promotes = "" if self.lack else f", promotes {', '.join(self.tokens('promoted')[:5])}"
         return printable(f"{self.name} of {self.store.model}: {rate}{promotes}")
 
-    def sheet(self, listed: int | None = None, *, origin: bool = True) -> Sheet:
-        """Its card: numbers, tokens, histogram, meanings and examples, as many of a kind as ``groups`` has.
-
-        ``origin``: with where the numbers come from."""
-        groups = self.groups(listed)
-        folded = any(group.folded for group in groups)
-        least = f"its smallest coefficients stay near 0 ({self.stats['min']:.3f} at least); --kind bottom lists them"
-        command = f"ffnmem polysemanticity --store {shlex.quote(str(self.store.folder))}"
-        return Sheet.of(
-            self.heading(),
-            self.case_table() if self.cases else None,
-            self.drawn_histogram,
-            *(found.listing(MEANINGS, self.passages, self.largest) for found in self.meanings),
-            *(group.table(self.largest) for group in groups),
-            Words.of(least, "soft") if folded else None,
-            None if self.meanings else Words.of(f"one meaning or several: not measured yet; {command}", "soft"),
-            Origin(self.store.provenance) if origin else None,
-            title=f"Neuron {self.name} of {self.store.model}",
-        )
-
     def _repr_html_(self) -> str:
         """Its card; every token of the examples is shaded where the store holds its model and that takes a second or
         two."""
         return Result._repr_html_(self if self.passages else self.store.shaded_at_once(self))
-
-    def heading(self) -> dict[str, Content | None]:
-        """The numbers, the tokens of the value, and the means by token and by position."""
-        stats = self.stats
-        places = decimals([stats["max"], stats["min"], stats["mean"]])
-
-        def means(rows: Iterable[tuple[str, float, int]], **looks: Any) -> tuple[Line, ...]:
-            return tuple(
-                (
-                    Span(str(text), note=f"{count:,} times", **looks),
-                    Span(f" {format_number(mean, places, sign=True)}", "soft"),
-                )
-                for text, mean, count in rows
-            )
-
-        frequent, where = means(self.frequent, token=True, limit=24), means(self.positions)
-        keys = {} if not self.gated or self.lack else {name: self.scored(*ends[::-1]) for ends, name in KEYS.items()}
-        return {
-            "described as": printable(self.description) or None,
-            "fires": self.fires(),
-            "coefficient": ", ".join(f"{x} {format_number(stats[x], places)}" for x in ("mean", "std", "min", "max")),
-            "shape": f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}",
-            "promotes": self.lack or self.scored("promoted"),
-            "suppresses": None if self.lack else self.scored("suppressed"),
-            "lens": None if self.lens == LOGIT else f"{self.lens}: the value as it arrives at the unembedding",
-            **keys,
-            "excited by": Fitting(frequent) if frequent else None,
-            "at position": Fitting(where, whole=True) if where else None,
-        }
-
-    def fires(self) -> str:
-        """How often the pre-activation was above zero."""
-        stats = self.stats
-        if stats["dead"]:
-            return f"never in {stats['count']:,} tokens: dead"
-        rate = format_probability(stats["firing_rate"])
-        zeros = f", exactly 0 at {format_share(stats['zero_share'])}" if stats["zero_share"] >= RARE else ""
-        return f"at {rate} of {stats['count']:,} tokens{zeros}"
-
-    def scored(self, sign: str, side: str = "value") -> Fitting:
-        """:meth:`tokens`, each with its score for a pointer."""
-        return Fitting(tuple((token(text, note=f"score {score:+.3f}"),) for text, score in self.scores(sign, side)))
-
-    def case_table(self) -> Table:
-        """The sign cases of a gated neuron: how often each occurs, and the mean coefficient there."""
-        return Table.of(
-            self.cases,
-            "case",
-            Column("positions", "percent", of="share"),
-            Column("mean coefficient", "number", sign=True, bars=True, of="mean"),
-        )
-
-    @property
-    def drawn_histogram(self) -> Histogram | None:
-        """The histogram, its bars logarithmic in the count; None where nothing was counted."""
-        found = self.bins()
-        edges = (*(one.low for one in found), *(one.high for one in found[-1:]))
-        return Histogram(edges, tuple(one.count for one in found), "coefficient") if found else None
 
 
 def context_column(examples: Sequence[Example], largest: float) -> Column:

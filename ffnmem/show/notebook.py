@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -15,7 +15,22 @@ from markupsafe import Markup, escape
 
 from ..core.errors import counted
 from ..core.number_text import MISSING, format_number, format_probability, format_share, format_small
-from ..core.sheets import Column, Context, Grid, Histogram, Shade, Sheet, Span, Table, is_line, share_of
+from ..core.sheets import (
+    Block,
+    Column,
+    Content,
+    Context,
+    Fitting,
+    Grid,
+    Histogram,
+    Prompt,
+    Shade,
+    Sheet,
+    Span,
+    Table,
+    is_line,
+    share_of,
+)
 from ..core.token_text import flowing, page_text, pieces, visible
 
 # The geometry of bars on one scale.
@@ -99,11 +114,11 @@ def environment(*rooms: str) -> Environment:
         probability=probability,
         tiny=tiny,
         setting=setting,
-        share=share_of,
-        is_line=is_line,
-        cells=shown_rows,
+        content=content_html,
+        rows=rows_html,
+        wide=is_wide,
         grid_rows=grid_rows,
-        drawn_bins=drawn_bins,
+        drawn=draw_histogram,
         typeset=typeset,
         kind=kind_of,
         strength=strength,
@@ -146,6 +161,132 @@ def running_html(text: str) -> Markup:
 def marked_html(parts: Iterable[tuple[str, bool]]) -> Markup:
     return Markup(
         "".join(f'<span class="fm-mark">{escape(text)}</span>' if is_mark else escape(text) for text, is_mark in parts)
+    )
+
+
+# What stands in cells and beside names.
+
+CHIPS = {"special": "special", "adds": "promoted", "takes": "suppressed"}
+
+
+def span_html(part: Span) -> str:
+    """A run of text in its style, with what a pointer on it tells and where it leads."""
+    note, strong = title(part.note), part.style in ("strong", "marked")
+    if part.token:
+        html = str(chip_html(part.text, CHIPS.get(part.style, ""), part.note, strong))
+    elif strong:
+        html = f"<b{note}>{running_html(part.text)}</b>"
+    elif part.style or note:
+        look = f' class="fm-{part.style.replace("special", "soft")}"' if part.style else ""
+        html = f"<span{look}{note}>{running_html(part.text)}</span>"
+    else:
+        html = str(running_html(part.text))
+    return f'<a href="{page_text(part.link)}">{html}</a>' if part.link else html
+
+
+def content_html(value: Content) -> Markup:
+    """What stands beside a name, in a cell of text or as a paragraph."""
+    match value:
+        case str():
+            return running_html(value)
+        case Span():
+            return Markup(span_html(value))
+        case Context():
+            return context_html(value)
+        case Fitting():
+            return Markup(f'<span class="fm-chips">{" ".join(map(content_html, value.pieces))}</span>')
+        case Prompt():
+            chips = (
+                chip_html(text, "special" if value.bos and not i else "", named=i == value.position)
+                for i, text in enumerate(value.tokens)
+            )
+            return Markup(f'<span class="fm-chips">{" ".join(chips)}</span>')
+    if value and isinstance(value[0], Span):
+        return Markup("".join(map(span_html, value)))
+    return Markup("<br>".join(map(content_html, value)))
+
+
+def heat_html(values: Sequence[float], limit: float, each: str) -> Markup:
+    """Shades beside each other."""
+    cells = (
+        f'<i style="--a: {strength(value, limit)}"{" class=fm-down" if value < 0 else ""}'
+        f"{title(f'{each} {i}: {signed(value, 3)}')}></i>"
+        for i, value in enumerate(values)
+    )
+    return Markup(f'<span class="fm-heat">{"".join(cells)}</span>')
+
+
+def cell_html(one: ShownCell, links: Callable[[int, int], str] | None = None) -> Markup:
+    """A value of a table. ``links``: where neurons' names lead."""
+    column, value = one.column, one.value
+    if value is None:
+        return Markup("")
+    if column.kind in ("text", "context") or is_line(value):
+        return content_html(value)
+    match column.kind:
+        case "token":
+            return chip_html(value)
+        case "heat":
+            return heat_html(value, column.limit or 1.0, column.each or column.name)
+        case "bar":
+            bar = f'<rect class="fm-plus" x="0" y="7" width="{1000 * share_of(value):.2f}" height="16"></rect>'
+            return Markup(f"{BAR}{bar}</svg>")
+        case "neuron":
+            place = f'class="fm-neuron" title="layer {value[0]}, neuron {value[1]}"'
+            address = links(*value) if links is not None else ""
+            if address:
+                return Markup(f'<a {place} href="{page_text(address)}">{one.text}</a>')
+            return Markup(f"<span {place}>{one.text}</span>")
+        case "count":
+            return Markup(one.text)
+    colour = (
+        f' class="fm-number {"fm-adds" if value > 0 else "fm-takes" if value < 0 else ""}"' if column.colour else ""
+    )
+    return Markup(f'<data{colour} value="{value}">{one.text}</data>')
+
+
+BAR = '<svg class="fm-bar" viewBox="0 0 1000 30" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
+
+
+def rows_html(block: Table, links: Callable[[int, int], str] | None = None) -> Markup:
+    """The rows of a table; of a wide one each value with its column's name, for screens without room for columns."""
+    names = [title(column.name).replace("title", "data-name", 1) if is_wide(block) else "" for column in block.columns]
+    return Markup("\n".join(row_html(block, at, row, names, links) for at, row in enumerate(shown_rows(block))))
+
+
+def is_wide(block: Table) -> bool:
+    """Whether a table is shown as cards on a narrow screen."""
+    return block.ruled and len(block.columns) > 4
+
+
+def row_html(
+    block: Table, at: int, row: Sequence[ShownCell], names: Sequence[str], links: Callable[[int, int], str] | None
+) -> str:
+    """A row, with the bars of those columns that have some."""
+    looks = (
+        ["fm-total"] * (at in block.strong) + ["fm-back"] * (at in block.soft) + ["fm-rule"] * (at in block.sections)
+    )
+    cells = []
+    for i, one in enumerate(row):
+        html = cell_html(one, links)
+        if i == 0 and one.column.to_left and block.ruled:
+            cells.append(f'<th scope="row">{html}</th>')
+        else:
+            left = ' class="fm-left"' if one.column.to_left else ""
+            cells.append(f"<td{left}{names[i] if html else ''}>{html}</td>")
+        if one.column.bars:
+            cells.append(f'<td class="fm-cell">{bar_html(one.bar, one.column.bars == "steps") if one.bar else ""}</td>')
+    look = f' class="{" ".join(looks)}"' if looks else ""
+    return f"<tr{look}>{''.join(cells)}</tr>"
+
+
+def bar_html(bar: Bar, step: bool = False) -> str:
+    """A bar on a zero line. With ``step``, a waterfall's: lines lead in from the row above and out to the row below."""
+    lines = f'<path class="fm-step" d="M{bar.start} 0V7M{bar.end} 23V30"></path>' if step else ""
+    look = "fm-plus" if bar.adds else "fm-minus"
+    return (
+        f'{BAR}<line class="fm-axis" x1="{bar.zero}" x2="{bar.zero}" y1="0" y2="30"></line>{lines}'
+        f'<rect class="{look}" x="{bar.x}" y="7" width="{bar.width}" height="16"></rect></svg>'
     )
 
 
@@ -362,30 +503,62 @@ def grid_rows(block: Grid) -> list[list[GridCell]]:
 
 
 @dataclass(frozen=True)
-class DrawnBin:
-    """A bar of a histogram, in 0…1000 along its edges and 0…1 in height."""
+class HistogramDrawing:
+    """A histogram as geometry, 1000 wide and 100 high: what is counted per unit, on a logarithmic scale.
 
-    x: float
-    width: float
-    height: float
-    note: str
+    Attributes:
+        bars: as they are drawn, each with what a pointer on it tells.
+        tens: whole powers of ten, from the top, and ticks: round numbers along the edges, in percent.
+        zero: where 0 is; None outside.
+    """
 
-
-def drawn_bins(block: Histogram) -> list[DrawnBin]:
-    """The bars of a histogram."""
-    low, span = block.edges[0], (block.edges[-1] - block.edges[0]) or 1.0
-    found = []
-    for start, end, length, row in zip(block.edges, block.edges[1:], block.bars, block.table().rows, strict=False):
-        x, width = (round(1000 * value / span, 2) for value in (start - low, end - start))
-        found.append(DrawnBin(x, width, round(length, 3), f"{typeset(row[0])}: {row[1]:,} {block.counted}"))
-    return found
+    bars: Markup
+    tens: list[tuple[float, str]]
+    ticks: list[tuple[float, str]]
+    zero: float | None
 
 
-def kind_of(value: Any) -> str:
-    """Which block or content a value is: its class, or "line" or "lines" of a tuple."""
-    if isinstance(value, tuple):
-        return "lines" if value and not isinstance(value[0], Span) else "line"
-    return "Context" if isinstance(value, Context) else type(value).__name__
+def draw_histogram(block: Histogram) -> HistogramDrawing:
+    """The geometry of a histogram."""
+    low, high = block.edges[0], block.edges[-1]
+    span, total = (high - low) or 1.0, sum(block.counts)
+    bins = list(zip(block.edges, block.edges[1:], block.counts, strict=False))
+    logs = [math.log10(count / (end - start)) if count and end > start else None for start, end, count in bins]
+    known = [log for log in logs if log is not None] or [0.0]
+    floor, top = min(known) - 0.4, max(known)
+    scale = 100 / max(top - floor, 1e-9)
+    bars = "".join(
+        f'<rect class="{"fm-plus" if start >= 0 else "fm-minus"}" x="{1000 * (start - low) / span:.6g}" '
+        f'y="{100 - (log - floor) * scale:.4g}" width="{1000 * (end - start) / span:.4g}" '
+        f'height="{(log - floor) * scale:.4g}"><title>{typeset(f"{start:.4g} to {end:.4g}")}: {count:,} '
+        f"{page_text(block.counted)}, {format_probability(count / total)}</title></rect>"
+        for (start, end, count), log in zip(bins, logs, strict=True)
+        if log is not None
+    )
+    powers = list(range(math.ceil(floor), math.floor(top) + 1))
+    tens = [
+        (round(100 - (ten - floor) * scale, 2), f"{10.0**ten:,.9g}" if -3 < ten < 6 else f"1e{ten}")
+        for ten in powers[:: 1 if len(powers) < 7 else 2]
+    ]
+    zero = round(1000 * -low / span, 2) if low <= 0 <= high else None
+    ticks = [(round(100 * (x - low) / span, 2), plain(x, places)) for x, places in round_numbers(low, high)]
+    return HistogramDrawing(Markup(bars), tens, ticks, zero)
+
+
+def round_numbers(low: float, high: float) -> list[tuple[float, int]]:
+    """Some five round numbers from ``low`` to ``high``, and the decimals that each needs."""
+    if not 0 < high - low < math.inf:
+        return []
+    raw = (high - low) / 5
+    ten = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * ten for factor in (1, 2, 5, 10) if factor * ten >= raw)
+    places = max(0, -math.floor(math.log10(step)))
+    return [(n * step, places) for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def kind_of(block: Block) -> str:
+    """Which block it is: its class."""
+    return type(block).__name__
 
 
 def strength(value: float, limit: float) -> str:

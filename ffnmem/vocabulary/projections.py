@@ -306,12 +306,12 @@ End = tuple[int, int, str, str]
 """One end of what a neuron says in tokens: layer, neuron, side and sign."""
 
 
-def end_tokens(model: Model, ends: Iterable[End], k: int = PROMOTED) -> dict[End, list[str]]:
+def end_tokens(model: Model, ends: Iterable[End], k: int = PROMOTED, lens: Lens = LOGIT) -> dict[End, list[str]]:
     """The ``k`` tokens at some ends of neurons' rankings, the furthest first."""
     found: dict[End, list[str]] = {end: [] for end in ends}
     if found:
         sides = [side for side in SIDES if any(side == end[2] for end in found)]
-        for row in project(model, sorted({end[:2] for end in found}), k=k, side=sides).itertuples():
+        for row in project(model, sorted({end[:2] for end in found}), k=k, side=sides, lens=lens).itertuples():
             end = (row.layer, row.neuron, row.side, row.sign)
             if end in found:
                 found[end].append(row.token)
@@ -336,7 +336,7 @@ FAR = 2.0  # standard deviations
 
 
 def written_tokens(
-    model: Model, neurons: pd.DataFrame, answer: Sequence[int], k: int = PROMOTED
+    model: Model, neurons: pd.DataFrame, answer: Sequence[int], k: int = PROMOTED, lens: Lens = LOGIT
 ) -> dict[tuple[int, int], tuple[list[str], list[str], bool]]:
     """What each neuron of a table wrote as it fired, by (layer, neuron): the ``k`` tokens that it promoted most, those
     that it suppressed most, and whether the latter say more about an answer: whether that token of it that stands
@@ -344,10 +344,11 @@ def written_tokens(
 
     Args:
         neurons: layer, neuron and their coefficient. answer: ids of the target and the foil.
+        lens: what the tokens are read through, as :func:`project` takes it.
     """
     found: dict[tuple[int, int], tuple[list[str], list[str], bool]] = {}
     places = [(row.layer, row.neuron) for row in neurons.itertuples()]
-    tokens = end_tokens(model, [(*at, "value", sign) for at in places for sign in SIGNS], k)
+    tokens = end_tokens(model, [(*at, "value", sign) for at in places for sign in SIGNS], k, lens)
     for at, coefficient in zip(places, neurons["coefficient"], strict=True):
         ends = [tokens[*at, "value", sign] for sign in (SIGNS if coefficient >= 0 else SIGNS[::-1])]
         stands = standings(model, at[0], [at[1]], "value", answer)[0] * (-1 if coefficient < 0 else 1)

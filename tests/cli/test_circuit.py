@@ -60,4 +60,4 @@ def test_page(asked: list[Any], expected: fm.prompts.Circuit, tiny_store: Store,
     assert result.stderr.splitlines()[-1] == f"ffnmem: wrote {html}"
     page = Page(html.read_text("utf-8"))
     assert len(page.tables["nodes"]) == len(expected.nodes) + 1
-    assert "fm-table fm-examples" in page.tables
+    assert "fm-table fm-plain" in page.tables

@@ -34,11 +34,12 @@ class Cell:
 
 
 class Page(HTMLParser):
-    """``tables[class]`` holds rows of cells; ``headings``, ``texts`` of SVG titles, ``tags`` with their attributes."""
+    """``tables[class]`` holds rows of cells, ``below[heading]`` those of the tables below a heading; ``headings``,
+    ``titles`` of drawings, ``tags`` with their attributes."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.tables: dict[str, list[list[Cell]]] = {}
+        self.listed: list[tuple[str, str, list[list[Cell]]]] = []
         self.tags: list[tuple[str, dict[str, str]]] = []
         self.headings: list[str] = []
         self.titles: list[str] = []
@@ -56,7 +57,8 @@ class Page(HTMLParser):
         found = {name: value or "" for name, value in attrs}
         self.tags.append((tag, found))
         if tag == "table":
-            self.rows = self.tables.setdefault(found["class"], [])
+            self.rows = []
+            self.listed.append((self.headings[-1] if self.headings else "", found["class"], self.rows))
         elif tag == "tr":
             self.rows.append([])
         elif tag in ("td", "th"):
@@ -91,6 +93,18 @@ class Page(HTMLParser):
             cell.text += data
             if any("fm-chip" in attrs.get("class", "").split() for _, attrs in self.open):
                 cell.chips[-1] += data
+
+    @property
+    def tables(self) -> dict[str, list[list[Cell]]]:
+        """The rows of all tables of a class."""
+        found: dict[str, list[list[Cell]]] = {}
+        for _, kind, rows in self.listed:
+            found.setdefault(kind, []).extend(rows)
+        return found
+
+    def below(self, heading: str) -> list[list[list[Cell]]]:
+        """The tables below a heading."""
+        return [rows for at, _, rows in self.listed if at == heading]
 
     @property
     def words(self) -> str:

@@ -13,10 +13,9 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.token_text import printable
 from ffnmem.core.types import CASES
-from ffnmem.pages.neuron_cards import card
 from ffnmem.pages.neuron_pages import neurons_markdown, page_html
 from ffnmem.scanning import Store, open_store
-from ffnmem.scanning.neuron import MEANINGS, Neuron
+from ffnmem.scanning.neuron import Neuron
 from ffnmem.scanning.state import COLUMNS
 from ffnmem.show.markdown import escaped
 
@@ -37,30 +36,11 @@ def surveyed(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPat
     return store
 
 
-def test_tokens_and_means(neuron: Neuron) -> None:
-    found = card(neuron)
-    assert [chip.token for chip in found.promoted] == neuron.tokens("promoted")
-    assert [m.mean for m in found.frequent] == neuron.by_token["mean"].head(8).tolist()
-    assert [m.chip.token for m in found.positions] == neuron.by_position["positions"].tolist()
-    assert sum(b.count for b in found.bins) == neuron.stats["count"]
-    assert (found.cases, found.keys, found.verdict) == ((), (), "")
-
-
-def test_a_gated_card(tmp_path: Path) -> None:
-    """A case that never occurs has no mean."""
+def test_a_case_that_never_occurs_has_no_mean(tmp_path: Path) -> None:
     gated = gated_store("llama", tmp_path / "store").neuron(0, 3)
-    found = card(gated)
-    keys = {name: [chip.token for chip in chips] for name, chips in found.keys}
-    assert keys == {
-        "gate +": gated.tokens("promoted", "gate"),
-        "gate −": gated.tokens("suppressed", "gate"),
-        "key +": gated.tokens("promoted", "key"),
-        "key −": gated.tokens("suppressed", "key"),
-    }
     stats = {**gated.stats, f"share_{COLUMNS[2]}": 0.0, f"mean_{COLUMNS[2]}": float("nan")}
     one = replace(gated, stats=stats)
-    assert [case.bar is None for case in card(one).cases] == [False, False, True, False]
-    row = Page(page_html(one.store, [card(one)])).tables["fm-table fm-cases"][3]
+    row = Page(page_html(one.store, [one])).below("Neuron 0.3")[0][3]
     assert [cell.text for cell in row[:3]] == [CASES[2], "0.0%", "–"]
     assert f"| {escaped(CASES[2])} | 0\\.0% | – |" in neurons_markdown(one.store, [one])
 
@@ -69,16 +49,17 @@ def test_meanings_are_on_every_card(surveyed: Store, tmp_path: Path) -> None:
     """What was found of a store is on every card of it."""
     found = fm.meanings(surveyed, 1, 5)
     one = surveyed.neuron(1, 5)
-    ((shown, listed),) = card(one).meanings
+    (shown,) = one.meanings
     assert shown.table.equals(found.table)
-    assert [meaning.share for meaning in listed] == found.table["share"].head(MEANINGS).tolist()
     assert found.verdict.capitalize() in Page(one._repr_html_()).words
     out = fm.pages.neurons(surveyed, [(1, 5), (0, 3)], tmp_path / "a.html")
     page = Page(out.read_text("utf-8"))
-    index = page.tables["index"]
-    assert [cell.text for cell in index[0]][-2:] == ["verdict", "promotes"]
-    assert index[1][-2].text == found.verdict
-    assert "fm-table fm-examples fm-by-meaning" in page.tables
+    index = page.listed[0][2]
+    assert [cell.text for cell in index[0]][-2:] == ["promotes", "verdict"]
+    assert index[1][-1].text == found.verdict
+    assert f"{found.verdict.capitalize()}" in page.words
+    places = [attrs["title"].partition("; ")[2] for tag, attrs in page.tags if tag == "mark"]
+    assert len(places) > len(set(places[: len(places) // 2])) >= len(places) // 2 - 1, "each example once a card"
     text = fm.pages.neurons(surveyed, [(1, 5)], tmp_path / "a.md").read_text("utf-8")
     assert f"**{found.verdict.capitalize()}" in text
     assert found.why in text

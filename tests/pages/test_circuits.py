@@ -14,7 +14,6 @@ import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
 from ffnmem.pages.circuit_drawing import drawing
 from ffnmem.pages.circuits import DRAWN, circuit_html, plain_rows
-from ffnmem.pages.neuron_cards import card
 from ffnmem.pages.prompts import with_tokens
 from ffnmem.prompts.circuits import PRUNED, Circuit
 from ffnmem.scanning import Store
@@ -121,7 +120,7 @@ def test_it_says_what_sums_to_what(page: Page, circuit: Circuit) -> None:
 def test_neurons_lead_to_their_cards(page: Page, circuit: Circuit, tiny: fm.Model) -> None:
     names = list(dict.fromkeys(f"{row.layer}.{row.neuron}" for row in circuit.firings.itertuples()))
     links = [attrs["href"] for tag, attrs in page.tags if tag == "a" and attrs.get("class") == "fm-neuron"]
-    cards = [attrs["id"] for tag, attrs in page.tags if tag == "section" and attrs.get("class") == "card"]
+    cards = [attrs["id"] for tag, attrs in page.tags if tag == "section" and "id" in attrs]
     assert cards == [f"n{name}" for name in names[:3]]
     assert set(links) == {f"#{anchor}" for anchor in cards}
     first = circuit.firings.iloc[0]
@@ -141,11 +140,11 @@ def test_a_neuron_of_two_positions_has_its_tokens_once(circuit: Circuit, tiny: f
 def test_promoted_tokens_of_a_store_alone(circuit: Circuit, tiny_store: Store) -> None:
     """A card's tokens, turned round where the firing's coefficient is negative."""
     first = circuit.firings.iloc[0]
-    found = card(tiny_store.neuron(int(first["layer"]), int(first["neuron"])))
+    found = tiny_store.neuron(int(first["layer"]), int(first["neuron"]))
     page = Page(circuit_html(circuit, [found], "", None, 1, 2))
-    chips = found.promoted if first["coefficient"] >= 0 else found.suppressed
+    tokens = found.tokens("promoted" if first["coefficient"] >= 0 else "suppressed")
     row = next(row for row in page.tables["nodes"][1:] if row[0].text == found.name)
-    assert row[7].chips == [chip.token.replace(" ", "·") for chip in chips[:2]]
+    assert row[7].chips == [text.replace(" ", "·") for text in tokens[:2]]
 
 
 def test_needs_nothing_from_outside(html: str, page: Page) -> None:
@@ -180,7 +179,7 @@ def test_hostile_tokens_and_names_stay_text(circuit: Circuit, tiny_store: Store)
         starts_with_bos=False,
         provenance=replace(circuit.provenance, model=bad),
     )
-    html = circuit_html(turned, [card(neuron)], bad, None, 1, 2)
+    html = circuit_html(turned, [neuron], bad, None, 1, 2)
     page = Page(html)
     assert [tag for tag, _ in page.tags].count("script") == 3 == html.count("<script")
     assert "img" not in {tag for tag, _ in page.tags}

@@ -32,24 +32,18 @@ def html(tiny: fm.Model, edited: Comparison, tmp_path_factory: pytest.TempPathFa
 def test_it_begins_with_the_conclusion(html: str, edited: Comparison) -> None:
     title, *sections = Page(html).headings
     assert title == "Two models, memory by memory"
-    assert sections == [
-        "What became of the memories",
-        "Layer by layer",
-        "The memories that moved most",
-        "At other thresholds",
-        "Where these numbers come from",
-    ]
+    assert [section.partition(",")[0] for section in sections[1:]] == ["moved most", "Where these numbers come from"]
+    assert sections[0].endswith(f"of {edited.second}")
     assert edited.conclusion()[0] in html
 
 
 def test_its_tables_are_the_result(html: str, edited: Comparison) -> None:
-    tables = Page(html).tables
-    rows = tables["memories-of moved"][1:]
+    layers, (_, *rows), thresholds = [table for _, _, table in Page(html).listed]
     assert [row[0].text for row in rows] == [f"{row.layer}.{row.neuron}" for row in edited.moved(7).itertuples()]
     assert rows[0][1].values == [edited.moved(1)["value_change"][0]]
     assert len(rows[0][-1].chips) == 6
-    assert len(tables["kinds"]) == 1 + len(edited.layers)
-    assert len(tables["thresholds"]) == 1 + len(edited.sensitivity())
+    assert len(layers) == 1 + len(edited.layers)
+    assert len(thresholds) == 1 + len(edited.sensitivity())
 
 
 def test_nothing_of_a_name_is_markup(tiny: fm.Model, tokenizer: Any, tmp_path: Path) -> None:
@@ -61,7 +55,7 @@ def test_nothing_of_a_name_is_markup(tiny: fm.Model, tokenizer: Any, tmp_path: P
     text = fm.pages.comparison(found, tmp_path / "page.html").read_text("utf-8")
     assert "<script" not in unscripted(text)
     assert "&lt;script&gt;" in text
-    assert "The best matches elsewhere" in Page(text).headings
+    assert any(heading.startswith("best matches elsewhere") for heading in Page(text).headings)
 
 
 def test_mistakes(edited: Comparison, tokenizer: Any, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def attribution(atlas: fm.Model) -> fm.prompts.Attribution:
 
 def column(page: Page, head: str) -> list[list[float]]:
     """The numbers below a head, of the first table that has it."""
-    rows = page.tables["fm-table fm-plain"]
+    rows = [row for _, _, rows in page.listed for row in rows]
     start = next(i for i, row in enumerate(rows) if head in [cell.text for cell in row])
     place = [cell.text for cell in rows[start]].index(head)
     width = len(rows[start])
@@ -37,7 +37,7 @@ def test_attribution_shows_its_numbers(attribution: fm.prompts.Attribution) -> N
     page = Page(attribution._repr_html_())
     expected = attribution.top(NEURONS)
     names = [f"{row.layer}.{row.neuron}" for row in expected.itertuples()]
-    assert [row[0].text for row in page.tables["fm-table fm-plain"][1:] if row[0].text in names] == names
+    assert [row[0].text for row in [row for _, _, rows in page.listed for row in rows] if row[0].text in names] == names
     assert column(page, "logit") == [[value] for value in expected["logit"]]
     by_layer = attribution.components.dropna().groupby("layer")["logit"].sum()
     together = [value for cell in column(page, "together") for value in cell]
@@ -49,7 +49,7 @@ def test_attribution_shows_its_numbers(attribution: fm.prompts.Attribution) -> N
 
 def test_attribution_of_many_positions(atlas: fm.Model) -> None:
     attribution = fm.attribute(fm.capture(atlas, [5 + i for i in range(31)]), fm.prompts.NEXT)
-    _, *rows = Page(attribution._repr_html_()).tables["fm-table fm-plain"]
+    _, *rows = Page(attribution._repr_html_()).listed[0][2]
     assert [int(row[0].text) for row in rows] == list(range(30))
     assert [row[3].values[0] for row in rows] == attribution.logits.tolist()
 

@@ -9,6 +9,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
+from ffnmem.core.number_text import format_probability
 from ffnmem.evaluation.effects import Effects, moved_neighbours, prompts_of
 from ffnmem.pages import edit as edit_report
 from ffnmem.pages.edits import in_words
@@ -20,7 +21,6 @@ from .page import Page, unscripted
 
 SECTIONS = [
     "What it does",
-    "What it changes",
     "Before and after",
     "What the model writes",
     "Where the fact was recalled",
@@ -57,25 +57,27 @@ def test_sections_in_order(html: str) -> None:
 def test_prompts_are_the_effects(html: str, tiny: fm.Model, edit: fm.Edit) -> None:
     """Every prompt with the four probabilities."""
     expected = Effects(edit, tiny).on(prompts_of(EIFFEL, "Rome"))
-    rows = [cells for cells in Page(html).tables["effects"] if len(cells) == 4][1:]
+    (table,) = Page(html).below("Before and after")
+    rows = [cells for cells in table[1:] if cells[1].text]
     assert [cells[0].text for cells in rows] == expected["prompt"].tolist()
     for cells, row in zip(rows, expected.to_dict("records"), strict=True):
-        assert cells[1].values == pytest.approx([row["true_before"], row["true_after"]], rel=1e-4)
-        assert cells[2].values == pytest.approx([row["target_before"], row["target_after"]], rel=1e-4)
+        for cell, name in zip(cells[1:3], ("true", "target"), strict=True):
+            both = [format_probability(row[f"{name}_{when}"]) for when in ("before", "after")]
+            assert [text.strip() for text in cell.text.split("→")] == both
 
 
 def test_memories_are_the_diffs(html: str, tiny: fm.Model, edit: fm.Edit) -> None:
     found = edit.diff(tiny, EIFFEL, 7)
-    _, *rows = Page(html).tables["moved"]
+    _, *rows = Page(html).below("The memories that changed")[0]
     assert [cells[0].text for cells in rows] == [f"{r.layer}.{r.neuron}" for r in found.neurons.itertuples()]
     assert [cells[3].values[0] for cells in rows] == pytest.approx(found.neurons["change"].tolist(), rel=1e-4, abs=1e-6)
-    _, *writes = Page(html).tables["writes"]
+    _, *writes = Page(html).below("Where the edit writes")[0]
     assert [cells[2].values[0] for cells in writes] == pytest.approx(found.writes["norm"].tolist(), rel=1e-4)
 
 
 def test_texts_trace_and_provenance(html: str, tiny: fm.Model, edit: fm.Edit, trace: fm.tracing.Trace) -> None:
     words = Page(html).words
-    assert len(Page(html).tables["writing"]) == 1 + len(EIFFEL.generation_prompts)
+    assert len(Page(html).below("What the model writes")[0]) == 1 + len(EIFFEL.generation_prompts)
     assert f"{100 * trace.clean:.1f}%" in words
     for value in (tiny.fingerprint, edit.digest, "I know that {}", "clamp"):
         assert value in words

@@ -1,3 +1,5 @@
+"""The report of a prompt: its tables are the results', and nothing of a prompt is markup."""
+
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -6,15 +8,14 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, OutOfRangeError
-from ffnmem.pages.prompts import report_html
+from ffnmem.pages.prompts import answer, carried, carried_line, report_html
 
+from .hostile import HOSTILE
 from .page import Page, unscripted
 
 PROMPT = "The Eiffel Tower is located in the city of"
-HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 SECTIONS = [
     "The answer",
-    "What the model predicts",
     "Where memories wrote it",
     "The memories that wrote it directly",
     "Everything that adds up to the logit",
@@ -33,6 +34,11 @@ def attribution(capture: fm.prompts.Capture) -> fm.prompts.Attribution:
 
 
 @pytest.fixture(scope="module")
+def paths(capture: fm.prompts.Capture, attribution: fm.prompts.Attribution) -> fm.prompts.PathAttribution:
+    return fm.attribute_paths(capture, attribution.target_ids[0])
+
+
+@pytest.fixture(scope="module")
 def html(atlas: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("report") / "report.html"
     assert fm.report(atlas, PROMPT, out=out, top=12, tokens=4) == out
@@ -44,104 +50,72 @@ def page(html: str) -> Page:
     return Page(html)
 
 
-def test_sections_in_order(page: Page, attribution: fm.prompts.Attribution) -> None:
+def test_it_says_what_was_asked(
+    page: Page, capture: fm.prompts.Capture, attribution: fm.prompts.Attribution, paths: fm.prompts.PathAttribution
+) -> None:
     title, *sections = page.headings
     assert title.split()[-1] == "·" + attribution.target.strip()
     assert sections == SECTIONS
-
-
-def test_the_sentence_tells_the_answer(
-    page: Page, capture: fm.prompts.Capture, attribution: fm.prompts.Attribution
-) -> None:
-    ffn = attribution.components.query("component == 'ffn'")["logit"].sum()
-    top = attribution.top(12)["logit"].sum()
+    assert " ".join(token.replace(" ", "·") for token in capture.token_strings()) in page.words
     best = capture.predictions(k=1).iloc[0]
-    assert f"has logit {attribution.logit:.2f}, probability {best['probability']:.1%}; FFN memories wrote" in page.words
-    assert f"{100 * ffn / attribution.logit:.0f}% of it directly (+{ffn:.2f})" in page.words.replace("−", "-")
-    assert f"the 12 largest of {len(attribution.neurons):,} neurons {100 * top / attribution.logit:.0f}%" in page.words
-
-
-def test_memories_are_the_attributions(page: Page, attribution: fm.prompts.Attribution) -> None:
-    _, *rows = page.tables["memories"]
-    assert len(rows) == 12
-    for cells, expected in zip(rows, attribution.top(12).itertuples(), strict=True):
-        assert cells[0].text == f"{expected.layer}.{expected.neuron}"
-        assert cells[1].values == [expected.coefficient]
-        assert cells[2].values == [expected.logit]
-        assert cells[2].text.startswith("+" if expected.logit > 0 else "−")
-        assert cells[4].values == [expected.share]
-        assert len(cells[5].chips) == len(cells[6].chips) == 4
-
-
-def test_memories_tokens_are_projects(page: Page, atlas: fm.Model, attribution: fm.prompts.Attribution) -> None:
-    first = attribution.top(1).iloc[0]
-    tokens = fm.project(atlas, int(first["layer"]), int(first["neuron"]), k=4, side="value")
-    promoted = tokens[tokens["sign"] == "promoted"]["token"]
-    assert page.tables["memories"][1][5].chips == [token.replace(" ", "·") for token in promoted]
-
-
-def test_ledger_ends_in_sum_logit_and_error(page: Page, attribution: fm.prompts.Attribution) -> None:
-    _, *rows, total, logit, error = page.tables["ledger"]
-    parts = attribution.components
-    assert [row[1].text for row in rows] == parts["component"].tolist()
-    assert [row[2].values[0] for row in rows] == parts["logit"].tolist()
-    assert [row[4].values[0] for row in rows] == pytest.approx(parts["logit"].cumsum().tolist())
-    assert [row[1].text for row in (total, logit, error)] == ["sum", "model’s logit", "error"]
-    assert total[2].values[0] == pytest.approx(parts["logit"].sum())
-    assert logit[2].values == [attribution.logit]
-    assert error[2].values == [attribution.error]
-
-
-def test_predictions_are_the_captures(page: Page, capture: fm.prompts.Capture) -> None:
-    _, *rows = page.tables["predictions"]
-    expected = capture.predictions(k=10)
-    assert [row[1].chips[0] for row in rows] == [token.replace(" ", "·") for token in expected["token"]]
-    assert [row[3].values[0] for row in rows] == pytest.approx(expected["probability"].tolist())
-    assert [row[4].values[0] for row in rows] == pytest.approx(expected["logit"].tolist())
-
-
-def test_map_tells_every_value(page: Page, capture: fm.prompts.Capture, attribution: fm.prompts.Attribution) -> None:
-    paths = fm.attribute_paths(capture, attribution.target_ids[0])
-    expected = paths.map
-    found = {}
-    for title in page.titles:
-        match = re.fullmatch(r"layer (\d+), position (\d+) .*: ([+−]?[\d.]+)", title)
-        if match:
-            found[int(match[1]), int(match[2])] = float(match[3].replace("−", "-"))
-    assert len(found) == expected.numel()
-    assert all(value == pytest.approx(float(expected[place]), abs=6e-4) for place, value in found.items())
-    before = expected.sum(0)[:-1]
+    assert f"rank 1, logit {best['logit']:.3f}, {best['probability']:.1%}" in page.words
+    ffn = attribution.components.query("component == 'ffn'")["logit"].sum()
+    assert f"wrote {ffn:+.3f} of the logit {attribution.logit:.3f}" in page.words.replace("−", "-")
+    before = paths.map.sum(0)[:-1]
     token = capture.token_strings()[int(before.argmax())].replace(" ", "·")
     assert f"those at {token} add most, +{float(before.max()):.2f}" in page.words
-
-
-def test_firings_are_the_paths(page: Page, capture: fm.prompts.Capture, attribution: fm.prompts.Attribution) -> None:
-    _, *rows = page.tables["firings"]
-    expected = fm.attribute_paths(capture, attribution.target_ids[0]).top(10)
-    assert len(rows) == 10
-    for cells, row in zip(rows, expected.itertuples(), strict=True):
-        assert cells[0].text == f"{row.layer}.{row.neuron}"
-        assert cells[1].text.split() == [row.token.replace(" ", "·"), str(row.position)]
-        assert cells[2].values == [row.coefficient]
-        assert cells[3].values == [row.logit]
-        assert cells[5].values == [row.share]
-
-
-def test_provenance_is_whole(page: Page, attribution: fm.prompts.Attribution) -> None:
     for value in (attribution.provenance.fingerprint, "float32", "folded", attribution.provenance.version):
         assert value in page.words
 
 
-def test_the_prompt_shows_its_beginning_and_its_spaces(page: Page, capture: fm.prompts.Capture) -> None:
-    shown = " ".join(token.replace(" ", "·") for token in capture.token_strings())
-    assert shown in page.words
+def test_its_tables_are_the_results(
+    page: Page, atlas: fm.Model, attribution: fm.prompts.Attribution, paths: fm.prompts.PathAttribution
+) -> None:
+    (_, *memories), (_, *firings) = page.below(SECTIONS[2])[0], page.below(SECTIONS[1])[1]
+    for rows, frame, at in ((memories, attribution.top(12), 1), (firings, paths.top(10), 3)):
+        assert [cells[0].text for cells in rows] == [f"{row.layer}.{row.neuron}" for row in frame.itertuples()]
+        for name, column in (("coefficient", at), ("logit", at + 1), ("share", at + 3)):  # bars stand in between
+            assert [cells[column].values for cells in rows] == [[value] for value in frame[name]]
+    for cells, row in zip(memories, attribution.top(12).itertuples(), strict=True):
+        tokens = fm.project(atlas, row.layer, row.neuron, k=4, side="value")
+        ends = [tokens[tokens["sign"] == sign]["token"].tolist() for sign in ("promoted", "suppressed")]
+        shown = ends if row.coefficient >= 0 else ends[::-1]
+        assert [cell.chips for cell in cells[5:7]] == [[text.replace(" ", "·") for text in some] for some in shown]
+    *_, total, logit, error = page.below(SECTIONS[3])[0]
+    assert [row[0].text for row in (total, logit, error)] == ["sum", "model's logit", "error"]
+    assert total[-1].values[0] == pytest.approx(attribution.components["logit"].sum())
+    assert logit[-1].values == [attribution.logit]
+
+
+def test_map_tells_every_value(page: Page, paths: fm.prompts.PathAttribution) -> None:
+    found = [attrs["title"] for tag, attrs in page.tags if tag == "td" and "title" in attrs]
+    expected = paths.map.flip(0).flatten().tolist()
+    values = [float(title.rpartition(": ")[2].removesuffix(" logits").replace("−", "-")) for title in found]
+    assert values == pytest.approx(expected, abs=6e-3)
+    assert found[0].startswith(f"layer {len(paths.map) - 1}, ")
+
+
+def test_what_is_carried_adds_up(paths: fm.prompts.PathAttribution, atlas: fm.Model) -> None:
+    found = carried(paths)
+    assert found.memories + found.rest == pytest.approx(paths.logit, abs=1e-4)
+    assert found.there == pytest.approx(float(paths.map.sum(0)[:-1].max()))
+    alone = fm.attribute_paths(fm.capture(atlas, "The", prepend_bos=False))
+    assert carried(alone).place is None
+    assert "before" not in "".join(span.text for span in carried_line(alone))
+
+
+@pytest.mark.parametrize("logit", [-3.0, 0.0, 1e-3])
+def test_no_percentage_of_a_logit_that_is_not_clearly_positive(
+    attribution: fm.prompts.Attribution, paths: fm.prompts.PathAttribution, logit: float
+) -> None:
+    assert not answer(replace(attribution, logits=attribution.logits * 0 + logit), 20).in_percent
+    assert "%" not in "".join(span.text for span in carried_line(replace(paths, logit=logit)))
 
 
 def test_needs_nothing_from_outside(html: str, page: Page) -> None:
     html = unscripted(html)
-    assert "//" not in html
-    assert "@import" not in html
-    assert "url(" not in html
+    for word in ("//", "@import", "url("):
+        assert word not in html
     loaders = {"script", "link", "img", "iframe", "object", "embed", "video", "audio", "source", "base", "form", "use"}
     assert not loaders & {tag for tag, _ in Page(html).tags}
     for tag, attributes in page.tags:
@@ -158,84 +132,61 @@ def test_is_accessible(page: Page) -> None:
     assert ("html", {"lang": "en"}) in page.tags
 
 
-def test_a_hostile_prompt_stays_text(atlas: fm.Model, tmp_path: Path) -> None:
-    html = unscripted(fm.report(atlas, HOSTILE, out=tmp_path / "report.html").read_text())
-    assert "<script" not in html
-    assert "<img" not in html
-    assert {tag for tag, _ in Page(html).tags}.isdisjoint({"script", "img"})
-
-
-def test_hostile_tokens_and_names_stay_text(
-    capture: fm.prompts.Capture, attribution: fm.prompts.Attribution, monkeypatch: pytest.MonkeyPatch
+def test_hostile_prompts_tokens_and_names_stay_text(
+    atlas: fm.Model,
+    capture: fm.prompts.Capture,
+    attribution: fm.prompts.Attribution,
+    paths: fm.prompts.PathAttribution,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    pages = [fm.report(atlas, HOSTILE, out=tmp_path / "report.html").read_text("utf-8")]
     monkeypatch.setattr(fm.Model, "token_strings", lambda self, ids: [HOSTILE for _ in ids])
-    html = report_html(
-        capture,
-        replace(
-            attribution,
-            tokens=(HOSTILE,) * len(attribution.tokens),
-            target_tokens=(HOSTILE,),
-            foil=HOSTILE,
-            foil_id=5,
-            provenance=replace(attribution.provenance, model=HOSTILE),
-        ),
-        paths=fm.attribute_paths(capture, attribution.target_ids[0]),
-        top=3,
-        tokens=2,
-    )
-    html = unscripted(html)
-    page = Page(html)
-    assert "<script" not in html
-    assert "<img" not in html
-    assert page.text.count("<script>alert(1)</script>") > 20
-    assert not [attributes for _, attributes in page.tags if "onerror" in attributes or "src" in attributes]
+    names = {"tokens": (HOSTILE,) * len(attribution.tokens), "target_tokens": (HOSTILE,), "foil": HOSTILE}
+    provenance = replace(attribution.provenance, model=HOSTILE)
+    poisoned = replace(attribution, **names, foil_id=5, provenance=provenance)
+    pages.append(report_html(capture, poisoned, replace(paths, tokens=names["tokens"]), top=3, tokens=2))
+    assert Page(unscripted(pages[1])).text.count("<script>alert(1)</script>") > 20
+    for html in map(unscripted, pages):
+        assert "<script" not in html
+        assert "<img" not in html
+        assert not [attributes for _, attributes in Page(html).tags if "onerror" in attributes or "src" in attributes]
 
 
 def test_a_foil_turns_the_question_into_a_difference(
     atlas: fm.Model, capture: fm.prompts.Capture, tmp_path: Path
 ) -> None:
     best, worse = (int(i) for i in capture.predictions(k=50)["token_id"].iloc[[0, 49]])
-    for target, foil, verb in ((best, worse, "leads"), (worse, best, "trails")):
+    for target, foil in ((best, worse), (worse, best)):
         expected = fm.attribute(capture, target, foil)
         page = Page(fm.report(atlas, PROMPT, target=target, foil=foil, out=tmp_path / "report.html", top=3).read_text())
-        assert f"{verb} {expected.foil.replace(' ', '·')} by {abs(expected.logit):.2f} logits" in page.words
-        assert page.tables["memories"][1][2].values == [expected.top(1)["logit"].iloc[0]]
-        assert page.tables["ledger"][-2][2].values == [expected.logit]
-        assert page.tables["predictions"][-1][0].text == "50"
         assert "rather than" in page.headings[0]
+        assert f"{expected.logit:.3f}, the target’s minus the foil’s" in page.words.replace("'", "’").replace("−", "-")
+        assert page.below(SECTIONS[2])[0][1][2].values == [expected.top(1)["logit"].iloc[0]]
+        assert "rank 50" in page.words
 
 
-def test_a_prompt_of_one_token(atlas: fm.Model, tmp_path: Path) -> None:
-    page = Page(fm.report(atlas, "The", prepend_bos=False, out=tmp_path / "report.html").read_text())
+def test_other_prompts(atlas: fm.Model, tmp_path: Path) -> None:
+    """Of one token, of an earlier position (what comes later cannot reach it), and of a whole context."""
+    out = tmp_path / "report.html"
+    page = Page(fm.report(atlas, "The", prepend_bos=False, out=out).read_text())
     assert page.headings[1:] == SECTIONS
-    assert "<|endoftext|> The" not in page.words
     assert "prepend_bos no" in page.words
-
-
-def test_an_earlier_position_is_marked(atlas: fm.Model, tmp_path: Path) -> None:
-    page = Page(fm.report(atlas, PROMPT, position=-3, out=tmp_path / "report.html").read_text())
-    columns = [attributes for _, attributes in page.tags if attributes.get("class") == "fm-column"]
-    assert len(columns) == len(atlas.tokenize(PROMPT)) - 2  # what comes later cannot reach it
-    assert len([1 for tag, attributes in page.tags if attributes.get("class") == "unseen"]) == 2
-    with pytest.raises(OutOfRangeError, match="position 99"):
-        fm.report(atlas, PROMPT, position=99, out=tmp_path / "report.html")
+    for prompt, position, columns in (
+        (PROMPT, -3, len(atlas.tokenize(PROMPT)) - 2),
+        ([5 + i % 200 for i in range(atlas.n_ctx)], -1, atlas.n_ctx),
+    ):
+        page = Page(fm.report(atlas, prompt, position=position, out=out, top=1).read_text())
+        assert len(page.below(SECTIONS[1])[0][0]) == columns + 1
 
 
 def test_a_negative_coefficient_is_pointed_out(
-    capture: fm.prompts.Capture, attribution: fm.prompts.Attribution
+    capture: fm.prompts.Capture, attribution: fm.prompts.Attribution, paths: fm.prompts.PathAttribution
 ) -> None:
-    plain = replace(attribution, coefficients=attribution.coefficients.abs())
-    turned = replace(attribution, coefficients=-attribution.coefficients.abs())
-    paths = fm.attribute_paths(capture)
-    assert "turned round" not in Page(report_html(capture, plain, paths, top=3, tokens=1)).words
-    assert Page(report_html(capture, turned, paths, top=3, tokens=1)).words.count("turned round") == 3
-
-
-def test_a_context_full_of_tokens(atlas: fm.Model, tmp_path: Path) -> None:
-    ids = [5 + i % 200 for i in range(atlas.n_ctx)]
-    page = Page(fm.report(atlas, ids, out=tmp_path / "report.html", top=1).read_text())
-    columns = [attributes for _, attributes in page.tags if attributes.get("class") == "fm-column"]
-    assert len(columns) == atlas.n_ctx
+    for sign, said in ((1, False), (-1, True)):
+        turned = replace(attribution, coefficients=sign * attribution.coefficients.abs())
+        words = Page(report_html(capture, turned, paths, top=3, tokens=1)).words
+        assert ("a negative coefficient promotes what the value suppresses" in words) == said
 
 
 def test_a_failed_report_leaves_an_older_one(atlas: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,22 +199,28 @@ def test_a_failed_report_leaves_an_older_one(atlas: fm.Model, tmp_path: Path, mo
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "replace", fail)
+    monkeypatch.setattr("os.replace", fail)
     with pytest.raises(FileError, match="Permission denied"):
         fm.report(atlas, PROMPT, out=out)
     assert out.read_text() == "older"
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_what_cannot_be_reported(atlas: fm.Model, tmp_path: Path) -> None:
-    out = tmp_path / "report.html"
-    with pytest.raises(FileError, match="there is no folder"):
-        fm.report(atlas, PROMPT, out=tmp_path / "missing" / "report.html")
-    with pytest.raises(FileError, match="is a folder"):
-        fm.report(atlas, PROMPT, out=tmp_path)
-    with pytest.raises(InputError, match="one prompt, not 2"):
-        fm.report(atlas, [PROMPT, PROMPT], out=out)
-    with pytest.raises(InputError, match="top must be at least 1"):
-        fm.report(atlas, PROMPT, out=out, top=0)
-    with pytest.raises(InputError, match="tokens must be at least 1"):
-        fm.report(atlas, PROMPT, out=out, tokens=0)
-    assert not out.exists()
+REFUSED = [
+    ({"out": "missing/report.html"}, FileError, "there is no folder"),
+    ({"out": "."}, FileError, "is a folder"),
+    ({"prompt": [PROMPT, PROMPT]}, InputError, "one prompt, not 2"),
+    ({"top": 0}, InputError, "top must be at least 1"),
+    ({"tokens": 0}, InputError, "tokens must be at least 1"),
+    ({"position": 99}, OutOfRangeError, "position 99"),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "says"), REFUSED, ids=lambda value: str(value)[:20])
+def test_what_cannot_be_reported(
+    atlas: fm.Model, tmp_path: Path, given: dict[str, object], error: type[Exception], says: str
+) -> None:
+    asked = {"prompt": PROMPT, **given, "out": tmp_path / str(given.get("out", "report.html"))}
+    with pytest.raises(error, match=re.escape(says)):
+        fm.report(atlas, **asked)  # type: ignore[arg-type]
+    assert not (tmp_path / "report.html").exists()

@@ -13,12 +13,15 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
+from ffnmem.core.sheets import Origin, Sheet
 from ffnmem.pages import neuron_site as site_module
+from ffnmem.pages.rendering import sheet_html
 from ffnmem.scanning import Store
 
 from ..helpers import PROMPT
-from .hostile import HOSTILE
+from .hostile import HOSTILE, poisoned
 from .page import Page as Read
+from .page import unscripted
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -42,7 +45,7 @@ def test_every_neuron_has_a_page_and_no_link_is_dead(folder: Path, tiny_store: S
     assert len(cards) == len(tiny_store.stats())
     for path in (*cards[::9], folder / "index.html", *folder.glob("*/index.html")):
         assert all(linked.exists() for linked in links(path)), path
-    rows = read(folder / "1" / "index.html").tables["index"][1:]
+    rows = read(folder / "1" / "index.html").listed[0][2][1:]
     assert [row[0].text for row in rows] == [f"1.{neuron}" for neuron in range(tiny_store.d_mlp(1))]
 
 
@@ -65,8 +68,8 @@ def test_a_page_has_the_neurons_numbers(folder: Path, tiny_store: Store) -> None
     page = read(folder / "1" / "5.html")
     one = tiny_store.neuron(1, 5, kind="top")
     values = [float(attrs["value"]) for tag, attrs in page.tags if tag == "data"]
-    for number in (one.stats["mean"], one.stats["max"], one.examples["coefficient"][0]):
-        assert float(number) in values
+    assert float(one.examples["coefficient"][0]) in values
+    assert f"{one.stats['mean']:.3f}"[:-1] in page.words
     assert f"Neuron 1.5 of {tiny_store.model}" in page.titles[0]
 
 
@@ -84,15 +87,29 @@ def test_needs_nothing_from_outside(folder: Path) -> None:
 
 
 def test_hostile_text_is_only_text(tiny_store: Store) -> None:
-    one = site_module.Listed(0, False, 0.1, 0.0, 1.0, 2.0, ((HOSTILE,), ()), (HOSTILE,), HOSTILE)
-    shared = {"root": "", "model": HOSTILE, "version": "1", "layer": 0, "n_layers": 1, "verdicts": True}
-    html = site_module.notebook.render("site_layer.html", room=site_module.ROOM, rows=[one], **shared)
-    assert html.count("<script") == 1
+    record = {
+        **site_module.record_of(poisoned(tiny_store.neuron(1, 5))),
+        "ends": [[HOSTILE], []],
+        "triggers": [HOSTILE],
+    }
+    html = unscripted(sheet_html(Sheet.of(site_module.neuron_table([record]), Origin({"ffnmem": "1"})), HOSTILE))
+    assert "<script" not in html
     assert "<img" not in html
-    script = site_module.search_script(0, [one])
+    script = site_module.search_script(0, [record])
     assert script.isascii()
     body = script.removeprefix("ffnmemNeurons(0,").removesuffix(");\n")
-    assert json.loads(body) == [[[[HOSTILE], []], [HOSTILE], 0.1]]
+    assert json.loads(body)[0][:2] == [[[HOSTILE], []], [HOSTILE]]
+
+
+def test_the_first_page_names_neurons_that_say_what_follows(folder: Path, tiny_store: Store) -> None:
+    """At most so many, best first; each leads to its page."""
+    found = [one for layer in (0, 1) for one in json.loads((folder / str(layer) / "highlights.json").read_text())]
+    shown = read(folder / "index.html").below("Neurons worth opening")
+    assert len(shown) == bool(found)
+    record = site_module.record_of(tiny_store.neuron(1, 5, kind="top"))
+    best = {**record, "followed": 5, "examples": 8}
+    ranked = site_module.highlights([{**best, "followed": 2}, best, {**best, "followed": 8, "neuron": 9}])
+    assert [one["neuron"] for one in ranked] == [9, 5], "two examples of eight are too few"
 
 
 def test_a_stopped_one_goes_on(
@@ -142,7 +159,7 @@ def test_pages_lead_to_the_site(tiny: fm.Model, atlas: fm.Model, folder: Path, t
     found = links(path)
     assert len(found) >= 5
     assert all(one.exists() for one in found)
-    first = read(path).tables["memories"][1][0].text
+    first = read(path).below("The memories that wrote it directly")[0][1][0].text
     assert (folder / first.replace(".", "/", 1)).with_name(f"{first.split('.')[1]}.html").resolve() in found
     assert links(fm.report(tiny, PROMPT, out=tmp_path / "plain.html", top=5)) == []
     with pytest.raises(InputError, match="is a site of"):
@@ -182,7 +199,7 @@ def test_search_finds_tokens_and_names(page: Page, tiny_store: Store) -> None:
     page.locator("#found tbody tr").nth(1).wait_for(state="detached")
     page.keyboard.press("Enter")
     page.wait_for_url("**/1/5.html")
-    assert page.locator("h1").inner_text() == "Neuron 1.5"
+    assert page.locator("h1").inner_text() == f"Neuron 1.5 of {tiny_store.model}"
 
 
 def test_search_from_a_card(page: Page, folder: Path) -> None:

@@ -54,7 +54,7 @@ def names(table: Locator) -> list[str]:
 
 
 def test_a_click_sorts_by_value_and_a_third_restores(page: Page, tiny_store: Store) -> None:
-    table = page.locator("table.index")
+    table = page.locator("table.fm-plain").first
     written = [f"{layer}.{neuron}" for layer, neuron in PLACES]
     by_max = sorted(PLACES, key=lambda place: -tiny_store.stats(*place).iloc[0]["max"])
     head = table.locator("th", has_text="max")
@@ -72,7 +72,7 @@ def test_a_click_sorts_by_value_and_a_third_restores(page: Page, tiny_store: Sto
 
 def test_names_sort_by_layer_and_number_from_the_keyboard(page: Page) -> None:
     """As text 0.11 would stand before 0.3."""
-    table = page.locator("table.index")
+    table = page.locator("table.fm-plain").first
     first = table.locator("thead button").first
     first.focus()
     page.keyboard.press("Enter")
@@ -84,7 +84,7 @@ def test_names_sort_by_layer_and_number_from_the_keyboard(page: Page) -> None:
 
 
 def test_words_filter_rows(page: Page) -> None:
-    table, box = page.locator("table.index"), page.get_by_role("searchbox").first
+    table, box = page.locator("table.fm-plain").first, page.get_by_role("searchbox").first
     box.fill("1.")
     shown = [row for row in table.locator("tbody tr").all() if row.is_visible()]
     told = page.locator(".fm-tools output").first.inner_text()
@@ -96,18 +96,10 @@ def test_words_filter_rows(page: Page) -> None:
     assert all(row.is_visible() for row in table.locator("tbody tr").all())
 
 
-def test_bands_stay_together(page: Page) -> None:
-    """Examples by quantile are rows of a band each: sorted, they would say what is not so."""
-    banded = page.locator("table.fm-examples", has=page.locator("[rowspan]"))
-    assert banded.count() > 0
-    assert banded.locator("button").count() == 0
-    assert page.locator("table.fm-bins button").count() == 0
-
-
 def test_without_scripts_the_page_reads_as_it_was_written(browser: Browser, address: str) -> None:
     page = browser.new_page(java_script_enabled=False)
     page.goto(address)
-    assert names(page.locator("table.index")) == [f"{layer}.{neuron}" for layer, neuron in PLACES]
+    assert names(page.locator("table.fm-plain").first) == [f"{layer}.{neuron}" for layer, neuron in PLACES]
     assert page.locator("button, input[type=search]").count() == 0
     page.close()
 
@@ -116,13 +108,15 @@ def test_a_list_sorts_where_the_names_are_out_of_sight(browser: Browser, atlas: 
     """On a phone the memories of a report are cards without a head."""
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.goto(fm.report(atlas, "The Eiffel Tower is located in the city of", out=tmp_path / "a.html", top=14).as_uri())
-    order = page.locator(
-        ".fm-tools", has=page.locator("xpath=following-sibling::*[1]//*[@class='memories']")
-    ).get_by_label("sort by")
-    assert page.locator(".memories thead button").first.get_attribute("tabindex") == "-1"
+    tables = page.locator("table.fm-plain")
+    memories = tables.filter(has_text="suppresses")
+    order = page.locator(".fm-tools").filter(has=page.get_by_label("filter rows")).get_by_label("sort by")
+    assert memories.locator("thead button").first.get_attribute("tabindex") == "-1"
     order.select_option(label="coefficient ↑")
-    found = [float(v) for v in page.locator(".memories .coefficient data").evaluate_all("all => all.map(d => d.value)")]
+    found = [
+        float(v) for v in memories.locator("[data-name=coefficient] data").evaluate_all("all => all.map(d => d.value)")
+    ]
     assert found == sorted(found)
     order.select_option("")
-    assert page.locator("table.ledger button").count() == 0, "each bar begins where the one above it ends"
+    assert tables.last.locator("button").count() == 0, "each bar begins where the one above it ends"
     page.close()

@@ -1,21 +1,18 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.pages.neuron_cards import HEIGHT, card, histogram_drawing
-from ffnmem.pages.rendering import ROOM
 from ffnmem.scanning import Store
 from ffnmem.scanning.contexts import Bin, clipped, merged
 from ffnmem.scanning.neuron import Neuron
 from ffnmem.scanning.state import edges
 from ffnmem.scanning.statistics import histogram_frame
-from ffnmem.show.notebook import environment
+from ffnmem.show.notebook import HistogramDrawing, draw_histogram
 
 NATIVE = edges()
 COUNTS = st.lists(st.integers(0, 10**6), min_size=len(NATIVE) - 1, max_size=len(NATIVE) - 1)
@@ -84,15 +81,13 @@ def test_a_constant_keeps_its_bin(made: Make) -> None:
     assert only.density > 0
     (inside,) = made({1.0: 4}, 1.1, 1.1).bins()
     assert inside.density > 0
-    shape = histogram_drawing(made({0.0: 7}, 0.0, 0.0))
-    assert shape is not None
-    assert len(shape.columns) == 1
+    assert drawn(made({0.0: 7}, 0.0, 0.0)).bars.count("<rect") == 1
 
 
 def test_nothing_counted(made: Make) -> None:
     one = made({}, 0.0, 0.0)
     assert clipped(one.histogram, 0.0, 0.0) == ([], [])
-    assert histogram_drawing(one) is None
+    assert one.drawn_histogram is None
 
 
 def test_density_is_fair_to_widths() -> None:
@@ -101,27 +96,33 @@ def test_density_is_fair_to_widths() -> None:
     assert Bin(0, 1, 10).density == 10
 
 
+def drawn(one: Neuron) -> HistogramDrawing:
+    block = one.drawn_histogram
+    assert block is not None
+    return draw_histogram(block)
+
+
 def test_drawing_fills_its_frame(made: Make) -> None:
-    shape = histogram_drawing(made({-0.125: 10, 0.0: 1, 1.0: 100, 2.0: 1}, -0.12, 2.25))
-    assert shape is not None
-    bars: Any = [c for c in shape.columns if c.height]
-    assert max(c.height for c in bars) == pytest.approx(HEIGHT)
-    assert min(c.height for c in bars) > 0  # the emptiest still shows
-    assert all(c.y + c.height == pytest.approx(HEIGHT) for c in bars)
-    assert shape.columns[0].x == 0
-    assert shape.columns[-1].x + shape.columns[-1].width == pytest.approx(1000)
-    assert [c.fires for c in bars] == [False, True, True, True]
+    shape = drawn(made({-0.125: 10, 0.0: 1, 1.0: 100, 2.0: 1}, -0.12, 2.25))
+    found = re.findall(
+        r'class="fm-(plus|minus)" x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"><title>.*?: ([\d,]+)', shape.bars
+    )
+    x, y, width, height = (np.array([float(one[i]) for one in found]) for i in range(1, 5))
+    assert height.max() == pytest.approx(100)
+    assert height.min() > 0, "the emptiest still shows"
+    assert y + height == pytest.approx(100, abs=0.1)
+    assert (x[0], x[-1] + width[-1]) == (0, pytest.approx(1000, abs=1))
+    assert [one[0] for one in found] == ["minus", "plus", "plus", "plus"]
     assert shape.zero == pytest.approx(1000 * 0.12 / 2.37, abs=0.01)
-    assert "-0.12 to 2.25" in shape.text
-    assert sum(int(c.title.split(": ")[1].split(" ")[0].replace(",", "")) for c in shape.columns) == 112
+    assert sum(int(one[5].replace(",", "")) for one in found) == 112
 
 
 def test_a_tall_histogram_names_every_other_line(made: Make) -> None:
     """From seven powers of ten on, as long scans have them, the numbers of all lines would run into one another."""
-    one = made({0.0: 10**7, 1.0: 100, 2.0: 1}, 0.0, 2.25)
-    shape = histogram_drawing(one)
-    assert shape is not None
-    assert len(shape.lines) >= 7
-    drawn = str(environment(ROOM).get_template("card.html").make_module().histogram(card(one)))  # type: ignore[attr-defined]
-    axis = drawn.split('class="fm-tens"')[1].split("</div>")[0]
-    assert re.findall(r">([^<>]+)</span>", axis) == [line.label for line in shape.lines[::2]]
+    few, many = (drawn(made({0.0: 10**n, 1.0: 100, 2.0: 1}, 0.0, 2.25)).tens for n in (3, 7))
+    places = [[at for at, _ in tens] for tens in (few, many)]
+    assert len(few) > 2
+    assert [float(text.replace(",", "")) for _, text in many] == pytest.approx(
+        [100.0**i * float(many[0][1].replace(",", "")) for i in range(len(many))]
+    )
+    assert all(np.diff(some).max() < 0 for some in places)

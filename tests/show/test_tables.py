@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pandas as pd
+import pytest
 
 from ffnmem.core.sheets import Column, Grid, Histogram, Sheet, Table, line, token
 from ffnmem.show.markdown import markdown
@@ -80,14 +81,14 @@ def test_a_grid_on_a_page_has_each_number_and_escapes_what_is_not_its_own() -> N
 
 def test_a_histogram_has_a_bar_a_bin() -> None:
     found = Histogram((0.0, 1.0, 2.0, 4.0), (1000, 0, 10), "coefficient")
-    assert found.bars[0] == 1.0
-    assert found.bars[1] == 0.0
     rows = [text.split() for text in printed(found)]
+    bars = [row[-1] for row in found.table().rows]
+    assert bars == [1.0, 0.0, pytest.approx(0.347, abs=1e-3)]
     assert rows[2][:5] == ["0.00", "to", "1.00", "1,000", "99.0%"]
     assert rows[3] == ["1.00", "to", "2.00", "0"]
     page = html(Sheet.of(found)).split("</style>")[-1]
-    assert page.count("<rect") == 3
-    assert "<title>2.00 to 4.00: 10 tokens</title>" in page
+    assert page.count("<rect") == 2, "nothing is drawn where nothing was counted"
+    assert "<title>2 to 4: 10 tokens, 1.0%</title>" in page
 
 
 def test_a_line_may_stand_in_any_column() -> None:

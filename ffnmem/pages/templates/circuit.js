@@ -98,10 +98,10 @@
     made.querySelector(".wires").append(
       ...wires("reads most from", edges.filter(edge => edge[TARGET] === i), SOURCE),
       ...wires("is read most by", edges.filter(edge => edge[SOURCE] === i), TARGET));
-    const card = get(`n${row.dataset.name}`)?.querySelectorAll(".fm-examples tbody tr");
+    const card = get(`n${row.dataset.name}`)?.querySelectorAll("tr:has(.fm-context)");
     if (card?.length) {
       made.querySelector(".seen").append(
-        make("table", "fm-table fm-examples", make("tbody", "", ...copies([...card].slice(0, EXAMPLES)))));
+        make("table", "fm-table", make("tbody", "", ...copies([...card].slice(0, EXAMPLES)))));
     }
     return made;
   }

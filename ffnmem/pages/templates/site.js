@@ -46,7 +46,7 @@
   }
 
   function chips(tokens, kind) {
-    return element("td", { className: "few" }, element("span", { className: "fm-chips" },
+    return element("td", { className: "fm-left" }, element("span", { className: "fm-chips" },
       ...tokens.flatMap((token) => [element("span", { className: `fm-chip ${kind}`, translate: false }, shown(token)), " "])));
   }
 
@@ -59,8 +59,8 @@
       const [ends, triggers, rate] = layers[layer][neuron], kind = ["fm-promoted", "fm-suppressed"][end % 2];
       const link = element("a", { className: "fm-neuron", href: `${layer}/${neuron}.html` }, `${layer}.${neuron}`);
       const head = element("th", { scope: "row" }, link);
-      return element("tr", {}, head, element("td", { className: "r" }, `${(100 * rate).toFixed(1)}%`),
-        element("td", {}, why[end]), chips(ends[end] ?? [], kind), chips(triggers, ""));
+      return element("tr", {}, head, element("td", {}, `${(100 * rate).toFixed(1)}%`),
+        element("td", { className: "fm-left" }, why[end]), chips(ends[end] ?? [], kind), chips(triggers, ""));
     }));
   }
 
