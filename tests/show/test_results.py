@@ -1,0 +1,97 @@
+"""What result classes declare of themselves is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ffnmem
+from ffnmem.core.json_values import plain
+from ffnmem.core.provenance import Provenance
+from ffnmem.core.sheets import Sheet
+from ffnmem.show.result import Result
+
+
+def subclasses(kind: type) -> list[type]:
+    """All classes below one."""
+    return [one for below in kind.__subclasses__() for one in (below, *subclasses(below))]
+
+
+def every_class() -> list[type]:
+    """The result classes of all subpackages."""
+    for module in walk_packages(ffnmem.__path__, "ffnmem."):
+        if not module.name.startswith(("ffnmem.cli", "ffnmem.explorer", "ffnmem.__main__")):
+            import_module(module.name)
+    return [one for one in dict.fromkeys(subclasses(Result)) if one.__module__.startswith("ffnmem.")]
+
+
+def test_every_declared_name_is_an_attribute() -> None:
+    """A name that nothing has would fail where a user asks for JSON, or prints the result."""
+    for kind in every_class():
+        own = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
+        declared: Any = kind
+        names = f"{declared.main} {declared.in_json} {declared.not_brief} {declared.in_repr}".split()
+        known = own | set(dir(kind)) | {name for base in kind.__mro__ for name in getattr(base, "__annotations__", ())}
+        tops = {declared.main} if hasattr(kind, "top") or "first_rows" in vars(kind) else set()
+        assert not set(names) - known - tops, kind.__name__
+
+
+@dataclass(frozen=True, repr=False)
+class Made(Result):
+    """A result of the tests."""
+
+    main: ClassVar[str] = "neurons"
+    not_brief: ClassVar[str] = "array"
+    in_repr: ClassVar[str] = "target neurons logit"
+
+    target: str
+    logit: float
+    neurons: pd.DataFrame
+    array: np.ndarray
+    provenance: Provenance
+
+    def sheet(self) -> Sheet:
+        return Sheet.of({"target": self.target, "none": None}, self.provenance)
+
+
+def test_a_result_is_what_it_declares() -> None:
+    frame = pd.DataFrame({"layer": range(30), "share": [float("nan"), *range(29)]})
+    made = Made(" Paris", 1.25, frame, np.array([1.0, np.inf]), Provenance("atlas", "f", "float32", "cpu"))
+    assert repr(made) == "Made(target ' Paris', 30 neurons, logit 1.25)"
+    assert made.to_frame() is not frame
+    assert len(made.to_frame()) == 30
+    whole = made.to_dict()
+    assert list(whole) == ["target", "logit", "neurons", "array", "provenance"]
+    assert whole["neurons"][0] == {"layer": 0, "share": None}
+    assert whole["array"] == [1.0, None]
+    assert whole["provenance"]["model"] == "atlas"
+    brief = made.brief()
+    assert "array" not in brief
+    assert len(brief["neurons"]) == 20
+    assert [type(block).__name__ for block in made.sheet().blocks] == ["Facts", "Origin"]
+    assert list(made.sheet().blocks[0].rows) == ["target"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (range(2, 5), [2, 5]),
+        (pd.NA, None),
+        (np.float32("nan"), None),
+        ({1: (np.int64(2), True)}, {"1": [2, True]}),
+        (pd.DataFrame({"a": [1.5, float("nan")]}), [{"a": 1.5}, {"a": None}]),
+    ],
+)
+def test_anything_is_plain_and_finite(value: Any, shown: Any) -> None:
+    assert plain(value) == shown
+
+
+def test_what_has_no_place_in_json_is_refused() -> None:
+    with pytest.raises(TypeError, match="object has no place"):
+        plain(object())
