@@ -236,13 +236,9 @@ def check_count(name: str, value: int, least: int = 1, most: int = (1 << 31) - 1
     return count
 
 
-def check_seed(value: SupportsIndex, name: str = "seed") -> int:
+def check_seed(value: int, name: str = "seed") -> int:
     """``value`` if it is a seed, which is a whole number from 0 to 2⁶² − 1; raises InputError otherwise."""
-    seed = check_whole(name, value)
-    if not 0 <= seed < SEEDS:
-        wrong = f"must be at least 0, not {quoted(seed)}" if seed < 0 else f"{quoted(seed)} is too large"
-        raise InputError(f"{name} {wrong}: seeds are 0 to {SEEDS - 1}")
-    return seed
+    return check_count(name, value, 0, SEEDS - 1)
 
 
 def counted(count: int, noun: str) -> str:

@@ -170,9 +170,7 @@ ComparisonBaseline = Literal["keys", "coefficients"]
 """What random neurons are made of: what neurons take in, rotated, or what comes out."""
 BASELINES = get_args(ComparisonBaseline)
 CausalRule = Literal["gradient", "relp", "ig"]
-CAUSAL_RULES = get_args(CausalRule)
 CircuitForm = Literal["circuit-tracer"]
-CIRCUIT_FORMS = get_args(CircuitForm)
 PlantedKind = Literal["meanings", "roles", "facts"]
 PLANTED_KINDS = get_args(PlantedKind)
 StudyName = Literal["geva2021", "gurnee2024", "voita2023"]

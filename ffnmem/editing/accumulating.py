@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..core.errors import FileError, InputError, check_count, quoted
+from ..core.errors import FileError, InputError, quoted
 from ..core.files import check_destination
 from ..core.folders import Kind
 from ..core.neuron_names import LayerName
@@ -350,7 +350,7 @@ def checked_counts(counts: Sequence[int] | None, width: int, available: int) -> 
     """Ascending counts; raises InputError for one that the text cannot give."""
     if counts is None:
         return [*sorted({n for m in MULTIPLES if (n := int(m * width)) and n < available}), available]
-    found = sorted({check_count("counts", count) for count in counts})
+    found = sorted(set(counts))
     if not found:
         raise InputError("counts is empty: give at least one number of tokens")
     if found[-1] > available:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
 from ..core.defaults import SWEPT
-from ..core.errors import InputError, check_choice, check_count, check_number, perhaps, quoted
+from ..core.errors import InputError, perhaps, quoted
 from ..core.neuron_names import LayerName
+from ..core.types import Count, NonNegative, Positive, Range, Whole, checked
 from ..models.model import Model
 from .layer_choice import is_kept, kept_choice
 from .published import STOP, UNNAMED, published
 
 ROME = UNNAMED["rome"]
-KL_PLACES = ("subject", "last")
-SCALES = ("ffn", "stream")
-OPTIMISERS = ("adam", "projections")
 DERIVED_CLAMP, DERIVED_STOP, DERIVED_PLAIN = 4.0, 0.12, 0.25
 DERIVED: Mapping[str, Mapping[str, Any]] = {
     "projections": {
@@ -36,6 +34,7 @@ TOLD = ("source", "layer_by")
 """Fields that say where others come from: nobody sets them."""
 
 
+@checked
 @dataclass(frozen=True)
 class EditSettings:
     """How v* is found; the defaults are ROME's published procedure.
@@ -77,23 +76,23 @@ class EditSettings:
     """
 
     layer: int
-    optimiser: str = "adam"
-    steps: int = ROME.steps
-    first: int | None = None
-    rate: float = ROME.rate
+    optimiser: Literal["adam", "projections"] = "adam"
+    steps: Count = ROME.steps
+    first: Count | None = None
+    rate: Positive = ROME.rate
     relative: bool = False
-    stop: float = STOP
-    likeliest: int = 0
-    clamp: float = ROME.clamp
-    stretch: float = 1.0
-    rare: float = 0.0
-    anchor: float | None = None
-    kl: float = ROME.kl
-    decay: float = ROME.decay
-    kl_at: str = "subject"
-    scale_of: str = "ffn"
-    plain: float | None = None
-    key_plain: float | None = None
+    stop: NonNegative = STOP
+    likeliest: Whole = 0
+    clamp: Positive = ROME.clamp
+    stretch: Annotated[float, Range(1, below=math.inf)] = 1.0
+    rare: NonNegative = 0.0
+    anchor: Annotated[float, Range(above=0, below=math.inf)] | None = None
+    kl: NonNegative = ROME.kl
+    decay: NonNegative = ROME.decay
+    kl_at: Literal["subject", "last"] = "subject"
+    scale_of: Literal["ffn", "stream"] = "ffn"
+    plain: Annotated[float, Range(above=0, below=1)] | None = None
+    key_plain: Annotated[float, Range(above=0, below=1)] | None = None
     source: str = "given"
     layer_by: str = "given"
 
@@ -217,6 +216,8 @@ def settings_for(
     known = model.name, model.n_layers
     found = published_settings(editor, *known) if as_published else default_settings(*known, editor)
     changes = dict(changes or {})
+    if "layer" in changes:
+        changes["layer"] = model.layer(changes["layer"])
     if layer == SWEPT or (layer is None and "layer" not in changes and found.layer_by == "depth" and is_kept(model)):
         found = replace(found, layer=kept_choice(model).layer, layer_by="sweep")
     elif layer is not None:
@@ -243,26 +244,8 @@ def unknown_words(name: str, more: Iterable[str] = ()) -> str:
 
 
 def check_settings(model: Model, found: EditSettings) -> EditSettings:
-    """Settings with every number looked at, and the layer counted from the first."""
-    check_count("steps", found.steps)
-    if found.first is not None:
-        check_count("first", found.first)
-    check_count("likeliest", found.likeliest, least=0)
-    if found.anchor is not None and not 0 < check_number("anchor", found.anchor) < math.inf:
-        raise InputError(f"anchor must be above 0 and finite, or be None, not {quoted(found.anchor)}")
-    for name in ("rate", "clamp"):
-        if not check_number(name, getattr(found, name)) > 0:
-            raise InputError(f"{name} must be above 0, not {quoted(getattr(found, name))}")
-    if not 1 <= check_number("stretch", found.stretch) < math.inf:
-        raise InputError(f"stretch must be at least 1 and finite, not {quoted(found.stretch)}")
-    for name in ("stop", "kl", "decay", "rare"):
-        if not check_number(name, getattr(found, name)) >= 0:
-            raise InputError(f"{name} must be at least 0, not {quoted(getattr(found, name))}")
-    for name in ("plain", "key_plain"):
-        share = getattr(found, name)
-        if share is not None and not 0 < check_number(name, share) < 1:
-            raise InputError(f"{name} must lie between 0 and 1, or be None, not {quoted(share)}")
-    if check_choice("optimiser", found.optimiser, OPTIMISERS) == "adam" and found.first is not None:
+    """Settings that fit each other, with the layer counted from the first."""
+    if found.optimiser == "adam" and found.first is not None:
         raise InputError("first is of projections: add optimiser=projections, or leave it out")
     if found.optimiser == "projections" and (found.decay or found.relative):
         raise InputError(f"{'decay' if found.decay else 'relative'} is Adam's: add optimiser=adam, or leave it out")
@@ -270,6 +253,4 @@ def check_settings(model: Model, found: EditSettings) -> EditSettings:
         raise InputError(f"rare is of stretch, which is 1: add a larger one, or leave rare {quoted(found.rare)} out")
     if found.stretch != 1.0 and found.anchor is not None:
         raise InputError("stretch and anchor both set the length of what is written: leave one out")
-    check_choice("kl_at", found.kl_at, KL_PLACES)
-    check_choice("scale_of", found.scale_of, SCALES)
     return replace(found, layer=model.layer(found.layer))

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, check_choice, check_count, counted, quoted
+from ..core.errors import InputError, check_choice, counted, quoted
 from ..core.neuron_names import NeuronNames, pair_of
 from ..core.number_text import decimals, format_probability
 from ..core.progress import Progress
@@ -380,7 +380,7 @@ def choose_neurons(
     if neurons is None:
         attributed = attribute_paths if by == "paths" else attribute
         found = attributed(asked.capture, asked.target, asked.foil, asked.position, prompt=asked.row)
-        frame = found.neurons if top is None else found.neurons.head(check_count("top", top))
+        frame = found.neurons if top is None else found.neurons.head(top)
         return sorted(zip(frame["layer"].tolist(), frame["neuron"].tolist(), strict=True))
     pairs = list(neurons)
     if not pairs:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, SupportsIndex
+from typing import Annotated, Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float32, Int64
 
 from ..core.defaults import MEANING_DRAWS
-from ..core.errors import InputError, check_choice, check_count, check_seed
+from ..core.errors import InputError, check_choice, check_count
 from ..core.neuron_names import LayerName, NeuronName
 from ..core.number_text import format_number
 from ..core.progress import Progress
 from ..core.sheets import Block, Column, Origin, Sheet, Span, Table, Words, line, rows, tokens
 from ..core.token_text import printable, visible
-from ..core.types import COEFFICIENT_SIGNS, VERDICTS, CoefficientSign, Count, Seed, Whole, checked
+from ..core.types import COEFFICIENT_SIGNS, VERDICTS, CoefficientSign, Count, Seed, Whole, at_least, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.contexts import Example, Passage, Window, example_list
@@ -241,7 +241,7 @@ def meanings(
     k: Count | None = None,
     context: Whole = CONTEXT,
     seed: Seed | None = None,
-    draws: int | None = None,
+    draws: Annotated[int, at_least(20)] | None = None,
     rule: Rule | None = None,
     progress: Progress | None = None,
 ) -> Meanings:
@@ -282,9 +282,9 @@ def asked_settings(seed: int | None, draws: int | None, rule: Rule | None) -> di
     """Those of :func:`ffnmem.neurons.measuring.settings_key` that are given; raises InputError."""
     wanted: dict[str, Any] = {}
     if seed is not None:
-        wanted["seed"] = check_seed(seed)
+        wanted["seed"] = seed
     if draws is not None:
-        wanted["draws"] = check_count("draws", draws, least=20)
+        wanted["draws"] = draws
     if rule is not None:
         wanted["rule"] = rule_key(rule)
     return wanted

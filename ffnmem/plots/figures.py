@@ -48,6 +48,7 @@ def pictures_of(result: object) -> list[tuple[Callable[..., Axes], Aspects | Non
     return pictures
 
 
+@checked
 def draw(result: object, *arguments: Any, **options: Any) -> Axes:
     """Draw the first picture of a result, with the arguments of the function of :mod:`ffnmem.plots` that draws it.
 
@@ -56,6 +57,7 @@ def draw(result: object, *arguments: Any, **options: Any) -> Axes:
     return pictures_of(result)[0][0](result, *arguments, **options)
 
 
+@checked
 def figure(result: object, **options: Any) -> Figure:
     """All pictures of a result on one figure, such as ``--plot`` writes.
 
@@ -76,6 +78,7 @@ def figure(result: object, **options: Any) -> Figure:
     return arrange(pictures)
 
 
+@checked
 def arrange(pictures: Sequence[Callable[..., Axes]], columns: int = 0) -> Figure:
     """Pictures on one figure that is large enough for all.
 

@@ -175,7 +175,7 @@ def test_check_kind_and_text() -> None:
 def test_a_seed_has_a_range(value: int) -> None:
     """NumPy takes it and torch does not, or it comes back as another one."""
     assert [errors.check_seed(seed) for seed in (0, np.int64(7), (1 << 62) - 1)] == [0, 7, (1 << 62) - 1]
-    with refuses(InputError, ValueError, "seed", str(value), "0 to 4611686018427387903"):
+    with refuses(InputError, ValueError, "seed must be at", str(value)):
         errors.check_seed(value)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import pytest
 import torch
@@ -107,13 +109,10 @@ def test_an_edit_records_all_that_it_was_made_with(tiny: fm.Model) -> None:
 
 def test_a_settings_object_is_checked_as_names_are(tiny: fm.Model) -> None:
     """Steps of none, a rate that goes uphill, a layer beyond the model: each would give an edit that is none."""
-    for bad, named in (
-        (EditSettings(0, steps=0), "steps"),
-        (EditSettings(0, rate=-1.0), "rate"),
-        (EditSettings(0, plain=2.0), "plain"),
-    ):
-        with refuses(InputError, ValueError, named):
-            plan_edits(tiny, FACTS, contexts=CONTEXTS, settings=bad)
+    wrong: dict[str, Any] = {"steps": 0, "rate": -1.0, "plain": 2.0, "optimiser": "sgd", "anchor": float("inf")}
+    for name, value in wrong.items():
+        with refuses(InputError, ValueError, f"EditSettings: {name}"):
+            EditSettings(0, **{name: value})
     with refuses(OutOfRangeError, IndexError, "99"):
         plan_edits(tiny, FACTS, contexts=CONTEXTS, settings=EditSettings(99))
     assert plan_edits(tiny, FACTS, contexts=CONTEXTS, settings=EditSettings(-1)).settings.layer == tiny.n_layers - 1
