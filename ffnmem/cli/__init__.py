@@ -13,11 +13,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, TextIOWrapper
 from typing import Any
 
-import click
 from cyclopts import App, Parameter
 
 from .._version import __version__
-from .click_guard import CommandGroup, Commands, run_click
 from .guard import run_guarded, seldom_collected
 from .manual import PlainHelp
 
@@ -47,9 +45,9 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "study": "study",
     "calibrate": "planted",
     "plant": "planted",
-    "trace": "trace",
-    "silence": "silence",
-    "knockout": "knockout",
+    "trace": "tracing",
+    "silence": "tracing",
+    "knockout": "tracing",
     "edit": "edit",
     "compare": "compare",
     "evaluate": "evaluate",
@@ -60,13 +58,6 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "activations": "activations",
     "anatomy": "weights",
 }
-TYPED = {
-    "attribute", "paths", "decompose", "circuit", "get", "explore", "causal", "ablate", "intervene", "weights",
-    "geometry", "anatomy", "roles", "describe", "project", "neuron", "polysemanticity", "facts", "report",
-}  # fmt: skip
-"""Those that are typed functions; the others still run by click."""
-
-CLICKED = {name: module for name, module in COMMANDS.items() if name not in TYPED}
 
 app = App(
     name="ffnmem",
@@ -90,13 +81,7 @@ app = App(
     result_action="return_value",
 )
 for name, module in COMMANDS.items():
-    place = f"{__name__}.{module}" if name in TYPED else f"{__name__}.clicked"
-    app.command(f"{place}:{name.replace('-', '_')}", name=name)
-
-
-@click.group(cls=CommandGroup, commands=Commands(CLICKED))
-def cli() -> None:
-    """The commands that still run by click."""
+    app.command(f"{__name__}.{module}:{name.replace('-', '_')}", name=name)
 
 
 def run(tokens: Sequence[str]) -> int:
@@ -106,7 +91,7 @@ def run(tokens: Sequence[str]) -> int:
     def call(tokens: Sequence[str]) -> Any:
         if not tokens or tokens[0] in app.help_flags:
             app.resolved_commands()  # whose first lines the help lists
-        return run_click(cli, tokens) if tokens and tokens[0] in CLICKED else app(tokens)
+        return app(tokens)
 
     return run_guarded(call, tokens)
 
@@ -130,4 +115,4 @@ def main() -> None:
         sys.exit(run(sys.argv[1:]))
 
 
-__all__ = ["app", "cli", "main", "run", "run_captured"]
+__all__ = ["app", "main", "run", "run_captured"]

@@ -4,77 +4,73 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from pathlib import Path
+from typing import Annotated, Any
 
-import click
+from cyclopts import Parameter
 
 import ffnmem as fm
 
-from ..core.errors import quoted
+from ..core.errors import InputError, quoted
 from ..show.records import emit
 from ..show.terminal import console
-from . import click_options as options
-from .click_guard import Command
-from .click_options import argument, option
 from .figures import save_axes
+from .options import Output, Plot, Tokens
 
 BETA = 2.0  # as in activation_curves, which needs torch
 
 
-def numbers(value: str) -> tuple[float, ...]:
-    """A click type: one finite number, or several with commas between them."""
+def read_numbers(_kind: Any, tokens: Tokens) -> tuple[float, ...]:
+    """Finite numbers, in several options or with commas between them."""
+    typed = ",".join(token.value for token in tokens)
     try:
-        found = tuple(float(part) for part in value.split(","))
+        numbers = tuple(map(float, typed.split(",")))
     except ValueError:
-        found = ()
-    if not found or not all(math.isfinite(x) for x in found):
-        raise click.BadParameter(f"{quoted(value)} is no number, or list of numbers with commas, such as -1,0.5")
-    return found
+        numbers = (math.nan,)
+    if not all(map(math.isfinite, numbers)):
+        raise InputError(f"--at {quoted(typed)}: write finite numbers, with commas between them, such as -1,0.5")
+    return numbers
 
 
-@click.command(cls=Command, short_help="Activation functions and their gradients: table, figure.")
-@argument("names", metavar="[NAME]...", nargs=-1)
-@option(
-    "--at",
-    type=numbers,
-    multiple=True,
-    metavar="X",
-    help="Only at these points: a number, or several with commas; may be given again.  [default: -2,-1,-0.5,0,0.5,1,2]",
-)
-@option("--beta", type=float, default=BETA, metavar="B", help="β of the Swish, xσ(βx); at least 0.")
-@options.plot("curves and gradients")
-@options.output
+Numbers = Annotated[
+    tuple[float, ...], Parameter(converter=read_numbers, metavar="X", n_tokens=1, allow_leading_hyphen=True)
+]
+
+
 def activations(
-    names: tuple[str, ...],
-    at: tuple[tuple[float, ...], ...],
-    beta: float,
-    plot: Path | None,
-    form: str,
+    *names: str,
+    at: Numbers | None = None,
+    beta: Annotated[float, Parameter(metavar="B")] = BETA,
+    plot: Plot | None = None,
+    output: Output = Output(),
 ) -> None:
-    """Show activation functions and their gradients at some points; no model is needed.
+    """Activation functions and their gradients: table, figure.
 
-    NAMEs are relu, gelu, gelu_tanh, silu, swish (that of --beta), relu2, sigmoid and identity, or what Hugging Face
-    calls them, such as gelu_new; default: all.
+    Shows activation functions and their gradients at some points; no model is needed.
 
-    \b
     Examples
       ffnmem activations
       ffnmem activations gelu silu --at -0.7518 --at -1.2785
       ffnmem activations --beta 5 --plot activations.pdf
 
     --csv has name, beta, x, value, gradient in float64; --json these by activation with the formulas and the sources.
+
+    Args:
+        names: relu, gelu, gelu_tanh, silu, swish (that of --beta), relu2, sigmoid and identity, or what Hugging Face
+            calls them, such as gelu_new. [default: all]
+        at: Only at these points: a number, or several with commas (repeatable). [default: -2,-1,-0.5,0,0.5,1,2]
+        beta: β of the Swish, xσ(βx); at least 0.
+        plot: Also draw curves and gradients into FILE: .png, .svg or .pdf.
     """
     from ..ffn.activations import POINTS, activation_table, activations_dict, activations_sheet, curves
 
     shown = curves(names or None, beta)
-    points = tuple(x for some in at for x in some) or POINTS
-    frame = activation_table(points, names or None, beta)
+    frame = activation_table(at or POINTS, names or None, beta)
     if plot is not None:
         draw = partial(fm.plots.activations, names or None, beta=beta)
         save_axes([draw, partial(draw, gradient=True)], plot)
     emit(
         None,
-        form,
+        output.form,
         sheet=lambda: activations_sheet(shown, frame, console().width),
         data=lambda: activations_dict(shown, frame),
         frame=lambda: frame[["name", "beta", "x", "value", "gradient"]],

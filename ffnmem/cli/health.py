@@ -2,63 +2,52 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-import click
+from cyclopts import Parameter
 
 import ffnmem as fm
 
 from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
-from ..core.errors import InputError
-from ..core.types import DYING_ACTIVATIONS, DYING_OPTIMISERS
+from ..core.types import DYING_ACTIVATIONS, DyingActivation, DyingOptimiser
 from ..show.records import emit
-from . import click_options as options
-from .click_guard import Command
-from .click_options import COUNT, ModelChoice, argument, given, option
 from .figures import save_figure
+from .options import CorpusReading, Count, CountOrAll, Output, Plot, ReaderChoice, Seed, Share
 from .progress import Progress
 
-# `ffnmem health`: which neurons never fire, which pass no gradient, and how much of it each one carries.
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class HealthText(CorpusReading):
+    """The text that is read, as the library's arguments of it.
+
+    Attributes:
+        tokens: Read whole sequences, drawn at random, until they hold so many tokens; all reads everything.
+        batch_tokens: Tokens of one pass; fewer need less memory.
+        seed: Of the draw of sequences.
+    """
+
+    tokens: CountOrAll = 20_000
+    batch_tokens: Count = 2048
+    seed: Seed = 0
 
 
-@click.command(cls=Command, short_help="Dead, stuck and saturated neurons, and the gradient that each carries.")
-@argument("corpus", default="atlas")
-@option(
-    "--tokens",
-    type=COUNT,
-    default=20_000,
-    metavar="N",
-    help="Read whole sequences, drawn at random, until they hold so many tokens.",
-)
-@option("--all", "everything", is_flag=True, help="Read all of the corpus instead.")
-@options.context()
-@option("--batch-tokens", type=COUNT, default=2048, metavar="N", help="Tokens of one pass; fewer need less memory.")
-@option("--no-flow", is_flag=True, help="Leave the way back out: no gradients of the loss, half the time.")
-@options.top("Neurons to list at each end.", 5)
-@options.seed("Of the draw of sequences.")
-@options.plot("shares by layer, and the gradient by neuron,")
-@options.text
-@options.bos
-@options.model
-@options.full
-@options.output
-@click.pass_context
 def health(
-    context: click.Context,
+    corpus: str = "atlas",
     /,
-    corpus: str,
-    tokens: int,
-    everything: bool,
-    no_flow: bool,
-    top: int,
-    plot: Path | None,
-    choice: ModelChoice,
-    full: bool,
-    form: str,
-    **settings: Any,
+    *,
+    text: HealthText = HealthText(),
+    no_flow: bool = False,
+    top: Count = 5,
+    full: bool = False,
+    plot: Plot | None = None,
+    model: ReaderChoice = ReaderChoice(),
+    output: Output = Output(),
 ) -> None:
-    """Read a sample of CORPUS, forward and back, and say how every neuron fares.
+    """Dead, stuck and saturated neurons, and the gradient that each carries.
+
+    Reads a sample of CORPUS, forward and back, and says how every neuron fares.
 
     dead: never fires. stuck: passes no gradient at any position read (|act'| < 0.01 at all), as every dead ReLU neuron;
     a dead GELU neuron need not be. saturated: in one regime at 99% of positions, flat (|act'| < 0.01) or linear
@@ -67,7 +56,6 @@ def health(
 
     CORPUS is what ffnmem scan takes; default atlas, the corpus that comes with ffnmem.
 
-    \b
     Examples
       ffnmem health atlas
       ffnmem health texts.jsonl --tokens 5000 --no-flow --top 10
@@ -77,62 +65,60 @@ def health(
     --csv has one row a neuron: layer, neuron, fires, dead, local_gradient, flat, linear, stuck, saturated, and
     without --no-flow flow_coefficient, flow_pre and both with _rms. --json has the layers, the neurons listed (with
     --full all) and where the numbers come from.
+
+    Args:
+        corpus: What to read.
+        no_flow: Leave the way back out: no gradients of the loss, half the time.
+        top: Neurons to list at each end; --csv has them all.
+        full: With --json: everything, not only what the table shows.
+        plot: Also draw shares by layer, and the gradient by neuron, into FILE: .png, .svg or .pdf.
     """
-    if everything and "tokens" in given(context):
-        raise InputError("--all reads everything: leave --tokens out")
-    if form == "csv" and "top" in given(context):
-        raise InputError("--csv has every neuron: leave --top out")
-    model = choice.load()
-
+    loaded = model.load()
     with Progress() as bars:
-        found = fm.neurons.neuron_health(
-            model,
-            corpus,
-            tokens=None if everything else tokens,
-            prepend_bos=choice.prepend_bos,
-            flow=not no_flow,
-            progress=bars.report,
-            **settings,
-        )
-    emit(found, form, sheet=lambda: found.sheet(top), data=lambda: found.to_dict(None if full else top))
+        result = fm.neurons.neuron_health(loaded, corpus, flow=not no_flow, progress=bars.report, **vars(text))
+    emit(result, output.form, sheet=lambda: result.sheet(top), data=lambda: result.to_dict(None if full else top))
     if plot is not None:
-        save_figure(found, plot)
+        save_figure(result, plot)
 
 
-# `ffnmem dying-relu`: neurons pushed into the dead zone, and who comes back.
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DyingSettings:
+    """How neurons are pushed, and trained, as the library's arguments of it.
+
+    Attributes:
+        steps: Of training.
+        share: Of the 64 hidden neurons to push.
+        depth: How far below 0 a pushed neuron's highest pre-activation is, in standard deviations of it.
+        activations: Train with this one (repeatable). [default: relu, gelu, silu]
+        optimiser: How weights are changed.
+        rate: The learning rate. [default: 0.001 for adam, 0.1 for sgd]
+        seed: Of data and weights.
+    """
+
+    steps: Count = DYING_STEPS
+    share: Share = DYING_SHARE
+    depth: Annotated[float, Parameter(metavar="SIGMAS")] = DYING_DEPTH
+    activations: Annotated[tuple[DyingActivation, ...], Parameter(name="--activation", show_default=False)] = (
+        DYING_ACTIVATIONS
+    )
+    optimiser: DyingOptimiser = "adam"
+    rate: Annotated[float | None, Parameter(metavar="RATE")] = None
+    seed: Seed = 0
 
 
-@click.command("dying-relu", cls=Command, short_help="Dead ReLU neurons stay dead; who comes back with GELU and SiLU.")
-@option("--steps", type=COUNT, default=DYING_STEPS, metavar="N", help="Of training.")
-@option("--share", type=float, default=DYING_SHARE, metavar="SHARE", help="Of the 64 hidden neurons to push.")
-@option(
-    "--depth",
-    type=float,
-    default=DYING_DEPTH,
-    metavar="SIGMAS",
-    help="How far below 0 a pushed neuron's highest pre-activation is, in standard deviations of it.",
-)
-@option(
-    "--activation",
-    "activations",
-    multiple=True,
-    metavar="NAME",
-    help="Train with this one; may be given again.  [default: relu, gelu, silu]",
-)
-@option("--optimiser", type=click.Choice(DYING_OPTIMISERS), default="adam", help="How weights are changed.")
-@option("--rate", type=float, metavar="RATE", help="The learning rate.  [default: 0.001 for adam, 0.1 for sgd]")
-@options.seed("Of data and weights.")
-@options.plot("the share still dead and the loss, by step,")
-@options.output
-def dying_relu(activations: tuple[str, ...], plot: Path | None, form: str, **settings: Any) -> None:
-    """Train one small FFN with ReLU, GELU and SiLU from the same weights, half of its neurons pushed first to where
-    they fire for no input, and count who fires again.
+def dying_relu(
+    *, settings: DyingSettings = DyingSettings(), plot: Plot | None = None, output: Output = Output()
+) -> None:
+    """Dead ReLU neurons stay dead; who comes back with GELU and SiLU.
+
+    Trains one small FFN with ReLU, GELU and SiLU from the same weights, half of its neurons pushed first to where they
+    fire for no input, and counts who fires again.
 
     A dead ReLU neuron has a gradient of exactly 0 at every input, so no weight of it ever moves. GELU and SiLU keep a
     small one, the smaller the deeper: some of their neurons come back, more near the edge (--depth), and with Adam,
     which makes much of small gradients; plain gradient descent (sgd) at its default rate brings back hardly any.
 
-    \b
     Examples
       ffnmem dying-relu
       ffnmem dying-relu --seed 1 --depth 2 --csv
@@ -140,9 +126,12 @@ def dying_relu(activations: tuple[str, ...], plot: Path | None, form: str, **set
 
     --csv has one row for each activation and step: activation, step, dead, pushed_dead, zero_slope, gradient, loss.
     --json has these, a summary and the settings.
+
+    Args:
+        plot: Also draw the share still dead and the loss, by step, into FILE: .png, .svg or .pdf.
     """
     with Progress() as bars:
-        found = fm.neurons.dying_relu(activations=activations or DYING_ACTIVATIONS, progress=bars.report, **settings)
-    emit(found, form)
+        result = fm.neurons.dying_relu(progress=bars.report, **vars(settings))
+    emit(result, output.form)
     if plot is not None:
-        save_figure(found, plot)
+        save_figure(result, plot)

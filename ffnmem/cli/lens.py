@@ -2,46 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
-import click
+from cyclopts import Parameter
 
 import ffnmem as fm
 
 from ..show.records import emit
-from . import click_options as options
-from .click_guard import Command, note
-from .click_options import COUNT, OWN, ModelChoice, argument, file_to_write, option
+from .guard import note
+from .options import CorpusReading, Count, EditFile, Output, Seed, TextChoice
 from .progress import Progress
 
 
-@click.command(cls=Command, short_help="Make what --lens jacobian reads values through.")
-@argument("corpus", default="atlas")
-@option(
-    "-o",
-    "--out",
-    callback=file_to_write(OWN),
-    metavar="FILE",
-    help="The file to write: FILE.safetensors.  [default: one in the cache, where --lens jacobian finds it]",
-)
-@option(
-    "--batch-tokens",
-    type=COUNT,
-    default=2048,
-    metavar="N",
-    help="Tokens of a page of text, pads included; time and memory grow with it, the error falls with its square root.",
-)
-@option("--pages", type=COUNT, default=16, metavar="N", help="How many pages the rows of a matrix share.")
-@option("--half", is_flag=True, help="Write float16, half the size.")
-@options.context("128")
-@options.seed("Draws the sequences.")
-@options.text
-@options.bos
-@options.model_in_float32
-@options.output
-def lens(corpus: str, out: str | None, half: bool, choice: ModelChoice, form: str, **settings: Any) -> None:
-    """Take the Jacobians of a model's last residual stream by that above every layer, on average over CORPUS, for
-    --lens of ffnmem project, neuron and report. The one of atlas ships with it.
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LensText(CorpusReading):
+    """The text of a lens, as the library's arguments of it.
+
+    Attributes:
+        batch_tokens: Tokens of a page of text, pads included; time and memory grow with it, the error falls with its
+            square root.
+        pages: How many pages the rows of a matrix share.
+        seed: Draws the sequences.
+    """
+
+    batch_tokens: Count = 2048
+    pages: Count = 16
+    seed: Seed = 0
+
+
+def lens(
+    corpus: str = "atlas",
+    /,
+    *,
+    out: EditFile | None = None,
+    half: bool = False,
+    text: LensText = LensText(),
+    model: TextChoice = TextChoice(),
+    output: Output = Output(),
+) -> None:
+    """Fit a Jacobian lens for a model, for --lens jacobian.
+
+    Takes the Jacobians of a model's last residual stream by that above every layer, on average over CORPUS, for --lens
+    of ffnmem project, neuron and report. The one of atlas ships with it.
 
     CORPUS is what ffnmem scan takes; default atlas, the corpus that comes with ffnmem. It takes as many backward passes
     as the model is wide (d_model), each over one page of text, and can be stopped at any moment: the same command goes
@@ -49,23 +52,20 @@ def lens(corpus: str, out: str | None, half: bool, choice: ModelChoice, form: st
     of the identity, and the share of its square that is a multiple of the identity, all there is to it in the logit
     lens.
 
-    \b
     Examples
       ffnmem lens texts.jsonl --text body --model gpt2
       ffnmem lens atlas --batch-tokens 256 -o lens.safetensors --json
 
     --csv has layer, error, norm, identity; --json these and the provenance.
+
+    Args:
+        corpus: What to read.
+        out: The file to write: FILE.safetensors. [default: one in the cache, where --lens jacobian finds it]
+        half: Write float16, half the size.
     """
-    model = choice.load()
+    loaded = model.load()
+    dtype = "float16" if half else "float32"
     with Progress() as bars:
-        found = fm.vocabulary.jacobian_lens(
-            model,
-            corpus,
-            out,
-            prepend_bos=choice.prepend_bos,
-            dtype="float16" if half else "float32",
-            progress=bars.report,
-            **settings,
-        )
-    emit(found, form, sheet=found.sheet)
-    note(f"wrote {out}" if out is not None else f"kept for {model.name} ({model.fingerprint})")
+        fitted = fm.vocabulary.jacobian_lens(loaded, corpus, out, dtype=dtype, progress=bars.report, **vars(text))
+    emit(fitted, output.form)
+    note(f"wrote {out}" if out is not None else f"kept for {loaded.name} ({loaded.fingerprint})")

@@ -1,7 +1,8 @@
 """Types of options, and the options that several commands share, in one wording."""
 
-from __future__ import annotations
+# No lazy annotations here: modules that extend the dataclasses do not import what they are annotated with.
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ from cyclopts.validators import Number
 import ffnmem as fm
 
 from ..core.errors import FileError, InputError, quoted
-from ..core.files import check_destination, user_path
+from ..core.files import check_destination, check_new_folder, user_path
 from ..core.neuron_names import is_place, layer_of, read_neuron
 from ..core.token_text import token_id
-from ..core.types import Dtype
+from ..core.types import Division, Dtype
 from .guard import collect_as_usual, note
 
 if TYPE_CHECKING:
@@ -62,6 +63,38 @@ def read_token(_kind: Any, tokens: Tokens) -> str | int:
     return typed if number is None else number
 
 
+def read_count_or_all(_kind: Any, tokens: Tokens) -> int | None:
+    """A number of at least 1, or ``all``, which is None."""
+    typed = tokens[0].value
+    if typed != "all" and not (typed.isdecimal() and typed.isascii() and int(typed)):
+        raise InputError(f"{quoted(typed)} is no number of at least 1, nor all")
+    return None if typed == "all" else int(typed)
+
+
+def read_shard(_kind: Any, tokens: Tokens) -> tuple[int, int]:
+    """``i/n``, the i-th of n shards, from 0."""
+    match = re.fullmatch(r"(\d+)/(\d+)", tokens[0].value.strip())
+    if match is None or not int(match[1]) < int(match[2]):
+        raise InputError(f"{quoted(tokens[0].value)} is no shard: write 0/4 for the first of four, up to 3/4")
+    return int(match[1]), int(match[2])
+
+
+def read_settings(_kind: Any, tokens: Tokens) -> list[tuple[str, Any]]:
+    """Settings from several ``name=value``, the value a number, true, false, null or none, or text."""
+    settings: dict[str, Any] = {}
+    for token in tokens:
+        name, _, value = token.value.partition("=")
+        if not (name and value):
+            raise InputError(f"{quoted(token.value)} is no setting: write NAME=VALUE, such as keys=100")
+        if name in settings:
+            raise InputError(f"--set {name} is given twice: give it once")
+        try:
+            settings[name] = None if value == "none" else json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return list(settings.items())
+
+
 def read_figure(_kind: Any, tokens: Tokens) -> Path:
     """The path of a figure that can be written, which is known before any work is done for nothing."""
     path = user_path(tokens[0].value)
@@ -69,6 +102,11 @@ def read_figure(_kind: Any, tokens: Tokens) -> Path:
         raise InputError(f"{path}: a figure's name ends in {', '.join(FIGURES[:-1])} or {FIGURES[-1]}")
     check_replaceable(str(path), FIGURE)
     return path
+
+
+def read_new_folder(_kind: Any, tokens: Tokens) -> str:
+    """A folder that does not exist yet, or is empty, which is known before any work is done for nothing."""
+    return str(check_new_folder(tokens[0].value))
 
 
 def file_to_write(mark: bytes | None) -> Callable[[Any, Tokens], str]:
@@ -84,6 +122,7 @@ def file_to_write(mark: bytes | None) -> Callable[[Any, Tokens], str]:
 Count = Annotated[int, Parameter(validator=Number(gte=1), metavar="N")]
 Prompt = Annotated[str, Parameter(help="A text that ends where the answer begins.")]
 Top = Annotated[Count, Parameter(help="How many rows to list.")]
+CountOrAll = Annotated[int | None, Parameter(converter=read_count_or_all, metavar="N", n_tokens=1)]
 Seed = Annotated[int, Parameter(validator=Number(gte=0), metavar="SEED", help="Of every random choice.")]
 Full = Annotated[bool, Parameter(help="With --json: everything, not only what the table shows.")]
 Position = Annotated[int, Parameter(metavar="POSITION")]
@@ -109,6 +148,13 @@ Neurons = Annotated[
     ),
 ]
 AnswerToken = Annotated[str | int, Parameter(converter=read_token, allow_leading_hyphen=True, metavar="TOKEN")]
+Shard = Annotated[tuple[int, int], Parameter(converter=read_shard, metavar="I/N", n_tokens=1, show_default=False)]
+Settings = Annotated[
+    list[tuple[str, Any]], Parameter(name="--set", converter=read_settings, metavar="NAME=VALUE", n_tokens=1)
+]
+OutFolder = Annotated[str, Parameter(alias="-o", metavar="DIR")]
+NewFolder = Annotated[str, Parameter(converter=read_new_folder, metavar="DIR")]
+ModelName = Annotated[str, Parameter(metavar="MODEL")]
 StoreFolder = Annotated[str, Parameter(metavar="DIR", help="The folder of a scan.")]
 LensName = Annotated[
     str,
@@ -134,7 +180,7 @@ Plot = Annotated[
 ]
 Page = Annotated[str, Parameter(converter=file_to_write(PAGE), metavar="FILE")]
 OWN = rb'^.{8}\{"__metadata__":\{"ffnmem"|ffnmem result: \w+$'  # an edit, a second moment; any other result
-EditFile = Annotated[str, Parameter(converter=file_to_write(OWN), metavar="FILE")]
+EditFile = Annotated[str, Parameter(alias="-o", converter=file_to_write(OWN), metavar="FILE")]
 GraphFile = Annotated[str, Parameter(converter=file_to_write(rb'"generator": \{\s*"name": "ffnmem"'), metavar="FILE")]
 AnswersFile = Annotated[str, Parameter(converter=file_to_write(rb'^\{"kind": "ffnmem answers"'), metavar="FILE")]
 TableFile = Annotated[str, Parameter(converter=file_to_write(TABLE), metavar="FILE")]
@@ -184,7 +230,7 @@ class ModelChoice:
     model: Annotated[str, Parameter(metavar="MODEL")] = "atlas"
     device: Annotated[str | None, Parameter(metavar="DEVICE")] = None
 
-    def load(self) -> Model:
+    def load(self) -> "Model":
         """The model, with a spinner on standard error while it loads if that is a terminal."""
         from rich.console import Console
 
@@ -251,7 +297,7 @@ class PromptChoice(ReaderChoice):
 
     chat: bool = False
 
-    def prompt_text(self, model: Model, prompt: str) -> str:
+    def prompt_text(self, model: "Model", prompt: str) -> str:
         """What the model is to read: the prompt, or with --chat the text of the user's message."""
         return model.chat_text([{"role": "user", "content": prompt}]) if self.chat else prompt
 
@@ -274,7 +320,7 @@ class ScannedChoice:
         """Whether the user said which model, or where it runs."""
         return self.model is not None or self.device is not None
 
-    def load(self, store: Store) -> Model:
+    def load(self, store: "Store") -> "Model":
         """The model as it was scanned, by the store's record or by the name that was given."""
         scanned = store.provenance
         return ReaderChoice(
@@ -288,6 +334,35 @@ class ScannedChoice:
 def note_model(name: str, fingerprint: str) -> None:
     """Say which model a page is of: who forgot --model would take one's numbers for those of another."""
     note(f"model {name} ({fingerprint})")
+
+
+# The corpus.
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CorpusText:
+    """What is read of a corpus' files, as the library's arguments of it.
+
+    Attributes:
+        text: The text's column.
+        documents: What a document of a .txt file is. [default: paragraph, blank lines separate]
+    """
+
+    text: Annotated[str, Parameter(metavar="COLUMN")] = "text"
+    documents: Division | None = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CorpusReading(CorpusText):
+    """How a model reads a corpus, as the library's arguments of it.
+
+    Attributes:
+        context: The longest sequence in tokens, BOS included. [default: 128, or what the model reads]
+    """
+
+    context: Count | None = None
 
 
 # What is asked about, and what is printed.

@@ -2,110 +2,85 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import click
 
 import ffnmem as fm
 
 from ..core.defaults import STUDY_EXAMPLES
 from ..core.errors import InputError
-from ..core.types import STUDIES
+from ..core.types import StudyName
 from ..show.records import emit
-from . import click_options as options
-from .click_guard import Command
-from .click_options import COUNT, ModelChoice, argument, option
+from .options import Count, OutFolder, Output, Seed, Settings, StoreFolder, TextChoice
 from .progress import Progress
 
 
-@click.command(cls=Command, short_help="Run a paper's protocol: tables and figures by layer.")
-@argument("study_name", type=click.Choice(STUDIES), metavar="NAME")
-@argument("store", required=False)
-@option("--corpus", metavar="CORPUS", help="Without STORE, what to scan, as ffnmem scan takes it; into DIR/store.")
-@option("--out", required=True, metavar="DIR", help="The folder to write; made if it is not there.")
-@options.site("the page's neurons lead")
-@option("--sequences", type=COUNT, metavar="N", help="How many random sequences of the text to look at.")
-@options.settings(
-    "Any other setting of the study, such as keys=100; study.json lists them. Can be given several times."
-)
-@option("--k", type=COUNT, metavar="N", help="Of the scan: examples at each end of a neuron.  [default: 25]")
-@options.seed("Of every random choice.", metavar=None)
-@options.full
-@options.output
-@options.bos
-@options.model_in_float32
 def study(
-    study_name: str,
-    store: str | None,
-    corpus: str | None,
-    out: str,
-    site: str | None,
-    sequences: int | None,
-    assigned: tuple[tuple[str, Any], ...],
-    k: int | None,
-    seed: int,
-    full: bool,
-    form: str,
-    choice: ModelChoice,
+    name: StudyName,
+    /,
+    *,
+    out: OutFolder,
+    store: StoreFolder | None = None,
+    corpus: str | None = None,
+    k: Count | None = None,
+    settings: Settings | None = None,
+    seed: Seed = 0,
+    site: StoreFolder | None = None,
+    full: bool = False,
+    model: TextChoice = TextChoice(),
+    output: Output = Output(),
 ) -> None:
-    """Run the protocol of the paper NAME on STORE, a scan of the model, and write it into DIR: every table
-    (CSV), every figure (PNG), the settings beside the paper's own (study.json), and a page with all of it (index.html).
+    """Run a paper's protocol: tables and figures by layer.
 
-    \b
-    geva2021    what keys look at, whether values predict what follows, how
-                layers compose their memories, how few neurons matter
-    voita2023   dead neurons, token detectors, positional neurons
-    gurnee2024  prediction, suppression, partition and other roles
+    Runs the protocol of the paper NAME on a scan of the model, and writes it into a folder: every table (CSV), every
+    figure (PNG), the settings beside the paper's own (study.json), and a page with all of it (index.html).
 
-    \b
+      geva2021    what keys look at, whether values predict what follows, how
+                  layers compose their memories, how few neurons matter
+      voita2023   dead neurons, token detectors, positional neurons
+      gurnee2024  prediction, suppression, partition and other roles
+
     Examples
-      ffnmem study geva2021 --corpus atlas --out studies/geva --sequences 300
-      ffnmem study voita2023 runs/atlas --out studies/voita
-      ffnmem study geva2021 runs/atlas --out studies/geva --set keys=8
+      ffnmem study geva2021 --corpus atlas --out studies/geva --set n_sequences=300
+      ffnmem study voita2023 --store runs/atlas --out studies/voita
+      ffnmem study geva2021 --store runs/atlas --out studies/geva --set keys=8
 
     --csv prints the first table, by layer; --json that (with --full all) and the settings.
+
+    Args:
+        name: Of the paper.
+        out: The folder to write; made if it is not there.
+        store: A finished scan of the model.
+        corpus: In its place, what to scan, as ffnmem scan takes it; into store/ in the folder.
+        k: Of that scan: examples at each end of a neuron. [default: 25]
+        settings: A setting of the study, such as keys=100 or n_sequences=300; study.json lists them (repeatable).
+        seed: Of every random choice.
+        site: A site of the model's neurons (ffnmem report site), to which the page's neurons lead.
+        full: With --json: everything, not only what the table shows.
     """
-    from ..studies.running import described  # needs torch
-
-    settings = chosen_settings(study_name, assigned, sequences)
-    if (corpus is None) == (store is None):
-        raise InputError("what to read: give --corpus CORPUS to scan it, or the STORE of a finished scan, and not both")
-    scan = None if store is not None else {"k": k or STUDY_EXAMPLES, "prepend_bos": choice.prepend_bos}
-    if scan is None:
-        if k is not None or choice.prepend_bos is not None:
-            raise InputError("--k and --prepend-bos are of a scan: leave them out with a STORE, which is one")
-        # A finished scan has its own beginning of sequence; models without one load too.
-        choice = ModelChoice(choice.model, choice.device, choice.dtype, False)
-    source = corpus if store is None else fm.open_store(store)
-    model = choice.load()
-    with Progress() as progress:
-        found = fm.studies.run(
-            study_name, model, source, out, seed=seed, scan_options=scan, progress=progress.report, site=site,
-            **settings,
-        )  # fmt: skip
-    tables = found.tables if full else found.tables[:1]
-    emit(
-        found,
-        form,
-        sheet=lambda: found.sheet(Path(out)),
-        data=lambda: {
-            **described(found),
-            "out": str(Path(out)),
-            **{table.name: table.frame.to_dict("records") for table in tables},
-        },
-    )
-
-
-def chosen_settings(study_name: str, assigned: tuple[tuple[str, Any], ...], sequences: int | None) -> dict[str, Any]:
-    """The study's settings; raises InputError for one that it does not take, or that is given twice."""
+    from ..studies.running import described  # these need torch
     from ..studies.study import check_settings
 
-    every = [*assigned, *([] if sequences is None else [("n_sequences", sequences)])]
-    settings = dict(every)
-    if len(settings) < len(every):
-        names = [name for name, _ in every]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{twice} is given twice: give it once{', as --sequences' * (twice == 'n_sequences')}")
-    check_settings(study_name, settings)
-    return settings
+    chosen = dict(settings or ())
+    check_settings(name, chosen)
+    if (corpus is None) == (store is None):
+        raise InputError("what to read: give --corpus CORPUS to scan it, or --store DIR of a finished scan")
+    if store is not None:
+        if k is not None or model.prepend_bos is not None:
+            raise InputError("--k and --prepend-bos are of a scan: leave them out with --store, which is one")
+        # A finished scan has its own beginning of sequence; models without one load too.
+        model = replace(model, prepend_bos=False)
+    scan = None if corpus is None else {"k": k or STUDY_EXAMPLES, "prepend_bos": model.prepend_bos}
+    source = corpus if store is None else fm.open_store(store)
+    loaded = model.load()
+    with Progress() as bars:
+        result = fm.studies.run(
+            name, loaded, source, out, seed=seed, scan_options=scan, progress=bars.report, site=site, **chosen
+        )
+    tables = {table.name: table.frame.to_dict("records") for table in (result.tables if full else result.tables[:1])}
+    emit(
+        result,
+        output.form,
+        sheet=lambda: result.sheet(Path(out)),
+        data=lambda: {**described(result), "out": str(Path(out)), **tables},
+    )

@@ -1,0 +1,300 @@
+"""``ffnmem trace``, ``silence`` and ``knockout``: where in a model, and at which token, a fact is recalled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+import ffnmem as fm
+
+from ..core.defaults import TRACE_SAMPLES
+from ..core.types import TRACE_KINDS, TraceKind, TracePart
+from ..show.records import emit
+from .fact_choice import FactChoice
+from .figures import save_figure
+from .options import Count, Output, Plot, Position, PromptChoice, ReaderChoice, Seed, StoreFolder
+from .progress import Progress, late_bar
+
+Prompt = Annotated[str, Parameter(help="A text that ends where the answer begins.")]
+Source = Annotated[str, Parameter(help="atlas, or a file of facts.")]
+
+# What the three commands share: they map one prompt, or many facts, and print and draw the result.
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PromptFact:
+    """The fact that a prompt asks for.
+
+    Attributes:
+        subject: What the prompt is about: the words that a trace hides, and whose tokens are marked.
+        target: What is true; refused if the model says something else. [default: whatever the model says]
+    """
+
+    subject: Annotated[str, Parameter(metavar="TEXT")]
+    target: Annotated[str | None, Parameter(metavar="TEXT")] = None
+    model: PromptChoice = PromptChoice()
+
+    def map(self, function: Callable[..., Any], prompt: str) -> Any:
+        """What a function says of the prompt."""
+        loaded = self.model.load()
+        with late_bar() as report:
+            text = self.model.prompt_text(loaded, prompt)
+            return function(loaded, text, self.subject, target=self.target, progress=report)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ManyFacts:
+    """Facts of a source.
+
+    Attributes:
+        seed: Of facts drawn, and of a trace's noise.
+        out: Keep each result in this folder; the same call goes on with it.
+    """
+
+    choice: FactChoice = FactChoice()
+    seed: Seed = 0
+    out: Annotated[str | None, Parameter(alias="-o", metavar="DIR")] = None
+    model: ReaderChoice = ReaderChoice()
+
+    def map(self, function: Callable[..., Any], source: str) -> Any:
+        """What a function says of the facts."""
+        # Whether a fact is known is asked as the maps read the answer: by its first token.
+        loaded, facts = self.choice.choose(fm.load_facts(source), source, self.model, self.seed, known_by="first")
+        with Progress() as bars:
+            return function(loaded, facts, out=self.out, progress=bars.report)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class MapOutput(Output):
+    """What is printed and drawn.
+
+    Attributes:
+        plot: Also draw a heat map for each kind, or of many facts the means by layer, into FILE: .png, .svg or .pdf.
+        full: With --json: everything, not only what the table shows.
+    """
+
+    plot: Plot | None = None
+    full: bool = False
+
+    def emit(self, result: Any) -> None:
+        """Print a map of one prompt or the means of many, and draw it."""
+        emit(result, self.form, full=self.full)
+        if self.plot is not None:
+            save_figure(result, self.plot)
+
+
+# `ffnmem trace`
+
+trace = App(name="trace")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TraceSettings:
+    """How a trace is made, as the library's arguments of it.
+
+    Attributes:
+        kinds: What is restored: state, ffn or attention (repeatable). [default: all]
+        severed: Also states whose later ffn or attention is kept as it was corrupted (repeatable).
+        window: Layers whose FFN or attention is restored at once. [default: 10 of every 48, at least 3]
+        samples: Runs with noise.
+        noise: Its standard deviation. [default: three times that of the subjects' embeddings]
+    """
+
+    kinds: Annotated[tuple[TraceKind, ...], Parameter(name="--kind", show_default=False)] = TRACE_KINDS
+    severed: tuple[TracePart, ...] = ()
+    window: Count | None = None
+    samples: Count = TRACE_SAMPLES
+    noise: Annotated[float | None, Parameter(metavar="SIGMA")] = None
+
+
+@trace.default
+def trace_prompt(
+    prompt: Prompt,
+    /,
+    *,
+    about: PromptFact,
+    settings: TraceSettings = TraceSettings(),
+    seed: Annotated[Seed, Parameter(help="Of the noise.")] = 0,
+    output: MapOutput = MapOutput(),
+) -> None:
+    """Where a fact is recalled: causal tracing of one, or of many.
+
+    Hides a subject with noise, puts one clean output back, and sees how much of the answer returns: where it is
+    recalled. The table shades each layer by the indirect effect: how much likelier the answer is for the output
+    restored there.
+
+    Examples
+      ffnmem trace "The Eiffel Tower is located in the city of" \\
+          --subject "Eiffel Tower" --plot eiffel.png
+      ffnmem trace "The capital of France is" --subject France \\
+          --target Paris --kind ffn --window 1 --samples 3
+
+    --csv has a row a cell: kind, layer, position, token, score, indirect. --json has the best layers, the probabilities
+    and the provenance; with --full every cell.
+    """
+    output.emit(about.map(partial(fm.trace_fact, seed=seed, **vars(settings)), prompt))
+
+
+@trace.command(name="facts")
+def trace_facts(
+    source: Source,
+    /,
+    *,
+    facts: ManyFacts = ManyFacts(),
+    settings: TraceSettings = TraceSettings(),
+    output: MapOutput = MapOutput(),
+) -> None:
+    """Trace many facts.
+
+    The effects are averaged by where a token stands towards the subject; facts that the model does not know are
+    skipped, and counted.
+
+    Examples
+      ffnmem trace facts atlas --relation landmark.city --limit 3 --samples 2
+      ffnmem trace facts atlas --known --limit 2 --samples 2 --severed ffn
+
+    --csv has a row a group: kind, group, layer, mean, low, high, n. --json has the best layers and the provenance; with
+    --full every fact.
+    """
+    output.emit(facts.map(partial(fm.tracing.trace_facts, seed=facts.seed, **vars(settings)), source))
+
+
+# `ffnmem silence`
+
+silence = App(name="silence")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Silenced:
+    """What is silenced.
+
+    Attributes:
+        kinds: What is silenced: ffn or attention (repeatable). [default: ffn]
+        window: Layers that are silenced at once. [default: 10 of every 48, at least 3]
+        mean: Silenced FFNs write what they write on the mean over this scan, not nothing.
+    """
+
+    kinds: Annotated[tuple[TracePart, ...], Parameter(name="--kind", show_default=False)] = ("ffn",)
+    window: Count | None = None
+    mean: StoreFolder | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The library's arguments."""
+        return {**vars(self), "mean": None if self.mean is None else fm.open_store(self.mean)}
+
+
+@silence.default
+def silence_prompt(
+    prompt: Prompt, /, *, about: PromptFact, silenced: Silenced = Silenced(), output: MapOutput = MapOutput()
+) -> None:
+    """What an answer loses where FFNs write nothing: by token and layer.
+
+    Takes away what FFNs write at one token, in a window of layers, and sees how much of the answer is lost. The tokens
+    of the subject are silenced together, too. A trace says which outputs are enough to bring an answer back; this says
+    which it cannot do without.
+
+    Examples
+      ffnmem silence "The Eiffel Tower is located in the city of" \\
+          --subject "Eiffel Tower" --window 1 --plot eiffel.png
+      ffnmem silence "The capital of France is" --subject France \\
+          --kind ffn --kind attention
+
+    --csv has a row a cell: kind, layer, place, positions, score, loss, share. --json has the worst layers, the
+    probabilities and the provenance; with --full every cell.
+    """
+    output.emit(about.map(partial(fm.tracing.silence_fact, **silenced.arguments()), prompt))
+
+
+@silence.command(name="facts")
+def silence_facts(
+    source: Source,
+    /,
+    *,
+    facts: ManyFacts = ManyFacts(),
+    silenced: Silenced = Silenced(),
+    output: MapOutput = MapOutput(),
+) -> None:
+    """Silence FFNs on many facts.
+
+    The losses are averaged by where tokens stand towards the subject, and a group's tokens are silenced together; facts
+    that the model does not know are skipped.
+
+    Examples
+      ffnmem silence facts atlas --known --limit 3
+
+    --csv has a row a group: kind, group, layer, loss, low, high, share, share_low, share_high, n. --json has the worst
+    layers and the provenance; with --full every fact.
+    """
+    output.emit(facts.map(partial(fm.tracing.silence_facts, **silenced.arguments()), source))
+
+
+# `ffnmem knockout`
+
+knockout = App(name="knockout")
+Window = Annotated[
+    Count, Parameter(help="Layers in which edges are blocked at once. [default: 9 of every 48, at least 3]")
+]
+
+
+@knockout.default
+def knockout_prompt(
+    prompt: Prompt,
+    /,
+    *,
+    about: PromptFact,
+    window: Window | None = None,
+    at: tuple[Position, ...] = (),
+    output: MapOutput = MapOutput(),
+) -> None:
+    """What an answer loses where its position cannot look at a token: by layer.
+
+    Blocks attention from the last token to one token, in a window of layers, and sees how much of the answer is lost.
+    The tokens of the subject are blocked together, too. What attention writes there goes on, of the tokens that are
+    left. The share of the answer's probability that is lost says in which layers its position fetches something from
+    where.
+
+    Examples
+      ffnmem knockout "The Eiffel Tower is located in the city of" \\
+          --subject "Eiffel Tower" --window 1 --plot eiffel.png
+      ffnmem knockout "The capital of France is" --subject France \\
+          --at 1 --at 2
+
+    --csv has a row a cell: kind, layer, place, positions, score, loss, share. --json has the worst layers, the
+    probabilities and the provenance; with --full every cell.
+
+    Args:
+        at: Block this position too, together with others so given (repeatable): 0 is the first token, -1 the last.
+    """
+    output.emit(about.map(partial(fm.knockout, window=window, positions=at or None), prompt))
+
+
+@knockout.command(name="facts")
+def knockout_facts(
+    source: Source,
+    /,
+    *,
+    facts: ManyFacts = ManyFacts(),
+    window: Window | None = None,
+    output: MapOutput = MapOutput(),
+) -> None:
+    """Block attention on many facts.
+
+    The shares are averaged by where tokens stand towards the subject, and a group's tokens are blocked together; facts
+    that the model does not know are skipped.
+
+    Examples
+      ffnmem knockout facts atlas --known --limit 3
+
+    --csv has a row a group: kind, group, layer, share, low, high, loss, n. --json has the worst layers and the
+    provenance; with --full every fact.
+    """
+    output.emit(facts.map(partial(fm.tracing.knockout_facts, window=window), source))
