@@ -16,7 +16,7 @@ from typing import Any
 from cyclopts import CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 
-from ..core.errors import FfnmemError, FfnmemWarning, InputError, bounded, quoted
+from ..core.errors import FfnmemError, FfnmemWarning, InputError, bounded, perhaps, quoted
 
 READER_GONE = 1
 MISTAKE = 2
@@ -64,8 +64,12 @@ def explain(error: CycloptsError) -> str:
     message = str(error).partition(" Available commands:")[0]
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         message = f"Unexpected argument {quoted(error.unused_tokens[0])}: put quotes around a text with spaces."
+    chain = error.command_chain or ()
+    typed = (error.root_input_tokens or ())[len(chain) :]
+    if chain and typed and error.app is not None:
+        message = f"{message.rstrip('.')}{perhaps(typed[0], [name for name in error.app if name[0] != '-'])}"
     stop = "" if message.endswith((".", "?")) else "."
-    return f"{message}{stop} See '{' '.join(['ffnmem', *(error.command_chain or ()), '--help'])}'."
+    return f"{message}{stop} See '{' '.join(['ffnmem', *chain, '--help'])}'."
 
 
 def fail(message: str) -> int:

@@ -137,8 +137,8 @@ def trace_prompt(
       ffnmem trace "The capital of France is" --subject France \\
           --target Paris --kind ffn --window 1 --samples 3
 
-    --csv has a row a cell: kind, layer, position, token, score, indirect. --json has the best layers, the probabilities
-    and the provenance; with --full every cell.
+    --csv has a row a cell: kind, layer, position, token, score, indirect. --json has the largest effects, the
+    probabilities and the provenance; with --full every cell.
     """
     output.emit(about.map(partial(fm.trace_fact, seed=seed, **vars(settings)), prompt))
 
@@ -161,8 +161,8 @@ def trace_facts(
       ffnmem trace facts atlas --relation landmark.city --limit 3 --samples 2
       ffnmem trace facts atlas --known --limit 2 --samples 2 --severed ffn
 
-    --csv has a row a group: kind, group, layer, mean, low, high, n. --json has the best layers and the provenance; with
-    --full every fact.
+    --csv has a row a group: kind, group, layer, mean, low, high, n. --json has the largest effects and the
+    provenance; with --full every fact.
     """
     output.emit(facts.map(partial(fm.tracing.trace_facts, seed=facts.seed, **vars(settings)), source))
 
@@ -208,7 +208,7 @@ def silence_prompt(
       ffnmem silence "The capital of France is" --subject France \\
           --kind ffn --kind attention
 
-    --csv has a row a cell: kind, layer, place, positions, score, loss, share. --json has the worst layers, the
+    --csv has a row a cell: kind, layer, place, positions, score, loss, share. --json has the largest effects, the
     probabilities and the provenance; with --full every cell.
     """
     output.emit(about.map(partial(fm.tracing.silence_fact, **silenced.arguments()), prompt))
@@ -231,8 +231,8 @@ def silence_facts(
     Examples
       ffnmem silence facts atlas --known --limit 3
 
-    --csv has a row a group: kind, group, layer, loss, low, high, share, share_low, share_high, n. --json has the worst
-    layers and the provenance; with --full every fact.
+    --csv has a row a group: kind, group, layer, loss, low, high, share, share_low, share_high, n. --json has the largest
+    effects and the provenance; with --full every fact.
     """
     output.emit(facts.map(partial(fm.tracing.silence_facts, **silenced.arguments()), source))
 
@@ -268,7 +268,7 @@ def knockout_prompt(
       ffnmem knockout "The capital of France is" --subject France \\
           --at 1 --at 2
 
-    --csv has a row a cell: kind, layer, place, positions, score, loss, share. --json has the worst layers, the
+    --csv has a row a cell: kind, layer, place, positions, score, loss, share. --json has the largest effects, the
     probabilities and the provenance; with --full every cell.
 
     Args:
@@ -294,7 +294,7 @@ def knockout_facts(
     Examples
       ffnmem knockout facts atlas --known --limit 3
 
-    --csv has a row a group: kind, group, layer, share, low, high, loss, n. --json has the worst layers and the
+    --csv has a row a group: kind, group, layer, share, low, high, loss, n. --json has the largest effects and the
     provenance; with --full every fact.
     """
     output.emit(facts.map(partial(fm.tracing.knockout_facts, window=window), source))
