@@ -10,7 +10,7 @@ from ..core.errors import InputError
 from ..show.records import emit
 from .figures import save_figure
 from .options import Answer, Neurons, Output, Plot, Positions, Prompt, PromptChoice, Top
-from .progress import late_bar
+from .progress import show_progress
 
 
 def ablate(
@@ -64,7 +64,7 @@ def ablate(
         if neurons is None:
             neurons = list(attributed[["layer", "neuron"]].head(top).itertuples(index=False, name=None))
     by = "paths" if attribution == "paths" else "direct"
-    with late_bar() as report:
+    with show_progress() as report:
         found = fm.ablate(
             capture, neurons=neurons, top=top, by=by, how=how, positions=positions, progress=report, **asked
         )

@@ -14,7 +14,7 @@ from ..core.types import CausalRule
 from ..show.records import emit
 from .figures import save_figure
 from .options import Answer, Output, Plot, Positive, Prompt, PromptChoice, Seed, StoreFolder, Top
-from .progress import late_bar
+from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..core.progress import Progress
@@ -81,7 +81,7 @@ def score_firings(
 
     --csv has the firings: layer, neuron, position, token, coefficient, score, exact, share. --json has these and more.
     """
-    with late_bar() as progress:
+    with show_progress() as progress:
         _, scores, _ = scoring.score(prompt, model, answer, "gradient", top, progress)
     emit(
         scores,
@@ -120,7 +120,7 @@ def faithfulness(
     Args:
         recorded: Kept firings stay as they were, whatever then stands below them.
     """
-    with late_bar() as progress:
+    with show_progress() as progress:
         capture, _, settings = scoring.score(prompt, model, answer, "relp", 0, progress)
         found = fm.faithfulness(capture, recorded=recorded, seed=seed, **settings)
     emit(found, output.form)
@@ -155,7 +155,7 @@ def minimal(
         share: Of the answer, such as .9.
         recorded: Kept firings stay as they were, whatever then stands below them.
     """
-    with late_bar() as progress:
+    with show_progress() as progress:
         capture, _, settings = scoring.score(prompt, model, answer, "relp", 0, progress)
         found = fm.minimal_circuit(capture, faithfulness=share, recorded=recorded, **settings)
     emit(found, output.form, sheet=lambda: found.sheet(top))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ffnmem as fm
 
 from ..core.defaults import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
 from ..core.errors import InputError
-from ..core.sheets import Sheet
 from ..show.records import emit
 from .figures import save_figure
 from .guard import note
 from .options import Answer, Count, GraphFile, Output, Page, Plot, Prompt, PromptChoice, Share, StoreFolder, Top
-from .progress import late_bar
+from .progress import show_progress
+
+if TYPE_CHECKING:
+    from ..core.sheets import Sheet
 
 
 def circuit(
@@ -77,7 +79,7 @@ def circuit(
         to_site(site, Path(html), loaded.fingerprint)  # one that will not do is told of before the work
     examples = None if store is None else fm.open_store(store, model=loaded)
     capture = fm.capture(loaded, model.prompt_text(loaded, prompt))
-    with late_bar() as progress:
+    with show_progress() as progress:
         settings: dict[str, Any] = {"nodes": nodes, "heads": heads, "attention": attention, "progress": progress}
         if minimal is not None:
             settings["firings"] = fm.minimal_circuit(capture, **vars(answer), faithfulness=minimal, progress=progress)
@@ -98,6 +100,6 @@ def circuit(
         found.export("circuit-tracer", export, supernodes=found.supernodes())
         note(f"wrote {export}")
     if html is not None:
-        with late_bar() as progress:
+        with show_progress() as progress:
             page = fm.pages.circuit(found, html, examples, loaded, site=site, progress=progress)
         note(f"wrote {page}")

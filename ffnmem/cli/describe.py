@@ -14,7 +14,7 @@ from ..core.errors import InputError
 from ..core.types import CoefficientSign, DescriptionScore
 from ..show.records import emit
 from .options import AnswersFile, Count, Neurons, Output, Positive, ScannedChoice, Seed, StoreFolder
-from .progress import late_bar
+from .progress import show_progress
 
 Contexts = Annotated[int, Parameter(validator=Number(gte=4), metavar="N")]
 
@@ -91,7 +91,7 @@ def describe(
             "give that, or leave them out"
         )
     opened = fm.open_store(store)
-    with late_bar() as report:
+    with show_progress() as report:
         found = fm.describe(
             opened,
             neurons,

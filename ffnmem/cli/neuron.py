@@ -13,16 +13,16 @@ import ffnmem as fm
 
 from ..core.defaults import EXAMPLES_SHOWN
 from ..core.errors import FfnmemError, InputError
-from ..core.sheets import Origin, Sheet, join_sheets
 from ..core.types import LOGIT, ExampleKind, SearchPlace, SignCase
 from ..show.records import emit, write
 from .figures import save_axes
 from .options import Full, LensName, Neurons, Output, Page, Plot, ScannedChoice, StoreFolder, Top, note_model
-from .progress import late_bar
+from .progress import show_progress
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..core.sheets import Sheet
     from ..scanning.store import Store
 
 neuron = App(name="neuron")
@@ -85,7 +85,7 @@ def show_cards(
     places = [opened.index(layer, column) for layer, column in neurons]  # refuse all before reading any
     kinds = tuple(opened.check_kinds(kind or kinds_shown(opened)))
     if html is not None:
-        with late_bar() as report:
+        with show_progress() as report:
             page = fm.pages.neurons(
                 opened, places, html, kind=kinds, k=top, context=context, shade=shade, lens=lens, progress=report
             )
@@ -94,7 +94,7 @@ def show_cards(
     else:
         found = [opened.neuron(*place, kind=kinds, k=top, context=context, lens=lens) for place in places]
         if shade:
-            with late_bar() as report:
+            with show_progress() as report:
                 found = opened.shaded(found, top, progress=report)
         emit_several(
             output,
@@ -133,7 +133,7 @@ def search(
 
     opened = open_with_model(store, model) if where == "weights" else fm.open_store(store)
     limit = EXAMPLES_SHOWN if top is None and output.form == "table" else top
-    with late_bar() as report:
+    with show_progress() as report:
         hits = opened.search(text, where=where, progress=report, **({} if limit is None else {"limit": limit}))
     emit(Found(text, where, hits, opened.provenance), output.form)
 
@@ -170,6 +170,8 @@ def emit_several(
 
     ``origin`` is what a table says of the provenance, if not all.
     """
+
+    from ..core.sheets import Origin, join_sheets
 
     def frame() -> pd.DataFrame:
         import pandas as pd

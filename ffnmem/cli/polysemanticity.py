@@ -19,7 +19,7 @@ from ..show.records import emit
 from .figures import save_axes
 from .neuron import emit_several
 from .options import Layers, Neurons, Output, Plot, ScannedChoice, Seed, StoreFolder, Top
-from .progress import late_bar
+from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..core.progress import Progress
@@ -134,7 +134,7 @@ def show_store(
     layers = measuring.layers(opened)
     kept = all(is_kept(opened, one, settings_key(opened, sign=one, **settings)) for one in signs)
     loaded = None if kept and model.model is None else model.load(opened)
-    with late_bar() as report:
+    with show_progress() as report:
         table = fm.polysemanticity(opened, loaded, layers=layers, sign=sign, progress=count_inputs(report), **settings)
     listed = pd.concat(clearest(table, name, top) for name in ([verdict] if verdict else VERDICTS[:2]))
     ask = partial(fm.meanings, opened, model=loaded, k=1, seed=settings["seed"], draws=settings["draws"])
@@ -182,7 +182,7 @@ def neurons(
     listing = CONTEXTS if top is None and output.form == "table" else top
     kept = all(is_kept(opened, one, asked_settings(**settings)) for one in signs_of(sign))
     loaded = None if kept and plot is None and model.model is None else model.load(opened)
-    with late_bar() as report:
+    with show_progress() as report:
         found: list[Meanings] = [
             fm.meanings(opened, layer, column, loaded, sign=one, k=listing, progress=count_inputs(report), **settings)
             for layer, column in places
@@ -225,7 +225,7 @@ def chance(
     """
     opened = fm.open_store(store)
     layers, loaded = measuring.layers(opened), model.load(opened)
-    with late_bar() as report:
+    with show_progress() as report:
         found = fm.neurons.chance_verdicts(
             opened, loaded, layers=layers, sign=sign, progress=count_inputs(report), **measuring.settings
         )
@@ -253,7 +253,7 @@ def intruders(
     """
     opened, settings = fm.open_store(store), measuring.settings
     layers, loaded = measuring.layers(opened), model.load(opened)
-    with late_bar() as bar:
+    with show_progress() as bar:
         report = count_inputs(bar)
         fm.polysemanticity(opened, loaded, sign=sign, progress=report, **settings)
         found = fm.neurons.intruders(

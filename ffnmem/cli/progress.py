@@ -2,107 +2,98 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
-
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
-from rich.text import Text
+from typing import Any
 
 from ..core.errors import counted
-from ..core.progress import PHASES, Phase
-from ..core.progress import Progress as Told
+from ..core.progress import PHASES, Phase, Progress
 from .guard import note
 
-WAIT = 2.0  # seconds before a bar is worth showing, of work that may or may not take long
+WAIT = 2.0  # seconds before a bar is worth showing
 SILENCE = 5.0  # seconds of a phase after which a line tells of it, where there is no terminal
 
 
-class Progress:
-    """Bars for the phases of long work, each with its speed and, where the end is known, the time left.
+@contextmanager
+def show_progress() -> Iterator[Progress]:
+    """A callback (phase, done, total) that shows how far work is that takes long."""
+    if not sys.stderr.isatty():
+        yield PhaseLines().report
+        return
+    bars = LateBars()
+    try:
+        yield bars.report
+    finally:
+        bars.stop()
 
-    Where standard error is no terminal, a phase that takes longer than ``SILENCE`` is told of once, in a plain line.
 
-    Args:
-        wait: seconds before a bar is shown.
-    """
+class PhaseLines:
+    """One plain line for each phase that takes longer than ``SILENCE``."""
 
-    def __init__(self, wait: float = 0.0) -> None:
-        console = Console(stderr=True)
-        self.terminal = console.is_terminal
-        self.bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[speed]}", style="dim"),
-            TimeRemainingColumn(compact=True),
-            console=console,
-            transient=True,
-            disable=not self.terminal,
-        )
-        self.tasks: dict[str, int] = {}
+    def __init__(self) -> None:
         self.latest = time.monotonic()  # when something was reported
-        self.shown_at = self.latest + wait
-        self.phase, self.since, self.first = "", self.latest, (self.latest, 0)
+        self.phase, self.since, self.first, self.noted = "", self.latest, (self.latest, 0), False
 
-    def __enter__(self) -> Progress:
-        self.show()
-        return self
+    def report(self, phase: Phase, done: int, total: int) -> None:
+        """Say how far a phase is that has taken long, and about how long the rest of it will take."""
+        now = time.monotonic()
+        if phase != self.phase:
+            self.phase, self.since, self.first, self.noted = phase, self.latest, (now, done), False
+        self.latest = now
+        known = phase != "pack"  # of tokenising nobody knows the end
+        if self.noted or (known and done == total) or now - self.since < SILENCE:
+            return
+        self.noted = True
+        words, unit = PHASES[phase]
+        began, before = self.first
+        of = f"of {total:,} " if known else ""
+        left = (now - began) * (total - done) / (done - before) if known and done > before else None
+        note(f"{words}: {done:,} {of}{unit}" + ("" if left is None else f", about {left:,.0f} s left"))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.bars.live.is_started:
-            self.bars.stop()
 
-    def show(self) -> None:
-        """Show the bars, once it is time."""
-        if not self.bars.live.is_started and time.monotonic() >= self.shown_at:
-            self.bars.start()
+class LateBars:
+    """A bar for the latest phase, with its speed and, where the end is known, the time left; the first one after
+    ``WAIT`` seconds."""
 
-    def wait(self, what: str) -> None:
-        """A bar without an end."""
-        self.bars.add_task(Text(what).plain, total=None, speed="")
+    def __init__(self) -> None:
+        self.shown_at = time.monotonic() + WAIT
+        self.bars: Any = None
+        self.phase, self.task = "", 0
 
     def report(self, phase: Phase, done: int, total: int) -> None:
         """``done`` of ``total`` of a phase; tokenising knows no total, and says documents and tokens instead."""
+        if time.monotonic() < self.shown_at:
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        if self.bars is None:
+            self.bars = RichProgress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[speed]}", style="dim"),
+                TimeRemainingColumn(compact=True),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self.bars.start()
         known, (words, unit) = phase != "pack", PHASES[phase]
-        if not self.terminal:
-            self.tell(phase, done, total if known else None)
-            return
-        self.show()
-        if phase not in self.tasks:
-            for task in self.tasks.values():
-                self.bars.update(task, visible=False)  # type: ignore[arg-type]
-            self.tasks[phase] = self.bars.add_task(words, total=total if known else None, speed="")
-        task = self.tasks[phase]
-        self.bars.update(task, completed=done, total=total if known else None)  # type: ignore[arg-type]
-        speed = self.bars.tasks[self.bars.task_ids.index(task)].speed  # type: ignore[arg-type]
-        rate = f"{speed:,.0f} {unit}/s" if speed else ""
-        count = "" if known else f"{counted(done, 'document')}, {total:,} tokens  "
-        self.bars.update(task, speed=count + rate)  # type: ignore[arg-type]
-
-    def tell(self, phase: Phase, done: int, total: int | None) -> None:
-        """Say in one line how far a phase is that has taken long, and about how long the rest of it will take."""
-        now = time.monotonic()
         if phase != self.phase:
-            self.phase, self.since, self.first = phase, self.latest, (now, done)
-        self.latest = now
-        if phase in self.tasks or done == total or now - self.since < SILENCE:
-            return
-        self.tasks[phase] = 0
-        words, unit = PHASES[phase]
-        (began, before), of = self.first, "" if total is None else f"of {total:,} "
-        left = (
-            f", about {(now - began) * (total - done) / (done - before):,.0f} s left" if total and done > before else ""
-        )
-        note(f"{words}: {done:,} {of}{unit}{left}")
+            if self.phase:
+                self.bars.update(self.task, visible=False)
+            self.phase, self.task = phase, self.bars.add_task(words, total=None, speed="")
+        self.bars.update(self.task, completed=done, total=total if known else None)
+        speed = self.bars.tasks[self.bars.task_ids.index(self.task)].speed
+        count = "" if known else f"{counted(done, 'document')}, {total:,} tokens  "
+        self.bars.update(self.task, speed=count + (f"{speed:,.0f} {unit}/s" if speed else ""))
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        if self.bars is not None:
+            self.bars.stop()
 
 
-@contextmanager
-def late_bar() -> Iterator[Told]:
-    """A callback (phase, done, all) that shows a bar after two seconds, for work that may or may not take long."""
-    with Progress(WAIT) as bars:
-        yield bars.report
+late_bar = show_progress

@@ -10,16 +10,17 @@ from cyclopts import App, Parameter
 
 import ffnmem as fm
 
-from ..core.sheets import Origin, Sheet, Words
 from ..core.types import Basis
 from ..show.records import emit
 from .options import Layer, LensName, Neurons, Output, TableFile, Top, WeightsChoice
-from .progress import late_bar
+from .progress import show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas as pd
+
+    from ..core.sheets import Sheet
 
 SideOrBoth = Literal["both", "value", "key", "gate"]
 
@@ -172,12 +173,13 @@ def project_all(
     """
     import pandas as pd
 
+    from ..core.sheets import Origin, Sheet, Words
     from ..vocabulary.lenses import told
     from ..vocabulary.vectors import check_sides
 
     began, loaded, sides = time.monotonic(), model.load(), sides_of(side)
     lens = fm.vocabulary.load_lens(loaded, reading.lens)
-    with late_bar() as report:
+    with show_progress() as report:
         path = fm.project(
             loaded, layer, k=top, side=sides, basis=reading.basis, lens=lens or reading.lens, out=out, progress=report
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,7 +31,7 @@ from .options import (
     check_replaceable,
     note_model,
 )
-from .progress import late_bar
+from .progress import show_progress
 
 MARKS = {
     ".html": PAGE,
@@ -130,7 +129,7 @@ def neurons(
         if top_by is not None:
             measure, count = top_by
             chosen = chosen.dropna(subset=measure).sort_values(measure, ascending=False, kind="stable").head(count)
-    with late_bar() as progress:
+    with show_progress() as progress:
         path = fm.pages.neurons(opened, chosen, out, shade=shade, lens=lens, progress=progress)
     write(f"{path}\n")
     note_scanned(opened)
@@ -157,7 +156,7 @@ def site(
         show: Open the site in the browser.
     """
     opened = open_with_model(store, ScannedChoice())
-    with late_bar() as progress:
+    with show_progress() as progress:
         path = fm.pages.site(opened, out, progress=progress)
     write(f"{path}\n")
     note_scanned(opened)
@@ -177,12 +176,14 @@ def settings(file: str, /) -> None:
     Args:
         file: The TOML file.
     """
-    with late_bar() as progress:
+    with show_progress() as progress:
         path = fm.pages.reports(file, progress=progress)
     write(f"{path}\n")
 
 
 def open_page(path: str | Path, show: bool) -> None:
     """Open a page in the browser where that is wanted; say so where none can be."""
+    import webbrowser
+
     if show and not webbrowser.open(Path(path).resolve().as_uri()):
         note(f"no browser could be opened here: open {path} in one")

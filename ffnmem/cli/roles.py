@@ -12,7 +12,7 @@ from ..core.types import TEXT_ROLES, Basis, RoleName
 from ..show.records import emit
 from .figures import save_axes
 from .options import Count, Layer, Output, Plot, Seed, StoreFolder, Top, WeightsChoice
-from .progress import late_bar
+from .progress import show_progress
 
 
 def roles(
@@ -61,7 +61,7 @@ def roles(
         raise InputError(f"--role {role} needs text: give --store DIR, a scan of the model")
     scanned = None if store is None else fm.open_store(store)
     loaded = model.load()
-    with late_bar() as report:
+    with show_progress() as report:
         frame = fm.roles(loaded, scanned, layer=layer, basis=basis, n_sequences=sequences, seed=seed, progress=report)
     listed = clearest(frame, role, top)
     emit(

@@ -13,7 +13,7 @@ from ..core.errors import InputError
 from ..show.records import emit
 from .figures import save_figure
 from .options import Count, Layers, Neurons, Output, Plot, Seed, Top, WeightsChoice
-from .progress import late_bar
+from .progress import show_progress
 
 
 def weights(
@@ -49,7 +49,7 @@ def weights(
     """
     if len(neuron) != 1:
         raise InputError("one neuron at a time")
-    with late_bar() as report:
+    with show_progress() as report:
         found = fm.virtual_weights(
             model.load(), *neuron[0], k=top, heads=heads, draws=draws, seed=seed, progress=report
         )
@@ -133,7 +133,7 @@ def geometry(
     above = (DUPLICATE_COSINE if threshold is None else threshold) if duplicates else None
     limit = limit or 20
     loaded = model.load()
-    with late_bar() as report:
+    with show_progress() as report:
         found = fm.neurons.geometry(loaded, layers=layer, threshold=above, limit=limit, seed=seed, progress=report)
     pairs = found.duplicates
     emit(

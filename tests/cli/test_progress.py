@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ffnmem.cli import progress as module
-from ffnmem.cli.progress import Progress, late_bar
+from ffnmem.cli.progress import LateBars, show_progress
 from ffnmem.core.progress import PHASES, Phase
 
 from .running import PROMPT, run
@@ -22,9 +22,9 @@ Clock = Callable[[float], None]
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """A terminal that keeps what is written to it."""
     stream = io.StringIO()
-    monkeypatch.setattr(
-        module, "Console", lambda **_: Console(file=stream, force_terminal=True, width=100, legacy_windows=False)
-    )
+    console = Console(file=stream, force_terminal=True, width=100, legacy_windows=False)
+    monkeypatch.setattr("rich.console.Console", lambda **_: console)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     return stream
 
 
@@ -40,36 +40,31 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return wait
 
 
-def test_that_phases_follow_each_other(terminal: io.StringIO) -> None:
-    with Progress() as progress:
-        progress.report("pack", 10, 1234)
-        assert "1,234 tokens" in progress.bars.tasks[0].fields["speed"]
-        assert progress.bars.tasks[0].total is None  # nobody knows how much text there is
-        progress.report("scan", 100, 400)
-        progress.report("scan", 300, 400)
-        pack, scan = progress.bars.tasks
-        assert not pack.visible
-        assert (scan.completed, scan.total) == (300, 400)
-        progress.report("rescore", 1, 2)
-        progress.bars.refresh()
+def test_that_phases_follow_each_other(terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT", -1.0)
+    late = LateBars()
+    late.report("pack", 10, 1234)
+    assert "1,234 tokens" in late.bars.tasks[0].fields["speed"]
+    assert late.bars.tasks[0].total is None  # nobody knows how much text there is
+    late.report("scan", 100, 400)
+    late.report("scan", 300, 400)
+    pack, scan = late.bars.tasks
+    assert not pack.visible
+    assert (scan.completed, scan.total) == (300, 400)
+    late.report("rescore", 1, 2)
+    late.bars.refresh()
+    late.stop()
     assert "running candidates again in float32" in terminal.getvalue()
 
 
-def test_that_waiting_is_shown(terminal: io.StringIO) -> None:
-    with Progress() as progress:
-        progress.wait("joining 3 stores")
-        progress.bars.refresh()
-    assert "joining 3 stores" in terminal.getvalue()
-
-
-def test_that_a_late_bar_is_shown_for_what_takes_long(terminal: io.StringIO, clock: Clock) -> None:
+def test_that_a_bar_is_shown_for_what_takes_long(terminal: io.StringIO, clock: Clock) -> None:
     """Not for what is quick; and it is taken away when the work ends, also when it fails."""
-    with late_bar() as report:
+    with show_progress() as report:
         report("read", 1, 2)
     assert terminal.getvalue() == ""
 
     def work() -> None:
-        with late_bar() as report:
+        with show_progress() as report:
             clock(3)
             report("read", 1, 2)
             raise ValueError("stop")
@@ -80,13 +75,11 @@ def test_that_a_late_bar_is_shown_for_what_takes_long(terminal: io.StringIO, clo
     assert terminal.getvalue().endswith("\x1b[2K")  # the line is cleared
 
 
-@pytest.mark.parametrize("bar", [Progress, late_bar])
 def test_that_a_pipe_gets_one_line_for_each_phase_that_takes_long(
-    bar: Callable[[], object], clock: Clock, capfd: pytest.CaptureFixture[str]
+    clock: Clock, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A pipe that was told nothing left its reader to wait in silence; a bar would fill it with control characters."""
-    with bar() as made:  # type: ignore[attr-defined]
-        report = getattr(made, "report", made)
+    with show_progress() as report:
         for done in range(1, 11):
             clock(1)
             report("project", 1000 * done, 10_000)
@@ -108,10 +101,9 @@ def test_that_every_phase_has_words() -> None:
     assert set(get_args(Phase)) == set(PHASES)
 
 
-def test_that_a_search_for_a_small_circuit_reports_how_far_it_is(
-    terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_that_a_search_for_a_small_circuit_reports_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command ended with a KeyError as soon as it took longer than two seconds."""
-    monkeypatch.setattr(module, "WAIT", -1.0)
-    run("causal", PROMPT, "--minimal", ".5", "--json")
-    assert "leaving firings out" in terminal.getvalue()
+    heard: list[str] = []
+    monkeypatch.setattr(module.PhaseLines, "report", lambda self, phase, done, total: heard.append(PHASES[phase][0]))
+    run("causal", "minimal", PROMPT, "--share", ".5", "--json")
+    assert "leaving firings out" in heard

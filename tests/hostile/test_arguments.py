@@ -9,14 +9,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import click
 import numpy as np
 import pandas as pd
 import torch
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.cli import cli, run_captured
+from ffnmem.cli import app, run_captured
+from ffnmem.cli.reference import every_command
 from ffnmem.interventions.intervening import Intervention
 from ffnmem.scanning import Store
 from tests.helpers import public_things
@@ -236,37 +236,41 @@ JUNK = [
 ]
 QUICK = ("attribute", "paths", "decompose", "facts", "neuron", "store", "intervene", "anatomy", "activations", "ablate")
 """Commands that are run with what is right besides one junk value; the others get junk for their model too."""
-
-
-LONG = ("calibrate", "dying-relu", "plant")
+NAMES = tuple(every_command())
+LONG = ("calibrate", "dying-relu", "plant meanings", "plant roles", "plant facts")
 """Commands that need no model and take minutes when nothing is wrong: one of their numbers always is."""
 
 
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
-    name = draw(st.sampled_from(sorted(cli.commands)))
-    command = cli.commands[name]
+    name = draw(st.sampled_from(sorted(NAMES)))
+    command = app
+    for part in name.split():
+        command = command[part]
+    options = [argument for argument in command.assemble_argument_collection() if argument.name != "*"]
     model = str(tiny_folder()) if name in QUICK else draw(st.sampled_from([j for j in JUNK if j not in ("atlas",)]))
-    arguments: list[str] = [name]
-    for parameter in command.params:
-        if isinstance(parameter, click.Argument):
-            count = draw(st.integers(0, 2)) if parameter.nargs != 1 else draw(st.sampled_from([1, 1, 1, 0]))
-            known = [str(tiny_store().folder)] if parameter.name in ("store", "folder") else []
+    arguments: list[str] = []
+    for option in options:
+        if option.index is not None:
+            count = draw(st.sampled_from([1, 1, 1, 0, 2]))
+            known = [str(tiny_store().folder)] if option.name in ("STORE", "STORES") else []
             arguments += [draw(st.sampled_from([*JUNK, "The Eiffel Tower", "0.1", *known])) for _ in range(count)]
-            continue
-        assert isinstance(parameter, click.Option)
-        if parameter.name == "name" or "--model" in parameter.opts:
+        elif option.name == "--model":
             arguments += ["--model", model]
-        elif "--store" in parameter.opts and draw(st.booleans()):
+        elif option.name == "--store" and draw(st.booleans()):
             arguments += ["--store", str(tiny_store().folder)]
         elif draw(st.integers(0, 4)) == 0:
-            arguments.append(parameter.opts[-1])
-            if not parameter.is_flag and not parameter.count:
+            arguments.append(option.name)
+            if not is_flag(option):
                 arguments.append(draw(st.sampled_from(JUNK)))
     if name in LONG:
-        counted = [p for p in command.params if isinstance(p, click.Option) and "integer" in p.type.name]
-        arguments += [draw(st.sampled_from(counted)).opts[-1], draw(st.sampled_from(["x", "-1", "", "1e9", "nan"]))]
-    return arguments
+        counted = [option.name for option in options if not is_flag(option) and option.parameter.metavar == "N"]
+        arguments += [draw(st.sampled_from(counted)), draw(st.sampled_from(["x", "-1", "", "1e9", "nan"]))]
+    return [*name.split(), *arguments]
+
+
+def is_flag(option: Any) -> bool:
+    return option.hint in (bool, bool | None)
 
 
 @hostile(examples=60, arguments=command_lines())
