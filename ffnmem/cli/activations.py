@@ -12,7 +12,6 @@ import ffnmem as fm
 
 from ..core.errors import InputError, quoted
 from ..show.records import emit
-from ..show.terminal import console
 from .figures import save_axes
 from .options import Output, Plot, Tokens
 
@@ -59,9 +58,9 @@ def activations(
             calls them, such as gelu_new. [default: all]
         at: Only at these points: a number, or several with commas (repeatable). [default: -2,-1,-0.5,0,0.5,1,2]
         beta: β of the Swish, xσ(βx); at least 0.
-        plot: Also draw curves and gradients into FILE: .png, .svg or .pdf.
     """
     from ..ffn.activations import POINTS, activation_table, activations_dict, activations_sheet, curves
+    from ..show.terminal import console
 
     shown = curves(names or None, beta)
     frame = activation_table(at or POINTS, names or None, beta)

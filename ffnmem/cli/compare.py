@@ -16,8 +16,22 @@ from ..core.types import ComparisonBaseline, Dtype
 from ..show.records import emit
 from .figures import save_figure
 from .guard import note
-from .options import BOS, CorpusReading, Count, CountOrAll, EditFile, Output, Page, Plot, ReaderChoice, Seed, Share
-from .progress import Progress
+from .options import (
+    BOS,
+    CorpusReading,
+    Count,
+    CountOrAll,
+    EditFile,
+    Full,
+    Output,
+    Page,
+    Plot,
+    ReaderChoice,
+    Seed,
+    Share,
+    Top,
+)
+from .progress import show_progress
 
 
 @Parameter(name="*")
@@ -57,8 +71,8 @@ def compare(
     out: EditFile | None = None,
     html: Page | None = None,
     plot: Plot | None = None,
-    top: Count = 10,
-    full: bool = False,
+    top: Top = 10,
+    full: Full = False,
     device: Annotated[str | None, Parameter(metavar="DEVICE")] = None,
     dtype: Dtype = "float32",
     output: Output = Output(),
@@ -91,9 +105,6 @@ def compare(
         corpus: Both read it: what fires alike, and what they say. What ffnmem scan takes. [default: weights alone]
         out: Also keep the result; a run that was killed goes on where it was.
         html: Also write the comparison as a page.
-        plot: Also draw verdicts and changes by layer, and correlations, into FILE: .png, .svg or .pdf.
-        top: Neurons to list of each kind.
-        full: With --json: everything, not only what the table shows.
         device: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]
         dtype: Numeric type of the weights.
     """
@@ -108,8 +119,8 @@ def compare(
     first = choice.load()
     second = first if b is None else replace(choice, model=b).load()
     settings = {**vars(reading), "reach": None if reading.reach < 0 else reading.reach}
-    with Progress() as bars:
-        result = fm.compare(first, second, corpus, edit=saved, out=out, progress=bars.report, **settings)
+    with show_progress() as report:
+        result = fm.compare(first, second, corpus, edit=saved, out=out, progress=report, **settings)
     emit(result, output.form, sheet=lambda: result.sheet(top), data=lambda: result.to_dict(None if full else top))
     if plot is not None:
         save_figure(result, plot)

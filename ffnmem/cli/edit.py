@@ -19,8 +19,8 @@ from ..core.types import EditorName
 from ..show.records import emit, write
 from .editors import EditedLayer, EditorSettings
 from .guard import note
-from .options import Count, EditFile, NewFolder, Output, Page, ReaderChoice, Seed
-from .progress import late_bar
+from .options import EditFile, Full, NewFolder, Output, Page, Prompt, ReaderChoice, Seed, Top
+from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..editing.edit import Edit
@@ -52,8 +52,8 @@ class EditOutput(Output):
     site: Annotated[str | None, Parameter(metavar="DIR")] = None
     export: NewFolder | None = None
     lora: NewFolder | None = None
-    top: Count = 8
-    full: bool = False
+    top: Top = 8
+    full: Full = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,7 +119,7 @@ class EditOutput(Output):
 
 @edit.default
 def edit_fact(
-    prompt: str,
+    prompt: Prompt,
     /,
     *,
     subject: Text,
@@ -157,12 +157,10 @@ def edit_fact(
     components and where it writes too.
 
     Args:
-        prompt: A text that ends where the target begins.
         subject: What the prompt is about, spelled as it is there.
         target: The new target, such as " Rome" or Rome.
         true: The target that is true. [default: the known fact's, else the model's own word, if that can be a fact]
         editor: How the fact is written.
-        seed: Of the contexts that an editor samples.
         facts: Facts to find the prompt and subject in, for paraphrases and neighbours. [default: those of atlas for it]
         paraphrase: The same in other words (repeatable).
         neighbour: A prompt about another subject with the same true target (repeatable).
@@ -177,7 +175,7 @@ def edit_fact(
     fact = make_fact(loaded, prompt, subject, target.strip(), true, known, paraphrase, neighbour)
     from ..evaluation.editors import edit_by  # needs torch
 
-    with late_bar() as progress:
+    with show_progress() as progress:
         made = edit_by(editor, loaded, fact, target, seed, arguments, progress)
     output.emit(loaded, made, seed=seed, out=out, warned=len(made.warnings))
     return NOT_REACHED if made.unreached and not unreached else 0
@@ -195,7 +193,7 @@ def load_known_facts(source: str | None, model: Model, subject: str) -> list[Fac
 
 def make_fact(
     model: Model,
-    prompt: str,
+    prompt: Prompt,
     subject: str,
     target: str,
     true: str | None,
@@ -206,7 +204,6 @@ def make_fact(
     """The fact to rewrite: a known one where the prompt and the subject name one, else a new one.
 
     Args:
-        prompt: ends where the target begins; holds the subject, or ``{}`` in its place.
         true: what is true; else the model is asked where no known fact says it.
         paraphrases, neighbours: further ones, as whole prompts.
     """
@@ -265,7 +262,6 @@ def apply_edits(
 
     Args:
         files: As ffnmem edit -o writes them.
-        prompt: Ask this (repeatable). [default: the prompts of the edits' facts, of their paraphrases and neighbours]
     """
     edits = load_edits(files)
     output.emit(output.load(model), edits, prompt)

@@ -13,18 +13,17 @@ import ffnmem as fm
 
 from ..core.errors import FileError, InputError
 from ..core.files import user_folder, user_path
-from ..core.sheets import Sheet
 from ..core.types import EditorName, EvaluationProtocol
-from ..facts.listing import shuffled
 from ..show.records import emit
 from .editors import EditedLayer, EditorSettings
 from .fact_choice import FactChoice
 from .figures import save_figure
 from .guard import note
-from .options import Count, Layers, Output, Plot, Positive, ReaderChoice, Seed, Tokens
-from .progress import Progress
+from .options import Count, Full, Layers, Output, Plot, Positive, ReaderChoice, Seed, Tokens
+from .progress import show_progress
 
 if TYPE_CHECKING:
+    from ..core.sheets import Sheet
     from ..evaluation.editors import MadeEdits
     from ..facts.fact import Fact
 
@@ -95,7 +94,7 @@ class ScoreOutput(Output):
 
     table: Literal["relations", "cases", "transcripts"] | None = None
     plot: Plot | None = None
-    full: bool = False
+    full: Full = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,9 +175,9 @@ def evaluate_edits(
         loaded, chosen, every = facts.load(model)
     arguments |= written_by(protocol, every) | {"seed": facts.seed, "drift": drift, "generate": generate}
     editors: list[Any] = [*names, *made]
-    with Progress() as bars, resumable(out):
+    with show_progress() as report, resumable(out):
         scores = fm.evaluation.evaluate(
-            loaded, chosen, editors[0], compare=editors[1:], out=out, progress=bars.report, **arguments
+            loaded, chosen, editors[0], compare=editors[1:], out=out, progress=report, **arguments
         )
     frames: dict[str | None, Callable[[], Any]] = {
         "relations": lambda: scores.relations,
@@ -251,7 +250,7 @@ def sweep(
     trace: bool = False,
     out: Folder | None = None,
     plot: Plot | None = None,
-    full: bool = False,
+    full: Full = False,
     model: ReaderChoice = ReaderChoice(),
     output: Output = Output(),
 ) -> None:
@@ -267,8 +266,6 @@ def sweep(
         layer: Only in this layer (repeatable).
         keep: Keep the best layer of this model, for --layer swept of ffnmem edit and evaluate.
         trace: Tell what the facts' causal trace says of the scores; in --plot, too.
-        plot: Also draw the scores by layer into FILE: .png, .svg or .pdf.
-        full: With --json: everything, not only what the table shows.
     """
     if trace and layer is not None:
         raise InputError("--trace compares layers: leave out --layer")
@@ -277,18 +274,19 @@ def sweep(
         raise InputError("--set layers does not go with a sweep, whose layers they would be: leave it out")
     loaded, chosen, _ = facts.load(model)
     traces = told = None
-    with Progress() as bars, resumable(out):
+    with show_progress() as report, resumable(out):
         result = fm.evaluation.layer_sweep(
-            loaded, chosen, editor, layer, out=out, seed=facts.seed, progress=bars.report, **arguments
+            loaded, chosen, editor, layer, out=out, seed=facts.seed, progress=report, **arguments
         )
         if trace and len(chosen) < TRACED_FACTS:
             note("a trace is compared with the scores of three facts or more: left out")
         elif trace:
             kinds = ("state", "ffn")
-            traces = fm.tracing.trace_facts(loaded, chosen, kinds=kinds, seed=facts.seed, progress=bars.report)
+            traces = fm.tracing.trace_facts(loaded, chosen, kinds=kinds, seed=facts.seed, progress=report)
             told = fm.evaluation.trace_against_layer(result, traces)
 
     def sheet() -> Sheet:
+        from ..core.sheets import Sheet
         from ..evaluation.traced import traced_table
 
         *first, last = result.sheet().blocks
@@ -324,7 +322,7 @@ def sequential(
     transcripts: bool = False,
     out: Folder | None = None,
     plot: Plot | None = None,
-    full: bool = False,
+    full: Full = False,
     model: ReaderChoice = ReaderChoice(),
     output: Output = Output(),
 ) -> None:
@@ -346,17 +344,17 @@ def sequential(
         collapse: The model has collapsed where its loss on ordinary text is NATS a token higher.
         editor: How facts are written.
         transcripts: With --csv and --protocol generated: a row an answer.
-        plot: Also draw the scores by number of edits into FILE: .png, .svg or .pdf.
-        full: With --json: everything, not only what the table shows.
     """
     if transcripts and not (output.csv and protocol == "generated"):
         raise InputError("--transcripts goes with --csv and --protocol generated: give both (or --json --full alone)")
+    from ..facts.listing import shuffled
+
     arguments = settings.arguments([editor], layer)
     loaded, chosen, every = facts.load(model)
     # Neighbours in a file are often alike: what one edit does to the next would be taken for what edits do.
     ordered = shuffled(chosen, facts.seed)
     arguments |= written_by(protocol, every) | {"seed": facts.seed, "drift": drift}
-    with Progress() as bars, resumable(out):
+    with show_progress() as report, resumable(out):
         result = fm.evaluation.sequential(
             loaded,
             ordered,
@@ -365,7 +363,7 @@ def sequential(
             together=together,
             collapse=collapse,
             out=out,
-            progress=bars.report,
+            progress=report,
             **arguments,
         )
     frame = result.transcripts if transcripts else result.frame

@@ -11,10 +11,9 @@ from cyclopts import Parameter
 import ffnmem as fm
 
 from ..core.errors import InputError, counted
-from ..facts.listing import choose_among, drawn
 from .guard import note
 from .options import Count, ModelChoice
-from .progress import late_bar
+from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..facts.fact import Fact
@@ -44,12 +43,14 @@ class FactChoice:
         What the model knows is asked as :func:`ffnmem.facts.filter_known` does by ``known_by``. Raises InputError where
         there are none.
         """
+        from ..facts.listing import choose_among, drawn
+
         limit = None if self.known else self.limit
         facts = choose_among(every, source, relation=self.relation, limit=limit, seed=seed)
         loaded = model.load()
         if not self.known:
             return loaded, facts
-        with late_bar() as report:
+        with show_progress() as report:
             known = fm.facts.filter_known(loaded, facts, known_by=known_by, progress=report)
         if not known.facts:
             raise InputError(

@@ -13,8 +13,8 @@ from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
 from ..core.types import DYING_ACTIVATIONS, DyingActivation, DyingOptimiser
 from ..show.records import emit
 from .figures import save_figure
-from .options import CorpusReading, Count, CountOrAll, Output, Plot, ReaderChoice, Seed, Share
-from .progress import Progress
+from .options import CorpusReading, Count, CountOrAll, Full, Output, Plot, ReaderChoice, Seed, Share, Top
+from .progress import show_progress
 
 
 @Parameter(name="*")
@@ -39,8 +39,8 @@ def health(
     *,
     text: HealthText = HealthText(),
     no_flow: bool = False,
-    top: Count = 5,
-    full: bool = False,
+    top: Top = 5,
+    full: Full = False,
     plot: Plot | None = None,
     model: ReaderChoice = ReaderChoice(),
     output: Output = Output(),
@@ -69,13 +69,10 @@ def health(
     Args:
         corpus: What to read.
         no_flow: Leave the way back out: no gradients of the loss, half the time.
-        top: Neurons to list at each end; --csv has them all.
-        full: With --json: everything, not only what the table shows.
-        plot: Also draw shares by layer, and the gradient by neuron, into FILE: .png, .svg or .pdf.
     """
     loaded = model.load()
-    with Progress() as bars:
-        result = fm.neurons.neuron_health(loaded, corpus, flow=not no_flow, progress=bars.report, **vars(text))
+    with show_progress() as report:
+        result = fm.neurons.neuron_health(loaded, corpus, flow=not no_flow, progress=report, **vars(text))
     emit(result, output.form, sheet=lambda: result.sheet(top), data=lambda: result.to_dict(None if full else top))
     if plot is not None:
         save_figure(result, plot)
@@ -126,12 +123,9 @@ def dying_relu(
 
     --csv has one row for each activation and step: activation, step, dead, pushed_dead, zero_slope, gradient, loss.
     --json has these, a summary and the settings.
-
-    Args:
-        plot: Also draw the share still dead and the loss, by step, into FILE: .png, .svg or .pdf.
     """
-    with Progress() as bars:
-        result = fm.neurons.dying_relu(progress=bars.report, **vars(settings))
+    with show_progress() as report:
+        result = fm.neurons.dying_relu(progress=report, **vars(settings))
     emit(result, output.form)
     if plot is not None:
         save_figure(result, plot)

@@ -11,7 +11,7 @@ import ffnmem as fm
 from ..show.records import emit
 from .guard import note
 from .options import CorpusReading, Count, EditFile, Output, Seed, TextChoice
-from .progress import Progress
+from .progress import show_progress
 
 
 @Parameter(name="*")
@@ -65,7 +65,7 @@ def lens(
     """
     loaded = model.load()
     dtype = "float16" if half else "float32"
-    with Progress() as bars:
-        fitted = fm.vocabulary.jacobian_lens(loaded, corpus, out, dtype=dtype, progress=bars.report, **vars(text))
+    with show_progress() as report:
+        fitted = fm.vocabulary.jacobian_lens(loaded, corpus, out, dtype=dtype, progress=report, **vars(text))
     emit(fitted, output.form)
     note(f"wrote {out}" if out is not None else f"kept for {loaded.name} ({loaded.fingerprint})")

@@ -20,6 +20,7 @@ from ..core.neuron_names import is_place, layer_of, read_neuron
 from ..core.token_text import token_id
 from ..core.types import Division, Dtype
 from .guard import collect_as_usual, note
+from .progress import show_spinner
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -232,11 +233,7 @@ class ModelChoice:
 
     def load(self) -> "Model":
         """The model, with a spinner on standard error while it loads if that is a terminal."""
-        from rich.console import Console
-
-        from ..show.terminal import user_text
-
-        with Console(stderr=True).status(user_text(f"loading {self.model}", "dim")):
+        with show_spinner(f"loading {self.model}"):
             import transformers
 
             transformers.logging.set_verbosity_error()  # its advice is for programmers, and our errors are one line

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
-from rich.console import Console
-from rich.text import Text
 
 import ffnmem as fm
 
@@ -17,7 +15,7 @@ from ..core.types import PLANTED_KINDS, PlantedKind
 from ..show.records import emit
 from .figures import save_figure
 from .options import Count, NewFolder, Output, Plot, Positive, Seed
-from .progress import Progress
+from .progress import show_progress, show_spinner
 
 Number = Annotated[int, Parameter(metavar="N")]
 Ratio = Annotated[float, Parameter(metavar="X")]
@@ -124,7 +122,7 @@ class PlantedOutput(Output):
 
     def plant(self, kind: PlantedKind, settings: object) -> None:
         """Make, save and describe a model."""
-        with Console(stderr=True).status(Text(f"planting {kind}", style="dim")):
+        with show_spinner(f"planting {kind}"):
             planted = fm.planted.plant(kind, seed=self.seed, **vars(settings))
             planted.recalled()  # is asked of the model while the spinner turns
             planted.save(self.out)
@@ -196,18 +194,16 @@ def calibrate(
 
     Args:
         kind: meanings, roles or facts (repeatable). [default: all]
-        seed: A model for each (repeatable). [default: 110 to 114; thresholds were chosen on 0 to 4]
         superposition: Features per dimension of the models of meanings (repeatable). [default: 1, 1.5, 2, 2.5]
         neurons: Per layer of these models. [default: 192]
         draws: Of their bootstraps and nulls. [default: 200]
-        plot: Also draw the measures by superposition, verdicts, nulls, roles and facts into FILE: .png, .svg or .pdf.
     """
     options: dict[str, Any] = {"superposition": superposition, "neurons": neurons, "draws": draws}
     given = {name: value for name, value in options.items() if value is not None}
     if given and "meanings" not in kind:
         raise InputError(f"--{next(iter(given))} is of --kind meanings only: leave it out")
-    with Progress() as bars:
-        calibration = fm.planted.calibrate(kind, seeds=seed, progress=bars.report, **given)
+    with show_progress() as report:
+        calibration = fm.planted.calibrate(kind, seeds=seed, progress=report, **given)
     emit(calibration, output.form)
     if plot is not None:
         save_figure(calibration, plot)

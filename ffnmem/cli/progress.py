@@ -29,6 +29,20 @@ def show_progress() -> Iterator[Progress]:
         bars.stop()
 
 
+@contextmanager
+def show_spinner(words: str) -> Iterator[None]:
+    """A line with a spinner, on a terminal, while a block runs that cannot say how far it is."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    from ..show.terminal import user_text
+
+    with Console(stderr=True).status(user_text(words, "dim")):
+        yield
+
+
 class PhaseLines:
     """One plain line for each phase that takes longer than ``SILENCE``."""
 
@@ -94,6 +108,3 @@ class LateBars:
         """Take the bar away."""
         if self.bars is not None:
             self.bars.stop()
-
-
-late_bar = show_progress

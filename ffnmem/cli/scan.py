@@ -31,7 +31,7 @@ from .options import (
     StoreFolder,
     TextChoice,
 )
-from .progress import Progress
+from .progress import show_progress, show_spinner
 
 
 def pack(
@@ -65,8 +65,8 @@ def pack(
     from ..models.loading import load_tokenizer
 
     corpus = open_corpus(source, **vars(text))
-    with Progress() as bars:
-        packed = pack_corpus(corpus, load_tokenizer(model), out, progress=bars.report)
+    with show_progress() as report:
+        packed = pack_corpus(corpus, load_tokenizer(model), out, progress=report)
     emit(packed, output.form)
 
 
@@ -125,8 +125,8 @@ def scan(
         out: The store's folder; made if it is not there.
     """
     loaded = model.load()
-    with Progress() as bars:
-        store = fm.scan(loaded, corpus, out, progress=bars.report, **vars(settings))
+    with show_progress() as report:
+        store = fm.scan(loaded, corpus, out, progress=report, **vars(settings))
     emit(store, output.form, sheet=store.outcome, data=lambda: store.manifest)
 
 
@@ -143,8 +143,7 @@ def merge(stores: list[str], /, *, out: OutFolder, output: Json = Json()) -> Non
         stores: The folders of the scans.
         out: The folder of the joined store.
     """
-    with Progress() as progress:
-        progress.wait(f"joining {len(stores)} stores")
+    with show_spinner(f"joining {len(stores)} stores"):
         joined = fm.merge(stores, out)
     emit(joined, output.form, sheet=joined.outcome, data=lambda: joined.manifest)
 
@@ -173,9 +172,7 @@ def describe_store(
     firing_rate_95. --json has these and all else.
 
     Args:
-        store: The folder of a scan.
         check: Read every file whole and check it first; what is damaged is named.
-        plot: Also draw the firing rates and the dead neurons by layer into FILE: .png, .svg or .pdf.
     """
     opened = fm.open_store(store)
     if check:
@@ -203,14 +200,12 @@ def export(
       ffnmem store export runs/atlas neuronpedia -o out --neurons 3.17,5.97
 
     Args:
-        store: The folder of a scan.
         form: Of which program.
         out: The new folder.
-        neurons: Only these, such as 3.17,5.97.
     """
     opened = fm.open_store(store)
-    with Progress() as progress:
-        written = opened.export(form, out, neurons=neurons, progress=progress.report)
+    with show_progress() as progress:
+        written = opened.export(form, out, neurons=neurons, progress=progress)
     write(f"{written}\n")
 
 
@@ -259,7 +254,7 @@ def moment(
         layer: Of this layer only (repeatable).
     """
     loaded = model.load()
-    with Progress() as bars:
-        moments = fm.editing.second_moment(loaded, corpus, out, layers=layer, progress=bars.report, **vars(text))
+    with show_progress() as report:
+        moments = fm.editing.second_moment(loaded, corpus, out, layers=layer, progress=report, **vars(text))
     emit(moments, output.form, sheet=lambda: moments.sheet(moments.to_frame(), out))
     note(f"wrote {out}")

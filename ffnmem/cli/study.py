@@ -11,8 +11,8 @@ from ..core.defaults import STUDY_EXAMPLES
 from ..core.errors import InputError
 from ..core.types import StudyName
 from ..show.records import emit
-from .options import Count, OutFolder, Output, Seed, Settings, StoreFolder, TextChoice
-from .progress import Progress
+from .options import Count, Full, OutFolder, Output, Seed, Settings, StoreFolder, TextChoice
+from .progress import show_progress
 
 
 def study(
@@ -26,7 +26,7 @@ def study(
     settings: Settings | None = None,
     seed: Seed = 0,
     site: StoreFolder | None = None,
-    full: bool = False,
+    full: Full = False,
     model: TextChoice = TextChoice(),
     output: Output = Output(),
 ) -> None:
@@ -54,9 +54,7 @@ def study(
         corpus: In its place, what to scan, as ffnmem scan takes it; into store/ in the folder.
         k: Of that scan: examples at each end of a neuron. [default: 25]
         settings: A setting of the study, such as keys=100 or n_sequences=300; study.json lists them (repeatable).
-        seed: Of every random choice.
         site: A site of the model's neurons (ffnmem report site), to which the page's neurons lead.
-        full: With --json: everything, not only what the table shows.
     """
     from ..studies.running import described  # these need torch
     from ..studies.study import check_settings
@@ -73,9 +71,9 @@ def study(
     scan = None if corpus is None else {"k": k or STUDY_EXAMPLES, "prepend_bos": model.prepend_bos}
     source = corpus if store is None else fm.open_store(store)
     loaded = model.load()
-    with Progress() as bars:
+    with show_progress() as report:
         result = fm.studies.run(
-            name, loaded, source, out, seed=seed, scan_options=scan, progress=bars.report, site=site, **chosen
+            name, loaded, source, out, seed=seed, scan_options=scan, progress=report, site=site, **chosen
         )
     tables = {table.name: table.frame.to_dict("records") for table in (result.tables if full else result.tables[:1])}
     emit(

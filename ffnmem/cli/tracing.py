@@ -16,10 +16,9 @@ from ..core.types import TRACE_KINDS, TraceKind, TracePart
 from ..show.records import emit
 from .fact_choice import FactChoice
 from .figures import save_figure
-from .options import Count, Output, Plot, Position, PromptChoice, ReaderChoice, Seed, StoreFolder
-from .progress import Progress, late_bar
+from .options import Count, Full, Output, Plot, Position, Prompt, PromptChoice, ReaderChoice, Seed, StoreFolder
+from .progress import show_progress
 
-Prompt = Annotated[str, Parameter(help="A text that ends where the answer begins.")]
 Source = Annotated[str, Parameter(help="atlas, or a file of facts.")]
 
 # What the three commands share: they map one prompt, or many facts, and print and draw the result.
@@ -42,7 +41,7 @@ class PromptFact:
     def map(self, function: Callable[..., Any], prompt: str) -> Any:
         """What a function says of the prompt."""
         loaded = self.model.load()
-        with late_bar() as report:
+        with show_progress() as report:
             text = self.model.prompt_text(loaded, prompt)
             return function(loaded, text, self.subject, target=self.target, progress=report)
 
@@ -66,8 +65,8 @@ class ManyFacts:
         """What a function says of the facts."""
         # Whether a fact is known is asked as the maps read the answer: by its first token.
         loaded, facts = self.choice.choose(fm.load_facts(source), source, self.model, self.seed, known_by="first")
-        with Progress() as bars:
-            return function(loaded, facts, out=self.out, progress=bars.report)
+        with show_progress() as report:
+            return function(loaded, facts, out=self.out, progress=report)
 
 
 @Parameter(name="*")
@@ -81,7 +80,7 @@ class MapOutput(Output):
     """
 
     plot: Plot | None = None
-    full: bool = False
+    full: Full = False
 
     def emit(self, result: Any) -> None:
         """Print a map of one prompt or the means of many, and draw it."""
@@ -231,8 +230,8 @@ def silence_facts(
     Examples
       ffnmem silence facts atlas --known --limit 3
 
-    --csv has a row a group: kind, group, layer, loss, low, high, share, share_low, share_high, n. --json has the largest
-    effects and the provenance; with --full every fact.
+    --csv has a row a group: kind, group, layer, loss, low, high, share, share_low, share_high, n. --json has the
+    largest effects and the provenance; with --full every fact.
     """
     output.emit(facts.map(partial(fm.tracing.silence_facts, **silenced.arguments()), source))
 
