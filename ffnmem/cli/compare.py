@@ -86,7 +86,7 @@ def compare(
 
     Examples
       ffnmem compare atlas --edit eiffel.safetensors
-      ffnmem compare atlas --edit eiffel.safetensors --corpus atlas --plot moved.png
+      ffnmem compare atlas --edit eiffel.safetensors --corpus atlas --plot a.png
       ffnmem compare checkpoint-1000 checkpoint-2000 --corpus texts.jsonl
       ffnmem compare seed-1 seed-2 --corpus texts.jsonl --html seeds.html
       ffnmem compare atlas --edit eiffel.safetensors --csv > neurons.csv

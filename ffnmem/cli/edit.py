@@ -262,6 +262,7 @@ def apply_edits(
 
     Args:
         files: As ffnmem edit -o writes them.
+        prompt: Show this prompt (repeatable). [default: those of the facts]
     """
     edits = load_edits(files)
     output.emit(output.load(model), edits, prompt)

@@ -194,6 +194,7 @@ def calibrate(
 
     Args:
         kind: meanings, roles or facts (repeatable). [default: all]
+        seed: A model for each (repeatable). [default: 110 to 114; thresholds were chosen on 0 to 4]
         superposition: Features per dimension of the models of meanings (repeatable). [default: 1, 1.5, 2, 2.5]
         neurons: Per layer of these models. [default: 192]
         draws: Of their bootstraps and nulls. [default: 200]

@@ -107,7 +107,7 @@ def neurons(
 
     Examples
       ffnmem report neurons --store runs/atlas --neurons 0.18,3.17 -o neurons.html
-      ffnmem report neurons --store runs/atlas --layer 3 --top-by kurtosis 5 -o peaked.md
+      ffnmem report neurons --store runs/atlas --top-by kurtosis 5 -o peaked.md
 
     Args:
         layer: This layer's; -1 is the last.

@@ -41,7 +41,7 @@ def study(
       gurnee2024  prediction, suppression, partition and other roles
 
     Examples
-      ffnmem study geva2021 --corpus atlas --out studies/geva --set n_sequences=300
+      ffnmem study geva2021 --corpus atlas --out geva --set n_sequences=300
       ffnmem study voita2023 --store runs/atlas --out studies/voita
       ffnmem study geva2021 --store runs/atlas --out studies/geva --set keys=8
 

@@ -77,6 +77,16 @@ def mistake(*args: object, named: tuple[object, ...]) -> str:
     return result.stderr
 
 
+def arguments_of(name: str) -> list[Any]:
+    """The arguments and options of a command such as ``"evaluate sweep"``, as cyclopts has them."""
+    command = cli.app
+    for part in name.split():
+        command = command[part]
+    if command.default_command is None:  # it has subcommands alone
+        return []
+    return [one for one in command.assemble_argument_collection(parse_docstring=True) if one.name != "*"]
+
+
 def process(*args: object, **options: Any) -> subprocess.Popen[bytes]:
     """``python -m ffnmem ARGS`` as a process of its own."""
     environment = {**os.environ, "COLUMNS": "80", **options.pop("env", {})}

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cyclopts import Token
 
 import ffnmem as fm
-from ffnmem.cli import app
 from ffnmem.cli.options import Output, ReaderChoice, read_neurons, read_token
 from ffnmem.cli.reference import every_command
 from ffnmem.core.errors import InputError
 
+from .running import arguments_of
 
-def options_of(name: str) -> dict[str, Any]:
-    """The options of a command by flag."""
-    command = app
-    for part in name.split():
-        command = command[part]
-    found = command.assemble_argument_collection(parse_docstring=True)
-    return {argument.name: argument for argument in found if argument.name != "*"}
-
-
-EVERY = {name: options_of(name) for name in every_command()}
+EVERY = {name: {one.name: one for one in arguments_of(name)} for name in every_command()}
 READERS = ("attribute", "decompose", "paths", "circuit")
 
 

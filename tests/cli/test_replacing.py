@@ -12,17 +12,13 @@ from matplotlib.figure import Figure
 from safetensors.torch import save_file
 
 import ffnmem as fm
-from ffnmem.cli import app
 from ffnmem.cli.options import FIGURES, OWN, PAGE, TABLE, check_replaceable
 from ffnmem.cli.reference import every_command
 from ffnmem.core.errors import FileError
 from ffnmem.scanning import Store
 
 from ..helpers import PROMPT, refuses
-from .running import mistake, run
-
-ASKED = ("edit", PROMPT, "--subject", "Eiffel Tower", "--target", "Rome")
-
+from .running import arguments_of, mistake, run
 
 READ = {"--store", "--moment", "--site", "--edits", "--edit", "--in", "--mean"}
 """Options that name a file or a folder to read; every other one names a destination."""
@@ -32,22 +28,24 @@ NEEDED = {
     "NEURONS": "3.17",
     "NEURON": "3.17",
     "SOURCE": "atlas",
+    "CORPUS": "atlas",
+    "STORE": "STORE",
+    "STORES": "STORE",
+    "FORM": "delphi",
+    "NAME": "geva2021",
+    "FILES": "EDIT",
+    "A": "atlas",
     "--store": "STORE",
-    "--layer": "0",
-    "--share": ".5",
     "--subject": "Eiffel Tower",
     "--target": "Rome",
 }
-"""What commands need besides."""
+"""What stands for what commands need besides."""
 MORE = {
     "report neurons": ("--layer", "0"),
-    "pack": ("TEXT",),
-    "scan": ("TEXT",),
-    "merge": ("STORE",),
-    "study": ("geva2021", "--store", "STORE"),
-    "store export": ("STORE", "--to", "delphi"),
-    "edit": ASKED[1:],
-    "evaluate": ("--limit", "1", "--editor", "rome"),
+    "study": ("--store", "STORE"),
+    "compare": ("--edit", "EDIT"),
+    **dict.fromkeys(("trace facts", "silence facts", "knockout facts", "evaluate", "evaluate sweep"), ("--limit", "1")),
+    "evaluate sequential": ("--at", "1", "--limit", "1"),
 }
 
 
@@ -56,10 +54,7 @@ def destinations() -> list[tuple[str, str, str, tuple[str, ...]]]:
     call."""
     found = []
     for name in every_command():
-        command = app
-        for part in name.split():
-            command = command[part]
-        arguments = command.assemble_argument_collection()
+        arguments = arguments_of(name)
         for argument in arguments:
             kind = argument.parameter.metavar
             if kind in ("FILE", "DIR") and argument.index is None and argument.name not in READ:
@@ -70,7 +65,7 @@ def destinations() -> list[tuple[str, str, str, tuple[str, ...]]]:
                     if other.name in NEEDED
                     for word in ((NEEDED[other.name],) if other.index is not None else (other.name, NEEDED[other.name]))
                 )
-                found.append((name, argument.name, "file" if kind == "FILE" else "folder", MORE.get(name, ()) + needed))
+                found.append((name, argument.name, "file" if kind == "FILE" else "folder", needed + MORE.get(name, ())))
     return found
 
 
@@ -92,7 +87,7 @@ def test_what_is_somebodys_is_left_as_it_is(
         path.write_text("years of work")
     file = tmp_path / ENDING.get(flag, "thesis.safetensors")
     file.symlink_to(text)
-    given = {"STORE": atlas_store.folder, "TEXT": text}
+    given = {"STORE": atlas_store.folder, "EDIT": tmp_path / "edit.safetensors"}
     first = [given.get(one, one) for one in rest]
     if kind == "file":
         monkeypatch.setattr(fm, "load", None)

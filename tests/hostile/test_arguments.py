@@ -15,12 +15,13 @@ import torch
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.cli import app, run_captured
+from ffnmem.cli import run_captured
 from ffnmem.cli.reference import every_command
 from ffnmem.interventions.intervening import Intervention
 from ffnmem.scanning import Store
 from tests.helpers import public_things
 
+from ..cli.running import arguments_of
 from .judging import LONGEST, OUTCOMES, answered, hostile
 from .material import fresh, place, tiny, tiny_folder, tiny_store
 
@@ -244,10 +245,7 @@ LONG = ("calibrate", "dying-relu", "plant meanings", "plant roles", "plant facts
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
     name = draw(st.sampled_from(sorted(NAMES)))
-    command = app
-    for part in name.split():
-        command = command[part]
-    options = [argument for argument in command.assemble_argument_collection() if argument.name != "*"]
+    options = arguments_of(name)
     model = str(tiny_folder()) if name in QUICK else draw(st.sampled_from([j for j in JUNK if j not in ("atlas",)]))
     arguments: list[str] = []
     for option in options:
