@@ -11,6 +11,7 @@ from cyclopts import Parameter
 import ffnmem as fm
 
 from ..core.errors import InputError, counted
+from ..core.types import KnownBy
 from .guard import note
 from .options import Count, ModelChoice
 from .progress import show_progress
@@ -36,7 +37,7 @@ class FactChoice:
     known: bool = False
 
     def choose(
-        self, every: Sequence[Fact], source: str, model: ModelChoice, seed: int, *, known_by: str = "target"
+        self, every: Sequence[Fact], source: str, model: ModelChoice, seed: int, *, known_by: KnownBy = "target"
     ) -> tuple[Model, list[Fact]]:
         """The model, and those of all facts of a source that are asked for.
 

@@ -64,8 +64,9 @@ def lens(
         half: Write float16, half the size.
     """
     loaded = model.load()
-    dtype = "float16" if half else "float32"
     with show_progress() as report:
-        fitted = fm.vocabulary.jacobian_lens(loaded, corpus, out, dtype=dtype, progress=report, **vars(text))
+        fitted = fm.vocabulary.jacobian_lens(
+            loaded, corpus, out, dtype="float16" if half else "float32", progress=report, **vars(text)
+        )
     emit(fitted, output.form)
     note(f"wrote {out}" if out is not None else f"kept for {loaded.name} ({loaded.fingerprint})")
