@@ -51,7 +51,7 @@ DARK: Any = {
     "axes.edgecolor": "#8a929d",
     "grid.color": "#2c323a",
 }
-"""Of figures on dark screens: the colours of report.css there."""
+"""Of figures on dark screens: the colours of page.css there."""
 ROWS = 60  # of a table on the page; the file has all
 SHARES = frozenset({"share", "rate", "probability"})  # words of names of columns that read in percent
 TEXTS = ("prefix", "context")  # columns of running text, in which spaces are spaces
