@@ -250,7 +250,6 @@ def sweep(
     trace: bool = False,
     out: Folder | None = None,
     plot: Plot | None = None,
-    full: Full = False,
     model: ReaderChoice = ReaderChoice(),
     output: Output = Output(),
 ) -> None:
@@ -294,7 +293,7 @@ def sweep(
 
     def data() -> dict[str, Any]:
         more = {} if told is None else {"trace": told.to_dict("records")}
-        return {**(result.to_dict() if full else result.brief()), **more}
+        return {**result.to_dict(), **more}
 
     emit(result, output.form, sheet=sheet, data=data)
     if keep:  # after the table, which says what may be missing

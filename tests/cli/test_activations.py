@@ -16,7 +16,7 @@ from ffnmem.cli.activations import BETA
 from ffnmem.ffn import activations
 from ffnmem.ffn.activations import activation_table, curves
 
-from .running import data, mistake, run, table
+from .running import data, run, table
 
 QUICK = """
 import json, sys
@@ -97,13 +97,3 @@ def test_no_model_is_loaded() -> None:
 def test_plot(tmp_path: Path, suffix: str, begins: bytes) -> None:
     run("activations", "gelu", "swish", "--plot", tmp_path / f"a.{suffix}")
     assert (tmp_path / f"a.{suffix}").read_bytes().startswith(begins)
-
-
-def test_mistakes(tmp_path: Path) -> None:
-    mistake("activations", "mish", named=("'mish'", "gelu_new", "relu"))
-    mistake("activations", "--beta", -1, named=("beta", "at least 0", "-1"))
-    mistake("activations", "--at", "1,two", named=("--at", "'1,two'", "-1,0.5"))
-    mistake("activations", "--at", "inf", named=("--at", "'inf'"))
-    mistake("activations", "--at", "", named=("--at", "number"))
-    mistake("activations", "--plot", tmp_path / "x.txt", named=("--plot", ".png"))
-    assert not list(tmp_path.iterdir())

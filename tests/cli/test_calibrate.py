@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.planted import OF_MEANINGS
 from ffnmem.core.types import PLANTED_KINDS
 
 from ..helpers import printed
 from ..planted.made import made
-from .running import data, lines, mistake, run
+from .running import data, lines, run
 
 TABLES = {
     "meanings": ("measures", "verdicts", "random_keys", "nulls", "curves"),
@@ -79,19 +78,3 @@ def test_plot(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     picture = tmp_path / "calibration.png"
     run("calibrate", *(part for kind in kinds for part in ("--kind", kind)), "--plot", picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("name", OF_MEANINGS)
-def test_an_option_that_would_do_nothing(asked: Asked, name: str) -> None:
-    mistake("calibrate", "--kind", "facts", f"--{name}", 50, named=(f"--{name}", "meanings"))
-    run("calibrate", "--kind", "facts", "--kind", "meanings", f"--{name}", 50)
-    assert len(asked) == 1
-
-
-def test_mistakes(asked: Asked, tmp_path: Path) -> None:
-    mistake("calibrate", "--kind", "poems", named=("poems", "meanings", "facts"))
-    mistake("calibrate", "--seed", -1, named=("-1",))
-    mistake("calibrate", "--draws", 3, named=("3", "20"))
-    mistake("calibrate", "--superposition", 0, named=("0",))
-    mistake("calibrate", "--plot", tmp_path / "a.txt", named=("a.txt", ".png"))
-    assert not asked

@@ -12,7 +12,7 @@ import ffnmem as fm
 
 from ..comparing.made import TEXTS, permuted
 from ..editing.edits import made as random_edit
-from .running import data, mistake, run, table
+from .running import data, run, table
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_an_edit(tiny_folder: Path, edit: Path, corpus: Path, tmp_path: Path) ->
     """Every form says what the library says, and files are written besides."""
     model = fm.load(tiny_folder)
     mine = fm.compare(model, corpus=corpus, edit=fm.Edit.load(edit))
-    asked = ("compare", tiny_folder, "--edit", edit, "--text", corpus)
+    asked = ("compare", tiny_folder, "--edit", edit, "--corpus", corpus)
     frame = pd.read_csv(io.StringIO(run(*asked, "--csv").stdout))
     pd.testing.assert_frame_equal(frame, mine.neurons, check_dtype=False)
     found = data(*asked, "--top", 3)
@@ -54,19 +54,8 @@ def test_two_models(tiny_folder: Path, tmp_path: Path, corpus: Path) -> None:
     folder = tmp_path / "copy"
     copy.hf_model.save_pretrained(folder)
     copy.tokenizer.save_pretrained(folder)
-    found = data("compare", tiny_folder, folder, "--text", corpus, "--reach", -1, "--full")
+    found = data("compare", tiny_folder, folder, "--corpus", corpus, "--reach", -1, "--full")
     rows = [row for row in found["neurons"] if row["layer"] == 0]
     assert [row["match_neuron"] for row in rows] == order.tolist()
     assert found["counts"]["permuted"] > 50
     assert "place now, only a text can say" in " ".join(table("compare", tiny_folder, folder).split())
-
-
-def test_mistakes(tiny_folder: Path, edit: Path, corpus: Path) -> None:
-    mistake("compare", tiny_folder, named=("B", "--edit"))
-    mistake("compare", tiny_folder, tiny_folder, "--edit", edit, named=("--edit", "exclude"))
-    mistake("compare", tiny_folder, tiny_folder, "--reach", 2, named=("--reach", "--text"))
-    mistake("compare", tiny_folder, tiny_folder, "--text", corpus, "--all", "--tokens", 5, named=("--all", "--tokens"))
-    mistake("compare", tiny_folder, tiny_folder, "--text", corpus, "--chance", 2, named=("chance", "between 0 and 1"))
-    mistake("compare", tiny_folder, "atlas", named=("layers", "text"))
-    mistake("compare", tiny_folder, "atlas", "--text", corpus, named=("other tokenizers",))
-    mistake("compare", tiny_folder, tiny_folder, "--html", corpus, named=("corpus.txt", "nothing that ffnmem wrote"))

@@ -11,7 +11,7 @@ import pytest
 from ffnmem.neurons import dying_relu
 
 from ..helpers import printed
-from .running import data, lines, mistake, run, table
+from .running import data, lines, run, table
 
 ARGUMENTS = ("dying-relu", "--steps", 20, "--seed", 2)
 
@@ -37,12 +37,3 @@ def test_pictures(tmp_path: Path) -> None:
     for share in (0.5, 0):
         run(*ARGUMENTS, "--share", share, "--plot", tmp_path / f"{share}.png")
         assert (tmp_path / f"{share}.png").stat().st_size > 1000
-
-
-def test_mistakes(tmp_path: Path) -> None:
-    mistake("dying-relu", "--share", 2, named=("share", "2"))
-    mistake("dying-relu", "--depth", "nan", named=("depth",))
-    mistake("dying-relu", "--activation", "mish", named=("mish", "gelu"))
-    mistake("dying-relu", "--optimiser", "lbfgs", named=("lbfgs", "adam"))
-    mistake("dying-relu", "--steps", 0, named=("--steps",))
-    mistake("dying-relu", "--plot", tmp_path / "x.gif", named=("x.gif",))

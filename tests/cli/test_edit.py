@@ -37,7 +37,7 @@ def test_the_librarys_edit(on_atlas: fm.Model, tmp_path: Path) -> None:
     before = on_atlas.fingerprint
     found = run("edit", *EIFFEL, "-o", tmp_path / "e.safetensors", "--json")
     assert found.stderr == f"ffnmem: wrote {tmp_path / 'e.safetensors'}\n"
-    given = json_of("edit", "--apply", tmp_path / "e.safetensors")
+    given = json_of("edit", "apply", tmp_path / "e.safetensors")
     assert given["edit"]["digest"] == mine.digest == fm.Edit.load(tmp_path / "e.safetensors").digest
     kinds = [row["kind"] for row in given["prompts"]]
     assert kinds == ["prompt"] + ["paraphrase"] * len(fact.paraphrases) + ["neighbour"] * len(fact.neighbours)
@@ -53,7 +53,7 @@ def test_the_librarys_edit(on_atlas: fm.Model, tmp_path: Path) -> None:
 def test_tables(on_atlas: fm.Model, tmp_path: Path) -> None:
     saved(on_atlas, tmp_path / "e.safetensors")
     for width in (80, 120):
-        words = " ".join(table("edit", "--apply", tmp_path / "e.safetensors", "--top", 3, width=width).split())
+        words = " ".join(table("edit", "apply", tmp_path / "e.safetensors", "--top", 3, width=width).split())
         for part in (
             "rome: Eiffel Tower → Rome",
             "of its norm, rank 1",
@@ -62,7 +62,7 @@ def test_tables(on_atlas: fm.Model, tmp_path: Path) -> None:
             "in all the logit",
         ):
             assert part in words
-    out = table("edit", "--apply", tmp_path / "e.safetensors", "The capital of France is", "--top", 3)
+    out = table("edit", "apply", tmp_path / "e.safetensors", "--prompt", "The capital of France is", "--top", 3)
     assert "The capital of France is" in " ".join(out.split())
 
 
@@ -107,7 +107,7 @@ def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     """A checkpoint with the edit, an adapter, and a page; each named, and a second time refused before any work."""
     saved(tiny, tmp_path / "e.safetensors")
     files = ("--export", tmp_path / "edited", "--lora", tmp_path / "lora", "--report", tmp_path / "e.html")
-    arguments = ("edit", "--apply", tmp_path / "e.safetensors", "--model", tiny_folder, *files)
+    arguments = ("edit", "apply", tmp_path / "e.safetensors", "--model", tiny_folder, *files)
     assert run(*arguments).stderr.count("ffnmem: wrote ") == 3
     assert (tmp_path / "lora" / "adapter_config.json").is_file()
     assert "Eiffel Tower" in (tmp_path / "e.html").read_text("utf-8")
@@ -115,46 +115,9 @@ def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     mistake(*arguments, named=(tmp_path / "edited", "not empty"))
 
 
-@pytest.mark.parametrize(
-    ("args", "named"),
-    [
-        ([], ["PROMPT", "--apply"]),
-        ([PROMPT], ["--subject"]),
-        ([PROMPT, "--subject", "Eiffel Tower"], ["--target"]),
-        ([PROMPT, "Rome is", *ASKED[1:]], ["2 prompts"]),
-        ([PROMPT, "--subject", "Colosseum", "--target", "Rome"], ["'Colosseum'", PROMPT]),
-        ([*ASKED[:3], "--target", " ", "--true", "Paris"], ["empty"]),
-        ([*ASKED[:3], "--target", "Paris", "--true", "Paris"], ["Paris", "true"]),
-        ([*ASKED, "--editor", "embedding_swap", "--layer", "1"], ["--layer", "embedding_swap"]),
-        ([*ASKED, "--editor", "ft_l", "--moment", "m"], ["--moment", "ft_l"]),
-        ([*ASKED, "--set", "stepz=3"], ["stepz", "steps"]),
-        ([*ASKED, "--set", "steps=3", "--set", "steps=4"], ["steps", "twice"]),
-        ([*ASKED, "--moment", "none.safetensors"], ["none.safetensors"]),
-        ([PROMPT, "--subject", "Eiffel", "--target", "Rome", "--facts", "atlas"], ["atlas", "'Eiffel'", "--facts"]),
-        ([*ASKED, "--original", "atlas"], ["--original", "--revert"]),
-        ([*ASKED, "-o", "/nowhere/at/all.safetensors"], ["/nowhere/at"]),
-        (["--apply", "e", "--revert", "e"], ["--apply", "--revert"]),
-        (["--apply", "e", "--target", "Rome"], ["--target", "--apply"]),
-        (["--apply", "nothing.safetensors"], ["nothing.safetensors"]),
-        (["--revert", "e"], ["--export"]),
-        ([*ASKED, "--site", "site"], ["--site", "--report"]),
-        ([*ASKED, "--report", "e.html", "--site", "nowhere"], ["nowhere", "no site of neurons"]),
-        (["--revert", "e", PROMPT, "--export", "x"], ["PROMPT", "--revert"]),
-        (["--revert", "e", "--report", "x.html", "--export", "x"], ["--report", "--revert"]),
-    ],
-    ids=lambda value: " ".join(value)[-50:],
-)
-def test_mistakes(
-    args: list[str], named: list[str], tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    mistake("edit", *args, "--model", tiny_folder, named=tuple(named))
-    assert not list(tmp_path.iterdir())
-
-
 def test_an_edit_of_another_model(atlas: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     saved(atlas, tmp_path / "e.safetensors")
-    mistake("edit", "--apply", tmp_path / "e.safetensors", "--model", tiny_folder, named=("Eiffel Tower",))
+    mistake("edit", "apply", tmp_path / "e.safetensors", "--model", tiny_folder, named=("Eiffel Tower",))
 
 
 def test_an_edit_that_is_not_reached(on_atlas: fm.Model, tmp_path: Path) -> None:
@@ -165,15 +128,15 @@ def test_an_edit_that_is_not_reached(on_atlas: fm.Model, tmp_path: Path) -> None
     assert json.loads(found.stdout)["prompts"][0]["target_after"] < 0.5
     assert fm.Edit.load(tmp_path / "e.safetensors").unreached == (0,)
     assert "is not reached" in run(*made, "--unreached").stderr
-    assert "is not reached" in run("edit", "--apply", tmp_path / "e.safetensors", "--json").stderr
-    mistake("edit", "--apply", "e", "--unreached", named=("--unreached", "--apply"))
+    assert "is not reached" in run("edit", "apply", tmp_path / "e.safetensors", "--json").stderr
+    mistake("edit", "apply", "e", "--unreached", named=("--unreached",))
 
 
 def test_a_thousand_doubts_are_a_few_lines(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     """A saved edit of many facts would push all that it shows out of the terminal."""
     edit, path = saved(tiny, tmp_path / "e.safetensors"), tmp_path / "doubtful.safetensors"
     replace(edit, warnings=tuple(f"doubt {i}" for i in range(1000))).save(path)
-    arguments = ("edit", "--apply", path, "--model", tiny_folder, "--json")
+    arguments = ("edit", "apply", path, "--model", tiny_folder, "--json")
     found = run(*arguments)
     assert found.stderr.count("ffnmem: warning: ") == MOST_DOUBTS + 1
     assert f"{len(json.loads(found.stdout)['warnings']) - MOST_DOUBTS:,} more doubts" in found.stderr

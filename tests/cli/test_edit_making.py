@@ -7,7 +7,7 @@ import re
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.edit import fact_of, own_facts, true_target
+from ffnmem.cli.edit import ask_model, load_known_facts, make_fact
 from ffnmem.core.errors import FfnmemWarning, InputError
 from ffnmem.evaluation.effects import Effects
 from ffnmem.facts.fact import known_fact
@@ -34,16 +34,12 @@ def test_a_known_fact_by_its_prompt_or_a_paraphrase(facts: list[fm.Fact]) -> Non
 
 
 def test_what_is_given_is_taken(tiny: fm.Model) -> None:
-    fact, target = fact_of(
-        tiny, PROMPT, "Eiffel Tower", " Rome", [], true=" Paris", paraphrases=["In {} is"], neighbours=["London is"]
-    )
-    assert (fact.prompt, fact.target_true, target) == ("The {} is in the city of", "Paris", " Rome")
+    fact = make_fact(tiny, PROMPT, "Eiffel Tower", "Rome", " Paris", [], ["In {} is"], ["London is"])
+    assert (fact.prompt, fact.target_true) == ("The {} is in the city of", "Paris")
     assert (fact.paraphrases, fact.neighbour_prompts) == (("In {} is",), ("London is",))
     assert fact.target_new == "Rome"
     with refuses(InputError, ValueError, "Colosseum"):
-        fact_of(tiny, PROMPT, "Colosseum", "Rome", [], true="Paris")
-    with refuses(InputError, ValueError, "--target"):
-        fact_of(tiny, PROMPT, "Eiffel Tower", " ", [], true="Paris")
+        make_fact(tiny, PROMPT, "Colosseum", "Rome", "Paris", [], [], [])
 
 
 @pytest.mark.parametrize(
@@ -56,9 +52,9 @@ def test_what_the_model_itself_says(
     says: str, doubt: str,
 ) -> None:  # fmt: skip
     """A whole word, without what stands around it. " the" was taken as the true fact in silence, and scored."""
-    assert true_target(atlas, "The Eiffel Tower is located in the city of") == "Paris"
+    assert ask_model(atlas, "The Eiffel Tower is located in the city of") == "Paris"
     monkeypatch.setattr("ffnmem.facts.questions.generate", lambda model, tokens, new: model.tokenize(says, False))
-    assert true_target(tiny, PROMPT) == ""
+    assert ask_model(tiny, PROMPT) == ""
     with pytest.warns(FfnmemWarning, match=re.escape(doubt)):
         edit = fm.editing.ft_l(tiny, PROMPT, " Rome", subject="Eiffel Tower", layer=0, steps=1, force=True)
     assert edit.facts[0].target_true == ""
@@ -67,6 +63,6 @@ def test_what_the_model_itself_says(
     assert "Rome" in "\n".join(printed(effects.sheet()))
 
 
-def test_facts_of_ones_own(tmp_path: object) -> None:
-    assert own_facts(None, "gpt2") == []
-    assert len(own_facts(None, "atlas")) == len(own_facts("atlas", "gpt2")) == 3993
+def test_facts_of_ones_own(atlas: fm.Model, tiny: fm.Model) -> None:
+    assert load_known_facts(None, tiny, "x") == []
+    assert len(load_known_facts(None, atlas, "x")) == len(load_known_facts("atlas", tiny, "Eiffel Tower")) == 3993

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.editors import arguments_of
+from ffnmem.cli.editors import EditorSettings
 from ffnmem.core.errors import InputError, unwarned
 from ffnmem.core.types import EDITORS as NAMES
 from ffnmem.core.types import WITHOUT_LAYER, WITHOUT_MOMENT
@@ -39,22 +39,20 @@ def test_names_are_the_librarys() -> None:
 )
 def test_own_options_and_settings(editors: list[str], chosen: list[tuple[str, Any]], expected: dict[str, Any]) -> None:
     """ft_l has steps of its own; those of others are of v*."""
-    assert arguments_of(editors, chosen, None, None, False) == expected
-    assert arguments_of(["rome"], [], 0, "m", True) == {"layer": 0, "moment": "m", "force": True}
+    assert EditorSettings(settings=chosen).arguments(editors) == expected
+    assert EditorSettings(moment="m", force=True).arguments(["rome"], 0) == {"layer": 0, "moment": "m", "force": True}
 
 
 def test_what_does_nothing_is_refused() -> None:
-    for editors, more, named in (
-        (["embedding_swap"], (3, None, False), "--layer"),
-        (["ft_l", "none"], (None, "m", False), "--moment"),
-        (["none"], (None, None, True), "--force"),
+    for editors, settings, layer, named in (
+        (["embedding_swap"], EditorSettings(), 3, "--layer"),
+        (["ft_l", "none"], EditorSettings(moment="m"), None, "--moment"),
+        (["none"], EditorSettings(force=True), None, "--force"),
+        (["embedding_swap"], EditorSettings(settings=[("clamp", 1)]), None, "--set clamp does nothing"),
+        (["rome"], EditorSettings(settings=[("layer", 1)]), None, "layer"),
     ):
         with refuses(InputError, ValueError, named):
-            arguments_of(editors, [], *more)
-    with refuses(InputError, ValueError, "--set clamp", "embedding_swap"):
-        arguments_of(["embedding_swap"], [("clamp", 1)], None, None, False)
-    with refuses(InputError, ValueError, "--layer"):
-        arguments_of(["rome"], [("layer", 1)], None, None, False)
+            settings.arguments(editors, layer)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,15 +73,15 @@ def test_every_editor_makes_an_edit(name: str, tiny: fm.Model) -> None:
     ("args", "meant"),
     [
         (("evaluate", "--editor", "rmoe"), "rome"),
-        (("evaluate", "--compare", "memit,alphedit"), "alphaedit"),
-        (("edit", "x", "--editor", "memti"), "memit"),
+        (("evaluate", "--compare", "alphedit"), "alphaedit"),
+        (("edit", "x", "--subject", "x", "--target", "y", "--editor", "memti"), "memit"),
         (("evaluate", "--set", "stps=3"), "steps"),
         (("evaluate", "--editor", "alphaedit", "--set", "threshhold=3"), "threshold"),
     ],
 )
 def test_misspelt_names(args: tuple[str, ...], meant: str) -> None:
     """A list of twenty names leaves it to the reader to find the one."""
-    mistake(*args, named=(f"perhaps {meant!r} was meant",))
+    mistake(*args, named=(meant, "mean"))
 
 
 def test_misspelt_names_in_python(tiny: fm.Model) -> None:

@@ -7,13 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
 import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.evaluate import EVERY, names, points
-from ffnmem.evaluation import EDITORS, Decay, Scores, evaluate, made
+from ffnmem.evaluation import Decay, Scores, evaluate, made
 from ffnmem.facts import listing, write_facts
 
 from ..evaluation.made import FACTS, NO_TARGET, random_edits, tiny_moment
@@ -30,38 +28,24 @@ def files(tiny: fm.Model, tiny_folder: Path, tmp_path_factory: pytest.TempPathFa
     return ("--model", tiny_folder, "--facts", folder / "facts.jsonl", "--moment", folder / "m.safetensors", "--force")
 
 
-def test_editors_are_the_librarys() -> None:
-    assert tuple(EDITORS) == EVERY
-    assert names("rome, none") == ("rome", "none")
-    with pytest.raises(click.BadParameter, match="'mend'"):
-        names("rome,mend")
-
-
 def test_facts_are_read_once(files: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """The pool of written answers is the whole source, of which the edited facts are some."""
     reads = []
 
     def counting(source: str, format: str | None = None) -> list[fm.Fact]:
         reads.append(source)
-        return fm.load_facts(source, format)
+        return listing.load_facts(source, format)
 
-    monkeypatch.setattr(listing, "load_facts", counting)
+    monkeypatch.setattr(fm, "load_facts", counting)
     more = ("--editor", "none", "--limit", 1, "--protocol", "generated")
     found = data("evaluate", *files[:4], *more)
     assert len(reads) == 1
     assert found["settings"]["written"]["others"]
 
 
-def test_points() -> None:
-    assert points("1, 10") == (1, 10)
-    for wrong in ("", "1,", "0", "-1", "x", "1.5"):
-        with pytest.raises(click.BadParameter, match="1,10,100"):
-            points(wrong)
-
-
 def test_scores_are_the_librarys(tiny: fm.Model, files: tuple[Any, ...], tmp_path: Path) -> None:
     """Of the same facts and settings, as JSON, CSV, cases and in the folder."""
-    more = ("--set", "steps=2", "--compare", "ft_l,none", "--seed", 3)
+    more = ("--set", "steps=2", "--compare", "ft_l", "--compare", "none", "--seed", 3)
     mine = evaluate(
         tiny, [*FACTS, NO_TARGET], compare=("ft_l", "none"), seed=3, steps=2, moment=str(files[5]), force=True
     )
@@ -76,9 +60,9 @@ def test_scores_are_the_librarys(tiny: fm.Model, files: tuple[Any, ...], tmp_pat
     assert len(Scores.load(tmp_path / "out" / "scores.zip").cases) == 12
     text = run("evaluate", *files, *more, "-o", tmp_path / "out", "--csv").stdout
     assert pd.read_csv(io.StringIO(text))["metric"].tolist() == mine.summary["metric"].tolist()
-    cases = run("evaluate", *files, *more, "-o", tmp_path / "out", "--csv", "--cases").stdout
+    cases = run("evaluate", *files, *more, "-o", tmp_path / "out", "--csv", "--table", "cases").stdout
     assert len(pd.read_csv(io.StringIO(cases))) == 12
-    out = " ".join(table("evaluate", *files, *more, "-o", tmp_path / "out", "--relations").split())
+    out = " ".join(table("evaluate", *files, *more, "-o", tmp_path / "out", "--table", "relations").split())
     for part in ("knows", "edits were not made"):
         assert (part in out) == (part != "knows")
     assert "has no new target" in out
@@ -97,13 +81,13 @@ def test_the_unedited_model_is_shown(files: tuple[Any, ...], tmp_path: Path) -> 
 
 
 def test_sweep(files: tuple[Any, ...], tmp_path: Path) -> None:
-    more = ("--set", "steps=2", "--sweep", "-o", tmp_path / "sweep")
-    found = data("evaluate", *files, *more)
+    more = ("--set", "steps=2", "-o", tmp_path / "sweep")
+    found = data("evaluate", "sweep", *files, *more)
     assert {row["layer"] for row in found["layers"]} == {0, 1}
-    assert (tmp_path / "sweep" / "layer-01" / "summary.json").is_file()
-    out = table("evaluate", *files, *more, "--plot", tmp_path / "layers.svg")
+    assert list((tmp_path / "sweep" / "layer-01").iterdir())
+    out = table("evaluate", "sweep", *files, *more, "--plot", tmp_path / "layers.svg")
     assert "rome by layer" in out
-    one = data("evaluate", *files, "--set", "steps=2", "--sweep", "--layer", 1)
+    one = data("evaluate", "sweep", *files, "--set", "steps=2", "--layer", 1)
     assert {row["layer"] for row in one["layers"]} == {1}
 
 
@@ -112,23 +96,22 @@ def test_written_answers(tiny: fm.Model, files: tuple[Any, ...], tmp_path: Path)
     more = ("--set", "steps=2", "--protocol", "generated", "-o", tmp_path / "out")
     options = {"settings": {"steps": 2}, "moment": str(files[5]), "force": True}
     mine = evaluate(tiny, [*FACTS, NO_TARGET], protocol="generated", **options)
-    text = run("evaluate", *files, *more, "--csv", "--transcripts").stdout
+    text = run("evaluate", *files, *more, "--csv", "--table", "transcripts").stdout
     found = pd.read_csv(io.StringIO(text), keep_default_na=False)
     assert found["after"].tolist() == mine.transcripts["after"].tolist()
     full = data("evaluate", *files, *more, "--full")
     assert [row["prompt"] for row in full["transcripts"]] == found["prompt"].tolist()
     assert "transcripts" not in data("evaluate", *files, *more)
     assert "what the model writes" in " ".join(table("evaluate", *files, *more).split())
-    assert "written" not in run("evaluate", *files, *more, "--csv", "--cases").stdout.splitlines()[0]
+    assert "written" not in run("evaluate", *files, *more, "--csv", "--table", "cases").stdout.splitlines()[0]
 
 
 def test_a_layer_is_kept(files: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What --layer swept takes, in evaluate and in edit."""
     monkeypatch.setenv("FFNMEM_CACHE", str(tmp_path / "cache"))
     mistake("evaluate", *files, "--layer", "swept", named=("no layer was chosen", "--keep"))
-    result = run("evaluate", *files, "--set", "steps=2", "--sweep", "--keep", "--json")
-    (path,) = (tmp_path / "cache" / "layers").iterdir()
-    best = json.loads(path.read_text())["layer"]
+    result = run("evaluate", "sweep", *files, "--set", "steps=2", "--keep", "--json")
+    best = fm.editing.kept_choice(fm.load(files[1])).layer
     assert f"kept layer {best}" in result.stderr
     found = data("evaluate", *files, "--set", "steps=2", "--layer", "swept", warning="not held out")
     assert found["settings"]["layer_by"] == "sweep"
@@ -136,9 +119,9 @@ def test_a_layer_is_kept(files: tuple[Any, ...], tmp_path: Path, monkeypatch: py
 
 
 def test_sequential(tiny: fm.Model, files: tuple[Any, ...]) -> None:
-    found = data("evaluate", *files, "--set", "steps=2", "--sequential", "1,3")
+    found = data("evaluate", "sequential", *files, "--set", "steps=2", "--at", "1,3")
     assert {row["edits"] for row in found["edits"]} == {1, 3}
-    out = table("evaluate", *files, "--editor", "memit", "--set", "steps=2", "--sequential", "1,4")
+    out = table("evaluate", "sequential", *files, "--editor", "memit", "--set", "steps=2", "--at", "1,4")
     assert "one edit after another" in " ".join(out.split())
     assert "not made or not reached" in " ".join(out.split())
     assert "collapse not told" in " ".join(out.split())
@@ -148,7 +131,7 @@ def test_a_sequence_is_in_an_order_of_its_own(tiny: fm.Model, files: tuple[Any, 
     """Facts of one relation stand together in a file: after ten edits all of them would be of one kind."""
     orders = set()
     for seed in range(3):
-        found = data("evaluate", *files, "--set", "steps=1", "--sequential", "1", "--seed", seed)
+        found = data("evaluate", "sequential", *files, "--set", "steps=1", "--at", "1", "--seed", seed)
         orders.add(found["failures"][0]["id"])  # of the first fact: one step reaches nothing
     assert len(orders) > 1
 
@@ -158,18 +141,18 @@ def test_sequential_goes_on(tiny: fm.Model, files: tuple[Any, ...], tmp_path: Pa
     (tmp_path / "text.txt").write_text("Paris is\n\nRome is in\n")
     more = ("--editor", "memit", "--set", "steps=2", "--together", "2", "--protocol", "generated", "--collapse", "1e-9")
     more = (*more, "--drift", tmp_path / "text.txt", "-o", tmp_path / "out")
-    found = data("evaluate", *files, *more, "--sequential", "2,4")
+    found = data("evaluate", "sequential", *files, *more, "--at", "2,4")
     assert [step["edits"] for step in found["steps"]] == [0, 2, 4]
     losses = [step["loss"] for step in found["steps"]]
     assert found["collapsed"] == next((2 * i for i, loss in enumerate(losses) if loss - losses[0] > 1e-9), None)
     assert "transcripts" not in found
     again = Decay.load(tmp_path / "out" / "decay.zip")
     assert again.collapsed == found["collapsed"]
-    text = run("evaluate", *files, *more, "--sequential", "2,4", "--csv", "--transcripts").stdout
+    text = run("evaluate", "sequential", *files, *more, "--at", "2,4", "--csv", "--transcripts").stdout
     assert (
         pd.read_csv(io.StringIO(text), keep_default_na=False)["after"].tolist() == again.transcripts["after"].tolist()
     )
-    mistake("evaluate", *files, *more, "--sequential", "4", named=("at", "another folder"))
+    mistake("evaluate", "sequential", *files, *more, "--at", "4", named=("at", "another folder"))
 
 
 def test_edits_that_are_there_already(tiny: fm.Model, files: tuple[Any, ...], tmp_path: Path) -> None:
@@ -193,9 +176,8 @@ def test_edits_that_are_there_already(tiny: fm.Model, files: tuple[Any, ...], tm
     assert beside["settings"]["editors"] == ["ft_l", "eiffel"]
     assert data("evaluate", *files[:2], "--edits", one, "--protocol", "generated")["settings"]["written"]["others"]
     for more, named in (
-        (("--layer", 0), "--layer does not go with --edits alone"),
-        (("--limit", 1), "--limit does not go with --edits without --facts"),
-        (("--sweep",), "--edits does not go with --sweep"),
+        (("--layer", 0), "--edits alone makes no edit"),
+        (("--limit", 1), "--edits alone are of their own facts"),
         (("--edits", files[5].parent / "missing"), "missing"),
     ):
         mistake(*given, *more, named=(named,))
@@ -208,44 +190,6 @@ def test_known_facts_only(files: tuple[Any, ...]) -> None:
     mistake("evaluate", *files, "--known", named=("none of the 4 facts", "--known"))
 
 
-@pytest.mark.parametrize(
-    ("args", "named"),
-    [
-        (["--sweep", "--sequential", "1"], ["--sweep", "--sequential"]),
-        (["--sweep", "--compare", "memit"], ["--compare", "--sweep"]),
-        (["--sequential", "1", "--generate"], ["--generate", "--sequential"]),
-        (["--sequential", "1", "--together", "2"], ["rome", "one fact at a time", "memit"]),
-        (["--together", "2"], ["--together", "--sequential"]),
-        (["--collapse", "2"], ["--collapse", "--sequential"]),
-        (["--sequential", "1", "--drift", "nowhere.txt"], ["nowhere.txt"]),
-        (["--sequential", "1,9"], ["9", "4 facts"]),
-        (["--trace"], ["--trace", "--sweep"]),
-        (["--keep"], ["--keep", "--sweep"]),
-        (["--sweep", "--layer", "swept"], ["--layer swept", "--sweep"]),
-        (["--sweep", "--protocol", "generated"], ["--protocol", "--sweep"]),
-        (["--transcripts"], ["--transcripts", "--csv"]),
-        (["--transcripts", "--csv", "--protocol", "generated", "--cases"], ["--transcripts", "--cases"]),
-        (["--cases"], ["--cases", "--csv"]),
-        (["--cases", "--csv", "--relations"], ["--cases", "--relations"]),
-        (["--editor", "memit", "--sweep", "--set", "layers=2"], ["layers", "--sweep"]),
-        (["--compare", "mend"], ["'mend'", "memit"]),
-        (["--compare", "rome"], ["'rome'", "twice"]),
-        (["--set", "stepz=1"], ["stepz", "steps"]),
-        (["--relation", "nothing.here"], ["nothing.here"]),
-        (["--layer", "7"], ["layer 7", "0 to 1"]),
-        (["--plot", "x.gif"], ["x.gif"]),
-        (["--json", "--csv"], ["--json", "--csv"]),
-    ],
-    ids=lambda value: " ".join(value),
-)
-def test_mistakes(
-    args: list[str], named: list[str], files: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    mistake("evaluate", *files, *args, named=tuple(named))
-    assert not list(tmp_path.iterdir())
-
-
 def test_no_moment(files: tuple[Any, ...]) -> None:
     mistake("evaluate", *files[:4], named=("comes without a second moment",))
     assert json.loads(run("evaluate", *files[:4], "--editor", "ft_l", "--json").stdout)["failures"]
@@ -254,7 +198,7 @@ def test_no_moment(files: tuple[Any, ...]) -> None:
 def test_sweep_says_what_was_not_edited(files: tuple[Any, ...], tmp_path: Path) -> None:
     """A layer without scores would otherwise stand there without a reason."""
     write_facts([NO_TARGET], tmp_path / "none.jsonl")
-    arguments = ("evaluate", *files[:2], "--facts", tmp_path / "none.jsonl", *files[4:], "--sweep", "--layer", 0)
+    arguments = ("evaluate", "sweep", *files[:2], "--facts", tmp_path / "none.jsonl", *files[4:], "--layer", 0)
     found = data(*arguments)
     assert [row["layer"] for row in found["failures"]] == [0]
     assert "no new target" in found["failures"][0]["failure"]
@@ -275,8 +219,8 @@ def test_an_interrupted_run_says_where_its_work_is(
     for name in ("evaluate", "sequential"):
         monkeypatch.setattr(f"ffnmem.evaluation.{name}", stop)
     kept = ("-o", tmp_path / "run")
-    for begun, more in ((True, ()), (False, kept), (True, kept), (True, ("--sequential", "1", *kept))):
-        found = run("evaluate", *files, *more, status=130)
+    for begun, more in ((True, ()), (False, kept), (True, kept), (True, ("--at", "1", *kept))):
+        found = run("evaluate", *(["sequential"] if "--at" in more else []), *files, *more, status=130)
         assert ("the same command goes on" in found.stderr) == (begun and kept[0] in more)
 
 
@@ -286,5 +230,5 @@ def test_csv_says_what_was_not_edited(files: tuple[Any, ...], tmp_path: Path) ->
     found = run("evaluate", *files[:2], "--facts", tmp_path / "none.jsonl", *files[4:], "--csv")
     assert "1 of 1 edits were not made" in found.stderr
     assert "no new target" in found.stderr
-    text = run("evaluate", *files, "--limit", 1, "--set", "steps=2", "--csv", "--relations").stdout
+    text = run("evaluate", *files, "--limit", 1, "--set", "steps=2", "--csv", "--table", "relations").stdout
     assert text.startswith("editor,relation,metric,mean,low,high,n\n")

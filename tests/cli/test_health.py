@@ -14,7 +14,7 @@ from ffnmem.neurons import NeuronHealth, neuron_health
 
 from ..helpers import printed
 from ..scanning.texts import tiny_texts
-from .running import data, lines, mistake, run, table
+from .running import data, lines, run, table
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +59,8 @@ def test_without_flow(arguments: tuple[object, ...]) -> None:
 
 
 def test_all_and_pictures(arguments: tuple[object, ...], corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
-    whole = data("health", corpus, "--model", tiny_folder, "--all", "--no-flow", "--batch-tokens", 300)
+    whole = data("health", corpus, "--model", tiny_folder, "--tokens", "all", "--no-flow", "--batch-tokens", 300)
     assert whole["positions"] > 600
     for option, name in (((), "both.png"), (("--no-flow",), "shares.svg")):
         run(*arguments, *option, "--plot", tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
-
-
-def test_mistakes(arguments: tuple[object, ...], tmp_path: Path) -> None:
-    mistake(*arguments, "--all", named=("--all", "--tokens"))
-    mistake(*arguments, "--csv", "--top", 3, named=("--csv", "--top"))
-    mistake(*arguments, "--plot", tmp_path / "x.gif", named=("x.gif", ".png"))
-    mistake(*arguments, "--context", 900, named=("900", "32"))
-    mistake("health", tmp_path / "none.txt", "--model", arguments[3], named=("none.txt",))

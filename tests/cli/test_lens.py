@@ -53,7 +53,7 @@ def test_it_is_kept_where_its_name_finds_it(
     assert rows == fm.project(tiny, 0, 5, lens="jacobian").to_dict("records")
     assert {row["side"] for row in rows} == {"value"}
     assert "lens jacobian" in table(*asked, width=120)
-    token = run("project", "--token", " Paris", "--model", tiny_folder, "--lens", "jacobian", "--csv").stdout
+    token = run("project", "token", " Paris", "--model", tiny_folder, "--lens", "jacobian", "--csv").stdout
     assert set(pd.read_csv(io.StringIO(token))["lens"]) == {"jacobian"}
 
 
@@ -61,11 +61,11 @@ def test_all_of_them_and_a_page(
     made: Path, tiny: fm.Model, tiny_folder: Path, tiny_store: fm.scanning.Store, tmp_path: Path
 ) -> None:
     out = tmp_path / "all.parquet"
-    found = data("project", "--all", "--out", out, "--lens", made, "--model", tiny_folder, "--top", 2)
+    found = data("project", "all", "--out", out, "--lens", made, "--model", tiny_folder, "--top", 2)
     assert found["rows"] == len(pd.read_parquet(out)) == 2 * 64 * 2 * 2
-    hits = data("project", "--search", "a", "--in", out)["tokens"]
+    hits = data("project", "search", "a", "--in", out)["tokens"]
     assert {hit["lens"] for hit in hits} == {"jacobian"}
-    card = data("neuron", tiny_store.folder, "0.5", "--lens", made, "--model", tiny_folder)["neurons"][0]
+    card = data("neuron", "0.5", "--store", tiny_store.folder, "--lens", made, "--model", tiny_folder)["neurons"][0]
     assert card["lens"] == "jacobian"
     page = tmp_path / "report.html"
     run("report", "The city of", "--model", tiny_folder, "--lens", made, "-o", page)

@@ -13,7 +13,7 @@ import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
 
 from ..scanning.texts import tiny_texts
-from .running import mistake, run, table
+from .running import run, table
 
 
 @pytest.fixture
@@ -43,18 +43,6 @@ def data_of(*args: object) -> dict[str, list[dict[str, float]]]:
     assert result.stderr.startswith("ffnmem: wrote ")
     found: dict[str, list[dict[str, float]]] = json.loads(result.stdout)
     return found
-
-
-def test_shards_are_parts(arguments: tuple[object, ...], tmp_path: Path) -> None:
-    mistake(*arguments, "--shard", "4/4", "-o", tmp_path / "x", named=("4/4",))
-    mistake(*arguments, "--shard", "3/4", "-o", tmp_path / "x", named=("no text", "shard 3 of 4"))
-
-
-def test_mistakes(arguments: tuple[object, ...], tmp_path: Path) -> None:
-    mistake(*arguments, named=("-o",))
-    mistake(*arguments, "-o", tmp_path / "no" / "x", named=(tmp_path / "no",))
-    mistake(*arguments, "--layer", 5, "-o", tmp_path / "x", named=("layer 5", "0 to 1"))
-    assert not (tmp_path / "x").exists()
 
 
 def test_atlas_by_default(atlas: fm.Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.scan import pack as command
 from ffnmem.corpus import open_packed, pack
 from ffnmem.corpus.readers import MEANINGS
 from ffnmem.corpus.tokenizing import tokenizer_hash
 
-from .running import data, mistake, run, table
+from .running import data, run, table
 
 
 @pytest.fixture
@@ -63,20 +62,3 @@ def test_documents_and_columns(corpus: Path, tiny_folder: Path, tmp_path: Path) 
 def test_no_problems(tiny_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The city")
     assert "problems   none" in table("pack", tmp_path / "a.txt", "--out", tmp_path / "a", "--model", tiny_folder)
-
-
-def test_mistakes(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
-    out = ["--out", tmp_path / "a", "--model", tiny_folder]
-    mistake("pack", tmp_path / "none.txt", *out, named=("none.txt", "folder"))
-    mistake("pack", corpus, *out, "--text", "body", named=("'body'", ".txt"))
-    mistake("pack", corpus, *out, "--documents", "chapter", named=("chapter", "paragraph"))
-    mistake("pack", corpus, "--out", corpus, "--model", tiny_folder, named=(corpus, "folder"))
-    mistake("pack", corpus, "--out", tmp_path / "no" / "a", "--model", tiny_folder, named=(tmp_path / "no",))
-    mistake("pack", corpus, "--out", tmp_path / "a", "--model", tmp_path, named=(tmp_path, "config.json"))
-    mistake("pack", corpus, named=("--out",))
-    mistake("pack", "hf:", *out, named=("'hf:'", "hf:owner/name"))
-    (tmp_path / "b.jsonl").write_text('{"body": "x"}\n')
-    mistake("pack", tmp_path / "b.jsonl", *out, named=("b.jsonl", "'text'", "'body'", "--text"))
-    (tmp_path / "c.txt").write_text("\n\n")
-    mistake("pack", tmp_path / "c.txt", *out, named=("c.txt", "no text"))
-    assert command.short_help

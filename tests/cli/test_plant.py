@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.planted import OPTIONS
+from ffnmem.cli.planted import FactSettings, MeaningSettings, RoleSettings
 from ffnmem.core.types import PLANTED_KINDS
 from ffnmem.planted.planting import defaults
 
-from .running import data, mistake, run, table
+from .running import data, run, table
 
 SMALL = {
-    "meanings": ("--features", 12, "--neurons", 16, "--tokens", 2000, "--words", 3, "--layers", 1),
-    "roles": ("--neurons", 54, "--per-role", 6, "--words", 768, "--tokens", 15_360, "--layers", 1),
-    "facts": ("--subjects", 8, "--relations", 2, "--objects", 2, "--none", 3, "--site", "late"),
+    "meanings": ("--n-features", 12, "--neurons", 16, "--n-tokens", 2000, "--words", 3, "--n-layers", 1),
+    "roles": ("--neurons", 54, "--per-role", 6, "--n-words", 768, "--n-tokens", 15_360, "--n-layers", 1),
+    "facts": ("--n-subjects", 8, "--n-relations", 2, "--n-objects", 2, "--n-none", 3, "--site", "late"),
 }
 
 
@@ -36,13 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_options_are_the_librarys() -> None:
     """They are written twice, because the library's need torch."""
-    assert set(PLANTED_KINDS) == {"meanings", "roles", "facts"}
-    for kind in PLANTED_KINDS:
-        told = dict(takers[kind] for _, _, _, takers in OPTIONS if kind in takers)
-        assert {**told, "seed": 0} == defaults(kind)
-        for _, type_, _, takers in OPTIONS:
-            if kind in takers:
-                assert isinstance(takers[kind][1], type_)
+    for kind, settings in zip(PLANTED_KINDS, (MeaningSettings(), RoleSettings(), FactSettings()), strict=True):
+        assert {"seed": 0, **vars(settings)} == defaults(kind)
 
 
 @pytest.mark.parametrize("kind", PLANTED_KINDS)
@@ -99,47 +93,9 @@ def test_commands_take_the_folder(folder: Path, tmp_path: Path) -> None:
     assert len(data("facts", folder / "facts.jsonl")) == 16
     store = tmp_path / "store"
     run("scan", folder / "corpus.txt", "--model", folder, "--out", store)
-    assert data("neuron", store, f"2.{row.neuron}")
+    assert data("neuron", f"2.{row.neuron}", "--store", store)
     run("report", fact.text, "--model", folder, "--out", tmp_path / "r.html")
     assert fact.target_true in (tmp_path / "r.html").read_text("utf-8")
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("args", "named"),
-    [
-        (("fact",), ("KIND", "fact", "meanings", "roles", "facts")),
-        (("facts", "--neurons", 3), ("--neurons", "meanings and roles", "--subjects")),
-        (("roles", "--site", "late"), ("--site", "facts", "--per-role")),
-        (("facts", "--site", "middle"), ("middle", "early", "late", "both")),
-        (("facts", "--noise", "-1"), ("--noise must", "-1")),
-        (("facts", "--noise", "nan"), ("--noise must", "nan")),
-        (("facts", "--seed", "-1"), ("--seed must", "-1")),
-        (("facts", "--subjects", "x"), ("--subjects", "x")),
-        (("meanings", "--neurons", 0), ("--neurons must", "0")),
-        (("facts", "--objects", 100), ("--objects must", "20", "100")),
-        (("roles", "--tokens", 100), ("--tokens must", "20000", "100")),
-        (("roles", "--words", 10), ("--words must", "768", "10")),
-        (("roles", "--per-role", 40), ("--neurons must", "360", "40 a role and", "256")),
-        (("meanings", "--superposition", "-1"), ("--superposition must", "and --noise at", "-1.0 and 0.7")),
-        (("meanings", "--superposition", 0.001), ("--superposition 0.001 of 256 features",)),
-        (("facts", "--site", "both", "--relations", 1), ("--relations must", "2", "1")),
-    ],
-    ids=str,
-)
-def test_mistakes(args: tuple[object, ...], named: tuple[str, ...], tmp_path: Path) -> None:
-    """Each names the option that was given, not the library's parameter behind it, which the manual does not know."""
-    mistake("plant", *args, "--out", tmp_path / "p", named=named)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_is_asked_for_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ffnmem.planted.planting.plant", lambda *_, **__: pytest.fail("it worked first"))
-    (tmp_path / "mine").write_text("mine", "utf-8")
-    mistake("plant", "facts", "--out", tmp_path, named=(tmp_path, "not empty"))
-    mistake("plant", "facts", "--out", tmp_path / "mine", named=("mine",))
-    mistake("plant", "facts", "--out", tmp_path / "a" / "b", named=("no folder",))
-    mistake("plant", "facts", named=("--out",))
-    assert json.dumps([path.name for path in tmp_path.iterdir()]) == '["mine"]'

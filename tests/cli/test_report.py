@@ -111,7 +111,7 @@ def test_names_on_every_page_lead_to_the_site(
     fm.pages.site(tiny_store, site)
     saved(tiny, tmp_path / "e.safetensors")
     common = ("--model", tiny_folder, "--site", site)
-    run("edit", "--apply", tmp_path / "e.safetensors", "--report", pages / "edit.html", *common)
+    run("edit", "apply", tmp_path / "e.safetensors", "--report", pages / "edit.html", *common)
     run("circuit", PROMPT, "--nodes", 10, "--html", pages / "circuit.html", *common)
     few = [part for name in ("keys", "prefixes", "updates") for part in ("--set", f"{name}=2")]
     run("study", "geva2021", tiny_store.folder, "--out", pages / "study", "--sequences", 8, *few, *common)

@@ -55,23 +55,6 @@ def test_shards_and_merge(corpus: Path, tiny_folder: Path, tmp_path: Path) -> No
     mistake("merge", tmp_path / "nothing", "--out", tmp_path / "x", named=("no store at", "nothing"))
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (("--shard", "2/2"), ("2/2", "0/4")),
-        (("--shard", "half"), ("half",)),
-        (("--dtype", "float16"), ("float16", "bfloat16")),
-        (("--context", "100"), ("context 100", "32")),
-        (("--workers", "2", "--shard", "0/2"), ("not both",)),
-        (("--text", "body"), ("text",)),
-    ],
-)
-def test_mistakes(
-    options: tuple[str, ...], named: tuple[str, ...], corpus: Path, tiny_folder: Path, tmp_path: Path
-) -> None:
-    mistake("scan", corpus, "--out", tmp_path / "out", "--model", tiny_folder, *options, named=named)
-
-
 def test_mistakes_with_files(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
     options = ("--model", tiny_folder)
     mistake("scan", tmp_path / "none.txt", "--out", tmp_path / "out", *options, named=("none.txt",))

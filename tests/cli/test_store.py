@@ -79,13 +79,6 @@ def test_figure(tiny_store: Store, tmp_path: Path) -> None:
     assert "dead neurons" in drawn
 
 
-def test_mistakes(tiny_store: Store, tmp_path: Path) -> None:
-    mistake("store", tmp_path / "none", named=(tmp_path / "none",))
-    mistake("store", tmp_path, named=(tmp_path, "scan"))
-    mistake("store", named=("STORE",))
-    mistake("store", tiny_store.folder, "--plot", "a.gif", named=("a.gif", ".png"))
-
-
 def test_a_gated_store_tells_how_often_each_case_occurs(tmp_path: Path) -> None:
     """Of all its neurons; the four shares sum to 1."""
     made = gated_store("llama", tmp_path / "store")

@@ -5,23 +5,21 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import click
 import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.options import name_and_value
 from ffnmem.scanning import Store
 
 from ..scanning.texts import tiny_texts
-from .running import data, mistake, run, table
+from .running import data, run, table
 
-FEW = ("--sequences", 8, "--set", "keys=3", "--set", "prefixes=2", "--set", "updates=2")
+FEW = ("--set", "n_sequences=8", "--set", "keys=3", "--set", "prefixes=2", "--set", "updates=2")
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_table(tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
-    arguments = ("study", "geva2021", tiny_store.folder, "--model", tiny_folder, "--out", tmp_path, *FEW)
+    arguments = ("study", "geva2021", "--store", tiny_store.folder, "--model", tiny_folder, "--out", tmp_path, *FEW)
     for width in (80, 120):
         out = table(*arguments, width=width)
         words = " ".join(out.split())
@@ -36,7 +34,7 @@ def test_data_is_the_librarys(tiny: fm.Model, tiny_folder: Path, tiny_store: Sto
     found = fm.studies.run(
         "geva2021", tiny, tiny_store, tmp_path / "b", seed=4, keys=3, prefixes=2, updates=2, n_sequences=8
     )
-    arguments = ("study", "geva2021", tiny_store.folder, "--model", tiny_folder, "--seed", 4, *FEW)
+    arguments = ("study", "geva2021", "--store", tiny_store.folder, "--model", tiny_folder, "--seed", 4, *FEW)
     given = data(*arguments, "--out", tmp_path / "a")
     rows = found.to_frame().to_dict("records")
     assert [list(row) for row in given["summary"]] == [list(row) for row in rows]
@@ -59,58 +57,3 @@ def test_from_a_corpus(tiny_folder: Path, tmp_path: Path) -> None:
     assert fm.open_store(out / "store").settings.k == 2
     assert found["settings"]["prefixes kept by the store"] == 2
     assert data(*arguments) == found
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ((), ("--corpus", "STORE")),
-        (("runs", "--corpus", "x.txt"), ("--corpus", "STORE", "not both")),
-        (("runs", "--k", "3"), ("--k",)),
-        (("runs", "--no-prepend-bos"), ("--prepend-bos",)),
-        (("no-such-store",), ("no-such-store",)),
-        (("STORE", "--set", "keys"), ("keys", "NAME=VALUE")),
-        (("STORE", "--set", "keyz=3"), ("keyz", "keys")),
-        (("STORE", "--set", "keys=0"), ("keys", "0")),
-        (("STORE", "--set", "seed=3"), ("seed", "keys")),
-        (("STORE", "--set", "out=3"), ("out", "keys")),
-        (("STORE", "--set", "keys=true"), ("keys", "True")),
-        (("STORE", "--set", "keys=3", "--set", "keys=4"), ("keys", "twice")),
-        (("STORE", "--sequences", "3", "--set", "n_sequences=4"), ("n_sequences", "twice", "--sequences")),
-        (("STORE", "--json", "--csv"), ("--json", "--csv")),
-        (("STORE", "--site", "nowhere"), ("nowhere", "no site of neurons")),
-    ],
-)
-def test_mistakes(
-    options: tuple[str, ...], named: tuple[str, ...], tiny_folder: Path, tiny_store: Store, tmp_path: Path
-) -> None:
-    given = [str(tiny_store.folder) if option == "STORE" else option for option in options]
-    mistake("study", "geva2021", *given, "--out", tmp_path / "out", "--model", tiny_folder, named=named)
-
-
-def test_other_mistakes(tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
-    options = (tiny_store.folder, "--model", tiny_folder)
-    mistake("study", "geva2020", *options, "--out", tmp_path, named=("geva2020", "geva2021"))
-    mistake("study", "geva2021", *options, named=("--out",))
-    (tmp_path / "file").touch()
-    mistake("study", "geva2021", *options, "--out", tmp_path / "file", named=("folder",))
-    mistake("study", "geva2021", *options, "--out", tmp_path, named=("file", "other things", "the study"))
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("a=3", 3),
-        ("a=0.5", 0.5),
-        ("a=true", True),
-        ("a=null", None),
-        ("a=none", None),
-        ("a=raw", "raw"),
-        ("a=b=c", "b=c"),
-    ],
-)
-def test_settings(text: str, value: object) -> None:
-    assert name_and_value(text) == ("a", value)
-    for wrong in ("a", "=3", "a="):
-        with pytest.raises(click.BadParameter):
-            name_and_value(wrong)

@@ -86,7 +86,8 @@ def test_many_facts(
     assert (tmp_path / "many.png").stat().st_size > 10_000
     frame = pd.read_csv(io.StringIO(run(*command, "-o", tmp_path / "kept", "--csv").stdout))
     assert list(frame.columns) == columns.split()
-    mistake(*command, "--window", 1, "-o", tmp_path / "kept", named=("window", "another folder"))
+    if "--known" not in command:
+        mistake(*command, "--window", 1, "-o", tmp_path / "kept", named=("window", "another folder"))
 
 
 def test_the_mean_over_a_store(tiny: fm.Model, tiny_store: Store, tiny_folder: Path) -> None:
@@ -94,41 +95,3 @@ def test_the_mean_over_a_store(tiny: fm.Model, tiny_store: Store, tiny_folder: P
     found = data("silence", *ABOUT, "--model", tiny_folder, "--mean", tiny_store.folder, "--full")
     assert found["scores"] == mine.to_dict()["scores"]
     assert found["replaced_by"] == "mean over a store"
-
-
-@pytest.mark.parametrize("command", ["trace", "silence", "knockout"])
-@pytest.mark.parametrize(
-    ("args", "named"),
-    [
-        ([], ["PROMPT"]),
-        ([PROMPT], ["--subject"]),
-        ([PROMPT, "--subject", "Colosseum"], ["'Colosseum'", PROMPT]),
-        ([*ABOUT, "--known"], ["--known"]),
-        ([*ABOUT, "--target", "zzz"], ["does not know"]),
-        ([*ABOUT, "--plot", "x.gif"], ["x.gif", ".png"]),
-        (["facts", "atlas", "--subject", "Paris"], ["--subject"]),
-        (["facts", "none.jsonl"], ["none.jsonl"]),
-        (["fakts", "atlas"], ["facts"]),
-    ],
-    ids=lambda value: " ".join(value)[-50:],
-)
-def test_mistakes(
-    command: str, args: list[str], named: list[str], tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    mistake(command, *args, "--model", tiny_folder, named=tuple(named))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("args", "named"),
-    [
-        (["trace", *ABOUT, "--noise", "-1"], ["noise", "-1"]),
-        (["silence", *ABOUT, "--mean", "nosuch"], ["nosuch"]),
-        (["knockout", *ABOUT, "--at", "99"], ["position 99", "out of range"]),
-        (["knockout", "The", "--subject", "The", "--no-prepend-bos"], ["'The'", "one token"]),
-    ],
-    ids=lambda value: " ".join(value)[-50:],
-)
-def test_own_mistakes(args: list[str], named: list[str], tiny_folder: Path) -> None:
-    mistake(*args, "--model", tiny_folder, named=tuple(named))
