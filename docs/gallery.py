@@ -349,7 +349,7 @@ traces = fm.tracing.trace_facts(model, whole, samples=3)
                 "Traces of many facts",
                 "The same on average over facts, by group of tokens, with 95% intervals.",
                 "fm.plots.figure(traces)",
-                "ffnmem trace --facts atlas --limit 8 --plot traces.png",
+                "ffnmem trace facts atlas --limit 8 --plot traces.png",
             ),
             Picture(
                 "silencing",
@@ -363,7 +363,7 @@ traces = fm.tracing.trace_facts(model, whole, samples=3)
                 "The same of many facts",
                 "What answers lose on average, by group of tokens, with 95% intervals.",
                 "fm.plots.fact_curves(fm.tracing.silence_facts(model, whole))",
-                "ffnmem silence --facts atlas --limit 8 --plot silence.png",
+                "ffnmem silence facts atlas --limit 8 --plot silence.png",
             ),
             Picture(
                 "knockout",
@@ -377,7 +377,7 @@ traces = fm.tracing.trace_facts(model, whole, samples=3)
                 "Fetched, of many facts",
                 "The same on average over facts, with 95% intervals.",
                 "fm.plots.fact_curves(fm.tracing.knockout_facts(model, whole))",
-                "ffnmem knockout --facts atlas --limit 8 --plot knockout.png",
+                "ffnmem knockout facts atlas --limit 8 --plot knockout.png",
             ),
         ),
     ),
@@ -400,7 +400,7 @@ contexts = fm.editing.sample_contexts(model, n=2)
                 "Layer by layer, above the trace",
                 "Scores by edited layer; below, where a causal trace finds the same facts.",
                 "fm.plots.sweep(fm.evaluation.layer_sweep(model, whole, layers=range(4), contexts=contexts), traces)",
-                "ffnmem evaluate --sweep --trace --limit 8 --plot sweep.png",
+                "ffnmem evaluate sweep --trace --limit 8 --plot sweep.png",
             ),
             Picture(
                 "decay",
@@ -410,7 +410,7 @@ contexts = fm.editing.sample_contexts(model, n=2)
 many = [fact for fact in facts[::29] if fact.target_new][:60]
 fm.plots.decay(fm.evaluation.sequential(model, many, at=(1, 3, 10, 30, 60), contexts=contexts))
 """,
-                "ffnmem evaluate --sequential 1,3,10,30,60 --limit 60 --plot decay.png",
+                "ffnmem evaluate sequential --at 1,3,10,30,60 --limit 60 --plot decay.png",
             ),
             Picture(
                 "comparison",

@@ -127,7 +127,7 @@ def kept_choice(model: Model) -> LayerChoice:
     if not is_kept(model):
         raise InputError(
             f"no layer was chosen for {model.name} ({model.unedited_fingerprint}): choose_layer (ffnmem evaluate "
-            "--sweep --keep) chooses one by edits of facts that are not judged later"
+            "sweep --keep) chooses one by edits of facts that are not judged later"
         )
     return LayerChoice.load(path)
 

@@ -39,7 +39,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_choice_is_kept(tiny64: fm.Model, moment: SecondMoment, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best layer of the sweep; found again without another one, for these facts and this editor only."""
-    with refuses(InputError, ValueError, "no layer was chosen", "--sweep --keep"):
+    with refuses(InputError, ValueError, "no layer was chosen", "sweep --keep"):
         kept_choice(tiny64)
     choice = choose_layer(tiny64, FACTS, layers=(0, 1), moment=moment, **OPTIONS)
     means = choice.frame[choice.frame["metric"] == "S"].set_index("layer")["mean"]
