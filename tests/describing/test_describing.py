@@ -296,7 +296,7 @@ def test_a_card_has_the_words(store: Store, single: list[tuple[int, int]]) -> No
     one = found.on(store.neuron(single[0]))
     assert found.of(*single[0]) in one._repr_html_().replace("&#34;", '"')
     assert one.to_dict()["description"] == found.of(*single[0])
-    assert "described as" not in store.neuron(single[0]).heading()
+    assert not store.neuron(single[0]).heading()["described as"]
 
 
 def test_rules_ask_nobody(store: Store, single: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:

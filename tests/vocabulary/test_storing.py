@@ -98,7 +98,7 @@ def test_files_that_are_none(file: Path, tmp_path: Path) -> None:
     for path, named in (
         (tmp_path / "none.parquet", "there is no file"),
         (other, "is no projection"),
-        (text, "no Parquet file"),
+        (text, "Parquet magic bytes not found"),
         (cut, "truncated"),
         (bent, "damaged"),
         (newer, "schema 99"),
