@@ -130,7 +130,7 @@ class PlantedOutput(Output):
             planted,
             self.form,
             sheet=lambda: planted.sheet(self.out),
-            data=lambda: planted.to_dict(self.out),
+            data=lambda: planted.to_dict(folder=self.out),
             frame=lambda: planted.counts,
         )
 

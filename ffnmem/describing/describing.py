@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..core.defaults import CONTEXTS_SHOWN, CONTEXTS_TESTED, RULES
 from ..core.errors import InputError, counted
+from ..core.json_values import plain
 from ..core.neuron_names import NeuronName, place_of
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Sheet, Table, rows
@@ -67,6 +68,8 @@ class Descriptions(Result):
     answers: pd.DataFrame
     provenance: dict[str, Any]
 
+    main = "table"
+
     def of(self, layer: int | NeuronName, neuron: int | None = None) -> str:
         """The description of a neuron; empty where there is none. Raises InputError: it was not asked for."""
         place = tuple(int(one) for one in place_of(layer, neuron))
@@ -90,15 +93,11 @@ class Descriptions(Result):
         own = self.provenance["describe"]
         return {"explained by": own["explainer"], **({"judged by": own["judge"]} if self.scores else {})}
 
-    def to_frame(self) -> pd.DataFrame:
-        """``table``."""
-        return self.table
-
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON: the neurons, the questions and answers, and the provenance."""
         return {
-            "neurons": self.table.to_dict("records"),
-            "answers": self.answers.to_dict("records"),
+            "neurons": plain(self.table[:top]),
+            "answers": plain(self.answers),
             "provenance": self.provenance,
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.errors import InputError, counted
-from ..core.json_values import plain
 from ..core.number_text import decimals, format_probability
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, Words, line, rows, token, tokens
@@ -69,37 +68,15 @@ class EditDiff(Result):
     tokens: tuple[str, ...]
     provenance: Provenance
 
+    main = "neurons"
+    in_json = "tokens position target foil logit_before logit_after probability_before probability_after neurons hidden"
+    in_json += " components writes"
+    not_brief = "tokens components writes"
+
     @property
     def change(self) -> float:
         """Of the logit."""
         return self.logit_after - self.logit_before
-
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``neurons``."""
-        return self.neurons.copy()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "tokens": list(self.tokens),
-            "position": self.position,
-            "target": self.target,
-            "foil": self.foil,
-            "logit_before": self.logit_before,
-            "logit_after": self.logit_after,
-            "probability_before": self.probability_before,
-            "probability_after": self.probability_after,
-            "neurons": plain(self.neurons),
-            "hidden": self.hidden,
-            "components": plain(self.components),
-            "writes": plain(self.writes),
-            "provenance": self.provenance.to_dict(),
-        }
-
-    def brief(self) -> dict[str, Any]:
-        """As :meth:`to_dict`, without the components and where the edit writes."""
-        left_out = ("tokens", "components", "writes")
-        return {name: value for name, value in self.to_dict().items() if name not in left_out}
 
     def summary(self) -> str:
         return (

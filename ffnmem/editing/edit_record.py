@@ -204,7 +204,7 @@ class EditRecord(Result):
         frame.attrs = {"method": self.method, "settings": self.settings, "provenance": self.provenance.to_dict()}
         return frame
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON; the factors by their shape and norm alone."""
         return {
             "method": self.method,

@@ -12,7 +12,6 @@ import pandas as pd
 from ..core.checked_files import digest
 from ..core.errors import InputError, counted, warn
 from ..core.files import make_folder
-from ..core.json_values import plain
 from ..core.provenance import Provenance
 from ..core.resources import cache_folder
 from ..core.sheets import Facts, Origin, Sheet
@@ -54,26 +53,13 @@ class LayerChoice(Result):
     provenance: Provenance
     asked: str = ""
 
+    main = "frame"
+    in_json = "layer editor metric frame facts seconds"
+
     @property
     def layers(self) -> tuple[int, ...]:
         """Those that were swept."""
         return tuple(map(int, self.frame["layer"].unique()))
-
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``frame``."""
-        return self.frame.copy()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "layer": self.layer,
-            "editor": self.editor,
-            "metric": self.metric,
-            "layers": plain(self.frame),
-            "facts": list(self.facts),
-            "seconds": self.seconds,
-            "provenance": self.provenance.to_dict(),
-        }
 
     def summary(self) -> str:
         return f"layer {self.layer} of {self.provenance.model}, {self.cost}"

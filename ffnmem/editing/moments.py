@@ -464,7 +464,7 @@ class SecondMoment(Result):
         frame.attrs["provenance"] = dict(self.provenance)
         return frame
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON; the matrices by what :meth:`to_frame` says of them."""
         corpora = [{"source": part.source, "hash": part.corpus_hash} for part in self.parts]
         return {

@@ -13,6 +13,7 @@ import pandas as pd
 
 from ..core.errors import InputError, counted, quoted
 from ..core.number_text import format_probability, format_share
+from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Style, Table, line, rows, token
 from ..editing.applying import RowEdits, check_fits, with_edit
 from ..editing.differing import EditDiff
@@ -23,7 +24,7 @@ from ..facts.fact import Fact
 from ..models.answers import Answered, Question, answer, generate
 from ..models.model import Model
 from ..models.replaying import PlainLayers
-from ..show.result import Result
+from ..show.result import BRIEF, Result
 from .texts import Texts, drift_texts
 
 LAYER_BY = {
@@ -245,30 +246,21 @@ class EditEffects(Result):
     memories: EditDiff | None
     warnings: tuple[str, ...] = ()
 
+    main = "prompts"
+    in_json = "edit prompts changes drift warnings memories"
+
+    @property
+    def provenance(self) -> Provenance:
+        """Of the edit."""
+        return self.edit.provenance
+
     def summary(self) -> str:
         return f"{self.edit.title}; {counted(len(self.prompts), 'prompt')}"
 
-    def to_frame(self) -> pd.DataFrame:
-        """``prompts``."""
-        return self.prompts
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "edit": self.edit.to_dict(),
-            "prompts": self.prompts.to_dict("records"),
-            "changes": list(self.changes),
-            "drift": self.drift or None,
-            "warnings": list(self.warnings),
-            "memories": None if self.memories is None else self.memories.to_dict(),
-            "provenance": self.edit.provenance.to_dict(),
-        }
-
-    def brief(self) -> dict[str, Any]:
+    def brief(self, top: int = BRIEF) -> dict[str, Any]:
         """As :meth:`to_dict`, with the edit by what it is called, and of the memories those that changed most."""
-        own = {name: getattr(self.edit, name) for name in ("digest", "method", "fingerprint")}
-        edit = {"title": self.edit.title, **own}
-        return {**self.to_dict(), "edit": edit, "memories": None if self.memories is None else self.memories.brief()}
+        edit = {name: getattr(self.edit, name) for name in ("title", "digest", "method", "fingerprint")}
+        return {**self.to_dict(), "edit": edit, "memories": None if self.memories is None else self.memories.brief(top)}
 
     def sheet(self, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None) -> Sheet:
         """What was edited, what the model says to each prompt before and after, and the neurons that changed most.

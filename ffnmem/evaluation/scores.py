@@ -226,6 +226,9 @@ class Scores(Result):
     seed: Seed = 0
     edits: Mapping[str, Mapping[str, Edit]] = field(default_factory=dict, metadata=NOT_SAVED)
 
+    main = "cases"
+    not_brief = "cases relations transcripts"
+
     @property
     def editors(self) -> tuple[str, ...]:
         """The editors that were compared."""
@@ -310,13 +313,13 @@ class Scores(Result):
         frame.attrs = {"settings": dict(self.settings), "provenance": self.provenance.to_dict()}
         return frame
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
             "summary": plain(self.with_unedited),
             "missing": self.missing,
             "relations": plain(self.relations),
-            "cases": plain(self.cases.drop(columns="written", errors="ignore")),
+            "cases": plain(self.cases.drop(columns="written", errors="ignore")[:top]),
             **({"transcripts": plain(self.transcripts)} if "written" in self.cases else {}),
             "failures": plain(self.failures),
             "settings": dict(self.settings),
@@ -346,12 +349,6 @@ class Scores(Result):
             if unedited is None
             else pd.concat([unedited[list(self.summary)], self.summary], ignore_index=True)
         )
-
-    def brief(self) -> dict[str, Any]:
-        """As :meth:`to_dict`, without the cases, their transcripts and the scores of single relations."""
-        return {
-            name: value for name, value in self.to_dict().items() if name not in ("cases", "relations", "transcripts")
-        }
 
     def summary_line(self) -> str:
         """``rome S 92.1, ES 98.0, …; 200 facts, 3 failures``."""

@@ -99,6 +99,9 @@ class Decay(Result):
     steps: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(STEPS)))
     collapse: Positive = COLLAPSE
 
+    main = "frame"
+    not_brief = "transcripts"
+
     @property
     def collapsed(self) -> int | None:
         """The first edit after which the loss had risen by more than ``collapse``; None where it never had.
@@ -136,11 +139,7 @@ class Decay(Result):
         tables = [transcripts(rows).assign(edits=edits) for edits, rows in self.cases.groupby("edits", sort=False)]
         return pd.concat(tables, ignore_index=True)[["edits", *TRANSCRIPT]]
 
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``frame``."""
-        return self.frame.copy()
-
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON; numbers beyond all floats are texts."""
         found = {
             "editor": self.editor,
@@ -155,10 +154,6 @@ class Decay(Result):
             "provenance": self.provenance.to_dict(),
         }
         return {name: plain_value(value, name) for name, value in found.items()}
-
-    def brief(self) -> dict[str, Any]:
-        """As :meth:`to_dict`, without the transcripts."""
-        return {name: value for name, value in self.to_dict().items() if name != "transcripts"}
 
     @property
     def collapse_words(self) -> str:

@@ -14,7 +14,6 @@ import pandas as pd
 
 from ..core.errors import InputError, check_choice, counted, quoted
 from ..core.files import user_path
-from ..core.json_values import plain
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.provenance import Provenance
@@ -63,6 +62,14 @@ class Sweep(Result):
     seconds: float = math.nan
     names: tuple[str, ...] = ()
 
+    main = "frame"
+    in_json = "editor layers missing failures"
+
+    @property
+    def layers(self) -> pd.DataFrame:
+        """``frame``, under the name that JSON has for it."""
+        return self.frame
+
     @property
     def editor(self) -> str:
         """The editor's name."""
@@ -98,20 +105,6 @@ class Sweep(Result):
         """The best layer, to be kept; raises InputError where the metric could not be measured."""
         best = self.best(metric)
         return LayerChoice(best, self.editor, metric, self.frame, self.facts, self.seconds, self.provenance)
-
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``frame``."""
-        return self.frame.copy()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "editor": self.editor,
-            "layers": plain(self.frame),
-            "missing": self.missing,
-            "failures": plain(self.failures),
-            "provenance": self.provenance.to_dict(),
-        }
 
     def summary(self) -> str:
         facts = len(next(iter(self.scores.values())))

@@ -260,7 +260,7 @@ class Fact(Result):
         kinds = {probe.kind for probe in self.probes}
         return {**found, **{kind: f"no probe of kind {kind!r}" for kind in KINDS if kind not in kinds}}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         found: dict[str, Any] = plain(asdict(self))
         return found

@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 
 from ..core.errors import InputError, counted, quoted
+from ..core.json_values import plain
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Origin, Sheet, Span, Words, line, rows, token
@@ -45,17 +46,19 @@ class Known(Result):
     frame: pd.DataFrame = field(repr=False)
     provenance: Provenance
 
+    main = "frame"
+
     def __len__(self) -> int:
         return len(self.facts)
 
-    def to_frame(self) -> pd.DataFrame:
-        """A copy of ``frame``."""
-        return self.frame.copy()
-
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in self.frame.to_dict("records")]
-        return {"known": len(self), "asked": len(self.frame), "facts": rows, "provenance": self.provenance.to_dict()}
+        return {
+            "known": len(self),
+            "asked": len(self.frame),
+            "facts": plain(self.frame[:top]),
+            "provenance": plain(self.provenance),
+        }
 
     def summary(self) -> str:
         return f"{len(self)} of {counted(len(self.frame), 'fact')} by {printable(self.provenance.model)}"

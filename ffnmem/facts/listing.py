@@ -109,8 +109,8 @@ class Listing(Result):
     def sheet(self) -> Sheet:
         return Sheet.of(self.table, Words.of(self.said, "soft"))
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"rows": self.records}
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        return {"rows": self.records[:top]}
 
     def to_frame(self) -> pd.DataFrame:
         import pandas as pd

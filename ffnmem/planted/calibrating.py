@@ -107,7 +107,7 @@ class Calibration(Result):
         total = float(row.to_numpy().sum())
         return float(row[verdict].sum()) / total if total else float("nan")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {**{name: plain(table) for name, table in self.tables.items()}, "settings": dict(self.settings)}
 

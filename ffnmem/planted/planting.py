@@ -109,7 +109,7 @@ class Planted(Result):
         """A copy of ``truth``."""
         return self.truth.copy()
 
-    def to_dict(self, folder: str | None = None) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None, *, folder: str | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON: sizes, settings and ``counts``; ``folder``: where it was saved."""
         model = self.model
         return {

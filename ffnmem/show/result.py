@@ -50,8 +50,6 @@ class Result:
 
     if TYPE_CHECKING:
         provenance: Any
-        to_dict: Any
-        brief: Any
 
     def first_rows(self, top: int | None = None) -> pd.DataFrame:
         """A copy of the first rows of the main table, or of all."""
@@ -65,7 +63,7 @@ class Result:
         """The main table, a copy."""
         return self.first_rows()
 
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:  # type: ignore[no-redef]
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON. ``top``: only so many rows of the main table."""
         names = self.in_json.split() or [field.name for field in fields(self) if not field.metadata]  # type: ignore[arg-type]
         if "provenance" not in names and hasattr(self, "provenance"):
@@ -73,7 +71,7 @@ class Result:
         values = {name: self.first_rows(top) if name == self.main else getattr(self, name) for name in names}
         return {name: plain(value() if callable(value) else value) for name, value in values.items()}
 
-    def brief(self, top: int = BRIEF) -> dict[str, Any]:  # type: ignore[no-redef]
+    def brief(self, top: int = BRIEF) -> dict[str, Any]:
         """What JSON says of it unless all is asked for: the first rows of the main table, and less of the rest."""
         left_out = self.not_brief.split()
         return {name: value for name, value in self.to_dict(top).items() if name not in left_out}

@@ -121,7 +121,7 @@ class Study(Result):
         """The first table: the main numbers by layer."""
         return self.tables[0].frame
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON, with the rows of every table."""
         tables = {
             table.name: {"title": table.title, "note": table.note, "rows": plain(table.frame)} for table in self.tables
