@@ -346,6 +346,7 @@ class Attribution(Result):
     def position_table(self) -> Table:
         """Each position with its target, the target's logit and the neuron that wrote most of it."""
         frame = self.top(1).assign(
+            position=list(self.positions),
             token=[self.tokens[position] for position in self.positions],
             target=self.target_tokens,
             logit=self.logits.tolist(),

@@ -62,10 +62,9 @@ def test_an_endpoint_that_is_not_there(store: Store) -> None:
 
 
 def test_export(store: Store, tmp_path: Path) -> None:
-    result = run("store", store.folder, "--export", "neuronpedia", "-o", tmp_path / "np", "--neurons", "3.17,5.97")
-    assert f"wrote {tmp_path / 'np'}" in result.stderr
+    result = run("store", "export", store.folder, "neuronpedia", "-o", tmp_path / "np", "--neurons", "3.17,5.97")
+    assert result.stdout == f"{tmp_path / 'np'}\n"
     batch = json.loads((tmp_path / "np" / "blocks.5.mlp.hook_post" / "batch-0.json").read_text("utf-8"))
     assert [one["feature_index"] for one in batch["features"]] == [97]
-    mistake("store", store.folder, "--export", "delphi", named=("-o DIR",))
-    mistake("store", store.folder, "--neurons", "3.17", named=("--neurons", "--export"))
-    mistake("store", store.folder, "--export", "sae", "-o", tmp_path / "x", named=("sae", "delphi"))
+    mistake("store", "export", store.folder, "delphi", named=("--out",))
+    mistake("store", "export", store.folder, "sae", "-o", tmp_path / "x", named=("sae", "delphi"))

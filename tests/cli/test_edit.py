@@ -89,7 +89,7 @@ def test_rome_with_a_moment_of_ones_own(tiny: fm.Model, tiny_folder: Path, tmp_p
     assert found["warnings"][0] == found["edit"]["warnings"][0]
     settings = found["edit"]["settings"]
     assert (settings["steps"], settings["layer"], settings["context_seed"]) == (3, 0, 4)
-    assert found["drift"] is None
+    assert not found["drift"]
     named = ("comes without a second moment",)
     mistake("edit", *ASKED, "--model", tiny_folder, named=named)
 

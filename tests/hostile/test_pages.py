@@ -33,7 +33,20 @@ NASTY = (
 TEXTS = st.one_of(st.sampled_from(NASTY), st.text(st.characters(codec="utf-8"), min_size=1, max_size=12))
 VOID = {"meta", "img", "br", "hr", "input", "link", "col", "wbr", "source"}
 OURS = {
-    *("class", "title", "translate", "value", "scope", "style", "role", "rowspan", "colspan", "open", "data-name"),
+    *(
+        "class",
+        "title",
+        "translate",
+        "value",
+        "scope",
+        "style",
+        "role",
+        "rowspan",
+        "colspan",
+        "open",
+        "data-name",
+        "tabindex",
+    ),
     *("aria-hidden", "aria-label", "focusable", "viewbox", "preserveaspectratio", "x", "x1", "x2", "y", "y1", "y2"),
     *("d", "width", "height", "points", "fill-opacity"),
 }
