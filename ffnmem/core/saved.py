@@ -89,6 +89,8 @@ def load_result(kind: Any, path: str | Path, live: Sequence[Live] = (), run: str
         content = json.loads(archive.read(CONTENT).decode("utf-8", "surrogatepass"))
         if content["kind"] != name:
             raise FileError(f"{path} is no saved {name} but a saved {content['kind']}")
+        if archive.comment != f"{MARK} {name}".encode():  # the file's last bytes
+            raise FileError(f"{path} is truncated or damaged")
         if content["schema"] > SCHEMA:
             raise FileError(f"{path} is of a newer ffnmem ({content['ffnmem']}): install that to read it")
         if content["run"] != run:

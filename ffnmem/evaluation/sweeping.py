@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..core.errors import InputError, check_choice, counted, quoted
+from ..core.errors import FileError, InputError, check_choice, counted, listed, quoted
 from ..core.files import user_path
+from ..core.folders import names_in
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.provenance import Provenance
@@ -166,6 +167,8 @@ def layer_sweep(
     chosen = [model.layer(layer) for layer in (range(model.n_layers) if layers is None else layers)]
     if not chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"layers must be some different ones, not {list(chosen)}")
+    if out is not None:
+        check_sweep_folder(out)
     wanted = read_off(METRICS, "rewrite", "paraphrase", "neighbour", "plus")
     scores: dict[int, Scores] = {}
     begin = time.monotonic()
@@ -188,6 +191,15 @@ def layer_sweep(
         )
     provenance = model.provenance(model.prepend_bos, facts=len(every))
     return Sweep(scores, provenance, fact_digests(every), time.monotonic() - begin, tuple(f.name for f in every))
+
+
+def check_sweep_folder(out: str | Path) -> None:
+    """Raise FileError for a folder that holds other things than those of layers."""
+    folder = user_path(out)
+    others = sorted(name for name in names_in(folder) if not name.startswith("layer-")) if folder.is_dir() else []
+    if others:
+        things = listed(others, 3)
+        raise FileError(f"{out} is a folder with other things in it ({things}): name a new one for the sweep")
 
 
 @checked

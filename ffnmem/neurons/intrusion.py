@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -200,7 +200,8 @@ class Intruders(Result):
     """
 
     main = "table"
-    in_json = "accuracy layers verdicts"
+    chance: ClassVar[float] = CHANCE
+    in_json = "chance accuracy layers verdicts"
 
     model: str
     table: pd.DataFrame

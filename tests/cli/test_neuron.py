@@ -153,7 +153,8 @@ def test_a_store_without_the_tokens_of_values(tmp_path: Path) -> None:
     )
     run("neuron", "5.97", "--store", bare, "--html", tmp_path / "one.html")
     run("neuron", "5.97", "--store", whole, "--html", tmp_path / "other.html")
-    assert (tmp_path / "one.html").read_text() == (tmp_path / "other.html").read_text()
+    pages = [(tmp_path / f"{name}.html").read_text() for name in ("one", "other")]
+    assert pages[0].replace(str(bare), str(whole)) == pages[1]
     assert not (bare / "values.parquet").exists()
     assert table("neuron", "search", "paris", "--store", bare) == table("neuron", "search", "paris", "--store", whole)
     assert (bare / "values.parquet").read_bytes() == (whole / "values.parquet").read_bytes()

@@ -140,7 +140,7 @@ def test_chance_is_kept_and_told(surveyed: Store, tmp_path: Path, monkeypatch: p
     assert "verdict shares: monosemantic" in out
     assert "of random directions that fire as often" in out
     told = data("polysemanticity", "--store", own.folder, "--above", 40)["chance"]["positive"]
-    assert {row["polysemantic"] for row in told} == {0.0}
+    assert {row["polysemantic"] for row in told["shares"]} == {0.0}
     assert data("polysemanticity", "--store", own.folder, "--layer", 0)["chance"] == {}
     path = own.folder / "chance-verdicts-positive.safetensors"
     path.write_bytes(path.read_bytes()[:-9])

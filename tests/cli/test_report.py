@@ -114,7 +114,8 @@ def test_names_on_every_page_lead_to_the_site(
     run("edit", "apply", tmp_path / "e.safetensors", "--report", pages / "edit.html", *common)
     run("circuit", PROMPT, "--nodes", 10, "--html", pages / "circuit.html", *common)
     few = [part for name in ("keys", "prefixes", "updates") for part in ("--set", f"{name}=2")]
-    run("study", "geva2021", tiny_store.folder, "--out", pages / "study", "--sequences", 8, *few, *common)
+    few += ["--set", "n_sequences=8"]
+    run("study", "geva2021", "--store", tiny_store.folder, "--out", pages / "study", *few, *common)
     for path in (pages / "edit.html", pages / "circuit.html", pages / "study" / "index.html"):
         page = Page(path.read_text("utf-8"))
         found = {attrs["href"] for tag, attrs in page.tags if tag == "a" and "site/" in attrs.get("href", "")}

@@ -49,6 +49,7 @@ OURS = {
     ),
     *("aria-hidden", "aria-label", "focusable", "viewbox", "preserveaspectratio", "x", "x1", "x2", "y", "y1", "y2"),
     *("d", "width", "height", "points", "fill-opacity"),
+    "data-still",
 }
 """Attributes that our own elements have."""
 
