@@ -349,11 +349,12 @@ def public_things() -> dict[str, Any]:
 def rewritten(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
     """A file whose ``result.json`` says something else, with checksums that are right."""
     with zipfile.ZipFile(path) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
+        parts, comment = {name: archive.read(name) for name in archive.namelist()}, archive.comment
     content = json.loads(parts["result.json"])
     change(content)
     parts["result.json"] = json.dumps(content).encode()
     with zipfile.ZipFile(path, "w") as archive:
+        archive.comment = comment
         for name, data in parts.items():
             archive.writestr(name, data)
     return path

@@ -221,7 +221,7 @@ def test_a_result_comes_back(name: str, given: Given, tmp_path: Path) -> None:
         path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
         with refuses(FileError, OSError, "found.zip is damaged"):
             type(found).load(path, *live_of(found))
-    for end in (0, 7, len(data) // 2, len(data) - 60):
+    for end in (0, 7, len(data) // 2, len(data) - 60, len(data) - 1):
         path.write_bytes(data[:end])
         with refuses(FileError, OSError, "found.zip"):
             type(found).load(path, *live_of(found))
