@@ -20,8 +20,8 @@ HERE = Path(__file__).resolve().parent
 PAGE, FOLDER = HERE / "gallery.md", HERE / "gallery"
 LARGEST, TOGETHER = 150_000, 1_500_000  # bytes of a picture, and of all
 DPI = 90
-NOT_SHOWN = {"memories", "tokens", "arrange", "draw"}  # of one view of the explorer, or of all pictures
-DRAWN = re.compile(r"fm\.plots\.(\w+)\(")
+NOT_SHOWN = {"memories", "tokens", "arrange", "draw", "anatomy"}  # of one view of the explorer, or drawn by figure
+DRAWN = re.compile(r"fm\.plots\.(\w+)\b")
 
 TOWER = '"The Eiffel Tower is located in the city of"'
 SUBJECT = '--subject "Eiffel Tower"'
@@ -393,7 +393,7 @@ contexts = fm.editing.sample_contexts(model, n=2)
                 "How often edits take (ES), in paraphrases too (PS), and leave neighbours alone (NS, NS+), with 95% "
                 "intervals.",
                 'fm.plots.scores(fm.evaluate(model, whole, compare=("memit", "ft_l"), contexts=contexts))',
-                "ffnmem evaluate --compare memit,ft_l --facts atlas --limit 8 --plot scores.png",
+                "ffnmem evaluate --compare memit --compare ft_l --facts atlas --limit 8 --plot scores.png",
             ),
             Picture(
                 "sweep",
