@@ -49,4 +49,4 @@ def test_every_command_that_reads_a_prompt(hub: Path, tmp_path: Path) -> None:
     text, store = tmp_path / "text.txt", tmp_path / "store"
     text.write_text(f"{PROMPT} Paris.\n" * 2)
     data("scan", text, "--out", store, "--k", 2, *model)
-    assert "11.3071" in run("neuron", store, "11.3071").stdout
+    assert "11.3071" in run("neuron", "11.3071", "--store", store).stdout
