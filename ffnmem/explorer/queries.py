@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Self, get_origin
+from typing import Annotated, Any, ClassVar, TypeVar, get_origin
 from urllib.parse import quote, urlencode
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -51,6 +51,8 @@ def form_field(label: str, default: Any = "", *, hint: str = "", words: Mapping[
 CARRIED: Any = {"carried": True, "folded": False}
 """Of a field that is part of what a page shows and not typed (``json_schema_extra``): its form carries it along."""
 
+AnyQuery = TypeVar("AnyQuery", bound="Query")
+
 
 class Query(BaseModel):
     """The parameters of a view's address; ``path``: of the view."""
@@ -59,7 +61,7 @@ class Query(BaseModel):
     path: ClassVar[str] = "/"
 
     @classmethod
-    def read(cls, typed: Mapping[str, Sequence[str]]) -> Self:
+    def read(cls: type[AnyQuery], typed: Mapping[str, Sequence[str]]) -> AnyQuery:
         """A query from the parameters as typed; raises InputError with one line on the first that cannot be used."""
         given: dict[str, Any] = {}
         for name, field in cls.model_fields.items():
