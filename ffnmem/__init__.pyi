@@ -64,6 +64,8 @@ from .evaluation.evaluating import evaluate as evaluate
 from .facts.fact import Fact as Fact
 from .facts.formats import load_facts as load_facts
 from .interventions.ablating import ablate as ablate
+from .interventions.contrasts import contrast as contrast
+from .interventions.contrasts import patch as patch
 from .interventions.intervening import intervene as intervene
 from .models.loading import load as load
 from .models.model import Model as Model

@@ -99,6 +99,8 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Capture": lambda given: fm.capture(given.tiny, [PROMPT, "The city"], logits=True),
     "CausalScores": lambda given: fm.causal_scores(given.capture, " Paris", rule="relp"),
     "ChanceVerdicts": lambda given: fm.neurons.chance_verdicts(given.store, given.tiny, per_layer=5, draws=20),
+    "Contrast": lambda given: fm.contrast(given.tiny, PROMPT, "Rome is", " the", " in"),
+    "ContrastGraph": lambda given: fm.contrast(given.tiny, PROMPT, "Rome is", " the", " in").graph(),
     "Circuit": lambda given: fm.circuit(given.capture, " Paris", " Rome", nodes=20),
     "Comparison": lambda given: fm.compare(
         given.tiny, corpus=[PROMPT, "The city of Paris"], edit=random_edit(given.tiny, (1,))

@@ -23,6 +23,7 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "get": "get",
     "attribute": "attribute",
     "paths": "attribute",
+    "contrast": "contrast",
     "circuit": "circuit",
     "explore": "explore",
     "decompose": "attribute",

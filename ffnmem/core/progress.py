@@ -10,7 +10,7 @@ Phase = Literal[
     "ablate", "circuit", "calibrate", "weights", "text", "prefixes", "positions", "inputs", "meanings", "explain",
     "judge", "directions", "verdicts", "geometry", "duplicates", "edit", "trace", "traces", "silence", "silences",
     "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "dying", "causal", "exact",
-    "faithfulness", "prune", "variants", "effects",
+    "faithfulness", "prune", "variants", "effects", "contrast",
 ]  # fmt: skip
 Progress = Callable[[Phase, int, int], None]
 """Called as (phase, done, total) now and then, e.g. ("scan", 2048, 100000). Which phases there are, and what is counted
@@ -62,5 +62,6 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "faithfulness": ("keeping some firings", "sets of firings"),
     "prune": ("leaving firings out", "firings"),
     "variants": ("running variants of the prompt", "variants"),
+    "contrast": ("adding firings", "percent of the goal"),
     "effects": ("measuring what the edit does", "steps"),
 }

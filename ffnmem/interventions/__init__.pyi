@@ -5,6 +5,10 @@ from .changes import Mean as Mean
 from .changes import Resample as Resample
 from .changes import Scale as Scale
 from .changes import Set as Set
+from .contrast_graphs import ContrastGraph as ContrastGraph
+from .contrasts import Contrast as Contrast
+from .contrasts import contrast as contrast
+from .contrasts import patch as patch
 from .integrated_gradients import KnowledgeNeurons as KnowledgeNeurons
 from .integrated_gradients import knowledge_neurons as knowledge_neurons
 from .intervening import intervene as intervene

@@ -7,6 +7,8 @@ from .attribution import map as map
 from .attribution import neurons as neurons
 from .circuits import circuit as circuit
 from .comparing import comparison as comparison
+from .contrasts import contrast as contrast
+from .contrasts import contrast_curve as contrast_curve
 from .evaluation import convergence as convergence
 from .evaluation import decay as decay
 from .evaluation import scores as scores

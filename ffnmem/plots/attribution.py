@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,7 +15,6 @@ from ..interventions.ablating import Ablation
 from ..prompts.answer_text import name_quantity
 from ..prompts.attribution import Attribution
 from ..prompts.causal import CausalScores
-from ..prompts.circuits import Circuit
 from ..prompts.firings import Firings
 from ..prompts.paths import PathAttribution
 from ..prompts.sufficiency import Faithfulness, FaithfulnessOver
@@ -196,6 +197,6 @@ def name_memories(rows: pd.DataFrame) -> list[str]:
     return [f"{layer}.{neuron}" for layer, neuron in zip(rows["layer"], rows["neuron"], strict=True)]
 
 
-def answer(result: Attribution | PathAttribution | CausalScores | Faithfulness | Ablation | Circuit) -> str:
+def answer(result: Any) -> str:
     """The target, minus the foil, in quotes."""
     return repr(result.target) + ("" if result.foil is None else f" minus {result.foil!r}")

@@ -10,6 +10,7 @@ from matplotlib.patheffects import withStroke
 
 from ..core.errors import InputError
 from ..core.types import Count
+from ..interventions.contrast_graphs import ContrastGraph
 from ..prompts.circuits import ANSWER, Circuit
 from . import shapes
 from .attribution import answer
@@ -34,8 +35,8 @@ INCHES = 0.55  # that a name needs, and so a node
 LEAST, LARGEST = 16.0, 230.0  # areas of marks, in points²
 
 
-@draws(Circuit)
-def circuit(circuit: Circuit, ax: Axes | None = None, top: Count = 40) -> Axes:
+@draws(Circuit, ContrastGraph)
+def circuit(circuit: Circuit | ContrastGraph, ax: Axes | None = None, top: Count = 40) -> Axes:
     """The graph of firings behind an answer: positions across, layers up, the answer on top.
 
     A mark is a node, the larger the more influence it has; a line an edge, blue where it adds and orange where it
@@ -43,7 +44,7 @@ def circuit(circuit: Circuit, ax: Axes | None = None, top: Count = 40) -> Axes:
     influential firings are named.
 
     Args:
-        circuit: from :func:`ffnmem.circuit`.
+        circuit: from :func:`ffnmem.circuit`, or the graph of a contrast.
         top: how many firings and heads, those of most influence.
     """
     nodes = choose_nodes(circuit, top)
@@ -64,7 +65,7 @@ def circuit(circuit: Circuit, ax: Axes | None = None, top: Count = 40) -> Axes:
     return shapes.finish(ax, f"The circuit behind {answer(circuit)}", "fired at", "layer", legend="beside")
 
 
-def choose_nodes(circuit: Circuit, top: int) -> pd.DataFrame:
+def choose_nodes(circuit: Circuit | ContrastGraph, top: int) -> pd.DataFrame:
     """The nodes to draw: the answer, the strongest firings and heads, and the embeddings that these read."""
     nodes = circuit.nodes
     strong = nodes[nodes["kind"].isin(COMPUTED)].nlargest(top, "influence")
@@ -76,7 +77,7 @@ def choose_nodes(circuit: Circuit, top: int) -> pd.DataFrame:
     return nodes[nodes["id"].isin(kept) | ends].reset_index(drop=True)
 
 
-def place_nodes(nodes: pd.DataFrame, circuit: Circuit) -> pd.DataFrame:
+def place_nodes(nodes: pd.DataFrame, circuit: Circuit | ContrastGraph) -> pd.DataFrame:
     """Give every node its x and y; nodes of one layer and position stand side by side.
 
     Returns one row a position: where its column starts, its width and its middle.
@@ -99,7 +100,7 @@ def place_nodes(nodes: pd.DataFrame, circuit: Circuit) -> pd.DataFrame:
     return pd.DataFrame({"start": start, "width": width, "middle": middle})
 
 
-def draw_edges(ax: Axes, circuit: Circuit, nodes: pd.DataFrame) -> None:
+def draw_edges(ax: Axes, circuit: Circuit | ContrastGraph, nodes: pd.DataFrame) -> None:
     """Lines between the nodes, the strongest last; of a gated neuron, one for what both inputs are given."""
     by_id = nodes.set_index("id")
     edges = circuit.edges[circuit.edges["source"].isin(by_id.index) & circuit.edges["target"].isin(by_id.index)]

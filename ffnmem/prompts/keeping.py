@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from torch import Tensor
 from ..core.errors import InputError
 from .causal import causal_scores
 from .firings import Asked, Firings
-from .means import references
 
 BATCH_TOKENS = 1024
 CARRIES = 0.5
@@ -28,22 +27,30 @@ class Keeping:
     """A prompt run with chosen firings as they come, and all others at their reference.
 
     A kept firing is what its neuron computes from what then stands below it, or ``recorded``, what it was in the
-    capture. The beginning-of-sequence token's firings are kept always.
+    capture. The beginning-of-sequence token's firings are kept always, and those of the positions ``always``.
 
     Attributes:
+        reference: ``[layer, d_mlp]`` or ``[layer, pos, d_mlp]``; words: what it is.
         everything, nothing: Δ with all firings kept, and with none.
         runs: how many sets were run so far.
     """
 
-    def __init__(self, asked: Asked, mean: Any, recorded: bool = False, batch_tokens: int = BATCH_TOKENS) -> None:
+    def __init__(
+        self,
+        asked: Asked,
+        reference: Float[Tensor, "layer *pos d_mlp"],
+        words: str,
+        recorded: bool = False,
+        batch_tokens: int = BATCH_TOKENS,
+        always: Sequence[int] = (),
+    ) -> None:
         self.asked, self.model, self.recorded = asked, asked.model, recorded
-        self.reference, self.words = references(mean, asked.model)
-        self.own = [
-            asked.capture.coefficients[layer][asked.row, : asked.position + 1] for layer in range(asked.model.n_layers)
-        ]
-        self.always = int(asked.capture.starts_with_bos)
+        self.reference, self.words = reference, words
+        self.own = own_coefficients(asked)
         self.shape = (self.model.n_layers, len(asked.tokens), self.model.d_mlp)
-        self.total = self.shape[0] * (self.shape[1] - self.always) * self.shape[2]
+        self.always = torch.zeros(self.shape[1], dtype=torch.bool, device=self.model.device)
+        self.always[[*range(asked.capture.starts_with_bos), *always]] = True
+        self.total = self.shape[0] * int((~self.always).sum()) * self.shape[2]
         self.batch = max(1, batch_tokens // len(asked.tokens))
         self.runs = 0
         if not self.total:
@@ -51,10 +58,12 @@ class Keeping:
         ends = torch.ones(2, *self.shape, dtype=torch.bool, device=self.model.device)
         ends[1] = False
         self.everything, self.nothing = self.answers(iter(ends)).tolist()
-        difference = abs(self.everything - self.nothing)
-        if not difference > LEAST * max(1.0, abs(self.everything)):
+
+    def check_matters(self) -> None:
+        """Raise InputError where the answer is the same with all firings as they come and with none."""
+        if not abs(self.everything - self.nothing) > LEAST * max(1.0, abs(self.everything)):
             raise InputError(
-                f"without any firing this answer has a logit of {self.nothing:.4g}, with all of them "
+                f"with all firings at {self.words} this answer has a logit of {self.nothing:.4g}, as they come of "
                 f"{self.everything:.4g}: there is nothing that firings could be enough for"
             )
 
@@ -77,7 +86,7 @@ class Keeping:
 
     def run(self, kept: Bool[Tensor, "rows layer pos d_mlp"], places: dict[int, Tensor] | None = None) -> Tensor:
         """Δ of one batch; ``places`` gets what each down projection reads, for gradients."""
-        kept[:, :, : self.always] = True
+        kept[:, :, self.always] = True
         self.runs += len(kept)
 
         def change(layer: int, m: Tensor) -> Tensor:
@@ -91,16 +100,28 @@ class Keeping:
     def worth(self, kept: Set) -> Float[Tensor, " all"]:
         """Of one set, (m − m̄)·∂Δ/∂m of each firing as it is there, for the share that the set keeps: with its sign
         turned where firings lower Δ. 0 of those that are not in it."""
+        (gradient,), (m,), _ = self.gradients([kept])
+        reference = self.reference if self.reference.ndim == 3 else self.reference.unsqueeze(1)
+        return ((m - reference).double() * gradient * kept).flatten() * self.sign
+
+    @property
+    def sign(self) -> float:
+        """-1 where firings lower Δ, else 1."""
+        return 1.0 if self.everything > self.nothing else -1.0
+
+    def gradients(
+        self, sets: Sequence[Set]
+    ) -> tuple[Float[Tensor, "set layer pos d_mlp"], Float[Tensor, "set layer pos d_mlp"], Float[np.ndarray, " set"]]:
+        """Of some sets, run as one batch: ∂Δ/∂m of every firing, its coefficient there, and Δ."""
         places: dict[int, Tensor] = {}
         with torch.enable_grad():
-            logit = self.run(kept.clone().unsqueeze(0), places).sum()
-            found = torch.autograd.grad(logit, [places[layer] for layer in range(self.shape[0])], allow_unused=True)
-        worth = torch.zeros(self.shape, dtype=torch.float64, device=self.model.device)
-        for layer, gradient in enumerate(found):
-            if gradient is not None:
-                away = places[layer].detach() - self.reference[layer]
-                worth[layer] = (away * gradient).reshape(self.shape[1:])
-        return (worth * kept).flatten() * (1.0 if self.everything > self.nothing else -1.0)
+            logits = self.run(torch.stack(list(sets)), places)
+            layers = [places[layer] for layer in range(self.shape[0])]
+            found = torch.autograd.grad(logits.sum(), layers, allow_unused=True)
+        filled = [torch.zeros_like(m) if one is None else one for m, one in zip(layers, found, strict=True)]
+        shape = (len(sets), *self.shape[1:])
+        gradients, m = (torch.stack([one.detach().reshape(shape) for one in every], 1) for every in (filled, layers))
+        return gradients, m, logits.detach().cpu().numpy()
 
     # -- sets ----------------------------------------------------------------------------------------------------
 
@@ -113,7 +134,7 @@ class Keeping:
     def counted(self) -> Int[np.ndarray, " total"]:
         """The places of all firings that are not always kept."""
         every = np.arange(int(np.prod(self.shape))).reshape(self.shape)
-        return every[:, self.always :].ravel()
+        return every[:, ~self.always.cpu().numpy()].ravel()
 
     def ranked(self, firings: Any) -> tuple[Int[np.ndarray, " n"], str, bool]:
         """The places of firings, most important first; what they are in words; and whether their order says anything.
@@ -131,7 +152,7 @@ class Keeping:
         found = [
             int(np.ravel_multi_index((layer, position, neuron), self.shape))
             for layer, neuron, position in self.asked.triples(firings)
-            if position >= self.always
+            if not self.always[position]
         ]
         if not found:
             raise InputError("firings is empty, or of the beginning-of-sequence token alone, whose are always kept")
@@ -146,3 +167,8 @@ class Keeping:
         size = np.abs(scores.double().cpu().numpy().ravel()[places])
         rule = getattr(firings, "rule", "paths")
         return places[np.argsort(-size, kind="stable")], f"largest |score| by {rule} first", True
+
+
+def own_coefficients(asked: Asked) -> list[Float[Tensor, "pos d_mlp"]]:
+    """Of each layer, the coefficients in the capture, up to the answer."""
+    return [m[asked.row, : asked.position + 1] for _, m in sorted(asked.capture.coefficients.items())]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from .captures import Capture, Target
 from .causal import check_plain
 from .firings import Asked
 from .keeping import BATCH_TOKENS, CARRIES, Keeping
+from .means import references
 
 ONE_BY_ONE = 512  # firings at most that are each left out alone
 GRID = 16  # sizes at once in a search
@@ -135,7 +136,8 @@ def minimal_circuit(
         raise InputError(f"faithfulness must be a share above 0, such as 0.9, not {faithfulness!r}")
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)
-    keeping = Keeping(asked, mean, recorded, batch_tokens)
+    keeping = Keeping(asked, *references(mean, asked.model), recorded, batch_tokens)
+    keeping.check_matters()
     order, words, ordered = keeping.ranked(firings)
     search = Search(keeping, float(faithfulness), progress)
     began = search.prefix(order) if ordered else search.whole(order)
@@ -144,7 +146,7 @@ def minimal_circuit(
     every = keeping.of(kept)
     share, rest = keeping.shares(iter([every, ~every]))
     if spared is None:  # too many to try each
-        worth = keeping.worth(every).cpu().numpy()[kept] / abs(keeping.everything - keeping.nothing)
+        worth = search.worth(kept) / abs(keeping.everything - keeping.nothing)
     by_need = np.argsort(-worth if spared is None else spared, kind="stable")
     layer, place, neuron = np.unravel_index(kept[by_need], keeping.shape)
     texts = asked.texts
@@ -192,8 +194,16 @@ class Search:
     def __init__(self, keeping: Keeping, wanted: float, progress: Progress | None) -> None:
         self.keeping, self.wanted, self.progress = keeping, wanted, progress
 
-    def enough(self, sets: Sequence[Int[np.ndarray, " _"]]) -> Bool[np.ndarray, " sets"]:
-        return self.keeping.shares(self.keeping.of(places) for places in sets) >= self.wanted
+    def measure(self, sets: Iterable[Int[np.ndarray, " _"]]) -> Float[np.ndarray, " sets"]:
+        """What each set keeps, a share."""
+        return self.keeping.shares(self.keeping.of(places) for places in sets)
+
+    def worth(self, kept: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """About what each firing of a set is worth in it."""
+        return self.keeping.worth(self.keeping.of(kept)).cpu().numpy()[kept]
+
+    def enough(self, sets: Iterable[Int[np.ndarray, " _"]]) -> Bool[np.ndarray, " sets"]:
+        return self.measure(sets) >= self.wanted
 
     def prefix(self, order: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
         """The fewest first firings of a ranking that are enough, as far as a grid of sizes shows."""
@@ -221,8 +231,7 @@ class Search:
         """As many as can go together, worth least in the set first; again until none can. And in how many rounds."""
         began, rounds = len(kept), 0
         while len(kept) > 1:
-            worth = self.keeping.worth(self.keeping.of(kept)).cpu().numpy()[kept]
-            by_worth = kept[np.argsort(worth, kind="stable")]
+            by_worth = kept[np.argsort(self.worth(kept), kind="stable")]
             gone, most = 0, len(kept)  # so many can go; so many cannot
             grid = sorted({round((len(kept) - 1) ** (i / GRID)) for i in range(GRID + 1)})
             while grid:
@@ -240,7 +249,7 @@ class Search:
 
     def without(self, kept: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """What the set keeps without each of its firings."""
-        return self.keeping.shares(self.keeping.of(np.delete(kept, i)) for i in range(len(kept)))
+        return self.measure(np.delete(kept, i) for i in range(len(kept)))
 
     def left_out(
         self, kept: Int[np.ndarray, " n"], most: int

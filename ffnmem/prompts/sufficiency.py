@@ -23,6 +23,7 @@ from .captures import Capture, Target
 from .causal import check_plain
 from .firings import Asked
 from .keeping import BATCH_TOKENS, CARRIES, Keeping, Set
+from .means import references
 
 DRAWS = 5  # random sets of each size
 BOOTSTRAP = 2000
@@ -270,7 +271,8 @@ def faithfulness(
     """
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)
-    keeping = Keeping(asked, mean, recorded, batch_tokens)
+    keeping = Keeping(asked, *references(mean, asked.model), recorded, batch_tokens)
+    keeping.check_matters()
     order, words, ordered = keeping.ranked(firings)
     chosen = sizes_of(sizes, len(order), ordered)
     generator = np.random.default_rng(seed)

@@ -33,6 +33,7 @@ def make_results(tiny: fm.Model, store: Store, tokenizer: Any, folder: Path) -> 
     """Results by the names that the cases of the tests use."""
     capture = fm.capture(tiny, HOSTILE)
     first, second = (int(token) for token in capture.predictions(k=2)["token_id"])
+    contrast = fm.contrast(tiny, HOSTILE, PROMPT, first, second, random=2)
     scores = fm.causal_scores(capture, first)
     ablation = fm.ablate(capture, first, top=30)
     turned = ablation.neurons["logit"].where(ablation.neurons.index % 4 > 0, -ablation.neurons["direct"])
@@ -59,6 +60,8 @@ def make_results(tiny: fm.Model, store: Store, tokenizer: Any, folder: Path) -> 
         capture=capture,
         causal=scores,
         circuit=fm.circuit(capture, first, nodes=60),
+        contrast=contrast,
+        contrast_graph=contrast.graph(),
         comparison=fm.compare(tiny, corpus=TEXTS[:30], edit=random_edit(tiny, (1,))),
         convergence=convergence.assign(quality=[20.0, 90.0]),
         decay=Decay(by_edits, pd.DataFrame(), "rome", {}, sweep.provenance, steps=steps),

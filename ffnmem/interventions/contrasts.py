@@ -1,0 +1,599 @@
+"""``contrast``: the few firings that decide between the answers to two prompts, found and proved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..core.errors import InputError, counted, quoted
+from ..core.number_text import format_interval, format_share
+from ..core.progress import Progress
+from ..core.provenance import Provenance
+from ..core.sheets import FIRED_AT, Column, Content, Prompt, Sheet, Table, tokens
+from ..core.types import Count, Seed, Whole, checked
+from ..facts.answers import Answer
+from ..models.model import Model
+from ..models.turns import in_turn
+from ..prompts.answer_text import describe_answer
+from ..prompts.captures import Target, capture
+from ..prompts.firings import Asked
+from ..prompts.keeping import BATCH_TOKENS, Keeping, own_coefficients
+from ..prompts.minimal import Search
+from ..show.result import Result
+from ..vocabulary.projections import promoted_tokens
+from .contrast_graphs import ContrastGraph, graph_between
+
+DRAWS = 10  # random sets
+BEGIN, PART = 8, 8  # the search begins with so many firings, and a step adds a part of those that there are
+WIDENED = 3  # rounds of widening the set and pruning it again
+ONE_BY_ONE = 64  # firings at most that are each left out alone
+EXACT = 100  # firings at most that are each exchanged alone
+ALIKE = 10  # how many times as many firings as the set has those next by score are drawn from
+NODES = 48  # of a graph
+PROMOTED = 5  # tokens a firing
+CURVE = ["step", "size", "sufficiency", "necessity"]
+MEASURES = {
+    "sufficiency": "kept by them alone",
+    "necessity": "lost without them",
+    "transfer": "brought into the counterfactual’s run",
+}
+
+
+@checked
+@dataclass(frozen=True, eq=False, repr=False)
+class Contrast(Result):
+    """The firings that decide between the answers to a prompt and to its counterfactual. Made by
+    :func:`ffnmem.contrast`.
+
+    Δ is the target's logit minus the foil's. A firing is a neuron at a position; m is its coefficient in the prompt's
+    run, m′ in the counterfactual's at the position that is aligned with its own.
+
+    Attributes:
+        firings: those found, largest \\|score\\| first: layer, neuron, position, token, other_token (the
+            counterfactual's), coefficient (m), counterfactual (m′), difference (m − m′), score (its difference times
+            the mean of the gradients of both runs, in logits), exact (Δ minus the Δ with it alone at m′; of the first
+            100).
+        promotes: for each, the tokens that its difference promotes.
+        proof: a row each for ``sufficiency``, ``necessity`` and ``transfer`` (``measure``): ``share``; ``random``,
+            ``random_low``, ``random_high``: mean, least and largest of as many firings drawn from all; ``alike``,
+            ``alike_low``, ``alike_high``: of as many drawn from those that come next by score.
+        curve: the search's steps: step ("added", "pruned", or "given"), size, sufficiency, necessity.
+        scores: ``[layer, pos, d_mlp]``, the score of every firing.
+        logit, counterfactual_logit: Δ of both prompts. without: Δ of the prompt with all its firings at m′.
+        carried: the share of the difference of Δ that passes through FFNs; attention and embeddings carry the rest.
+        total: firings that could be chosen. goal: the sufficiency and necessity asked for; None of given firings.
+        minimal: whether no single firing can be left out, each tried. search: how it was found, in words.
+        kept: positions of the prompt that have none of the counterfactual aligned with them; their firings stay.
+        alignment: by the prompt's position, the counterfactual's; -1 for none.
+        tokens, counterfactual_tokens: of both prompts, up to where the answer is read. model: of the answers.
+    """
+
+    main = "firings"
+    in_json = (
+        "verdict tokens counterfactual_tokens alignment position target foil logit counterfactual_logit without "
+        "carried total goal minimal search values proof curve firings"
+    )
+    in_repr = "firings total target foil"
+
+    firings: pd.DataFrame
+    promotes: tuple[tuple[str, ...], ...]
+    proof: pd.DataFrame
+    curve: pd.DataFrame
+    scores: Float[Tensor, "layer pos d_mlp"]
+    logit: float
+    counterfactual_logit: float
+    without: float
+    carried: float
+    total: int
+    goal: float | None
+    minimal: bool
+    search: str
+    values: str
+    alignment: tuple[int, ...]
+    tokens: tuple[str, ...]
+    counterfactual_tokens: tuple[str, ...]
+    counterfactual_ids: tuple[int, ...]
+    model: Model
+    starts_with_bos: bool
+    position: int
+    target: str
+    foil: str | None
+    answer: Answer
+    provenance: Provenance
+
+    def top(self, k: Count | None = 20) -> pd.DataFrame:
+        """The ``k`` first firings (all for None), with what each ``promotes``."""
+        found = self.firings if k is None else self.firings.head(k)
+        return found.assign(promotes=list(self.promotes[: len(found)]))
+
+    def share(self, measure: str) -> float:
+        """``sufficiency``, ``necessity`` or ``transfer`` of the firings."""
+        return float(self.proof.set_index("measure").loc[measure, "share"])
+
+    def graph(self, top: Count = NODES) -> ContrastGraph:
+        """How the ``top`` first firings make one another differ: see :class:`ContrastGraph`."""
+        with self.model.turns.reading("contrast"):
+            tokens = (self.answer.tokens, self.counterfactual_ids)
+            captures = [capture(self.model, torch.tensor([ids])) for ids in tokens]
+            asked = [Asked(one, 0, replace(self.answer, prompt=ids[: len(ids) - self.answer.parting]))
+                     for one, ids in zip(captures, tokens, strict=True)]  # fmt: skip
+            return graph_between(*asked, self.alignment, self.firings.head(top), self.provenance)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        return tuple(place for place, other in enumerate(self.alignment) if other < 0)
+
+    @property
+    def verdict(self) -> str:
+        """What was found and why to believe it, in a sentence."""
+        row = self.proof.set_index("measure")
+        share = {name: format_share(row.loc[name, "share"], 0) for name in MEASURES}
+        return (
+            f"{len(self.firings):,} of {counted(self.total, 'firing')} decide between {quoted(self.target)} and "
+            f"{quoted(self.foil)}: with every other firing as after the counterfactual {share['sufficiency']} of the "
+            f"difference is kept, without them {share['necessity']} is lost, and in the counterfactual’s run they "
+            f"alone bring {share['transfer']}; as many at random keep {format_share(row.loc['sufficiency', 'random'])}"
+        )
+
+    def sheet(self, top: Whole = 20) -> Sheet:
+        """What was found, both prompts, the proof, and the ``top`` firings."""
+        about = describe_answer(self)
+        gap = self.logit - self.counterfactual_logit
+        kept = ", ".join(quoted(self.tokens[place]) for place in self.kept if place or not self.starts_with_bos)
+        facts: dict[str, Content | None] = {
+            "verdict": self.verdict,
+            "prompt": about.pop("prompt"),
+            "counterfactual": Prompt(
+                self.counterfactual_tokens, len(self.counterfactual_tokens) - 1, self.starts_with_bos
+            ),
+            **about,
+            "counterfactual logit": f"{self.counterfactual_logit:.3f}, a difference of {gap:.3f}",
+            "through FFNs": f"{format_share(self.carried)} of the difference; attention and embeddings bring the rest",
+            "not aligned": kept and f"{kept}: the firings there stay as they are",
+            "search": self.search,
+        }
+        return Sheet.of(
+            {name: content for name, content in facts.items() if content},
+            self.proof_table(),
+            self.table(top),
+            self.provenance,
+        )
+
+    def proof_table(self) -> Table:
+        """The shares of the difference, each beside chance."""
+
+        def band(name: str) -> Column:
+            ends = (f"{name}_low", f"{name}_high")
+            words = {"random": "at random", "alike": "next by score"}[name]
+            return Column(words, left=False, of=lambda row: format_interval(row[name], *(row[end] for end in ends)))
+
+        return Table.of(
+            self.proof,
+            Column("of the difference", of=lambda row: MEASURES[row["measure"]]),
+            Column("share", "percent"),
+            band("random"),
+            band("alike"),
+            caption=f"chance: {DRAWS} sets of as many firings, mean (least to most)",
+        )
+
+    def table(self, top: int) -> Table:
+        """The firings and what each promotes by its difference."""
+        return Table.of(
+            self.top(None),
+            "neuron",
+            FIRED_AT,
+            "position coefficient",
+            Column("other run", "number", of="counterfactual"),
+            Column("exact", "number", sign=True, bars=True),
+            Column("promotes", wraps=True, of=lambda row: tokens(row["promotes"])),
+            top=top,
+            rest="in .firings",
+            caption="exact: logits lost with it alone as in the other run; promotes: by its difference",
+        )
+
+
+# Which positions belong together.
+
+
+def align(prompt: Sequence[int], counterfactual: Sequence[int]) -> tuple[int, ...]:
+    """By position of a prompt, the counterfactual's; -1 for none.
+
+    What both begin with and what both end with is aligned, their last tokens always; of what stands between, the last
+    tokens, one by one.
+    """
+    n, m = len(prompt), len(counterfactual)
+    begin = end = 0
+    while begin < min(n, m) - 1 and prompt[begin] == counterfactual[begin]:
+        begin += 1
+    while end < min(n, m) - begin and prompt[-1 - end] == counterfactual[-1 - end]:
+        end += 1
+    paired = min(n, m) - begin
+    return (*range(begin), *[-1] * (n - begin - paired), *range(m - paired, m))
+
+
+def check_alignment(given: Sequence[int | None], length: int, other: int) -> tuple[int, ...]:
+    """A user's alignment with -1 for None. Raises InputError: another length, or positions that are none or twice."""
+    found = tuple(-1 if place is None else int(place) for place in given)
+    named = [place for place in found if place != -1]
+    if len(found) != length or len(set(named)) < len(named) or not all(0 <= place < other for place in named):
+        raise InputError(
+            f"alignment has for each of the prompt's {length} tokens a position of the counterfactual, 0 to "
+            f"{other - 1}, each at most once, or None; not {given!r}"
+        )
+    return found
+
+
+# The search.
+
+
+class Both(Search):
+    """The search for a set that is sufficient and necessary."""
+
+    def __init__(self, between: Between, goal: float, progress: Progress | None) -> None:
+        super().__init__(between.keeping, goal, progress)
+        self.between, self.away = between, between.away
+        self.curve: list[tuple[str, int, float, float]] = []
+
+    def measure(self, sets: Iterable[Int[np.ndarray, " _"]]) -> Float[np.ndarray, " sets"]:
+        return self.between.kept_and_lost(sets).min(1)
+
+    def slopes(self, kept: Tensor) -> tuple[Float[Tensor, "2 layer pos d_mlp"], Tensor, Float[np.ndarray, "2"]]:
+        """What exchanging each firing changes, to first order, in the run that keeps a set and in that which lacks it;
+        the coefficients of the first; sufficiency and necessity."""
+        gradients, m, logits = self.keeping.gradients([kept, ~kept])
+        span = self.keeping.everything - self.keeping.nothing
+        shares = (logits - self.keeping.nothing) / span
+        return gradients * self.keeping.sign, m[0], np.array([shares[0], 1 - shares[1]])
+
+    def worth(self, kept: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        slopes, m, _ = self.slopes(self.keeping.of(kept))
+        worth = (m - self.keeping.reference) * slopes[0] + self.away * slopes[1]
+        return worth.flatten().double().cpu().numpy()[kept]
+
+    def next(self, kept: Tensor, count: int) -> tuple[Int[Tensor, " count"], Float[np.ndarray, "2"]]:
+        """The firings outside of a set that add most to what it lacks; and its sufficiency and necessity."""
+        slopes, _, reached = self.slopes(kept)
+        lacking = reached < self.wanted if (reached < self.wanted).any() else np.ones(2, bool)
+        gain = sum(self.away * slope for slope, lacks in zip(slopes, lacking, strict=True) if lacks)
+        assert isinstance(gain, Tensor)
+        free = (~kept) & ~self.keeping.always.reshape(1, -1, 1)
+        return gain.masked_fill(~free, -torch.inf).flatten().topk(min(count, int(free.sum()))).indices, reached
+
+    def grown(self) -> Int[np.ndarray, " n"]:
+        """A set that is enough: those that add most by the gradients of the runs as they are now, again and again."""
+        kept, size = self.keeping.of(np.zeros(0, np.int64)), 0
+        while True:
+            found, reached = self.next(kept, max(BEGIN, size // PART))
+            self.curve.append(("added", size, *reached.tolist()))
+            if self.progress is not None:
+                self.progress("contrast", round(100 * min(1, max(0, reached.min() / self.wanted))), 100)
+            if reached.min() >= self.wanted or size == self.keeping.total:
+                return np.flatnonzero(kept.flatten().cpu().numpy())
+            kept = kept.clone()
+            kept.view(-1)[found] = True
+            size += len(found)
+
+    def smallest(self) -> tuple[Int[np.ndarray, " n"], str, bool]:
+        """The set, how it was found in words, and whether no single firing can be left out."""
+        began = self.grown()
+        kept, _ = self.pruned(began)
+        rounds = 0
+        while rounds < WIDENED:  # others in their place may do with fewer
+            found, _ = self.next(self.keeping.of(kept), max(BEGIN, len(kept) // 2))
+            wider = np.union1d(kept, found.cpu().numpy())
+            fewer = self.pruned(wider)[0] if self.enough([wider])[0] else wider
+            if len(fewer) >= len(kept):
+                break
+            kept, rounds = fewer, rounds + 1
+        kept, _, minimal = self.left_out(kept, ONE_BY_ONE)
+        self.curve.append(("pruned", len(kept), *self.between.kept_and_lost([kept])[0].tolist()))
+        words = [
+            f"{counted(len(began), 'firing')} added in {counted(len(self.curve) - 2, 'step')} by the gradients of the "
+            "runs with them alone and without them",
+            f"pruned to {len(kept):,}",
+            "no single one can be left out" if minimal else f"not tried one by one, being more than {ONE_BY_ONE}",
+        ]
+        return kept, "; ".join(words), minimal
+
+
+class Between:
+    """Two answers of aligned prompts, and what exchanging firings between their runs does.
+
+    Attributes:
+        keeping: the prompt's run, others at m′. transfer: the counterfactual's run, others at m.
+        places: the alignment. own: m, ``[layer, pos, d_mlp]``. away: m − m′, 0 where nothing is exchanged.
+
+    Raises InputError: an answer that the prompt makes no likelier, or a difference that FFNs do not carry.
+    """
+
+    def __init__(self, here: Asked, there: Asked, places: tuple[int, ...], recorded: bool, batch_tokens: int) -> None:
+        self.here, self.there, self.places = here, there, places
+        self.own, others = (torch.stack(own_coefficients(asked)) for asked in (here, there))
+        self.at = torch.tensor(places, device=self.own.device).clamp(min=0)
+        met = torch.tensor(places, device=self.own.device) >= 0
+        back = others.clone()
+        back[:, self.at[met]] = self.own[:, met]
+        words = "their coefficients in the counterfactual’s run"
+        alone = [place for place, partner in enumerate(places) if partner < 0]
+        self.keeping = Keeping(here, others[:, self.at], words, recorded, batch_tokens, alone)
+        unmet = sorted(set(range(others.shape[1])) - set(places))
+        self.transfer = Keeping(there, back, "those of the prompt’s run", False, batch_tokens, unmet)
+        logit, counterfactual = self.keeping.everything, self.transfer.everything
+        if logit <= counterfactual:
+            raise InputError(
+                f"{quoted(here.answered.target_text)} is no likelier than {quoted(str(here.answered.foil_text))} after "
+                f"the prompt than after the counterfactual (logits of {logit:.3f} and {counterfactual:.3f}): exchange "
+                "the prompts, or the target and the foil"
+            )
+        self.keeping.check_matters()
+        self.away = self.own - self.keeping.reference
+        self.away[:, self.keeping.always] = 0.0
+
+    def scores(self) -> Float[Tensor, "layer pos d_mlp"]:
+        """Of every firing, its difference times the mean of the gradients of both runs."""
+        every = torch.ones(1, dtype=torch.bool, device=self.own.device)
+        gradients = [run.gradients([every.expand(run.shape)])[0][0] for run in (self.keeping, self.transfer)]
+        return self.away * (gradients[0] + gradients[1][:, self.at]) / 2
+
+    def kept_and_lost(self, sets: Iterable[Int[np.ndarray, " _"]]) -> Float[np.ndarray, "sets 2"]:
+        """Sufficiency and necessity of each set."""
+
+        def both() -> Iterator[Tensor]:
+            for places in sets:
+                kept = self.keeping.of(places)
+                yield kept
+                yield ~kept
+
+        shares = self.keeping.shares(both()).reshape(-1, 2)
+        return np.stack([shares[:, 0], 1 - shares[:, 1]], 1)
+
+    def brought(self, sets: Iterable[Int[np.ndarray, " n"]]) -> Float[np.ndarray, " sets"]:
+        """What each set, of the prompt's run, brings into the counterfactual's."""
+
+        def exchanged() -> Iterator[Tensor]:
+            for some in sets:
+                layer, place, neuron = np.unravel_index(some, self.keeping.shape)
+                kept = torch.ones(self.transfer.shape, dtype=torch.bool, device=self.own.device)
+                kept[layer, np.array(self.places)[place], neuron] = False
+                yield kept
+
+        return 1 - self.transfer.shares(exchanged())
+
+    def exact(self, chosen: Int[np.ndarray, " n"], progress: Progress | None) -> Float[np.ndarray, " n"]:
+        """Δ minus the Δ with each firing alone at m′."""
+
+        def sets() -> Iterator[Tensor]:
+            for done, place in enumerate(chosen, 1):
+                yield ~self.keeping.of(np.array([place]))
+                if progress is not None:
+                    progress("exact", done, len(chosen))
+
+        return self.keeping.everything - self.keeping.answers(sets())
+
+    def result(
+        self,
+        chosen: Int[np.ndarray, " n"],
+        scores: Float[Tensor, "layer pos d_mlp"],
+        random: int,
+        seed: int,
+        progress: Progress | None,
+        **about: Any,
+    ) -> Contrast:
+        """What some firings are, and their shares beside those of others."""
+        here, there, keeping = self.here, self.there, self.keeping
+        by_score = scores.flatten().double().cpu().numpy()
+        chosen = chosen[np.argsort(-np.abs(by_score[chosen]), kind="stable")]
+        generator = np.random.default_rng(seed)
+        free = np.setdiff1d(keeping.counted(), chosen)
+        alike = free[np.argsort(-by_score[free], kind="stable")[: ALIKE * len(chosen)]]
+        sizes = {"random": (free, min(len(chosen), len(free))), "alike": (alike, min(len(chosen), len(alike)))}
+        nulls = [generator.choice(pool, n, replace=False) for pool, n in sizes.values() for _ in range(random)]
+        sets = [chosen, *nulls]
+        shares = np.concatenate([self.kept_and_lost(sets), self.brought(sets).reshape(-1, 1)], 1).T
+        layer, place, neuron = np.unravel_index(chosen, keeping.shape)
+        exact = np.full(len(chosen), np.nan)
+        exact[:EXACT] = self.exact(chosen[:EXACT], progress)
+        texts, others = here.texts, there.texts
+
+        def numbers(of: Tensor) -> Float[np.ndarray, " n"]:
+            return of[layer, place, neuron].double().cpu().numpy()
+
+        firings = pd.DataFrame(
+            {
+                "layer": layer,
+                "neuron": neuron,
+                "position": place,
+                "token": [texts[p] for p in place],
+                "other_token": [others[self.places[p]] for p in place],
+                "coefficient": numbers(self.own),
+                "counterfactual": numbers(keeping.reference),
+                "difference": numbers(self.away),
+                "score": by_score[chosen],
+                "exact": exact,
+            }
+        )
+        logit, counterfactual = keeping.everything, self.transfer.everything
+        return Contrast(
+            firings=firings,
+            promotes=promoted_by(here.model, firings),
+            proof=proof_of(shares, random),
+            scores=scores,
+            logit=logit,
+            counterfactual_logit=counterfactual,
+            without=keeping.nothing,
+            carried=(logit - keeping.nothing) / (logit - counterfactual),
+            total=keeping.total,
+            values=keeping.values,
+            alignment=self.places,
+            counterfactual_tokens=others,
+            counterfactual_ids=tuple(there.tokens.tolist()),
+            model=here.model,
+            **about,
+            **here.answer(),
+            provenance=here.capture.provenance.with_settings(
+                goal=about["goal"], values=keeping.values, random=random, seed=seed, always="beginning of sequence"
+            ),
+        )
+
+
+@checked
+@in_turn
+def contrast(
+    model: Model,
+    prompt: str,
+    counterfactual: str,
+    target: Target = None,
+    foil: str | int | None = None,
+    goal: float = 0.9,
+    *,
+    alignment: Sequence[int | None] | None = None,
+    recorded: bool = False,
+    random: Count = DRAWS,
+    seed: Seed = 0,
+    prepend_bos: bool | None = None,
+    batch_tokens: Count = BATCH_TOKENS,
+    progress: Progress | None = None,
+) -> Contrast:
+    """Why this answer and not that one: the fewest firings found that decide between two prompts' answers.
+
+    With every other firing at its coefficient in the counterfactual's run, the firings found keep the share ``goal`` of
+    the difference between the two answers (sufficiency); with only them at those coefficients, that share is lost
+    (necessity). Against a counterfactual prompt a few firings are often enough, as all that both prompts share, such as
+    syntax and positions, is left out of the question.
+
+    The search adds those firings that gain most to first order, by the gradients of the run that keeps the set and of
+    the run that lacks it, an eighth more each step, until both shares reach the goal; then takes away all that can go
+    together, those worth least first; widens the set and prunes it again while that makes it smaller; and leaves out
+    single firings, each tried, where there are at most 64. It need not find the smallest set.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        prompt, counterfactual: two texts, answered differently.
+        target, foil: an answer of each; default: the model's likeliest token after each.
+        goal: the sufficiency and necessity that the set must reach.
+        alignment: for each of the prompt's tokens (with a beginning-of-sequence token, where there is one) the
+            counterfactual's position, or None. Default: what both begin with and end with, and of what differs the
+            last tokens one by one. Firings at positions without a partner stay as they are, and are not counted.
+        recorded: keep firings at the coefficients of the prompt's run; by default a kept firing is what its neuron
+            computes from what is then below it.
+        random: how many sets of as many other firings stand beside each share.
+        seed: of these.
+        prepend_bos: as :func:`ffnmem.capture` takes it.
+        batch_tokens: tokens that are run at once; memory grows with it, results do not depend on it.
+        progress: called with "contrast", percent of the goal, 100; then with "prune" and "exact".
+
+    Returns: A :class:`Contrast`: ``.verdict``, ``.firings``, ``.proof``, ``.curve``, ``.scores``, ``.graph()``.
+
+    Raises: as :func:`ffnmem.attribute_paths`; InputError, too: prompts that are the same or answered the same, a target
+        that the prompt makes no likelier, no such alignment, or a difference that FFNs do not carry.
+
+    Source: activation patching against a counterfactual, Vig et al. 2020 (2004.12265), and attribution patching, Nanda
+        2023; sufficiency and necessity as faithfulness and completeness of Marks et al. 2024 (2403.19647); the search
+        is ours.
+    """
+    if not 0 < goal <= 1:
+        raise InputError(f"goal must be a share above 0 and at most 1, not {goal!r}")
+    between = align_both(model, prompt, counterfactual, target, foil, alignment, recorded, prepend_bos, batch_tokens)
+    scores = between.scores()
+    search = Both(between, goal, progress)
+    chosen, words, minimal = search.smallest()
+    curve = pd.DataFrame(search.curve, columns=CURVE)
+    about = {"goal": goal, "curve": curve, "minimal": minimal, "search": words}
+    return between.result(chosen, scores, random, seed, progress, **about)
+
+
+@checked
+@in_turn
+def patch(
+    model: Model,
+    prompt: str,
+    counterfactual: str,
+    firings: Any,
+    target: Target = None,
+    foil: str | int | None = None,
+    *,
+    alignment: Sequence[int | None] | None = None,
+    recorded: bool = False,
+    random: Count = DRAWS,
+    seed: Seed = 0,
+    prepend_bos: bool | None = None,
+    batch_tokens: Count = BATCH_TOKENS,
+    progress: Progress | None = None,
+) -> Contrast:
+    """Exchange given firings between the runs of two prompts: :func:`ffnmem.contrast` of a set without the search.
+
+    Args:
+        firings: a table with layer, neuron and position (of the prompt), such triples, or a result that has them as
+            ``.firings``.
+
+    The others, what it returns and what it raises: as :func:`ffnmem.contrast`; InputError, too: no firing, or one at a
+    position that has no partner.
+    """
+    between = align_both(model, prompt, counterfactual, target, foil, alignment, recorded, prepend_bos, batch_tokens)
+    keeping = between.keeping
+    triples = between.here.triples(firings)
+    if not triples or any(keeping.always[position] for _, _, position in triples):
+        raise InputError("firings is empty, or has one at a position without a partner in the counterfactual")
+    shape = keeping.shape
+    chosen = np.array([np.ravel_multi_index((layer, place, neuron), shape) for layer, neuron, place in triples])
+    shares = between.kept_and_lost([chosen])[0].tolist()
+    curve = pd.DataFrame([("given", len(chosen), *shares)], columns=CURVE)
+    about = {"goal": None, "curve": curve, "minimal": False, "search": "given"}
+    return between.result(chosen, between.scores(), random, seed, progress, **about)
+
+
+def align_both(
+    model: Model, prompt: str, counterfactual: str, target: Target, foil: str | int | None,
+    alignment: Sequence[int | None] | None, recorded: bool, prepend_bos: bool | None, batch_tokens: int,
+) -> Between:  # fmt: skip
+    """The same target and foil after both prompts, by default what the model says after each; and which positions
+    belong together."""
+    one, other = (capture(model, text, prepend_bos=prepend_bos) for text in (prompt, counterfactual))
+    if one.tokens.tolist() == other.tokens.tolist():
+        raise InputError("the prompt and the counterfactual have the same tokens: there is nothing to contrast")
+    first, second = (int(each.predictions(-1, 1)["token_id"].iloc[0]) for each in (one, other))
+    if (target is None or foil is None) and first == second:
+        said = quoted(model.token_strings([first])[0])
+        raise InputError(
+            f"the model says {said} after both prompts: give a target and a foil, or another counterfactual"
+        )
+    here = Asked.of(one, first if target is None else target, second if foil is None else foil, -1, None, False)
+    answered = replace(here.answered, prompt=tuple(other.tokens[0].tolist()))
+    there = Asked.of(other, answered, None, -1, None, False)
+    ids, other_ids = here.tokens.tolist(), there.tokens.tolist()
+    if alignment is None:
+        places = align(ids, other_ids)
+    else:
+        more = len(ids) - one.tokens.shape[1]  # the tokens that target and foil begin with alike
+        given = check_alignment(alignment, len(ids) - more, len(other_ids) - more)
+        places = (*given, *range(len(other_ids) - more, len(other_ids)))
+    return Between(here, there, places, recorded, batch_tokens)
+
+
+def proof_of(shares: Float[np.ndarray, "measure sets"], random: int) -> pd.DataFrame:
+    """The table of shares; sets are the firings, then random ones, then those next by score."""
+    listed: list[dict[str, Any]] = []
+    for name, row in zip(MEASURES, shares, strict=True):
+        one: dict[str, Any] = {"measure": name, "share": row[0]}
+        for null, drawn in (("random", row[1 : 1 + random]), ("alike", row[1 + random :])):
+            one |= {null: drawn.mean(), f"{null}_low": drawn.min(), f"{null}_high": drawn.max()}
+        listed.append(one)
+    return pd.DataFrame(listed)
+
+
+def promoted_by(model: Model, firings: pd.DataFrame) -> tuple[tuple[str, ...], ...]:
+    """The tokens that each firing's difference promotes: of a negative one, those that its value suppresses."""
+    found: list[tuple[str, ...]] = [()] * len(firings)
+    for negative in (False, True):
+        some = firings[(firings["difference"] < 0) == negative]
+        listed = promoted_tokens(model, some, PROMOTED, fired="difference")
+        for row in some.itertuples():
+            found[row.Index] = tuple(listed[row.layer, row.neuron])
+    return tuple(found)

@@ -1,0 +1,227 @@
+"""``contrast``: the firings that decide between two prompts' answers, and that what is said of them is so."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.core.errors import FfnmemError
+from ffnmem.interventions.contrasts import align
+from ffnmem.models import Model
+
+from ..helpers import PROMPT, Pair, allclose
+
+TOWER, KREMLIN = "The Eiffel Tower is located in the city of", "The Kremlin is located in the city of"
+COUNTERFACTUAL = "The Eiffel France is in the city of"
+
+
+@pytest.fixture(scope="module")
+def found(atlas: Model) -> fm.interventions.Contrast:
+    return fm.contrast(atlas, TOWER, KREMLIN)
+
+
+def run(model: Model, capture: fm.prompts.Capture, target: int, foil: int, change: Any) -> float:
+    """The target's logit minus the foil's where ``change(layer, m [pos, d_mlp])`` replaces coefficients, by hooks
+    written out."""
+    handles = []
+
+    def hook(layer: int) -> Any:
+        def replace(_module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            m = args[0]
+            return (change(layer, m.reshape(-1, m.shape[-1])).reshape(m.shape), *args[1:])
+
+        return replace
+
+    for layer in range(model.n_layers):
+        handles.append(model.ffn[layer].project_out.register_forward_pre_hook(hook(layer)))
+    try:
+        with torch.no_grad():
+            logits = model.hf_model(capture.tokens).logits[0, -1]
+    finally:
+        for handle in handles:
+            handle.remove()
+    return float(logits[target] - logits[foil])
+
+
+def check_proof(model: Model, found: fm.interventions.Contrast, one: str, other: str, close: float) -> None:
+    """Its three shares and its single exchanges, each by a pass of the model of its own."""
+    here, there = fm.capture(model, one), fm.capture(model, other)
+    target, foil = found.answer.read[0], found.answer.foil_id
+    assert foil is not None
+    places = found.alignment
+    own = [here.coefficients[layer][0] for layer in range(model.n_layers)]
+    theirs = [there.coefficients[layer][0] for layer in range(model.n_layers)]
+    chosen = torch.zeros(found.scores.shape, dtype=torch.bool)
+    for row in found.firings.itertuples():
+        chosen[row.layer, row.position, row.neuron] = True
+    bos = [0] * found.starts_with_bos
+
+    def others_at(kept: torch.Tensor) -> Any:
+        kept = kept.clone()
+        kept[:, [*bos, *found.kept]] = True
+        at = torch.tensor(places).clamp(min=0)
+        return lambda layer, m: torch.where(kept[layer], m, theirs[layer][at])
+
+    def brought(layer: int, m: torch.Tensor) -> torch.Tensor:
+        m = m.clone()
+        for row in found.firings[found.firings["layer"] == layer].itertuples():
+            m[places[row.position], row.neuron] = own[layer][row.position, row.neuron]
+        return m
+
+    def all_brought(layer: int, m: torch.Tensor) -> torch.Tensor:
+        m = m.clone()
+        for place, partner in enumerate(places):
+            if partner >= 0 and place not in bos:
+                m[partner] = own[layer][place]
+        return m
+
+    everything, nothing, kept, lacking = (
+        run(model, here, target, foil, others_at(mask))
+        for mask in (torch.ones_like(chosen), torch.zeros_like(chosen), chosen, ~chosen)
+    )
+    assert found.logit == pytest.approx(everything, abs=close)
+    assert found.without == pytest.approx(nothing, abs=close)
+    assert found.share("sufficiency") == pytest.approx((kept - nothing) / (everything - nothing), abs=10 * close)
+    assert found.share("necessity") == pytest.approx((everything - lacking) / (everything - nothing), abs=10 * close)
+    plain = run(model, there, target, foil, lambda _layer, m: m)
+    full, some = (run(model, there, target, foil, change) for change in (all_brought, brought))
+    assert found.counterfactual_logit == pytest.approx(plain, abs=close)
+    assert found.share("transfer") == pytest.approx((some - plain) / (full - plain), abs=10 * close)
+    assert found.carried == pytest.approx((everything - nothing) / (everything - plain), abs=10 * close)
+    first = found.firings.iloc[0]
+    only = torch.ones_like(chosen)
+    only[first["layer"], first["position"], first["neuron"]] = False
+    alone = run(model, here, target, foil, others_at(only))
+    assert first["exact"] == pytest.approx(everything - alone, abs=10 * close)
+
+
+def test_what_is_said_is_what_passes_of_the_model_give(pair64: Pair) -> None:
+    # if it failed, other firings would be kept, exchanged or counted than is said
+    model = pair64.model
+    if model.layout.soft_cap is not None:
+        pytest.skip("its logits are capped, and what is compared is the logit before")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fm.FfnmemWarning)
+        try:
+            found = fm.contrast(model, PROMPT, COUNTERFACTUAL, " Paris", " Rome", random=2)
+            one, other = PROMPT, COUNTERFACTUAL
+        except fm.InputError:  # a random model, which may say the opposite
+            found = fm.contrast(model, COUNTERFACTUAL, PROMPT, " Paris", " Rome", random=2)
+            one, other = COUNTERFACTUAL, PROMPT
+    assert min(found.share("sufficiency"), found.share("necessity")) >= 0.9
+    check_proof(model, found, one, other, 1e-5 if pair64.rounds_attention else 1e-8)
+
+
+def test_prompts_of_other_lengths(atlas: Model, found: fm.interventions.Contrast) -> None:
+    assert (found.target, found.foil) == (" Paris", " Moscow")
+    assert found.share("sufficiency") >= 0.9
+    assert found.share("necessity") >= 0.9
+    assert 0 < len(found.firings) < found.total / 50
+    row = found.proof.set_index("measure").loc["sufficiency"]
+    assert row["random_high"] < 0.1
+    check_proof(atlas, found, TOWER, KREMLIN, 1e-3)
+
+
+def test_alignment() -> None:
+    assert align([1, 2, 3, 4], [1, 7, 3, 4]) == (0, 1, 2, 3)
+    assert align([1, 5, 6, 3], [1, 7, 3]) == (0, -1, 1, 2)
+    assert align([1, 7, 3], [1, 5, 6, 3]) == (0, 2, 3)
+    assert align([1, 2], [1, 2, 2]) == (0, 2)  # an end that is aligned already is not counted twice
+    assert align([4, 5], [6, 7, 8]) == (1, 2)
+
+
+def test_an_alignment_of_ones_own(atlas: Model, found: fm.interventions.Contrast) -> None:
+    again = fm.contrast(atlas, TOWER, KREMLIN, alignment=[None if p < 0 else p for p in found.alignment])
+    assert again.firings.equals(found.firings)
+    ends = [None] * (len(found.tokens) - 1) + [len(found.counterfactual_tokens) - 1]
+    only = fm.contrast(atlas, TOWER, KREMLIN, alignment=ends)
+    assert set(only.firings["position"]) == {len(found.tokens) - 1}
+    assert only.total == found.scores.shape[0] * found.scores.shape[2]
+    assert only.carried < found.carried
+    check_proof(atlas, only, TOWER, KREMLIN, 1e-3)
+
+
+def test_scores_are_first_order(atlas: Model, found: fm.interventions.Contrast) -> None:
+    """The mean of two gradients is right to second order: their sum over all firings is near what FFNs carry."""
+    carried = found.logit - found.without
+    assert float(found.scores.double().sum()) == pytest.approx(carried, rel=0.5)
+    ranked = found.scores.flatten().double()
+    assert allclose(found.firings["score"], sorted(found.firings["score"], key=abs, reverse=True))
+    assert len(found.firings) < int((ranked > 0).sum())
+
+
+def test_firings_kept_as_recorded_are_more_than_enough_alone(atlas: Model, found: fm.interventions.Contrast) -> None:
+    recorded = fm.contrast(atlas, TOWER, KREMLIN, recorded=True)
+    assert recorded.share("sufficiency") >= 0.9
+    assert recorded.values != found.values
+
+
+def test_results_do_not_depend_on_batches(atlas: Model, found: fm.interventions.Contrast) -> None:
+    again = fm.contrast(atlas, TOWER, KREMLIN, batch_tokens=64)
+    keys = ["layer", "neuron", "position"]
+    assert set(map(tuple, again.firings[keys].to_numpy())) == set(map(tuple, found.firings[keys].to_numpy()))
+
+
+def test_what_people_read(found: fm.interventions.Contrast) -> None:
+    text = found.to_markdown()
+    for words in ("decide between", "Kremlin", "promotes", "at random", "next by score", "through FFNs"):
+        assert words in text
+    assert len(found.top(3)["promotes"].iloc[0]) == 5
+    assert found.to_dict()["proof"][0]["measure"] == "sufficiency"
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"counterfactual": TOWER}, "the same tokens"),
+    ({"counterfactual": "The Louvre is located in the city of"}, "after both prompts"),
+    ({"target": " Moscow", "foil": " Paris"}, "no likelier"),
+    ({"goal": 0.0}, "goal"),
+    ({"goal": 2.0}, "goal"),
+    ({"alignment": [0, 1]}, "alignment has for each"),
+    ({"alignment": [0] * 11}, "alignment has for each"),
+    ({"target": " Paris", "foil": " Paris"}, "the same"),
+    ({"prompt": ""}, "empty"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), REFUSED, ids=[says for _, says in REFUSED])
+def test_refused(atlas: Model, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(FfnmemError, match=says) as caught:
+        fm.contrast(atlas, **{"prompt": TOWER, "counterfactual": KREMLIN, **given})
+    assert "\n" not in str(caught.value)
+
+
+def test_given_firings_are_exchanged_alike(atlas: Model, found: fm.interventions.Contrast) -> None:
+    again = fm.patch(atlas, TOWER, KREMLIN, found, random=10)
+    assert again.firings.equals(found.firings)
+    assert again.proof.equals(found.proof)
+    one = fm.patch(atlas, TOWER, KREMLIN, found.firings.head(1), random=2)
+    assert one.share("necessity") * (one.logit - one.without) == pytest.approx(found.firings["exact"][0], abs=1e-4)
+    with pytest.raises(fm.InputError, match="without a partner"):
+        fm.patch(atlas, TOWER, KREMLIN, [(0, 0, 0)])
+
+
+def test_edges_sum_to_the_difference_of_what_nodes_read(pair64: Pair) -> None:
+    model = pair64.model
+    if model.layout.soft_cap is not None:
+        pytest.skip("its logits are capped, and what is compared is the logit before")
+    texts = (PROMPT, "The Eiffel Tower is in Paris and in the city")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fm.FfnmemWarning)
+        one, other = sorted(texts, key=lambda text: -fm.attribute(fm.capture(model, text), " Paris", " Rome").logit)
+        found = fm.contrast(model, one, other, " Paris", " Rome", random=1)
+    graph = found.graph(12)
+    close = 1e-5 if pair64.rounds_attention else 1e-9
+    assert graph.error < close
+    sums = graph.edges.groupby("target")["weight"].sum()
+    assert sums["answer"] == pytest.approx(found.logit - found.counterfactual_logit, abs=close)
+    here, there = fm.capture(model, one), fm.capture(model, other)
+    for row in graph.nodes[graph.nodes["kind"] == "firing"].itertuples():
+        read = here.pre[row.layer][0, row.position, row.neuron]
+        less = there.pre[row.layer][0, found.alignment[row.position], row.neuron]
+        assert row.reads == pytest.approx(float(read - less), abs=close)
+    assert set(graph.edges["source"]) <= {*graph.nodes["id"], "rest"}
+    assert "made by" in graph.to_markdown()
