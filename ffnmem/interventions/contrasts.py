@@ -120,11 +120,13 @@ class Contrast(Result):
     def graph(self, top: Count = NODES) -> ContrastGraph:
         """How the ``top`` first firings make one another differ: see :class:`ContrastGraph`."""
         with self.model.turns.reading("contrast"):
-            tokens = (self.answer.tokens, self.counterfactual_ids)
-            captures = [capture(self.model, torch.tensor([ids])) for ids in tokens]
-            asked = [Asked(one, 0, replace(self.answer, prompt=ids[: len(ids) - self.answer.parting]))
-                     for one, ids in zip(captures, tokens, strict=True)]  # fmt: skip
-            return graph_between(*asked, self.alignment, self.firings.head(top), self.provenance)
+            here, there = (self.ask_again(ids) for ids in (self.answer.tokens, self.counterfactual_ids))
+            return graph_between(here, there, self.alignment, self.firings.head(top), self.provenance)
+
+    def ask_again(self, ids: tuple[int, ...]) -> Asked:
+        """Its answer after the tokens of one of its prompts."""
+        prompt = ids[: len(ids) - self.answer.parting]
+        return Asked(capture(self.model, torch.tensor([ids])), 0, replace(self.answer, prompt=prompt))
 
     @property
     def kept(self) -> tuple[int, ...]:
