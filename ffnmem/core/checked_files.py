@@ -20,7 +20,6 @@ import numpy as np
 from .errors import FileError, quoted
 from .files import check_ordinary, readable, replacing
 from .foreign import foreign
-from .schemas import Check, Misfit, anything, fields, whole
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -70,14 +69,12 @@ class Form:
     Attributes:
         kind: what it says in its field ``kind``; empty: anything.
         newest: the highest ``schema`` that is read.
-        check: of its fields.
         noun: what it is, with what makes one: ``"store: make one with scan (ffnmem scan)"``.
         again: what to do about a damaged one.
     """
 
     kind: str
     newest: int
-    check: Check
     noun: str
     again: str = ""
 
@@ -89,14 +86,15 @@ class Form:
     def fit(
         self, path: Path, value: Any, whole_if: Callable[[dict[str, Any]], bool] = lambda _: True
     ) -> dict[str, Any]:
-        """The object if it is of this form, and its checksum (if any) says that it is whole; raises FileError."""
+        """The object if it is of this form, and its checksum says that it is whole; raises FileError.
+
+        What a checksum vouches for was written by us, so its fields are not looked at one by one."""
         if not isinstance(value, dict) or self.kind not in ("", value.get("kind")):
             other = f" but {quoted(value['kind'])}" if isinstance(value, dict) and "kind" in value else ""
             raise self.none(path, other)
         self.check_version(path, value)
         if not whole_if(value):
             raise FileError(f"{path} is damaged: its checksum does not match{remedy(self.again)}")
-        self.check_fields(path, value)
         return value
 
     def check_version(self, path: Path, value: Any) -> None:
@@ -107,14 +105,6 @@ class Form:
                 f"{path} has schema {quoted(schema)}; this version of ffnmem reads up to {self.newest}: "
                 "install a newer one"
             )
-
-    def check_fields(self, path: Path, value: Any) -> None:
-        """Raise FileError unless the fields are what they must be."""
-        try:
-            fields({"schema": whole(1)})(value)
-            self.check(value)
-        except Misfit as misfit:
-            raise FileError(f"{path} cannot be understood: {misfit}{remedy(self.again)}") from None
 
 
 def parsed(path: Path, data: str | bytes, again: str = "") -> Any:
@@ -151,8 +141,8 @@ def digest(value: Any, default: Callable[[Any], Any] | None = None) -> str:
 
 
 def is_whole(values: Mapping[str, Any]) -> bool:
-    """Whether an object's checksum is its own; true of one without."""
-    return "checksum" not in values or values["checksum"] == digest_of(values)
+    """Whether an object has a checksum that is its own."""
+    return values.get("checksum") == digest_of(values)
 
 
 # -- tensors -------------------------------------------------------------------------------------------------------
@@ -220,15 +210,6 @@ class HeadedTensors:
         if not isinstance(checksums, dict) or set(checksums) != set(self.shapes):
             raise FileError(f"{path} is damaged: its arrays are not those that its header has")
 
-    def check_shapes(self, expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
-        """Raise FileError unless the arrays are these: type and shape by name."""
-        for name in {**expected, **self.shapes}:
-            found, wanted = self.shapes.get(name), expected.get(name)
-            if found != wanted:
-                what = "not there" if found is None else f"{found[0]} {list(found[1])}"
-                right = "" if wanted is None else f", which must be {wanted[0]} {list(wanted[1])}"
-                raise FileError(f"{self.path} does not fit its header: {quoted(name)} is {what}{right}")
-
     def array(self, name: str) -> np.ndarray:
         """One array, checked, and yours to change; raises FileError."""
         with reading(self.path):
@@ -240,7 +221,7 @@ class HeadedTensors:
 
 def check_tensors(path: Path) -> None:
     """Read a whole safetensors file of ours, whatever it holds; raises FileError for a damaged one."""
-    file = HeadedTensors(path, Form("", sys.maxsize, anything, "file that ffnmem wrote"))
+    file = HeadedTensors(path, Form("", sys.maxsize, "file that ffnmem wrote"))
     for name in file.shapes:
         file.array(name)
 

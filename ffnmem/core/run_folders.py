@@ -77,7 +77,7 @@ def read_run(out: str | Path, kind: Kind) -> dict[str, Any]:
     """What the run in a folder depends on; empty where there is none. Raises FileError."""
     folder = user_path(out)
     content = kind.read_manifest(folder)
-    if not is_whole(content):
+    if content and not is_whole(content):
         raise FileError(f"{folder / kind.manifest} is damaged: its checksum does not match: name another folder")
     return content
 

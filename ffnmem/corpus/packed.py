@@ -17,14 +17,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int64
 
-from ..core.checked_files import Form, check_regular, read_json
+from ..core.checked_files import Form, check_regular, is_whole, read_json
 from ..core.errors import FileError, OutOfRangeError, check_index
 from ..core.files import user_folder
 from ..core.folders import UNFINISHED, Kind
-from ..core.schemas import fields, items, maybe, one_of, text, whole, word
 from ..core.sheets import Sheet
 from ..show.result import Result
-from .readers import MEANINGS, Problem, problem_table, problems_from
+from .readers import Problem, problem_table, problems_from
 
 # Arrays on disk whose every part can be checked before it is believed.
 
@@ -169,30 +168,6 @@ FILES = {TOKENS: ("<u2", "<u4"), DOCUMENTS: ("<i8",), COUNTS: ("<i8",)}
 FORM = Form(
     KIND,
     SCHEMA,
-    fields(
-        {
-            **dict.fromkeys(("hash", "tokenizer_hash"), word),
-            **{name: text() for name in ("model", "source")},
-            "stamp": maybe(word),
-            **{name: whole() for name in ("documents", "tokens", "vocab")},
-            "problems": items(fields({"kind": one_of(*MEANINGS), "count": whole(1), "first": text()})),
-            # No names but these, so that none leads out of the folder.
-            "files": fields(
-                {
-                    name: fields(
-                        {
-                            "bytes": whole(),
-                            "dtype": one_of(*types),
-                            "chunk": whole(8, 1 << 30),
-                            "crc32": items(whole(0, 0xFFFFFFFF)),
-                        }
-                    )
-                    for name, types in FILES.items()
-                },
-                closed=True,
-            ),
-        }
-    ),
     "packed corpus: make one with pack (ffnmem pack)",
     "pack the corpus again",
 )
@@ -338,21 +313,10 @@ def is_packed(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() and (folder / TOKENS).is_file()
 
 
-def manifest_text(state: Mapping[str, Any]) -> str:
-    """The text of corpus.json, with a checksum of itself."""
-    return json.dumps({**state, "checksum": checksum(state)}, ensure_ascii=False, indent=1) + "\n"
-
-
-def checksum(state: Mapping[str, Any]) -> str:
-    canonical = json.dumps(state, ensure_ascii=False, sort_keys=True)
-    return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
-
-
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What corpus.json says, checked, without its checksum; raises FileError."""
+    """What corpus.json says, checked; raises FileError."""
     what = "no finished packed corpus" if folder.is_dir() else "no folder"
     state = read_json(folder / MANIFEST, f"{folder} is {what}: make one with pack (ffnmem pack)", FORM.again)
     if state.get("kind") == KIND and UNFINISHED in state:
         raise FileError(f"{folder} is no finished packed corpus: pack it again")
-    written = state.pop("checksum", None)
-    return FORM.fit(folder / MANIFEST, state, lambda values: written == checksum(values))
+    return FORM.fit(folder / MANIFEST, state, is_whole)

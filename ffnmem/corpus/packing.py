@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..core.checked_files import with_checksum
 from ..core.errors import FileError, InputTypeError, quoted
 from ..core.files import workspace, writing
 from ..core.folders import claimed
@@ -27,7 +29,6 @@ from .packed import (
     TOKENS,
     ChunkedWriter,
     Packed,
-    manifest_text,
     open_packed,
 )
 from .readers import Document, Problem, Problems
@@ -167,7 +168,7 @@ def write_pack(
         }
         open_files.close()
         with writing(folder):
-            (room / MANIFEST).write_bytes(manifest_text(state).encode())
+            (room / MANIFEST).write_text(json.dumps(with_checksum(state), ensure_ascii=False, indent=1) + "\n", "utf-8")
             put_in_place(room, folder)
 
 

@@ -25,7 +25,6 @@ from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.errors import FfnmemError, FileError, InputError, quoted
 from ..core.folders import LOCK, Kind, claimed, locked, remove_files
 from ..core.progress import Phase, Progress
-from ..core.schemas import anything, fields, items, table, text, whole
 from ..models.layer_pass import LayerPass, check_same
 from ..models.model import Model
 from .excerpts import Excerpt, Page
@@ -91,10 +90,6 @@ class Kept(ABC):
     form: ClassVar[Form] = Form(
         "ffnmem statistic",
         1,
-        fields(
-            {"progress": fields({"batches": whole(), "batch_tokens": whole(1)})},
-            {"held": items(table(text(), anything))},
-        ),
         "statistic under way",
     )
 

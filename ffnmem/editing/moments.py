@@ -21,22 +21,6 @@ from ..core.errors import FileError, InputError, ModelError, OutOfRangeError, ch
 from ..core.files import check_destination, user_path
 from ..core.neuron_names import LayerName
 from ..core.resources import EMBEDDED, embedded_folder
-from ..core.schemas import (
-    anything,
-    ascending,
-    fields,
-    flag,
-    items,
-    maybe,
-    number,
-    row,
-    rule,
-    table,
-    text,
-    together,
-    whole,
-    word,
-)
 from ..core.sheets import Column, Facts, Origin, Sheet, rows
 from ..core.types import checked
 from ..corpus.tokenizing import tokenizer_hash
@@ -147,37 +131,7 @@ MAKE = "make one with second_moment(model, corpus, out), or ffnmem moment, and p
 SCHEMA = 1
 KIND = "ffnmem second moment"
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
-FORM = Form(
-    KIND,
-    SCHEMA,
-    together(
-        fields(
-            {
-                "model": text(),
-                "fingerprint": word,
-                "tokenizer_hash": word,
-                "layers": ascending(whole()),
-                "widths": items(whole(1, 1 << 24), least=1),
-                "count": whole(1),
-                "context": whole(1),
-                "prepend_bos": flag,
-                "parts": items(row(word, text(), items(row(whole(), whole(1)))), least=1),
-                "provenance": table(text(), anything),
-            },
-            {
-                "conditions": table(text(r"\d{1,9}", "the number of a layer"), maybe(number(0))),
-                "progress": fields({"batches": whole(), "batch_tokens": whole(1)}),
-            },
-        ),
-        rule(lambda header: len(header["widths"]) == len(header["layers"]), "a header with a width for each layer"),
-        rule(
-            # Of a merge, the first part's; of a checkpoint, what is counted so far.
-            lambda header: header["provenance"].get("tokens", header["count"]) == header["count"],
-            "a header whose count is that of its provenance",
-        ),
-    ),
-    "second moment: make one with second_moment",
-)
+FORM = Form(KIND, SCHEMA, "second moment: make one with second_moment")
 FIELDS = ("model", "fingerprint", "tokenizer_hash", "layers", "widths", "count", "context", "prepend_bos")
 
 
@@ -690,9 +644,6 @@ class FileSums(Mapping[int, Tensor]):
         self.file = HeadedTensors(path, FORM, f"there is no second moment at {path}: make one with second_moment")
         layers, widths = self.file.header["layers"], self.file.header["widths"]
         self.widths: dict[int, int] = dict(zip(layers, widths, strict=True))
-        kind = next(iter(self.file.shapes.values()), ("float64",))[0]
-        dtype = kind if kind in DTYPES else "float64"
-        self.file.check_shapes({str(layer): (dtype, (length_of(width),)) for layer, width in self.widths.items()})
 
     def __getitem__(self, layer: int) -> Tensor:
         if layer not in self.widths:

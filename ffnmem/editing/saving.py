@@ -6,7 +6,6 @@ import copy
 import json
 import math
 import zlib
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from ..core.errors import FfnmemError, FileError, InputError, UnsupportedModelEr
 from ..core.files import appearing, check_destination, check_new_folder, readable, user_path, write_whole
 from ..core.plain_values import plain_value
 from ..core.provenance import Provenance
-from ..core.schemas import PROVENANCE, anything, fields, items, one_of, rule, table, text, together, word
 from ..facts.fact import Fact
 from ..models.configs import is_cached, locate, quiet
 from ..models.hooks import listening
@@ -36,39 +34,7 @@ from .edit_record import EditedLayer, EditRecord, Record
 
 KIND, SCHEMA = "edit", 1
 FACTORS = ("left", "right")
-COLUMN = together(
-    fields({"kind": one_of("i", "f", "b", "O"), "values": items(anything)}),
-    rule(lambda column: all(KINDS[column["kind"]](value) for value in column["values"]), "values of their kind"),
-)
-KINDS: Mapping[str, Callable[[Any], bool]] = {
-    "i": lambda value: isinstance(value, int) and abs(value) < 1 << 63,
-    "f": lambda value: value is None or isinstance(value, int | float) or value in ("inf", "-inf"),
-    "b": lambda value: isinstance(value, bool),
-    "O": lambda value: value is None or isinstance(value, str | int | float | list),
-}
-FORM = Form(
-    KIND,
-    SCHEMA,
-    fields(
-        {
-            "method": text(),
-            "fingerprint": word,
-            "facts": items(table(text(), anything)),
-            "targets": items(text()),
-            "settings": table(text(), anything),
-            "numbers": together(
-                table(text(), COLUMN),
-                rule(lambda n: len({len(column["values"]) for column in n.values()}) < 2, "columns of one length"),
-            ),
-            "provenance": PROVENANCE,
-            "under": items(word),
-            "parts": items(word, least=1),
-            "checksums": table(text(r"\d{1,9}\.(left|right)", "a layer and the name of a factor"), anything),
-        },
-        {"warnings": items(text())},  # of which earlier files have none
-    ),
-    "edit: edit.save and ffnmem edit -o write one",
-)
+FORM = Form(KIND, SCHEMA, "edit: edit.save and ffnmem edit -o write one")
 
 
 def save_edit(edit: EditRecord, path: str | Path) -> Path:

@@ -18,7 +18,6 @@ from torch import Tensor
 from ..core.checked_files import Form, HeadedTensors, write_tensors
 from ..core.errors import FileError, InputError, check_choice, warn
 from ..core.progress import Progress
-from ..core.schemas import fields, items, number
 from ..core.types import COEFFICIENT_SIGNS
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection
 from ..corpus.passes import read
@@ -244,7 +243,7 @@ class Inputs:
 FILE = "background.safetensors"
 VERSION = 3
 KIND = "ffnmem background"
-FORM = Form(KIND, 1, fields({"spread": items(number(0))}), "background of inputs")
+FORM = Form(KIND, 1, "background of inputs")
 POSITIONS = 4096  # random ones from which mean and covariance are estimated
 PAIRS = 512  # of them, for nulls
 RIDGE = 0.02  # of the mean variance, added to every direction's

@@ -15,14 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Int64
 
-from ..core import schemas
 from ..core.checked_files import parsed, reading, with_columns
 from ..core.defaults import MEANING_BUDGET, MEANING_DRAWS
 from ..core.errors import FileError, InputError, warn
 from ..core.files import replacing
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.schemas import Misfit, within
 from ..core.types import COEFFICIENT_SIGNS, CoefficientSign, Seed, at_least, checked
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -236,12 +234,6 @@ VERSION = 3
 LISTS = ("places", "strengths", "meaning")
 MEANINGS = ("meanings", "meanings_low", "meanings_high", "meanings_null", "meanings_p")
 KEY = b"ffnmem"
-HEADER = schemas.fields(
-    {
-        "provenance": schemas.table(schemas.text(), schemas.anything),
-        "rule": schemas.table(schemas.text(), schemas.number()),
-    }
-)
 
 
 def settings_key(store: Store, *, seed: int, draws: int, budget: int | None, rule: Rule, sign: str) -> dict[str, Any]:
@@ -317,10 +309,8 @@ def opened(store: Store, sign: str, settings: Mapping[str, Any]) -> tuple[Neuron
         return None
     table = store.opened(path.name)
     header = parsed(path, (table.file.schema_arrow.metadata or {}).get(KEY, b"{}"))
-    try:
-        within("header", HEADER, header)
-    except Misfit as misfit:
-        raise FileError(f"{path} is no table that ffnmem polysemanticity wrote ({misfit}): {table.again}") from None
+    if not isinstance(header, dict) or not {"provenance", "rule"} <= header.keys():
+        raise FileError(f"{path} is no table that ffnmem polysemanticity wrote: {table.again}")
     table.check_rows(store.manifest["d_mlp"])
     measured = {name: value for name, value in settings.items() if name != "rule"}
     wanted = json.loads(json.dumps({**store_key(store), **measured}))

@@ -23,7 +23,6 @@ from ..core import sheets
 from ..core.checked_files import read_json
 from ..core.errors import FileError, InputError, counted, quoted
 from ..core.files import appearing, check_new_folder, user_folder, write_whole
-from ..core.schemas import Misfit, anything, fields, one_of, table, text, together, whole
 from ..core.types import PlantedKind, Seed, checked
 from ..facts.fact import Fact
 from ..facts.formats import load_facts, write_facts
@@ -40,13 +39,6 @@ TYPES = {"i": "whole", "f": "number", "b": "flag", "O": "text", "U": "text"}
 """What a column of the truth holds, by the letter of its NumPy kind; a file of text would not say so."""
 COUNTED = {"meanings": ("verdict", "meanings"), "roles": ("role",), "facts": ("role", "position"), "chains": ("role",)}
 """The columns of the truth that its summary counts by."""
-CARD_FORM = fields(
-    {
-        "kind": text(),
-        "settings": together(table(text(), anything), fields({"seed": whole()})),
-        "columns": table(text(), one_of(*TYPES.values())),
-    }
-)
 
 
 @checked
@@ -211,10 +203,9 @@ def load_planted(folder: str | Path) -> Planted:
         raise FileError(f"{folder} holds no planted model: it has no {CARD}, which ffnmem plant writes")
     card = read_json(path / CARD)
     try:
-        CARD_FORM(card)
-    except Misfit as misfit:
-        raise FileError(f"{path / CARD} is broken: {misfit}") from None
-    kind, settings, columns = card["kind"], card["settings"], card["columns"]
+        kind, settings, columns = card["kind"], dict(card["settings"]), dict(card["columns"])
+    except (KeyError, TypeError, ValueError):
+        raise FileError(f"{path / CARD} is broken: it has no kind, settings and columns of the truth") from None
     truth = read_truth(path / TRUTH, columns)
     try:
         texts = tuple((path / CORPUS).read_text("utf-8").removesuffix("\n").split("\n\n"))

@@ -11,12 +11,10 @@ import torch
 import transformers
 
 from .._version import __version__
-from ..core.checked_files import Form, check_regular, digest_of, file_hash, read_json, with_checksum
-from ..core.errors import FileError, quoted
+from ..core.checked_files import Form, check_regular, file_hash, is_whole, read_json, with_checksum
+from ..core.errors import FileError
 from ..core.files import write_whole
 from ..core.folders import UNFINISHED, Kind
-from ..core.schemas import fields, flag, hexadecimal, items, maybe, one_of, rule, text, together, whole, word
-from .settings import SETTINGS
 from .state_file import StateFile
 from .tables import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
 
@@ -28,40 +26,10 @@ KIND = "ffnmem store"
 MANIFEST = "manifest.json"
 FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the store", subfolders=(CORPUS,))
 NAMES = (STATE, EXAMPLES, STATS, VALUES, TOKENIZER)
-RECORD = fields({"bytes": whole(), "sha256": hexadecimal(64)})
 
 FORM = Form(
     KIND,
     SCHEMA,
-    together(
-        fields(
-            {
-                "model": text(),
-                "fingerprint": word,
-                "tokenizer_hash": word,
-                "settings": SETTINGS,
-                "layers": whole(1),
-                "d_mlp": items(whole(1), least=1),
-                "tokens": whole(),
-                "sequences": whole(),
-                "units": together(
-                    fields({"done": whole(), "total": whole(1)}),
-                    rule(lambda u: u["done"] <= u["total"], "done of total"),
-                ),
-                "corpus": fields({"source": text(), "hash": word, "documents": whole()}, {"digest": hexadecimal(64)}),
-                "special_token_ids": items(whole()),
-                "bos": maybe(whole()),
-                "rescored_in": maybe(one_of("float32")),
-                "basis": one_of("folded"),
-                "provenance": fields({name: text() for name in ("model", "fingerprint", "dtype", "device")}),
-                # No names but these, so that none leads out of the folder.
-                "files": fields({name: RECORD for name in NAMES if name != VALUES}, {VALUES: RECORD}, closed=True),
-            },
-            {"gated": flag, "state_header": hexadecimal(64)}
-            | {name: text() for name in ("ffnmem", "torch", "transformers")},
-        ),
-        rule(lambda m: len(m["d_mlp"]) == m["layers"], "a width in d_mlp for each of its layers"),
-    ),
     "store: make one with scan (ffnmem scan)",
     "scan again",
 )
@@ -98,7 +66,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     found = read_json(path)
     if found.get("kind") == KIND and UNFINISHED in found:
         raise FileError(f"{folder} holds an unfinished scan: run the same scan again, it goes on")
-    return FORM.fit(path, found, lambda manifest: manifest.get("checksum") == digest_of(manifest))
+    return FORM.fit(path, found, is_whole)
 
 
 def check_file(path: Path, record: Mapping[str, Any], content: bool) -> None:
@@ -121,37 +89,8 @@ def is_vouched_for(folder: Path) -> bool:
 
 
 def check_agreement(folder: Path, manifest: Mapping[str, Any], state: StateFile) -> None:
-    """Raise FileError unless the manifest and the header of the state, which has a checksum of every array, are of one
-    scan and tell the same of it."""
-    if manifest.get("state_header", state.digest) != state.digest:
+    """Raise FileError unless the state is the one that the manifest was written beside, and finished."""
+    if manifest["state_header"] != state.digest:
         raise FileError(f"{state.path} is of another scan than {folder / MANIFEST}: scan again")
-    identity, settings, provenance = state.identity, state.settings, manifest["provenance"]
-    pairs = {
-        "model": (manifest["model"], identity.model),
-        "fingerprint": (manifest["fingerprint"], identity.fingerprint),
-        "tokenizer_hash": (manifest["tokenizer_hash"], identity.tokenizer_hash),
-        "corpus.hash": (manifest["corpus"]["hash"], identity.corpus_hash),
-        "settings": (manifest["settings"], settings.to_dict()),
-        "layers": (manifest["layers"], state.n_layers),
-        "d_mlp": (manifest["d_mlp"], state.widths),
-        "tokens": (manifest["tokens"], state.tokens),
-        "sequences": (manifest["sequences"], state.n_sequences),
-        "units": (manifest["units"], {"done": state.size("done", 0), "total": identity.n_units}),
-        "gated": (manifest.get("gated", False), state.gated),
-        "bos": (manifest["bos"], settings.bos),
-        "special_token_ids": (manifest["special_token_ids"], list(settings.special)),
-        "rescored_in": (manifest["rescored_in"], "float32" if settings.rescored else None),
-        "provenance.fingerprint": (provenance["fingerprint"], identity.fingerprint),
-        "provenance.corpus": (provenance.get("corpus", identity.corpus_hash), identity.corpus_hash),
-        "provenance.scan_dtype": (provenance.get("scan_dtype", settings.dtype), settings.dtype),
-        "provenance.seed": (provenance.get("seed", settings.seed), settings.seed),
-        "provenance.prepend_bos": (provenance.get("prepend_bos", settings.prepend_bos), settings.prepend_bos),
-    }
-    for name, (said, found) in pairs.items():
-        if said != found:
-            raise FileError(
-                f"{folder / MANIFEST} does not fit {state.path.name}: its {name} is {quoted(said)}, there it is "
-                f"{quoted(found)}: scan again"
-            )
     if not state.progress.complete:
         raise FileError(f"{state.path} is the checkpoint of a scan that is not finished: run the same scan again")

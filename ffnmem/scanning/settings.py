@@ -6,9 +6,7 @@ from dataclasses import asdict, dataclass
 from dataclasses import fields as names
 from typing import Annotated, Any
 
-from ..core.errors import SEEDS
-from ..core.schemas import Check, fields, flag, items, maybe, one_of, rule, together, whole
-from ..core.types import SCAN_DTYPES, Count, Range, ScanDtype, Seed, at_least, checked
+from ..core.types import Count, Range, ScanDtype, Seed, at_least, checked
 from ..corpus.excerpts import TextSettings
 from ..models.model import Model
 
@@ -80,29 +78,6 @@ class ScanSettings:
             if mine != theirs:
                 found.append(f.name if f.name == "frequent" else f"{f.name} {mine} and {theirs}")
         return found
-
-
-SETTINGS: Check = together(
-    fields(
-        {
-            "context": whole(1),
-            "prepend_bos": flag,
-            "dtype": one_of(*SCAN_DTYPES),
-            "batch_tokens": whole(1),
-            "seed": whole(0, SEEDS - 1),
-            "k": whole(1),
-            "candidates": whole(1),
-            "sample": whole(1),
-            "draws": whole(1),
-            "frequent": items(whole()),
-            "bos": maybe(whole()),
-            "special": items(whole()),
-        }
-    ),
-    rule(lambda s: s["candidates"] >= s["k"], "settings with at least k candidates"),
-    rule(lambda s: s["context"] > (s["bos"] is not None), "settings whose context has room for text"),
-)
-"""What :meth:`ScanSettings.to_dict` gives."""
 
 
 @checked

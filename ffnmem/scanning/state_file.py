@@ -10,40 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ..core.checked_files import Form, HeadedTensors, write_tensors
-from ..core.schemas import fields as record
-from ..core.schemas import flag, row, rule, text, together, whole, word
-from .settings import SETTINGS, ScanSettings
-from .state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, GateState, LayerState, ScanState, shaped, sizes_of
+from .settings import ScanSettings
+from .state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, GateState, LayerState, ScanState
 
 SCHEMA = 2
 """What this version reads: 1, and 2 of gated neurons, which older versions would take for others."""
 
 KIND = "ffnmem scan state"
-FORM = Form(
-    KIND,
-    SCHEMA,
-    record(
-        {
-            "settings": SETTINGS,
-            "identity": record(
-                dict.fromkeys(("fingerprint", "tokenizer_hash", "corpus_hash", "version"), word)
-                | {"model": text(), "n_units": whole(1)}
-            ),
-            "progress": record(
-                {
-                    "shard": together(row(whole(), whole(1)), rule(lambda s: s[0] < s[1], "an index below a count")),
-                    "batch": whole(),
-                    "rescored": whole(),
-                    "complete": flag,
-                }
-            ),
-            "tokens": whole(),
-            "n_sequences": whole(),
-            "n_layers": whole(1),
-        }
-    ),
-    "scan state: scan writes one",
-)
+FORM = Form(KIND, SCHEMA, "scan state: scan writes one")
 
 
 @dataclass(frozen=True)
@@ -117,19 +91,6 @@ class StateFile(HeadedTensors):
         )
         self.n_layers = int(header["n_layers"])
         self.tokens, self.n_sequences = int(header["tokens"]), int(header["n_sequences"])
-        self.check_shapes(self.expected())
-
-    def expected(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Type and shape of every array by the settings, the widths of the layers and the sizes of the sample."""
-        chosen = sizes_of(self.settings)
-        chosen |= {"sample": self.size("sequences", 0), "draws": self.size("draws", 0), "units": self.size("done", 0)}
-        expected = shaped(ScanState, chosen)
-        for index in range(min(self.n_layers, len(self.shapes))):
-            sizes = {**chosen, "d_mlp": self.size(f"{index}.high", 0)}
-            expected |= {f"{index}.{name}": found for name, found in shaped(LayerState, sizes).items()}
-            if self.gated:
-                expected |= {f"{index}.gate.{name}": found for name, found in shaped(GateState, sizes).items()}
-        return expected
 
     def size(self, name: str, axis: int) -> int:
         shape = self.shapes.get(name, ("", ()))[1]

@@ -301,19 +301,11 @@ class Store(Scanned, Result):
         return Contexts.read(self.verified_path(TOKENIZER), self.sequences)
 
     @cached_property
-    def header(self) -> StateFile:
-        """The state, of which the header was checked, and found to tell the same as the manifest."""
+    def state(self) -> StateFile:
+        """The scan's arrays, each checked by the header, which is the one that the manifest knows, when it is read."""
         state = StateFile(self.folder / STATE)
         check_agreement(self.folder, self.manifest, state)
         return state
-
-    @cached_property
-    def state(self) -> StateFile:
-        """The scan's arrays, each checked by the header when it is read; where the manifest knows no header, as in
-        stores of older versions, the whole file is checked first."""
-        if "state_header" not in self.manifest:
-            self.verified_path(STATE)
-        return self.header
 
     def verified_path(self, name: str) -> Path:
         """The path of one of the store's files: checked to be what the manifest says when it is asked for first, and
@@ -720,7 +712,7 @@ def open_store(folder: str | Path, model: Model | None = None) -> Store:
     store = Store(path, manifest)
     if model is not None:
         store.hold(model)
-    _ = store.header, store.corpus  # their descriptions, and the sizes of the corpus's files
+    _ = store.state, store.corpus  # their descriptions, and the sizes of the corpus's files
     return store
 
 

@@ -30,7 +30,6 @@ from ..core.files import check_destination, make_folder, user_path
 from ..core.folders import Kind
 from ..core.progress import Progress
 from ..core.resources import EMBEDDED, cache_folder, embedded_folder
-from ..core.schemas import anything, fields, flag, items, maybe, number, rule, table, text, together, whole, word
 from ..core.sheets import Column, Origin, Sheet, Table
 from ..core.types import JACOBIAN, LENSES, LOGIT, Count, Division, NonNegative, Seed, at_least, checked
 from ..corpus.batches import PAD, Batch, Sequences
@@ -60,31 +59,7 @@ from ..show.result import Result
 SHIPPED = "jacobian_lens.safetensors"
 KIND = "ffnmem jacobian lens"
 DTYPES = {"float32": np.float32, "float16": np.float16}
-FORM = Form(
-    KIND,
-    1,
-    together(
-        fields(
-            {
-                "model": text(),
-                "fingerprint": word,
-                "tokenizer_hash": word,
-                "layers": whole(1),
-                "d_model": whole(1, 1 << 24),
-                "tokens": whole(1),
-                "sequences": whole(1),
-                "context": whole(1),
-                "prepend_bos": flag,
-                "corpus": text(),
-                "corpus_hash": word,
-                "errors": items(maybe(number(0))),
-                "provenance": table(text(), anything),
-            }
-        ),
-        rule(lambda header: len(header["errors"]) == header["layers"], "a header with an error for each layer"),
-    ),
-    "Jacobian lens: make one with vocabulary.jacobian_lens (ffnmem lens)",
-)
+FORM = Form(KIND, 1, "Jacobian lens: make one with vocabulary.jacobian_lens (ffnmem lens)")
 TEXT = ("tokens", "sequences", "context", "prepend_bos", "corpus", "corpus_hash")
 FIELDS = ("model", "fingerprint", "tokenizer_hash", "d_model", *TEXT)
 MAKE = "ffnmem lens CORPUS --model MODEL, or vocabulary.jacobian_lens(model, corpus), makes one"
@@ -249,10 +224,7 @@ class Matrices(Mapping[int, Tensor]):
 
     def __init__(self, path: Path) -> None:
         self.file = HeadedTensors(path, FORM, f"there is no Jacobian lens at {path}: {MAKE}")
-        self.layers, width = self.file.header["layers"] - 1, self.file.header["d_model"]
-        kind = next(iter(self.file.shapes.values()), ("float32",))[0]
-        dtype = kind if kind in DTYPES else "float32"
-        self.file.check_shapes({str(layer): (dtype, (width, width)) for layer in range(self.layers)})
+        self.layers = self.file.header["layers"] - 1
         self.kept: dict[int, Tensor] = {}
 
     def __getitem__(self, layer: int) -> Tensor:

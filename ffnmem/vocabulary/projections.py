@@ -26,8 +26,6 @@ from ..core.files import check_destination, replacing, user_path
 from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, layer_of, pair_of, place_of
 from ..core.number_text import decimals
 from ..core.progress import Progress
-from ..core.schemas import anything, fields, table
-from ..core.schemas import text as any_text
 from ..core.sheets import Column, Origin, Sheet, Table, Words
 from ..core.types import LOGIT, Basis, Count, checked
 from ..models.model import Model
@@ -44,7 +42,6 @@ METADATA = b"ffnmem.projection"
 FORM = Form(
     "",
     SCHEMA_VERSION,
-    fields({"provenance": table(any_text(), anything)}),
     "projection: project(model, out=…) or ffnmem project all --out writes one",
 )
 WORD = pa.dictionary(pa.int8(), pa.string())
@@ -161,7 +158,8 @@ def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
             raise FileError(f"{place} is no projection: the types of its columns are others ({named})")
         about = parsed(place, metadata[METADATA])
         FORM.check_version(place, about)
-        FORM.check_fields(place, about)
+        if not isinstance(about, dict) or "provenance" not in about:
+            raise FORM.none(place)
         yield file, dict(about)
 
 

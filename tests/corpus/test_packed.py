@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from ffnmem.core.errors import FileError, OutOfRangeError
 from ffnmem.corpus import open_packed
-from ffnmem.corpus.packed import checksum, is_packed, manifest_text, read_manifest
+from ffnmem.corpus.packed import is_packed
 
 from ..helpers import refuses
 from .packs import packed, tokens_of
@@ -22,12 +21,6 @@ LENGTHS = [5, 0, 12, 3]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return packed(LENGTHS, tmp_path / "pack").folder
-
-
-def change(folder: Path, **changes: Any) -> None:
-    """Change corpus.json as somebody would who also mends its checksum."""
-    state = read_manifest(folder)
-    (folder / "corpus.json").write_text(manifest_text({**state, **changes}))
 
 
 def test_what_it_holds(folder: Path) -> None:
@@ -111,34 +104,9 @@ def test_no_description(folder: Path, text: str) -> None:
         open_packed(folder)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"tokens": 21},
-        {"documents": 5},
-        {"vocab": 7},
-        {"files": {}},
-        {"files": None},
-        {"problems": [{"kind": "surprise", "count": 1, "first": ""}]},
-        {"problems": [{"kind": "nul"}]},
-        {"tokens": "many"},
-    ],
-    ids=str,
-)
-def test_a_description_that_does_not_fit(folder: Path, changes: dict[str, Any]) -> None:
-    change(folder, **changes)
-    with refuses(FileError, OSError, "corpus.json"):
-        open_packed(folder)
-
-
 def test_no_pack_at_all(tmp_path: Path) -> None:
     with refuses(FileError, OSError, str(tmp_path), "no finished packed corpus", "ffnmem pack"):
         open_packed(tmp_path)
     with refuses(FileError, OSError, "nowhere", "no folder"):
         open_packed(tmp_path / "nowhere")
     assert not is_packed(tmp_path)
-
-
-def test_checksum_is_of_the_content() -> None:
-    """Not of how it is written."""
-    assert checksum({"a": 1, "b": 2}) == checksum({"b": 2, "a": 1}) != checksum({"a": 1, "b": 3})

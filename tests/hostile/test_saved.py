@@ -4,7 +4,6 @@ was written, or an error of ours.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +14,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.core.checked_files import with_checksum
 from ffnmem.corpus import open_packed
 from ffnmem.corpus.batches import Sequences
-from ffnmem.corpus.packed import manifest_text
 from ffnmem.editing import Edit, SecondMoment
 from ffnmem.evaluation import Scores, evaluate
 from ffnmem.planted import load_planted
@@ -31,7 +28,7 @@ from ..editing.edits import made as made_edit
 from ..editing.made import made as made_moment
 from ..editing.made import rows_of
 from ..evaluation.test_scores import made_scores
-from .breaking import BREAKS, PLACES, VALUES, broken, linked, plain, reheaded, same_or_refused, with_value
+from .breaking import BREAKS, PLACES, broken, linked, plain, same_or_refused
 from .judging import answered, hostile
 from .material import fresh, tiny
 
@@ -138,29 +135,6 @@ def test_bytes(kind: str, which: float, how: tuple[str, float, int]) -> None:
     names = saved(kind).names
     name = names[int(which * len(names))]
     read_back(kind, linked(saved(kind).folder, {name: broken((saved(kind).folder / name).read_bytes(), how)}))
-
-
-@hostile(examples=30, kind=st.sampled_from(KINDS), which=PLACES, place=PLACES, value=st.one_of(st.just("gone"), VALUES))
-def test_fields_whose_checksum_was_mended(kind: str, which: float, place: float, value: Any) -> None:
-    """What somebody made up by hand, with checksums that fit, is no traceback: an error, or what it says."""
-    names = [name for name in saved(kind).names if Path(name).suffix in (".json", ".safetensors")]
-    if not names:
-        return
-    name = names[int(which * len(names))]
-    data = (saved(kind).folder / name).read_bytes()
-    if name.endswith(".json"):
-        whole = {key: item for key, item in json.loads(data).items() if key != "checksum"}
-        changed = with_value(whole, place, value)
-        try:
-            text = manifest_text(changed) if kind == "corpus" else json.dumps(with_checksum(changed))
-            data = text.encode()
-        except (RecursionError, UnicodeEncodeError):
-            data = json.dumps(changed).encode()
-    else:
-        data = reheaded(data, lambda header: with_value(header, place, value))
-    folder = linked(saved(kind).folder, {name: data})
-    answered(f"mended {kind}", lambda: saved(kind).read(folder))
-    shutil.rmtree(folder)
 
 
 @hostile(

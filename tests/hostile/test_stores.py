@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -12,12 +11,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.core.checked_files import digest_of, file_hash
-from ffnmem.corpus.packed import checksum
 from ffnmem.scanning import Store, merge, open_store, scan
 
 from ..scanning.texts import tiny_texts
-from .breaking import BREAKS, PLACES, VALUES, broken, linked, plain, reheaded, same_or_refused, with_value
+from .breaking import BREAKS, broken, linked, plain, same_or_refused
 from .judging import answered, hostile
 from .material import fresh, tiny, tiny_store
 
@@ -95,57 +92,11 @@ def test_bytes(name: str, how: tuple[str, float, int], merged: bool) -> None:
     asked(linked(tiny_store().folder, {name: broken(data, how)}), merged)
 
 
-@hostile(examples=30, place=PLACES, value=st.one_of(st.just("gone"), VALUES), merged=st.booleans())
-def test_manifests_whose_checksum_was_mended(place: float, value: Any, merged: bool) -> None:
-    """A manifest that says something else of the same files is found out by them."""
-    manifest = json.loads((tiny_store().folder / "manifest.json").read_bytes())
-    del manifest["checksum"]
-    changed = with_value(manifest, place, value)
-    text = json.dumps({**changed, "checksum": digest_or_nothing(changed)})
-    asked(linked(tiny_store().folder, {"manifest.json": text.encode()}), merged)
-
-
-@hostile(examples=15, place=PLACES, value=st.one_of(st.just("gone"), VALUES))
-def test_corpora_whose_checksum_was_mended(place: float, value: Any) -> None:
-    """So is the description of the text."""
-    state = json.loads((tiny_store().folder / "corpus" / "corpus.json").read_bytes())
-    del state["checksum"]
-    changed = with_value(state, place, value)
-    try:
-        mended = checksum(changed)
-    except UnicodeEncodeError:
-        mended = ""
-    text = json.dumps({**changed, "checksum": mended})
-    asked(linked(tiny_store().folder, {"corpus/corpus.json": text.encode()}), False)
-
-
-def digest_or_nothing(values: dict[str, Any]) -> str:
-    try:
-        return digest_of(values)
-    except RecursionError:
-        return ""
-
-
 @hostile(examples=8, names=st.sets(st.sampled_from(FILES[1:]), min_size=1, max_size=4))
 def test_files_of_another_store(names: set[str]) -> None:
     """A file of the same kind and size, whole but of another scan, is refused where it is read."""
     other = {name: (other_store().folder / name).read_bytes() for name in names}
     asked(linked(tiny_store().folder, other), True)
-
-
-@hostile(examples=12, place=PLACES, value=st.one_of(st.just("gone"), VALUES), vouched=st.booleans())
-def test_states_whose_checksum_was_mended(place: float, value: Any, vouched: bool) -> None:
-    """A state made up by hand, with or without a manifest that was mended too, is no traceback."""
-    data = reheaded((tiny_store().folder / "state.safetensors").read_bytes(), lambda h: with_value(h, place, value))
-    folder = linked(tiny_store().folder, {"state.safetensors": data})
-    if vouched:
-        manifest = json.loads((folder / "manifest.json").read_bytes())
-        record = {"bytes": len(data), "sha256": file_hash(folder / "state.safetensors")}
-        manifest["files"]["state.safetensors"] = record
-        del manifest["state_header"]
-        (folder / "manifest.json").unlink()
-        (folder / "manifest.json").write_text(json.dumps({**manifest, "checksum": digest_of(manifest)}))
-    asked(folder, True)
 
 
 @hostile(

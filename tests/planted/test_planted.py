@@ -112,7 +112,7 @@ def test_what_is_no_planted_folder_is_refused(known: Planted, tiny_folder: Path,
     ("file", "content", "named"),
     [
         ("planted.json", "{", ("planted.json", "broken")),
-        ("planted.json", '{"kind": "facts", "settings": {}, "columns": {}}', ("planted.json", "seed")),
+        ("planted.json", '{"kind": "facts", "settings": {}, "columns": {}}', ("truth.csv", "columns")),
         ("truth.csv", "layer,neuron\n0,1\n", ("truth.csv", "columns")),
         ("truth.csv", None, ("truth.csv",)),
         ("corpus.txt", None, ("corpus.txt",)),
