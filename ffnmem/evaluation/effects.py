@@ -33,7 +33,12 @@ LAYER_BY = {
     "depth": "by the model's depth, for want of anything better",
 }
 """Of a layer that nobody gave, how it was chosen."""
-TITLES = {"prompt": "the prompt", "paraphrase": "the same in other words", "neighbour": "about neighbours"}
+TITLES = {
+    "prompt": "the prompt",
+    "paraphrase": "the same in other words",
+    "neighbour": "about neighbours",
+    "other": "another prompt",
+}
 MEASURED = {
     "steps": "{:.0f} steps",
     "loss": "loss {:.3g}",
@@ -309,7 +314,7 @@ def prompt_table(prompts: pd.DataFrame, true: str, target: str) -> Table:
     named = {name: title for name, title in (("true", true), ("target", target)) if title}
     shown = rows(Column("prompt", wraps=True), *(Column(title, left=False) for title in named.values()), "says")
     for kind, some in prompts.groupby("kind", sort=False):
-        if str(kind) in TITLES:
+        if str(kind) != "other" or prompts["kind"].nunique() > 1:
             shown.add(Span(TITLES[str(kind)], "soft"))
         for row in some.to_dict("records"):
             moves = [moved(row[f"{name}_before"], row[f"{name}_after"]) for name in named]

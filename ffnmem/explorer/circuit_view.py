@@ -293,7 +293,7 @@ def circuit_page(explorer: Explorer, query: CircuitQuery, progress: Progress) ->
             "html": lambda: circuit_html(graph, [], "", model, NAMED, TOKENS),
             "json": lambda: export_circuit(graph, groups),
         },
-        styles=script_of("edit.css") + script_of("circuit.css"),
+        styles=script_of("circuit.css"),
         scripts=script_of("circuit.js"),
         notes=tuple(
             f"the {name} {quoted(asked)} is several tokens: its first one is explained"

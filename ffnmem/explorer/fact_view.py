@@ -19,18 +19,18 @@ from ..core.errors import InputError, counted, unwarned
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.resources import EMBEDDED
+from ..core.sheets import Column, Sheet, Table
 from ..core.types import EDITORS, WITHOUT_LAYER, WITHOUT_MOMENT
 from ..editing.edit import Edit
 from ..evaluation.editors import edit_by
 from ..evaluation.effects import Asked as AskedPrompt
-from ..evaluation.effects import Effects
+from ..evaluation.effects import EditEffects, Effects
 from ..facts.answers import word_ids
 from ..facts.fact import Fact, fact_about
 from ..facts.questions import own_answer
 from ..facts.templates import as_spelled, prompt_template
-from ..pages.edits import edit_values, trace_or_reason, trace_values
-from ..pages.prompts import with_bars
-from ..pages.rendering import script_of
+from ..pages.edits import edit_effects, edit_sections, trace_or_reason, trace_section
+from ..pages.rendering import Section
 from .circuit_view import memory_address
 from .queries import CARRIED, Query, Text, choice_of, form_field
 from .rendering import fragment
@@ -43,6 +43,15 @@ MEMORIES, REWRITTEN = 12, 10  # rows
 BESIDE = 2  # paraphrases and neighbours whose continuations are shown, of each
 NEW = 12  # tokens of a continuation
 PREDICTED = 6
+REWRITES = (
+    Column("norm", "number", digits=3, bars=True),
+    Column("of its value’s", "percent", of="of_value"),
+    Column("of the change", "percent", of="share"),
+)
+REWRITTEN_NOTE = (
+    "By the norm of what is added to a neuron’s value, beside its own norm; and the share that it has of all that the "
+    "edit changes."
+)
 
 Words = Annotated[str, Field(max_length=400)]
 
@@ -115,42 +124,36 @@ def fact_page(explorer: Explorer, query: FactQuery, progress: Progress) -> View:
     trace, reason = None, ""
     if query.trace:
         trace, reason = explorer.cached(("trace", fact), partial(trace_or_reason, model, fact, progress=progress))
-    values = trace_values(trace, reason)
-    edit = None
+    sections, edit, result, kept = trace_section(trace, reason), None, None, []
     if query.edit:
         edit = make_edit(explorer, query, fact, progress)
-        values |= edit_effects(explorer, query, fact, edit, progress)
-        values["rewritten"] = with_bars(edit.value_changes(model, REWRITTEN), "norm")
-        values["kept"] = count_kept(explorer, edit, values["prompts"])
+        result, more = sections_of_edit(explorer, query, fact, edit, progress)
+        sections = [*more[:3], *sections, *more[3:]]
+        kept = count_kept(explorer, edit, result.prompts)
     body = fragment(
         "fact_view.html",
-        frame="fragment.html",
-        **values,
+        sections=sections,
+        links=memory_address,
         query=query,
         edit=edit,
         about=fact,
+        first=None if result is None else result.prompts.iloc[0].to_dict(),
+        kept=kept,
         top=predictions.iloc[0],
         predictions=list(predictions.itertuples()),
         known=known,
-        links=memory_address,
     )
     files: dict[str, Any] = {"json": fact.to_dict}
     if trace is not None:
         files = {"csv": trace.to_frame, "json": trace.to_dict, "png": lambda: picture("figure")(trace)}
-    if edit is not None:
-        record = {"edit": edit.to_dict(), "prompts": values["prompts"].to_dict("records")}
-        files |= {
-            "csv": lambda: values["prompts"],
-            "json": lambda: record | {"memories": values["diff"].to_dict()},
-            "safetensors": lambda: edit_bytes(edit),
-        }
+    if edit is not None and result is not None:
+        files |= {"csv": result.to_frame, "json": result.to_dict, "safetensors": lambda: edit_bytes(edit)}
     return View(
         title=fact.subject + ("" if edit is None else f" → {edit.targets[0]}"),
         body=body,
         name="fact" if edit is None and trace is None else "trace" if edit is None else "edit",
-        provenance=before.provenance.to_dict() if edit is None else values["provenance"],
+        provenance=before.provenance.to_dict() if edit is None else {**edit.provenance.to_dict(), "edit": edit.digest},
         files=files,
-        styles=script_of("edit.css"),
         notes=notes,
     )
 
@@ -177,10 +180,12 @@ def make_edit(explorer: Explorer, query: FactQuery, fact: Fact, progress: Progre
         raise InputError(f"{error}; or choose {PLAIN_EDITOR}, which needs none") from None
 
 
-def edit_effects(explorer: Explorer, query: FactQuery, fact: Fact, edit: Edit, progress: Progress) -> dict[str, Any]:
-    """What the edit does, as the page of an edit has it."""
+def sections_of_edit(
+    explorer: Explorer, query: FactQuery, fact: Fact, edit: Edit, progress: Progress
+) -> tuple[EditEffects, list[Section]]:
+    """What the edit does, as the page of an edit has it, and the values that it rewrites most."""
 
-    def run() -> dict[str, Any]:
+    def run() -> tuple[EditEffects, list[Section]]:
         progress("effects", 1, 2)
         texts = [
             fact.text,
@@ -190,7 +195,15 @@ def edit_effects(explorer: Explorer, query: FactQuery, fact: Fact, edit: Edit, p
             *([query.free] if query.free else []),
         ]
         more = [AskedPrompt("other", query.free, fact.target_true, edit.targets[0], fact.name)] if query.free else []
-        return edit_values(Effects(edit, explorer.model), MEMORIES, 0, list(dict.fromkeys(texts)), more, NEW)
+        effects = Effects(edit, explorer.model)
+        result = edit_effects(effects, MEMORIES, 0, more)
+        sections = edit_sections(effects, result, list(dict.fromkeys(texts)), NEW)
+        values = Table.of(edit.value_changes(explorer.model, REWRITTEN), "neuron", *REWRITES)
+        return result, [
+            *sections[:-1],
+            Section("The values it rewrites most", Sheet.of(values), REWRITTEN_NOTE),
+            sections[-1],
+        ]
 
     return explorer.cached(("effects", edit.digest, query.free), run)
 

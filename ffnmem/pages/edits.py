@@ -6,28 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ..core.errors import InputError, counted
 from ..core.files import check_destination, write_whole
 from ..core.progress import Progress
 from ..core.sheets import Column, Sheet, Table, Words, line, token
-from ..core.token_text import visible
 from ..core.types import Count, Seed, checked
-from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..evaluation.effects import Asked, EditEffects, Effects, moved_neighbours, prompt_table, prompts_of
-from ..facts.answers import word_ids
 from ..facts.fact import Fact
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..show.notebook import signed
-from ..tracing.traces import Trace, kind_in_words
+from ..tracing.traces import Trace
 from ..tracing.tracing import trace_fact
 from ..vocabulary.projections import promoted_tokens
 from .links import Links, nowhere, to_site
-from .prompts import with_bars, with_tokens
 from .rendering import Section, page_html, without_origin
 
 FACTS = 20  # whose prompts are listed
@@ -100,41 +94,41 @@ def trace_or_reason(
 
 def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed: int, links: Links = nowhere) -> str:
     """The page of an edit."""
-    edit = effects.edit
+    edit, fact = effects.edit, effects.edit.facts[0]
     more = f" and {len(edit.facts) - 1:,} more" if len(edit.facts) > 1 else ""
-    title = line(f"{edit.facts[0].subject} → ", token(edit.targets[0], "strong"), more)
+    title = line(f"{fact.subject} → ", token(edit.targets[0], "strong"), more)
     provenance = {**edit.provenance.to_dict(), "edit": edit.digest}
-    return page_html(title, edit_sections(effects, trace, reason, top, seed), provenance, links=links)
+    texts = [fact.ask(one) for one in fact.generation_prompts] or [fact.text]
+    sections = edit_sections(effects, edit_effects(effects, top, seed), texts, NEW)
+    return page_html(title, [*sections[:3], *trace_section(trace, reason), *sections[3:]], provenance, links=links)
 
 
-def edit_sections(
-    effects: Effects,
-    trace: Trace | None,
-    reason: str,
-    top: int,
-    seed: int,
-    *,
-    more: Sequence[Asked] = (),
-    texts: Sequence[str] = (),
-    new: int = NEW,
-) -> list[Section]:
+def edit_effects(effects: Effects, top: int, seed: int, more: Sequence[Asked] = ()) -> EditEffects:
+    """What an edit does to the prompts of its first facts and to ``more``, to ``top`` memories, and to texts that are
+    drawn with ``seed``."""
+    edit = effects.edit
+    pairs = list(zip(edit.facts, edit.targets, strict=True))[:FACTS]
+    prompts = effects.on([*(one for pair in pairs for one in prompts_of(*pair)), *more])
+    memories = edit.diff(effects.model, edit.facts[0], top)
+    return EditEffects(edit, prompts, effects.changes(), effects.drift(seed), memories)
+
+
+def edit_sections(effects: Effects, result: EditEffects, texts: Sequence[str], new: int) -> list[Section]:
     """What an edit does to the weights, to what the model says and writes, and to its memories, and how it was made.
 
     Args:
-        trace, reason: of its first fact, or why there is none; neither to say nothing of it.
-        top: how many memories. seed: of the texts for drift. more: prompts besides those of its facts.
-        texts: that the model continues before and after, by ``new`` tokens; default those of its first fact.
+        effects, result: of the edit, from :func:`edit_effects`.
+        texts: that the model continues before and after, by ``new`` tokens.
     """
-    edit, fact = effects.edit, effects.edit.facts[0]
-    pairs = list(zip(edit.facts, edit.targets, strict=True))[:FACTS]
-    prompts = effects.on([*(one for pair in pairs for one in prompts_of(*pair)), *more])
-    memories = edit.diff(effects.model, fact, top)
+    edit, prompts, memories = effects.edit, result.prompts, result.memories
+    assert memories is not None
     with effects.unedited():
         promoted = promoted_tokens(effects.model, memories.neurons, TOKENS, fired="coefficient_after")
-    result = EditEffects(edit, prompts, effects.changes(), effects.drift(seed), memories)
-    written = effects.continued(texts or [fact.ask(one) for one in fact.generation_prompts] or [fact.text], new)
-    left_out = len(edit.facts) - len(pairs)
-    recalled = Sheet.of(Words.of(f"Not traced: {reason}")) if trace is None else without_origin(trace.sheet())
+    left_out = len(edit.facts) - FACTS
+    written = Table(
+        tuple(Column(name, wraps=True) for name in ("beginning", "before", "after")),
+        tuple(effects.continued(texts, new)),
+    )
     return [
         Section(
             "What it does", Sheet.of(result.heading(), *warning_words([*moved_neighbours(prompts), *edit.warnings]))
@@ -142,20 +136,21 @@ def edit_sections(
         Section(
             "Before and after",
             Sheet.of(*prompt_tables(prompts)),
-            READ + (f" The prompts of {counted(left_out, 'more fact')} are not shown." if left_out else ""),
+            READ + (f" The prompts of {counted(left_out, 'more fact')} are not shown." if left_out > 0 else ""),
         ),
-        Section(
-            "What the model writes",
-            Sheet.of(
-                Table(tuple(Column(name, wraps=True) for name in ("beginning", "before", "after")), tuple(written))
-            ),
-            "The likeliest token each time.",
-        ),
-        *([Section("Where the fact was recalled", recalled)] if trace is not None or reason else []),
+        Section("What the model writes", Sheet.of(written), "The likeliest token each time."),
         Section("The memories that changed", Sheet.of(memories.neuron_table(promoted))),
         Section("Where the edit writes", Sheet.of(Table.of(memories.writes, "token layer norm share")), WRITES),
         Section("How it was made", Sheet.of({name: in_words(value) for name, value in edit.settings.items()})),
     ]
+
+
+def trace_section(trace: Trace | None, reason: str) -> list[Section]:
+    """Where the fact was recalled, or why that is not known; nothing where it was not asked."""
+    if trace is None and not reason:
+        return []
+    sheet = Sheet.of(Words.of(f"Not traced: {reason}")) if trace is None else without_origin(trace.sheet())
+    return [Section("Where the fact was recalled", sheet)]
 
 
 def prompt_tables(prompts: pd.DataFrame) -> list[Table]:
@@ -181,110 +176,3 @@ def in_words(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-# What the view of a fact says in templates of its own.
-
-LABEL = 16  # characters of a token beside a map
-TITLES = {"prompt": "The prompt", "paraphrase": "The same in other words", "neighbour": "About neighbours",
-          "other": "Another prompt"}  # fmt: skip
-
-
-def trace_values(trace: Trace | None, reason: str) -> dict[str, Any]:
-    """What the template says of a trace, or of why there is none."""
-    return {
-        "trace": trace,
-        "maps": [map_of(trace, kind) for kind in trace.kinds] if trace is not None else [],
-        "reason": reason,
-    }
-
-
-def edit_values(
-    effects: Effects, top: int, seed: int, texts: Sequence[str], more: Sequence[Asked] = (), new: int = NEW
-) -> dict[str, Any]:
-    """What the template says of an edit.
-
-    Args:
-        top: how many memories. seed: of the texts for drift.
-        texts: that the model continues before and after, by ``new`` tokens. more: prompts besides those of its facts.
-    """
-    edit, model = effects.edit, effects.model
-    pairs = list(zip(edit.facts, edit.targets, strict=True))
-    fact, target = pairs[0]
-    prompts = effects.on([*(one for pair in pairs[:FACTS] for one in prompts_of(*pair)), *more])
-    found = edit.diff(model, fact, top)
-    doubts = [*moved_neighbours(prompts), *edit.warnings]
-    return {
-        "fact": fact,
-        "target": target,
-        "method": edit.method,
-        "more": len(edit.facts) - 1,
-        "hidden": max(0, len(edit.facts) - FACTS),
-        "prompts": prompts,
-        "first": prompts.iloc[0].to_dict(),
-        "doubts": doubts[:FACTS],
-        "more_doubts": max(0, len(doubts) - FACTS),
-        "groups": prompt_groups(prompts),
-        "continued": effects.continued(texts, new),
-        "changes": effects.changes(),
-        "numbers": editor_numbers(edit),
-        "drift": effects.drift(seed),
-        "diff": found,
-        "memories": moved_memories(effects, found, word_ids(model, fact.text, target)[0]),
-        "writes": with_bars(found.writes, "norm"),
-        "settings": [(name, in_words(value)) for name, value in edit.settings.items()],
-        "provenance": {**edit.provenance.to_dict(), "edit": edit.digest},
-    }
-
-
-def prompt_groups(prompts: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows of prompts by fact and kind."""
-    found = []
-    for (_, true, target, kind), rows in prompts.groupby(["fact", "true", "target", "kind"], sort=False):
-        found.append({"true": true, "target": target, "title": TITLES[str(kind)], "rows": rows.to_dict("records")})
-    return found
-
-
-def editor_numbers(edit: Edit) -> list[tuple[str, Any]]:
-    """What the editor measured of the first fact, names in words."""
-    names = {
-        "steps": "steps",
-        "loss": "loss at the end",
-        "delta": "‖δ‖ / ‖v₀‖",
-        "rarity": "rarity of k* on text",
-        "stretch": "times as long as found",
-        "key_u": "k·u",
-        "neurons": "neurons",
-    }
-    row = edit.numbers.iloc[0].to_dict() if len(edit.numbers) else {}
-    return [(words, row[name]) for name, words in names.items() if name in row and row[name] == row[name]]
-
-
-def map_of(trace: Trace, kind: str) -> dict[str, Any]:
-    """The indirect effects of a kind: title, the largest one, where it is, and for each token its label and cells by
-    layer. ``step``: from one layer's number on the axis to the next."""
-    effects = trace.indirect(kind)
-    limit = float(np.abs(effects).max()) or 1.0
-    most = np.unravel_index(int(np.abs(effects).argmax()), effects.shape)
-    step = next(step for step in (1, 2, 5, 10, 20, 50) if trace.n_layers <= 10 * step or step == 50)
-    rows = []
-    for position, text in enumerate(trace.tokens):
-        label = visible(text, LABEL) + "*" * (position in trace.subject)
-        cells = [
-            {
-                "strength": abs(effect) / limit,
-                "adds": effect >= 0,
-                "title": f"layer {layer}: {signed(100 * effect, 1)}%",
-            }
-            for layer, effect in enumerate(effects[:, position].tolist())
-        ]
-        rows.append((label, cells))
-    finding = f"most, {signed(100 * float(effects[most]), 1)}%, at {rows[most[1]][0]} in layer {int(most[0])}"
-    words = kind_in_words(kind, trace.window)
-    return {"title": words, "limit": limit, "finding": finding, "step": step, "rows": rows}
-
-
-def moved_memories(effects: Effects, found: EditDiff, named: int) -> list[Any]:
-    """The memories whose contribution changed most, with the tokens that their values before the edit promote."""
-    with effects.unedited():
-        return with_bars(with_tokens(effects.model, found.neurons, TOKENS, (named,), "coefficient_after"), "change")

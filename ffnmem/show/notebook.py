@@ -272,7 +272,8 @@ def row_html(
         if i == 0 and one.column.to_left and block.ruled:
             cells.append(f'<th scope="row">{html}</th>')
         else:
-            left = ' class="fm-left"' if one.column.to_left else ""
+            wraps = " fm-wraps" if one.column.wraps and isinstance(one.value, str) else ""
+            left = f' class="fm-left{wraps}"' if one.column.to_left else ""
             cells.append(f"<td{left}{names[i] if html else ''}>{html}</td>")
         if one.column.bars:
             cells.append(f'<td class="fm-cell">{bar_html(one.bar, one.column.bars == "steps") if one.bar else ""}</td>')

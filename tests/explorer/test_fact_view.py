@@ -93,7 +93,7 @@ def test_a_fact_that_the_model_knows(atlas: fm.Model) -> None:
         says = pd.read_csv(io.BytesIO(client.get(address("/fact", format="csv", **swap)).content))["answer_after"]
     expected = fm.trace_fact(atlas, text, subject).to_frame()
     assert cells["indirect"].tolist() == pytest.approx(expected["indirect"].tolist())
-    assert page.count('<table class="trace"') == 3
+    assert page.count(">best layer<") == 3  # a map a kind
     assert "as the fact has it" in sentence(page)
     assert sentence(reached).startswith("Reached: with the edit ")
     assert says[0] == " Rome"
@@ -153,7 +153,7 @@ def test_the_same_address_makes_the_same_edit(tiny: fm.Model) -> None:
         with asking(Explorer(tiny)) as client:
             pages.append(client.get(address("/fact", edit=1, true="Paris", free="The city", **ABOUT)).text)
     assert pages[0] == pages[1]
-    assert "Another prompt: Paris" in pages[0]
+    assert "another prompt" in pages[0]
 
 
 def test_the_values_that_an_edit_rewrites_most(client: TestClient, tiny: fm.Model, tmp_path: Path) -> None:
