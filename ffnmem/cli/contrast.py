@@ -43,8 +43,8 @@ def contrast(
     Examples
       ffnmem contrast "The Eiffel Tower is located in the city of" \\
           "The Kremlin is located in the city of"
-      ffnmem contrast "The keys to the cabinet" "The key to the cabinet" \\
-          --target " are" --foil " is" --model smollm2 --plot keys.png
+      ffnmem contrast "The capital of France is" "The capital of Italy is" \\
+          --target " Paris" --foil " Rome" --plot capitals.png
 
     --csv has the firings: layer, neuron, position, token, other_token, coefficient, counterfactual, difference, score,
     exact, promotes. --json has these, the proof, the search and the provenance.

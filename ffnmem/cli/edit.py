@@ -89,7 +89,7 @@ class EditOutput(Output):
         from ..evaluation.effects import Effects, moved_neighbours
         from ..vocabulary.projections import promoted_tokens  # these need torch
 
-        effects = Effects(edit, model).told(prompts, self.top, seed)
+        effects = Effects(edit, model).measure(prompts, self.top, seed)
         doubts = (*edit.warnings, unreached_words(edit), *moved_neighbours(effects.prompts))
         effects = replace(effects, warnings=tuple(filter(None, doubts)))
         unsaid = effects.warnings[warned:]

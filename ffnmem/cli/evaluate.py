@@ -230,7 +230,7 @@ def facts_of_edits(made: Sequence[MadeEdits]) -> list[Fact]:
 
 @contextmanager
 def resumable(out: str | None) -> Iterator[None]:
-    """A block after whose Ctrl-C the user is told where the work is."""
+    """A block after whose Ctrl-C the user is compared where the work is."""
     try:
         yield
     except KeyboardInterrupt:
@@ -272,7 +272,7 @@ def sweep(
     if "layers" in arguments:
         raise InputError("--set layers does not go with a sweep, whose layers they would be: leave it out")
     loaded, chosen, _ = facts.load(model)
-    traces = told = None
+    traces = compared = None
     with show_progress() as report, resumable(out):
         result = fm.evaluation.layer_sweep(
             loaded, chosen, editor, layer, out=out, seed=facts.seed, progress=report, **arguments
@@ -282,17 +282,17 @@ def sweep(
         elif trace:
             kinds = ("state", "ffn")
             traces = fm.tracing.trace_facts(loaded, chosen, kinds=kinds, seed=facts.seed, progress=report)
-            told = fm.evaluation.trace_against_layer(result, traces)
+            compared = fm.evaluation.trace_against_layer(result, traces)
 
     def sheet() -> Sheet:
         from ..core.sheets import Sheet
         from ..evaluation.traced import traced_table
 
         *first, last = result.sheet().blocks
-        return Sheet.of(*first, *([] if told is None else [traced_table(told)]), last)
+        return Sheet.of(*first, *([] if compared is None else [traced_table(compared)]), last)
 
     def data() -> dict[str, Any]:
-        more = {} if told is None else {"trace": told.to_dict("records")}
+        more = {} if compared is None else {"trace": compared.to_dict("records")}
         return {**result.to_dict(), **more}
 
     emit(result, output.form, sheet=sheet, data=data)
@@ -328,7 +328,7 @@ def sequential(
     """Make edits one after another, keep them, and measure.
 
     The edits are made in an order drawn with the seed. The loss on unrelated text (--drift) and the size of the weights
-    are read after every edit, and where the model collapses is told.
+    are read after every edit, and where the model collapses is compared.
 
     Examples
       ffnmem evaluate sequential --at 1,3 --editor ft_l --limit 3 --json

@@ -174,7 +174,7 @@ def project_all(
     import pandas as pd
 
     from ..core.sheets import Origin, Sheet, Words
-    from ..vocabulary.lenses import told
+    from ..vocabulary.lenses import describe_lens
     from ..vocabulary.vectors import check_sides
 
     began, loaded, sides = time.monotonic(), model.load(), sides_of(side)
@@ -187,7 +187,7 @@ def project_all(
     names = check_sides(sides, loaded, lens)
     rows, size = neurons * len(names) * 2 * min(top, loaded.d_vocab), path.stat().st_size
     summary = {"file": str(path), "neurons": neurons, "rows": rows, "bytes": size}
-    provenance = loaded.provenance(basis=reading.basis, lens=told(lens)).to_dict()
+    provenance = loaded.provenance(basis=reading.basis, lens=describe_lens(lens)).to_dict()
     words = (
         f"{neurons:,} neurons, {' and '.join(names)}, {top} + {top} tokens: {rows:,} rows, {size / 1e6:,.1f} MB, "
         f"{time.monotonic() - began:.1f} s"

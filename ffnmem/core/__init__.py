@@ -1,1 +1,1 @@
-"""What every room stands on: the blocks that results say what they are with."""
+"""What every subpackage stands on: the blocks that results say what they are with."""

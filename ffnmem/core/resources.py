@@ -79,9 +79,9 @@ def cached_model(name: str) -> Path:
     return cache_folder("models") / name
 
 
-def cache_folder(room: str) -> Path:
+def cache_folder(kind: str) -> Path:
     """A folder of the user's cache, whether it is there or not."""
     import platformdirs
 
     given = os.environ.get(CACHE)
-    return (Path(given).expanduser() if given else platformdirs.user_cache_path("ffnmem")) / room
+    return (Path(given).expanduser() if given else platformdirs.user_cache_path("ffnmem")) / kind

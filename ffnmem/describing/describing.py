@@ -88,7 +88,7 @@ class Descriptions(Result):
         return list(self.provenance["describe"]["scores"])
 
     @property
-    def told(self) -> dict[str, Any]:
+    def origin(self) -> dict[str, Any]:
         """Who found the words, and who judged them where they were judged."""
         own = self.provenance["describe"]
         return {"explained by": own["explainer"], **({"judged by": own["judge"]} if self.scores else {})}
@@ -109,7 +109,7 @@ class Descriptions(Result):
         """The descriptions with their scores, and who made them."""
         own = self.provenance["describe"]
         rest = {name: value for name, value in self.provenance.items() if name not in ("describe", "seed", "ffnmem")}
-        origin = {**rest, **self.told, "seed": own["seed"], "ffnmem": self.provenance["ffnmem"]}
+        origin = {**rest, **self.origin, "seed": own["seed"], "ffnmem": self.provenance["ffnmem"]}
         return Sheet.of(self.listing(), Origin(origin), title=f"Descriptions of neurons of {self.model}")
 
     def listing(self) -> Table:

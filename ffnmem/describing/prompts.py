@@ -61,7 +61,7 @@ def tag_of(*texts: str) -> str:
     return f"text-{hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:12]}"
 
 
-def told(extract: Extract, marked: Iterable[int] = ()) -> str:
+def mark_tokens(extract: Extract, marked: Iterable[int] = ()) -> str:
     """A context in one line; tokens that are marked beside each other share their marks."""
     chosen, inside, found = set(marked), False, []
     for i, token in enumerate(extract.tokens):
@@ -72,7 +72,7 @@ def told(extract: Extract, marked: Iterable[int] = ()) -> str:
     return "".join(found) + CLOSE * inside
 
 
-def levels_told(extract: Extract) -> str:
+def list_strengths(extract: Extract) -> str:
     """How strongly the neuron fires at the tokens that are marked."""
     return ", ".join(f'"{visible(extract.tokens[i])}" {max(extract.levels[i], 1)}' for i in extract.marked)
 
@@ -83,7 +83,7 @@ def messages(system: str, user: str) -> Messages:
 
 def explain(extracts: Sequence[Extract]) -> Messages:
     """The question for a description."""
-    texts = [f"{told(one, one.marked)}\n   strengths: {levels_told(one)}" for one in extracts]
+    texts = [f"{mark_tokens(one, one.marked)}\n   strengths: {list_strengths(one)}" for one in extracts]
     tag = tag_of(*texts)
     return messages(f"{EXPLAIN} {DATA.format(tag=tag)}\n{LINE}", quoted(tag, texts))
 

@@ -189,9 +189,11 @@ def messages_of(sitting: Sitting, description: str) -> prompts.Messages:
     """The question of a sitting."""
     first = sitting.trials[0]
     if sitting.score == "intruder":
-        return prompts.intrude([prompts.told(one, marked) for one, marked in first.shown])
+        return prompts.intrude([prompts.mark_tokens(one, marked) for one, marked in first.shown])
     question = prompts.DETECT if sitting.score == "detection" else prompts.FUZZ
-    return prompts.judge(question, description, [prompts.told(one.extract, one.marked) for one in sitting.trials])
+    return prompts.judge(
+        question, description, [prompts.mark_tokens(one.extract, one.marked) for one in sitting.trials]
+    )
 
 
 def read_answer(sitting: Sitting, answer: str) -> None:

@@ -56,7 +56,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedPrompt:
     """A prompt with the two answers whose probabilities are wanted.
 
     Attributes:
@@ -73,12 +73,12 @@ class Asked:
     fact: str
 
 
-def prompts_of(fact: Fact, target: str) -> list[Asked]:
+def prompts_of(fact: Fact, target: str) -> list[AskedPrompt]:
     """A fact's own prompt, its paraphrases, and prompts about its neighbours."""
     texts = [("prompt", fact.text)]
     texts += [("paraphrase", fact.ask(template)) for template in fact.paraphrases]
     texts += [("neighbour", text) for text in fact.prompts_about_neighbours]
-    return [Asked(kind, text, fact.target_true, target, fact.name) for kind, text in texts]
+    return [AskedPrompt(kind, text, fact.target_true, target, fact.name) for kind, text in texts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class Effects:
     def __post_init__(self) -> None:
         check_fits(self.edit, self.model)
 
-    def told(self, texts: Sequence[str] | None = None, top: int = 8, seed: int = 0) -> EditEffects:
+    def measure(self, texts: Sequence[str] | None = None, top: int = 8, seed: int = 0) -> EditEffects:
         """What the edit does, all in all.
 
         Args:
@@ -111,7 +111,7 @@ class Effects:
         if texts is None:
             asked = [one for fact, target in facts for one in prompts_of(fact, target)]
         else:
-            asked = [Asked("other", text, *self.targets_of(text), fact="") for text in texts]
+            asked = [AskedPrompt("other", text, *self.targets_of(text), fact="") for text in texts]
         prompts = self.on(asked)
         memories = self.edit.diff(self.model, asked[0].text, top) if asked and facts else None
         return EditEffects(self.edit, prompts, self.changes(), self.drift(seed), memories)
@@ -134,7 +134,7 @@ class Effects:
         with with_edit(self.edit, self.model, present=False):
             yield
 
-    def on(self, prompts: Sequence[Asked]) -> pd.DataFrame:
+    def on(self, prompts: Sequence[AskedPrompt]) -> pd.DataFrame:
         """What the model says to prompts before and after the edit.
 
         Probabilities of targets are p(o|x), the exponential of the mean log-probability of the tokens of " o".
@@ -147,7 +147,7 @@ class Effects:
 
         Raises: InputError: another prompt that is too long, a target that the model has no tokens for.
         """
-        kept: list[Asked] = []
+        kept: list[AskedPrompt] = []
         questions: list[Question] = []
         for one in prompts:
             try:
@@ -174,7 +174,7 @@ class Effects:
             )
         return Question(tokens, answers)
 
-    def row(self, one: Asked, before: Answered, after: Answered) -> dict[str, Any]:
+    def row(self, one: AskedPrompt, before: Answered, after: Answered) -> dict[str, Any]:
         row: dict[str, Any] = {"fact": one.fact, "kind": one.kind, "prompt": one.text}
         row |= {"true": one.true, "target": one.target}
         for name, said in (("before", before), ("after", after)):
@@ -234,7 +234,7 @@ class Effects:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EditEffects(Result):
-    """What an edit does to a model. Made by :meth:`Effects.told`.
+    """What an edit does to a model. Made by :meth:`Effects.measure`.
 
     Attributes:
         edit: which.

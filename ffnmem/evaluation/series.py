@@ -182,7 +182,7 @@ class Decay(Result):
             kept: adds the folder that holds them.
         """
         title = f"{self.editor}, {self.manner}, in percent"
-        rows: dict[str, Content] = {"collapse": self.collapse_told(), **missing_lines(self.missing)}
+        rows: dict[str, Content] = {"collapse": self.describe_collapse(), **missing_lines(self.missing)}
         rows |= {} if kept is None else {"kept in": kept}
         last = self.transcripts[self.transcripts["edits"] == self.transcripts["edits"].max()]
         return Sheet.of(
@@ -194,7 +194,7 @@ class Decay(Result):
             Origin(self.provenance.to_dict()),
         )
 
-    def collapse_told(self) -> str:
+    def describe_collapse(self) -> str:
         """Where the model collapsed, or that it did not, or why nobody knows."""
         loss = self.steps["loss"].to_numpy(dtype=np.float64)
         if not len(loss) or math.isnan(loss[0]):

@@ -174,7 +174,7 @@ def layer_sweep(
     begin = time.monotonic()
     for place, layer in enumerate(chosen):
 
-        def told(_phase: str, done: int, total: int, before: int = place) -> None:
+        def report(_phase: str, done: int, total: int, before: int = place) -> None:
             if progress is not None:
                 progress("evaluate", before * total + done, len(chosen) * total)
 
@@ -186,7 +186,7 @@ def layer_sweep(
             metrics=wanted if metrics is None else metrics,
             layer=layer,
             out=folder,
-            progress=told,
+            progress=report,
             **options,
         )
     provenance = model.provenance(model.prepend_bos, facts=len(every))

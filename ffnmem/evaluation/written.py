@@ -359,14 +359,14 @@ class Written:
         texts = self.interview.answers([self.questions[places[at]] for at in edited], [edits[at] for at in edited])
         for at, found in zip(edited, texts, strict=True):
             after[at] = found
-        return self.told(places, after)
+        return self.score(places, after)
 
     def now(self, places: Sequence[int]) -> Iterator[dict[str, Any]]:
         """The same of the model as it is now, which was edited since ``plain`` was first asked for."""
         asked = [self.questions[i] for i in places]
-        return self.told(places, self.interview.answers(asked, [None] * len(asked)))
+        return self.score(places, self.interview.answers(asked, [None] * len(asked)))
 
-    def told(self, places: Sequence[int], after: Sequence[list[str]]) -> Iterator[dict[str, Any]]:
+    def score(self, places: Sequence[int], after: Sequence[list[str]]) -> Iterator[dict[str, Any]]:
         """For the cases at some places: metrics after and before, and the transcript."""
         for i, new in zip(places, after, strict=True):
             questions, old = self.questions[i], self.plain[i]

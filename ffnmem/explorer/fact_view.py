@@ -23,8 +23,7 @@ from ..core.sheets import Column, Sheet, Table
 from ..core.types import EDITORS, WITHOUT_LAYER, WITHOUT_MOMENT
 from ..editing.edit import Edit
 from ..evaluation.editors import edit_by
-from ..evaluation.effects import Asked as AskedPrompt
-from ..evaluation.effects import EditEffects, Effects
+from ..evaluation.effects import AskedPrompt, EditEffects, Effects
 from ..facts.answers import word_ids
 from ..facts.fact import Fact, fact_about
 from ..facts.questions import own_answer

@@ -14,15 +14,15 @@ from typing import Any
 from markupsafe import Markup
 
 from ..core.json_values import plain
-from ..pages.rendering import ROOM as PAGES
+from ..pages.rendering import PACKAGE as PAGES
 from ..pages.rendering import script_of
 from ..show import notebook
 from ..show.records import csv_text
 from .queries import address
 
-ROOM = "ffnmem.explorer"
+PACKAGE = "ffnmem.explorer"
 
-render = partial(notebook.render, room=(ROOM, PAGES), address=address)
+render = partial(notebook.render, package=(PACKAGE, PAGES), address=address)
 
 
 def fragment(template: str, **values: Any) -> Markup:
@@ -33,7 +33,7 @@ def fragment(template: str, **values: Any) -> Markup:
 @cache
 def asset(name: str) -> str:
     """A script or style of the explorer."""
-    return files(ROOM).joinpath("templates", name).read_text("utf-8")
+    return files(PACKAGE).joinpath("templates", name).read_text("utf-8")
 
 
 @cache

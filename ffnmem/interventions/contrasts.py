@@ -40,9 +40,9 @@ NODES = 48  # of a graph
 PROMOTED = 5  # tokens a firing
 CURVE = ["step", "size", "sufficiency", "necessity"]
 MEASURES = {
-    "sufficiency": "kept by them alone",
-    "necessity": "lost without them",
-    "transfer": "brought into the counterfactual’s run",
+    "sufficiency": "kept by these alone",
+    "necessity": "lost without these",
+    "transfer": "brought over",
 }
 
 
@@ -178,11 +178,11 @@ class Contrast(Result):
 
         return Table.of(
             self.proof,
-            Column("of the difference", of=lambda row: MEASURES[row["measure"]]),
-            Column("share", "percent"),
+            Column("share", of=lambda row: MEASURES[row["measure"]]),
+            Column("these", "percent", of="share"),
             band("random"),
             band("alike"),
-            caption=f"chance: {DRAWS} sets of as many firings, mean (least to most)",
+            caption="brought over: into the counterfactual’s run; chance: mean (least to most) of as many",
         )
 
     def table(self, top: int) -> Table:

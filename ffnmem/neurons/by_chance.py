@@ -225,7 +225,7 @@ class ChanceVerdicts(Result):
             found.append(row)
         return pd.DataFrame(found)
 
-    def told(self, verdict: str = "monosemantic", own: float | None = None) -> str:
+    def sentence(self, verdict: str = "monosemantic", own: float | None = None) -> str:
         """One verdict's share of neurons (``own``, of all, where it is known) against that of directions, in a line."""
         shares = self.shares().set_index("kind")
         said = [
@@ -242,7 +242,7 @@ class ChanceVerdicts(Result):
         return pd.concat(frames, keys=map(int, layers), names=["layer"]).reset_index(level=0).reset_index(drop=True)
 
     def summary(self) -> str:
-        return f"{self.model}: {self.told()}"
+        return f"{self.model}: {self.sentence()}"
 
     def sheet(self) -> Sheet:
         """Shares of each verdict by kind of direction, then monosemantic ones by layer."""
@@ -371,7 +371,7 @@ def chance_verdicts(
 
 
 def file_of(store: Store, sign: str) -> Path:
-    return store.folder / f"chance-verdicts-{sign}.safetensors"
+    return store.folder / f"chance-verdicts-{sign}.zip"
 
 
 def keep(store: Store, sign: str, result: ChanceVerdicts) -> None:

@@ -145,7 +145,7 @@ class Meanings(Result):
         return int(self.table["examples"].sum())
 
     @property
-    def told(self) -> str:
+    def number_in_words(self) -> str:
         """The effective number of meanings with its interval in words; nothing where there is none."""
         value, low, high = (format_number(part, 2) for part in self.number)
         return f"{value} meanings, 95% {low} to {high}" if np.isfinite(self.number[0]) else ""
@@ -195,7 +195,7 @@ class Meanings(Result):
         if len(rest):
             shown.add(None, None, line(Span(f"and {len(rest)} more with {rest.sum():.0%} of the activation", "soft")))
         where = " where its coefficient is negative" if self.negative else ""
-        told = f": {self.told}" if self.told else ""
+        told = f": {self.number_in_words}" if self.number_in_words else ""
         return shown.table(f"{self.verdict.capitalize()}{where}{told}", self.note, ruled=False)
 
     def measure_table(self) -> Table:
@@ -507,7 +507,7 @@ class Survey(Result):
         found = []
         for sign, chance in self.chance.items():
             part = self.table.loc[self.table["sign"] == sign, "verdict"]
-            found.append(chance.told(own=float((part == "monosemantic").mean())))
+            found.append(chance.sentence(own=float((part == "monosemantic").mean())))
         several = len(found) > 1
         return [f"{sign}: {line}" if several else line for sign, line in zip(self.chance, found, strict=True)]
 

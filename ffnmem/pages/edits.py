@@ -14,7 +14,7 @@ from ..core.progress import Progress
 from ..core.sheets import Column, Sheet, Table, Words, line, token
 from ..core.types import Count, Seed, checked
 from ..editing.edit import Edit
-from ..evaluation.effects import Asked, EditEffects, Effects, moved_neighbours, prompt_table, prompts_of
+from ..evaluation.effects import AskedPrompt, EditEffects, Effects, moved_neighbours, prompt_table, prompts_of
 from ..facts.fact import Fact
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -103,7 +103,7 @@ def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed
     return page_html(title, [*sections[:3], *trace_section(trace, reason), *sections[3:]], provenance, links=links)
 
 
-def edit_effects(effects: Effects, top: int, seed: int, more: Sequence[Asked] = ()) -> EditEffects:
+def edit_effects(effects: Effects, top: int, seed: int, more: Sequence[AskedPrompt] = ()) -> EditEffects:
     """What an edit does to the prompts of its first facts and to ``more``, to ``top`` memories, and to texts that are
     drawn with ``seed``."""
     edit = effects.edit

@@ -44,12 +44,12 @@ def to_site(site: str | Path | None, out: Path, fingerprint: str) -> Links:
     if site is None:
         return nowhere
     folder = user_folder(site)
-    said = read_site(folder)
-    if said["fingerprint"] != fingerprint:
+    about = read_site(folder)
+    if about["fingerprint"] != fingerprint:
         raise InputError(
-            f"{site} is a site of {said['model']} {said['fingerprint']}, the page's model is {fingerprint}"
+            f"{site} is a site of {about['model']} {about['fingerprint']}, the page's model is {fingerprint}"
         )
-    widths: list[int] = said["d_mlp"]
+    widths: list[int] = about["d_mlp"]
     way = quote(os.path.relpath(folder.resolve(), out.resolve().parent).replace(os.sep, "/"))
 
     def address(layer: int, neuron: int) -> str:
@@ -61,9 +61,9 @@ def to_site(site: str | Path | None, out: Path, fingerprint: str) -> Links:
 
 def read_site(folder: Path) -> Mapping[str, Any]:
     """What a whole site says of itself; raises FileError."""
-    said = SITE.read_manifest(folder)
-    if not said or not is_whole(said):
+    about = SITE.read_manifest(folder)
+    if not about or not is_whole(about):
         raise FileError(f"{folder} is no site of neurons: make one with ffnmem report site --store DIR --out {folder}")
     if not (folder / INDEX).exists():
         raise FileError(f"{folder} is a site that is not finished: write it again, and it goes on")
-    return said
+    return about

@@ -212,8 +212,7 @@ def described(descriptions: Descriptions, neurons: Sequence[Neuron]) -> list[Neu
 
 def origin(store: Store, descriptions: Descriptions | None) -> dict[str, Any]:
     """Where the numbers of a page come from, and its words."""
-    told = {} if descriptions is None else descriptions.told
-    return {**store.provenance, "basis": store.manifest["basis"], **told}
+    return {**store.provenance, "basis": store.manifest["basis"], **(descriptions.origin if descriptions else {})}
 
 
 def shaded(
@@ -320,7 +319,7 @@ def neurons_markdown(
         f"# {name} of {escaped(store.model)}\n\nFrom a scan of {escaped(store.manifest['corpus']['source'])}:"
         f" {counted(store.n_tokens, 'token')}. **Bold** marks the token at which the neuron fires.\n",
         *(markdown(one.sheet(listed, origin=False)) for one in neurons),
-        f"*{escaped(provenance_line({**store.provenance, **({} if descriptions is None else descriptions.told)}))}*\n",
+        f"*{escaped(provenance_line({**store.provenance, **(descriptions.origin if descriptions else {})}))}*\n",
     ]
     return "\n".join(parts)
 

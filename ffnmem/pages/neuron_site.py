@@ -28,7 +28,7 @@ from ..show import notebook
 from ..vocabulary.projections import WHY
 from .links import INDEX, SITE
 from .neuron_pages import index_record, neuron_section
-from .rendering import ROOM, TABLES, Section, page_html, script_of
+from .rendering import PACKAGE, TABLES, Section, page_html, script_of
 
 TOP, CASE, BAND = 8, 3, 1
 """Examples of a card: of the largest coefficients, of each sign case, and of each band of quantiles."""
@@ -97,7 +97,7 @@ def site(store: Store, out: str | Path, *, context: Whole = 12, progress: Progre
 def shared_files() -> dict[str, str]:
     """Styles and scripts of all pages."""
     return {
-        "style.css": notebook.render("site.css", room=ROOM),
+        "style.css": notebook.render("site.css", package=PACKAGE),
         TABLES: script_of(TABLES, notebook.HERE),
         "site.js": script_of("site.js"),
     }

@@ -20,7 +20,7 @@ from ..prompts.attribution import Attribution, attribute
 from ..prompts.captures import Capture, Prompt, capture, with_answer
 from ..prompts.paths import PathAttribution, attribute_paths
 from ..show.notebook import Axis, bar
-from ..vocabulary.lenses import JacobianLens, Lens, load_lens, name_of, told
+from ..vocabulary.lenses import JacobianLens, Lens, describe_lens, load_lens, name_of
 from ..vocabulary.projections import project, written_tokens
 from .links import Links, nowhere, to_site
 from .rendering import Section, page_html
@@ -108,7 +108,7 @@ def report_html(
     foil = () if one.foil is None else (" rather than ", token(one.foil, "strong"))
     lens: JacobianLens | None = shown.get("lens")
     settings = {"target": one.target, "foil": one.foil, "position": one.position}
-    provenance = one.provenance.with_settings(basis=BASIS, lens=told(lens), **settings).to_dict()
+    provenance = one.provenance.with_settings(basis=BASIS, lens=describe_lens(lens), **settings).to_dict()
     title = line("The memories behind ", token(one.target, "strong"), *foil)
     return page_html(title, report_sections(captured, attribution, paths, **shown), provenance, links=links)
 

@@ -18,7 +18,7 @@ from ..show import notebook
 from ..show.notebook import chip_html, running_html
 from .links import Links, nowhere
 
-ROOM = "ffnmem.pages"
+PACKAGE = "ffnmem.pages"
 TABLES = "tables.js"
 
 
@@ -28,7 +28,7 @@ def render(template: str, *, scripts: tuple[str, ...] = (), **values: Any) -> st
     texts = [script_of(TABLES, notebook.HERE), *map(script_of, scripts)]
     return notebook.render(
         template,
-        room=ROOM,
+        package=PACKAGE,
         scripts=[Markup(text) for text in texts],  # ours, and without anything filled in
         script_hashes=[content_hash(text) for text in texts],
         **values,
@@ -36,9 +36,9 @@ def render(template: str, *, scripts: tuple[str, ...] = (), **values: Any) -> st
 
 
 @cache
-def script_of(name: str, room: str = ROOM) -> str:
+def script_of(name: str, package: str = PACKAGE) -> str:
     """A script of this subpackage, or of another."""
-    return files(room).joinpath("templates", name).read_text("utf-8")
+    return files(package).joinpath("templates", name).read_text("utf-8")
 
 
 @cache

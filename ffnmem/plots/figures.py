@@ -39,13 +39,14 @@ def draws(*classes: type, aspects: Aspects | None = None) -> Callable[[Drawing],
 def pictures_of(result: object) -> list[tuple[Callable[..., Axes], Aspects | None]]:
     """The functions that draw a result; raises InputTypeError where there are none."""
     package = import_module(__package__)
-    for name in package.__all__:
-        getattr(package, name)  # functions register themselves when their modules are imported
-    pictures = [picture for kind in type(result).__mro__ for picture in PICTURES.get(kind, ())]
-    if not pictures:
-        known = ", ".join(sorted(kind.__name__ for kind in PICTURES))
-        raise InputTypeError(f"nothing draws {type(result).__name__}: there are pictures of {known}")
-    return pictures
+    for name in ("", *package.__all__):
+        if name:
+            getattr(package, name)  # functions register themselves when their modules are imported
+        # All pictures of a class stand in one module, so those behind it need not be imported.
+        if pictures := [picture for kind in type(result).__mro__ for picture in PICTURES.get(kind, ())]:
+            return pictures
+    known = ", ".join(sorted(kind.__name__ for kind in PICTURES))
+    raise InputTypeError(f"nothing draws {type(result).__name__}: there are pictures of {known}")
 
 
 @checked

@@ -15,7 +15,7 @@ from ..core.errors import InputError
 from ..models.model import Model
 from .captures import Capture
 
-Source = Any  # a Store or a Capture; rooms above may not import the store's
+Source = Any  # a Store or a Capture; subpackages below may not import the store's
 
 
 def is_store(source: Source) -> bool:

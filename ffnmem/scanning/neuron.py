@@ -201,7 +201,7 @@ class Known:
         """What :func:`ffnmem.polysemanticity` keeps of it beside the store, its :class:`ffnmem.neurons.Meanings` for
         each
         sign; empty if nothing is."""
-        # The one thing of a card that is from a room above, which reads stores: looked up when it is asked for.
+        # The one thing of a card that is from a subpackage above, which reads stores: looked up when it is asked for.
         read = import_module("ffnmem.neurons.concepts").saved_meanings
         return read(self.store, self.layer, self.neuron, k=CONTEXTS, context=self.context)
 

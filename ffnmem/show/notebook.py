@@ -81,19 +81,19 @@ MINUS = "−"  # as wide as a plus sign and a digit, so that columns of numbers 
 HERE = "ffnmem.show"
 
 
-def render(template: str, *, room: str | tuple[str, ...] = HERE, **values: Any) -> str:
-    """A template of ``templates/`` of a room, of several, or of this one, filled in; every value is escaped unless a
+def render(template: str, *, package: str | tuple[str, ...] = HERE, **values: Any) -> str:
+    """A template of ``templates/`` of a package, of several, or of this one, filled in; every value is escaped unless a
     filter made it."""
-    rooms = (room,) if isinstance(room, str) else room
-    return environment(*rooms).get_template(template).render(**values)
+    packages = (package,) if isinstance(package, str) else package
+    return environment(*packages).get_template(template).render(**values)
 
 
 @cache
-def environment(*rooms: str) -> Environment:
-    """The templates of rooms, the first that has one, each compiled when first used: that takes longer than to fill it
-    in."""
+def environment(*packages: str) -> Environment:
+    """The templates of packages, the first that has one, each compiled when first used, which takes longer than to fill
+    it in."""
     found = Environment(
-        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((*rooms, HERE))]),
+        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((*packages, HERE))]),
         autoescape=True,
         auto_reload=False,  # they are the package's: else each is looked at again for every page
         finalize=finished,
@@ -249,7 +249,7 @@ BAR = '<svg class="fm-bar" viewBox="0 0 1000 30" preserveAspectRatio="none" aria
 
 
 def rows_html(block: Table, links: Callable[[int, int], str] | None = None) -> Markup:
-    """The rows of a table; of a wide one each value with its column's name, for screens without room for columns."""
+    """The rows of a table; of a wide one each value with its column's name, for screens without package for columns."""
     names = [title(column.name).replace("title", "data-name", 1) if is_wide(block) else "" for column in block.columns]
     return Markup("\n".join(row_html(block, at, row, names, links) for at, row in enumerate(shown_rows(block))))
 

@@ -19,7 +19,7 @@ from ..scanning.store import Store
 from ..vocabulary.scoring import BLOCK
 from ..vocabulary.vectors import side_tokens, side_vectors
 from .prefixes import UNIGRAM, followers, share_interval, triggers
-from .study import told
+from .study import report_progress
 
 SCORES = 1 << 24  # of one block of values and the vocabulary
 RANKS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -111,7 +111,7 @@ def agreements(
         asked = np.stack([following, np.where(following < 0, -1, random)])
         found.append(Agreement(rows, following, predictions(model, layer, asked, basis)))
         done += width
-        told(progress, "weights", done, total)
+        report_progress(progress, "weights", done, total)
     return found
 
 

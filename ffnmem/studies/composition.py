@@ -23,7 +23,7 @@ from ..vocabulary.scoring import in_threads
 from ..vocabulary.uncompiled import LANES
 from .agreement import quantiles, unigram
 from .prefixes import Layer, Lens, Places, Positions, batches, mean_interval, share_interval
-from .study import told
+from .study import report_progress
 
 # How few sub-updates mᵢvᵢ make up an FFN's output: counted by what is left of the output, and by weight |mᵢ|·‖vᵢ‖.
 
@@ -213,7 +213,7 @@ def read_positions(
                 for kept, count in zip(needed.values(), counts, strict=True):
                     kept[place_of[rows[some]], index] = count
         done += len(rows)
-        told(progress, "positions", done, n)
+        report_progress(progress, "positions", done, n)
     lengths = np.array([len(ids) - lead for ids in places.prefixes], np.int64)
     chances = zip(predicted, whole["ffn"].T, agrees["by_active"].T, strict=True)
     by_chance = np.array([memories.by_chance(written, mask) for memories, written, mask in chances])

@@ -140,7 +140,7 @@ def png(figure: Figure, *, dark: bool = False) -> bytes:
     return buffer.getvalue()
 
 
-def told_in_words(figure: Figure) -> str:
+def figure_in_words(figure: Figure) -> str:
     """What a figure shows, for those who do not see it: its title, its axes, and from where to where each line goes."""
     ax = figure.draw(Canvas(figsize=figure.size).add_subplot())
     said = ": ".join(dict.fromkeys(text for text in (figure.title, ax.get_title(loc="left") or ax.get_title()) if text))
@@ -175,7 +175,7 @@ def page(study: Study, drawings: Sequence[bytes], dark: Sequence[bytes] = (), li
     ``dark``: the figures for dark screens, if they were drawn. ``links``: where neurons lead.
     """
     pictures = [
-        (figure, embedded(drawing), embedded(other) if other else "", told_in_words(figure))
+        (figure, embedded(drawing), embedded(other) if other else "", figure_in_words(figure))
         for figure, drawing, other in zip_longest(study.figures, drawings, dark)
     ]
     return render(

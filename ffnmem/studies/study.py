@@ -1,10 +1,9 @@
 """What a study is: a paper's protocol run on a model, as tables and figures with their settings beside the paper's.
 
-Each study is a module of this room, of its name, with ``PAPER`` (the citation, with its arXiv id), ``PUBLISHED`` (the
-paper's own settings and findings, by name), and ``study(model, store, *, progress=None, seed=0, …) -> Study``, whose
-other keywords are its settings. That function reads a finished store of the model; ``progress(phase, done, total)`` is
-told how far it is, with a phase of ``ffnmem.core.progress``.
-"""
+Each study is a module of this subpackage, of its name, with ``PAPER`` (the citation, with its arXiv id),
+``PUBLISHED`` (the paper's own settings and findings, by name), and ``study(model, store, *, progress=None, seed=0, …)
+-> Study``, whose other keywords are its settings. That function reads a finished store of the model;
+``progress(phase, done, total)`` is told how far it is, with a phase of ``ffnmem.core.progress``."""
 
 from __future__ import annotations
 
@@ -183,7 +182,7 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
         raise InputError(f"study {quoted(name)} has no setting {listed([repr(u) for u in unknown])}: {offer}")
 
 
-def told(progress: Progress | None, phase: Phase, done: int, total: int) -> None:
+def report_progress(progress: Progress | None, phase: Phase, done: int, total: int) -> None:
     """Tell a study's progress, if anybody listens."""
     if progress is not None:
         progress(phase, done, total)

@@ -17,7 +17,7 @@ from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..scanning.store import Store
 from .prefixes import KEYS, REMOVE, batches, mean_interval, triggers
-from .study import told
+from .study import report_progress
 
 REMOVED = ("first", "random", "last")
 LEAST = 3  # tokens of a prefix, so that there is one between its first and its last
@@ -65,7 +65,7 @@ def removal_trials(
         generator = np.random.default_rng([seed, REMOVE, layer])
 
         def tell(part: float, before: int = layer, each: int = len(drawn)) -> None:
-            told(progress, "prefixes", round(each * (before + part)), each * model.n_layers)
+            report_progress(progress, "prefixes", round(each * (before + part)), each * model.n_layers)
 
         found.append(Trial(changes(body, store, layer, rows, generator, tell), len(drawn)))
         tell(1.0)

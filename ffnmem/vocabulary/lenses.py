@@ -309,7 +309,7 @@ def name_of(lens: JacobianLens | None) -> str:
     return LOGIT if lens is None else JACOBIAN
 
 
-def told(lens: JacobianLens | None) -> str:
+def describe_lens(lens: JacobianLens | None) -> str:
     """What a table's provenance says of a lens: its name, its text, and whether the model had no edits then."""
     if lens is None:
         return LOGIT

@@ -15,7 +15,7 @@ from ..core.neuron_names import LayerName, NeuronName
 from ..core.types import LOGIT, Basis, Count, Seed, at_least, checked
 from ..models.model import Model
 from ..models.turns import in_turn
-from .lenses import Lens, load_lens, name_of, told
+from .lenses import Lens, describe_lens, load_lens, name_of
 from .projections import choose_neurons
 from .scoring import Extremes, Scorer, row_norms
 from .vectors import SIGNS, check_sides, matrix_of, ready, rows_of, side_tokens
@@ -97,7 +97,7 @@ def projection_null(
     result = pd.DataFrame(frames)
     result["_order"] = result["neuron"].map({n: i for i, n in enumerate(neurons)})
     result = result.sort_values("_order", kind="stable", ignore_index=True).drop(columns="_order")
-    provenance = model.provenance(basis=basis, lens=told(through), kind=kind, draws=draws, seed=seed, k=k)
+    provenance = model.provenance(basis=basis, lens=describe_lens(through), kind=kind, draws=draws, seed=seed, k=k)
     result.attrs = {"provenance": provenance.to_dict()}
     return result
 

@@ -31,7 +31,7 @@ from ..core.types import LOGIT, Basis, Count, checked
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.turns import in_turn
-from .lenses import JacobianLens, Lens, load_lens, name_of, told
+from .lenses import JacobianLens, Lens, describe_lens, load_lens, name_of
 from .scoring import BLOCK, Scorer, in_threads, loops_for
 from .vectors import SIDES, SIGNS, check_sides, everything, side_tokens, side_vectors
 
@@ -289,7 +289,7 @@ def project(
     if out is not None:
         check_destination(out)
     tables = project_blocks(model, wanted, sides, basis, through, k, candidates, progress)
-    provenance = model.provenance(basis=basis, lens=told(through)).to_dict()
+    provenance = model.provenance(basis=basis, lens=describe_lens(through)).to_dict()
     if out is not None:
         return write_projection(out, tables, provenance, k=k, sides=sides)
     whole = pa.concat_tables(list(tables)).unify_dictionaries()
@@ -624,7 +624,7 @@ def promoters(
             asked = {"token": texts[0], "token_id": ids[0]} if len(ids) == 1 else {"tokens": [texts] * len(best)}
             frames.append(pd.DataFrame({**columns, **asked}))
     result = pd.concat(frames, ignore_index=True)
-    result.attrs = {"provenance": model.provenance(basis=basis, lens=told(through)).to_dict()}
+    result.attrs = {"provenance": model.provenance(basis=basis, lens=describe_lens(through)).to_dict()}
     return result
 
 

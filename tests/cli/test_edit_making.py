@@ -58,7 +58,7 @@ def test_what_the_model_itself_says(
     with pytest.warns(FfnmemWarning, match=re.escape(doubt)):
         edit = fm.editing.ft_l(tiny, PROMPT, " Rome", subject="Eiffel Tower", layer=0, steps=1, force=True)
     assert edit.facts[0].target_true == ""
-    effects = Effects(edit, tiny).told()
+    effects = Effects(edit, tiny).measure()
     assert effects.prompts["true_after"].isna().all()
     assert "Rome" in "\n".join(printed(effects.sheet()))
 

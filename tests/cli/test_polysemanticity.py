@@ -142,11 +142,11 @@ def test_chance_is_kept_and_told(surveyed: Store, tmp_path: Path, monkeypatch: p
     told = data("polysemanticity", "--store", own.folder, "--above", 40)["chance"]["positive"]
     assert {row["polysemantic"] for row in told["shares"]} == {0.0}
     assert data("polysemanticity", "--store", own.folder, "--layer", 0)["chance"] == {}
-    path = own.folder / "chance-verdicts-positive.safetensors"
+    path = own.folder / "chance-verdicts-positive.zip"
     path.write_bytes(path.read_bytes()[:-9])
     found = run("polysemanticity", "--store", own.folder, "--json")
     assert json.loads(found.stdout)["chance"] == {}
-    assert "chance-verdicts-positive.safetensors is truncated or damaged" in found.stderr
+    assert "chance-verdicts-positive.zip is truncated or damaged" in found.stderr
 
 
 def test_intruders(surveyed: Store) -> None:

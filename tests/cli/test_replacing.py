@@ -25,6 +25,7 @@ READ = {"--store", "--moment", "--site", "--edits", "--edit", "--in", "--mean"}
 ENDING = {"--plot": "thesis.png", "--out": "thesis.md"}
 NEEDED = {
     "PROMPT": PROMPT,
+    "COUNTERFACTUAL": "The Kremlin is in",
     "NEURONS": "3.17",
     "NEURON": "3.17",
     "SOURCE": "atlas",

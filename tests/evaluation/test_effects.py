@@ -13,7 +13,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError
 from ffnmem.evaluation.effects import (
     COLUMNS,
-    Asked,
+    AskedPrompt,
     EditEffects,
     Effects,
     moved,
@@ -114,10 +114,12 @@ def test_drift(effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_asked(effects: Effects, tiny: fm.Model) -> None:
     """A paraphrase that is too long is left out, but what was asked for by name is refused."""
     long = "The city of " * 12
-    kept = effects.on([Asked("prompt", "The", "Paris", "Rome", ""), Asked("neighbour", long, "Paris", "Rome", "")])
+    kept = effects.on(
+        [AskedPrompt("prompt", "The", "Paris", "Rome", ""), AskedPrompt("neighbour", long, "Paris", "Rome", "")]
+    )
     assert kept["kind"].tolist() == ["prompt"]
     with refuses(InputError, ValueError, "32"):
-        effects.on([Asked("other", long, "Paris", "Rome", "")])
+        effects.on([AskedPrompt("other", long, "Paris", "Rome", "")])
     with pytest.raises(ModelError, match="fingerprint"):
         Effects(effects.edit, tiny)
 
@@ -147,7 +149,7 @@ def test_said() -> None:
 
 def test_sheet(effects: Effects) -> None:
     """What was edited, prompts by kind, the neurons that changed most and by which components."""
-    found = effects.told(top=3)
+    found = effects.measure(top=3)
     drift = {"drift_kl": 0.001234, "drift_perplexity": 1.5, "texts": 7}
     changes = [{"layer": 0, "rank": 1, "change": 0.25}, {"layer": 1, "rank": 2, "change": 1.5}]
     lines = printed(EditEffects(found.edit, found.prompts, changes, drift, found.memories).sheet(), 200)
@@ -172,11 +174,11 @@ def test_sheet(effects: Effects) -> None:
 
 def test_own_prompts(effects: Effects) -> None:
     """A prompt is asked about the fact that it names; of an edit without facts it cannot be."""
-    found = effects.told(["The Eiffel Tower is in"])
+    found = effects.measure(["The Eiffel Tower is in"])
     assert found.prompts[["kind", "true", "target"]].values.tolist() == [["other", "Paris", effects.edit.targets[0]]]
     bare = fm.Edit.of(effects.model, effects.edit.changes, method="mine")
     with refuses(InputError, ValueError, "names no facts"):
-        Effects(bare, effects.model).told(["It is"])
+        Effects(bare, effects.model).measure(["It is"])
 
 
 def test_untrusted_words() -> None:

@@ -168,7 +168,15 @@ def test_results_do_not_depend_on_batches(atlas: Model, found: fm.interventions.
 
 def test_what_people_read(found: fm.interventions.Contrast) -> None:
     text = found.to_markdown()
-    for words in ("decide between", "Kremlin", "promotes", "at random", "next by score", "through FFNs"):
+    for words in (
+        "decide between",
+        "Kremlin",
+        "promotes",
+        "at random",
+        "next by score",
+        "through FFNs",
+        "brought over",
+    ):
         assert words in text
     assert len(found.top(3)["promotes"].iloc[0]) == 5
     assert found.to_dict()["proof"][0]["measure"] == "sufficiency"

@@ -110,7 +110,7 @@ def test_gated_both_signs_and_saved(gated: fm.Model, gated_store: Store, tmp_pat
     again = ChanceVerdicts.load(one.save(tmp_path / "one.safetensors"))
     pd.testing.assert_frame_equal(again.table, one.table)
     assert again.summary() == one.summary()
-    assert "against" in one.told("polysemantic")
+    assert "against" in one.sentence("polysemantic")
     same = chance_verdicts(gated_store, gated, per_layer=6, draws=20, layers=1, sign="negative", kinds="mixed")
     pd.testing.assert_frame_equal(same.table, one.table)
 

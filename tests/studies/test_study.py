@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Canvas
 
 from ffnmem.core.errors import InputError
 from ffnmem.studies import STUDIES, Figure, Study, StudyTable
-from ffnmem.studies.study import check_settings, setting_names, study_module, told
+from ffnmem.studies.study import check_settings, report_progress, setting_names, study_module
 
 from ..helpers import printed, refuses
 
@@ -79,10 +79,10 @@ def test_plot_draws_on_what_it_is_given(made: Study) -> None:
     assert len(ax.lines) == 1
 
 
-def test_told() -> None:
+def test_progress() -> None:
     calls: list[tuple[str, int, int]] = []
-    told(lambda *call: calls.append(call), "positions", 1, 2)
-    told(None, "positions", 2, 2)
+    report_progress(lambda *call: calls.append(call), "positions", 1, 2)
+    report_progress(None, "positions", 2, 2)
     assert calls == [("positions", 1, 2)]
 
 
