@@ -41,7 +41,7 @@ from .planted.made import made as made_calibration
 def classes(base: type[Any] = Result) -> Iterator[type[Any]]:
     for cls in base.__subclasses__():
         if cls.__module__.startswith("ffnmem."):
-            if "__dataclass_fields__" in vars(cls):  # others are what several results have in common
+            if "__dataclass_fields__" in vars(cls) and cls.sheet is not Result.sheet:  # others are shared
                 yield cls
             yield from classes(cls)
 
@@ -79,7 +79,7 @@ class Given:
         return fm.evaluation.Decay(frame, cases, "rome", {"seed": 0}, self.scores.provenance, steps, 0.5)
 
     def effects(self) -> Result:
-        return Effects(random_edit(self.tiny, (0, 1), fact=EIFFEL), self.tiny).told(top=3)
+        return Effects(random_edit(self.tiny, (0, 1), fact=EIFFEL), self.tiny).measure(top=3)
 
     def intruders(self) -> Result:
         fm.polysemanticity(self.store, model=self.tiny, draws=20)

@@ -12,12 +12,10 @@ import pandas as pd
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Line, Sheet, Table, line, token
 from ..core.types import checked
-from ..facts.answers import Answer
-from ..prompts.answer_text import describe_answer
+from ..prompts.answer_text import AnswerResult, describe_answer
 from ..prompts.circuit_edges import Firing, FrozenPass
 from ..prompts.circuits import ANSWER
 from ..prompts.firings import Asked
-from ..show.result import Result
 
 REST = "rest"
 """The id of the node that stands for all that is not in the graph."""
@@ -25,7 +23,7 @@ REST = "rest"
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class ContrastGraph(Result):
+class ContrastGraph(AnswerResult):
     """How firings make one another differ between two runs. Made by :meth:`ffnmem.interventions.Contrast.graph`.
 
     An edge is what its source adds to what its target reads in the prompt's run, minus what it adds in the
@@ -50,13 +48,6 @@ class ContrastGraph(Result):
     edges: pd.DataFrame
     n_layers: int
     logit: float
-    tokens: tuple[str, ...]
-    starts_with_bos: bool
-    position: int
-    target: str
-    foil: str | None
-    answer: Answer
-    provenance: Provenance
 
     @property
     def error(self) -> float:

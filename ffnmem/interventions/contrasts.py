@@ -15,18 +15,15 @@ from torch import Tensor
 from ..core.errors import InputError, counted, quoted
 from ..core.number_text import format_interval, format_share
 from ..core.progress import Progress
-from ..core.provenance import Provenance
 from ..core.sheets import FIRED_AT, Column, Content, Prompt, Sheet, Table, tokens
 from ..core.types import Count, Seed, Whole, checked
-from ..facts.answers import Answer
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..prompts.answer_text import describe_answer
+from ..prompts.answer_text import AnswerResult, describe_answer
 from ..prompts.captures import Target, capture
 from ..prompts.firings import Asked
 from ..prompts.keeping import BATCH_TOKENS, Keeping, own_coefficients
 from ..prompts.minimal import Search
-from ..show.result import Result
 from ..vocabulary.projections import promoted_tokens
 from .contrast_graphs import ContrastGraph, graph_between
 
@@ -48,7 +45,7 @@ MEASURES = {
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class Contrast(Result):
+class Contrast(AnswerResult):
     """The firings that decide between the answers to a prompt and to its counterfactual. Made by
     :func:`ffnmem.contrast`.
 
@@ -97,16 +94,9 @@ class Contrast(Result):
     search: str
     values: str
     alignment: tuple[int, ...]
-    tokens: tuple[str, ...]
     counterfactual_tokens: tuple[str, ...]
     counterfactual_ids: tuple[int, ...]
     model: Model
-    starts_with_bos: bool
-    position: int
-    target: str
-    foil: str | None
-    answer: Answer
-    provenance: Provenance
 
     def top(self, k: Count | None = 20) -> pd.DataFrame:
         """The ``k`` first firings (all for None), with what each ``promotes``."""

@@ -1,14 +1,38 @@
-"""What the sheets of results say of a prompt and the answer to it."""
+"""What results say of a prompt and the answer to it."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import quoted
 from ..core.number_text import format_probability
+from ..core.provenance import Provenance
 from ..core.sheets import Content, Prompt, place, token
 from ..facts.answers import Answer
+from ..show.result import Result
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AnswerResult(Result):
+    """A result about one answer to a prompt.
+
+    Attributes:
+        tokens: the prompt's tokens, and those of the answer, up to ``position``; later ones cannot reach it.
+        starts_with_bos: whether the first of them is the beginning of sequence.
+        position: the last one that is read.
+        target, foil: as they stand in the text; no foil is None.
+        answer: which tokens answer the prompt.
+    """
+
+    tokens: tuple[str, ...]
+    starts_with_bos: bool
+    position: int
+    target: str
+    foil: str | None
+    answer: Answer
+    provenance: Provenance
 
 
 def describe_answer(one: Any, summed: bool = False) -> dict[str, Content | None]:

@@ -14,10 +14,8 @@ from torch import Tensor
 
 from ..core.errors import InputError, counted
 from ..core.progress import Progress
-from ..core.provenance import Provenance
 from ..core.sheets import Sheet
 from ..core.types import CausalRule, Count, Whole, checked
-from ..facts.answers import Answer
 from ..models.backward import Backward, backward_pass
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm
@@ -57,8 +55,6 @@ class CausalScores(Firings):
             "ig" Δ − Δ(all firings at their reference), of all scores. None of others, where nothing is.
         exact: of the largest firings, in the order of :meth:`top`, Δ − Δ(this firing at its reference), each removed in
             a run of its own; as many as were asked for.
-        tokens: the prompt's tokens, and those of the answer, up to ``position``; later ones cannot reach it.
-        answer: which tokens answer the prompt.
     """
 
     column: ClassVar[str] = "score"
@@ -75,13 +71,6 @@ class CausalScores(Firings):
     components: pd.DataFrame | None
     expected: float | None
     exact: tuple[float, ...]
-    tokens: tuple[str, ...]
-    starts_with_bos: bool
-    position: int
-    target: str
-    foil: str | None
-    answer: Answer
-    provenance: Provenance
 
     @property
     def of_firings(self) -> Float[Tensor, "layer pos d_mlp"]:

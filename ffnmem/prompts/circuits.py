@@ -17,13 +17,10 @@ from ..core.defaults import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD, SUPER
 from ..core.errors import InputError, check_number, counted, listed, quoted
 from ..core.files import check_destination, write_whole
 from ..core.progress import Progress
-from ..core.provenance import Provenance
 from ..core.sheets import FIRED_AT, Column, Content, Fitting, Sheet, Span, Table, line, token
 from ..core.types import CircuitForm, Count, Seed, Whole, checked
-from ..facts.answers import Answer
 from ..models.turns import in_turn
-from ..show.result import Result
-from .answer_text import describe_answer
+from .answer_text import AnswerResult, describe_answer
 from .captures import Capture, Target, single_token
 from .circuit_edges import Firing, FrozenPass, Head
 from .circuit_export import Told, graph_json, slug_of
@@ -56,7 +53,7 @@ READ = 3  # what a row of the table names of a firing's inputs
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class Circuit(Result):
+class Circuit(AnswerResult):
     """The graph of firings behind an answer. Made by :func:`ffnmem.circuit`.
 
     Attributes:
@@ -82,19 +79,12 @@ class Circuit(Result):
     nodes: pd.DataFrame
     edges: pd.DataFrame
     logit: float
-    tokens: tuple[str, ...]
-    starts_with_bos: bool
-    position: int
-    target: str
-    foil: str | None
-    answer: Answer
     expanded: int
     attention: str
     n_layers: int
     token_ids: tuple[int, ...]
     probability: float
     prompts: int
-    provenance: Provenance
 
     # -- what is in it -------------------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from ..core.errors import InputError, OutOfRangeError
 from ..core.number_text import decimals
-from ..core.provenance import Provenance
 from ..core.sheets import FIRED_AT, Column, Table, rows, token
 from ..facts.answers import Answer
 from ..models.attention import FrozenAttention, KnownFFNs, frozen_attention
@@ -28,7 +27,7 @@ from ..models.layout import inner
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits
-from ..show.result import Result
+from .answer_text import AnswerResult
 from .attribution import largest
 from .captures import Capture, Target, answer_after, with_answer
 
@@ -188,14 +187,12 @@ class Asked:
         return list(found)
 
 
-class Firings(Result):
+class Firings(AnswerResult):
     """A number for each neuron of each layer at each position, and what people see of them.
 
     Attributes:
         coefficients: ``[layer, pos, d_mlp]``.
         logit: the model's own logit of the target (minus the foil's) at ``position``; shares are of it.
-        tokens: the prompt's tokens, and those of the answer, up to ``position``; later ones cannot reach it.
-        answer: which tokens answer the prompt.
     """
 
     main = "firings"
@@ -205,13 +202,6 @@ class Firings(Result):
 
     coefficients: Float[Tensor, "layer pos d_mlp"]
     logit: float
-    tokens: tuple[str, ...]
-    starts_with_bos: bool
-    position: int
-    target: str
-    foil: str | None
-    answer: Answer
-    provenance: Provenance
 
     @property
     @abstractmethod

@@ -12,13 +12,10 @@ from jaxtyping import Bool, Float, Int
 
 from ..core.errors import InputError, counted
 from ..core.progress import Progress
-from ..core.provenance import Provenance
 from ..core.sheets import FIRED_AT, Column, Sheet, Table
 from ..core.types import Count, Whole, checked
-from ..facts.answers import Answer
 from ..models.turns import in_turn
-from ..show.result import Result
-from .answer_text import describe_answer, name_quantity
+from .answer_text import AnswerResult, describe_answer, name_quantity
 from .captures import Capture, Target
 from .causal import check_plain
 from .firings import Asked
@@ -31,7 +28,7 @@ GRID = 16  # sizes at once in a search
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class MinimalCircuit(Result):
+class MinimalCircuit(AnswerResult):
     """A small set of firings that is enough for an answer. Made by :func:`ffnmem.minimal_circuit`.
 
     Attributes:
@@ -66,13 +63,6 @@ class MinimalCircuit(Result):
     logit: float
     without: float
     reference: str
-    tokens: tuple[str, ...]
-    starts_with_bos: bool
-    position: int
-    target: str
-    foil: str | None
-    answer: Answer
-    provenance: Provenance
 
     def sheet(self, top: Whole = 20) -> Sheet:
         """The answer, how small a set keeps it, how that was found, and its firings."""

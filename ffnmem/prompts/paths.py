@@ -11,10 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.provenance import Provenance
 from ..core.sheets import Column, Sheet, Table
 from ..core.types import Whole, checked
-from ..facts.answers import Answer
 from ..models.attention import FrozenAttention
 from ..models.norms import at_least_float32
 from ..models.residual import pulled_through
@@ -35,23 +33,14 @@ class PathAttribution(Firings):
         components: one row a component: component, layer, logit; they sum to the logit.
         logit: the model's own logit of the target (minus the foil's) at ``position``; of an answer of several tokens
             the sum of theirs, each at its own position.
-        tokens: the prompt's tokens, and those of the answer, up to ``position``; later ones cannot reach it.
         by_token: one row a token that is read: position, token, logit, sum (of its own components).
-        answer: which tokens answer the prompt.
     """
 
     neuron_logits: Float[Tensor, "layer pos d_mlp"]
     coefficients: Float[Tensor, "layer pos d_mlp"]
     components: pd.DataFrame
     logit: float
-    tokens: tuple[str, ...]
-    starts_with_bos: bool
-    position: int
-    target: str
-    foil: str | None
     by_token: pd.DataFrame
-    answer: Answer
-    provenance: Provenance
 
     @property
     def error(self) -> float:

@@ -15,10 +15,9 @@ from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Sheet, Table
 from ..core.types import Count, Seed, Whole, checked
-from ..facts.answers import Answer
 from ..models.turns import in_turn
 from ..show.result import Result
-from .answer_text import describe_answer, name_quantity
+from .answer_text import AnswerResult, describe_answer, name_quantity
 from .captures import Capture, Target
 from .causal import check_plain
 from .firings import Asked
@@ -49,7 +48,7 @@ def sizes_of(sizes: Iterable[int] | None, count: int, ordered: bool) -> list[int
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class Faithfulness(Result):
+class Faithfulness(AnswerResult):
     """How much of an answer the first firings of a ranking keep, by their number. Made by :func:`ffnmem.faithfulness`.
 
     With Δ(K) the answer's logit where the firings K are kept and all others are at their reference,
@@ -76,13 +75,6 @@ class Faithfulness(Result):
     reference: str
     order: str
     runs: int
-    tokens: tuple[str, ...]
-    starts_with_bos: bool
-    position: int
-    target: str
-    foil: str | None
-    answer: Answer
-    provenance: Provenance
 
     @property
     def cpr(self) -> float | None:
