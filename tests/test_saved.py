@@ -100,6 +100,9 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "CausalScores": lambda given: fm.causal_scores(given.capture, " Paris", rule="relp"),
     "ChanceVerdicts": lambda given: fm.neurons.chance_verdicts(given.store, given.tiny, per_layer=5, draws=20),
     "Contrast": lambda given: fm.contrast(given.tiny, PROMPT, "Rome is", " the", " in"),
+    "ContrastTask": lambda given: fm.interventions.contrast_over(
+        given.tiny, [(PROMPT, "Rome is", " the", " in")] * 2, random=1
+    ),
     "ContrastGraph": lambda given: fm.contrast(given.tiny, PROMPT, "Rome is", " the", " in").graph(),
     "Circuit": lambda given: fm.circuit(given.capture, " Paris", " Rome", nodes=20),
     "Comparison": lambda given: fm.compare(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from .checked_files import digest_of, is_whole
 from .errors import FileError, quoted
 from .files import make_folder, user_path
 from .folders import Kind, claimed
+from .provenance import Live
 from .saved import load_result, save_result
 
 
@@ -28,14 +29,14 @@ class RunFolder:
     path: Path | None
     run: str = ""
 
-    def kept(self, name: str, kind: Any, key: Any, make: Callable[[], Any]) -> Any:
+    def kept(self, name: str, kind: Any, key: Any, make: Callable[[], Any], live: Sequence[Live] = ()) -> Any:
         """A piece of the run: read if it is there, else made and kept, whole or not at all.
 
         Args:
             name: of its file, such as ``"steps/00001"``.
             kind: its class, or another annotation.
             key: what tells it from other pieces, as plain values.
-            make: makes it.
+            make: makes it. live: the models or stores that it holds.
 
         Raises: FileError: a file that is damaged or of something else, or cannot be written.
         """
@@ -44,7 +45,7 @@ class RunFolder:
         file = self.path / f"{name}.zip"
         run = digest_of({"run": self.run, "key": key})
         if file.exists():
-            return load_result(kind, file, run=run)
+            return load_result(kind, file, live, run)
         piece = make()
         make_folder(file.parent)
         save_result(piece, file, kind, run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -233,3 +234,40 @@ def test_edges_sum_to_the_difference_of_what_nodes_read(pair64: Pair) -> None:
         assert row.reads == pytest.approx(float(read - less), abs=close)
     assert set(graph.edges["source"]) <= {*graph.nodes["id"], "rest"}
     assert "made by" in graph.to_markdown()
+
+
+PAIRS = [
+    (TOWER, KREMLIN),
+    ("The Louvre is located in the city of", KREMLIN, " Paris", " Moscow"),
+    ("The Palais Garnier is located in the city of", KREMLIN, " Paris", " Moscow"),
+    ("The Musee d'Orsay is located in the city of", KREMLIN, " Paris", " Moscow"),
+]
+
+
+def test_what_recurs_is_tried_on_other_pairs(atlas: Model, tmp_path: Path) -> None:
+    steps: list[tuple[str, int, int]] = []
+    out = tmp_path / "task"
+    task = fm.interventions.contrast_over(atlas, PAIRS, random=2, out=out, progress=lambda *step: steps.append(step))
+    assert task.n == len(task.held_out) == 4
+    assert steps[-1] == ("contrasts", 8, 8)
+    assert len(list((out / "pairs").iterdir())) == 4
+    one = fm.contrast(atlas, *PAIRS[1], random=2)
+    assert task.pairs["firings"][1] == len(one.firings)
+    assert task.pairs["sufficiency"].min() >= 0.9
+    first = task.recurring.iloc[0]
+    assert first["pairs"] == 1.0
+    assert first["place"] in ("last", "differing", "after")
+    assert (task.held_out["size"] > 0).all()
+    kept, low, high = task.summary_of_held_out["sufficiency"]
+    assert low <= kept <= high
+    assert kept > task.summary_of_held_out["random"][0] + 0.1  # what recurs decides elsewhere, too
+    again = fm.interventions.contrast_over(atlas, PAIRS, random=2, out=out)
+    assert again.recurring.equals(task.recurring)
+    assert "held out" in task.to_markdown()
+    for wrong, says in (
+        ([PAIRS[0]], "two or more"),
+        ([("a",), ("b",)], "a pair is"),
+        ([PAIRS[0], (1, 2)], "a pair is"),
+    ):
+        with pytest.raises(fm.InputError, match=says):
+            fm.interventions.contrast_over(atlas, wrong)

@@ -1,0 +1,262 @@
+"""``contrast_over``: the firings that decide between many pairs of prompts; those that recur, tried on other pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..core.errors import InputError, counted, quoted
+from ..core.folders import Kind
+from ..core.number_text import format_interval, format_share
+from ..core.progress import Progress
+from ..core.provenance import Provenance
+from ..core.run_folders import run_folder
+from ..core.sheets import Column, Content, Sheet, Table, tokens
+from ..core.types import Count, Seed, Whole, checked
+from ..models.model import Model
+from ..models.turns import in_turn
+from ..show.result import Result
+from .contrasts import DRAWS, MEASURES, Contrast, contrast, patch, promoted_by
+
+CONTRASTS = Kind("manifest.json", "ffnmem contrasts", 1, "the contrasts", subfolders=("pairs",))
+RECUR = 0.25  # the share of pairs in which a memory recurs
+BOOTSTRAP = 2000
+
+Pair = Sequence[Any]
+
+
+@checked
+@dataclass(frozen=True, eq=False, repr=False)
+class ContrastTask(Result):
+    """Contrasts of many pairs of prompts, and the memories that they share. Made by
+    :func:`ffnmem.interventions.contrast_over`.
+
+    A place is where a firing stands in its prompt: ``"last"``, the last token; ``"differing"``, tokens that differ from
+    the counterfactual's; ``"after"``, those behind them; ``"before"``.
+
+    Attributes:
+        pairs: one row a pair: prompt, counterfactual, target, foil, firings (how many), total, sufficiency, necessity,
+            transfer, random (sufficiency of as many at random).
+        recurring: one row a neuron at a place that is in at least a quarter of the pairs, those in most first: layer,
+            neuron, place, pairs (the share of them), difference (the mean of m − m′ where it is found), score (the
+            mean).
+        promotes: for each of these, the tokens that its difference promotes.
+        held_out: one row a pair: what those that recur in the other half of the pairs do in it: size, sufficiency,
+            necessity, transfer, random. A half in which none recurs gives 0.
+        seed: of the halves.
+    """
+
+    main = "recurring"
+    in_json = "n firings summary_of_held_out pairs recurring held_out"
+    in_repr = "pairs recurring"
+
+    pairs: pd.DataFrame
+    recurring: pd.DataFrame
+    promotes: tuple[tuple[str, ...], ...]
+    held_out: pd.DataFrame
+    seed: Seed
+    provenance: Provenance
+
+    @property
+    def n(self) -> int:
+        """How many pairs there are."""
+        return len(self.pairs)
+
+    @property
+    def firings(self) -> float:
+        """How many firings decide in the middle of the pairs."""
+        return float(self.pairs["firings"].median())
+
+    @property
+    def summary_of_held_out(self) -> dict[str, tuple[float, float, float]]:
+        """Mean sufficiency, necessity and transfer of what recurs in the other half, with 95% intervals over pairs."""
+        draw = np.random.default_rng(self.seed).integers(self.n, size=(BOOTSTRAP, self.n))
+
+        def interval(name: str) -> tuple[float, float, float]:
+            values = self.held_out[name].to_numpy(float)
+            low, high = np.quantile(values[draw].mean(1), [0.025, 0.975])
+            return float(values.mean()), float(low), float(high)
+
+        return {name: interval(name) for name in (*MEASURES, "random")}
+
+    def top(self, k: Count | None = 20) -> pd.DataFrame:
+        """The ``k`` first recurring memories (all for None), with what each ``promotes``."""
+        found = self.recurring if k is None else self.recurring.head(k)
+        return found.assign(promotes=list(self.promotes[: len(found)]))
+
+    def sheet(self, top: Whole = 20) -> Sheet:
+        """How many decide in a pair, what those that recur do in other pairs, and which they are."""
+        kept = {name: format_interval(*found) for name, found in self.summary_of_held_out.items()}
+        counts = self.pairs["firings"]
+        facts: dict[str, Content | None] = {
+            "pairs": str(self.n),
+            "firings": f"{counts.min():,} to {counts.max():,} decide, {self.firings:,.0f} in the middle, of "
+            f"{self.pairs['total'].min():,} to {self.pairs['total'].max():,}",
+            "random": f"as many at random keep {format_share(float(self.pairs['random'].mean()))}",
+            "recurring": f"{counted(len(self.recurring), 'neuron')} at a place, in {RECUR:.0%} of pairs or more",
+            "held out": (
+                f"those of one half of the pairs ({self.held_out['size'].mean():.0f} firings) in the other: kept by "
+                f"them alone {kept['sufficiency']}, lost without them {kept['necessity']}, brought over "
+                f"{kept['transfer']}; as many at random keep {kept['random']}"
+            ),
+        }
+        table = Table.of(
+            self.top(None),
+            "neuron place",
+            Column("in pairs", "percent", of="pairs"),
+            Column("difference", "number", sign=True),
+            Column("score", "number", sign=True, bars=True),
+            Column("promotes", wraps=True, of=lambda row: tokens(row["promotes"])),
+            top=top,
+            rest="in .recurring",
+        )
+        return Sheet.of(facts, table, self.provenance)
+
+
+@checked
+@in_turn
+def contrast_over(
+    model: Model,
+    pairs: Iterable[Pair],
+    goal: float = 0.9,
+    *,
+    random: Count = DRAWS,
+    seed: Seed = 0,
+    out: str | Path | None = None,
+    prepend_bos: bool | None = None,
+    progress: Progress | None = None,
+) -> ContrastTask:
+    """Contrast many pairs of prompts, and find the memories that recur.
+
+    What recurs in one half of the pairs, drawn with ``seed``, is tried on the other half, and the other way round: each
+    such neuron, at all positions of its place, is exchanged as :func:`ffnmem.patch` does.
+
+    Args:
+        model: from :func:`ffnmem.load`.
+        pairs: (prompt, counterfactual) or (prompt, counterfactual, target, foil) of each; at least two.
+        goal, random, prepend_bos: as :func:`ffnmem.contrast` takes them.
+        seed: of the halves and of the random firings.
+        out: a folder to keep each pair's result in as soon as it is there, made if missing. The same call goes on
+            where one was stopped.
+        progress: called with "contrasts", the pairs done and all of them.
+
+    Returns: A :class:`ContrastTask`: ``.pairs``, ``.recurring``, ``.held_out``.
+
+    Raises: as :func:`ffnmem.contrast`; InputError, too: fewer than two pairs, or what is none. FileError: a folder that
+        cannot be written, or holds another run.
+    """
+    asked = [read_pair(pair) for pair in pairs]
+    if len(asked) < 2:
+        raise InputError("pairs must be two or more, of (prompt, counterfactual) each")
+    settings = {"goal": goal, "random": random, "seed": seed, "prepend_bos": prepend_bos}
+    run = {"model": model.name, "fingerprint": model.fingerprint, **settings}
+    options: dict[str, Any] = {"random": random, "seed": seed, "prepend_bos": prepend_bos}
+    total, found = 2 * len(asked), list[Contrast]()
+
+    def report(done: int) -> None:
+        if progress is not None:
+            progress("contrasts", done, total)
+
+    with run_folder(out, CONTRASTS, run) as folder:
+        for number, pair in enumerate(asked):
+            make = partial(contrast, model, *pair, goal, **options)
+            found.append(folder.kept(f"pairs/{number:05}", Contrast, list(pair), make, (model,)))
+            report(number + 1)
+    half = np.random.default_rng(seed).permutation(len(asked)) % 2
+    rows = []
+    for number, (one, pair) in enumerate(zip(found, asked, strict=True)):
+        others = [other for other, side in zip(found, half, strict=True) if side != half[number]]
+        firings = at_places(one, recurring_in(others))
+        row: dict[str, Any] = {"size": len(firings)} | dict.fromkeys((*MEASURES, "random"), 0.0)
+        if firings:
+            prompt, counterfactual, _, _ = pair
+            answers = one.answer.target_text, one.answer.foil_text
+            tried = patch(model, prompt, counterfactual, firings, *answers, **options)
+            row |= {name: tried.share(name) for name in MEASURES}
+            row["random"] = float(tried.proof["random"].iloc[0])
+        rows.append(row)
+        report(len(asked) + number + 1)
+    recurring = recurring_in(found)
+    provenance = model.provenance(
+        found[0].provenance.prepend_bos, pairs=len(asked), goal=goal, random=random, seed=seed
+    )
+    return ContrastTask(
+        pairs=pd.DataFrame([pair_row(one) for one in found]),
+        recurring=recurring,
+        promotes=promoted_by(model, recurring),
+        held_out=pd.DataFrame(rows),
+        seed=seed,
+        provenance=provenance,
+    )
+
+
+def read_pair(pair: Pair) -> tuple[str, str, Any, Any]:
+    """Prompt, counterfactual, target and foil, None where they are not given; raises InputError."""
+    found = tuple(pair)
+    if len(found) not in (2, 4) or not all(isinstance(text, str) for text in found[:2]):
+        raise InputError(
+            f"a pair is (prompt, counterfactual), or (prompt, counterfactual, target, foil), not {quoted(found)}"
+        )
+    return (*found[:2], *(found[2:] or (None, None)))
+
+
+def pair_row(one: Contrast) -> dict[str, Any]:
+    """A pair in short."""
+    skip = int(one.starts_with_bos)
+    return {
+        "prompt": "".join(one.tokens[skip:]),
+        "counterfactual": "".join(one.counterfactual_tokens[skip:]),
+        "target": one.target,
+        "foil": one.foil,
+        "firings": len(one.firings),
+        "total": one.total,
+        **{name: one.share(name) for name in MEASURES},
+        "random": float(one.proof["random"].iloc[0]),
+    }
+
+
+def places_of(one: Contrast) -> list[str]:
+    """The place of each position of a prompt."""
+    others = [one.counterfactual_tokens[at] if at >= 0 else None for at in one.alignment]
+    differs = [place for place, (a, b) in enumerate(zip(one.tokens, others, strict=True)) if a != b]
+    names = ["before" if not differs or place < differs[0] else "after" for place in range(len(one.tokens))]
+    for place in differs:
+        names[place] = "differing"
+    names[-1] = "last"
+    return names
+
+
+def recurring_in(some: Sequence[Contrast]) -> pd.DataFrame:
+    """The neurons at a place that a quarter of some contrasts or more have, at least two: those in most first."""
+    columns = ["layer", "neuron", "place", "pairs", "difference", "score"]
+    if not some:
+        return pd.DataFrame(columns=columns)
+    listed = [
+        one.firings.assign(place=[places_of(one)[p] for p in one.firings["position"]], pair=number)
+        for number, one in enumerate(some)
+    ]
+    groups = pd.concat(listed).groupby(["layer", "neuron", "place"], sort=True)
+    found = groups.agg(
+        pairs=("pair", "nunique"), difference=("difference", "mean"), score=("score", "mean")
+    ).reset_index()
+    found = found[found["pairs"] >= max(2, RECUR * len(some))]
+    found = found.assign(pairs=found["pairs"] / len(some), size=found["score"].abs())
+    return found.sort_values(["pairs", "size"], ascending=False, kind="stable", ignore_index=True)[columns]
+
+
+def at_places(one: Contrast, memories: pd.DataFrame) -> list[tuple[int, int, int]]:
+    """The firings of some neurons at all positions of their places that can be exchanged in a contrast."""
+    names = places_of(one)
+    free = [place for place, other in enumerate(one.alignment) if other >= 0 and place >= int(one.starts_with_bos)]
+    return [
+        (int(row.layer), int(row.neuron), place)
+        for row in memories.itertuples()
+        for place in free
+        if names[place] == row.place
+    ]
