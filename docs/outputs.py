@@ -34,6 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     "README.md",
     "docs/guide/answers.md",
+    "docs/guide/circuits.md",
     "docs/guide/prompts.md",
     "docs/guide/neurons.md",
     "docs/guide/atlas.md",

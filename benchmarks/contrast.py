@@ -1,0 +1,158 @@
+"""The firings that decide between two prompts' answers: how few, how surely, and how long it takes to find them.
+
+Tasks are pairs that differ in one thing: agreement with a subject across a noun phrase or a relative clause, the gender
+of a pronoun, tense, the larger year, and facts of a file in one template that the model says both of. Of each pair the
+set is found by ``contrast``; printed are medians over pairs of how many firings it has, of all, its sufficiency,
+necessity and transfer, the sufficiency of as many firings at random, and seconds; then the sufficiency of as many
+chosen in one step: by the score of a contrast (the mean of both runs' gradients), by the gradient of the prompt's run
+alone, and by what they add along all paths; and what recurs in one half of the pairs does in the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from common import machine
+
+import ffnmem as fm
+from ffnmem.interventions import Contrast, contrast_over
+
+NOUNS = ("key", "book", "dog", "author", "teacher", "picture", "farmer", "problem", "road", "letter", "toy", "window",
+         "pilot", "student", "house", "song")  # fmt: skip
+PHRASES = ("to the cabinet", "on the table", "near the house", "of the report", "at the school", "of the boy",
+           "near the river", "with the car", "to the village", "from the lawyer", "under the bed", "of the church",
+           "of the plane", "in the class", "by the lake", "of the singer")  # fmt: skip
+CLAUSES = ("that the man likes", "that the woman saw", "that the child found", "that my friend knows")
+NAMES = (("John", "Mary"), ("Peter", "Anna"), ("Robert", "Susan"), ("George", "Laura"), ("Frank", "Julia"),
+         ("Henry", "Alice"), ("Paul", "Emma"), ("David", "Sarah"))  # fmt: skip
+TENSES = ("Every day she", "Every morning the teacher", "Every week my father", "Every year the king", "Every night he",
+          "Every summer our neighbour")  # fmt: skip
+YEARS, WAR = range(12, 92, 10), "The war lasted from the year 17"
+
+
+def tasks(model: fm.Model, facts: str | None, limit: int) -> dict[str, list[tuple[str, str, str, str]]]:
+    """Pairs by task: prompt, counterfactual, target, foil."""
+    found = {
+        "agreement, noun phrase": [
+            (f"The {noun}s {phrase}", f"The {noun} {phrase}", " are", " is")
+            for noun, phrase in zip(NOUNS, PHRASES, strict=True)
+        ],
+        "agreement, relative clause": [
+            (f"The {noun}s {CLAUSES[i % 4]}", f"The {noun} {CLAUSES[i % 4]}", " are", " is")
+            for i, noun in enumerate(NOUNS)
+        ],
+        "pronoun": [(f"{one} said that", f"{other} said that", " he", " she") for one, other in NAMES],
+        "tense": [(start.replace("Every", "Last"), start, " was", " is") for start in TENSES],
+        "greater year": [
+            (f"{WAR}{year} to the year 17", f"{WAR}{year - 10} to the year 17", str(year)[0], str(year - 10)[0])
+            for year in YEARS[1:]
+        ],
+    }
+    if facts is not None:
+        found["facts"] = fact_pairs(model, facts)
+    return {name: pairs[:limit] for name, pairs in found.items()}
+
+
+def fact_pairs(model: fm.Model, source: str) -> list[tuple[str, str, str, str]]:
+    """One pair for each template of which the model says two facts with different answers."""
+    known: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for fact in fm.load_facts(source):
+        said = fm.capture(model, fact.text).predictions(-1, 1)["token"].iloc[0]
+        if len(said.strip()) > 1 and f" {fact.target_true.strip()}".startswith(said):
+            known[fact.prompt].append((fact.text, said))
+    found = []
+    for some in known.values():
+        random.Random(3).shuffle(some)
+        pair = next(((a, b) for i, a in enumerate(some) for b in some[i + 1 :] if a[1] != b[1]), None)
+        if pair is not None:
+            (one, target), (other, foil) = pair
+            found.append((one, other, target, foil))
+    return found
+
+
+def says_both(model: fm.Model, pair: tuple[str, str, str, str]) -> bool:
+    """Whether the model prefers the target after the prompt, and the foil after the counterfactual."""
+    one, other, target, foil = pair
+    logits = [fm.attribute(fm.capture(model, text), target, foil).logit for text in (one, other)]
+    return logits[0] > 0 > logits[1]
+
+
+def in_one_step(model: fm.Model, found: Contrast, pair: tuple[str, str, str, str]) -> dict[str, float]:
+    """The sufficiency of as many firings as were found, chosen in one step by each of some scores."""
+    one, other, target, foil = pair
+    size, capture, other_capture = len(found.firings), fm.capture(model, one), fm.capture(model, other)
+    at = torch.tensor(found.alignment)
+    away = torch.stack([
+        capture.coefficients[layer][0] - other_capture.coefficients[layer][0][at.clamp(min=0)]
+        for layer in range(model.n_layers)
+    ])  # fmt: skip
+    away[:, at < 0] = 0.0
+    plain = fm.causal_scores(capture, target, foil, exact=0)  # against zero: m times the gradient
+    gradient = torch.where(plain.coefficients == 0, 0.0, plain.scores / plain.coefficients)
+    scores = {
+        "by both gradients": found.scores,
+        "by the prompt's": away * gradient,
+        "by paths": fm.attribute_paths(capture, target, foil).neuron_logits,
+    }
+    kept = {}
+    for name, score in scores.items():
+        score = score.clone()
+        score[:, at < 0] = -torch.inf
+        score[:, : int(found.starts_with_bos)] = -torch.inf
+        layer, place, neuron = (
+            x.tolist() for x in torch.unravel_index(score.flatten().topk(size).indices, score.shape)
+        )
+        chosen = list(zip(layer, neuron, place, strict=True))
+        kept[name] = fm.patch(model, one, other, chosen, target, foil, random=1).share("sufficiency")
+    return kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="atlas")
+    parser.add_argument("--facts", help="a file of facts, or atlas")
+    parser.add_argument("--limit", type=int, default=16, help="pairs of a task at most")
+    parser.add_argument("--json", help="write all numbers there")
+    given = parser.parse_args()
+    model = fm.load(given.model)
+    print(machine())
+    rows: list[dict[str, Any]] = []
+    for name, pairs in tasks(model, given.facts, given.limit).items():
+        pairs = [pair for pair in pairs if says_both(model, pair)]
+        if len(pairs) < 4:
+            print(f"{name}: the model says only {len(pairs)} pairs of it")
+            continue
+        each = []
+        for pair in pairs:
+            began = time.perf_counter()
+            found = fm.contrast(model, *pair)
+            seconds = time.perf_counter() - began
+            each.append({
+                "firings": len(found.firings), "of": found.total, "seconds": seconds,
+                **{one: found.share(one) for one in ("sufficiency", "necessity", "transfer")},
+                "random": found.proof["random"].iloc[0], "carried": found.carried, **in_one_step(model, found, pair),
+            })  # fmt: skip
+        task = contrast_over(model, pairs, random=3)
+        row: dict[str, Any] = {"task": name, "pairs": len(pairs)}
+        row |= {key: statistics.median(one[key] for one in each) for key in each[0]}
+        row |= {"least": min(one["firings"] for one in each), "most": max(one["firings"] for one in each)}
+        row |= {"necessity, least": min(one["necessity"] for one in each)}
+        row |= {"recurring": len(task.recurring), "held out": task.summary_of_held_out["sufficiency"],
+                "held out necessity": task.summary_of_held_out["necessity"]}  # fmt: skip
+        rows.append(row)
+        print(pd.Series(row).to_string(), "\n", flush=True)
+        if given.json:
+            Path(given.json).write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
