@@ -7,9 +7,7 @@ from typing import Literal
 import ffnmem as fm
 
 from ..core.errors import InputError
-from ..show.records import emit
-from .figures import save_figure
-from .options import Answer, Neurons, Output, Plot, Positions, Prompt, PromptChoice, Top
+from .options import Answer, Neurons, PlottedOutput, Positions, Prompt, PromptChoice, Top
 from .progress import show_progress
 
 
@@ -23,9 +21,8 @@ def ablate(
     how: Literal["zero", "mean"] = "zero",
     positions: Positions | None = None,
     attribution: Literal["direct", "paths", "integrated-gradients"] = "direct",
-    plot: Plot | None = None,
     model: PromptChoice = PromptChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """What the absence of single neurons does to an answer.
 
@@ -71,12 +68,9 @@ def ablate(
     table = found.neurons
     if attributed is not None:  # as a last column
         table = table.merge(attributed[["layer", "neuron", "attribution"]], on=["layer", "neuron"], how="left")
-    emit(
+    output.emit(
         found,
-        output.form,
         sheet=lambda: found.sheet(None, promoted=promoted_tokens(loaded, table, fired="peak"), attributed=table),
         data=lambda: {**found.to_dict(), "neurons": table.to_dict("records")},
         frame=lambda: table,
     )
-    if plot is not None:
-        save_figure(found, plot)

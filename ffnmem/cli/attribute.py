@@ -5,8 +5,7 @@ from __future__ import annotations
 import ffnmem as fm
 
 from ..show.records import emit
-from .figures import save_figure
-from .options import Answer, Layer, Layers, Output, Plot, Position, Prompt, PromptChoice, Top
+from .options import Answer, Layer, Layers, Output, PlottedOutput, Position, Prompt, PromptChoice, Top
 
 
 def attribute(
@@ -17,9 +16,8 @@ def attribute(
     layer: Layers | None = None,
     top: Top = 20,
     full: bool = False,
-    plot: Plot | None = None,
     model: PromptChoice = PromptChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """Which memories, in all layers, wrote an answer.
 
@@ -57,9 +55,9 @@ def attribute(
     if full:
         sides = [written[place] for place in zip(neurons["layer"], neurons["neuron"], strict=True)]
         neurons = neurons.assign(promoted=[side[0] for side in sides], suppressed=[side[1] for side in sides])
-    emit(
+    output.emit(
         found,
-        output.form,
+        drawn={"top": min(top, 40)},
         sheet=lambda: found.sheet(top, layers=shown, capture=capture, written=written, full=full),
         data=lambda: {
             **found.to_dict(1),
@@ -68,8 +66,6 @@ def attribute(
         },
         frame=lambda: neurons,
     )
-    if plot is not None:
-        save_figure(found, plot, top=min(top, 40))
 
 
 def paths(
@@ -78,9 +74,8 @@ def paths(
     *,
     answer: Answer = Answer(),
     top: Top = 20,
-    plot: Plot | None = None,
     model: PromptChoice = PromptChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """Which memories, at which positions, wrote an answer.
 
@@ -100,15 +95,7 @@ def paths(
     loaded = model.load()
     capture = fm.capture(loaded, model.prompt_text(loaded, prompt))
     found = fm.attribute_paths(capture, **vars(answer))
-    emit(
-        found,
-        output.form,
-        sheet=lambda: found.sheet(top),
-        data=lambda: found.to_dict(top),
-        frame=lambda: found.top(top),
-    )
-    if plot is not None:
-        save_figure(found, plot, top=min(top, 40))
+    output.emit(found, top=top, full=False, frame=lambda: found.top(top), drawn={"top": min(top, 40)})
 
 
 def decompose(

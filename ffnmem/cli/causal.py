@@ -12,8 +12,7 @@ import ffnmem as fm
 from ..core.errors import InputError
 from ..core.types import CausalRule
 from ..show.records import emit
-from .figures import save_figure
-from .options import Answer, Output, Plot, Positive, Prompt, PromptChoice, Seed, StoreFolder, Top
+from .options import Answer, Output, PlottedOutput, Positive, Prompt, PromptChoice, Seed, StoreFolder, Top
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from ..prompts.causal import CausalScores
 
 causal = App(name="causal")
+Recorded = Annotated[bool, Parameter(help="Kept firings stay as they were, whatever then stands below them.")]
 
 
 @Parameter(name="*")
@@ -63,9 +63,8 @@ def score_firings(
     answer: Answer = Answer(),
     scoring: Scoring = Scoring(),
     top: Top = 20,
-    plot: Plot | None = None,
     model: PromptChoice = PromptChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """Which firings an answer depends on, and how few are enough.
 
@@ -83,15 +82,7 @@ def score_firings(
     """
     with show_progress() as progress:
         _, scores, _ = scoring.score(prompt, model, answer, "gradient", top, progress)
-    emit(
-        scores,
-        output.form,
-        sheet=lambda: scores.sheet(top),
-        data=lambda: scores.to_dict(top),
-        frame=lambda: scores.top(top),
-    )
-    if plot is not None:
-        save_figure(scores, plot, top=min(top, 40))
+    output.emit(scores, top=top, full=False, frame=lambda: scores.top(top), drawn={"top": min(top, 40)})
 
 
 @causal.command
@@ -101,11 +92,10 @@ def faithfulness(
     *,
     answer: Answer = Answer(),
     scoring: Scoring = Scoring(),
-    recorded: bool = False,
+    recorded: Recorded = False,
     seed: Seed = 0,
-    plot: Plot | None = None,
     model: PromptChoice = PromptChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """How much of an answer the largest firings keep.
 
@@ -116,16 +106,11 @@ def faithfulness(
 
     --csv has the curve: size, share, faithfulness, completeness (what all others keep), random and its range. --json
     has these and more.
-
-    Args:
-        recorded: Kept firings stay as they were, whatever then stands below them.
     """
     with show_progress() as progress:
         capture, _, settings = scoring.score(prompt, model, answer, "relp", 0, progress)
         found = fm.faithfulness(capture, recorded=recorded, seed=seed, **settings)
-    emit(found, output.form)
-    if plot is not None:
-        save_figure(found, plot)
+    output.emit(found)
 
 
 @causal.command
@@ -136,7 +121,7 @@ def minimal(
     share: Annotated[Positive, Parameter(metavar="SHARE")],
     answer: Answer = Answer(),
     scoring: Scoring = Scoring(),
-    recorded: bool = False,
+    recorded: Recorded = False,
     top: Top = 20,
     model: PromptChoice = PromptChoice(),
     output: Output = Output(),
@@ -153,9 +138,8 @@ def minimal(
 
     Args:
         share: Of the answer, such as .9.
-        recorded: Kept firings stay as they were, whatever then stands below them.
     """
     with show_progress() as progress:
         capture, _, settings = scoring.score(prompt, model, answer, "relp", 0, progress)
         found = fm.minimal_circuit(capture, faithfulness=share, recorded=recorded, **settings)
-    emit(found, output.form, sheet=lambda: found.sheet(top))
+    emit(found, output.form, top=top)

@@ -9,10 +9,8 @@ import ffnmem as fm
 
 from ..core.defaults import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
 from ..core.errors import InputError
-from ..show.records import emit
-from .figures import save_figure
 from .guard import note
-from .options import Answer, Count, GraphFile, Output, Page, Plot, Prompt, PromptChoice, Share, StoreFolder, Top
+from .options import Answer, Count, GraphFile, Page, PlottedOutput, Prompt, PromptChoice, Share, StoreFolder, Top
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -31,13 +29,12 @@ def circuit(
     heads: bool = False,
     attention: bool = False,
     top: Top = 20,
-    plot: Plot | None = None,
     export: GraphFile | None = None,
     html: Page | None = None,
     site: str | None = None,
     store: StoreFolder | None = None,
     model: PromptChoice = PromptChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """The graph of memories behind an answer: which made which fire.
 
@@ -93,9 +90,7 @@ def circuit(
         except InputError:  # no firing that could be left out, or an answer that none makes
             return found.sheet(top)
 
-    emit(found, output.form, sheet=sheet)
-    if plot is not None:
-        save_figure(found, plot, top=top)
+    output.emit(found, sheet=sheet, drawn={"top": top})
     if export is not None:
         found.export("circuit-tracer", export, supernodes=found.supernodes())
         note(f"wrote {export}")

@@ -13,8 +13,6 @@ import ffnmem as fm
 from ..core.defaults import CHANCE, COMPARED_TOKENS, REACH
 from ..core.errors import InputError
 from ..core.types import ComparisonBaseline, Dtype
-from ..show.records import emit
-from .figures import save_figure
 from .guard import note
 from .options import (
     BOS,
@@ -23,9 +21,8 @@ from .options import (
     CountOrAll,
     EditFile,
     Full,
-    Output,
     Page,
-    Plot,
+    PlottedOutput,
     ReaderChoice,
     Seed,
     Share,
@@ -70,12 +67,11 @@ def compare(
     reading: ComparedText = ComparedText(),
     out: EditFile | None = None,
     html: Page | None = None,
-    plot: Plot | None = None,
     top: Top = 10,
     full: Full = False,
     device: Annotated[str | None, Parameter(metavar="DEVICE")] = None,
     dtype: Dtype = "float32",
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """Two models memory by memory: what moved, what matches, what is new.
 
@@ -121,8 +117,6 @@ def compare(
     settings = {**vars(reading), "reach": None if reading.reach < 0 else reading.reach}
     with show_progress() as report:
         result = fm.compare(first, second, corpus, edit=saved, out=out, progress=report, **settings)
-    emit(result, output.form, sheet=lambda: result.sheet(top), data=lambda: result.to_dict(None if full else top))
-    if plot is not None:
-        save_figure(result, plot)
+    output.emit(result, top=top, full=full)
     if html is not None:
         note(f"wrote {fm.pages.comparison(result, html, first)}")

@@ -8,9 +8,7 @@ from cyclopts import Parameter
 
 import ffnmem as fm
 
-from ..show.records import emit
-from .figures import save_figure
-from .options import AnswerToken, Full, Output, Plot, PromptChoice, Seed, Share, Top
+from .options import AnswerToken, Full, PlottedOutput, PromptChoice, Seed, Share, Top
 from .progress import show_progress
 
 Text = Annotated[str, Parameter(help="A text that ends where the answer begins.")]
@@ -28,10 +26,9 @@ def contrast(
     recorded: bool = False,
     top: Top = 20,
     full: Full = False,
-    plot: Plot | None = None,
     seed: Seed = 0,
     model: PromptChoice = PromptChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """Which few firings decide between the answers to two prompts.
 
@@ -59,11 +56,4 @@ def contrast(
     one, other = (model.prompt_text(loaded, text) for text in (prompt, counterfactual))
     with show_progress() as progress:
         found = fm.contrast(loaded, one, other, target, foil, goal, recorded=recorded, seed=seed, progress=progress)
-    emit(
-        found,
-        output.form,
-        sheet=lambda: found.sheet(top),
-        data=lambda: found.to_dict() if full else found.brief(top),
-    )
-    if plot is not None:
-        save_figure(found, plot)
+    output.emit(found, top=top, full=full)

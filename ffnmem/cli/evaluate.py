@@ -14,12 +14,10 @@ import ffnmem as fm
 from ..core.errors import FileError, InputError
 from ..core.files import user_folder, user_path
 from ..core.types import EditorName, EvaluationProtocol
-from ..show.records import emit
 from .editors import EditedLayer, EditorSettings
 from .fact_choice import FactChoice
-from .figures import save_figure
 from .guard import note
-from .options import Count, Full, Layers, Output, Plot, Positive, ReaderChoice, Seed, Tokens
+from .options import Count, Full, Layers, Plot, PlottedOutput, Positive, ReaderChoice, Seed, Tokens
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -82,7 +80,7 @@ class EditedFacts(FactChoice):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ScoreOutput(Output):
+class ScoreOutput(PlottedOutput):
     """What is printed and drawn of scores.
 
     Attributes:
@@ -190,9 +188,8 @@ def evaluate_edits(
         more: dict[str, Any] = {} if output.table is None else {output.table: frames[output.table]().to_dict("records")}
         return scores.to_dict() if output.full else {**scores.brief(), **more}
 
-    emit(
+    output.emit(
         scores,
-        output.form,
         sheet=lambda: scores.sheet(output.table == "relations", out),
         data=data,
         frame=frames[output.table],
@@ -200,8 +197,6 @@ def evaluate_edits(
     if output.form == "csv" and len(failures := scores.failures):
         reason = failures["failure"].iloc[0]
         note(f"{len(failures)} of {len(scores.cases)} edits were not made or not reached, the first because: {reason}")
-    if output.plot is not None:
-        save_figure(scores, output.plot)
 
 
 def written_by(protocol: EvaluationProtocol, every: Sequence[Fact]) -> dict[str, Any]:
@@ -230,7 +225,7 @@ def facts_of_edits(made: Sequence[MadeEdits]) -> list[Fact]:
 
 @contextmanager
 def resumable(out: str | None) -> Iterator[None]:
-    """A block after whose Ctrl-C the user is compared where the work is."""
+    """A block after whose Ctrl-C the user is told where the work is."""
     try:
         yield
     except KeyboardInterrupt:
@@ -249,9 +244,8 @@ def sweep(
     keep: bool = False,
     trace: bool = False,
     out: Folder | None = None,
-    plot: Plot | None = None,
     model: ReaderChoice = ReaderChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """Edit in every layer and compare them.
 
@@ -295,13 +289,11 @@ def sweep(
         more = {} if compared is None else {"trace": compared.to_dict("records")}
         return {**result.to_dict(), **more}
 
-    emit(result, output.form, sheet=sheet, data=data)
+    output.emit(result, sheet=sheet, data=data, drawn={"trace": traces})
     if keep:  # after the table, which says what may be missing
         choice = result.choice()
         fm.editing.keep_choice(loaded, choice)
         note(f"kept {choice.summary()}: from now on edits of this model are made there where no --layer is given")
-    if plot is not None:
-        save_figure(result, plot, trace=traces)
 
 
 @evaluate.command
@@ -320,15 +312,14 @@ def sequential(
     drift: Drift | None = None,
     transcripts: bool = False,
     out: Folder | None = None,
-    plot: Plot | None = None,
     full: Full = False,
     model: ReaderChoice = ReaderChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """Make edits one after another, keep them, and measure.
 
     The edits are made in an order drawn with the seed. The loss on unrelated text (--drift) and the size of the weights
-    are read after every edit, and where the model collapses is compared.
+    are read after every edit, and where the model collapses is told.
 
     Examples
       ffnmem evaluate sequential --at 1,3 --editor ft_l --limit 3 --json
@@ -366,8 +357,6 @@ def sequential(
             **arguments,
         )
     frame = result.transcripts if transcripts else result.frame
-    emit(result, output.form, sheet=lambda: result.sheet(out), frame=lambda: frame, full=full)
+    output.emit(result, sheet=lambda: result.sheet(out), frame=lambda: frame, full=full)
     if output.csv and result.collapse_words:
         note(result.collapse_words)
-    if plot is not None:
-        save_figure(result, plot)

@@ -11,9 +11,7 @@ import ffnmem as fm
 
 from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
 from ..core.types import DYING_ACTIVATIONS, DyingActivation, DyingOptimiser
-from ..show.records import emit
-from .figures import save_figure
-from .options import CorpusReading, Count, CountOrAll, Full, Output, Plot, ReaderChoice, Seed, Share, Top
+from .options import CorpusReading, Count, CountOrAll, Full, PlottedOutput, ReaderChoice, Seed, Share, Top
 from .progress import show_progress
 
 
@@ -41,9 +39,8 @@ def health(
     no_flow: bool = False,
     top: Top = 5,
     full: Full = False,
-    plot: Plot | None = None,
     model: ReaderChoice = ReaderChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """Dead, stuck and saturated neurons, and the gradient that each carries.
 
@@ -73,9 +70,7 @@ def health(
     loaded = model.load()
     with show_progress() as report:
         result = fm.neurons.neuron_health(loaded, corpus, flow=not no_flow, progress=report, **vars(text))
-    emit(result, output.form, sheet=lambda: result.sheet(top), data=lambda: result.to_dict(None if full else top))
-    if plot is not None:
-        save_figure(result, plot)
+    output.emit(result, top=top, full=full)
 
 
 @Parameter(name="*")
@@ -104,9 +99,7 @@ class DyingSettings:
     seed: Seed = 0
 
 
-def dying_relu(
-    *, settings: DyingSettings = DyingSettings(), plot: Plot | None = None, output: Output = Output()
-) -> None:
+def dying_relu(*, settings: DyingSettings = DyingSettings(), output: PlottedOutput = PlottedOutput()) -> None:
     """Dead ReLU neurons stay dead; who comes back with GELU and SiLU.
 
     Trains one small FFN with ReLU, GELU and SiLU from the same weights, half of its neurons pushed first to where they
@@ -126,6 +119,4 @@ def dying_relu(
     """
     with show_progress() as report:
         result = fm.neurons.dying_relu(progress=report, **vars(settings))
-    emit(result, output.form)
-    if plot is not None:
-        save_figure(result, plot)
+    output.emit(result)

@@ -19,6 +19,8 @@ from ..core.files import check_destination, check_new_folder, user_path
 from ..core.neuron_names import is_place, layer_of, read_neuron
 from ..core.token_text import token_id
 from ..core.types import Division, Dtype
+from ..show.records import emit
+from .figures import save_figure
 from .guard import collect_as_usual, note
 from .progress import show_spinner
 
@@ -419,3 +421,18 @@ class Output(Json):
     # A token may be "=" or "@". An apostrophe before it would keep a spreadsheet from running it, and would be another
     # token to everything that reads the column as data.
     csv: bool = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PlottedOutput(Output):
+    """What is printed of a result, and drawn."""
+
+    plot: Plot | None = None
+
+    def emit(self, result: Any, *, drawn: dict[str, Any] | None = None, **printed: Any) -> None:
+        """Print a result, then draw it where that is asked for: ``drawn`` as :func:`save_figure` takes it, all else as
+        :func:`ffnmem.show.records.emit` does."""
+        emit(result, self.form, **printed)
+        if self.plot is not None:
+            save_figure(result, self.plot, **(drawn or {}))

@@ -13,8 +13,7 @@ from ..core.defaults import CALIBRATION_SEEDS
 from ..core.errors import InputError
 from ..core.types import PLANTED_KINDS, PlantedKind
 from ..show.records import emit
-from .figures import save_figure
-from .options import Count, NewFolder, Output, Plot, Positive, Seed
+from .options import Count, NewFolder, Output, PlottedOutput, Positive, Seed
 from .progress import show_progress, show_spinner
 
 Number = Annotated[int, Parameter(metavar="N")]
@@ -174,8 +173,7 @@ def calibrate(
     superposition: tuple[Positive, ...] | None = None,
     neurons: Count | None = None,
     draws: Count | None = None,
-    plot: Plot | None = None,
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """How well the measures recover planted meanings, roles and facts.
 
@@ -205,6 +203,4 @@ def calibrate(
         raise InputError(f"--{next(iter(given))} is of --kind meanings only: leave it out")
     with show_progress() as report:
         calibration = fm.planted.calibrate(kind, seeds=seed, progress=report, **given)
-    emit(calibration, output.form)
-    if plot is not None:
-        save_figure(calibration, plot)
+    output.emit(calibration)

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 LISTED = 5  # neurons of a verdict
 MEANINGS, CONTEXTS = 5, 5  # of a neuron, and examples of each
 
-SignOrBoth = Literal["positive", "negative", "both"]
+Sign = Annotated[
+    CoefficientSign,
+    Parameter(help="Which coefficients: where the neuron fires, or where its coefficient is negative."),
+]
+SignOrBoth = Annotated[
+    Literal["positive", "negative", "both"],
+    Parameter(help="Which coefficients: where the neuron fires, where its coefficient is negative, or each."),
+]
 
 polysemanticity = App(name="polysemanticity")
 
@@ -121,7 +128,6 @@ def show_store(
     why. --json has the counts by layer and the neurons listed.
 
     Args:
-        sign: Which coefficients: where the neuron fires, where its coefficient is negative, or each.
         verdict: List only neurons of this verdict.
     """
     import pandas as pd
@@ -170,9 +176,6 @@ def neurons(
       ffnmem polysemanticity neurons 1.5 --store runs/atlas --plot meanings.png
 
     --csv has one row an example: layer, neuron, sign, meaning, rank, coefficient, sequence, position, token, context.
-
-    Args:
-        sign: Which coefficients: where the neuron fires, where its coefficient is negative, or each.
     """
     from ..neurons.concepts import asked_settings, settled
     from ..neurons.measuring import is_kept
@@ -208,7 +211,7 @@ def neurons(
 def chance(
     *,
     store: StoreFolder,
-    sign: CoefficientSign = "positive",
+    sign: Sign = "positive",
     measuring: StoreMeasuring = StoreMeasuring(),
     model: ScannedChoice = ScannedChoice(),
     output: Output = Output(),
@@ -219,9 +222,6 @@ def chance(
 
     Examples
       ffnmem polysemanticity chance --store runs/atlas
-
-    Args:
-        sign: Which coefficients: where the neuron fires, or where its coefficient is negative.
     """
     opened = fm.open_store(store)
     layers, loaded = measuring.layers(opened), model.load(opened)
@@ -236,7 +236,7 @@ def chance(
 def intruders(
     *,
     store: StoreFolder,
-    sign: CoefficientSign = "positive",
+    sign: Sign = "positive",
     measuring: StoreMeasuring = StoreMeasuring(),
     model: ScannedChoice = ScannedChoice(),
     output: Output = Output(),
@@ -247,9 +247,6 @@ def intruders(
 
     Examples
       ffnmem polysemanticity intruders --store runs/atlas
-
-    Args:
-        sign: Which coefficients: where the neuron fires, or where its coefficient is negative.
     """
     opened, settings = fm.open_store(store), measuring.settings
     layers, loaded = measuring.layers(opened), model.load(opened)

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
     from ..core.sheets import Sheet
 
-SideOrBoth = Literal["both", "value", "key", "gate"]
+Side = Annotated[
+    Literal["both", "value", "key", "gate"],
+    Parameter(
+        help="The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), "
+        "or both: all that it has."
+    ),
+]
 
 project = App(name="project")
 
@@ -45,7 +51,7 @@ def project_neurons(
     neurons: Neurons,
     /,
     *,
-    side: SideOrBoth = "both",
+    side: Side = "both",
     reading: Reading = Reading(),
     top: Top = 10,
     model: WeightsChoice = WeightsChoice(),
@@ -68,10 +74,6 @@ def project_neurons(
       ffnmem project 1.786 --lens jacobian
 
     --json and --csv have layer, neuron, side, sign, rank, token, token_id, score, basis, lens.
-
-    Args:
-        side: The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), or
-            both: all that it has.
     """
     from ..vocabulary.projections import projection_sheet  # needs torch
 
@@ -86,7 +88,7 @@ def token(
     *,
     first_token: bool = False,
     layer: Layer | None = None,
-    side: SideOrBoth = "value",
+    side: Side = "value",
     reading: Reading = Reading(),
     top: Top = 10,
     model: WeightsChoice = WeightsChoice(),
@@ -105,8 +107,6 @@ def token(
         tokens: The tokens.
         first_token: Take the first token of a text of several instead of refusing.
         layer: Only neurons of this layer.
-        side: The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), or
-            both: all that it has.
     """
     from ..vocabulary.projections import promoters_sheet  # needs torch
 
@@ -123,7 +123,7 @@ def search(
     *,
     source: Annotated[str, Parameter(name="--in", metavar="FILE")],
     exact: bool = False,
-    side: SideOrBoth = "both",
+    side: Side = "both",
     top: Top = 10,
     output: Output = Output(),
 ) -> None:
@@ -138,7 +138,6 @@ def search(
         text: Part of a token, in any case.
         source: The file.
         exact: The whole token, in this case, with its leading space.
-        side: Only this side of the neurons.
     """
     from ..vocabulary.projections import hits_sheet  # needs torch
 
@@ -152,7 +151,7 @@ def project_all(
     *,
     out: Annotated[TableFile, Parameter(alias="-o")],
     layer: Layer | None = None,
-    side: SideOrBoth = "both",
+    side: Side = "both",
     reading: Reading = Reading(),
     top: Top = 10,
     model: WeightsChoice = WeightsChoice(),
@@ -168,8 +167,6 @@ def project_all(
     Args:
         out: The Parquet file.
         layer: Only neurons of this layer.
-        side: The value (what the neuron writes), the key (what excites it), the gate (what lets it fire, if gated), or
-            both: all that it has.
     """
     import pandas as pd
 
@@ -201,7 +198,7 @@ def project_all(
     )
 
 
-def sides_of(side: SideOrBoth) -> tuple[Any, ...] | None:
+def sides_of(side: Side) -> tuple[Any, ...] | None:
     """The library's argument: None for all that a neuron has."""
     return None if side == "both" else (side,)
 

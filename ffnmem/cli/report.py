@@ -40,7 +40,7 @@ MARKS = {
     ".csv": rb"^layer,neuron,kind,rank,coefficient,sequence,position,token,",
 }
 """What a report of neurons that we wrote has in it, by its suffix."""
-Open = Annotated[bool, Parameter(name="--open")]
+Open = Annotated[bool, Parameter(name="--open", help="Open the page, or the site, in the browser.")]
 
 report = App(name="report")
 
@@ -75,7 +75,6 @@ def report_prompt(
         out: The page to write, in a folder that exists; an older one is replaced.
         tokens: How many promoted and suppressed tokens to show for each memory.
         site: A site of the model's neurons (ffnmem report site), to which names of neurons lead.
-        show: Open the page in the browser.
     """
     check_replaceable(out, PAGE)  # the default, too
     loaded = model.load()
@@ -116,7 +115,6 @@ def neurons(
             .md, .csv or .parquet.
         shade: Shade every token of a page's examples by the neuron's coefficient there, which the model computes.
             [default: of at most 20 neurons]
-        show: Open the page in the browser.
     """
     if (neurons is None) == (layer is None and top_by is None):
         raise InputError("which neurons: give --neurons LIST, or --layer LAYER and --top-by MEASURE N, or one of these")
@@ -153,7 +151,6 @@ def site(
 
     Args:
         out: The folder to write, made if missing.
-        show: Open the site in the browser.
     """
     opened = open_with_model(store, ScannedChoice())
     with show_progress() as progress:

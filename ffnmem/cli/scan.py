@@ -11,7 +11,6 @@ import ffnmem as fm
 
 from ..core.types import Engine, ScanDtype, StoreForm
 from ..show.records import emit, write
-from .figures import save_figure
 from .guard import note
 from .options import (
     CorpusReading,
@@ -25,7 +24,7 @@ from .options import (
     NewFolder,
     OutFolder,
     Output,
-    Plot,
+    PlottedOutput,
     Seed,
     Shard,
     StoreFolder,
@@ -152,9 +151,7 @@ store = App(name="store")
 
 
 @store.default
-def describe_store(
-    store: StoreFolder, /, *, check: bool = False, plot: Plot | None = None, output: Output = Output()
-) -> None:
+def describe_store(store: StoreFolder, /, *, check: bool = False, output: PlottedOutput = PlottedOutput()) -> None:
     """What a store holds: settings, dead neurons, firing rates by layer.
 
     Describes STORE, the folder of a scan: what was scanned, how, and how often the neurons of each layer fire. A neuron
@@ -177,9 +174,7 @@ def describe_store(
     opened = fm.open_store(store)
     if check:
         opened.verify()
-    emit(opened, output.form, sheet=lambda: opened.sheet(checked=check), data=lambda: opened.to_dict(checked=check))
-    if plot is not None:
-        save_figure(opened, plot)
+    output.emit(opened, sheet=lambda: opened.sheet(checked=check), data=lambda: opened.to_dict(checked=check))
 
 
 @store.command

@@ -13,10 +13,8 @@ import ffnmem as fm
 
 from ..core.defaults import TRACE_SAMPLES
 from ..core.types import TRACE_KINDS, TraceKind, TracePart
-from ..show.records import emit
 from .fact_choice import FactChoice
-from .figures import save_figure
-from .options import Count, Full, Output, Plot, Position, Prompt, PromptChoice, ReaderChoice, Seed, StoreFolder
+from .options import Count, Full, Plot, PlottedOutput, Position, Prompt, PromptChoice, ReaderChoice, Seed, StoreFolder
 from .progress import show_progress
 
 Source = Annotated[str, Parameter(help="atlas, or a file of facts.")]
@@ -71,7 +69,7 @@ class ManyFacts:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class MapOutput(Output):
+class MapOutput(PlottedOutput):
     """What is printed and drawn.
 
     Attributes:
@@ -82,11 +80,9 @@ class MapOutput(Output):
     plot: Plot | None = None
     full: Full = False
 
-    def emit(self, result: Any) -> None:
+    def emit(self, result: Any, **printed: Any) -> None:
         """Print a map of one prompt or the means of many, and draw it."""
-        emit(result, self.form, full=self.full)
-        if self.plot is not None:
-            save_figure(result, self.plot)
+        super().emit(result, full=self.full, **printed)
 
 
 # `ffnmem trace`

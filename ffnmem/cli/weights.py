@@ -10,9 +10,7 @@ import ffnmem as fm
 
 from ..core.defaults import DUPLICATE_COSINE
 from ..core.errors import InputError
-from ..show.records import emit
-from .figures import save_figure
-from .options import Count, Layers, Neurons, Output, Plot, Seed, Top, WeightsChoice
+from .options import Count, Layers, Neurons, PlottedOutput, Seed, Top, WeightsChoice
 from .progress import show_progress
 
 
@@ -24,9 +22,8 @@ def weights(
     heads: Annotated[bool, Parameter(negative="--no-heads")] = True,
     draws: Count = 64,
     seed: Seed = 0,
-    plot: Plot | None = None,
     model: WeightsChoice = WeightsChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """Which neurons make one fire and which it makes fire, by weights alone.
 
@@ -53,14 +50,10 @@ def weights(
         found = fm.virtual_weights(
             model.load(), *neuron[0], k=top, heads=heads, draws=draws, seed=seed, progress=report
         )
-    emit(found, output.form)
-    if plot is not None:
-        save_figure(found, plot)
+    output.emit(found)
 
 
-def anatomy(
-    model: str = "atlas", /, *, context: Count | None = None, plot: Plot | None = None, output: Output = Output()
-) -> None:
+def anatomy(model: str = "atlas", /, *, context: Count | None = None, output: PlottedOutput = PlottedOutput()) -> None:
     """Where parameters and FLOPs are, and the FFNs as memories; no weights are read.
 
     Counts a model's parameters and the FLOPs of a token by component, and describes its FFNs as memories. Only the
@@ -80,10 +73,7 @@ def anatomy(
         model: atlas, a folder of which config.json is enough, or a Hugging Face id such as gpt2.
         context: FLOPs are those of a token that attends over N positions. [default: 1024, or all that the model has]
     """
-    found = fm.models.anatomy(model, context=context)
-    if plot is not None:
-        save_figure(found, plot)
-    emit(found, output.form)
+    output.emit(fm.models.anatomy(model, context=context))
 
 
 def geometry(
@@ -94,9 +84,8 @@ def geometry(
     limit: Count | None = None,
     neurons: bool = False,
     seed: Seed = 0,
-    plot: Plot | None = None,
     model: WeightsChoice = WeightsChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """How keys and values share their space: overlap, rank, capacity, duplicates.
 
@@ -136,12 +125,9 @@ def geometry(
     with show_progress() as report:
         found = fm.neurons.geometry(loaded, layers=layer, threshold=above, limit=limit, seed=seed, progress=report)
     pairs = found.duplicates
-    emit(
+    output.emit(
         found,
-        output.form,
         sheet=lambda: found.sheet(limit),
         data=found.to_dict if neurons else found.brief,
         frame=lambda: pairs if pairs is not None else found.neurons if neurons else found.layers,
     )
-    if plot is not None:
-        save_figure(found, plot)

@@ -80,17 +80,20 @@ def emit(
     sheet: Callable[[], Sheet] | None = None,
     data: Callable[[], Any] | None = None,
     frame: Callable[[], pd.DataFrame] | None = None,
+    top: int | None = None,
     full: bool = True,
 ) -> None:
     """A result on standard output: its sheet under its model's name as "table", its plain values as "json", its main
     table as "csv".
 
-    JSON has all of it, or without ``full`` what it says in brief. ``sheet``, ``data`` and ``frame`` make what stands in
+    JSON has all of it, or without ``full`` what it says in brief. ``top``: so many rows of its main table in the sheet
+    and in brief. ``sheet``, ``data`` and ``frame`` make what stands in
     for its own, where a command knows more, was asked for a part, or has a bare table in place of a result; only what
     the form needs is made.
     """
+    rows = () if top is None else (top,)
     if form == "json":
-        print_json((data or (required(result).to_dict if full else required(result).brief))())
+        print_json(data() if data else required(result).to_dict() if full else required(result).brief(*rows))
     elif form == "csv":
         shown = (frame or required(result).to_frame)()
         print_csv(list(shown.columns), shown.to_dict("records"))
@@ -98,7 +101,7 @@ def emit(
         from ..core.sheets import name_model
         from .terminal import show
 
-        show(name_model((sheet or required(result).sheet)()))
+        show(name_model(sheet() if sheet else required(result).sheet(*rows)))
 
 
 def required(result: Result | None) -> Result:

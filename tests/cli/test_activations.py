@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -17,15 +13,6 @@ from ffnmem.ffn import activations
 from ffnmem.ffn.activations import activation_table, curves
 
 from .running import data, run, table
-
-QUICK = """
-import json, sys
-from ffnmem.cli import main
-try:
-    main()
-except SystemExit as end:
-    print(json.dumps([end.code, sorted({n.partition(".")[0] for n in sys.modules})]))
-"""
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -82,18 +69,3 @@ def test_json_has_all() -> None:
             "gradient": pytest.approx(1.0833154705876864, abs=1e-15),
         }
     ]
-
-
-def test_no_model_is_loaded() -> None:
-    """A table of functions that waits for a model library is one that nobody asks for."""
-    done = subprocess.run([sys.executable, "-c", QUICK, "activations"], capture_output=True, text=True, timeout=120)
-    assert not done.stderr
-    status, modules = json.loads(done.stdout.splitlines()[-1])
-    assert status == 0
-    assert not {"transformer_lens", "transformers", "matplotlib", "jinja2"} & set(modules)
-
-
-@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_plot(tmp_path: Path, suffix: str, begins: bytes) -> None:
-    run("activations", "gelu", "swish", "--plot", tmp_path / f"a.{suffix}")
-    assert (tmp_path / f"a.{suffix}").read_bytes().startswith(begins)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
 from ffnmem.models import anatomy
 
@@ -46,14 +45,3 @@ def test_the_sheet_is_printed(llama: Path, width: int) -> None:
 def test_atlas_is_the_default() -> None:
     assert run("anatomy").stdout == run("anatomy", "atlas").stdout
     assert "6,344,704" in table("anatomy")
-
-
-def test_names_from_files_are_shown_as_they_are(tmp_path: Path) -> None:
-    """A folder's name could recolour the terminal."""
-    folder = tmp_path / "[red]x\x1b[31m"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2"}), "utf-8")
-    out = run("anatomy", folder).stdout
-    assert "\x1b" not in out
-    assert "[red]x" in out.replace("\n", "")
-    assert fm.__version__ in out

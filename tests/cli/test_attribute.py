@@ -24,11 +24,6 @@ def expected(tiny: fm.Model) -> fm.prompts.Attribution:
     return fm.attribute(fm.capture(tiny, PROMPT), " Paris", " Rome")
 
 
-def plain_provenance(found: dict[str, Any]) -> dict[str, Any]:
-    """Without the name: the same weights were loaded from another place."""
-    return {**found, "provenance": {k: v for k, v in found["provenance"].items() if k != "model"}}
-
-
 def test_json_at_another_position(tiny_folder: Path, tiny: fm.Model) -> None:
     """Predictions must be read where the attribution is."""
     found = data("attribute", PROMPT, "--model", tiny_folder, "--position", 2)

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from ffnmem.neurons import dying_relu
-
-from ..helpers import printed
-from .running import data, lines, run, table
+from .running import run, table
 
 ARGUMENTS = ("dying-relu", "--steps", 20, "--seed", 2)
-
-
-def test_the_librarys() -> None:
-    """Every way of printing says what the library's tables say."""
-    mine = dying_relu(steps=20, seed=2)
-    assert data(*ARGUMENTS) == mine.to_dict()
-    frame = pd.read_csv(io.StringIO(run(*ARGUMENTS, "--csv").stdout))
-    pd.testing.assert_frame_equal(frame, mine.frame, check_dtype=False)
-    assert lines(*ARGUMENTS) == printed(mine.sheet(), 80)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

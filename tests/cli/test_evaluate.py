@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -178,21 +177,13 @@ def test_edits_that_are_there_already(tiny: fm.Model, files: tuple[Any, ...], tm
     for more, named in (
         (("--layer", 0), "--edits alone makes no edit"),
         (("--limit", 1), "--edits alone are of their own facts"),
-        (("--edits", files[5].parent / "missing"), "missing"),
     ):
         mistake(*given, *more, named=(named,))
-    (tmp_path / "empty").mkdir()
-    mistake("evaluate", *files[:2], "--edits", tmp_path / "empty", named=("empty", "no edits"))
 
 
 def test_known_facts_only(files: tuple[Any, ...]) -> None:
     """A random model knows nothing, and an empty evaluation would look like a bad one."""
     mistake("evaluate", *files, "--known", named=("none of the 4 facts", "--known"))
-
-
-def test_no_moment(files: tuple[Any, ...]) -> None:
-    mistake("evaluate", *files[:4], named=("comes without a second moment",))
-    assert json.loads(run("evaluate", *files[:4], "--editor", "ft_l", "--json").stdout)["failures"]
 
 
 def test_sweep_says_what_was_not_edited(files: tuple[Any, ...], tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from ffnmem.cli.options import read_figure
 from ffnmem.core.errors import FileError
 
 from ..helpers import refuses
-from .running import mistake
 
 
 @pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF")])
@@ -22,12 +21,6 @@ def test_writes_each_format(name: str, magic: bytes, tiny: fm.Model, tmp_path: P
     path = read_figure(None, [Token(value=str(tmp_path / name))])
     save_figure(fm.attribute(fm.capture(tiny, "The city of"), " Paris"), path, top=10**6)
     assert path.read_bytes().startswith(magic)
-
-
-def test_refuses_before_any_work(tmp_path: Path) -> None:
-    for name in ("a.jpeg2", "plot", "nowhere/a.png", "folder.png"):
-        (tmp_path / "folder.png").mkdir(exist_ok=True)
-        mistake("activations", "--plot", tmp_path / name, named=(name,))
 
 
 def test_a_folder_that_cannot_be_written(tiny: fm.Model, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.intervene import read_changes
 from ffnmem.models.answers import generate
 
 from .running import PROMPT, data
@@ -39,11 +38,3 @@ def test_generation(asked: list[Any], tiny: fm.Model) -> None:
     assert found["after"]["text"] == tiny.tokenizer.decode(after)
     assert found["after"]["tokens"] == tiny.token_strings(after)
     assert data(*asked, "--generate", 2, "--at", 0)["generated"]["before"]["token_ids"] == generate(tiny, tokens, 2)
-
-
-def test_changes_are_read_whole() -> None:
-    assert read_changes({"set": ["3.17=0, 4.all=-1e2"], "scale": ["1.2=.5"]}) == {
-        (3, 17): fm.interventions.Set(0.0),
-        (4, None): fm.interventions.Set(-100.0),
-        (1, 2): fm.interventions.Scale(0.5),
-    }

@@ -72,8 +72,6 @@ def test_all_of_them_and_a_page(
     assert "(the jacobian lens)" in page.read_text("utf-8")
 
 
-def test_mistakes(made: Path, corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
+def test_mistakes(made: Path, tiny_folder: Path) -> None:
     mistake("project", "0.5", "--lens", made, named=("other weights",))
     mistake("project", "0.5", "--model", tiny_folder, "--lens", made, "--side", "key", named=("values",))
-    mistake("lens", corpus, "--model", tiny_folder, "--context", 99, "-o", tmp_path / "x", named=("99", "32"))
-    assert not (tmp_path / "x").exists()

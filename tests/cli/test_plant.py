@@ -96,6 +96,3 @@ def test_commands_take_the_folder(folder: Path, tmp_path: Path) -> None:
     assert data("neuron", f"2.{row.neuron}", "--store", store)
     run("report", fact.text, "--model", folder, "--out", tmp_path / "r.html")
     assert fact.target_true in (tmp_path / "r.html").read_text("utf-8")
-
-
-# -- mistakes ----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ffnmem.interventions.intervening import compare_predictions
 from ffnmem.neurons.role_assignment import strongest
 from ffnmem.scanning import Store
 
+from ..scanning.texts import tiny_texts
 from .running import PROMPT, data, mistake, run, table
 
 
@@ -27,6 +28,7 @@ class Given(NamedTuple):
     model: fm.Model
     store: Store
     projection: Path
+    corpus: Path
 
     @property
     def capture(self) -> fm.prompts.Capture:
@@ -35,9 +37,11 @@ class Given(NamedTuple):
 
 @pytest.fixture(scope="module")
 def given(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Given:
-    file = tmp_path_factory.mktemp("projection") / "values.parquet"
+    folder = tmp_path_factory.mktemp("given")
+    file, corpus = folder / "values.parquet", folder / "corpus.txt"
+    corpus.write_text("\n\n".join(tiny_texts()), "utf-8")
     run("project", "all", "--out", file, "--model", tiny_folder, "--top", 3)
-    return Given(tiny, tiny_store, file)
+    return Given(tiny, tiny_store, file, corpus)
 
 
 CHANGES: dict[Any, Any] = {
@@ -119,6 +123,12 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         "duplicates",
     ),
     "anatomy {model} --context 30": (lambda g: fm.models.anatomy(g.model, context=30).to_frame(), "components"),
+    f"health {{corpus}} {M} --tokens 200 --seed 1 --full": (
+        lambda g: fm.neurons.neuron_health(g.model, g.corpus, tokens=200, seed=1).neurons,
+        "neurons",
+    ),
+    "dying-relu --steps 20 --seed 2": (lambda g: fm.neurons.dying_relu(steps=20, seed=2).frame, "frame"),
+    "store {store}": (lambda g: g.store.to_frame(), "layers"),
     f"roles {M} {S} --layer -1 --seed 3": (lambda g: fm.roles(g.model, g.store, layer=1, seed=3), ""),
     f"roles {M} --role weakening": (lambda g: strongest(fm.roles(g.model), "weakening", 1000), ""),
     f"project 1.5 0.63,1.0 {M} --side key --basis raw --top 3": (projected, "tokens"),
@@ -148,7 +158,7 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
 
 def words_of(line: str, given: Given, tiny_folder: Path) -> list[str]:
     """A command line's words, with the places in it filled in."""
-    places = {"model": tiny_folder, "store": given.store.folder, "projection": given.projection}
+    places = {"model": tiny_folder, "store": given.store.folder, "projection": given.projection, "corpus": given.corpus}
     return [word.format(**places) for word in shlex.split(line)]
 
 
@@ -181,7 +191,7 @@ def test_tables_fit(line: str, given: Given, tiny_folder: Path) -> None:
     words = words_of(line, given, tiny_folder)
     for width in (60, 80, 120):
         out = table(*words, width=width)
-    if words[0] not in ("anatomy", "facts"):
+    if words[0] not in ("anatomy", "dying-relu", "facts"):
         assert given.model.fingerprint in out
     assert "\x1b" not in out
 

@@ -41,6 +41,7 @@ def test_what_the_table_says(corpus: Path, tiny_folder: Path, tmp_path: Path) ->
     before = digests(tmp_path / "out")
     assert table(*arguments) == text  # finished: opened, not scanned again
     assert digests(tmp_path / "out") == before
+    mistake(*arguments, "--k", 7, named=("another scan", "k 7 and 20"))
 
 
 def test_shards_and_merge(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
@@ -52,16 +53,6 @@ def test_shards_and_merge(corpus: Path, tiny_folder: Path, tmp_path: Path) -> No
     assert data("merge", tmp_path / "1", tmp_path / "0", "--out", tmp_path / "joined") == whole
     assert digests(tmp_path / "joined") == digests(tmp_path / "whole")
     mistake("merge", tmp_path / "whole", tmp_path / "0", "--out", tmp_path / "x", named=("count twice",))
-    mistake("merge", tmp_path / "nothing", "--out", tmp_path / "x", named=("no store at", "nothing"))
-
-
-def test_mistakes_with_files(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
-    options = ("--model", tiny_folder)
-    mistake("scan", tmp_path / "none.txt", "--out", tmp_path / "out", *options, named=("none.txt",))
-    mistake("scan", corpus, "--out", corpus, *options, named=("is a file",))
-    mistake("scan", corpus, *options, named=("--out",))
-    run("scan", corpus, "--out", tmp_path / "out", *options)
-    mistake("scan", corpus, "--out", tmp_path / "out", "--k", 7, *options, named=("another scan", "k 7 and 20"))
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from ffnmem.corpus import Problem
@@ -30,11 +28,6 @@ def test_summary_names_what_was_scanned(tiny_store: Store) -> None:
         assert value in out
     for row in rows.to_dict("records"):
         assert f"{row['firing_rate_50']:.1%}" in out
-
-
-def test_csv_is_the_summary(tiny_store: Store) -> None:
-    found = pd.read_csv(io.StringIO(run("store", tiny_store.folder, "--csv").stdout))
-    pd.testing.assert_frame_equal(found, tiny_store.to_frame(), check_dtype=False)
 
 
 def test_json_has_all(tiny_store: Store) -> None:

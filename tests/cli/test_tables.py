@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import ffnmem as fm
-from ffnmem.core.number_text import decimals, format_number, format_probability, format_share
 from ffnmem.core.sheets import Column, Facts, Sheet, Words, rows, tokens
 from ffnmem.show.terminal import REST, OneLine, console, origin_text, prompt_line, show, token, user_text
 
@@ -55,26 +53,6 @@ def test_one_line_measures_what_it_prints() -> None:
     assert line.__rich_measure__(out, out.options.update(width=80)).maximum == len("one  two  three")
     assert line.__rich_measure__(out, out.options.update(width=9)).maximum == len("one  …")
     assert OneLine([]).__rich_measure__(out, out.options).maximum == 0
-
-
-@pytest.mark.parametrize(
-    ("values", "places"),
-    [([12.3456], 2), ([1.5, -0.1], 3), ([0.0123], 5), ([99999.0], 0), ([0.0], 3), ([], 3), ([math.nan, 2.0], 3)],
-)
-def test_decimals_follow_the_largest(values: list[float], places: int) -> None:
-    """A column of small numbers would be all zeros, one of large numbers all digits."""
-    assert decimals(values) == places
-
-
-def test_numbers() -> None:
-    assert format_number(1.23456, 2, sign=True) == "+1.23"
-    assert format_number(-1.23456, 2) == "-1.23"
-    assert format_number(math.nan, 2) == format_share(math.inf) == "–"
-    assert format_share(-0.0123) == "-1.2%"
-    assert format_share(-0.0001) == format_share(-0.0) == "0.0%"
-    assert format_probability(0.0004) == "0.04%"
-    assert format_probability(0.0) == "0.0%"
-    assert format_probability(0.9964) == "99.6%"
 
 
 def test_prompt_line_shows_the_neighbourhood() -> None:

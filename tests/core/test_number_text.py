@@ -20,6 +20,9 @@ from ffnmem.core.number_text import (
 
 READS: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = [
     (decimals, ([0.001, 12.0],), 2),
+    (decimals, ([1.5, -0.1],), 3),
+    (decimals, ([0.0123],), 5),
+    (decimals, ([],), 3),
     (decimals, ([1e-20],), 9),
     (decimals, ([123456.0],), 0),
     (decimals, ([math.nan, 0.0],), 3),
@@ -35,6 +38,8 @@ READS: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = [
     (format_share, (0.1234, 0), "12%"),
     (format_share, (0.1, 1, True), "+10.0%"),
     (format_share, (math.inf,), "–"),
+    (format_share, (-0.0123,), "-1.2%"),
+    (format_share, (-0.0001,), "0.0%"),
     (format_interval, (0.5, 0.25, 0.75), "50.0% (25.0% to 75.0%)"),
     (format_probability, (0.99995,), "> 99.9%"),
     (format_probability, (0.9994,), "99.9%"),
