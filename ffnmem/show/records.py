@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..core.sheets import Sheet
-    from .result import Result
 
 
 def print_json(value: Any) -> None:
@@ -74,7 +73,7 @@ def write(text: str) -> None:
 
 
 def emit(
-    result: Result | None,
+    result: Any,
     form: str,
     *,
     sheet: Callable[[], Sheet] | None = None,
@@ -87,25 +86,17 @@ def emit(
     table as "csv".
 
     JSON has all of it, or without ``full`` what it says in brief. ``top``: so many rows of its main table in the sheet
-    and in brief. ``sheet``, ``data`` and ``frame`` make what stands in
-    for its own, where a command knows more, was asked for a part, or has a bare table in place of a result; only what
-    the form needs is made.
+    and in brief. ``sheet``, ``data`` and ``frame`` make what stands in for its own, where a command knows more, was
+    asked for a part, or has a bare table in place of a result, which is None then; only what the form needs is made.
     """
     rows = () if top is None else (top,)
     if form == "json":
-        print_json(data() if data else required(result).to_dict() if full else required(result).brief(*rows))
+        print_json(data() if data else result.to_dict() if full else result.brief(*rows))
     elif form == "csv":
-        shown = (frame or required(result).to_frame)()
+        shown = (frame or result.to_frame)()
         print_csv(list(shown.columns), shown.to_dict("records"))
     else:
         from ..core.sheets import name_model
         from .terminal import show
 
-        show(name_model(sheet() if sheet else required(result).sheet(*rows)))
-
-
-def required(result: Result | None) -> Result:
-    """The result, where a command has one."""
-    if result is None:
-        raise TypeError("without a result, sheet, data and frame are all needed")
-    return result
+        show(name_model(sheet() if sheet else result.sheet(*rows)))

@@ -17,7 +17,6 @@ from ffnmem.evaluation.editors import edit_by
 from ..editing.edits import EIFFEL
 from ..evaluation.made import tiny_moment
 from ..helpers import refuses
-from .running import mistake
 
 
 def test_names_are_the_librarys() -> None:
@@ -67,21 +66,6 @@ def test_every_editor_makes_an_edit(name: str, tiny: fm.Model) -> None:
     assert edit.targets == ("Rome",)
     assert edit.method == name.removesuffix("_original")
     assert edit.settings.get("keys") == {"rome": "consistent", "rome_original": "original"}.get(name)
-
-
-@pytest.mark.parametrize(
-    ("args", "meant"),
-    [
-        (("evaluate", "--editor", "rmoe"), "rome"),
-        (("evaluate", "--compare", "alphedit"), "alphaedit"),
-        (("edit", "x", "--subject", "x", "--target", "y", "--editor", "memti"), "memit"),
-        (("evaluate", "--set", "stps=3"), "steps"),
-        (("evaluate", "--editor", "alphaedit", "--set", "threshhold=3"), "threshold"),
-    ],
-)
-def test_misspelt_names(args: tuple[str, ...], meant: str) -> None:
-    """A list of twenty names leaves it to the reader to find the one."""
-    mistake(*args, named=(meant, "mean"))
 
 
 def test_misspelt_names_in_python(tiny: fm.Model) -> None:

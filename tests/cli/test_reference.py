@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ffnmem.cli.guard import run_guarded
-from ffnmem.cli.reference import BEGIN, END, every_command, help_text, manual, reference, with_manual
+from ffnmem.cli.reference import BEGIN, END, every_command, help_text, manual, reference
 
 from ..helpers import REPOSITORY
 
@@ -53,12 +53,3 @@ def test_block_must_be_one(text: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert write(path) == 2
     assert capsys.readouterr().err.startswith(f"ffnmem: error: {path} needs one line {BEGIN}")
     assert path.read_text("utf-8") == text
-
-
-def test_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert write(tmp_path / "nothing.md") == 2
-    assert "nothing.md" in capsys.readouterr().err
-
-
-def test_begins_and_ends_with_its_marks() -> None:
-    assert with_manual(PAGE, "x").startswith(f"# title\n\n{BEGIN}\n| command |")

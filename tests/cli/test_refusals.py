@@ -304,6 +304,11 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("edit revert e --export x --report x.html", "--report"),
     # Evaluations.
     ("evaluate --editor mend", "mend memit"),
+    ("evaluate --editor rmoe", "rome mean"),
+    ("evaluate --compare alphedit", "alphaedit mean"),
+    (f"edit {ABOUT} --target y --editor memti", "memit mean"),
+    ("evaluate --set stps=3", "steps mean"),
+    ("evaluate --editor alphaedit --set threshhold=3", "threshold mean"),
     (f"{EVALUATE} --compare mend", "mend memit"),
     (f"{EVALUATE} --compare ft_l", "'ft_l' twice"),
     (f"{EVALUATE} --set stepz=1", "stepz steps"),
