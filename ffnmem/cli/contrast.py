@@ -8,15 +8,14 @@ from cyclopts import Parameter
 
 import ffnmem as fm
 
-from .options import AnswerToken, Full, PlottedOutput, PromptChoice, Seed, Share, Top
+from .options import AnswerToken, Full, PlottedOutput, Prompt, PromptChoice, Seed, Share, Top
 from .progress import show_progress
 
-Text = Annotated[str, Parameter(help="A text that ends where the answer begins.")]
 Other = Annotated[str, Parameter(help="One that differs from it and is answered otherwise.")]
 
 
 def contrast(
-    prompt: Text,
+    prompt: Prompt,
     counterfactual: Other,
     /,
     *,

@@ -42,11 +42,6 @@ def summary(text: str) -> str:
     return " ".join(text.split("\n\n")[1].split())
 
 
-def with_manual(text: str, file: str) -> str:
-    """A page with the manual's block replaced."""
-    return with_block(text, file, (BEGIN, END), manual())
-
-
 def with_block(text: str, file: str, marks: tuple[str, str], body: str) -> str:
     """A text with what stands between two marks replaced; raises FileError unless each is there once, in that order."""
     first, last = marks
@@ -65,11 +60,8 @@ def reference(file: str, /, *, check: bool = False) -> int:
         check: Change nothing; exit with status 1 if the block is out of date.
     """
     path = Path(file)
-    try:
-        old = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{file} cannot be read: {error}") from None
-    new = with_manual(old, file)
+    old = path.read_text("utf-8")
+    new = with_block(old, file, (BEGIN, END), manual())
     if new != old and check:
         note(f"{file}: the manual is out of date; python -m ffnmem.cli.reference {file} writes it")
         return 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections import Counter
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import ffnmem as fm
@@ -72,9 +72,9 @@ def test_table(tmp_path: Path, width: int) -> None:
 
 def test_csv_counts_neurons(tmp_path: Path) -> None:
     result = run("plant", "facts", "--out", tmp_path / "p", "--csv", *SMALL["facts"])
-    rows = list(csv.DictReader(io.StringIO(result.stdout)))
-    assert list(rows[0]) == ["layer", "role", "position", "neurons"]
-    assert sum(int(row["neurons"]) for row in rows) == 3 * 19
+    rows = pd.read_csv(io.StringIO(result.stdout))
+    assert rows.columns.tolist() == ["layer", "role", "position", "neurons"]
+    assert rows["neurons"].sum() == 3 * 19
     assert not result.stderr
 
 
