@@ -33,6 +33,7 @@ from ..core.progress import Progress
 from ..pages.rendering import TABLES, content_hash, script_of
 from ..show.notebook import HERE
 from .circuit_view import circuit_page
+from .contrast_view import contrast_page
 from .fact_view import fact_page
 from .find_view import find_page
 from .home import home_page
@@ -43,7 +44,7 @@ from .queries import Query
 from .rendering import FORMATS, Download, asset, download, fragment, render, saved_page, styles
 from .views import Explorer, Page, View
 
-PAGES = (prompt_page, memory_page, find_page, circuit_page, fact_page)
+PAGES = (prompt_page, contrast_page, memory_page, find_page, circuit_page, fact_page)
 """In the order of the navigation."""
 LONGEST = 8192  # bytes of an address
 PROMPTLY = 1.0  # seconds that a request waits for its view before it gets a page that waits

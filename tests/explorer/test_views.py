@@ -52,6 +52,7 @@ def csv(client: TestClient, where: str) -> pd.DataFrame:
         address("/prompt", text=TEXT),
         address("/prompt", text=TEXT, by="causal", cell="1.2", at=3),
         address("/prompt", ("v", "0.1:0"), ("v", "1.2:-1"), text=TEXT, by="direct"),
+        address("/contrast", text=PROMPT, other="Rome is", target=" the", foil=" in"),
         "/memory/1.3",
         "/memory/0.0?part=wires",
         address("/find", words="the", text=TEXT, role="any", sort="memory"),
