@@ -47,7 +47,7 @@ def contrast_page(explorer: Explorer, query: ContrastQuery, progress: Progress) 
         ("contrast", query.text, query.other, *answers),
         lambda: contrast(explorer.model, query.text, query.other, *answers, progress=progress),
     )
-    sheet = without_origin(found.sheet(LISTED))
+    sheet = without_origin(found.sheet(LISTED, verdict=False))
     body = fragment("contrast.html", start=False, sections=list(split_sheet(sheet)), links=memory_address, found=found)
     files = {"csv": lambda: found.top(None), "json": found.to_dict, "png": lambda: picture("figure")(found)}
     return View("Two prompts, one difference", body, "contrast", found.provenance.to_dict(), files)

@@ -128,19 +128,19 @@ class Contrast(AnswerResult):
         row = self.proof.set_index("measure")
         share = {name: format_share(row.loc[name, "share"], 0) for name in MEASURES}
         return (
-            f"{len(self.firings):,} of {counted(self.total, 'firing')} decide between {quoted(self.target)} and "
-            f"{quoted(self.foil)}: with every other firing as after the counterfactual {share['sufficiency']} of the "
+            f"{len(self.firings):,} of {counted(self.total, 'firing')} decide between “{self.target.strip()}” and "
+            f"“{(self.foil or '').strip()}”: with every other firing as after the counterfactual {share['sufficiency']} of the "
             f"difference is kept, without them {share['necessity']} is lost, and in the counterfactual’s run they "
             f"alone bring {share['transfer']}; as many at random keep {format_share(row.loc['sufficiency', 'random'])}"
         )
 
-    def sheet(self, top: Whole = 20) -> Sheet:
-        """What was found, both prompts, the proof, and the ``top`` firings."""
+    def sheet(self, top: Whole = 20, *, verdict: bool = True) -> Sheet:
+        """What was found (not without ``verdict``), both prompts, the proof, and the ``top`` firings."""
         about = describe_answer(self)
         gap = self.logit - self.counterfactual_logit
         kept = ", ".join(quoted(self.tokens[place]) for place in self.kept if place or not self.starts_with_bos)
         facts: dict[str, Content | None] = {
-            "verdict": self.verdict,
+            "verdict": self.verdict if verdict else None,
             "prompt": about.pop("prompt"),
             "counterfactual": Prompt(
                 self.counterfactual_tokens, len(self.counterfactual_tokens) - 1, self.starts_with_bos
