@@ -127,10 +127,11 @@ class Contrast(AnswerResult):
         """What was found and why to believe it, in a sentence."""
         row = self.proof.set_index("measure")
         share = {name: format_share(row.loc[name, "share"], 0) for name in MEASURES}
+        target, foil = self.target.strip(), (self.foil or "").strip()
         return (
-            f"{len(self.firings):,} of {counted(self.total, 'firing')} decide between “{self.target.strip()}” and "
-            f"“{(self.foil or '').strip()}”: with every other firing as after the counterfactual {share['sufficiency']} of the "
-            f"difference is kept, without them {share['necessity']} is lost, and in the counterfactual’s run they "
+            f"{len(self.firings):,} of {counted(self.total, 'firing')} decide between “{target}” and “{foil}”: "
+            f"with every other firing as after the counterfactual {share['sufficiency']} of the difference is kept, "
+            f"without them {share['necessity']} is lost, and in the counterfactual’s run they "
             f"alone bring {share['transfer']}; as many at random keep {format_share(row.loc['sufficiency', 'random'])}"
         )
 
