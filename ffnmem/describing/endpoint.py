@@ -11,15 +11,11 @@ import email.utils
 import ipaddress
 import json
 import os
-import queue
 import re
-import socket
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPException
@@ -44,37 +40,6 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Kept:
-    """Keeps its sockets, so that who no longer waits for an answer can end whoever reads it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sockets: list[socket.socket] = []
-
-    def do_open(self, http_class: Any, req: Any, **http_conn_args: Any) -> Any:
-        keep = self.sockets.append
-
-        class Connection(http_class):  # type: ignore[misc]
-            def connect(self) -> None:
-                super().connect()
-                keep(self.sock)
-
-        return super().do_open(Connection, req, **http_conn_args)  # type: ignore[misc]
-
-    def end(self) -> None:
-        for one in self.sockets:
-            with suppress(OSError):  # which is closed already
-                one.shutdown(socket.SHUT_RDWR)
-
-
-class KeptHTTP(Kept, urllib.request.HTTPHandler):
-    """Of http."""
-
-
-class KeptHTTPS(Kept, urllib.request.HTTPSHandler):
-    """Of https."""
-
-
 @checked
 @dataclass(frozen=True)
 class Endpoint:
@@ -87,8 +52,8 @@ class Endpoint:
         url: the base, such as ``"http://127.0.0.1:8080/v1"`` (llama.cpp) or ``"http://127.0.0.1:11434/v1"`` (Ollama).
         model: its name there.
         key_variable: the environment variable that holds a key; None for none.
-        timeout: seconds for one answer, from the first look at the address to the last byte; who is late is not asked
-            again.
+        timeout: seconds to wait for the server's next bytes, and for the whole answer once its head is there; a server
+            that is late is not asked again.
         retries: how often more it is asked where it is busy, not ready or garbled, each time after twice the pause, or
             as long as the server says.
         together: questions at once.
@@ -203,40 +168,25 @@ class Endpoint:
     def send(self, request: urllib.request.Request) -> tuple[int, str, Any, bytes]:
         """What the server says to one request: the status, its reason, headers and data.
 
-        Another thread waits for it, and is cut short after ``timeout`` whatever comes: to the system's own timeout a
-        byte now and then is enough. Raises TimeoutError, Garbled: more than anybody needs; OSError, HTTPException.
+        Raises: TimeoutError: it is silent for ``timeout`` seconds, or its answer is not there in full by then.
+        Garbled: more than anybody needs. OSError, HTTPException.
         """
-        handlers = KeptHTTP(), KeptHTTPS()
+        end = time.monotonic() + self.timeout
         here = is_here(urlsplit(self.url).hostname or "")
-        proxies = [urllib.request.ProxyHandler({})] if here else []
-        opener = urllib.request.build_opener(NoRedirect, *handlers, *proxies)
-        found: queue.SimpleQueue[tuple[int, str, Any, bytes] | Exception] = queue.SimpleQueue()
-
-        def ask() -> None:
-            try:
-                try:
-                    response: Any = opener.open(request, timeout=self.timeout)
-                except urllib.error.HTTPError as error:
-                    response = error
-                with response:
-                    data = response.read(LARGEST + 1)
-                found.put((response.status, str(response.reason), response.headers, data))
-            except Exception as error:  # noqa: BLE001 (raised below)
-                found.put(error)
-
-        threading.Thread(target=ask, daemon=True).start()
+        opener = urllib.request.build_opener(NoRedirect, *([urllib.request.ProxyHandler({})] if here else []))
         try:
-            reply = found.get(timeout=self.timeout)
-        except queue.Empty:
-            raise TimeoutError from None
-        finally:
-            for handler in handlers:
-                handler.end()
-        if isinstance(reply, Exception):
-            raise reply
-        if len(reply[3]) > LARGEST:
-            raise Garbled(f"answers with more than {LARGEST:,} bytes")
-        return reply
+            response: Any = opener.open(request, timeout=self.timeout)
+        except urllib.error.HTTPError as error:
+            response = error
+        data = b""
+        with response:
+            while part := response.read1(LARGEST):
+                data += part
+                if len(data) > LARGEST:
+                    raise Garbled(f"answers with more than {LARGEST:,} bytes")
+                if time.monotonic() > end:
+                    raise TimeoutError
+        return response.status, str(response.reason), response.headers, data
 
     def refused(self, status: int, reason: str, data: bytes, key: str | None) -> str:
         """What the server said, in words, without the key."""

@@ -23,11 +23,10 @@ from ..neurons.measuring import Shared
 from ..neurons.role_assignment import ROLES, Role
 from ..prompts.attribution import attribute
 from ..prompts.captures import capture
-from ..prompts.circuits import ANSWER, Circuit, circuit
+from ..prompts.circuits import ANSWER, Circuit
 from ..prompts.paths import attribute_paths
 from ..scanning.state import sequence_of
 from .chains import ROLES as STAGES
-from .chains import plant_chains
 from .planting import Planted, behind_bridge, plant
 
 # How well a number recovers a truth: AUROC, rank correlation, precision at k, each with an interval over models.
@@ -178,45 +177,15 @@ def rank_of(table: pd.DataFrame, where: tuple[int, int]) -> int:
 
 # Whether a circuit is the path that was planted: of an early or a late fact, or of a chain of three memories.
 
-PATHS = {"early": ("subject", "fact"), "late": ("subject", "fact"), "chain": STAGES}
-"""The roles of a planted path, from the first memory on."""
 AT = {"subject last": -3, "trigger": -2, "last": -1}
 """Where a planted memory fires in a prompt of its own, counted from its end."""
-
-
-def of_circuits(seeds: Sequence[int], step: Callable[[], None], facts: int = FACTS) -> pd.DataFrame:
-    """One row a sort of path: precision and recall of a circuit's firings, and of the edges among them and the answer,
-    and how much of the answer its firings alone give (faithfulness, all others zero); means over prompts; prompts, how
-    many were asked.
-
-    The foil is another fact's answer to the same question. Defaults of :func:`ffnmem.circuit` throughout.
-    """
-    rows = []
-    for name in PATHS:
-        found = []
-        for seed in seeds:
-            planted = plant_chains(seed=seed) if name == "chain" else plant("facts", seed=seed, site=name)
-            for fact in planted.facts[:: max(1, len(planted.facts) // facts)][:facts]:
-                asked = capture(planted.model, fact.text)
-                foil = next(
-                    one.target_true
-                    for one in planted.facts
-                    if one.relation == fact.relation and one.target_true != fact.target_true
-                )
-                made = circuit(asked, f" {fact.target_true}", f" {foil}")
-                kept = float(made.faithfulness(asked).curve["faithfulness"].iloc[-1])
-                found.append({**path_scores(planted, fact, made), "faithfulness": kept})
-            step()
-        means = pd.DataFrame(found).mean()
-        rows.append({"path": name, **means.to_dict(), "prompts": len(found)})
-    return pd.DataFrame(rows)
 
 
 def planted_path(planted: Planted, fact: Fact, length: int) -> list[list[str]]:
     """The ids of the memories that recall a fact in its own prompt of so many tokens, stage by stage."""
     truth = planted.truth
     mine = truth[(truth["subject"] == fact.subject) & truth["relation"].isin(["", fact.relation, *branches(truth)])]
-    stages = STAGES if planted.kind == "chains" else PATHS["early"]
+    stages = STAGES if planted.kind == "chains" else ("subject", "fact")  # roles, from the first memory on
     return [
         [f"{row.layer}.{row.neuron}@{length + AT[row.position]}" for row in mine[mine["role"] == role].itertuples()]
         for role in stages
