@@ -112,8 +112,10 @@ def test_one_deadline(first: bytes) -> None:
         assert len(asked) == 1
 
 
-def test_an_interrupt_ends_it() -> None:
+def test_an_interrupt_ends_it(request: pytest.FixtureRequest) -> None:
     """The first Ctrl-C: it waited for all that had been asked, and for their repetitions."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with sending(b"HTTP/1.1 200 OK\r\nX-Long: ", b"a") as (url, asked):
         began = time.monotonic()
         questions = [
