@@ -60,6 +60,6 @@ READS: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("function", "given", "reads"), READS, ids=str)
+@pytest.mark.parametrize(("function", "given", "reads"), READS)
 def test_reads(function: Callable[..., Any], given: tuple[Any, ...], reads: Any) -> None:
     assert function(*given) == reads
