@@ -24,6 +24,7 @@ NOT_SHOWN = {"memories", "tokens", "arrange", "draw", "anatomy"}  # of one view 
 DRAWN = re.compile(r"fm\.plots\.(\w+)\b")
 
 TOWER = '"The Eiffel Tower is located in the city of"'
+KREMLIN = '"The Kremlin is located in the city of"'
 SUBJECT = '--subject "Eiffel Tower"'
 PARIS = '--target " Paris"'
 RIVAL = f'{PARIS} --foil " Rome"'
@@ -140,8 +141,22 @@ answer = fm.attribute(capture, " Paris")
         """
 circuit = fm.circuit(capture, " Paris", foil=" Rome")
 scores = fm.causal_scores(capture, " Paris", foil=" Rome", rule="relp")
+found = fm.contrast(model, "The Eiffel Tower is located in the city of", "The Kremlin is located in the city of")
 """,
         (
+            Picture(
+                "contrast",
+                "Where two prompts part",
+                "The firings that decide between the answers to two prompts, by layer and position.",
+                "fm.plots.contrast(found)",
+                f"ffnmem contrast {TOWER} {KREMLIN} --plot contrast.png",
+            ),
+            Picture(
+                "contrast_curve",
+                "How many decide",
+                "What the set keeps alone, and what is lost without it, as it grows; dots: after pruning.",
+                "fm.plots.contrast_curve(found)",
+            ),
             Picture(
                 "circuit",
                 "Which memory made which fire",
