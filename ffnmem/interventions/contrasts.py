@@ -30,6 +30,7 @@ from .contrast_graphs import ContrastGraph, graph_between
 DRAWS = 10  # random sets
 BEGIN, PART = 8, 8  # the search begins with so many firings, and a step adds a part of those that there are
 WIDENED = 3  # rounds of widening the set and pruning it again
+PARTS = (16, 64)  # of a set that is thinned, at first and at last
 ONE_BY_ONE = 64  # firings at most that are each left out alone
 EXACT = 100  # firings at most that are each exchanged alone
 ALIKE = 10  # how many times as many firings as the set has those next by score are drawn from
@@ -273,6 +274,25 @@ class Both(Search):
             kept.view(-1)[found] = True
             size += len(found)
 
+    def thinned(self, kept: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
+        """The set without parts that it can do without, each tried: of one that is near its largest a gradient says
+        little of what its removal does. Parts are halved down to one of so many."""
+        parts = PARTS[0]
+        while len(kept) > ONE_BY_ONE:
+            chunks = np.array_split(kept[np.argsort(self.worth(kept), kind="stable")], parts)
+            shares = self.measure(np.setdiff1d(kept, chunk) for chunk in chunks)
+            spare = np.flatnonzero(shares >= self.wanted)
+            spare = spare[np.argsort(-shares[spare], kind="stable")]
+            less = [np.setdiff1d(kept, np.concatenate([chunks[i] for i in spare[: n + 1]])) for n in range(len(spare))]
+            fine = np.flatnonzero(self.enough(less)) if less else spare
+            if len(fine):
+                kept = less[fine[-1]]
+            elif parts < PARTS[1]:
+                parts *= 2
+            else:
+                break
+        return kept
+
     def smallest(self) -> tuple[Int[np.ndarray, " n"], str, bool]:
         """The set, how it was found in words, and whether no single firing can be left out."""
         began = self.grown()
@@ -285,7 +305,7 @@ class Both(Search):
             if len(fewer) >= len(kept):
                 break
             kept, rounds = fewer, rounds + 1
-        kept, _, minimal = self.left_out(kept, ONE_BY_ONE)
+        kept, _, minimal = self.left_out(self.thinned(kept), ONE_BY_ONE)
         self.curve.append(("pruned", len(kept), *self.between.kept_and_lost([kept])[0].tolist()))
         words = [
             f"{counted(len(began), 'firing')} added in {counted(len(self.curve) - 2, 'step')} by the gradients of the "
@@ -464,7 +484,7 @@ def contrast(
     The search adds those firings that gain most to first order, by the gradients of the run that keeps the set and of
     the run that lacks it, an eighth more each step, until both shares reach the goal; then takes away all that can go
     together, those worth least first; widens the set and prunes it again while that makes it smaller; and leaves out
-    single firings, each tried, where there are at most 64. It need not find the smallest set.
+    parts of it, each tried, and single firings where there are at most 64. It need not find the smallest set.
 
     Args:
         model: from :func:`ffnmem.load`.

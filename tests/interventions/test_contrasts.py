@@ -271,3 +271,26 @@ def test_what_recurs_is_tried_on_other_pairs(atlas: Model, tmp_path: Path) -> No
     ):
         with pytest.raises(fm.InputError, match=says):
             fm.interventions.contrast_over(atlas, wrong)
+
+
+@pytest.mark.parametrize("site", ["early", "late"])
+def test_what_was_planted_is_found(site: str) -> None:
+    """The neurons of both subjects and of both facts, at their places, and no others."""
+    planted = fm.planted.plant("facts", seed=3, site=site)
+    truth = planted.truth
+    relation = planted.facts[0].relation
+    facts = [fact for fact in planted.facts if fact.relation == relation]
+    hits = found = wanted = 0
+    for one, other in zip(facts[::2], facts[1::2], strict=False):
+        if one.target_true == other.target_true:
+            continue
+        both = {one.subject, other.subject}
+        mine = truth["subject"].isin(both) & ((truth["role"] == "subject") | (truth["relation"] == relation))
+        expected = set(zip(truth["layer"][mine], truth["neuron"][mine], strict=True))
+        answers = f" {one.target_true}", f" {other.target_true}"
+        firings = fm.contrast(planted.model, one.text, other.text, *answers, random=1).firings
+        seen = set(zip(firings["layer"], firings["neuron"], strict=True))
+        hits, found, wanted = hits + len(seen & expected), found + len(firings), wanted + len(expected)
+    assert wanted >= 40
+    assert hits / found >= 0.95
+    assert hits / wanted >= 0.95
