@@ -14,7 +14,6 @@ import argparse
 import json
 import random
 import statistics
-import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -122,6 +121,8 @@ def main() -> None:
     parser.add_argument("--model", default="atlas")
     parser.add_argument("--facts", help="a file of facts, or atlas")
     parser.add_argument("--limit", type=int, default=16, help="pairs of a task at most")
+    parser.add_argument("--beside", action="store_true", help="and as many firings chosen in one step")
+    parser.add_argument("--over", action="store_true", help="and what recurs, in the other half of the pairs")
     parser.add_argument("--json", help="write all numbers there")
     given = parser.parse_args()
     model = fm.load(given.model)
@@ -132,23 +133,29 @@ def main() -> None:
         if len(pairs) < 4:
             print(f"{name}: the model says only {len(pairs)} pairs of it")
             continue
-        with tempfile.TemporaryDirectory() as folder:
+        each = []
+        for pair in pairs:
             began = time.perf_counter()
-            task = contrast_over(model, pairs, random=3, out=Path(folder) / "task")
-            seconds = (time.perf_counter() - began) / len(pairs)  # with what recurs tried on the pair
-            found = [Contrast.load(file, model) for file in sorted(Path(folder).glob("task/pairs/*.zip"))]
-        each = [
-            {"firings": len(one.firings), "of": one.total, "seconds": seconds, "carried": one.carried}
-            | {name: one.share(name) for name in ("sufficiency", "necessity", "transfer")}
-            | {"random": one.proof["random"].iloc[0], **in_one_step(model, one, pair)}
-            for one, pair in zip(found, pairs, strict=True)
-        ]
+            found = fm.contrast(model, *pair)
+            one: dict[str, Any] = {
+                "firings": len(found.firings),
+                "of": found.total,
+                "seconds": time.perf_counter() - began,
+                "carried": found.carried,
+                **{measure: found.share(measure) for measure in ("sufficiency", "necessity", "transfer")},
+                "random": found.proof["random"].iloc[0],
+                "next by score": found.proof["alike"].iloc[0],
+            }
+            each.append(one | (in_one_step(model, found, pair) if given.beside else {}))
         row: dict[str, Any] = {"task": name, "pairs": len(pairs)}
         row |= {key: statistics.median(one[key] for one in each) for key in each[0]}
         row |= {"least": min(one["firings"] for one in each), "most": max(one["firings"] for one in each)}
         row |= {"necessity, least": min(one["necessity"] for one in each)}
-        row |= {"recurring": len(task.recurring), "held out": task.summary_of_held_out["sufficiency"],
-                "held out necessity": task.summary_of_held_out["necessity"]}  # fmt: skip
+        if given.over:
+            task = contrast_over(model, pairs, random=3)
+            kept = task.summary_of_held_out
+            row |= {"recurring": len(task.recurring), "held out": kept["sufficiency"]}
+            row |= {"held out, necessity": kept["necessity"]}
         rows.append(row)
         print(pd.Series(row).to_string(), "\n", flush=True)
         if given.json:
