@@ -175,4 +175,4 @@ def in_words(value: Any) -> str:
         return " | ".join(map(in_words, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else "none" if value is None else str(value)

@@ -256,7 +256,7 @@ def rows_html(block: Table, links: Callable[[int, int], str] | None = None) -> M
 
 def is_wide(block: Table) -> bool:
     """Whether a table is shown as cards on a narrow screen."""
-    return block.ruled and len(block.columns) > 4
+    return block.ruled and (len(block.columns) > 4 or any(column.wraps for column in block.columns))
 
 
 def row_html(
