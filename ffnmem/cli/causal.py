@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -12,7 +11,7 @@ import ffnmem as fm
 from ..core.errors import InputError
 from ..core.types import CausalRule
 from ..show.records import emit
-from .options import Answer, Output, PlottedOutput, Positive, Prompt, PromptChoice, Seed, StoreFolder, Top
+from .options import Answer, Output, PlottedOutput, Positive, Prompt, PromptChoice, Seed, StoreFolder, Top, option_group
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ causal = App(name="causal")
 Recorded = Annotated[bool, Parameter(help="Kept firings stay as they were, whatever then stands below them.")]
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class Scoring:
     """How firings are scored.
 

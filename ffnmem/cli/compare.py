@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -27,12 +27,12 @@ from .options import (
     Seed,
     Share,
     Top,
+    option_group,
 )
 from .progress import show_progress
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ComparedText(CorpusReading):
     """How both models read a corpus, as the library's arguments of it.
 

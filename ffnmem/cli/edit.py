@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..core.types import EditorName
 from ..show.records import emit, write
 from .editors import EditedLayer, EditorSettings
 from .guard import note
-from .options import EditFile, Full, NewFolder, Output, Page, Prompt, ReaderChoice, Seed, Top
+from .options import EditFile, Full, NewFolder, Output, Page, Prompt, ReaderChoice, Seed, Top, option_group
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ Text = Annotated[str, Parameter(metavar="TEXT")]
 edit = App(name="edit")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class EditOutput(Output):
     """What is written and printed of an edit.
 

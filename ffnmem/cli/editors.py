@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from ..core.defaults import SWEPT
 from ..core.errors import InputError
 from ..core.types import WITHOUT_LAYER, WITHOUT_MOMENT
-from .options import Settings, Tokens, read_layer
+from .options import Settings, Tokens, option_group, read_layer
 
 
 def read_layer_or_swept(_kind: Any, tokens: Tokens) -> int | str:
@@ -31,8 +31,7 @@ EditedLayer = Annotated[
 ]
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class EditorSettings:
     """What editors edit with.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
@@ -17,7 +17,7 @@ from ..core.types import EditorName, EvaluationProtocol
 from .editors import EditedLayer, EditorSettings
 from .fact_choice import FactChoice
 from .guard import note
-from .options import Count, Full, Layers, Plot, PlottedOutput, Positive, ReaderChoice, Seed, Tokens
+from .options import Count, Full, Layers, Plot, PlottedOutput, Positive, ReaderChoice, Seed, Tokens, option_group
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ Protocol = Annotated[
 ]
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class EditedFacts(FactChoice):
     """The facts that are edited.
 
@@ -78,8 +77,7 @@ class EditedFacts(FactChoice):
         return model, facts, every
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ScoreOutput(PlottedOutput):
     """What is printed and drawn of scores.
 

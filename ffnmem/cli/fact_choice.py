@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -13,7 +12,7 @@ import ffnmem as fm
 from ..core.errors import InputError, counted
 from ..core.types import KnownBy
 from .guard import note
-from .options import Count, ModelChoice
+from .options import Count, ModelChoice, option_group
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from ..models.model import Model
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class FactChoice:
     """Which facts of a source.
 

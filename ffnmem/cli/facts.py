@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -13,7 +12,7 @@ from ..core.errors import counted
 from ..core.types import FactFormat, WrittenFactFormat
 from ..show.records import emit, write
 from .guard import note
-from .options import Count, NewFile, Output, ReaderChoice
+from .options import Count, NewFile, Output, ReaderChoice, option_group
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ SHOWN = 20
 facts = App(name="facts")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class Chosen:
     """Which facts of a source.
 

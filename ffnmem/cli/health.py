@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -11,12 +10,11 @@ import ffnmem as fm
 
 from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
 from ..core.types import DYING_ACTIVATIONS, DyingActivation, DyingOptimiser
-from .options import CorpusReading, Count, CountOrAll, Full, PlottedOutput, ReaderChoice, Seed, Share, Top
+from .options import CorpusReading, Count, CountOrAll, Full, PlottedOutput, ReaderChoice, Seed, Share, Top, option_group
 from .progress import show_progress
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class HealthText(CorpusReading):
     """The text that is read, as the library's arguments of it.
 
@@ -73,8 +71,7 @@ def health(
     output.emit(result, top=top, full=full)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class DyingSettings:
     """How neurons are pushed, and trained, as the library's arguments of it.
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from cyclopts import Parameter
-
 import ffnmem as fm
 
 from ..show.records import emit
 from .guard import note
-from .options import CorpusReading, Count, EditFile, Output, Seed, TextChoice
+from .options import CorpusReading, Count, EditFile, Output, Seed, TextChoice, option_group
 from .progress import show_progress
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class LensText(CorpusReading):
     """The text of a lens, as the library's arguments of it.
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform
 
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 
 ENDS = 1 << 16  # bytes
 FIGURES = (".png", ".svg", ".pdf")
+
+Group = TypeVar("Group")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def option_group(cls: type[Group]) -> type[Group]:
+    """Make a class a group of options: a frozen dataclass whose fields are options of every command that has it."""
+    return Parameter(name="*")(dataclass(frozen=True, kw_only=True)(cls))
+
 
 # Types of options: each a function of what was typed.
 
@@ -127,6 +136,7 @@ Prompt = Annotated[str, Parameter(help="A text that ends where the answer begins
 Top = Annotated[Count, Parameter(help="How many rows to list.")]
 CountOrAll = Annotated[int | None, Parameter(converter=read_count_or_all, metavar="N", n_tokens=1)]
 Seed = Annotated[int, Parameter(validator=Number(gte=0), metavar="SEED", help="Of every random choice.")]
+BOS = Parameter(negative="--no-prepend-bos")
 Full = Annotated[bool, Parameter(help="With --json: everything, not only what the table shows.")]
 Position = Annotated[int, Parameter(metavar="POSITION")]
 Positions = Annotated[
@@ -220,8 +230,7 @@ def check_replaceable(file: str, mark: bytes | None) -> None:
 # The model.
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ModelChoice:
     """Which model the user asked for, and where it runs.
 
@@ -246,8 +255,7 @@ class ModelChoice:
         return model
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class WeightsChoice(ModelChoice):
     """A model whose weights are read in some precision.
 
@@ -258,11 +266,7 @@ class WeightsChoice(ModelChoice):
     dtype: Dtype = "float32"
 
 
-BOS = Parameter(negative="--no-prepend-bos")
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class TextChoice(ModelChoice):
     """A model that reads text in float32.
 
@@ -273,20 +277,12 @@ class TextChoice(ModelChoice):
     prepend_bos: Annotated[bool | None, BOS] = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class ReaderChoice(WeightsChoice):
-    """A model that reads text in some precision.
-
-    Attributes:
-        prepend_bos: Put the beginning-of-sequence token before the text, or not. [default: the model's own convention]
-    """
-
-    prepend_bos: Annotated[bool | None, BOS] = None
+@option_group
+class ReaderChoice(TextChoice, WeightsChoice):
+    """A model that reads text in some precision."""
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class PromptChoice(ReaderChoice):
     """A model that a prompt is put to.
 
@@ -301,8 +297,7 @@ class PromptChoice(ReaderChoice):
         return model.chat_text([{"role": "user", "content": prompt}]) if self.chat else prompt
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ScannedChoice:
     """The model that a store is a scan of.
 
@@ -338,8 +333,7 @@ def note_model(name: str, fingerprint: str) -> None:
 # The corpus.
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class CorpusText:
     """What is read of a corpus' files, as the library's arguments of it.
 
@@ -352,8 +346,7 @@ class CorpusText:
     documents: Division | None = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class CorpusReading(CorpusText):
     """How a model reads a corpus, as the library's arguments of it.
 
@@ -367,8 +360,7 @@ class CorpusReading(CorpusText):
 # What is asked about, and what is printed.
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class Answer:
     """Which answer to explain, as the library's arguments of it: ``**vars(answer)``.
 
@@ -386,8 +378,7 @@ class Answer:
     position: Position = -1
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class Json:
     """Data in place of a table.
 
@@ -408,8 +399,7 @@ class Json:
         return "json" if self.json else "csv" if self.csv else "table"
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class Output(Json):
     """Data in place of a table, for results that have a main table.
 
@@ -423,8 +413,7 @@ class Output(Json):
     csv: bool = False
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class PlottedOutput(Output):
     """What is printed of a result, and drawn."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
@@ -13,7 +12,7 @@ from ..core.defaults import CALIBRATION_SEEDS
 from ..core.errors import InputError
 from ..core.types import PLANTED_KINDS, PlantedKind
 from ..show.records import emit
-from .options import Count, NewFolder, Output, PlottedOutput, Positive, Seed
+from .options import Count, NewFolder, Output, PlottedOutput, Positive, Seed, option_group
 from .progress import show_progress, show_spinner
 
 Number = Annotated[int, Parameter(metavar="N")]
@@ -37,8 +36,7 @@ plant = App(
 )
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class MeaningSettings:
     """The library's arguments of planted meanings.
 
@@ -61,8 +59,7 @@ class MeaningSettings:
     noise: Ratio = 0.7
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class RoleSettings:
     """The library's arguments of planted roles.
 
@@ -83,8 +80,7 @@ class RoleSettings:
     noise: Ratio = 0.3
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class FactSettings:
     """The library's arguments of planted facts.
 
@@ -106,8 +102,7 @@ class FactSettings:
     noise: Ratio = 0.05
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class PlantedOutput(Output):
     """What is written and printed.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,7 +17,7 @@ from ..core.types import COEFFICIENT_SIGNS, VERDICTS, CoefficientSign, Verdict
 from ..show.records import emit
 from .figures import save_axes
 from .neuron import emit_several
-from .options import Layers, Neurons, Output, Plot, ScannedChoice, Seed, StoreFolder, Top
+from .options import Layers, Neurons, Output, Plot, ScannedChoice, Seed, StoreFolder, Top, option_group
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ SignOrBoth = Annotated[
 polysemanticity = App(name="polysemanticity")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class Measuring:
     """How meanings are found and judged.
 
@@ -63,8 +61,7 @@ class Measuring:
         return {"seed": self.seed, "draws": self.draws, "rule": rule}
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class StoreMeasuring(Measuring):
     """The same of a whole store.
 

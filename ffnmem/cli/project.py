@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
@@ -12,7 +11,7 @@ import ffnmem as fm
 
 from ..core.types import Basis
 from ..show.records import emit
-from .options import Layer, LensName, Neurons, Output, TableFile, Top, WeightsChoice
+from .options import Layer, LensName, Neurons, Output, TableFile, Top, WeightsChoice, option_group
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ Side = Annotated[
 project = App(name="project")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class Reading:
     """How vectors are read in tokens.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -29,6 +28,7 @@ from .options import (
     Shard,
     StoreFolder,
     TextChoice,
+    option_group,
 )
 from .progress import show_progress, show_spinner
 
@@ -69,8 +69,7 @@ def pack(
     emit(packed, output.form)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ScanSettings(CorpusReading):
     """How a corpus is scanned, as the library's arguments of it.
 
@@ -204,8 +203,7 @@ def export(
     write(f"{written}\n")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class MomentText(CorpusReading):
     """The text of a second moment, as the library's arguments of it.
 

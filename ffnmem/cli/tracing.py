@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,7 +13,19 @@ import ffnmem as fm
 from ..core.defaults import TRACE_SAMPLES
 from ..core.types import TRACE_KINDS, TraceKind, TracePart
 from .fact_choice import FactChoice
-from .options import Count, Full, Plot, PlottedOutput, Position, Prompt, PromptChoice, ReaderChoice, Seed, StoreFolder
+from .options import (
+    Count,
+    Full,
+    Plot,
+    PlottedOutput,
+    Position,
+    Prompt,
+    PromptChoice,
+    ReaderChoice,
+    Seed,
+    StoreFolder,
+    option_group,
+)
 from .progress import show_progress
 
 Source = Annotated[str, Parameter(help="atlas, or a file of facts.")]
@@ -22,8 +33,7 @@ Source = Annotated[str, Parameter(help="atlas, or a file of facts.")]
 # What the three commands share: they map one prompt, or many facts, and print and draw the result.
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class PromptFact:
     """The fact that a prompt asks for.
 
@@ -44,8 +54,7 @@ class PromptFact:
             return function(loaded, text, self.subject, target=self.target, progress=report)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ManyFacts:
     """Facts of a source.
 
@@ -67,8 +76,7 @@ class ManyFacts:
             return function(loaded, facts, out=self.out, progress=report)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class MapOutput(PlottedOutput):
     """What is printed and drawn.
 
@@ -90,8 +98,7 @@ class MapOutput(PlottedOutput):
 trace = App(name="trace")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class TraceSettings:
     """How a trace is made, as the library's arguments of it.
 
@@ -167,8 +174,7 @@ def trace_facts(
 silence = App(name="silence")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class Silenced:
     """What is silenced.
 
