@@ -140,14 +140,14 @@ class FrozenPass:
     @torch.no_grad()
     def walk(self, inputs: Sequence[Input], visit: Visit) -> Bottom:
         """Carry the directions of inputs, those of higher layers first, down to the embeddings."""
-        model, n = self.model, len(inputs)
-        layers = [self.layer_of(one) for one in inputs]
+        model, layers = self.model, [self.layer_of(one) for one in inputs]
         assert layers == sorted(layers, reverse=True)
-        directions = torch.zeros(n, self.pos + 1, model.d_model, dtype=self.dtype, device=self.answer.device)
-        own = torch.zeros(n, dtype=torch.float64, device=directions.device)
-        biases = torch.zeros(n, model.n_layers, dtype=torch.float64, device=directions.device)
-        active = self.join(model.n_layers, inputs, 0, directions, own)
+        read, at, own = self.directions_read(inputs)
+        directions = torch.zeros(len(read), self.pos + 1, model.d_model, dtype=self.dtype, device=read.device)
+        directions[torch.arange(len(read)), at] = read
+        biases = torch.zeros(len(read), model.n_layers, dtype=torch.float64, device=read.device)
         for layer in reversed(range(model.n_layers)):
+            active = sum(one > layer for one in layers)
             if active:
                 along = self.along_ffn(layer, directions[:active])
                 visit(layer, along)
@@ -155,13 +155,11 @@ class FrozenPass:
                 if bias is not None:
                     biases[:active, layer] += (along.sum(1) @ at_least_float32(bias.detach())).double()
             if not self.parallel:
-                active = self.join(layer, inputs, active, directions, own)
+                active = sum(one >= layer for one in layers)
             if active:
                 pulled, added = self.attentions[layer].pull(directions[:active])
                 directions[:active] += pulled
                 biases[:active, layer] += added.double()
-            if self.parallel:
-                active = self.join(layer, inputs, active, directions, own)
         return Bottom(directions, own, biases)
 
     def along_ffn(
@@ -170,42 +168,32 @@ class FrozenPass:
         """Directions of the residual stream as directions at a layer's FFN's output."""
         return pulled_through(self.model, layer, directions, self.capture.ffn_out[layer][self.row, self.span])
 
-    def join(
-        self,
-        layer: int,
-        inputs: Sequence[Input],
-        active: int,
-        directions: Float[Tensor, "input pos d_model"],
-        own: Float[Tensor, " input"],
-    ) -> int:
-        """Begin the directions of a layer's own inputs; returns how many are on their way now."""
-        end = active
-        while end < len(inputs) and self.layer_of(inputs[end]) == layer:
-            end += 1
-        for name in dict.fromkeys(one.name for one in inputs[active:end]):
-            places = [place for place in range(active, end) if inputs[place].name == name]
+    def directions_read(
+        self, inputs: Sequence[Input]
+    ) -> tuple[Float[Tensor, "input d_model"], Int[Tensor, " input"], Float[Tensor, " input"]]:
+        """The direction of the residual stream that each input reads, its position, and what biases add to it."""
+        device, pos = self.answer.device, self.pos
+        at = torch.tensor([pos if one.node is None else one.node.position for one in inputs], device=device)
+        found = torch.zeros(len(inputs), self.model.d_model, dtype=self.dtype, device=device)
+        own = torch.zeros(len(inputs), dtype=torch.float64, device=device)
+        groups: dict[tuple[int, str], list[int]] = {}
+        for place, one in enumerate(inputs):
+            groups.setdefault((self.layer_of(one), one.name), []).append(place)
+        for (layer, name), places in groups.items():
             if name == "logit":
-                directions[places, self.pos], own[places] = self.answer, self.constant
+                found[places], own[places] = self.answer, self.constant
                 continue
-            firings = [firing for place in places if isinstance(firing := inputs[place].node, Firing)]
-            at = torch.tensor([firing.position for firing in firings], device=directions.device)
-            found, constant = self.read_by(layer, name, [firing.neuron for firing in firings])
-            directions[places, at] = found / self.scales[layer][at].unsqueeze(-1)
-            own[places] = constant
-        return end
-
-    def read_by(
-        self, layer: int, name: str, neurons: Sequence[int]
-    ) -> tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"]]:
-        """The directions of the residual stream that neurons read, but for the norm's scale, and what biases add."""
-        ffn, norm = self.model.ffn[layer], self.model.norm_before(layer)
-        linear = name == "linear"
-        keys, bias = (ffn.keys, ffn.key_bias) if linear else (ffn.activated, ffn.activated_bias)
-        directions = at_least_float32(keys.detach()[list(neurons)])
-        constant = torch.zeros(len(neurons), dtype=torch.float64, device=directions.device)
-        if bias is not None:
-            constant = constant + bias.detach()[list(neurons)].double()
-        return (directions, constant) if norm is None else (norm.pull(directions), constant + norm.constant(directions))
+            ffn, norm = self.model.ffn[layer], self.model.norm_before(layer)
+            keys, bias = (ffn.keys, ffn.key_bias) if name == "linear" else (ffn.activated, ffn.activated_bias)
+            neurons = [node.neuron for place in places if isinstance(node := inputs[place].node, Firing)]
+            directions = at_least_float32(keys.detach()[neurons])
+            if bias is not None:
+                own[places] += bias.detach()[neurons].double()
+            if norm is not None:
+                own[places] += norm.constant(directions)
+                directions = norm.pull(directions)
+            found[places] = directions / self.scales[layer][at[places]].unsqueeze(-1)
+        return found, at, own
 
     # -- what stands at its bottom -------------------------------------------------------------------------------
 

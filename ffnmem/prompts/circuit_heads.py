@@ -9,19 +9,35 @@ heads at this place share.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..models.norms import at_least_float32
 from ..models.residual import pull, pulled_through
 from .circuit_edges import Firing, FrozenPass, Head, Input
-from .circuit_pruning import BLOCK, Graph, by_layer
+from .circuit_pruning import Graph, by_layer
 
-AT_ONCE = 16  # heads of a block where all that firings add to them is summed
+AT_ONCE = 16  # sets of directions for which all that firings add is summed at once
+
+
+class Reads(NamedTuple):
+    """What nodes read, in float64.
+
+    Attributes:
+        firings: ``[node, firing]``. heads: ``[node, layer, head]`` at its own position of a neuron or the answer, and
+            ``[node, layer, head, pos]`` of a head. others: ``[node, other]``. totals: ``[node]``, the sum over all that
+            there is. norms: ``[node]``, the sum of its absolute values, biases left out.
+    """
+
+    firings: Float[Tensor, "node firing"]
+    heads: Float[Tensor, "node layer head ..."]
+    others: Float[Tensor, "node other"]
+    totals: Float[Tensor, " node"]
+    norms: Float[Tensor, " node"]
 
 
 def graph_with_attention(frozen: FrozenPass, chosen: Sequence[Firing], most: int, heads: bool) -> Graph:
@@ -43,19 +59,7 @@ class Walk:
         self.frozen, self.firings, self.heads = frozen, firings, heads
         self.model, self.n_layers = frozen.model, frozen.model.n_layers
         self.inputs = frozen.by_falling_layer([None, *firings])
-        self.names = frozen.other_names()
-        nodes = [one.node for one in self.inputs]
-        device = frozen.answer.device
-        self.at = torch.tensor([frozen.pos if node is None else node.position for node in nodes], device=device)
-        self.own = torch.zeros(len(nodes), dtype=torch.float64, device=device)
-        self.directions = torch.zeros(len(nodes), self.model.d_model, dtype=frozen.dtype, device=device)
-        for start in range(0, len(nodes), BLOCK):  # each stands at one position only
-            some = slice(start, start + BLOCK)
-            inputs, own, count = self.inputs[some], self.own[some], 0
-            spread = torch.zeros(len(inputs), frozen.pos + 1, self.model.d_model, dtype=frozen.dtype, device=device)
-            for layer in reversed(range(self.n_layers + 1)):
-                count = frozen.join(layer, inputs, count, spread, own)
-            self.directions[some] = spread[torch.arange(len(inputs)), self.at[some]]
+        self.directions, self.at, self.own = frozen.directions_read(self.inputs)
         self.writes, self.silent = [], []
         for attention in frozen.attentions:
             silent = attention.only(None).writes()
@@ -64,119 +68,107 @@ class Walk:
             self.writes.append(torch.stack(parts))
             self.silent.append(silent)
 
-    def reads_attention(self, one: Input, layer: int) -> bool:
-        """Whether an input stands above a layer's attention."""
-        own = self.frozen.layer_of(one)
-        return own > layer or (own == layer and not self.frozen.parallel)
+    # -- what nodes read -----------------------------------------------------------------------------------------
 
-    # -- what neurons and the answer read ------------------------------------------------------------------------
+    def read_directly(self) -> Reads:
+        """What the inputs read, each at its own position."""
+        layers = torch.tensor([self.frozen.layer_of(one) for one in self.inputs], device=self.at.device)
+        beside = layers if self.frozen.parallel else layers + 1
+        read = self.read(self.directions.unsqueeze(0), self.at, self.own, layers, beside)
+        return read._replace(heads=read.heads[0].permute(2, 0, 1))
 
-    @torch.no_grad()
-    def read_directly(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Of each input: what firings, heads (``[input, layer, head]``) and the others add to it, the sum over all
-        that there is, and that of its absolute values, biases left out. In float64."""
-        frozen, n = self.frozen, len(self.inputs)
-        like: dict[str, Any] = {"dtype": torch.float64, "device": self.own.device}
-        firings, others = torch.zeros(n, len(self.firings), **like), torch.zeros(n, len(self.names), **like)
-        heads = torch.zeros(n, self.n_layers, len(self.writes[0]), **like)
-        total, norm = torch.zeros(n, **like), torch.zeros(n, **like)
-        writes, column = frozen.writes(self.firings), {name: i for i, (name, *_) in enumerate(self.names)}
-        rows = torch.arange(n, device=total.device)
-        for kind, held in (("embedding", frozen.embedding), ("position", frozen.position)):
-            if held is not None:
-                others[rows, self.at + column[f"{kind}@0"]] = (self.directions * held[self.at]).sum(-1).double()
-        others[:, column["bias"]] = self.own
-        for layer in range(self.n_layers):
-            bias = column[f"bias.{layer}"]
-            some = [i for i, one in enumerate(self.inputs) if self.reads_attention(one, layer)]
-            attention, at = frozen.attentions[layer], self.at[some]
-            along = pull(attention.post, attention.factor, self.directions[some], attention.written[at])
-            heads[some, layer] = torch.einsum("nd,hnd->nh", along, self.writes[layer][:, at]).double()
-            others[some, bias] += (along * self.silent[layer][at]).sum(-1).double()
-            some = [i for i, one in enumerate(self.inputs) if frozen.layer_of(one) > layer]
-            at, ffn = self.at[some], self.model.ffn[layer]
-            out = frozen.at(frozen.capture.ffn_out[layer])[at]
-            along = pulled_through(self.model, layer, self.directions[some], out)
-            m = frozen.coefficients(layer)[at] * (along @ at_least_float32(ffn.values.detach()).T)
-            norm[some] += m.abs().sum(-1).double()
-            if ffn.value_bias is not None:
-                shift = at_least_float32(ffn.value_bias.detach())
-                out = out - shift
-                others[some, bias] += (along @ shift).double()
-            total[some] += (along * out).sum(-1).double()
-            for column_of, position, written in zip(*writes.get(layer, ([], [], [])), strict=True):
-                where = (at == position).nonzero().squeeze(-1)
-                firings[rows[some][where], column_of] = (along[where] @ written).double()
-        total += others.sum(-1) + heads.sum((1, 2))
-        norm += others[:, : -frozen.n_biases].abs().sum(-1) + heads.abs().sum((1, 2))
-        return firings, heads, others, total, norm
-
-    # -- what a head reads ---------------------------------------------------------------------------------------
-
-    @torch.no_grad()
     def read_by_heads(
         self, layer: int, directions: Float[Tensor, "node pos d_model"], own: Float[Tensor, " node"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """The same of heads of a layer, from the directions of the stream in front of it; heads of lower layers
-        ``[node, layer, head, pos]``."""
-        frozen, n = self.frozen, len(directions)
+    ) -> Reads:
+        """What heads of a layer read, from the directions of the stream in front of it."""
+        at = torch.arange(self.frozen.pos + 1, device=own.device)
+        layers = torch.full_like(at, layer)
+        return self.read(directions, at, own, layers, layers)
+
+    @torch.no_grad()
+    def read(
+        self,
+        directions: Float[Tensor, "set place d_model"],
+        at: Int[Tensor, " place"],
+        own: Float[Tensor, " node"],
+        ffns: Int[Tensor, " place"],
+        attentions: Int[Tensor, " place"],
+    ) -> Reads:
+        """What is read along directions at some positions: one node a set, or of a single set one node a place.
+
+        Args:
+            own: what a node's own biases add. ffns, attentions: a place reads those of the layers below this one.
+        """
+        frozen, n = self.frozen, len(own)
         like: dict[str, Any] = {"dtype": torch.float64, "device": own.device}
-        firings, others = torch.zeros(n, len(self.firings), **like), torch.zeros(n, len(self.names), **like)
-        heads = torch.zeros(n, self.n_layers, len(self.writes[0]), frozen.pos + 1, **like)
-        total, norm = torch.zeros(n, **like), torch.zeros(n, **like)
-        writes, column = frozen.writes(self.firings), {name: i for i, (name, *_) in enumerate(self.names)}
+        names = frozen.other_names()
+        column = {name: i for i, (name, *_) in enumerate(names)}
+        firings, others = torch.zeros(n, len(self.firings), **like), torch.zeros(n, len(names), **like)
+        heads = torch.zeros(len(directions), self.n_layers, len(self.writes[0]), len(at), **like)
+        totals, norms = torch.zeros(n, **like), torch.zeros(n, **like)
+        node = torch.arange(n, device=own.device).reshape(len(directions), -1).expand(-1, len(at))
+
+        def add(to: Float[Tensor, " node"], values: Float[Tensor, "set place"], some: Any = slice(None)) -> None:
+            to.index_add_(0, node[:, some].flatten(), values.flatten().double())
+
         for kind, held in (("embedding", frozen.embedding), ("position", frozen.position)):
             if held is not None:
-                first = column[f"{kind}@0"]
-                others[:, first : first + frozen.pos + 1] = (directions * held).sum(-1).double()
+                others[node, at + column[f"{kind}@0"]] = (directions * held[at]).sum(-1).double()
         others[:, column["bias"]] = own
-        for below in range(layer):
-            attention, ffn, bias = frozen.attentions[below], self.model.ffn[below], column[f"bias.{below}"]
-            along = pull(attention.post, attention.factor, directions, attention.written)
-            heads[:, below] = torch.einsum("npd,hpd->nhp", along, self.writes[below]).double()
-            others[:, bias] += (along * self.silent[below]).sum((1, 2)).double()
-            along, out = frozen.along_ffn(below, directions), frozen.at(frozen.capture.ffn_out[below])
-            values, m = at_least_float32(ffn.values.detach()), frozen.coefficients(below)
-            for start in range(0, n, AT_ONCE):
-                row = (along[start : start + AT_ONCE] @ values.T).mul_(m).abs_()
-                norm[start : start + AT_ONCE] += row.sum((1, 2)).double()
+        writes = frozen.writes(self.firings)
+        for layer in range(min(self.n_layers, int(attentions.max()))):
+            attention, ffn, bias = frozen.attentions[layer], self.model.ffn[layer], others[:, column[f"bias.{layer}"]]
+            some = (attentions > layer).nonzero().squeeze(-1)
+            along = pull(attention.post, attention.factor, directions[:, some], attention.written[at[some]])
+            heads[:, layer, :, some] = torch.einsum("npd,hpd->nhp", along, self.writes[layer][:, at[some]]).double()
+            add(bias, (along * self.silent[layer][at[some]]).sum(-1), some)
+            some = (ffns > layer).nonzero().squeeze(-1)
+            out, m = frozen.at(frozen.capture.ffn_out[layer])[at[some]], frozen.coefficients(layer)[at[some]]
+            along, values = (
+                pulled_through(self.model, layer, directions[:, some], out),
+                at_least_float32(ffn.values.detach()),
+            )
+            add(norms, torch.cat([(part @ values.T).mul_(m).abs_().sum(-1) for part in along.split(AT_ONCE)]), some)
             if ffn.value_bias is not None:
                 shift = at_least_float32(ffn.value_bias.detach())
                 out = out - shift
-                others[:, bias] += (along @ shift).sum(-1).double()
-            total += (along * out).sum((1, 2)).double()
-            for column_of, position, written in zip(*writes.get(below, ([], [], [])), strict=True):
-                firings[:, column_of] = (along[:, position] @ written).double()
-        total += others.sum(-1) + heads.sum((1, 2, 3))
-        norm += others[:, : -frozen.n_biases].abs().sum(-1) + heads.abs().sum((1, 2, 3))
-        return firings, heads, others, total, norm
+                add(bias, along @ shift, some)
+            add(totals, (along * out).sum(-1), some)
+            for firing, position, written in zip(*writes.get(layer, ([], [], [])), strict=True):
+                here = at[some] == position
+                add(firings[:, firing], along[:, here] @ written, some[here])
+        add(totals, heads.sum((1, 2)))
+        add(norms, heads.abs().sum((1, 2)))
+        totals += others.sum(-1)
+        norms += others[:, : -frozen.n_biases].abs().sum(-1)
+        return Reads(firings, heads, others, totals, norms)
 
     # -- the graph -----------------------------------------------------------------------------------------------
 
     def graph(self, most: int) -> Graph:
         """All of it; at most ``most`` heads over all layers."""
-        frozen, count = self.frozen, len(self.firings)
-        to_firings, to_heads, others, totals, norms = self.read_directly()
-        parts = {firing: len(frozen.inputs(firing)) for firing in self.firings}
-        influence = torch.zeros(count, dtype=torch.float64, device=norms.device)
-        every = torch.zeros(*self.writes[0].shape[:1], self.n_layers, frozen.pos + 1, dtype=torch.float64)
-        every = every.transpose(0, 1).contiguous().to(norms.device)  # [layer, head, pos], of heads
-        reading = torch.zeros(frozen.pos + 1, self.model.d_model, dtype=frozen.dtype, device=norms.device)
+        frozen, direct = self.frozen, self.read_directly()
+        device = self.at.device
+        influence = torch.zeros(len(self.firings), dtype=torch.float64, device=device)
+        shape = self.n_layers, len(self.writes[0]), frozen.pos + 1
+        every = torch.zeros(shape, dtype=torch.float64, device=device)  # of heads
+        reading = torch.zeros(frozen.pos + 1, self.model.d_model, dtype=frozen.dtype, device=device)
         place_of = {firing: place for place, firing in enumerate(self.firings)}
         nodes: list[Firing | Head] = []
-        rows: dict[Head, tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]] = {}
+        heads: list[Head] = []
+        reads, worth = [], []
 
         def join(layer: int) -> None:
             """Let the inputs of a layer read: what they read becomes more influential, and adds to the direction."""
             for i, one in enumerate(self.inputs):
-                if frozen.layer_of(one) != layer or float(norms[i]) == 0:
+                if frozen.layer_of(one) != layer or float(direct.norms[i]) == 0:
                     continue
                 weight = 1.0
                 if isinstance(one.node, Firing):
-                    weight = float(influence[place_of[one.node]]) / parts[one.node]
-                weight /= float(norms[i])
-                influence.add_(to_firings[i].abs(), alpha=weight)
-                every[:, :, self.at[i]] += weight * to_heads[i].abs()
+                    weight = float(influence[place_of[one.node]]) / len(frozen.inputs(one.node))
+                weight /= float(direct.norms[i])
+                influence.add_(direct.firings[i].abs(), alpha=weight)
+                every[:, :, self.at[i]] += weight * direct.heads[i].abs()
                 reading[self.at[i]] += weight * self.directions[i]
 
         join(self.n_layers)
@@ -190,18 +182,40 @@ class Walk:
                 values, directions, constants = self.directions_of(layer, found, reading)
                 read = self.read_by_heads(layer, directions, constants)
                 for i, head in enumerate(found):
-                    firings, heads, rest, total, norm = (part[i] for part in read)
-                    rows[head] = firings, heads, rest, total, norm, values[i]
-                    if float(norm) > 0:
-                        weight = float(every[layer, head.head or 0, head.position]) / float(norm)
-                        influence.add_(firings.abs(), alpha=weight)
-                        every.add_(heads.abs(), alpha=weight)
+                    if float(read.norms[i]) > 0:
+                        weight = float(every[layer, head.head or 0, head.position] / read.norms[i])
+                        influence.add_(read.firings[i].abs(), alpha=weight)
+                        every.add_(read.heads[i].abs(), alpha=weight)
                         reading.add_(directions[i], alpha=weight)
+                reads.append(read)
+                worth.append(values)
+                heads += found
                 nodes += found
             if frozen.parallel:
                 join(layer)
                 nodes += own
-        return self.assembled(nodes, rows, (to_firings, to_heads, others, totals, norms))
+        at = torch.tensor([(head.layer, head.head or 0, head.position) for head in heads], dtype=torch.long).reshape(
+            -1, 3
+        )
+        layers, numbers, positions = at.to(device).T
+        direct = direct._replace(heads=direct.heads[:, layers, numbers] * (self.at.unsqueeze(-1) == positions))
+        tables = [direct, *(read._replace(heads=read.heads[:, layers, numbers, positions]) for read in reads)]
+        whole = Reads(*map(torch.cat, zip(*tables, strict=True)))
+        inputs = [*self.inputs, *(Input(head, "write") for head in heads)]
+        order = {None: -1} | {node: i for i, node in enumerate(nodes)}
+        lines = sorted(range(len(inputs)), key=lambda i: order[inputs[i].node])
+        columns = sorted(range(len(nodes)), key=lambda i: order[[*self.firings, *heads][i]])
+        own_values = torch.tensor([frozen.value(one) for one in self.inputs], dtype=torch.float64, device=device)
+        weights = torch.cat([torch.cat([whole.firings, whole.heads], dim=1)[:, columns], whole.others], dim=1)
+        return Graph(
+            nodes=tuple(nodes),
+            inputs=tuple(inputs[i] for i in lines),
+            weights=weights[lines].cpu(),
+            totals=whole.totals[lines].cpu(),
+            norms=whole.norms[lines].cpu(),
+            values=torch.cat([own_values, *worth])[lines].cpu(),
+            n_biases=frozen.n_biases,
+        )
 
     def strongest(self, influence: Float[Tensor, "head pos"], layer: int, most: int) -> list[Head]:
         """The heads of a layer that have most influence, as many as are this layer's part of all."""
@@ -229,37 +243,3 @@ class Walk:
             directions.append(pulled)
             constants.append(constant.double() - silent.double())
         return torch.cat(values), torch.cat(directions), torch.cat(constants)
-
-    def assembled(
-        self, nodes: list[Firing | Head], rows: Mapping[Head, tuple[Tensor, ...]], direct: tuple[Tensor, ...]
-    ) -> Graph:
-        """One table of all edges."""
-        to_firings, to_heads, others, totals, norms = direct
-        heads = list(rows)
-        at = {
-            "layer": torch.tensor([head.layer for head in heads], dtype=torch.long),
-            "head": torch.tensor([head.head or 0 for head in heads], dtype=torch.long),
-            "position": torch.tensor([head.position for head in heads], dtype=torch.long),
-        }
-        same = self.at.unsqueeze(-1) == at["position"].to(self.at.device)
-        read = to_heads[:, at["layer"], at["head"]] * same
-        tables = [torch.cat([to_firings, read, others], dim=1)]
-        for firings, lower, rest, *_ in rows.values():
-            tables.append(torch.cat([firings, lower[at["layer"], at["head"], at["position"]], rest]).unsqueeze(0))
-        inputs = [*self.inputs, *(Input(head, "write") for head in heads)]
-        place = {node: i for i, node in enumerate([*self.firings, *heads])}
-        order = {node: i for i, node in enumerate(nodes)}
-        columns = [place[node] for node in nodes]
-        columns += range(len(place), len(place) + len(self.names))
-        lines = sorted(range(len(inputs)), key=lambda i: -1 if (node := inputs[i].node) is None else order[node])
-        stacked = [torch.stack([row[k] for row in rows.values()]) if rows else totals[:0] for k in (3, 4, 5)]
-        own = torch.tensor([self.frozen.value(one) for one in self.inputs], dtype=torch.float64)
-        return Graph(
-            nodes=tuple(nodes),
-            inputs=tuple(inputs[i] for i in lines),
-            weights=torch.cat(tables).cpu()[lines][:, columns],
-            totals=torch.cat([totals, stacked[0]]).cpu()[lines],
-            norms=torch.cat([norms, stacked[1]]).cpu()[lines],
-            values=torch.cat([own, stacked[2].cpu()])[lines],
-            n_biases=self.frozen.n_biases,
-        )
