@@ -53,8 +53,7 @@ def ablate(
     gradients, asked = attribution == "integrated-gradients", dict(vars(answer))
     if gradients and asked.pop("foil") is not None:
         raise InputError("--foil does not go with integrated-gradients, which explain a probability: leave it out")
-    loaded = model.load()
-    capture = fm.capture(loaded, model.prompt_text(loaded, prompt))
+    capture = model.capture(prompt)
     attributed = None
     if gradients:
         attributed = fm.interventions.knowledge_neurons(capture, **asked).neurons
@@ -70,7 +69,7 @@ def ablate(
         table = table.merge(attributed[["layer", "neuron", "attribution"]], on=["layer", "neuron"], how="left")
     output.emit(
         found,
-        sheet=lambda: found.sheet(None, promoted=promoted_tokens(loaded, table, fired="peak"), attributed=table),
+        sheet=lambda: found.sheet(None, promoted=promoted_tokens(capture.model, table, fired="peak"), attributed=table),
         data=lambda: {**found.to_dict(), "neurons": table.to_dict("records")},
         frame=lambda: table,
     )

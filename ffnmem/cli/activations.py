@@ -68,9 +68,8 @@ def activations(
         draw = partial(fm.plots.activations, names or None, beta=beta)
         save_axes([draw, partial(draw, gradient=True)], plot)
     emit(
-        None,
+        frame[["name", "beta", "x", "value", "gradient"]],
         output.form,
         sheet=lambda: activations_sheet(shown, frame, console().width),
         data=lambda: activations_dict(shown, frame),
-        frame=lambda: frame[["name", "beta", "x", "value", "gradient"]],
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import ffnmem as fm
 
 from ..show.records import emit
@@ -44,14 +46,13 @@ def attribute(
     """
     from ..vocabulary.projections import written_tokens  # needs torch
 
-    loaded = model.load()
-    shown = list(dict.fromkeys(loaded.layer(number) for number in layer or ()))
-    capture = fm.capture(loaded, model.prompt_text(loaded, prompt))
+    capture = model.capture(prompt)
+    shown = list(dict.fromkeys(capture.model.layer(number) for number in layer or ()))
     found = fm.attribute(capture, **vars(answer))
     neurons = found.strongest(top, shown)
     if full or output.form == "table":
         answered = [*found.target_ids, *([] if found.foil_id is None else [found.foil_id])]
-        written = written_tokens(loaded, neurons, answered)
+        written = written_tokens(capture.model, neurons, answered)
     if full:
         sides = [written[place] for place in zip(neurons["layer"], neurons["neuron"], strict=True)]
         neurons = neurons.assign(promoted=[side[0] for side in sides], suppressed=[side[1] for side in sides])
@@ -92,9 +93,7 @@ def paths(
     --json has the firings, the map by layer and position, the components, their error and the provenance; --csv has the
     firings: layer, neuron, position, token, coefficient, logit, share.
     """
-    loaded = model.load()
-    capture = fm.capture(loaded, model.prompt_text(loaded, prompt))
-    found = fm.attribute_paths(capture, **vars(answer))
+    found = fm.attribute_paths(model.capture(prompt), **vars(answer))
     output.emit(found, top=top, full=False, frame=lambda: found.top(top), drawn={"top": min(top, 40)})
 
 
@@ -127,22 +126,21 @@ def decompose(
     from ..prompts.attribution import BIAS, decomposition_sheet  # these need torch
     from ..vocabulary.projections import promoted_tokens
 
-    loaded = model.load()
-    capture = fm.capture(loaded, model.prompt_text(loaded, prompt), layers=layer)
+    capture = model.capture(prompt, layers=layer)
     whole = fm.decompose(capture, layer, position)
     listed = whole[whole["neuron"] != BIAS].head(top)
     shown = whole[(whole["neuron"] == BIAS) | whole.index.isin(listed.index)]
+    promoted = partial(promoted_tokens, capture.model, listed, fired="coefficient")
     emit(
-        None,
+        shown,
         output.form,
-        sheet=lambda: decomposition_sheet(capture, whole, listed, promoted_tokens(loaded, listed, fired="coefficient")),
+        sheet=lambda: decomposition_sheet(capture, whole, listed, promoted()),
         data=lambda: {
             "tokens": capture.token_strings(),
-            "layer": loaded.layer(layer),
+            "layer": capture.layers[0],
             "position": whole.attrs["position"],
             "error": whole.attrs["error"],
             "neurons": shown.to_dict("records"),
             "provenance": whole.attrs["provenance"],
         },
-        frame=lambda: shown,
     )

@@ -46,8 +46,7 @@ class Scoring:
         if self.follow_attention and rule != "relp":
             raise InputError(f"--follow-attention does not go with --rule {rule}: leave it out")
         mean = None if self.mean is None else fm.open_store(self.mean)
-        loaded = model.load()
-        capture = fm.capture(loaded, model.prompt_text(loaded, prompt))
+        capture = model.capture(prompt)
         shared: dict[str, Any] = {**vars(answer), "mean": mean, "progress": progress}
         scores = fm.causal_scores(capture, rule=rule, frozen=not self.follow_attention, exact=exact, **shared)
         return capture, scores, {**shared, "firings": scores}

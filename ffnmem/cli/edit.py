@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -171,7 +171,7 @@ def edit_fact(
     arguments = settings.arguments([editor], layer)
     loaded = output.load(model)
     known = load_known_facts(facts, loaded, subject)
-    fact = make_fact(loaded, prompt, subject, target.strip(), true, known, paraphrase, neighbour)
+    fact = make_fact(prompt, subject, target.strip(), true, known, paraphrase, neighbour)
     from ..evaluation.editors import edit_by  # needs torch
 
     with show_progress() as progress:
@@ -191,7 +191,6 @@ def load_known_facts(source: str | None, model: Model, subject: str) -> list[Fac
 
 
 def make_fact(
-    model: Model,
     prompt: Prompt,
     subject: str,
     target: str,
@@ -203,7 +202,7 @@ def make_fact(
     """The fact to rewrite: a known one where the prompt and the subject name one, else a new one.
 
     Args:
-        true: what is true; else the model is asked where no known fact says it.
+        true: what is true; left empty where neither it nor a known fact says so.
         paraphrases, neighbours: further ones, as whole prompts.
     """
     from ..facts.fact import fact_about
@@ -214,24 +213,13 @@ def make_fact(
     template, notes = prompt_template(prompt, subject)
     for words in notes:
         note(f"note: {words}")
-    fact = fact_about(template, subject, known, true, partial(ask_model, model), target)
+    fact = fact_about(template, subject, known, true, lambda prompt: "", target)  # the editor asks the model
     return replace(
         fact,
         target_new=target,
         paraphrases=(*fact.paraphrases, *(prompt_template(text, subject)[0] for text in paraphrases)),
         neighbour_prompts=(*fact.neighbour_prompts, *neighbours),
     )
-
-
-def ask_model(model: Model, prompt: str) -> str:
-    """The model's own word after a prompt; empty where that is likely no fact, of which the editor warns."""
-    from ..facts.questions import doubt_word, own_answer  # needs torch
-
-    try:
-        word = own_answer(model, prompt)
-        return "" if doubt_word(model, prompt, word) else word
-    except InputError:
-        return ""
 
 
 def load_edits(files: Sequence[str]) -> Edit:

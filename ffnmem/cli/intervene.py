@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -68,16 +69,15 @@ def intervene(
         raise InputError("--temperature and --seed go with --generate N: give that, or leave them out")
     if temperature is None and seed is not None:
         raise InputError("--seed goes with --temperature: without it nothing is drawn")
-    loaded = model.load()
-    text = model.prompt_text(loaded, prompt)
-    before = fm.capture(loaded, text)
+    before = model.capture(prompt)
+    loaded, tokens = before.model, before.tokens
 
     def continued() -> list[int]:
         length = generate or 0
-        return continue_text(loaded, before.tokens[0].tolist(), length, temperature=temperature, seed=seed or 0)
+        return continue_text(loaded, tokens[0].tolist(), length, temperature=temperature, seed=seed or 0)
 
     with fm.intervene(loaded, changes, positions=positions):
-        after = fm.capture(loaded, text)
+        after = fm.capture(loaded, tokens)
         ids_after = [] if generate is None else continued()
     found = compare_predictions(before, after, position, top)
     texts = None if generate is None else {"before": continued(), "after": ids_after}
@@ -96,13 +96,8 @@ def intervene(
             }
         return {**result, "provenance": after.provenance.to_dict()}
 
-    emit(
-        None,
-        output.form,
-        sheet=lambda: comparison_sheet(before, after, found, position, texts),
-        data=data,
-        frame=lambda: found,
-    )
+    sheet = partial(comparison_sheet, before, after, found, position, texts)
+    emit(found, output.form, sheet=sheet, data=data)
 
 
 def read_changes(typed: dict[str, list[str]]) -> dict[tuple[int, int | None], Any]:

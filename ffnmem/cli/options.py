@@ -26,6 +26,7 @@ from .progress import show_spinner
 
 if TYPE_CHECKING:
     from ..models.model import Model
+    from ..prompts.captures import Capture
     from ..scanning.store import Store
 
 ENDS = 1 << 16  # bytes
@@ -295,6 +296,11 @@ class PromptChoice(ReaderChoice):
     def prompt_text(self, model: "Model", prompt: str) -> str:
         """What the model is to read: the prompt, or with --chat the text of the user's message."""
         return model.chat_text([{"role": "user", "content": prompt}]) if self.chat else prompt
+
+    def capture(self, prompt: str, **options: Any) -> "Capture":
+        """The model's run over a prompt."""
+        model = self.load()
+        return fm.capture(model, self.prompt_text(model, prompt), **options)
 
 
 @option_group

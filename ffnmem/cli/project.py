@@ -188,11 +188,10 @@ def project_all(
         f"{time.monotonic() - began:.1f} s"
     )
     emit(
-        None,
+        pd.DataFrame([summary]),
         output.form,
         sheet=lambda: Sheet.of(Words.of(str(path), to_copy=True), Words.of(words), Origin(provenance)),
         data=lambda: {**summary, "provenance": provenance},
-        frame=lambda: pd.DataFrame([summary]),
     )
 
 
@@ -204,9 +203,8 @@ def sides_of(side: Side) -> tuple[Any, ...] | None:
 def emit_table(found: pd.DataFrame, name: str, sheet: Callable[[pd.DataFrame], Sheet], output: Output) -> None:
     """A bare table under a name."""
     emit(
-        None,
+        found,
         output.form,
         sheet=lambda: sheet(found),
         data=lambda: {name: found.to_dict("records"), "provenance": found.attrs["provenance"]},
-        frame=lambda: found,
     )

@@ -64,14 +64,12 @@ def roles(
     with show_progress() as report:
         frame = fm.roles(loaded, scanned, layer=layer, basis=basis, n_sequences=sequences, seed=seed, progress=report)
     listed = clearest(frame, role, top)
+    places = listed[["layer", "neuron"]].drop_duplicates()
     emit(
-        None,
+        frame if role is None else strongest(frame, role, len(frame)),
         output.form,
-        sheet=lambda: roles_sheet(
-            frame, listed, promoted_tokens(loaded, listed[["layer", "neuron"]].drop_duplicates())
-        ),
+        sheet=lambda: roles_sheet(frame, listed, promoted_tokens(loaded, places)),
         data=lambda: roles_dict(frame, listed),
-        frame=lambda: frame if role is None else strongest(frame, role, len(frame)),
     )
     if plot is not None:
         save_axes([partial(fm.plots.roles, frame)], plot)

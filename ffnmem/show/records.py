@@ -87,13 +87,13 @@ def emit(
 
     JSON has all of it, or without ``full`` what it says in brief. ``top``: so many rows of its main table in the sheet
     and in brief. ``sheet``, ``data`` and ``frame`` make what stands in for its own, where a command knows more, was
-    asked for a part, or has a bare table in place of a result, which is None then; only what the form needs is made.
+    asked for a part, or has a bare DataFrame in place of a result; only what the form needs is made.
     """
     rows = () if top is None else (top,)
     if form == "json":
         print_json(data() if data else result.to_dict() if full else result.brief(*rows))
     elif form == "csv":
-        shown = (frame or result.to_frame)()
+        shown = frame() if frame else getattr(result, "to_frame", lambda: result)()
         print_csv(list(shown.columns), shown.to_dict("records"))
     else:
         from ..core.sheets import name_model
