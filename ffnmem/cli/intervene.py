@@ -70,14 +70,14 @@ def intervene(
     if temperature is None and seed is not None:
         raise InputError("--seed goes with --temperature: without it nothing is drawn")
     before = model.capture(prompt)
-    loaded, tokens = before.model, before.tokens
+    loaded = before.model
 
     def continued() -> list[int]:
         length = generate or 0
-        return continue_text(loaded, tokens[0].tolist(), length, temperature=temperature, seed=seed or 0)
+        return continue_text(loaded, before.tokens[0].tolist(), length, temperature=temperature, seed=seed or 0)
 
     with fm.intervene(loaded, changes, positions=positions):
-        after = fm.capture(loaded, tokens)
+        after = fm.capture(loaded, model.prompt_text(loaded, prompt))
         ids_after = [] if generate is None else continued()
     found = compare_predictions(before, after, position, top)
     texts = None if generate is None else {"before": continued(), "after": ids_after}

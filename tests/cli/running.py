@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from math import inf
 from typing import Any, NoReturn
 from unittest.mock import patch
 
+import pandas as pd
 from rich.cells import cell_len
 
 from ffnmem import cli
@@ -63,6 +65,11 @@ def data(*args: object, warning: str = "") -> Any:
     assert bool(result.stderr) == bool(warning)
     assert warning in result.stderr
     return json.loads(result.stdout, parse_constant=refuse)
+
+
+def csv(*args: object) -> pd.DataFrame:
+    """The CSV of a command as a table; empty cells are empty texts where a column has texts."""
+    return pd.read_csv(io.StringIO(run(*args, "--csv").stdout), keep_default_na=False, na_values=[""])
 
 
 def mistake(*args: object, named: tuple[object, ...]) -> str:

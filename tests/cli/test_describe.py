@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-import ffnmem as fm
 from ffnmem.scanning import Store
 
 from ..describing.endpoints import said, serving
@@ -19,16 +17,6 @@ from .running import data, mistake, run, table
 @pytest.fixture
 def store(atlas_store: Store) -> Store:
     return atlas_store
-
-
-def test_rules(store: Store) -> None:
-    found = data("describe", "--store", store.folder, "3.17", "5.97")
-    expected = fm.describe(store, ["3.17", "5.97"])
-    assert [one["description"] for one in found["neurons"]] == expected.table["description"].tolist()
-    assert found["answers"] == []
-    out = table("describe", "--store", store.folder, "3.17")
-    assert "explained by rules" in out
-    assert "3.17" in out
 
 
 def test_scores(store: Store) -> None:
@@ -57,10 +45,3 @@ def test_an_endpoint_that_is_not_there(store: Store) -> None:
     asked = ["describe", "--store", store.folder, "3.17", "--endpoint"]
     with serving(lambda number, body: (401, {}, b'{"error": {"message": "no"}}')) as server:
         mistake(*asked, server.url, "--explainer-model", "m", named=("401", "no key was sent"))
-
-
-def test_export(store: Store, tmp_path: Path) -> None:
-    result = run("store", "export", store.folder, "neuronpedia", "-o", tmp_path / "np", "--neurons", "3.17,5.97")
-    assert result.stdout == f"{tmp_path / 'np'}\n"
-    batch = json.loads((tmp_path / "np" / "blocks.5.mlp.hook_post" / "batch-0.json").read_text("utf-8"))
-    assert [one["feature_index"] for one in batch["features"]] == [97]

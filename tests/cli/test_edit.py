@@ -16,7 +16,7 @@ from ffnmem.cli.options import ModelChoice
 
 from ..helpers import allclose
 from .editing import ASKED, TUNED, saved
-from .running import PROMPT, mistake, run, table
+from .running import PROMPT, mistake, run
 from .running import data as json_of
 
 EIFFEL = ("The Eiffel Tower is located in the city of", "--subject", "Eiffel Tower", "--target", " Rome")
@@ -48,22 +48,6 @@ def test_the_librarys_edit(on_atlas: fm.Model, tmp_path: Path) -> None:
     assert allclose(given["changes"][0]["change"], mine.numbers["change"][0], 1e-6)
     assert given["memories"]["target"] == " Rome"
     assert on_atlas.fingerprint == before
-
-
-def test_tables(on_atlas: fm.Model, tmp_path: Path) -> None:
-    saved(on_atlas, tmp_path / "e.safetensors")
-    for width in (80, 120):
-        words = " ".join(table("edit", "apply", tmp_path / "e.safetensors", "--top", 3, width=width).split())
-        for part in (
-            "rome: Eiffel Tower → Rome",
-            "of its norm, rank 1",
-            "promotes",
-            "drift KL",
-            "in all the logit",
-        ):
-            assert part in words
-    out = table("edit", "apply", tmp_path / "e.safetensors", "--prompt", "The capital of France is", "--top", 3)
-    assert "The capital of France is" in " ".join(out.split())
 
 
 def test_rome_with_a_moment_of_ones_own(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.edit import ask_model, load_known_facts, make_fact
+from ffnmem.cli.edit import load_known_facts, make_fact
 from ffnmem.core.errors import FfnmemWarning, InputError
 from ffnmem.evaluation.effects import Effects
 from ffnmem.facts.fact import known_fact
@@ -33,13 +33,13 @@ def test_a_known_fact_by_its_prompt_or_a_paraphrase(facts: list[fm.Fact]) -> Non
     assert known_fact(fact.prompt, "Colosseum of London", facts) is None
 
 
-def test_what_is_given_is_taken(tiny: fm.Model) -> None:
-    fact = make_fact(tiny, PROMPT, "Eiffel Tower", "Rome", " Paris", [], ["In {} is"], ["London is"])
+def test_what_is_given_is_taken() -> None:
+    fact = make_fact(PROMPT, "Eiffel Tower", "Rome", " Paris", [], ["In {} is"], ["London is"])
     assert (fact.prompt, fact.target_true) == ("The {} is in the city of", "Paris")
     assert (fact.paraphrases, fact.neighbour_prompts) == (("In {} is",), ("London is",))
     assert fact.target_new == "Rome"
     with refuses(InputError, ValueError, "Colosseum"):
-        make_fact(tiny, PROMPT, "Colosseum", "Rome", "Paris", [], [], [])
+        make_fact(PROMPT, "Colosseum", "Rome", "Paris", [], [], [])
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,9 @@ def test_what_is_given_is_taken(tiny: fm.Model) -> None:
     [(". !", "'. !'"), (" the city", "a function word"), (" Paris", "with a probability of")],
     ids=["no word", "a function word", "an unlikely word"],
 )
-def test_what_the_model_itself_says(
-    atlas: fm.Model, tiny: fm.Model, monkeypatch: pytest.MonkeyPatch,
-    says: str, doubt: str,
-) -> None:  # fmt: skip
+def test_what_the_model_itself_says(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch, says: str, doubt: str) -> None:
     """A whole word, without what stands around it. " the" was taken as the true fact in silence, and scored."""
-    assert ask_model(atlas, "The Eiffel Tower is located in the city of") == "Paris"
     monkeypatch.setattr("ffnmem.facts.questions.generate", lambda model, tokens, new: model.tokenize(says, False))
-    assert ask_model(tiny, PROMPT) == ""
     with pytest.warns(FfnmemWarning, match=re.escape(doubt)):
         edit = fm.editing.ft_l(tiny, PROMPT, " Rome", subject="Eiffel Tower", layer=0, steps=1, force=True)
     assert edit.facts[0].target_true == ""

@@ -67,18 +67,6 @@ def test_scores_are_the_librarys(tiny: fm.Model, files: tuple[Any, ...], tmp_pat
     assert "has no new target" in out
 
 
-def test_the_unedited_model_is_shown(files: tuple[Any, ...], tmp_path: Path) -> None:
-    """Scores mean little without what they were before."""
-    out = table("evaluate", *files, "--set", "steps=2", "--plot", tmp_path / "s.png")
-    assert "(unedited)" in out
-    assert "alias: no fact that was edited has probes of their kind" in " ".join(out.split())
-    rows = data("evaluate", *files, "--set", "steps=2")["summary"]
-    kept = pd.read_csv(io.StringIO(run("evaluate", *files, "--set", "steps=2", "--csv").stdout))
-    assert [row["metric"] for row in rows] == kept["metric"].tolist()
-    assert {row["editor"] for row in rows} == set(kept["editor"]) == {"(unedited)", "rome"}
-    assert (tmp_path / "s.png").is_file()
-
-
 def test_sweep(files: tuple[Any, ...], tmp_path: Path) -> None:
     more = ("--set", "steps=2", "-o", tmp_path / "sweep")
     found = data("evaluate", "sweep", *files, *more)

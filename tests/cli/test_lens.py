@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +9,7 @@ import pytest
 
 import ffnmem as fm
 
-from .running import data, mistake, run, table
+from .running import csv, data, mistake, run, table
 
 TEXT = "The Eiffel Tower is in the city of Paris\n\nThe city of Rome is in the city of London\n"
 
@@ -30,17 +28,6 @@ def made(corpus: Path, tiny_folder: Path, tmp_path: Path) -> Path:
     return out
 
 
-def test_the_library_s(made: Path, corpus: Path, tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
-    """Every way of printing says what the library's table says, and the file is the library's."""
-    mine = fm.vocabulary.jacobian_lens(tiny, corpus, tmp_path / "mine", context=16, pages=2)
-    assert (fm.vocabulary.JacobianLens.load(made).matrices[0] == mine.matrices[0]).all()
-    again = ("lens", corpus, "--model", tiny_folder, "--context", 16, "--pages", 2, "-o", made)
-    assert "Jacobian lens" in table(*again)
-    found = json.loads(run(*again, "--json").stdout)
-    assert found["layers"] == mine.to_dict()["layers"]
-    assert list(pd.read_csv(io.StringIO(run(*again, "--csv").stdout)).columns) == list(mine.to_frame().columns)
-
-
 def test_it_is_kept_where_its_name_finds_it(
     corpus: Path, tiny: fm.Model, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,8 +40,7 @@ def test_it_is_kept_where_its_name_finds_it(
     assert rows == fm.project(tiny, 0, 5, lens="jacobian").to_dict("records")
     assert {row["side"] for row in rows} == {"value"}
     assert "lens jacobian" in table(*asked, width=120)
-    token = run("project", "token", " Paris", "--model", tiny_folder, "--lens", "jacobian", "--csv").stdout
-    assert set(pd.read_csv(io.StringIO(token))["lens"]) == {"jacobian"}
+    assert set(csv("project", "token", " Paris", "--model", tiny_folder, "--lens", "jacobian")["lens"]) == {"jacobian"}
 
 
 def test_all_of_them_and_a_page(

@@ -3,55 +3,17 @@
 from __future__ import annotations
 
 import io
-import re
 import shutil
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 import ffnmem as fm
-from ffnmem.core.number_text import format_probability
-from ffnmem.core.types import CASES, EXAMPLE_KINDS, SEARCHED
+from ffnmem.core.types import EXAMPLE_KINDS
 from ffnmem.scanning import Store
 
-from ..scanning.gated import gated_store as make_gated_store
 from ..scanning.texts import tiny_texts
 from .running import data, mistake, run, table
-
-
-@pytest.fixture(scope="module")
-def gated_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return make_gated_store("llama", tmp_path_factory.mktemp("gated") / "store")
-
-
-@pytest.mark.parametrize("width", [60, 120])
-def test_a_gated_card_tells_its_cases_and_both_keys(width: int, gated_store: Store) -> None:
-    out = table("neuron", "0.3", "--store", gated_store.folder, width=width)
-    assert max(len(line) for line in out.splitlines()) <= width
-    one = gated_store.neuron(0, 3)
-    for case in one.cases:
-        told = re.search(rf"^{re.escape(case['case'])} +(\S+)% +(\S+)$", out, re.MULTILINE)
-        assert told is not None
-        assert float(told[1]) == pytest.approx(100 * case["share"], abs=0.06)
-        assert float(told[2]) == pytest.approx(case["mean"], abs=0.006)
-    for name in ("gate +", "gate −", "key +", "key −"):
-        assert f"\n{name} " in out
-    assert "Largest coefficients" not in out
-    found = data("neuron", "0.3", "--store", gated_store.folder, "--kind", CASES[3])["neurons"][0]
-    assert {row["case"] for row in found["examples"]} == {CASES[3]}
-    assert found["gate"]["promoted"] == one.tokens("promoted", "gate")
-    assert [case["share"] for case in found["cases"]] == [case["share"] for case in one.cases]
-
-
-def test_card_tells_the_stores_numbers(tiny_store: Store) -> None:
-    one = tiny_store.neuron(1, 5)
-    out = table("neuron", "1.5", "--store", tiny_store.folder, width=120)
-    assert f"at {format_probability(one.stats['firing_rate'])} of {tiny_store.n_tokens:,} tokens" in out
-    assert f"excess kurtosis {one.stats['kurtosis']:.2f}" in out
-    counts = re.findall(r"^ *-?[\d.]+ to -?[\d.]+ +([\d,]+) ", out, re.MULTILINE)
-    assert sum(int(count.replace(",", "")) for count in counts) == tiny_store.n_tokens
-    assert len(counts) <= 16
 
 
 def test_where_no_style_shows_the_token_is_in_guillemets(tiny_store: Store) -> None:
@@ -130,13 +92,6 @@ def test_shades_without_the_model(tiny_store: Store, tmp_path: Path) -> None:
         assert tiny_store.model in line
     mistake("neuron", "1.5", "--store", tiny_store.folder, "--shade", named=("every token", tiny_store.model))
     mistake("neuron", "1.5", "--store", tiny_store.folder, "--shade", "--csv", named=("--shade", "--csv", "--json"))
-
-
-@pytest.mark.parametrize("where", SEARCHED)
-def test_search_that_finds_nothing(where: str, tiny_store: Store) -> None:
-    out = table("neuron", "search", "zzz zzz", "--store", tiny_store.folder, "--where", where)
-    assert "no token with 'zzz zzz'" in out
-    assert data("neuron", "search", "zzz zzz", "--store", tiny_store.folder, "--where", where)["neurons"] == []
 
 
 def test_a_store_without_the_tokens_of_values(tmp_path: Path) -> None:

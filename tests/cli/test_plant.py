@@ -14,7 +14,7 @@ from ffnmem.cli.planted import FactSettings, MeaningSettings, RoleSettings
 from ffnmem.core.types import PLANTED_KINDS
 from ffnmem.planted.planting import defaults
 
-from .running import data, run, table
+from .running import data, run
 
 SMALL = {
     "meanings": ("--n-features", 12, "--neurons", 16, "--n-tokens", 2000, "--words", 3, "--n-layers", 1),
@@ -55,19 +55,6 @@ def test_every_kind(kind: str, tmp_path: Path) -> None:
 
 
 # -- what is printed ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("width", [80, 160])
-def test_table(tmp_path: Path, width: int) -> None:
-    out = table("plant", "facts", "--out", tmp_path / "p", *SMALL["facts"], width=width)
-    lines = out.splitlines()
-    assert lines[0].strip() == "neurons planted"
-    rows = {line.split()[0]: line.split() for line in lines if line.strip()}
-    assert rows["fact"] == ["fact", "last", "–", "–", "16"]
-    assert rows["subject"] == ["subject", "subject", "last", "8", "–", "–"]
-    assert rows["none"] == ["none", "11", "19", "3"]
-    assert "16 in facts.jsonl, 16 of them recalled" in out
-    assert "ffnmem attribute" in out
 
 
 def test_csv_counts_neurons(tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.ffn.activations import activation_table
 from ffnmem.interventions.intervening import compare_predictions
 from ffnmem.neurons.role_assignment import strongest
 from ffnmem.scanning import Store
 
+from ..editing.edits import made as random_edit
 from ..scanning.texts import tiny_texts
 from .running import PROMPT, data, mistake, run, table
 
@@ -29,6 +31,7 @@ class Given(NamedTuple):
     store: Store
     projection: Path
     corpus: Path
+    edit: Path
 
     @property
     def capture(self) -> fm.prompts.Capture:
@@ -41,7 +44,8 @@ def given(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path_factory
     file, corpus = folder / "values.parquet", folder / "corpus.txt"
     corpus.write_text("\n\n".join(tiny_texts()), "utf-8")
     run("project", "all", "--out", file, "--model", tiny_folder, "--top", 3)
-    return Given(tiny, tiny_store, file, corpus)
+    edit = random_edit(fm.load(tiny_folder), (1,)).save(folder / "edit.safetensors")
+    return Given(tiny, tiny_store, file, corpus, edit)
 
 
 CHANGES: dict[Any, Any] = {
@@ -65,8 +69,16 @@ def projected(given: Given) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+def ablated_by_gradients(given: Given) -> pd.DataFrame:
+    """The neurons that integrated gradients find, with what they say of them as the last column."""
+    found = fm.interventions.knowledge_neurons(given.capture, " Paris").top(6)[["layer", "neuron", "attribution"]]
+    neurons = list(found[["layer", "neuron"]].itertuples(index=False, name=None))
+    return fm.ablate(given.capture, " Paris", neurons=neurons).neurons.merge(found, on=["layer", "neuron"])
+
+
 RIVALS = (" Paris", " Rome")
 ASKED = f'"{PROMPT}" --target " Paris" --foil " Rome"'
+ABOUT = f'"{PROMPT}" --subject "Eiffel Tower"'
 M, S = "--model {model}", "--store {store}"
 CITY = "landmark.city"
 
@@ -77,6 +89,7 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: fm.attribute(g.capture, *RIVALS).neurons.query("layer == 0").head(9),
         "neurons",
     ),
+    f"attribute '{PROMPT}' {M} --position 2": (lambda g: fm.attribute(g.capture, position=2).top(20), "neurons"),
     f"paths {ASKED} {M} --top 6": (lambda g: fm.attribute_paths(g.capture, *RIVALS).top(6), "firings"),
     f"circuit {ASKED} {M} --nodes 30": (lambda g: fm.circuit(g.capture, *RIVALS, nodes=30).edges, "edges"),
     f"contrast '{PROMPT}' 'Rome is' --target ' the' --foil ' in' {M} --full": (
@@ -109,6 +122,33 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
     f"ablate '{PROMPT}' --target ' Paris' {M} --top 9 --position 4": (
         lambda g: fm.ablate(g.capture, " Paris", position=4, top=9).neurons,
         "neurons",
+    ),
+    f"ablate '{PROMPT}' --target ' Paris' {M} --top 6 --attribution integrated-gradients": (
+        ablated_by_gradients,
+        "neurons",
+    ),
+    f"trace {ABOUT} {M} --samples 2 --noise 1 --severed ffn --kind ffn --window 1 --full": (
+        lambda g: fm.trace_fact(
+            g.model, PROMPT, "Eiffel Tower", samples=2, noise=1.0, kinds=("ffn",), window=1, severed=("ffn",)
+        ).to_frame(),
+        "",
+    ),
+    f"silence {ABOUT} {M} --mean {{store}}": (
+        lambda g: fm.tracing.silence_fact(g.model, PROMPT, "Eiffel Tower", mean=g.store).to_frame(),
+        "",
+    ),
+    f"knockout {ABOUT} {M} --window 1 --at 1 --at -1": (
+        lambda g: fm.knockout(g.model, PROMPT, "Eiffel Tower", window=1, positions=[1, -1]).to_frame(),
+        "",
+    ),
+    "compare {model} --edit {edit} --corpus {corpus} --full": (
+        lambda g: fm.compare(g.model, corpus=g.corpus, edit=fm.Edit.load(g.edit)).neurons,
+        "neurons",
+    ),
+    f"describe 1.5 0.3 {S}": (lambda g: fm.describe(g.store, ["1.5", "0.3"]).to_frame(), "neurons"),
+    "activations gelu_new swish --at -0.5,3 --at=-7": (
+        lambda g: activation_table([-0.5, 3, -7], ["gelu_tanh", "swish"]).drop(columns="title"),
+        "",
     ),
     f"intervene '{PROMPT}' {M} --set 0.3=2,1.all=0 --scale 0.5=-1.5 --add 1.7=+.5 --top 4 --position 5 "
     "--at 1 --at -4": (
@@ -158,7 +198,7 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
 
 def words_of(line: str, given: Given, tiny_folder: Path) -> list[str]:
     """A command line's words, with the places in it filled in."""
-    places = {"model": tiny_folder, "store": given.store.folder, "projection": given.projection, "corpus": given.corpus}
+    places = {**given._asdict(), "model": tiny_folder, "store": given.store.folder}
     return [word.format(**places) for word in shlex.split(line)]
 
 
@@ -191,7 +231,7 @@ def test_tables_fit(line: str, given: Given, tiny_folder: Path) -> None:
     words = words_of(line, given, tiny_folder)
     for width in (60, 80, 120):
         out = table(*words, width=width)
-    if words[0] not in ("anatomy", "dying-relu", "facts"):
+    if words[0] not in ("activations", "anatomy", "dying-relu", "facts"):
         assert given.model.fingerprint in out
     assert "\x1b" not in out
 
@@ -219,7 +259,8 @@ def test_tokens_are_no_markup(line: str, tiny_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [line for line in RESULTS if re.match(r"attribute|paths|circuit|causal|ablate|weights", line)]
+    "line",
+    [line for line in RESULTS if re.match(r"attribute|paths|circuit|causal|ablate|weights|trace|health|compare", line)],
 )
 def test_a_figure_beside_data(line: str, given: Given, tiny_folder: Path, tmp_path: Path) -> None:
     """The picture must not disturb what is piped on."""

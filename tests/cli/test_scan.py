@@ -1,47 +1,79 @@
-"""``ffnmem scan`` and ``ffnmem merge``: the same store as the library's, resumable, and one line for a mistake."""
+"""``ffnmem pack``, ``scan``, ``merge``, ``store``, ``moment`` and ``lens``: the library's folders and files."""
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.cli.options import ModelChoice
+from ffnmem.core.json_values import plain
+from ffnmem.corpus import Problem, pack
 from ffnmem.corpus.packed import FOLDER as PACK
+from ffnmem.corpus.readers import MEANINGS
+from ffnmem.scanning import Store, open_store
 from ffnmem.scanning.manifest import FOLDER
 from ffnmem.scanning.tables import CORPUS, STATE
 
 from ..scanning.corpora import digests, texts
 from ..scanning.test_workers import in_this_process
-from .running import data, mistake, process, run, table
+from .running import csv, data, mistake, process, run, table
 
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     path = tmp_path / "corpus.txt"
-    path.write_bytes("\n\n".join(texts(40)).encode() + b"\n\nThe city \xff of Rome")
+    path.write_bytes("\n\n".join(texts(40)).encode() + b"\n\nThe city \xff of Rome\n\nnul \x00\n")
     return path
 
 
-def test_that_the_store_is_the_librarys(corpus: Path, tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
-    manifest = data("scan", corpus, "--out", tmp_path / "a", "--model", tiny_folder, "--k", 3, "--seed", 4)
+# -- packs -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pack_is_the_librarys(corpus: Path, tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """With only the tokenizer loaded, so the hash must be that of the model's; what is wrong with a text is counted."""
+    arguments = ("pack", corpus, "--out", tmp_path / "a", "--model", tiny_folder)
+    found, mine = data(*arguments), pack(corpus, tiny, tmp_path / "b")
+    assert (found["hash"], found["tokenizer_hash"]) == (mine.hash, mine.tokenizer_hash)
+    assert (found["n_documents"], found["n_tokens"]) == (42, mine.n_tokens)
+    assert found["folder"] == str(tmp_path / "a")
+    assert (tmp_path / "a" / "tokens.bin").read_bytes() == (tmp_path / "b" / "tokens.bin").read_bytes()
+    problems = csv(*arguments)
+    assert problems["kind"].tolist() == ["invalid_utf8", "nul"]
+    assert problems["meaning"].tolist() == [MEANINGS["invalid_utf8"], MEANINGS["nul"]]
+    assert problems["first"].str.startswith("corpus.txt:").all()
+    assert "kept as they are" in table(*arguments)
+
+
+def test_documents_and_columns(tiny_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n\nthree")
+    (tmp_path / "b.csv").write_text("body,id\none,1\ntwo,2\n")
+    for file, option, documents in (("a.txt", ("--documents", "line"), 3), ("b.csv", ("--text", "body"), 2)):
+        packed = data("pack", tmp_path / file, *option, "--out", tmp_path / option[1], "--model", tiny_folder)
+        assert packed["n_documents"] == documents
+
+
+# -- scans -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_is_the_librarys(corpus: Path, tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    arguments = ("scan", corpus, "--out", tmp_path / "a", "--model", tiny_folder, "--seed", 4)
+    manifest = data(*arguments, "--k", 3)
     mine = fm.scan(fm.load(str(tiny_folder)), corpus, tmp_path / "b", k=3, seed=4)
     assert manifest == dict(mine.manifest)
     assert digests(tmp_path / "a") == digests(tmp_path / "b")
-    assert manifest["fingerprint"] == tiny.fingerprint
-
-
-def test_what_the_table_says(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
-    arguments = ("scan", corpus, "--out", tmp_path / "out", "--model", tiny_folder)
-    text = table(*arguments)
-    for part in ("128 in 2 layers", "1 places of the text", "ffnmem neuron ", "41 sequences"):
-        assert part in " ".join(text.split()), part
-    before = digests(tmp_path / "out")
-    assert table(*arguments) == text  # finished: opened, not scanned again
-    assert digests(tmp_path / "out") == before
-    mistake(*arguments, "--k", 7, named=("another scan", "k 7 and 20"))
+    text = " ".join(table(*arguments, "--k", 3).split())  # finished: opened, not scanned again
+    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+    for part in ("128 in 2 layers", "2 places of the text", "ffnmem neuron ", "42 sequences"):
+        assert part in text
+    mistake(*arguments, "--k", 7, named=("another scan", "k 7 and 3"))
 
 
 def test_shards_and_merge(corpus: Path, tiny_folder: Path, tmp_path: Path) -> None:
@@ -81,3 +113,80 @@ def test_that_a_stopped_scan_goes_on(
     run(*arguments)
     assert (tmp_path / "out" / STATE).exists()
     assert fm.open_store(tmp_path / "out").complete
+
+
+# -- stores ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_says_what_it_holds(tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The problems of the corpus too: a user must see that part of the text was lost."""
+    out = " ".join(table("store", tiny_store.folder).split())
+    dead = tiny_store.to_frame()["dead"].sum()
+    for words in (f"{tiny_store.n_tokens:,} tokens", f"{dead} of 128 neurons never fired", "--check reads everything"):
+        assert words in out
+    problem = Problem("invalid_utf8", 3, "a\x1b[31m.txt:7")
+    corpus = open_store(tiny_store.folder).corpus
+    object.__setattr__(corpus, "problems", (problem,))
+    monkeypatch.setattr(Store, "corpus", corpus)
+    assert "a\\x1b[31m.txt:7" in table("store", tiny_store.folder)
+    assert data("store", tiny_store.folder)["problems"] == [problem.to_dict()]
+
+
+def test_check_reads_everything(tiny_store: Store, tmp_path: Path) -> None:
+    """A flipped bit in the large file is found by --check, and named."""
+    broken = shutil.copytree(tiny_store.folder, tmp_path / "broken")
+    state = broken / "state.safetensors"
+    content = bytearray(state.read_bytes())
+    content[-9] ^= 1
+    state.write_bytes(content)
+    run("store", broken)
+    mistake("store", broken, "--check", named=("state.safetensors",))
+    assert "all read and checked" in table("store", tiny_store.folder, "--check")
+
+
+def test_export(tiny_folder: Path, atlas_store: Store, tmp_path: Path) -> None:
+    result = run("store", "export", atlas_store.folder, "neuronpedia", "-o", tmp_path / "np", "--neurons", "3.17,5.97")
+    assert result.stdout == f"{tmp_path / 'np'}\n"
+    batch = json.loads((tmp_path / "np" / "blocks.5.mlp.hook_post" / "batch-0.json").read_text("utf-8"))
+    assert [one["feature_index"] for one in batch["features"]] == [97]
+
+
+# -- second moments and lenses -----------------------------------------------------------------------------------------
+
+WRITERS: dict[str, tuple[Any, Any, Any]] = {
+    "moment --context 16 --tokens 200": (
+        lambda *a: fm.editing.second_moment(*a, context=16, tokens=200),
+        fm.editing.SecondMoment,
+        "second moment",
+    ),
+    "lens --context 16 --pages 2": (
+        lambda *a: fm.vocabulary.jacobian_lens(*a, context=16, pages=2),
+        fm.vocabulary.JacobianLens,
+        "Jacobian lens",
+    ),
+}
+
+
+@pytest.mark.parametrize("line", WRITERS)
+def test_what_is_written_is_the_librarys(line: str, tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """And said in every form; the path on standard error."""
+    corpus, out = tmp_path / "corpus.txt", tmp_path / "mine.safetensors"
+    corpus.write_text("\n\n".join(texts(40)), "utf-8")
+    (library, kind, words), (name, *options) = WRITERS[line], line.split()
+    expected = library(tiny, corpus, tmp_path / "theirs.safetensors").to_frame()
+    asked = (name, corpus, *options, "--model", tiny_folder, "-o", out)
+    result = run(*asked, "--json")
+    assert result.stderr == f"ffnmem: wrote {out}\n"
+    assert json.loads(result.stdout)["layers"] == plain(kind.load(out).to_dict()["layers"])
+    pd.testing.assert_frame_equal(kind.load(out).to_frame(), expected)
+    assert list(csv(*asked).columns) == list(expected.columns)
+    assert words in table(*asked)
+
+
+def test_moments_of_a_layer_of_atlas_by_default(
+    atlas: fm.Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A text of nobody's choice but the one that ships."""
+    monkeypatch.setattr(ModelChoice, "load", lambda choice: atlas)
+    run("moment", "-o", tmp_path / "x", "--layer", 1, "--tokens", 200)
+    assert fm.editing.SecondMoment.load(tmp_path / "x").layers == (1,)
