@@ -9,8 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from ..core.token_text import visible
-from ..prompts.circuits import ANSWER, PRUNED
-from ..prompts.condensing import GROUP
+from ..prompts.circuits import ANSWER, GROUP, PRUNED
 
 LABEL = 11  # characters of an upright label
 PAPER = 660  # pixels of the width of a printed page

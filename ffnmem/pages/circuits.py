@@ -17,8 +17,7 @@ from ..core.token_text import visible
 from ..core.types import Count, checked
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..prompts.circuits import ANSWER, PRUNED, Circuit
-from ..prompts.condensing import GROUP
+from ..prompts.circuits import ANSWER, GROUP, PRUNED, Circuit
 from ..scanning.neuron import Neuron
 from ..scanning.store import Store
 from .circuit_drawing import LEVELS, drawing

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -26,24 +25,6 @@ FEATURE, ERROR, EMBEDDING, LOGIT = "cross layer transcoder", "mlp reconstruction
 ATTENTION = "attention head"
 
 
-@dataclass(frozen=True)
-class Told:
-    """What a graph is of, but for its nodes and edges."""
-
-    slug: str
-    model: str
-    tokens: tuple[str, ...]
-    token_ids: tuple[int, ...]
-    starts_with_bos: bool
-    position: int
-    target: str
-    target_id: int
-    foil: str | None
-    probability: float
-    n_layers: int
-    settings: Mapping[str, Any]
-
-
 def cantor(x: int, y: int) -> int:
     """The pairing of two whole numbers in one that circuit-tracer numbers features by."""
     return (x + y) * (x + y + 1) // 2 + y
@@ -54,11 +35,11 @@ def slug_of(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "circuit"
 
 
-def graph_json(
-    nodes: pd.DataFrame, edges: pd.DataFrame, told: Told, groups: Mapping[str, Sequence[str]]
-) -> dict[str, Any]:
-    """The whole graph as plain values; ``groups``: names of supernodes, and the ids of their nodes."""
-    known = {str(row["id"]): node_json(row, told) for row in nodes.to_dict("records")}
+def graph_json(circuit: Any, slug: str | None, groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """A whole circuit as plain values; ``groups``: names of supernodes, and the ids of their nodes."""
+    nodes, edges, settings = circuit.nodes, circuit.edges, dict(circuit.provenance.settings)
+    prompt = "".join(circuit.tokens[circuit.starts_with_bos :])
+    known = {str(row["id"]): node_json(row, circuit) for row in nodes.to_dict("records")}
     for name, share in cumulative(nodes).items():
         known[name]["influence"] = share
     found: dict[str, dict[str, Any]] = {}
@@ -70,14 +51,13 @@ def graph_json(
         pair = ids[str(edge.source)], ids[str(edge.target)]
         weights[pair] = weights.get(pair, 0.0) + float(edge.weight)
     supernodes = [[name, *(ids[member] for member in members)] for name, members in groups.items()]
-    settings = told.settings
     return {
         "metadata": {
-            "slug": told.slug,
-            "scan": told.model,
+            "slug": slug_of(prompt if slug is None else slug),
+            "scan": circuit.provenance.model,
             "transcoder_list": [],
-            "prompt_tokens": list(told.tokens),
-            "prompt": "".join(told.tokens[told.starts_with_bos :]),
+            "prompt_tokens": list(circuit.tokens),
+            "prompt": prompt,
             "node_threshold": settings.get("node_threshold"),
             "schema_version": 1,
             "info": {
@@ -124,20 +104,20 @@ def weighed(nodes: pd.DataFrame, edges: pd.DataFrame) -> pd.DataFrame:
     return edges.assign(weight=edges["weight"] * scale)
 
 
-def node_json(row: Mapping[Any, Any], told: Told) -> dict[str, Any]:
+def node_json(row: Mapping[Any, Any], circuit: Any) -> dict[str, Any]:
     """One node by their rules."""
-    kind, position = row["kind"], told.position if pd.isna(row["position"]) else int(row["position"])
+    kind, position = row["kind"], circuit.position if pd.isna(row["position"]) else int(row["position"])
     layer = 0 if pd.isna(row["layer"]) else int(row["layer"])
     if kind == "answer":
-        against = "" if told.foil is None else f' against "{told.foil}"'
-        name = {"layer": str(told.n_layers + 1), "feature": told.target_id, "feature_type": LOGIT}
-        return base(name, position, f"L_{told.target_id}-{position}") | {
-            "clerp": f'Output "{told.target}"{against} (p={told.probability:.3f})',
-            "token_prob": told.probability,
+        against = "" if circuit.foil is None else f' against "{circuit.foil}"'
+        name = {"layer": str(circuit.n_layers + 1), "feature": circuit.target_id, "feature_type": LOGIT}
+        return base(name, position, f"L_{circuit.target_id}-{position}") | {
+            "clerp": f'Output "{circuit.target}"{against} (p={circuit.probability:.3f})',
+            "token_prob": circuit.probability,
             "is_target_logit": True,
         }
     if kind in ("embedding", "position"):
-        token = told.token_ids[position]
+        token = circuit.token_ids[position]
         found = base({"layer": "E", "feature": position, "feature_type": EMBEDDING}, position, f"E_{token}-{position}")
         return found | {"node_id": f"E_{token}_{position}", "clerp": f'Emb: "{row["token"]}"'}
     if kind == "firing":

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -23,15 +23,12 @@ from ..models.turns import in_turn
 from .answer_text import AnswerResult, describe_answer
 from .captures import Capture, Target, single_token
 from .circuit_edges import Firing, FrozenPass, Head
-from .circuit_export import Told, graph_json, slug_of
+from .circuit_export import graph_json
 from .circuit_heads import graph_with_attention
 from .circuit_pruning import Graph, Kept, check_memory, expand, graph, prune
 from .firings import Asked
 from .sufficiency import Faithfulness, faithfulness
 from .supernodes import grouped
-
-if TYPE_CHECKING:
-    pass
 
 NODES = {
     "id": "str", "kind": "str", "layer": "Int64", "neuron": "Int64", "head": "Int64", "position": "Int64",
@@ -45,9 +42,8 @@ WEIGHTS = ["weight", "share"]
 ATTENDING = ("attention", "head")
 ANSWER, PRUNED = "answer", "pruned"
 """The ids of the answer's node, and of the one that stands for all that was pruned."""
-SHARED = (
-    "tokens", "token_ids", "starts_with_bos", "position", "target", "target_id", "foil", "probability", "n_layers"
-)  # fmt: skip
+GROUP = "group"
+"""The kind of a node that stands for several."""
 READ = 3  # what a row of the table names of a firing's inputs
 
 
@@ -131,19 +127,15 @@ class Circuit(AnswerResult):
         wanted = {ANSWER, *nodes}
         unknown = sorted(wanted - set(self.nodes["id"]))
         if unknown:
-            raise InputError(f"the circuit has no node {quoted(unknown[0])}: its ids are such as {self.some_ids()}")
+            known = listed([quoted(name) for name in self.nodes["id"][:3]])
+            raise InputError(f"the circuit has no node {quoted(unknown[0])}: its ids are such as {known}")
         left = self.nodes["id"].isin(wanted - {PRUNED})
-        edges = self.edges[self.edges["target"].isin(wanted)].copy()
-        left_out = ~edges["source"].isin(wanted - {PRUNED})
-        edges.loc[left_out & edges["source"].str.startswith("bias"), "share"] = 0.0  # they stand beside the shares
-        edges.loc[left_out, "source"] = PRUNED
-        edges = edges.groupby(["source", "target", "input"], sort=False, as_index=False)[WEIGHTS].sum()
-        table = [*self.nodes[left].astype(object).to_dict("records"), pruned_row(self.nodes[left], edges)]
-        kept = typed(pd.DataFrame(table), NODES)
-        return replace(self, nodes=kept, edges=ordered(edges, kept))
-
-    def some_ids(self) -> str:
-        return listed([quoted(name) for name in self.nodes["id"][:3]])
+        into = dict.fromkeys(self.nodes["id"][~left], PRUNED)
+        biases = self.edges["source"].isin(into) & self.edges["source"].str.startswith("bias")
+        shares = self.edges["share"].mask(biases, 0.0)  # biases stand beside the shares
+        edges, _ = contract(self.edges.assign(share=shares), into)
+        table, edges = with_pruned(self.nodes[left], edges)
+        return replace(self, nodes=table, edges=edges)
 
     def merge(self, *others: Circuit) -> Circuit:
         """One graph of the same answer's question in several prompts, position by position: the mean over them.
@@ -173,7 +165,7 @@ class Circuit(AnswerResult):
         nodes = merged_nodes(pd.concat(weighed, ignore_index=True), int(counts.sum()))
         held = pd.concat([table[["id", "n"]] for table in weighed]).groupby("id")["n"].sum()
         scaled = [one.edges.assign(**(one.edges[WEIGHTS] * n)) for one, n in zip(every, counts, strict=True)]
-        edges = pd.concat(scaled).groupby(["source", "target", "input"], sort=False, as_index=False)[WEIGHTS].sum()
+        edges, _ = contract(pd.concat(scaled), {})
         edges[WEIGHTS] = edges[WEIGHTS].div(edges["target"].map(held), axis=0)
         return replace(
             self,
@@ -248,17 +240,11 @@ class Circuit(AnswerResult):
         Raises: InputError: no such form. FileError: the file cannot be written.
         """
         target = None if path is None else check_destination(path)
-        told = Told(
-            slug=slug_of("".join(self.tokens[self.starts_with_bos :])) if slug is None else slug_of(slug),
-            model=self.provenance.model,
-            settings=dict(self.provenance.settings),
-            **{name: getattr(self, name) for name in SHARED},
-        )
         groups = {}
         for number, members in [] if supernodes is None else supernodes.groupby("supernode"):
             if len(members) > 1:
                 groups[f"supernode {number}"] = [str(name) for name in members["id"]]
-        found = graph_json(self.nodes, self.edges, told, groups)
+        found = graph_json(self, slug, groups)
         if target is not None:
             write_whole(target, json.dumps(found, allow_nan=False, ensure_ascii=False, indent=1) + "\n")
         return found
@@ -363,19 +349,30 @@ def ordered(edges: pd.DataFrame, nodes: pd.DataFrame) -> pd.DataFrame:
     return typed(edges.iloc[order], EDGES)
 
 
-def pruned_row(nodes: pd.DataFrame, edges: pd.DataFrame) -> dict[str, Any]:
-    """The node of all that was pruned: what it adds to the answer, and the influence that enters the graph by it."""
+def contract(edges: pd.DataFrame, into: Mapping[str, str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The edges where some nodes are others, ``into`` by their ids: between nodes added up, and those within a node.
+
+    What was pruned reads nothing.
+    """
+    edges = edges.assign(**{end: [into.get(name, name) for name in edges[end]] for end in ("source", "target")})
+    inner = edges["source"] == edges["target"]
+    outer = edges[~inner & (edges["target"] != PRUNED)]
+    return outer.groupby(["source", "target", "input"], sort=False, as_index=False).sum(), edges[inner]
+
+
+def with_pruned(nodes: pd.DataFrame, edges: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A graph with the node of all that was pruned: what it adds to the answer, and the influence that enters by it."""
     depth = np.where(nodes["id"] == ANSWER, np.inf, 2.0 * nodes["layer"].fillna(-1).astype(float))
     depth = depth + (nodes["kind"] == "firing")  # of one layer, the FFN may read attention
     through = dict.fromkeys(nodes["id"], 0.0) | {ANSWER: 1.0, PRUNED: 0.0}
-    into = edges.groupby("target", sort=False)
+    read = {name: [*zip(some["source"], some["share"], strict=True)] for name, some in edges.groupby("target")}
     for name in nodes["id"].iloc[np.argsort(-depth, kind="stable")]:
-        if name in into.groups:
-            read = into.get_group(name)
-            for source, share in zip(read["source"], read["share"], strict=True):
-                through[source] += through[name] * share
+        for source, share in read.get(name, ()):
+            through[source] += through[name] * share
     score = edges.loc[(edges["source"] == PRUNED) & (edges["target"] == ANSWER), "weight"].sum()
-    return {"id": PRUNED, "kind": PRUNED, "token": "", "influence": through[PRUNED], "score": float(score)}
+    row = {"id": PRUNED, "kind": PRUNED, "token": "", "influence": through[PRUNED], "score": float(score)}
+    table = pd.concat([typed(nodes, NODES), typed(pd.DataFrame([row]), NODES)], ignore_index=True)
+    return table, ordered(edges, table)
 
 
 def joined(texts: Iterable[str]) -> str:
@@ -393,9 +390,14 @@ def merged_nodes(nodes: pd.DataFrame, prompts: int) -> pd.DataFrame:
         found[name] = (nodes[name] * nodes["n"]).groupby(nodes["id"], sort=False).sum(min_count=1) / held
     found["influence"] = (nodes["influence"] * nodes["n"]).groupby(nodes["id"], sort=False).sum() / prompts
     found["error"] = groups["error"].max()
-    ranks = {"answer": 0, "firing": 1, "pruned": 9}
-    order = np.lexsort((-found["influence"].to_numpy(), [ranks.get(kind, 5) for kind in found["kind"]]))
-    return typed(found.iloc[order], NODES)
+    return by_influence(found)
+
+
+def by_influence(nodes: pd.DataFrame) -> pd.DataFrame:
+    """The answer, firings and groups, all others, what was pruned: of each the largest influence first."""
+    ranks = {ANSWER: 0, "firing": 1, GROUP: 1, PRUNED: 9}
+    order = np.lexsort((-nodes["influence"].astype(float), [ranks.get(kind, 5) for kind in nodes["kind"]]))
+    return typed(nodes.iloc[order], NODES)
 
 
 # -- making one ------------------------------------------------------------------------------------------------------
@@ -503,56 +505,37 @@ def check_share(name: str, value: float) -> float:
 
 def tables(frozen: FrozenPass, whole: Graph, kept: Kept) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The nodes and edges that pruning leaves, what it took as one node."""
-    n, node_of = len(whole.nodes), whole.node_of()
-    names = [firing.name for firing in whole.nodes] + [name for name, *_ in frozen.other_names()]
-    targets = [ANSWER, *names[:n]]
-    values = whole.values.numpy()
-    errors = np.abs(whole.totals.numpy() - values)
-    weights, stays = whole.weights.numpy(), kept.edges.numpy()
-    shares = np.abs(weights) / (whole.norms.numpy() * np.bincount(node_of)[node_of])[:, None].clip(1e-300)
-    varying = weights.shape[1] - whole.n_biases
-    edges: list[tuple[str, str, str, float, float]] = []
-    for place, (one, node) in enumerate(zip(whole.inputs, node_of, strict=True)):
-        if node and not kept.nodes[node - 1]:
-            continue
-        sources = np.flatnonzero(stays[node] & (weights[place] != 0))
-        edges += [
-            (names[s], targets[node], one.name, float(weights[place, s]), float(shares[place, s])) for s in sources
-        ]
-        rest = float(whole.totals[place]) - float(weights[place, sources].sum())
-        share = max(0.0, 1.0 / node_of.count(node) - float(shares[place, sources[sources < varying]].sum()))
-        edges.append((PRUNED, targets[node], one.name, rest, share))
-    read = {name: dict.fromkeys(range(n + 1), np.nan) for name in ("pre", "linear", "error")}
-    for place, (one, node) in enumerate(zip(whole.inputs, node_of, strict=True)):
-        read["linear" if one.name == "linear" else "pre"][node] = float(values[place])
-        read["error"][node] = float(np.fmax(read["error"][node], errors[place]))
-    tokens, direct = frozen.asked.texts, weights[node_of.index(0)]
-    table: list[dict[str, Any]] = [
-        {
-            "id": ANSWER,
-            "kind": ANSWER,
-            "position": frozen.pos,
-            "token": frozen.asked.answered.target_text,
-            "influence": 1.0,
-            "score": np.nan,
-        }
-        | {name: column[0] for name, column in read.items()}
+    n, node_of, texts = len(whole.nodes), np.array(whole.node_of()), frozen.asked.texts
+    weights, totals, values = whole.weights.numpy(), whole.totals.numpy(), whole.values.numpy()
+    rows = [node_row(frozen, node, texts) for node in whole.nodes]
+    rows += [
+        {"id": name, "kind": kind, "layer": layer, "position": at, "token": "" if at is None else texts[at]}
+        for name, kind, layer, at in frozen.other_names()
     ]
-    order = np.argsort(-kept.influence[:n].numpy(), kind="stable")
-    for place in (int(i) for i in order if kept.nodes[i]):
-        table.append(node_row(frozen, whole.nodes[place], tokens) | {
-            "influence": float(kept.influence[place]), "score": float(direct[place])
-        } | {name: column[place + 1] for name, column in read.items()})  # fmt: skip
-    read_from = {source for source, *_ in edges}
-    for place, (name, kind, layer, position) in enumerate(frozen.other_names(), start=n):
-        if name in read_from:
-            text = "" if position is None else tokens[position]
-            found = {"id": name, "kind": kind, "layer": layer, "position": position, "token": text}
-            table.append(found | {"influence": float(kept.influence[place]), "score": float(direct[place])})
-    found_edges = pd.DataFrame(edges, columns=list(EDGES))
-    table.append(pruned_row(typed(pd.DataFrame(table), NODES), found_edges))
-    nodes = typed(pd.DataFrame(table), NODES)
-    return nodes, ordered(found_edges, nodes)
+    sources = pd.DataFrame(rows).assign(influence=kept.influence.numpy(), score=weights[node_of == 0].sum(0))
+    names = np.array([*sources["id"], PRUNED], dtype=object)
+    targets = np.array([ANSWER, *names[:n]], dtype=object)[node_of]
+    read = np.array([one.name for one in whole.inputs], dtype=object)
+    parts, there = np.bincount(node_of)[node_of], np.array([True, *kept.nodes.tolist()])[node_of]
+    shares = np.abs(weights) / (whole.norms.numpy() * parts)[:, None].clip(1e-300)
+    stays = kept.edges.numpy()[node_of] & there[:, None] & (weights != 0)
+    varying = weights.shape[1] - whole.n_biases
+    rest = totals - (weights * stays).sum(1)
+    rest_share = (1.0 / parts - (shares * stays)[:, :varying].sum(1)).clip(0.0)
+    weights, shares = np.c_[weights, rest], np.c_[shares, rest_share]
+    at, source = np.nonzero(np.c_[stays, there])
+    columns = names[source], targets[at], read[at], weights[at, source], shares[at, source]
+    edges = pd.DataFrame(dict(zip(EDGES, columns, strict=True)))
+    inputs = pd.DataFrame({"node": node_of, "error": np.abs(totals - values)})
+    for name in ("pre", "linear"):
+        inputs[name] = np.where((read == "linear") == (name == "linear"), values, np.nan)
+    by_node = inputs.groupby("node").max().reindex(range(len(sources) + 1))
+    answer = {"id": ANSWER, "kind": ANSWER, "position": frozen.pos, "token": frozen.asked.answered.target_text}
+    nodes = pd.concat([pd.DataFrame([answer | {"influence": 1.0}]), sources.astype(object)], ignore_index=True)
+    nodes = typed(nodes.assign(**by_node), NODES)
+    left = nodes[1 : n + 1][kept.nodes.numpy()].sort_values("influence", ascending=False, kind="stable")
+    others = nodes[n + 1 :][nodes["id"][n + 1 :].isin(edges["source"])]
+    return with_pruned(pd.concat([nodes[:1], left, others]), edges)
 
 
 def node_row(frozen: FrozenPass, node: Firing | Head, tokens: tuple[str, ...]) -> dict[str, Any]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from ..core.errors import InputError, quoted
-from .circuits import EDGES, NODES, WEIGHTS, Circuit, ordered, typed
+from .circuits import GROUP, NODES, Circuit, by_influence, contract, ordered, typed
 
-GROUP = "group"
-"""The kind of a node that stands for several."""
 GROUPED = ("firing", "attention", "head", "embedding", "position")
 """Kinds that may be in a group: not the answer, nor biases, which everything reads, nor what was pruned."""
 
@@ -36,37 +33,30 @@ def condensed(circuit: Circuit, groups: Mapping[str, Sequence[str]]) -> Circuit:
     Raises: InputError: a group of nothing, a node that the circuit does not have or cannot be grouped, or in two.
     """
     nodes = circuit.nodes.set_index("id", drop=False)
-    of = members_of(nodes, groups)
-    if not of:
+    into = members_of(nodes, groups)
+    if not into:
         return circuit
     influence = circuit.edges["target"].map(nodes["influence"]).to_numpy(float)
-    edges = circuit.edges.assign(flow=circuit.edges["share"] * influence)
-    for end in ("source", "target"):
-        edges[end] = [of.get(one, one) for one in edges[end]]
-    inner = edges[edges["source"] == edges["target"]]
-    outer = edges[edges["source"] != edges["target"]]
-    outer = outer.groupby(["source", "target", "input"], sort=False, as_index=False)[[*WEIGHTS, "flow"]].sum()
-    kept = [nodes[~nodes["id"].isin(of)]]
-    for name, ids in groups.items():
-        some = nodes.loc[list(ids)].sort_values("influence", ascending=False, kind="stable")
-        some = pd.concat([some[some["layer"].notna()], some[some["layer"].isna()]])  # it stands with what computes
-        within = inner[inner["target"] == id_of(name)]
-        reached = max(float(some["influence"].sum() - within["flow"].sum()), 0.0)
-        told = within.groupby("input")["weight"].sum()
-        row = some.iloc[:1].assign(
-            id=id_of(name), kind=GROUP, neuron=pd.NA, head=pd.NA, token=name, coefficient=np.nan, influence=reached,
-            score=some["score"].sum(), error=some["error"].sum(min_count=1),
-            linear=some["linear"].sum(min_count=1) - told.get("linear", 0.0),
-            pre=some["pre"].sum(min_count=1) - told.drop("linear", errors="ignore").sum(),
-        )  # fmt: skip
-        into = outer["target"] == id_of(name)
-        outer.loc[into, "share"] = outer.loc[into, "flow"] / (reached or 1.0)
-        kept.append(row)
-    table = pd.concat([part.astype(object) for part in kept], ignore_index=True)
-    ranks = {"answer": 0, GROUP: 1, "firing": 1, "pruned": 9}
-    order = np.lexsort((-table["influence"].astype(float), [ranks.get(kind, 5) for kind in table["kind"]]))
-    found = typed(table.iloc[order], NODES)
-    return replace(circuit, nodes=found, edges=ordered(typed(outer, EDGES), found))
+    edges, inner = contract(circuit.edges.assign(flow=circuit.edges["share"] * influence), into)
+    some = nodes[nodes["id"].isin(into)].assign(computes=nodes["layer"].notna())  # a group stands with what computes
+    some = some.sort_values(["computes", "influence"], ascending=False, kind="stable")
+    some = some.groupby(some["id"].map(into).rename("group"), sort=False)
+    sums = some[["score", "error", "pre", "linear"]].sum(min_count=1)
+    within = inner.assign(input=inner["input"].where(inner["input"] == "linear", "pre"))
+    within = within.pivot_table("weight", "target", "input", "sum").reindex(sums.index, columns=["pre", "linear"])
+    sums[["pre", "linear"]] -= within.fillna(0.0)
+    passed = inner.groupby("target")["flow"].sum().reindex(sums.index, fill_value=0.0)
+    sums["influence"] = (some["influence"].sum() - passed).clip(lower=0.0)
+    sums = (
+        sums.join(some[["layer", "position"]].first())
+        .assign(kind=GROUP, token=[name.removeprefix(f"{GROUP}:") for name in sums.index])
+        .rename_axis("id")
+        .reset_index()
+    )
+    reached = edges["target"].map(sums.set_index("id")["influence"].replace(0.0, 1.0))
+    edges["share"] = (edges["flow"] / reached).fillna(edges["share"])
+    found = by_influence(pd.concat([typed(nodes[~nodes["id"].isin(into)], NODES), typed(sums, NODES)]))
+    return replace(circuit, nodes=found, edges=ordered(edges, found))
 
 
 def members_of(nodes: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
