@@ -262,17 +262,14 @@ class Attribution(Result):
             roles = {self.target_ids[0]: "target"} | ({} if self.foil_id is None else {self.foil_id: "foil"})
             ranked = capture.ranked(self.position, roles, PREDICTIONS)
             first = {name: facts.pop(name) for name in ("prompt", "after")}
-            pieces = (
-                (token(p.token, "strong" if p.role else ""), Span(f" {format_probability(p.probability)}", "soft"))
-                for p in ranked[:PREDICTIONS]
-                if p.rank <= PREDICTIONS
-            )
-            facts = first | {"next": Fitting(tuple(pieces))} | facts
-            for p in ranked:
+            pieces = []
+            for p in ranked.itertuples():
+                chance = format_probability(p.probability)
+                if p.rank <= PREDICTIONS and len(pieces) < PREDICTIONS:
+                    pieces.append((token(p.token, "strong" if p.role else ""), Span(f" {chance}", "soft")))
                 if p.role:
-                    chance = format_probability(p.probability)
-                    said = f"   rank {p.rank:,}, logit {p.logit:.3f}, {chance}"
-                    facts[p.role] = line(token(p.token, "strong"), said)
+                    facts[p.role] = line(token(p.token, "strong"), f"   rank {p.rank:,}, logit {p.logit:.3f}, {chance}")
+            facts = first | {"next": Fitting(tuple(pieces))} | facts
             if self.foil is None:
                 del facts["logit"]
         return facts | {"memories": self.written(neurons, layers)}

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from numbers import Integral
 from types import MappingProxyType
 from typing import Any, SupportsIndex
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,7 +28,7 @@ from ..core.errors import (
 from ..core.neuron_names import LayerName
 from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
-from ..core.sheets import Content, Fitting, Line, Sheet, Span, line, token
+from ..core.sheets import Content, Fitting, Line, Sheet, line, token
 from ..core.token_text import printable
 from ..core.types import Count, Whole, checked
 from ..facts.answers import Answer, read_answer
@@ -129,7 +128,6 @@ def ends_in_a_token(model: Model, prompt: str) -> bool:
 # `capture`: one forward pass, and everything that its FFNs read, computed and wrote.
 
 Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
-MOST = 1 << 20
 Layers = LayerName | Iterable[LayerName] | None
 ATTENDED = 128  # tokens; of longer prompts attention's patterns may take more room than all else
 LAYER_PARTS = ("pre", "linear", "coefficients", "ffn_in", "ffn_out")
@@ -148,17 +146,6 @@ class Residual:
     attention: Mapping[int, Float[Tensor, "batch pos d_model"]]
     final_in: Float[Tensor, "batch pos d_model"]
     final_out: Float[Tensor, "batch pos d_model"]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A token that may follow. ``role``: "target", "foil" or nothing."""
-
-    rank: int
-    role: str
-    token: str
-    logit: float
-    probability: float
 
 
 PROMPTS = 10
@@ -254,42 +241,26 @@ class Capture(Result):
 
         ``prompt``: which one of several. Raises InputError: there are several, and none is named. OutOfRangeError.
         """
-        row, pos = self.row(prompt), self.position(position, prompt)
-        logits = self.logits_at(row, pos).double()
-        top = logits.topk(min(k, logits.numel()))
-        ids = top.indices.tolist()
-        return pd.DataFrame(
-            {
-                "rank": range(1, len(ids) + 1),
-                "token": self.model.token_strings(ids),
-                "token_id": ids,
-                "logit": top.values.tolist(),
-                "probability": logits.softmax(-1)[top.indices].tolist(),
-            }
-        )
+        return self.ranked(position, {}, k, prompt).drop(columns="role")
 
     def ranked(
-        self, position: int, roles: Mapping[int, str], k: Count = 10, prompt: int | None = None
-    ) -> list[Prediction]:
-        """The model's top ``k`` tokens after a position, and those with a role if they are not among them, at their own
-        rank. ``roles``: what a token id is called ("target", "foil")."""
+        self, position: SupportsIndex, roles: Mapping[int, str], k: Count = 10, prompt: SupportsIndex | None = None
+    ) -> pd.DataFrame:
+        """:meth:`predictions` with a column role, and rows of those that have one ("target", "foil"), by their ids."""
         logits = self.logits_at(self.row(prompt), self.position(position, prompt)).detach().double()
-        probabilities = logits.softmax(-1)
-        ids = [int(i) for i in self.predictions(position, k, prompt)["token_id"]]
-        shown = len(ids)
-        ids += [i for i in roles if i not in ids]
-        found = [
-            Prediction(
-                # Below the top, what equal logits come before does not matter.
-                rank=place if place <= shown else int((logits > logits[i]).sum()) + 1,
-                role=roles.get(i, ""),
-                token=token,
-                logit=float(logits[i]),
-                probability=float(probabilities[i]),
-            )
-            for place, (i, token) in enumerate(zip(ids, self.model.token_strings(ids), strict=True), start=1)
-        ]
-        return sorted(found, key=lambda prediction: prediction.rank)
+        ids = logits.topk(min(k, logits.numel())).indices.tolist()
+        below = [i for i in roles if i not in ids]
+        ranks = [*range(1, len(ids) + 1), *(int((logits > logits[i]).sum()) + 1 for i in below)]
+        ids += below
+        found = {
+            "rank": ranks,
+            "token": self.model.token_strings(ids),
+            "token_id": ids,
+            "logit": logits[ids].tolist(),
+            "probability": logits.softmax(-1)[ids].tolist(),
+            "role": [roles.get(i, "") for i in ids],
+        }
+        return pd.DataFrame(found).sort_values("rank", kind="stable", ignore_index=True)
 
     def logits_at(self, row: int, position: int) -> Float[Tensor, " vocab"]:
         """The logits at one position, unembedded only there unless all were captured."""
@@ -356,37 +327,25 @@ class Capture(Result):
     def sheet(self) -> Sheet:
         """The prompts' tokens (the first ones of many or long prompts), layers, shapes and provenance."""
         batch, pos = self.tokens.shape
-        layers, first = self.layers, self.layers[0]
+        layers, special = self.layers, self.model.special_token_ids
         running = len(layers) > 2 and layers[-1] - layers[0] == len(layers) - 1
         named = f"{layers[0]} to {layers[-1]}" if running else ", ".join(map(str, layers))
         facts: dict[str, Content] = {}
         for prompt in range(min(batch, PROMPTS)):
-            more = self.length(prompt) - TOKENS
-            shown: list[Line] = [(one,) for one in self.prompt_spans(prompt)]
+            ids, more = self.tokens[prompt, : self.length(prompt)].tolist(), self.length(prompt) - TOKENS
+            texts = zip(ids[:TOKENS], self.model.token_strings(ids[:TOKENS]), strict=True)
+            shown: list[Line] = [(token(text, "special" if i in special else ""),) for i, text in texts]
             shown += [line(f"… and {counted(more, 'more token')}")] if more > 0 else []
             facts["prompt" if batch == 1 else f"prompt {prompt}"] = Fitting(tuple(shown), whole=True)
         if batch > PROMPTS:
             facts["…"] = f"and {counted(batch - PROMPTS, 'more prompt')}"
-        shapes = {
-            "tokens": [batch, pos],
-            "pre, coefficients": list(self.coefficients[first].shape),
-            "ffn_in, ffn_out": list(self.ffn_out[first].shape),
-            **({} if self.logits is None else {"logits": list(self.logits.shape)}),
-        }
-        facts["shapes"] = " · ".join(
-            f"{name} {shape}{' per layer' if ',' in name else ''}" for name, shape in shapes.items()
-        )
+        d_mlp, d_model = self.model.d_mlp, self.model.d_model
+        facts["shapes"] = (
+            f"tokens {[batch, pos]} · pre, coefficients {[batch, pos, d_mlp]} per layer"
+            f" · ffn_in, ffn_out {[batch, pos, d_model]} per layer"
+        ) + ("" if self.logits is None else f" · logits {list(self.logits.shape)}")
         title = f"Capture of {batch:,} prompt{'s' * (batch != 1)}, layers {named} of {self.model.name}"
         return Sheet.of(facts, self.provenance, title=title)
-
-    def prompt_spans(self, prompt: int | None = None, limit: int = TOKENS) -> list[Span]:
-        """A prompt's first tokens; special ones stand back."""
-        special = self.model.special_token_ids
-        ids = [int(i) for i in self.tokens[self.row(prompt), : self.length(prompt)][:limit]]
-        return [
-            token(text, "special" if i in special else "")
-            for i, text in zip(ids, self.model.token_strings(ids), strict=True)
-        ]
 
     def to_frame(self) -> pd.DataFrame:
         """One row a token that is no pad: prompt, position, token, token_id."""
@@ -475,7 +434,15 @@ def capture(
         coefficients=by_layer(found, "coefficients", chosen),
         ffn_in=by_layer(found, "ffn_in", chosen),
         ffn_out=by_layer(found, "ffn_out", chosen),
-        residual=residual_of(found, model.n_layers) if everything else None,
+        residual=Residual(
+            embedding=found["embedding", -1],
+            position=found.get(("position", -1)),
+            attention=by_layer(found, "attention", chosen),
+            final_in=found["final_in", -1],
+            final_out=found["final_out", -1],
+        )
+        if everything
+        else None,
         logits=model.logits_of(found["final_out", -1]) if logits else None,
         provenance=prompt_provenance(
             model.provenance(added_bos, **({} if cap is None else {"soft_cap": cap})),
@@ -541,16 +508,6 @@ def by_layer(found: Mapping[Key, Tensor], name: str, layers: Sequence[int]) -> M
     return MappingProxyType({layer: found[name, layer] for layer in layers})
 
 
-def residual_of(found: Mapping[Key, Tensor], n_layers: int) -> Residual:
-    return Residual(
-        embedding=found["embedding", -1],
-        position=found.get(("position", -1)),
-        attention=by_layer(found, "attention", range(n_layers)),
-        final_in=found["final_in", -1],
-        final_out=found["final_out", -1],
-    )
-
-
 def choose_layers(model: Model, layers: Layers) -> tuple[int, ...]:
     asked: list[Any] = list(layers) if isinstance(layers, Iterable) and not isinstance(layers, str) else [layers]
     if not asked:
@@ -560,38 +517,27 @@ def choose_layers(model: Model, layers: Layers) -> tuple[int, ...]:
 
 def encode(model: Model, prompt: Any, bos: bool | None) -> tuple[Tensor, Tensor, bool | None]:
     """Tokens and mask ``[batch, pos]``, and whether texts get a beginning-of-sequence token (None for given ids)."""
-    added = model.prepend_bos if bos is None else bos
-    if isinstance(prompt, str):
-        rows = [model.tokenize(prompt, bos)]
-        warn_of_trailing_space(model, prompt)
-    elif isinstance(prompt, Tensor):
+    texts: list[Any] = [prompt] if isinstance(prompt, str | Tensor) else [*prompt]
+    if not texts:
+        raise InputError("the prompt is empty: give a text, texts, or token ids")
+    if not isinstance(texts[0], str):
         tokens = check_tokens(model, prompt)
         return tokens, torch.ones_like(tokens, dtype=torch.bool), None
-    else:
-        if not isinstance(prompt, Iterable):
-            raise InputError(f"a prompt is a text, a list of texts, or token ids, not {type(prompt).__name__}")
-        items: list[Any] = list(islice(prompt, MOST + 1))
-        if len(items) > MOST:
-            raise InputError(f"a prompt has at most {MOST:,} tokens, and a list at most so many texts")
-        if not items:
-            raise InputError("the list of prompts is empty")
-        ids = [int(item) for item in items if not isinstance(item, bool) and isinstance(item, Integral)]
-        if len(ids) == len(items):
-            if not all(0 <= i < model.d_vocab for i in ids):
-                raise InputError(f"token ids must lie between 0 and {model.d_vocab - 1} for {model.name}")
-            return encode(model, torch.tensor(ids), bos)
-        if not all(isinstance(item, str) for item in items):
-            raise InputError("a prompt is a text, a list of texts, or token ids")
-        rows = [model.tokenize(item, bos) for item in items]
-        warn_of_trailing_space(model, *items)
-    width = max(len(row) for row in rows)
-    pad = model.bos_token_id or 0
+    rows = [model.tokenize(text, bos) for text in texts]
+    warn_of_trailing_space(model, *texts)
+    pad, width = model.bos_token_id or 0, max(map(len, rows))
     tokens = torch.tensor([row + [pad] * (width - len(row)) for row in rows], device=model.device)
     lengths = torch.tensor([len(row) for row in rows], device=model.device)
+    added = model.prepend_bos if bos is None else bos
     return tokens, torch.arange(width, device=model.device) < lengths.unsqueeze(-1), added
 
 
-def check_tokens(model: Model, tokens: Tensor) -> Tensor:
+def check_tokens(model: Model, prompt: Any) -> Tensor:
+    """Token ids as ``[batch, pos]``; raises InputError for what is none of the model's, or more than it reads."""
+    try:
+        tokens = prompt if isinstance(prompt, Tensor) else torch.as_tensor(np.array(prompt))
+    except (TypeError, ValueError):
+        raise InputError("a prompt is a text, a list of texts, or token ids") from None
     if tokens.ndim not in (1, 2) or tokens.numel() == 0 or tokens.is_floating_point() or tokens.dtype == torch.bool:
         found = f"{tokens.dtype} {list(tokens.shape)}"
         raise InputError(f"token ids must be whole numbers of shape [pos] or [batch, pos], not {found}")
