@@ -188,6 +188,9 @@ def neurons(
             for layer, column in places
             for one in signs_of(sign)
         ]
+    drawn = [one for one in found if len(one.table)]
+    if plot is not None and not drawn:
+        raise InputError(f"--plot: neuron {found[0].name} has no examples to draw: it is {found[0].verdict}")
     provenance = found[0].provenance
     emit_several(
         output,
@@ -198,9 +201,6 @@ def neurons(
         origin=settled(provenance),
     )
     if plot is not None:
-        drawn = [one for one in found if len(one.table)]
-        if not drawn:
-            raise InputError(f"--plot: neuron {found[0].name} has no examples to draw: it is {found[0].verdict}")
         save_axes([partial(fm.plots.meanings, one) for one in drawn], plot, columns=1)
 
 

@@ -8,15 +8,6 @@ from typing import Any
 import ffnmem as fm
 
 from ..editing.edits import EIFFEL, made
-from .running import PROMPT, data
-
-ASKED = (PROMPT, "--subject", "Eiffel Tower", "--target", " Rome", "--true", "Paris")
-TUNED = ("--editor", "ft_l", "--set", "steps=2", "--unreached")
-
-
-def tuned(folder: Path, *more: object) -> Any:
-    """The JSON of a quick edit of a model in a folder."""
-    return data("edit", *ASKED, *TUNED, "--model", folder, *more, warning="is not reached")
 
 
 def saved(model: fm.Model, path: Path, **more: Any) -> fm.Edit:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from ffnmem.scanning import Store
 
 from ..describing.endpoints import said, serving
-from .running import data, mistake, run, table
+from .running import csv, data, mistake, table
 
 
 @pytest.fixture
@@ -20,8 +18,7 @@ def store(atlas_store: Store) -> Store:
 
 
 def test_scores(store: Store) -> None:
-    result = run("describe", "--store", store.folder, "3.17", "--score", "--csv")
-    frame = pd.read_csv(io.StringIO(result.stdout))
+    frame = csv("describe", "--store", store.folder, "3.17", "--score")
     assert frame["fuzzing"].notna().all()
     assert frame["intruder"].isna().all()
     assert "by chance detection 50%" in table("describe", "--store", store.folder, "3.17", "--score", "--intruder")

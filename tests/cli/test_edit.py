@@ -1,10 +1,9 @@
-"""``ffnmem edit``: the library's edit, what it does on prompts, and the files it leaves."""
+"""``ffnmem edit``: the library's edit, what it does on prompts, the files it leaves, and checkpoints taken back."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +12,16 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli.edit import MOST_DOUBTS
 from ffnmem.cli.options import ModelChoice
+from ffnmem.core.errors import FfnmemWarning
+from ffnmem.evaluation.effects import Effects
 
-from ..helpers import allclose
-from .editing import ASKED, TUNED, saved
-from .running import PROMPT, mistake, run
-from .running import data as json_of
+from ..evaluation.made import tiny_moment
+from ..helpers import allclose, printed
+from .editing import saved
+from .running import PROMPT, csv, data, mistake, run
 
-EIFFEL = ("The Eiffel Tower is located in the city of", "--subject", "Eiffel Tower", "--target", " Rome")
+EIFFEL = ("edit", "The Eiffel Tower is located in the city of", "--subject", "Eiffel Tower", "--target", " Rome")
+TUNED = ("--editor", "ft_l", "--set", "steps=2", "--unreached")
 
 
 @pytest.fixture
@@ -29,62 +31,66 @@ def on_atlas(atlas: fm.Model, monkeypatch: pytest.MonkeyPatch) -> fm.Model:
     return atlas
 
 
+@pytest.fixture
+def asked(tiny_folder: Path) -> tuple[object, ...]:
+    given = ("--subject", "Eiffel Tower", "--target", " Rome", "--true", "Paris", "--model", tiny_folder)
+    return ("edit", PROMPT, *given)
+
+
 def test_the_librarys_edit(on_atlas: fm.Model, tmp_path: Path) -> None:
     """The same edit as from a notebook, of the known fact, with its paraphrases and neighbours; saved as it is."""
-    fact = next(f for f in fm.load_facts("atlas") if f.text == EIFFEL[0])
-    mine = fm.rome(on_atlas, fact, " Rome")
+    fact = next(f for f in fm.load_facts("atlas") if f.text == EIFFEL[1])
+    mine, before = fm.rome(on_atlas, fact, " Rome"), on_atlas.fingerprint
     assert isinstance(mine, fm.Edit)
-    before = on_atlas.fingerprint
-    found = run("edit", *EIFFEL, "-o", tmp_path / "e.safetensors", "--json")
-    assert found.stderr == f"ffnmem: wrote {tmp_path / 'e.safetensors'}\n"
-    given = json_of("edit", "apply", tmp_path / "e.safetensors")
-    assert given["edit"]["digest"] == mine.digest == fm.Edit.load(tmp_path / "e.safetensors").digest
-    kinds = [row["kind"] for row in given["prompts"]]
+    made = run(*EIFFEL, "-o", tmp_path / "e.safetensors", "--json")
+    assert made.stderr == f"ffnmem: wrote {tmp_path / 'e.safetensors'}\n"
+    found = data("edit", "apply", tmp_path / "e.safetensors")
+    assert found["edit"]["digest"] == mine.digest == fm.Edit.load(tmp_path / "e.safetensors").digest
+    kinds = [row["kind"] for row in found["prompts"]]
     assert kinds == ["prompt"] + ["paraphrase"] * len(fact.paraphrases) + ["neighbour"] * len(fact.neighbours)
-    first = given["prompts"][0]
+    first = found["prompts"][0]
     assert first["target_after"] > 0.5 > first["target_before"]
     assert (first["answer_before"], first["answer_after"]) == (" Paris", " Rome")
-    assert given["drift"]["texts"] == 20
-    assert allclose(given["changes"][0]["change"], mine.numbers["change"][0], 1e-6)
-    assert given["memories"]["target"] == " Rome"
+    assert found["drift"]["texts"] == 20
+    assert allclose(found["changes"][0]["change"], mine.numbers["change"][0], 1e-6)
+    assert found["memories"]["target"] == " Rome"
     assert on_atlas.fingerprint == before
 
 
-def test_rome_with_a_moment_of_ones_own(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+def test_a_moment_of_ones_own(asked: tuple[object, ...], tiny: fm.Model, tmp_path: Path) -> None:
     """The way of every model that ships without one: ffnmem moment, then ffnmem edit --moment."""
-    from ..evaluation.made import tiny_moment
-
     tiny_moment(tiny).save(tmp_path / "m.safetensors")
-    more = (
-        "--moment",
-        tmp_path / "m.safetensors",
-        "--force",
-        "--set",
-        "steps=3",
-        "--layer",
-        0,
-        "--seed",
-        4,
-        "--full",
-        "--unreached",
-    )
-    found = json_of("edit", *ASKED, "--model", tiny_folder, *more, warning="changes layer 0")
-    assert "changes layer 0" in found["warnings"][0]
+    options = ("--force", "--set", "steps=3", "--layer", 0, "--seed", 4, "--full", "--unreached")
+    found = data(*asked, "--moment", tmp_path / "m.safetensors", *options, warning="changes layer 0")
     assert found["warnings"][0] == found["edit"]["warnings"][0]
     settings = found["edit"]["settings"]
     assert (settings["steps"], settings["layer"], settings["context_seed"]) == (3, 0, 4)
     assert not found["drift"]
-    named = ("comes without a second moment",)
-    mistake("edit", *ASKED, "--model", tiny_folder, named=named)
+    mistake(*asked, named=("comes without a second moment",))
 
 
-def test_own_paraphrases_and_neighbours(tiny_folder: Path) -> None:
+def test_own_paraphrases_and_neighbours(asked: tuple[object, ...]) -> None:
     more = ("--paraphrase", "The city of the Eiffel Tower is", "--neighbour", "London is the city of")
-    found = json_of("edit", *ASKED, *TUNED, "--model", tiny_folder, *more, warning="is not reached")
-    rows = [(row["kind"], row["prompt"]) for row in found["prompts"]]
-    assert rows == [("prompt", PROMPT), ("paraphrase", more[1]), ("neighbour", more[3])]
-    out = run("edit", *ASKED, *TUNED, "--model", tiny_folder, *more, "--csv").stdout
-    assert [row["prompt"] for row in csv.DictReader(io.StringIO(out))] == [PROMPT, more[1], more[3]]
+    found = csv(*asked, *TUNED, *more)
+    assert found["kind"].tolist() == ["prompt", "paraphrase", "neighbour"]
+    assert found["prompt"].tolist() == [PROMPT, more[1], more[3]]
+
+
+@pytest.mark.parametrize(
+    ("says", "doubt"), [(". !", "'. !'"), (" the city", "a function word"), (" Paris", "with a probability of")]
+)
+def test_what_the_model_itself_says(
+    says: str, doubt: str, asked: tuple[object, ...], tiny: fm.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole word, without what stands around it. " the" was taken as the true fact in silence, and scored."""
+    monkeypatch.setattr("ffnmem.facts.questions.generate", lambda model, tokens, new: model.tokenize(says, False))
+    result = run(*asked[:6], *asked[8:], *TUNED, "--json")
+    assert result.stderr.count(doubt) == 1
+    assert json.loads(result.stdout)["prompts"][0]["true_after"] is None
+    with pytest.warns(FfnmemWarning, match=re.escape(doubt)):
+        edit = fm.editing.ft_l(tiny, PROMPT, " Rome", subject="Eiffel Tower", layer=0, steps=1, force=True)
+    assert edit.facts[0].target_true == ""
+    assert "Rome" in "\n".join(printed(Effects(edit, tiny).measure().sheet()))
 
 
 def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
@@ -92,21 +98,16 @@ def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     saved(tiny, tmp_path / "e.safetensors")
     files = ("--export", tmp_path / "edited", "--lora", tmp_path / "lora", "--report", tmp_path / "e.html")
     arguments = ("edit", "apply", tmp_path / "e.safetensors", "--model", tiny_folder, *files)
-    assert run(*arguments).stderr.count("ffnmem: wrote ") == 3
+    assert run(*arguments, "--prompt", "The city of the Eiffel Tower is").stderr.count("ffnmem: wrote ") == 3
     assert (tmp_path / "lora" / "adapter_config.json").is_file()
     assert "Eiffel Tower" in (tmp_path / "e.html").read_text("utf-8")
     assert fm.load(str(tmp_path / "edited")).fingerprint != tiny.fingerprint
     mistake(*arguments, named=(tmp_path / "edited", "not empty"))
 
 
-def test_an_edit_of_another_model(atlas: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
-    saved(atlas, tmp_path / "e.safetensors")
-    mistake("edit", "apply", tmp_path / "e.safetensors", "--model", tiny_folder, named=("Eiffel Tower",))
-
-
 def test_an_edit_that_is_not_reached(on_atlas: fm.Model, tmp_path: Path) -> None:
     """What runs next would take it for one that was; who knows may go on."""
-    made = ("edit", *EIFFEL, "--set", "clamp=0.001", "-o", tmp_path / "e.safetensors", "--json")
+    made = (*EIFFEL, "--set", "clamp=0.001", "-o", tmp_path / "e.safetensors", "--json")
     found = run(*made, status=1)
     assert found.stderr.count("is not reached: with it ' Rome' has a probability of 0.") == 1
     assert json.loads(found.stdout)["prompts"][0]["target_after"] < 0.5
@@ -120,7 +121,23 @@ def test_a_thousand_doubts_are_a_few_lines(tiny: fm.Model, tiny_folder: Path, tm
     """A saved edit of many facts would push all that it shows out of the terminal."""
     edit, path = saved(tiny, tmp_path / "e.safetensors"), tmp_path / "doubtful.safetensors"
     replace(edit, warnings=tuple(f"doubt {i}" for i in range(1000))).save(path)
-    arguments = ("edit", "apply", path, "--model", tiny_folder, "--json")
-    found = run(*arguments)
+    found = run("edit", "apply", path, "--model", tiny_folder, "--json")
     assert found.stderr.count("ffnmem: warning: ") == MOST_DOUBTS + 1
     assert f"{len(json.loads(found.stdout)['warnings']) - MOST_DOUBTS:,} more doubts" in found.stderr
+
+
+def test_there_and_back(tiny: fm.Model, atlas: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """Several files are one edit. What comes back is the original, to the bit; an edit that is not named, or another
+    original, is refused, and nothing is written."""
+    files = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    for seed, file in enumerate(files):
+        saved(tiny, file, seed=seed)
+    run("edit", "apply", *files, "--model", tiny_folder, "--export", tmp_path / "both")
+    undo = ("--model", tmp_path / "both", "--export", tmp_path / "plain", "--original")
+    mistake("edit", "revert", files[0], *undo, tiny_folder, named=("nothing else", "all of its edits"))
+    mistake("edit", "revert", *files, *undo, tmp_path / "both", named=("--original", tiny.fingerprint))
+    assert not (tmp_path / "plain").exists()
+    assert run("edit", "revert", *files, *undo, tiny_folder).stdout == f"{tmp_path / 'plain'}\n"
+    assert fm.load(str(tmp_path / "plain")).fingerprint == tiny.fingerprint
+    saved(atlas, files[0])
+    mistake("edit", "apply", files[0], "--model", tiny_folder, named=("Eiffel Tower",))

@@ -8,14 +8,11 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.editors import EditorSettings
-from ffnmem.core.errors import InputError, unwarned
+from ffnmem.core.errors import InputError
 from ffnmem.core.types import EDITORS as NAMES
 from ffnmem.core.types import WITHOUT_LAYER, WITHOUT_MOMENT
 from ffnmem.evaluation import EDITORS
-from ffnmem.evaluation.editors import edit_by
 
-from ..editing.edits import EIFFEL
-from ..evaluation.made import tiny_moment
 from ..helpers import refuses
 
 
@@ -52,30 +49,3 @@ def test_what_does_nothing_is_refused() -> None:
     ):
         with refuses(InputError, ValueError, named):
             settings.arguments(editors, layer)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_editor_makes_an_edit(name: str, tiny: fm.Model) -> None:
-    arguments: dict[str, Any] = {} if name in WITHOUT_MOMENT else {"moment": tiny_moment(tiny), "force": True}
-    if name not in WITHOUT_MOMENT:
-        arguments["settings"] = {"steps": 2}
-    if "alphaedit" in name:
-        arguments["threshold"] = 10.0
-    with unwarned():  # of a change that is large: what is edited is random
-        edit = edit_by(name, tiny, EIFFEL, " Rome", 3, arguments)
-    assert edit.targets == ("Rome",)
-    assert edit.method == name.removesuffix("_original")
-    assert edit.settings.get("keys") == {"rome": "consistent", "rome_original": "original"}.get(name)
-
-
-def test_misspelt_names_in_python(tiny: fm.Model) -> None:
-    """An editor, a metric, a setting, an option."""
-    fact = fm.Fact("Rome", "r", "{} is in", "Paris", "London")
-    for editor, options, meant in (
-        ("rmoe", {}, "rome"),
-        ("none", {"metrics": ["exakt"]}, "exact"),
-        ("rome", {"settings": {"stps": 3}}, "steps"),
-        ("alphaedit", {"threshhold": 3.0}, "threshold"),
-    ):
-        with refuses(InputError, ValueError, f"perhaps {meant!r} was meant"):
-            fm.evaluate(tiny, fact, editor, **options)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.core.json_values import plain
 from ffnmem.evaluation import Decay, Scores, evaluate, made
 from ffnmem.facts import listing, write_facts
+from ffnmem.show.records import csv_text
 
 from ..evaluation.made import FACTS, NO_TARGET, random_edits, tiny_moment
 from ..helpers import allclose
-from .running import data, mistake, run, table
+from .running import csv, data, mistake, run, table
 
 
 @pytest.fixture(scope="module")
@@ -43,39 +43,38 @@ def test_facts_are_read_once(files: tuple[Any, ...], monkeypatch: pytest.MonkeyP
 
 
 def test_scores_are_the_librarys(tiny: fm.Model, files: tuple[Any, ...], tmp_path: Path) -> None:
-    """Of the same facts and settings, as JSON, CSV, cases and in the folder."""
-    more = ("--set", "steps=2", "--compare", "ft_l", "--compare", "none", "--seed", 3)
+    """Of the same facts and settings, as JSON, CSV, cases and in the folder; the unedited model's beside them."""
+    more = ("--set", "steps=2", "--compare", "ft_l", "--compare", "none", "--seed", 3, "-o", tmp_path / "out")
     mine = evaluate(
         tiny, [*FACTS, NO_TARGET], compare=("ft_l", "none"), seed=3, steps=2, moment=str(files[5]), force=True
     )
-    found = data("evaluate", *files, *more, "-o", tmp_path / "out")
-    assert [row["metric"] for row in found["summary"]] == mine.summary["metric"].tolist()
-    means = [
-        (row["mean"], other) for row, other in zip(found["summary"], mine.summary["mean"], strict=True) if row["mean"]
-    ]
-    assert allclose([mean for mean, _ in means], [other for _, other in means], 1e-9)
+    found = data("evaluate", *files, *more)
+    assert found["summary"] == plain(mine.with_unedited.to_dict("records"))
     unmade = [row for row in found["failures"] if "is not reached" not in row["failure"]]  # random models say anything
     assert {row["id"] for row in unmade} == {"none"}
     assert len(Scores.load(tmp_path / "out" / "scores.zip").cases) == 12
-    text = run("evaluate", *files, *more, "-o", tmp_path / "out", "--csv").stdout
-    assert pd.read_csv(io.StringIO(text))["metric"].tolist() == mine.summary["metric"].tolist()
-    cases = run("evaluate", *files, *more, "-o", tmp_path / "out", "--csv", "--table", "cases").stdout
-    assert len(pd.read_csv(io.StringIO(cases))) == 12
-    out = " ".join(table("evaluate", *files, *more, "-o", tmp_path / "out", "--table", "relations").split())
-    for part in ("knows", "edits were not made"):
-        assert (part in out) == (part != "knows")
-    assert "has no new target" in out
+    text = run("evaluate", *files, *more, "--csv", "--plot", tmp_path / "s.png")
+    assert text.stdout == csv_text(mine.with_unedited)
+    assert "edits were not made" in text.stderr
+    assert (tmp_path / "s.png").is_file()
+    assert len(csv("evaluate", *files, *more, "--table", "cases")) == 12
+    assert "relation" in csv("evaluate", *files, *more, "--table", "relations")
+    assert "has no new target" in " ".join(table("evaluate", *files, *more, "--table", "relations").split())
 
 
 def test_sweep(files: tuple[Any, ...], tmp_path: Path) -> None:
+    """Every layer, or one; a layer without scores says why."""
     more = ("--set", "steps=2", "-o", tmp_path / "sweep")
     found = data("evaluate", "sweep", *files, *more)
     assert {row["layer"] for row in found["layers"]} == {0, 1}
     assert list((tmp_path / "sweep" / "layer-01").iterdir())
-    out = table("evaluate", "sweep", *files, *more, "--plot", tmp_path / "layers.svg")
-    assert "rome by layer" in out
-    one = data("evaluate", "sweep", *files, "--set", "steps=2", "--layer", 1)
-    assert {row["layer"] for row in one["layers"]} == {1}
+    assert "rome by layer" in table("evaluate", "sweep", *files, *more, "--plot", tmp_path / "layers.svg")
+    write_facts([NO_TARGET], tmp_path / "none.jsonl")
+    none = ("evaluate", "sweep", *files[:2], "--facts", tmp_path / "none.jsonl", *files[4:], "--layer", 0)
+    found = data(*none)
+    assert [row["layer"] for row in found["failures"]] == [0]
+    assert "no new target" in found["failures"][0]["failure"]
+    assert "no new target" in " ".join(table(*none).split())
 
 
 def test_written_answers(tiny: fm.Model, files: tuple[Any, ...], tmp_path: Path) -> None:
@@ -83,14 +82,12 @@ def test_written_answers(tiny: fm.Model, files: tuple[Any, ...], tmp_path: Path)
     more = ("--set", "steps=2", "--protocol", "generated", "-o", tmp_path / "out")
     options = {"settings": {"steps": 2}, "moment": str(files[5]), "force": True}
     mine = evaluate(tiny, [*FACTS, NO_TARGET], protocol="generated", **options)
-    text = run("evaluate", *files, *more, "--csv", "--table", "transcripts").stdout
-    found = pd.read_csv(io.StringIO(text), keep_default_na=False)
+    found = csv("evaluate", *files, *more, "--table", "transcripts")
     assert found["after"].tolist() == mine.transcripts["after"].tolist()
     full = data("evaluate", *files, *more, "--full")
     assert [row["prompt"] for row in full["transcripts"]] == found["prompt"].tolist()
     assert "transcripts" not in data("evaluate", *files, *more)
-    assert "what the model writes" in " ".join(table("evaluate", *files, *more).split())
-    assert "written" not in run("evaluate", *files, *more, "--csv", "--table", "cases").stdout.splitlines()[0]
+    assert "written" not in csv("evaluate", *files, *more, "--table", "cases")
 
 
 def test_a_layer_is_kept(files: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,15 +100,6 @@ def test_a_layer_is_kept(files: tuple[Any, ...], tmp_path: Path, monkeypatch: py
     found = data("evaluate", *files, "--set", "steps=2", "--layer", "swept", warning="not held out")
     assert found["settings"]["layer_by"] == "sweep"
     assert found["settings"]["settings"]["layer"] == best
-
-
-def test_sequential(tiny: fm.Model, files: tuple[Any, ...]) -> None:
-    found = data("evaluate", "sequential", *files, "--set", "steps=2", "--at", "1,3")
-    assert {row["edits"] for row in found["edits"]} == {1, 3}
-    out = table("evaluate", "sequential", *files, "--editor", "memit", "--set", "steps=2", "--at", "1,4")
-    assert "one edit after another" in " ".join(out.split())
-    assert "not made or not reached" in " ".join(out.split())
-    assert "collapse not told" in " ".join(out.split())
 
 
 def test_a_sequence_is_in_an_order_of_its_own(tiny: fm.Model, files: tuple[Any, ...]) -> None:
@@ -135,10 +123,9 @@ def test_sequential_goes_on(tiny: fm.Model, files: tuple[Any, ...], tmp_path: Pa
     assert "transcripts" not in found
     again = Decay.load(tmp_path / "out" / "decay.zip")
     assert again.collapsed == found["collapsed"]
-    text = run("evaluate", "sequential", *files, *more, "--at", "2,4", "--csv", "--transcripts").stdout
-    assert (
-        pd.read_csv(io.StringIO(text), keep_default_na=False)["after"].tolist() == again.transcripts["after"].tolist()
-    )
+    found = csv("evaluate", "sequential", *files, *more, "--at", "2,4", "--transcripts")
+    assert found["after"].tolist() == again.transcripts["after"].tolist()
+    assert "what the model writes" in " ".join(table("evaluate", "sequential", *files, *more, "--at", "2,4").split())
     mistake("evaluate", "sequential", *files, *more, "--at", "4", named=("at", "another folder"))
 
 
@@ -174,16 +161,6 @@ def test_known_facts_only(files: tuple[Any, ...]) -> None:
     mistake("evaluate", *files, "--known", named=("none of the 4 facts", "--known"))
 
 
-def test_sweep_says_what_was_not_edited(files: tuple[Any, ...], tmp_path: Path) -> None:
-    """A layer without scores would otherwise stand there without a reason."""
-    write_facts([NO_TARGET], tmp_path / "none.jsonl")
-    arguments = ("evaluate", "sweep", *files[:2], "--facts", tmp_path / "none.jsonl", *files[4:], "--layer", 0)
-    found = data(*arguments)
-    assert [row["layer"] for row in found["failures"]] == [0]
-    assert "no new target" in found["failures"][0]["failure"]
-    assert "no new target" in " ".join(table(*arguments).split())
-
-
 def test_an_interrupted_run_says_where_its_work_is(
     files: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,13 +178,3 @@ def test_an_interrupted_run_says_where_its_work_is(
     for begun, more in ((True, ()), (False, kept), (True, kept), (True, ("--at", "1", *kept))):
         found = run("evaluate", *(["sequential"] if "--at" in more else []), *files, *more, status=130)
         assert ("the same command goes on" in found.stderr) == (begun and kept[0] in more)
-
-
-def test_csv_says_what_was_not_edited(files: tuple[Any, ...], tmp_path: Path) -> None:
-    """Means of no facts are empty; the reason goes to standard error. With --relations it is their table."""
-    write_facts([NO_TARGET], tmp_path / "none.jsonl")
-    found = run("evaluate", *files[:2], "--facts", tmp_path / "none.jsonl", *files[4:], "--csv")
-    assert "1 of 1 edits were not made" in found.stderr
-    assert "no new target" in found.stderr
-    text = run("evaluate", *files, "--limit", 1, "--set", "steps=2", "--csv", "--table", "relations").stdout
-    assert text.startswith("editor,relation,metric,mean,low,high,n\n")

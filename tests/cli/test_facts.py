@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -14,25 +12,14 @@ import ffnmem as fm
 from ffnmem.cli.options import ModelChoice
 from ffnmem.core.types import FACT_FORMATS, FACT_FORMATS_WRITTEN
 from ffnmem.facts import formats
-from ffnmem.facts.fact import KINDS
 from ffnmem.facts.listing import choose_facts
 
-from .running import data, mistake, run, table
+from .running import csv, data, mistake, run, table
 
 
 @pytest.fixture(scope="module")
 def every() -> list[fm.Fact]:
     return fm.load_facts("atlas")
-
-
-def test_csv_keeps_lists(every: list[fm.Fact]) -> None:
-    """A list in a cell is JSON, so that a comma in a template loses nothing."""
-    rows = list(csv.DictReader(io.StringIO(run("facts", "--csv").stdout)))
-    assert len(rows) == len(every)
-    for row, fact in zip(rows, every, strict=True):
-        assert json.loads(row["paraphrases"]) == list(fact.paraphrases)
-        assert row["prompt"] == fact.prompt
-        assert row["target_new"] == (fact.target_new or "")
 
 
 def test_subject_in_any_case(every: list[fm.Fact]) -> None:
@@ -48,13 +35,7 @@ def test_limit_holds_for_every_form(every: list[fm.Fact]) -> None:
     assert len(run("facts", "--limit", 3, "--csv").stdout.splitlines()) == 4
     assert f"3 of {len(every):,} facts" in table("facts", "--limit", 3)
     assert len(data("facts", "--count", "relations", "--limit", 3)) == 3
-
-
-def test_table_stops_early_and_says_so(every: list[fm.Fact]) -> None:
-    out = table("facts")
-    assert f"20 of {len(every):,} facts; --limit {len(every)} shows all" in " ".join(out.split())
-    assert every[0].text in out
-    assert "5 of 5 facts\n" in table("facts", "--subject", "Eiffel Tower")
+    assert f"20 of {len(every):,} facts; --limit {len(every)} shows all" in " ".join(table("facts").split())
 
 
 def test_targets_are_shown(tmp_path: Path) -> None:
@@ -64,17 +45,12 @@ def test_targets_are_shown(tmp_path: Path) -> None:
     records.append({"subject": "Oslo", "relation": "alone", "prompt": "{} is of", "target_true": "Norway"})
     path = tmp_path / "facts.jsonl"
     path.write_text("\n".join(map(json.dumps, records)), "utf-8")
-    head, _, *shown = table("facts", path, "--targets").splitlines()
-    assert head.split() == ["relation", "prompt", "true", "target", "new", "target", "paraphrases", "neighbours"]
-    rows = {line.split()[1]: line.split()[4:] for line in shown[:4]}
-    assert rows == {
-        "Paris": ["France", "Italy", "0", "1"],
-        "Lyon": ["France", "Italy", "0", "1"],
-        "Rome": ["Italy", "France", "0", "0"],
-        "Oslo": ["Norway", "–", "0", "0"],
-    }
+    found = data("facts", path, "--targets")
+    assert [(row["target_new"], len(row["neighbours"])) for row in found] == [
+        *(("Italy", 1), ("Italy", 1), ("France", 0), (None, 0))
+    ]
     told = "4 of 4 facts; 1 with no new target, 4 with no paraphrases, 2 with no neighbours"
-    assert told in " ".join(" ".join(shown).split())
+    assert told in " ".join(table("facts", path, "--targets").split())
     assert "new target" not in table("facts", path)
 
 
@@ -83,10 +59,7 @@ def test_relations_are_counted(every: list[fm.Fact]) -> None:
     assert {row["relation"]: row["facts"] for row in found} == Counter(fact.relation for fact in every)
     city = next(row for row in found if row["relation"] == "landmark.city")
     assert city["targets"] == len({fact.target_true for fact in every if fact.relation == "landmark.city"})
-    out = table("facts", "--count", "relations")
-    assert f"{len(found)} relations, {len(every):,} of {len(every):,} facts" in out
-    assert all(row["relation"] in out for row in found)
-    assert run("facts", "--count", "relations", "--csv").stdout.startswith("relation,facts,targets,prompt\n")
+    assert f"{len(found)} relations, {len(every):,} of {len(every):,} facts" in table("facts", "--count", "relations")
 
 
 def test_another_file_and_its_markup(tmp_path: Path) -> None:
@@ -128,8 +101,7 @@ def test_known(atlas: fm.Model, every: list[fm.Fact], monkeypatch: pytest.Monkey
     assert (found["known"], found["asked"]) == (len(mine), len(mine.frame))
     assert [row["id"] for row in found["facts"]] == mine.frame["id"].tolist()
     assert f"atlas knows {len(mine)} of {len(mine.frame)} facts" in " ".join(table(*arguments, "--limit", 2).split())
-    rows = list(csv.DictReader(io.StringIO(run(*arguments, "--limit", 3, "--csv").stdout)))
-    assert [row["rank"] for row in rows] == [str(rank) for rank in mine.frame["rank"][:3]]
+    assert csv(*arguments, "--limit", 3)["rank"].tolist() == mine.frame["rank"][:3].tolist()
 
 
 def test_facts_are_drawn_with_a_seed(every: list[fm.Fact]) -> None:
@@ -141,16 +113,6 @@ def test_facts_are_drawn_with_a_seed(every: list[fm.Fact]) -> None:
     assert len({fact.relation for fact in found}) > 10
     cities = choose_facts("atlas", relation="landmark.city", limit=10**6)
     assert len(cities) == sum(f.relation == "landmark.city" for f in every)
-
-
-def test_nothing_lacks(tmp_path: Path) -> None:
-    """A table without rows has its columns all the same."""
-    fact = fm.load_facts("atlas")[0].to_dict()
-    probes = [{"kind": kind, "prompt": "It is", "target": "Rome"} for kind in KINDS]
-    path = tmp_path / "facts.jsonl"
-    path.write_text(json.dumps({**fact, "neighbours": ["Louvre"], "probes": probes}) + "\n")
-    assert data("facts", path, "--count", "lacks") == []
-    assert run("facts", path, "--count", "lacks", "--csv").stdout == "metric,facts,of,reason\n"
 
 
 @pytest.mark.parametrize("to", FACT_FORMATS_WRITTEN[:-1])

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from pathlib import Path
 
-import pandas as pd
-
 import ffnmem as fm
-from ffnmem.core.types import EXAMPLE_KINDS
 from ffnmem.scanning import Store
 
 from ..scanning.texts import tiny_texts
-from .running import data, mistake, run, table
-
-
-def test_where_no_style_shows_the_token_is_in_guillemets(tiny_store: Store) -> None:
-    """Once in each example, in one column."""
-    lines = [
-        line
-        for line in table("neuron", "0.3", "--store", tiny_store.folder, "--kind", "top").splitlines()
-        if "«" in line
-    ]
-    assert len(lines) == 3
-    assert all(line.count("«") == line.count("»") == 1 for line in lines)
+from .running import csv, data, mistake, run, table
 
 
 def test_kinds_in_the_order_asked(tiny_store: Store) -> None:
@@ -32,25 +17,16 @@ def test_kinds_in_the_order_asked(tiny_store: Store) -> None:
     out = table(*asked)
     assert out.index("Random positions") < out.index("Smallest coefficients")
     assert "Largest" not in out
-    found = pd.read_csv(io.StringIO(run(*asked, "--csv").stdout), keep_default_na=False)
-    assert found["kind"].tolist() == ["random"] * 2 + ["bottom"] * 2
-
-
-def kinds() -> list[str]:
-    return [word for kind in EXAMPLE_KINDS for word in ("--kind", kind)]
+    assert csv(*asked)["kind"].tolist() == ["random"] * 2 + ["bottom"] * 2
 
 
 def test_json_has_all_of_the_card(tiny_store: Store) -> None:
-    found = data("neuron", "1.5", "0.3", "--store", tiny_store.folder, *kinds(), "--full")
+    """With --full; else the rows that were asked for, and the histogram in few bins."""
+    one, asked = tiny_store.neuron(1, 5), ("--store", tiny_store.folder, "--kind", "top")
+    found = data("neuron", "1.5", "0.3", *asked, "--full")
     assert [(one["layer"], one["neuron"]) for one in found["neurons"]] == [(1, 5), (0, 3)]
-    one = tiny_store.neuron(1, 5)
-    first = found["neurons"][0]
-    assert first["promoted"] == one.tokens("promoted")
-    assert first["stats"]["mean"] == one.stats["mean"]
-    assert [e["coefficient"] for e in first["examples"]] == one.examples["coefficient"].tolist()
-    assert sum(b["count"] for b in first["histogram"]) == tiny_store.n_tokens
-    assert found["provenance"] == tiny_store.provenance
-    short = data("neuron", "1.5", "--store", tiny_store.folder, "--kind", "top", "--top", 2)["neurons"][0]
+    assert {**found["neurons"][0], "provenance": found["provenance"]} == tiny_store.neuron(1, 5, kind="top").to_dict()
+    short = data("neuron", "1.5", *asked, "--top", 2)["neurons"][0]
     assert [e["coefficient"] for e in short["examples"]] == one.examples["coefficient"].tolist()[:2]
     assert sum(b["count"] for b in short["histogram"]) == tiny_store.n_tokens
     assert len(short["histogram"]) == 16
@@ -77,9 +53,8 @@ def test_shades(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     (found,) = data("neuron", "1.5", "--store", store.folder, "--top", 1, "--shade")["neurons"]
     expected = store.shaded([store.neuron(1, 5, kind=("top", "quantile"), k=1)], listed=1)[0]
     assert found["passages"] == [{"sequence": n, **one.to_dict()} for n, one in expected.passages.items()]
-    assert table("neuron", "1.5", "--store", store.folder, "--shade") == table(
-        "neuron", "1.5", "--store", store.folder
-    )  # no terminal
+    card = ("neuron", "1.5", "--store", store.folder)
+    assert table(*card, "--shade") == table(*card)  # no terminal
 
 
 def test_shades_without_the_model(tiny_store: Store, tmp_path: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import ffnmem as fm
@@ -14,7 +12,7 @@ from ffnmem.cli.planted import FactSettings, MeaningSettings, RoleSettings
 from ffnmem.core.types import PLANTED_KINDS
 from ffnmem.planted.planting import defaults
 
-from .running import data, run
+from .running import csv, data, run
 
 SMALL = {
     "meanings": ("--n-features", 12, "--neurons", 16, "--n-tokens", 2000, "--words", 3, "--n-layers", 1),
@@ -58,11 +56,9 @@ def test_every_kind(kind: str, tmp_path: Path) -> None:
 
 
 def test_csv_counts_neurons(tmp_path: Path) -> None:
-    result = run("plant", "facts", "--out", tmp_path / "p", "--csv", *SMALL["facts"])
-    rows = pd.read_csv(io.StringIO(result.stdout))
+    rows = csv("plant", "facts", "--out", tmp_path / "p", *SMALL["facts"])
     assert rows.columns.tolist() == ["layer", "role", "position", "neurons"]
     assert rows["neurons"].sum() == 3 * 19
-    assert not result.stderr
 
 
 # -- every command takes it --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ffnmem.cli import progress as module
-from ffnmem.cli.progress import LateBars, show_progress
+from ffnmem.cli.progress import show_progress
 from ffnmem.core.progress import PHASES, Phase
 
 from .running import PROMPT, run
@@ -40,23 +40,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return wait
 
 
-def test_that_phases_follow_each_other(terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WAIT", -1.0)
-    late = LateBars()
-    late.report("pack", 10, 1234)
-    assert "1,234 tokens" in late.bars.tasks[0].fields["speed"]
-    assert late.bars.tasks[0].total is None  # nobody knows how much text there is
-    late.report("scan", 100, 400)
-    late.report("scan", 300, 400)
-    pack, scan = late.bars.tasks
-    assert not pack.visible
-    assert (scan.completed, scan.total) == (300, 400)
-    late.report("rescore", 1, 2)
-    late.bars.refresh()
-    late.stop()
-    assert "running candidates again in float32" in terminal.getvalue()
-
-
 def test_that_a_bar_is_shown_for_what_takes_long(terminal: io.StringIO, clock: Clock) -> None:
     """Not for what is quick; and it is taken away when the work ends, also when it fails."""
     with show_progress() as report:
@@ -66,11 +49,13 @@ def test_that_a_bar_is_shown_for_what_takes_long(terminal: io.StringIO, clock: C
     def work() -> None:
         with show_progress() as report:
             clock(3)
+            report("pack", 10, 1234)
             report("read", 1, 2)
             raise ValueError("stop")
 
     with pytest.raises(ValueError, match="stop"):
         work()
+    assert "tokenising" in terminal.getvalue()
     assert "reading neurons" in terminal.getvalue()
     assert terminal.getvalue().endswith("\x1b[2K")  # the line is cleared
 

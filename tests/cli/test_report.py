@@ -17,8 +17,10 @@ from .editing import saved
 from .running import PROMPT, mistake, run
 
 
-def test_writes_and_prints_the_path(tiny_folder: Path, tmp_path: Path) -> None:
+def test_writes_and_prints_the_path(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The path alone, so that a shell can use it; and the options reach the page."""
+    monkeypatch.chdir(tmp_path)
+    assert run("report", PROMPT, "--model", tiny_folder).stdout == "report.html\n"
     page = tmp_path / "a page.html"
     result = run("report", PROMPT, "--model", tiny_folder, "-o", page, "--target", " Paris", "--top", 3)
     assert result.stdout == f"{page}\n"
@@ -29,12 +31,6 @@ def test_writes_and_prints_the_path(tiny_folder: Path, tmp_path: Path) -> None:
     assert page.read_text("utf-8") != three
     run("report", PROMPT, "--model", tiny_folder, "-o", page, "--target", " Paris", "--top", 3)
     assert page.read_text("utf-8") == three
-
-
-def test_default_name(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run("report", PROMPT, "--model", tiny_folder).stdout == "report.html\n"
-    assert Path("report.html").is_file()
 
 
 @pytest.mark.parametrize("opens", [True, False])
@@ -52,14 +48,6 @@ def test_open(opens: bool, tiny_folder: Path, tmp_path: Path, monkeypatch: pytes
     assert asked == [page.as_uri()]
     assert result.stdout == f"{page}\n"
     assert ("no browser" in result.stderr) == (not opens)
-
-
-@pytest.mark.parametrize("suffix", [".html", ".md", ".csv", ".parquet"])
-def test_neurons_of_a_store(suffix: str, tiny_store: Store, tmp_path: Path) -> None:
-    out = tmp_path / f"a{suffix}"
-    result = run("report", "neurons", "--store", tiny_store.folder, "--neurons", "1.5,0.3", "-o", out, "--no-shade")
-    assert result.stdout == f"{out}\n"
-    assert out.stat().st_size > 1000
 
 
 @pytest.mark.parametrize("measure", ["firing_rate", "kurtosis", "max"])

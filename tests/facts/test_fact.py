@@ -12,7 +12,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.facts import Hop, MultiHop, Probe
-from ffnmem.facts.fact import KINDS
+from ffnmem.facts.fact import KINDS, known_fact
 from ffnmem.facts.questions import find_subject
 
 from ..helpers import refuses
@@ -259,3 +259,17 @@ def test_why_it_lacks_it() -> None:
     assert bare.lacks["ES"] == "no target_new"
     assert bare.lacks["S"] == "no target_new, no paraphrases, no neighbours and no neighbour_prompts"
     assert bare.lacks["alias"] == "no probe of kind 'alias'"
+
+
+def test_a_known_fact_by_its_prompt_or_a_paraphrase() -> None:
+    """Otherwise paraphrases and neighbours would be missing although they are known."""
+    facts = fm.load_facts("atlas")
+    fact = next(f for f in facts if f.subject == "Eiffel Tower" and f.relation == "landmark.city")
+    assert known_fact(fact.prompt, fact.subject, facts) is fact
+    other = known_fact(fact.paraphrases[1], fact.subject, facts)
+    assert other is not None
+    assert other.id == fact.id
+    assert other.prompt == fact.paraphrases[1]
+    assert set(other.paraphrases) == {fact.prompt, fact.paraphrases[0], fact.paraphrases[2]}
+    assert known_fact("{} is", fact.subject, facts) is None
+    assert known_fact(fact.prompt, "Colosseum of London", facts) is None

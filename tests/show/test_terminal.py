@@ -14,7 +14,7 @@ import ffnmem as fm
 from ffnmem.core.sheets import Column, Facts, Sheet, Words, rows, tokens
 from ffnmem.show.terminal import REST, OneLine, console, origin_text, prompt_line, show, token, user_text
 
-from .running import mistake, run
+from ..cli.running import mistake, run
 
 
 @pytest.mark.parametrize(
