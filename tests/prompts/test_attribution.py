@@ -55,16 +55,14 @@ def test_neurons_table(one: fm.prompts.Attribution) -> None:
         assert allclose(row.coefficient, one.coefficients[0, row.layer, row.neuron], 1e-7)
 
 
-def test_ties_have_an_order(one: fm.prompts.Attribution) -> None:
-    """Two runs would rank equal neurons differently."""
+def test_tables_of_given_numbers(one: fm.prompts.Attribution) -> None:
+    """Two runs would rank equal neurons differently, shares of 0 be infinite, a broken position hide in a mean."""
     table = by_hand(one, [4.0], [[1.0, -2.0, 1.0, 2.0], [2.0, 0.0, -1.0, 0.0]]).neurons
     order = list(zip(table["layer"], table["neuron"], strict=True))
     assert order == [(0, 1), (0, 3), (1, 0), (0, 0), (0, 2), (1, 2), (1, 1), (1, 3)]
-
-
-def test_nothing_is_a_share_of_zero(one: fm.prompts.Attribution) -> None:
-    """A logit of exactly zero would give infinite shares, or a warning."""
     assert by_hand(one, [0.0], [[1.0, -1.0]]).neurons["share"].isna().all()
+    assert by_hand(one, [3.0], [[1.0, 1.0]]).error == pytest.approx(1.0)
+    assert by_hand(one, [2.0, 7.0, 2.0], [[1.0, 1.0]]).error == pytest.approx(5.0)
 
 
 def test_top(one: fm.prompts.Attribution, many: fm.prompts.Attribution) -> None:
@@ -105,29 +103,19 @@ def test_components_table(one: fm.prompts.Attribution) -> None:
     assert abs(table["logit"].sum() - one.logit) == pytest.approx(one.error, abs=1e-9)
 
 
-def test_error_is_the_worst_position(one: fm.prompts.Attribution) -> None:
-    """A broken position would hide behind the others' mean."""
-    assert by_hand(one, [3.0], [[1.0, 1.0]]).error == pytest.approx(1.0)
-    assert by_hand(one, [2.0, 7.0, 2.0], [[1.0, 1.0]]).error == pytest.approx(5.0)
-
-
-def test_what_only_one_position_has(one: fm.prompts.Attribution, many: fm.prompts.Attribution) -> None:
-    """`.logit` of many positions would be the first one's."""
+def test_tables_carry_their_origin(one: fm.prompts.Attribution, many: fm.prompts.Attribution, tiny: fm.Model) -> None:
+    """A table saved on its own would say nothing about its model; `.logit` of many positions would be the first's."""
+    for table in (one.neurons, one.top(3), one.components):
+        assert (table.attrs["target"], table.attrs["foil"]) == ((" Paris",), " Rome")
+        origin = table.attrs["provenance"]
+        assert (origin["fingerprint"], origin["dtype"], origin["prepend_bos"]) == (tiny.fingerprint, "float32", True)
+    assert many.neurons.attrs["target"] == many.target_tokens
     assert (one.target, one.foil, one.position) == (" Paris", " Rome", 8)
     for name in ("logit", "target", "position"):
         with refuses(InputError, ValueError, "8 positions"):
             getattr(many, name)
-
-
-def test_tables_carry_their_origin(one: fm.prompts.Attribution, many: fm.prompts.Attribution, tiny: fm.Model) -> None:
-    """A table saved on its own would say nothing about model, target or foil."""
-    for table in (one.neurons, one.top(3), one.components):
-        assert table.attrs["target"] == (" Paris",)
-        assert table.attrs["foil"] == " Rome"
-        assert table.attrs["provenance"]["fingerprint"] == tiny.fingerprint
-        assert table.attrs["provenance"]["dtype"] == "float32"
-        assert table.attrs["provenance"]["prepend_bos"] is True
-    assert many.neurons.attrs["target"] == many.target_tokens
+    assert repr(one).startswith(f"Attribution(target ' Paris', foil ' Rome', logit {one.logit:.4g}, error ")
+    assert repr(many).startswith("Attribution(8 target tokens, error ")
 
 
 def test_to_dict_is_strict_json(one: fm.prompts.Attribution, many: fm.prompts.Attribution) -> None:
@@ -142,12 +130,6 @@ def test_to_dict_is_strict_json(one: fm.prompts.Attribution, many: fm.prompts.At
     assert len(json.loads(json.dumps(many.to_dict(top=2), allow_nan=False))["neurons"]) == 16
     zero = by_hand(one, [0.0], [[1.0, -1.0]])
     assert json.loads(json.dumps(zero.to_dict(), allow_nan=False))["neurons"][0]["share"] is None
-
-
-def test_repr_fits_a_line(one: fm.prompts.Attribution, many: fm.prompts.Attribution) -> None:
-    """A notebook would print every tensor."""
-    assert repr(one).startswith(f"Attribution(target ' Paris', foil ' Rome', logit {one.logit:.4g}, error ")
-    assert repr(many).startswith("Attribution(8 target tokens, error ")
 
 
 def test_the_largest_are_those_of_a_whole_sort() -> None:

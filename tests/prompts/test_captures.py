@@ -96,11 +96,6 @@ def test_logits_are_hugging_faces(pair: Pair) -> None:
     assert allclose(fm.capture(pair.model, PROMPT).logits_at(0, 3), expected[0, 3], 1e-5)
 
 
-def test_no_gradients_are_kept(tiny: fm.Model) -> None:
-    """A capture would hold the whole graph of the forward pass in memory."""
-    assert not any(tensor.requires_grad for tensor in tensors(fm.capture(tiny, PROMPT, logits=True)))
-
-
 # -- prompts ----------------------------------------------------------------------------------------------------------
 
 
@@ -125,13 +120,10 @@ def test_a_padded_batch_equals_its_prompts_alone(pair: Pair) -> None:
 
 
 def test_pads_are_zero_everywhere_in_the_residual(tiny: fm.Model) -> None:
-    """A mean over positions would take the pads' embeddings in."""
-    capture = fm.capture(tiny, [PROMPT, "The"])
-    residual = capture.residual
-    assert residual is not None
-    parts = [residual.embedding, residual.position, *residual.attention.values(), residual.final_in, residual.final_out]
-    for part in parts:
-        assert part is not None
+    """A mean over positions would take the pads' embeddings in; or the whole graph of the pass would be kept."""
+    capture = fm.capture(tiny, [PROMPT, "The"], logits=True)
+    assert not any(tensor.requires_grad for tensor in tensors(capture))
+    for part in tensors(capture.residual):
         assert part.shape[:2] == capture.tokens.shape
         assert not part[1, 2:].any()
 
@@ -147,21 +139,16 @@ def test_token_ids_are_taken_as_they_are(tiny: fm.Model, rows: int) -> None:
         again = fm.capture(tiny, same)
         assert torch.equal(again.tokens, ids[:1])
         assert allclose(again.coefficients[1], capture.coefficients[1][:1], 1e-6)
-
-
-def test_text_equals_its_ids(tiny: fm.Model) -> None:
-    """Two ways to say the same prompt would differ."""
-    a, b = fm.capture(tiny, PROMPT), fm.capture(tiny, tiny.tokenize(PROMPT))
-    assert torch.equal(a.tokens, b.tokens)
-    assert torch.equal(a.coefficients[1], b.coefficients[1])
+    assert torch.equal(fm.capture(tiny, PROMPT).tokens, fm.capture(tiny, tiny.tokenize(PROMPT)).tokens)
 
 
 def test_prepend_bos_is_obeyed_and_recorded(tiny: fm.Model) -> None:
-    """The first token's attention sink would come and go unseen."""
+    """The first token's attention sink would come and go unseen, or a page call an ordinary first token BOS."""
     with_bos, without = fm.capture(tiny, PROMPT), fm.capture(tiny, PROMPT, prepend_bos=False)
     assert with_bos.token_strings() == [BOS, *without.token_strings()]
-    assert with_bos.provenance.prepend_bos is True
-    assert without.provenance.prepend_bos is False
+    assert (with_bos.provenance.prepend_bos, without.provenance.prepend_bos) == (True, False)
+    assert (with_bos.starts_with_bos, without.starts_with_bos) == (True, False)
+    assert fm.capture(tiny, [PROMPT, "The"]).starts_with_bos
 
 
 def test_content_leaves_out_bos_and_pads(tiny: fm.Model) -> None:
@@ -172,32 +159,34 @@ def test_content_leaves_out_bos_and_pads(tiny: fm.Model) -> None:
     assert fm.capture(tiny, [5, 0, 6]).content.tolist() == [[True, False, True]]
 
 
-@pytest.mark.parametrize(
-    ("prompt", "named"),
-    [
-        ("", "empty"),
-        ([], "empty"),
-        (["The", ""], "empty"),
-        (torch.tensor([], dtype=torch.long), "[pos]"),
-        (torch.tensor([0.5]), "float"),
-        (torch.zeros(1, 2, 3, dtype=torch.long), "[1, 2, 3]"),
-        (torch.tensor([303]), "302"),
-        ([-1], "302"),
-        (torch.zeros(33, dtype=torch.long), "33 tokens"),
-        ("The" * 32, "33 tokens"),
-    ],
-    ids=lambda value: repr(value)[:20],
-)
-def test_prompts_that_cannot_be_used(tiny: fm.Model, prompt: Any, named: str) -> None:
-    """They would fail inside an embedding, or be padded into something that was not asked."""
-    with refuses(InputError, ValueError, named):
-        fm.capture(tiny, prompt)
+IN, OUT = (InputError, ValueError), (OutOfRangeError, IndexError)
+REFUSED: list[tuple[tuple[type[Exception], type[Exception]], dict[str, Any], tuple[str, ...]]] = [
+    (IN, {"prompt": ""}, ("empty",)),
+    (IN, {"prompt": []}, ("empty",)),
+    (IN, {"prompt": ["The", ""]}, ("empty",)),
+    (IN, {"prompt": torch.tensor([], dtype=torch.long)}, ("[pos]",)),
+    (IN, {"prompt": torch.tensor([0.5])}, ("float",)),
+    (IN, {"prompt": torch.tensor([True])}, ("bool",)),
+    (IN, {"prompt": [True, False]}, ("whole numbers",)),
+    (IN, {"prompt": torch.zeros(1, 2, 3, dtype=torch.long)}, ("[1, 2, 3]",)),
+    (IN, {"prompt": torch.tensor([303])}, ("302",)),
+    (IN, {"prompt": [-1]}, ("302",)),
+    (IN, {"prompt": [2**70]}, ("token ids",)),
+    (IN, {"prompt": torch.zeros(33, dtype=torch.long)}, ("33 tokens",)),
+    (IN, {"prompt": "The" * 32}, ("33 tokens",)),
+    (IN, {"prompt": ["The", 5]}, ("a list of texts, a list of whole numbers", "['The', 5]")),
+    (IN, {"prompt": 5}, ("prompt",)),
+    (IN, {"prompt": None}, ("prompt",)),
+    (OUT, {"prompt": PROMPT, "layers": [0, 2]}, ("layer 2", "0 to 1")),
+    (IN, {"prompt": PROMPT, "layers": []}, ("layers", "empty")),
+]
 
 
-def test_mixed_prompts(tiny: fm.Model) -> None:
-    """Texts and ids in one list have no one meaning."""
-    with refuses(InputError, ValueError, "a list of texts, a list of whole numbers", "['The', 5]"):
-        fm.capture(tiny, ["The", 5])  # type: ignore[list-item]
+def test_what_cannot_be_captured(tiny: fm.Model) -> None:
+    """It would fail inside an embedding, or be made into something that was not asked."""
+    for kinds, options, named in REFUSED:
+        with refuses(*kinds, *named):
+            fm.capture(tiny, **options)
 
 
 # -- layers and memory ------------------------------------------------------------------------------------------------
@@ -222,24 +211,16 @@ def test_one_layer_costs_one_layer(tiny: fm.Model) -> None:
     assert all(tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size() for tensor in held)
 
 
-def test_layers_that_are_not_there(tiny: fm.Model) -> None:
-    """An empty or a wrong choice would give an empty capture."""
-    with refuses(OutOfRangeError, IndexError, "layer 2", "0 to 1"):
-        fm.capture(tiny, PROMPT, layers=[0, 2])
-    with refuses(InputError, ValueError, "layers", "empty"):
-        fm.capture(tiny, PROMPT, layers=[])
-
-
 # -- hooks ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"layers": 0}, {"logits": True}, {"layers": [1], "logits": True}], ids=str)
-def test_hooks_do_not_leak(make_tiny: Callable[..., fm.Model], options: dict[str, Any]) -> None:
+def test_hooks_do_not_leak(make_tiny: Callable[..., fm.Model]) -> None:
     """Each call would make the next one slower, and keep its tensors alive."""
     tiny = make_tiny()
     before = hook_count(tiny.bridge) + hook_count(tiny.hf_model)
-    fm.capture(tiny, PROMPT, **options)
-    assert hook_count(tiny.bridge) + hook_count(tiny.hf_model) == before
+    for options in ({}, {"layers": 0}, {"logits": True}, {"layers": [1], "logits": True}):
+        fm.capture(tiny, PROMPT, **options)  # type: ignore[arg-type]
+        assert hook_count(tiny.bridge) + hook_count(tiny.hf_model) == before
 
 
 def test_hooks_do_not_leak_after_an_exception(make_tiny: Callable[..., fm.Model]) -> None:
@@ -312,12 +293,14 @@ def test_positions_count_within_the_prompt(tiny: fm.Model) -> None:
     """-1 in a padded prompt would be a pad."""
     capture = fm.capture(tiny, ["The", PROMPT])
     assert (capture.position(-1, 0), capture.position(-1, prompt=1), capture.row(-1)) == (1, 8, 1)
-    with refuses(OutOfRangeError, IndexError, "position 2", "0 to 1"):
+    with refuses(*OUT, "position 2", "0 to 1"):
         capture.position(2, prompt=0)
-    with refuses(OutOfRangeError, IndexError, "prompt 2", "0 to 1"):
+    with refuses(*OUT, "prompt 2", "0 to 1"):
         capture.row(2)
-    with refuses(InputError, ValueError, "k", "at least 1"):
+    with refuses(*IN, "k", "at least 1"):
         capture.predictions(k=0, prompt=0)
+    with refuses(*IN, "every layer", "logits=True"):
+        fm.capture(tiny, PROMPT, layers=0).predictions()
 
 
 @pytest.mark.parametrize(
@@ -342,45 +325,17 @@ def test_several_prompts_are_told_apart(tiny: fm.Model, ask: Callable[[Capture],
         ask(fm.capture(tiny, [PROMPT, OTHER_PROMPT, "The", PROMPT]))
 
 
-def test_predictions_need_the_end_of_the_model(tiny: fm.Model) -> None:
-    """A capture of one layer would predict from that layer."""
-    capture = fm.capture(tiny, PROMPT, layers=0)
-    with refuses(InputError, ValueError, "every layer", "logits=True"):
-        capture.predictions()
-
-
-def test_provenance(tiny: fm.Model) -> None:
-    """A capture could not be traced to its model."""
-    record = fm.capture(tiny, PROMPT).provenance
-    assert (record.model, record.fingerprint, record.dtype) == (tiny.name, tiny.fingerprint, "float32")
-
-
-def test_mappings_cannot_be_written(tiny: fm.Model) -> None:
-    """A capture is a record of what was."""
+def test_a_capture_is_a_record(tiny: fm.Model) -> None:
+    """It could not be traced to its model, be written over, or fill a notebook with its tensors."""
     capture = fm.capture(tiny, PROMPT)
+    record = capture.provenance
+    assert (record.model, record.fingerprint, record.dtype) == (tiny.name, tiny.fingerprint, "float32")
     with pytest.raises(TypeError):
         capture.pre[0] = capture.pre[1]  # type: ignore[index]
     with pytest.raises(dataclasses.FrozenInstanceError):
         capture.layers = (0,)  # type: ignore[misc]
-
-
-def test_repr_fits_a_line(tiny: fm.Model) -> None:
-    """A notebook would print every tensor."""
-    assert repr(fm.capture(tiny, PROMPT)) == f"Capture(1 prompt, 9 tokens, layers [0, 1] of {tiny.name})"
+    assert repr(capture) == f"Capture(1 prompt, 9 tokens, layers [0, 1] of {tiny.name})"
     assert repr(fm.capture(tiny, ["The", "The"])).startswith("Capture(2 prompts, ")
-
-
-def test_knows_whether_it_starts_with_bos(tiny: fm.Model) -> None:
-    """A page would call an ordinary first token BOS."""
-    assert fm.capture(tiny, [PROMPT, "The"]).starts_with_bos
-    assert not fm.capture(tiny, PROMPT, prepend_bos=False).starts_with_bos
-
-
-@pytest.mark.parametrize("prompt", [None, 5, [True, False], torch.tensor([True]), [2**70], [1, "a"]])
-def test_what_is_no_prompt(tiny: fm.Model, prompt: Any) -> None:
-    """A mask passed by mistake would run as token ids 0 and 1."""
-    with pytest.raises(InputError):
-        fm.capture(tiny, prompt)
 
 
 def test_what_runs_the_prompt_again_wants_the_same_intervention(tiny: fm.Model) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -18,10 +19,8 @@ from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.core.sheets import Facts
 from ffnmem.models import Model
 from ffnmem.prompts.circuit_edges import Firing, FrozenPass
-from ffnmem.prompts.circuit_pruning import expand, fewest, graph, influence, prune
 from ffnmem.prompts.circuits import ANSWER, EDGES, NODES, PRUNED, Circuit
 from ffnmem.prompts.firings import Asked
-from ffnmem.prompts.supernodes import grouped
 
 from ..helpers import PROMPT, allclose, build_tokenizer, build_twins, refuses
 
@@ -41,8 +40,10 @@ def found(captured: fm.prompts.Capture) -> Circuit:
     return fm.circuit(captured, " Paris", " Rome", nodes=40)
 
 
-def frozen_of(capture: fm.prompts.Capture) -> FrozenPass:
-    return FrozenPass(Asked.of(capture, " Paris", " Rome", -1, 0, False))
+@pytest.fixture(scope="module")
+def everything(captured: fm.prompts.Capture) -> Circuit:
+    """Of all firings, nothing pruned."""
+    return fm.circuit(captured, " Paris", " Rome", nodes=10_000, node_threshold=1.0, edge_threshold=1.0)
 
 
 def test_edges_sum_to_what_every_node_read(architecture: Model) -> None:
@@ -68,7 +69,7 @@ def test_the_answers_edges_are_the_path_attribution(captured: fm.prompts.Capture
 
 def test_an_edge_is_the_effect_of_a_firing_with_all_else_held(captured: fm.prompts.Capture) -> None:
     """Of the first layer on the second: no FFN stands between, so only attention and norms are held."""
-    frozen, model = frozen_of(captured), captured.model
+    frozen, model = FrozenPass(Asked.of(captured, " Paris", " Rome", -1, 0, False)), captured.model
     reader = Firing(1, 7, 4)
     sources = [Firing(0, n, p) for n in (3, 11) for p in (1, 4)]
     weights, _, _ = frozen.edges(frozen.inputs(reader), sources)
@@ -85,98 +86,51 @@ def test_an_edge_is_the_effect_of_a_firing_with_all_else_held(captured: fm.promp
         assert float(weight) == pytest.approx(float(read @ model.ffn[1].keys[7].detach()), rel=1e-9, abs=1e-13)
 
 
-def test_nothing_reads_what_comes_later(captured: fm.prompts.Capture, found: Circuit) -> None:
-    nodes = found.nodes.set_index("id")
-    for edge in found.edges.itertuples():
-        source, target = nodes.loc[edge.source], nodes.loc[edge.target]
-        if source["kind"] == "firing" and target["kind"] == "firing":
-            assert source["layer"] < target["layer"]
-        if not pd.isna(source["position"]):
-            assert source["position"] <= target["position"]
+def test_influence_is_the_series_of_powers(everything: Circuit) -> None:
+    ids = everything.nodes["id"]
+    shares = everything.edges.pivot_table("share", "target", "source", "sum", fill_value=0.0)
+    shares = shares.reindex(index=ids, columns=ids, fill_value=0.0).to_numpy()
+    series = np.linalg.inv(np.eye(len(ids)) - shares)[0]
+    some = ~everything.nodes["kind"].isin(["bias", "pruned"])  # of biases, pruning takes the smallest edges
+    assert allclose(series[some], everything.nodes["influence"][some], 1e-9)
 
 
-def test_rows_of_all_firings_and_of_some_agree(captured: fm.prompts.Capture) -> None:
-    frozen = frozen_of(captured)
-    inputs = frozen.by_falling_layer([Firing(1, 2, 5), None, Firing(1, 9, 3)])
-    rows, others = frozen.rows(inputs)
-    some = [Firing(0, 4, 2), Firing(1, 30, 7), Firing(0, 5, 2)]
-    weights, same, totals = frozen.edges(inputs, some)
-    assert allclose(others, same, 1e-12)
-    for column, firing in zip(weights.T, some, strict=True):
-        row = rows[firing.layer][:, firing.position, firing.neuron]
-        assert allclose(column[: len(row)], row, 1e-12)
-    for place in range(len(inputs)):
-        whole = sum(float(row[place].sum()) for row in rows.values() if place < len(row)) + float(others[place].sum())
-        assert float(totals[place]) == pytest.approx(whole, abs=1e-10)
-
-
-def test_influence_is_the_series_of_powers() -> None:
-    shares = torch.rand(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    for node in range(1, 4):
-        shares[node, :node] = 0  # the firings are the first three sources, those of higher layers first
-    adjacency = torch.zeros(7, 7, dtype=torch.float64)  # the answer, then all sources
-    adjacency[:4, 1:] = shares
-    series = torch.linalg.inv(torch.eye(7, dtype=torch.float64) - adjacency) - torch.eye(7, dtype=torch.float64)
-    assert allclose(influence(shares), series[0, 1:], 1e-12)
-
-
-def test_expansion_takes_what_the_whole_graph_finds_most_influential(captured: fm.prompts.Capture) -> None:
+def test_expansion_takes_what_the_whole_graph_finds_most_influential(captured: Any, everything: Circuit) -> None:
     """With room for all firings that can be reached, the greedy order's first ones are those of the exact influence."""
-    frozen = frozen_of(captured)
-    everything, norms = expand(frozen, 10_000)
-    assert len(everything) == len(set(everything))
-    assert all(norms[one] > 0 for firing in everything for one in frozen.inputs(firing))
-    whole = graph(frozen, everything, norms)
-    shares = whole.shares()
-    assert allclose(
-        shares[:, : -frozen.n_biases].sum(1), torch.ones(len(shares), dtype=torch.float64), 1e-9
-    )  # all is there, nothing pruned
-    exact = influence(shares)[: len(whole.nodes)]
-    best = {whole.nodes[i] for i in exact.topk(60).indices.tolist()}
-    few, _ = expand(frozen, 60)
-    assert len(best & set(few)) >= 50
+    few = fm.circuit(captured, " Paris", " Rome", nodes=60, node_threshold=1.0, edge_threshold=1.0)
+    assert len({*few.firings["id"]} & {*everything.firings["id"][:60]}) >= 50
 
 
-def test_fewest_is_the_smallest_set() -> None:
-    values = torch.tensor([0.1, 0.4, 0.0, 0.3, 0.2], dtype=torch.float64)
-    assert fewest(values, 0.7).tolist() == [False, True, False, True, False]
-    assert fewest(values, 0.71).tolist() == [False, True, False, True, True]
-    assert fewest(values, 1.0).tolist() == [True, True, False, True, True]
-    assert not fewest(torch.zeros(3), 1.0).any()
-
-
-def test_pruning_leaves_no_firing_that_nothing_reads() -> None:
-    # two firings: the lower one is read by the upper alone, and that edge is too small to stay
-    shares = torch.tensor([[0.9, 0.0, 0.1], [0.0, 0.001, 0.999], [0.0, 0.0, 1.0]], dtype=torch.float64)
-    kept = prune(shares, 1.0, 0.98)
-    assert kept.nodes.tolist() == [True, False]
-    assert not kept.edges[2].any()
-
-
-def test_thresholds_keep_sums_and_prune_more(captured: fm.prompts.Capture) -> None:
-    sizes = []
+def test_thresholds_keep_sums_and_the_fewest_firings(captured: fm.prompts.Capture) -> None:
+    whole = fm.circuit(captured, " Paris", nodes=40, node_threshold=1.0, edge_threshold=1.0).firings
     for threshold in (1.0, 0.8, 0.3):
         circuit = fm.circuit(captured, " Paris", nodes=40, node_threshold=threshold)
-        sizes.append(len(circuit.firings))
         sums = circuit.sums()
         assert allclose(sums["sum"], sums["read"], 1e-10)
         varying = circuit.edges[~circuit.edges["source"].str.startswith("bias")]
         shares = varying.groupby("target")["share"].sum()
         assert allclose(shares, torch.ones(len(shares)), 1e-9)
-    assert sizes[0] > sizes[1] > sizes[2] > 0
+        assert {*circuit.firings["id"]} <= {*circuit.edges["source"]}  # none that nothing reads
+        before = whole["influence"].cumsum() - whole["influence"]
+        fewest = whole["id"][before < threshold * whole["influence"].sum()]
+        circuit = fm.circuit(captured, " Paris", nodes=40, node_threshold=threshold, edge_threshold=1.0)
+        assert circuit.firings["id"].tolist() == fewest.tolist()
 
 
 def test_columns_and_ids(found: Circuit) -> None:
     assert {name: str(kind).replace("object", "str") for name, kind in found.nodes.dtypes.items()} == NODES
     assert {name: str(kind).replace("object", "str") for name, kind in found.edges.dtypes.items()} == EDGES
-    ids = found.nodes["id"]
-    assert ids.is_unique
-    assert {*found.edges["source"], *found.edges["target"]} <= set(ids)
+    nodes = found.nodes.set_index("id")
+    assert nodes.index.is_unique
     for row in found.firings.itertuples():
         assert row.id == f"{row.layer}.{row.neuron}@{row.position}"
         assert row.token == found.tokens[row.position]
     assert set(found.edges["target"]) == {ANSWER, *found.firings["id"]}
     assert found.firings["influence"].is_monotonic_decreasing
+    for edge in found.edges.itertuples():  # nothing reads what comes later
+        source, target = nodes.loc[edge.source], nodes.loc[edge.target]
+        assert target["kind"] == ANSWER or source["kind"] != "firing" or source["layer"] < target["layer"]
+        assert pd.isna(source["position"]) or source["position"] <= target["position"]
 
 
 def test_a_subgraph_keeps_the_sums(found: Circuit) -> None:
@@ -385,7 +339,7 @@ def test_supernodes_are_a_partition_by_influence(found: Circuit) -> None:
         found.supernodes(0)
 
 
-def test_firings_that_read_and_write_alike_are_one_supernode() -> None:
+def test_firings_that_read_and_write_alike_are_one_supernode(found: Circuit) -> None:
     """b1 and b2 read a and are read by c; d reads a too, but is read by the answer: like b in one way alone."""
     ids = ["answer", "0.0@0", "1.1@0", "1.2@0", "2.3@0", "1.4@0"]
     nodes = pd.DataFrame({"id": ids, "kind": ["answer", *["firing"] * 5], "layer": 0, "neuron": 0, "position": 0,
@@ -393,11 +347,11 @@ def test_firings_that_read_and_write_alike_are_one_supernode() -> None:
     pairs = [(1, 2), (1, 3), (1, 5), (2, 4), (3, 4), (4, 0), (5, 0)]
     edges = pd.DataFrame([{"source": ids[s], "target": ids[t], "input": "pre", "weight": 2.0, "share": 0.5}
                           for s, t in pairs])  # fmt: skip
-    groups = grouped(nodes, edges, 0.5).set_index("id")["supernode"]
+    groups = replace(found, nodes=nodes, edges=edges).supernodes(0.5).set_index("id")["supernode"]
     assert groups["1.1@0"] == groups["1.2@0"]
     assert groups.nunique() == 4
     edges.loc[3, "weight"] = -2.0  # now one of them takes from what the other adds to
-    assert grouped(nodes, edges, 0.5)["supernode"].nunique() == 5
+    assert replace(found, nodes=nodes, edges=edges).supernodes(0.5)["supernode"].nunique() == 5
 
 
 def test_the_picture_shows_the_strongest(found: Circuit) -> None:

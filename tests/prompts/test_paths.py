@@ -10,10 +10,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemError
 from ffnmem.models import Model
-
-from ..helpers import build_tokenizer, randomise
 
 PROMPT = "The Eiffel Tower is located in the city of"
 
@@ -107,14 +104,10 @@ def test_equals_gradients_of_the_written_out_forward_pass(tiny_folder: Path) -> 
 
 
 def test_the_last_layer_at_the_answer_is_the_direct_attribution(tiny: Model) -> None:
-    # nothing stands between the last FFN and the logit, so both ways must agree there
+    # nothing stands between the last FFN and the logit, so both ways must agree there, and elsewhere it reaches nothing
     capture = fm.capture(tiny, "The Eiffel Tower is in Paris")
     paths, direct = fm.attribute_paths(capture, " Paris"), fm.attribute(capture, " Paris")
     torch.testing.assert_close(paths.neuron_logits[-1, -1], direct.neuron_logits[0, -1], rtol=1e-4, atol=1e-6)
-
-
-def test_last_layer_elsewhere_cannot_reach_the_answer(tiny: Model) -> None:
-    paths = fm.attribute_paths(fm.capture(tiny, "The Eiffel Tower is in Paris"), " Paris")
     assert float(paths.neuron_logits[-1, :-1].abs().max()) == 0.0
 
 
@@ -146,22 +139,6 @@ def test_tables(tiny: Model) -> None:
     pd.testing.assert_series_equal(top["share"], top["logit"] / paths.logit, check_names=False)
 
 
-def test_default_target_is_the_models_own(tiny: Model) -> None:
-    capture = fm.capture(tiny, "The Eiffel Tower")
-    assert fm.attribute_paths(capture).target == capture.predictions(k=1)["token"][0]
-
-
-def test_foil_is_a_difference(tiny: Model) -> None:
-    capture = fm.capture(tiny, "The Eiffel Tower")
-    paris, rome, both = (fm.attribute_paths(capture, *t) for t in ((" Paris",), (" Rome",), (" Paris", " Rome")))
-    torch.testing.assert_close(both.neuron_logits, paris.neuron_logits - rome.neuron_logits, rtol=1e-4, atol=1e-6)
-
-
-def test_refuses_a_capture_of_some_layers(tiny: Model) -> None:
-    with pytest.raises(FfnmemError, match="every layer"):
-        fm.attribute_paths(fm.capture(tiny, "The Eiffel Tower", layers=[0]), " Paris")
-
-
 def test_atlas_finds_the_subject(atlas: Model) -> None:
     # the recall site that training put there: the memories at the subject's last token outweigh every other
     # position before the answer's own
@@ -170,16 +147,3 @@ def test_atlas_finds_the_subject(atlas: Model) -> None:
     by_position = paths.map.sum(0)[:-1]
     assert paths.tokens[int(by_position.argmax())] == " Tower"
     assert float(by_position.max()) > 0.25 * paths.logit
-
-
-def test_heads_that_share_a_value_projection() -> None:
-    # grouped-query attention: fewer value heads than patterns
-    from transformers import Starcoder2Config, Starcoder2ForCausalLM
-
-    tokenizer = build_tokenizer()
-    config = Starcoder2Config(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=32, bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
-    model = fm.load(randomise(Starcoder2ForCausalLM(config)), tokenizer=tokenizer, dtype="float64")
-    assert fm.attribute_paths(fm.capture(model, "The Eiffel Tower"), " Paris").error < 1e-6
