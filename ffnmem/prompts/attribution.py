@@ -144,10 +144,7 @@ class Attribution(Result):
     @cached_property
     def sums(self) -> Float[Tensor, " n"]:
         """The sum of all components at each position, in float64."""
-        total = self.component_logits[0].logits.double().clone()
-        for part in self.component_logits[1:]:
-            total += part.logits.double()
-        return total
+        return torch.stack([part.logits.double() for part in self.component_logits]).sum(0)
 
     @property
     def error(self) -> float:
@@ -172,23 +169,21 @@ class Attribution(Result):
     def top(self, k: Count | None = 20) -> pd.DataFrame:
         """The ``k`` neurons with the largest \\|logit\\| at each position (all for None), as ``neurons``."""
         n, _, d_mlp = self.neuron_logits.shape
-        logits = self.neuron_logits.reshape(n, -1).double().cpu().numpy()
-        coefficients = self.coefficients.reshape(n, -1).double().cpu().numpy()
-        k = logits.shape[1] if k is None else min(k, logits.shape[1])
+        logits, coefficients = (
+            one.reshape(n, -1).double().cpu().numpy() for one in (self.neuron_logits, self.coefficients)
+        )
         order = np.stack([largest(one, k) for one in logits])
-        taken = np.take_along_axis(logits, order, axis=1)
-        whole = self.logits.double().cpu().numpy()
-        whole = np.where(whole == 0, np.nan, whole)  # nothing is a share of a logit of exactly zero
-        columns: dict[str, Any] = {
-            "layer": (order // d_mlp).ravel(),
-            "neuron": (order % d_mlp).ravel(),
-            "coefficient": np.take_along_axis(coefficients, order, axis=1).ravel(),
-            "logit": taken.ravel(),
-            "share": (taken / whole[:, None]).ravel(),
+        row = np.arange(n)[:, None]
+        whole = self.logits.double().cpu().numpy()[:, None]
+        columns = {
+            "position": np.broadcast_to(np.array(self.positions)[:, None], order.shape),
+            "layer": order // d_mlp,
+            "neuron": order % d_mlp,
+            "coefficient": coefficients[row, order],
+            "logit": logits[row, order],
+            "share": logits[row, order] / np.where(whole == 0, np.nan, whole),  # nothing is a share of exactly zero
         }
-        if n > 1:
-            columns = {"position": np.repeat(np.array(self.positions), k), **columns}
-        return self.with_attrs(pd.DataFrame(columns))
+        return self.table({name: values.ravel() for name, values in columns.items()})
 
     @cached_property
     def components(self) -> pd.DataFrame:
@@ -202,9 +197,12 @@ class Attribution(Result):
             for part in self.component_logits
         ]
         frame = pd.DataFrame(rows, columns=["position", "component", "layer", "logit"]).astype({"layer": "Int64"})
-        return self.with_attrs(frame if len(self.positions) > 1 else frame.drop(columns="position"))
+        return self.table(frame)
 
-    def with_attrs(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def table(self, columns: Any) -> pd.DataFrame:
+        """A table that says where it is from; of a single position without its column."""
+        frame = pd.DataFrame(columns)
+        frame = frame if len(self.positions) > 1 else frame.drop(columns="position")
         frame.attrs = {"target": self.target_tokens, "foil": self.foil, "provenance": self.provenance.to_dict()}
         return frame
 
@@ -315,19 +313,12 @@ class Attribution(Result):
     def ledger(self) -> Table:
         """Every component by layer, the sum so far, and what it all comes to beside the model's own logit."""
         parts = self.components
-        in_layers = parts.groupby("component", sort=False)["layer"].agg(lambda layer: bool(layer.notna().all()))
-        kinds = [str(name) for name, everywhere in in_layers.items() if everywhere]
+        kinds = parts.loc[parts["layer"].notna(), "component"].unique().tolist()
         places = decimals([*parts["logit"], self.logit], 5)
-        shown = rows(
-            "component",
-            *(Column(kind, "number", places=places, sign=True) for kind in kinds),
-            Column("together", "number", places=places, sign=True, bars="steps"),
-            Column("sum so far", "number", places=places),
-        )
-        names = [
-            component if pd.isna(layer) else f"layer {layer}"
-            for component, layer in zip(parts["component"], parts["layer"], strict=True)
-        ]
+        columns = [Column(kind, "number", places=places, sign=True) for kind in [*kinds, "together"]]
+        columns[-1] = replace(columns[-1], bars="steps")
+        shown = rows("component", *columns, Column("sum so far", "number", places=places))
+        names = parts["component"].where(parts["layer"].isna(), "layer " + parts["layer"].astype(str))
         total = 0.0
         for name, group in parts.groupby(names, sort=False):
             cells = dict(zip(group["component"], group["logit"], strict=True))
@@ -491,7 +482,8 @@ def attribute(
         raise InputError("attribution needs every layer: capture(model, prompt) without layers=")
     capture.check_current()
     row, answer = capture.row(prompt), None
-    if isinstance(target, Next | Iterable) and not is_one(target):
+    several = isinstance(target, Next | Iterable) and not isinstance(target, str)
+    if several and getattr(target, "ndim", 1) > 0:  # a tensor of no dimensions is one id
         positions, targets = targets_everywhere(capture, target, position, prompt)  # type: ignore[arg-type]
         foil_id, foil_text = foil_everywhere(capture, foil, targets.tolist(), row, positions[-1], first_token)
     else:
@@ -505,13 +497,11 @@ def attribute(
     final_in = at_least_float32(residual.final_in[row, positions])
     u, constant = norm.directions(targets, foil_id)
     scale = norm.scale(final_in).unsqueeze(-1)
-    components, neurons = component_logits(capture, row, positions, u / scale)
+    components, neurons, coefficients = component_logits(capture, row, positions, u / scale)
     components.append(ComponentLogits("final bias", None, constant.double()))
     return Attribution(
         neuron_logits=neurons,
-        coefficients=torch.stack(
-            [at_least_float32(capture.coefficients[layer][row, positions]) for layer in capture.layers], dim=1
-        ),
+        coefficients=coefficients,
         component_logits=tuple(components),
         logits=model_logits(capture.model, residual.final_out[row, positions], targets, foil_id),
         tokens=tuple(capture.token_strings(row)),
@@ -568,8 +558,11 @@ def decomposition_sheet(
 
 def component_logits(
     capture: Capture, row: int, positions: list[int], direction: Float[Tensor, "n d_model"]
-) -> tuple[list[ComponentLogits], Float[Tensor, "n layer d_mlp"]]:
-    """What every component, and every neuron, writes along each position's direction. The sums are taken in float64."""
+) -> tuple[list[ComponentLogits], Float[Tensor, "n layer d_mlp"], Float[Tensor, "n layer d_mlp"]]:
+    """What every component, and every neuron, writes along each position's direction, and the neurons' coefficients.
+
+    The sums are taken in float64.
+    """
     residual = capture.residual
     assert residual is not None
 
@@ -580,10 +573,11 @@ def component_logits(
     parts = [ComponentLogits("embedding", None, along(residual.embedding))]
     if residual.position is not None:
         parts.append(ComponentLogits("position", None, along(residual.position)))
-    neurons = []
+    neurons, coefficients = [], []
     for layer in range(model.n_layers):
         ffn = model.ffn[layer]
         m = at_least_float32(capture.coefficients[layer][row, positions])
+        coefficients.append(m)
         along_ffn = pulled_through(model, layer, direction, capture.ffn_out[layer][row, positions])
         logits = m * (along_ffn @ at_least_float32(ffn.values.detach()).T)
         neurons.append(logits)
@@ -591,12 +585,7 @@ def component_logits(
         parts.append(ComponentLogits("ffn", layer, logits.double().sum(-1)))
         if ffn.value_bias is not None:
             parts.append(ComponentLogits("ffn bias", layer, along_ffn.double() @ ffn.value_bias.detach().double()))
-    return parts, torch.stack(neurons, dim=1)
-
-
-def is_one(target: Any) -> bool:
-    """Whether this is one target, not one for every position."""
-    return isinstance(target, str) or (isinstance(target, Tensor) and target.ndim == 0)
+    return parts, torch.stack(neurons, dim=1), torch.stack(coefficients, dim=1)
 
 
 def targets_everywhere(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -100,39 +99,28 @@ def attribute_paths(
     Circuits", with FFN outputs as sources.
     """
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
-    neurons, parts, by_token = sum_over_paths(asked)
+    directions, constants, logits = asked.reads()
+    attentions, at = asked.attentions(), list(asked.answered.positions)
+    neurons: Tensor | None = None
+    rows: list[tuple[int, str, int | None, float]] = []
+    for i, place in enumerate(at):
+        own, found = walk(asked, attentions, place, directions[i], float(constants[i]))
+        neurons = own if neurons is None else neurons.add_(own)
+        rows += [(place, *row) for row in found]
+    assert neurons is not None
+    parts = pd.DataFrame(rows, columns=["position", "component", "layer", "logit"]).astype({"layer": "Int64"})
+    sums = {"logit": logits.tolist(), "sum": parts.groupby("position")["logit"].sum().tolist()}
     span = slice(0, asked.position + 1)
     coefficients = [at_least_float32(asked.capture.coefficients[layer][asked.row, span]) for layer in capture.layers]
     return PathAttribution(
         neuron_logits=neurons,
         coefficients=torch.stack(coefficients),
-        components=pd.DataFrame(parts, columns=["component", "layer", "logit"]).astype({"layer": "Int64"}),
-        logit=float(by_token["logit"].sum()),
-        by_token=by_token,
+        components=parts.groupby(["component", "layer"], sort=False, dropna=False, as_index=False)["logit"].sum(),
+        logit=float(logits.sum()),
+        by_token=pd.DataFrame({"position": at, "token": asked.model.token_strings(asked.answered.read), **sums}),
         **asked.answer(),
         provenance=capture.provenance.with_settings(frozen="attention patterns, norm scales"),
     )
-
-
-def sum_over_paths(
-    asked: Asked,
-) -> tuple[Float[Tensor, "layer pos d_mlp"], list[tuple[str, int | None, float]], pd.DataFrame]:
-    """Walk each logit's direction down through the layers, collecting what each writes along it. And the logits."""
-    answers, constants, logits = asked.reads()
-    attentions = asked.attentions()
-    neurons: Tensor | None = None
-    sums: dict[tuple[str, int | None], float] = {}
-    by_token = []
-    texts = asked.model.token_strings(asked.answered.read)
-    for i, position in enumerate(asked.answered.positions):
-        own, rows = walk(asked, attentions, position, answers[i], float(constants[i]))
-        neurons = own if neurons is None else neurons.add_(own)
-        for component, layer, write in rows:
-            sums[component, layer] = sums.get((component, layer), 0.0) + write
-        by_token.append((position, texts[i], float(logits[i]), math.fsum(write for *_, write in rows)))
-    assert neurons is not None
-    frame = pd.DataFrame(by_token, columns=["position", "token", "logit", "sum"])
-    return neurons, [(*name, write) for name, write in sums.items()], frame
 
 
 def walk(
