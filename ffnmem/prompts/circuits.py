@@ -8,17 +8,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Annotated, Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
 
 from ..core.defaults import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD, SUPERNODE_SIMILARITY
-from ..core.errors import InputError, check_number, counted, listed, quoted
+from ..core.errors import InputError, counted, listed, quoted
 from ..core.files import check_destination, write_whole
 from ..core.progress import Progress
 from ..core.sheets import FIRED_AT, Column, Content, Fitting, Sheet, Span, Table, line, token
-from ..core.types import CircuitForm, Count, Seed, Whole, checked
+from ..core.types import CircuitForm, Count, Range, Seed, Whole, checked
 from ..models.turns import in_turn
 from .answer_text import AnswerResult, describe_answer
 from .captures import Capture, Target, single_token
@@ -44,6 +44,7 @@ ANSWER, PRUNED = "answer", "pruned"
 """The ids of the answer's node, and of the one that stands for all that was pruned."""
 GROUP = "group"
 """The kind of a node that stands for several."""
+Share = Annotated[float, Range(above=0, most=1)]
 READ = 3  # what a row of the table names of a firing's inputs
 
 
@@ -114,9 +115,8 @@ class Circuit(AnswerResult):
     def sums(self) -> pd.DataFrame:
         """One row an input of a node: target, input, sum (of its edges' weights), read (what it was), error."""
         sums = self.edges.groupby(["target", "input"], sort=False)["weight"].sum().rename("sum").reset_index()
-        by_id = self.nodes.set_index("id")
-        columns = ["linear" if one == "linear" else "pre" for one in sums["input"]]
-        sums["read"] = [by_id.at[node, name] for node, name in zip(sums["target"], columns, strict=True)]
+        pre, linear = (sums["target"].map(self.nodes.set_index("id")[name]) for name in ("pre", "linear"))
+        sums["read"] = linear.where(sums["input"] == "linear", pre)
         return sums.assign(error=(sums["sum"] - sums["read"]).abs())
 
     def subgraph(self, nodes: Iterable[str]) -> Circuit:
@@ -157,16 +157,13 @@ class Circuit(AnswerResult):
             if (one.foil is None) != (self.foil is None):
                 raise InputError("a circuit with a foil and one without have no mean: merge those of one form")
             if one.provenance.fingerprint != self.provenance.fingerprint:
-                raise InputError(
-                    f"the circuits are of two models ({self.provenance.fingerprint}, {one.provenance.fingerprint})"
-                )
+                raise InputError("the circuits are of two models: merge those of one")
         counts = np.array([one.prompts for one in every])
-        weighed = [one.nodes.assign(n=n) for one, n in zip(every, counts, strict=True)]
-        nodes = merged_nodes(pd.concat(weighed, ignore_index=True), int(counts.sum()))
-        held = pd.concat([table[["id", "n"]] for table in weighed]).groupby("id")["n"].sum()
+        tables = pd.concat([one.nodes.assign(n=n) for one, n in zip(every, counts, strict=True)], ignore_index=True)
+        nodes = merged_nodes(tables, int(counts.sum()))
         scaled = [one.edges.assign(**(one.edges[WEIGHTS] * n)) for one, n in zip(every, counts, strict=True)]
         edges, _ = contract(pd.concat(scaled), {})
-        edges[WEIGHTS] = edges[WEIGHTS].div(edges["target"].map(held), axis=0)
+        edges[WEIGHTS] = edges[WEIGHTS].div(edges["target"].map(tables.groupby("id")["n"].sum()), axis=0)
         return replace(
             self,
             nodes=nodes,
@@ -181,7 +178,7 @@ class Circuit(AnswerResult):
             prompts=int(counts.sum()),
         )
 
-    def supernodes(self, similarity: float = SUPERNODE_SIMILARITY) -> pd.DataFrame:
+    def supernodes(self, similarity: Share = SUPERNODE_SIMILARITY) -> pd.DataFrame:
         """Its firings in groups of those that read alike and write alike.
 
         Two firings are as alike as the smaller cosine of what they read and of what reads them (edges' shares with
@@ -193,7 +190,7 @@ class Circuit(AnswerResult):
 
         Raises: InputError: a similarity that is not above 0 and at most 1.
         """
-        return grouped(self.nodes, self.edges, check_share("similarity", similarity))
+        return grouped(self.nodes, self.edges, similarity)
 
     def faithfulness(
         self, capture: Capture, *, mean: Any = None, prompt: int | None = None, random: int = 0, seed: Seed = 0
@@ -382,15 +379,14 @@ def joined(texts: Iterable[str]) -> str:
 
 def merged_nodes(nodes: pd.DataFrame, prompts: int) -> pd.DataFrame:
     """Rows of one id as one: means over the prompts that have it, of the influence over all prompts."""
-    groups = nodes.groupby("id", sort=False)
-    found = groups[["id", "kind", "layer", "neuron", "head", "position"]].first()
-    found["token"] = groups["token"].agg(joined)
-    held = groups["n"].sum()
-    for name in ("coefficient", "pre", "linear", "score"):
-        found[name] = (nodes[name] * nodes["n"]).groupby(nodes["id"], sort=False).sum(min_count=1) / held
-    found["influence"] = (nodes["influence"] * nodes["n"]).groupby(nodes["id"], sort=False).sum() / prompts
-    found["error"] = groups["error"].max()
-    return by_influence(found)
+    means = ["coefficient", "pre", "linear", "score"]
+    numbers = [*means, "influence"]
+    groups = nodes.assign(**nodes[numbers].mul(nodes["n"], axis=0)).groupby("id", sort=False)
+    found = groups[["kind", "layer", "neuron", "head", "position"]].first()
+    found = found.assign(token=groups["token"].agg(joined), error=groups["error"].max())
+    found[numbers] = groups[numbers].sum(min_count=1)
+    found[means] = found[means].div(groups["n"].sum(), axis=0)
+    return by_influence(found.assign(influence=found["influence"] / prompts).reset_index())
 
 
 def by_influence(nodes: pd.DataFrame) -> pd.DataFrame:
@@ -415,8 +411,8 @@ def circuit(
     first_token: bool = False,
     nodes: Count = CIRCUIT_NODES,
     firings: Any = None,
-    node_threshold: float = NODE_THRESHOLD,
-    edge_threshold: float = EDGE_THRESHOLD,
+    node_threshold: Share = NODE_THRESHOLD,
+    edge_threshold: Share = EDGE_THRESHOLD,
     attention: bool = False,
     heads: bool = False,
     memory: float | None = None,
@@ -460,8 +456,6 @@ def circuit(
     """
     if attention and heads:
         raise InputError("attention and heads exclude each other: whole layers are nodes, or their heads")
-    thresholds = [check_share(name, value) for name, value in
-                  (("node_threshold", node_threshold), ("edge_threshold", edge_threshold))]  # fmt: skip
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     read = single_token(asked.model, asked.answered, "a circuit")
     check_memory(asked, memory)
@@ -471,11 +465,11 @@ def circuit(
     if given is not None:
         if not given:
             raise InputError("firings is empty: name at least one, or leave it out")
-        nodes, thresholds[0] = len(given), 1.0
+        nodes, node_threshold = len(given), 1.0
     chosen, norms = expand(frozen, nodes, tell, given)
     with_attention = attention or heads
     whole = graph_with_attention(frozen, chosen, nodes, heads) if with_attention else graph(frozen, chosen, norms)
-    kept = prune(whole.shares(), thresholds[0], thresholds[1], whole.n_biases)
+    kept = prune(whole.shares(), node_threshold, edge_threshold, whole.n_biases)
     found, edges = tables(frozen, whole, kept)
     return Circuit(
         nodes=found,
@@ -489,18 +483,10 @@ def circuit(
         probability=float(asked.capture.logits_at(asked.row, asked.position).double().softmax(-1)[read]),
         prompts=1,
         provenance=capture.provenance.with_settings(
-            frozen="attention patterns, norm scales", nodes=nodes, node_threshold=thresholds[0],
-            edge_threshold=thresholds[1], **({} if given is None else {"firings": "given"}),
+            frozen="attention patterns, norm scales", nodes=nodes, node_threshold=float(node_threshold),
+            edge_threshold=float(edge_threshold), **({} if given is None else {"firings": "given"}),
         ),
     )  # fmt: skip
-
-
-def check_share(name: str, value: float) -> float:
-    """``value`` if it is above 0 and at most 1; raises InputError otherwise."""
-    share = check_number(name, value)
-    if not 0 < share <= 1:
-        raise InputError(f"{name} must be above 0 and at most 1, not {quoted(value)}")
-    return share
 
 
 def tables(frozen: FrozenPass, whole: Graph, kept: Kept) -> tuple[pd.DataFrame, pd.DataFrame]:
