@@ -49,11 +49,8 @@ class Head:
     @property
     def name(self) -> str:
         """Its id in a circuit: ``"head.3.2@5"``, ``"attention.3@5"``."""
-        return (
-            f"attention.{self.layer}@{self.position}"
-            if self.head is None
-            else (f"head.{self.layer}.{self.head}@{self.position}")
-        )
+        name = f"attention.{self.layer}" if self.head is None else f"head.{self.layer}.{self.head}"
+        return f"{name}@{self.position}"
 
 
 class Input(NamedTuple):
@@ -64,19 +61,6 @@ class Input(NamedTuple):
 
     node: Firing | Head | None
     name: str
-
-
-class Bottom(NamedTuple):
-    """Where a walk ends: what the embeddings are read along, and what biases add.
-
-    Attributes:
-        directions: ``[input, pos, d_model]``. own: ``[input]``, of the input itself: its bias, and that of the norm
-            in front of it. biases: ``[input, layer]``, of each layer's attention and FFN. Both in float64.
-    """
-
-    directions: Float[Tensor, "input pos d_model"]
-    own: Float[Tensor, " input"]
-    biases: Float[Tensor, "input layer"]
 
 
 class FrozenPass:
@@ -138,8 +122,11 @@ class FrozenPass:
     # -- the walk ------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def walk(self, inputs: Sequence[Input], visit: Visit) -> Bottom:
-        """Carry the directions of inputs, those of higher layers first, down to the embeddings."""
+    def walk(self, inputs: Sequence[Input], visit: Visit) -> Float[Tensor, "input other"]:
+        """Carry the directions of inputs, those of higher layers first, down to the embeddings.
+
+        Returns what the sources that are no firings add, in float64: see :meth:`other_names`, the biases last.
+        """
         model, layers = self.model, [self.layer_of(one) for one in inputs]
         assert layers == sorted(layers, reverse=True)
         read, at, own = self.directions_read(inputs)
@@ -160,7 +147,8 @@ class FrozenPass:
                 pulled, added = self.attentions[layer].pull(directions[:active])
                 directions[:active] += pulled
                 biases[:active, layer] += added.double()
-        return Bottom(directions, own, biases)
+        held = [self.embedding] if self.position is None else [self.embedding, self.position]
+        return torch.cat([*((directions * one).sum(-1).double() for one in held), own.unsqueeze(-1), biases], dim=-1)
 
     def along_ffn(
         self, layer: int, directions: Float[Tensor, "active pos d_model"]
@@ -195,31 +183,18 @@ class FrozenPass:
             found[places] = directions / self.scales[layer][at[places]].unsqueeze(-1)
         return found, at, own
 
-    # -- what stands at its bottom -------------------------------------------------------------------------------
-
-    def others(self, bottom: Bottom) -> Float[Tensor, "input other"]:
-        """What the sources that are no firings add: see :meth:`other_names`, the biases last. In float64."""
-        parts = [(bottom.directions * self.embedding).sum(-1).double()]
-        if self.position is not None:
-            parts.append((bottom.directions * self.position).sum(-1).double())
-        return torch.cat([*parts, bottom.own.unsqueeze(-1), bottom.biases], dim=-1)
-
     @property
     def n_biases(self) -> int:
-        """How many of these are biases: the input's own, and each layer's."""
+        """How many of the other sources are biases: the input's own, and each layer's."""
         return 1 + self.model.n_layers
 
     def other_names(self) -> list[tuple[str, str, int | None, int | None]]:
         """Of the sources that are no firings: id, kind, layer and position."""
-        places = range(self.pos + 1)
         kinds = ["embedding"] if self.position is None else ["embedding", "position"]
-        found: list[tuple[str, str, int | None, int | None]] = [
-            (f"{kind}@{p}", kind, None, p) for kind in kinds for p in places
-        ]
-        biases: list[tuple[str, str, int | None, int | None]] = [
-            (f"bias.{layer}", "bias", layer, None) for layer in range(self.model.n_layers)
-        ]
-        return [*found, ("bias", "bias", None, None), *biases]
+        found: list[tuple[str, str, int | None, int | None]]
+        found = [(f"{kind}@{p}", kind, None, p) for kind in kinds for p in range(self.pos + 1)]
+        found.append(("bias", "bias", None, None))
+        return [*found, *((f"bias.{layer}", "bias", layer, None) for layer in range(self.model.n_layers))]
 
     # -- rows of edges -------------------------------------------------------------------------------------------
 
@@ -236,8 +211,7 @@ class FrozenPass:
             values = at_least_float32(self.model.ffn[layer].values.detach())
             found[layer] = (along @ values.T).mul_(self.coefficients(layer))
 
-        bottom = self.walk(inputs, visit)
-        return found, self.others(bottom)
+        return found, self.walk(inputs, visit)
 
     def edges(
         self, inputs: Sequence[Input], firings: Sequence[Firing]
@@ -263,7 +237,7 @@ class FrozenPass:
                     columns = torch.tensor([places[i] for i in here], device=along.device)
                     weights[:active].index_copy_(1, columns, (along[:, position] @ written[here].T).double())
 
-        others = self.others(self.walk(inputs, visit))
+        others = self.walk(inputs, visit)
         return weights, others, total + others.sum(-1)
 
     def writes(self, firings: Sequence[Firing]) -> dict[int, tuple[list[int], list[int], Float[Tensor, "n d_model"]]]:

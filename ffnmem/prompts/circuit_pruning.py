@@ -199,13 +199,12 @@ class Kept:
 
     Attributes:
         nodes: which candidates. edges: ``[node, source]``, the answer's row first. influence: ``[source]``, of the
-            whole graph. shares: ``[node, source]``, A.
+            whole graph.
     """
 
     nodes: Bool[Tensor, " candidate"]
     edges: Bool[Tensor, "node source"]
     influence: Float[Tensor, " source"]
-    shares: Float[Tensor, "node source"]
 
 
 def prune(
@@ -231,7 +230,7 @@ def prune(
         if not edges[: place + 1, place].any():
             edges[place + 1] = False
             kept[place] = False
-    return Kept(kept, edges, whole, shares)
+    return Kept(kept, edges, whole)
 
 
 def fewest(values: Float[Tensor, " n"], threshold: float) -> Bool[Tensor, " n"]:

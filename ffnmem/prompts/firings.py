@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..core.errors import InputError, OutOfRangeError
+from ..core.errors import InputError, OutOfRangeError, quoted
 from ..core.number_text import decimals
 from ..core.sheets import FIRED_AT, Column, Table, rows, token
 from ..facts.answers import Answer
@@ -165,25 +165,22 @@ class Asked:
 
         Raises InputError: what names none. OutOfRangeError: a firing that this prompt does not have.
         """
-        firings = getattr(firings, "firings", firings)
-        columns = ("layer", "neuron", "position")
-        if isinstance(firings, pd.DataFrame):
-            missing = [name for name in columns if name not in firings]
-            if missing:
-                raise InputError(f"firings has no column {missing[0]}: it needs layer, neuron, position")
-            firings = firings[list(columns)].itertuples(index=False, name=None)
-        elif isinstance(firings, str) or not isinstance(firings, Iterable):
-            raise InputError(f"firings are scores, a table, or (layer, neuron, position), not {firings!r}")
+        table, columns = getattr(firings, "firings", firings), ["layer", "neuron", "position"]
+        if not isinstance(table, pd.DataFrame):
+            try:
+                table = pd.DataFrame([*table], columns=columns, dtype=object)
+            except (TypeError, ValueError):
+                raise InputError(f"firings are scores, a table, or {', '.join(columns)}, not {quoted(table)}") from None
+        missing = [name for name in columns if name not in table]
+        if missing:
+            raise InputError(f"firings has no column {missing[0]}: it needs layer, neuron, position")
         found: dict[tuple[int, int, int], None] = {}
-        for triple in firings:
-            if not isinstance(triple, tuple | list) or len(triple) != 3:
-                raise InputError(f"a firing is (layer, neuron, position), not {triple!r}")
-            layer = self.model.layer(triple[0])
-            neuron = self.model.neuron(layer, triple[1])
-            position = self.capture.position(triple[2], self.row)
+        for name, number, place in table[columns].itertuples(index=False, name=None):
+            layer = self.model.layer(name)
+            position = self.capture.position(place, self.row)
             if position > self.position:
                 raise OutOfRangeError(f"position {position} is right of the answer's, {self.position}")
-            found[layer, neuron, position] = None
+            found[layer, self.model.neuron(layer, number), position] = None
         return list(found)
 
 
