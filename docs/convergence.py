@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 import ffnmem as fm
-from ffnmem.cli.figures import save_axes
+from ffnmem.cli.options import save_axes
 from ffnmem.editing.closed_forms import keys_of
 from ffnmem.editing.preparing import plan_edits
 from ffnmem.facts import Fact

@@ -11,7 +11,7 @@ import ffnmem as fm
 from ..core.errors import InputError
 from ..core.types import CausalRule
 from ..show.records import emit
-from .options import Answer, Output, PlottedOutput, Positive, Prompt, PromptChoice, Seed, StoreFolder, Top, option_group
+from .options import Answer, Directory, Output, PlottedOutput, Positive, Prompt, PromptChoice, Seed, Top, option_group
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Scoring:
 
     rule: CausalRule | None = None
     follow_attention: bool = False
-    mean: StoreFolder | None = None
+    mean: Directory | None = None
 
     def score(
         self, prompt: str, model: PromptChoice, answer: Answer, rule: CausalRule, exact: int, progress: Progress

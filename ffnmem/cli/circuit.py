@@ -10,7 +10,7 @@ import ffnmem as fm
 from ..core.defaults import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
 from ..core.errors import InputError
 from .guard import note
-from .options import Answer, Count, GraphFile, Page, PlottedOutput, Prompt, PromptChoice, Share, StoreFolder, Top
+from .options import Answer, Count, Directory, GraphFile, Page, PlottedOutput, Prompt, PromptChoice, Share, Top
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def circuit(
     export: GraphFile | None = None,
     html: Page | None = None,
     site: str | None = None,
-    store: StoreFolder | None = None,
+    store: Directory | None = None,
     model: PromptChoice = PromptChoice(),
     output: PlottedOutput = PlottedOutput(),
 ) -> None:

@@ -19,6 +19,7 @@ from .options import (
     CorpusReading,
     Count,
     CountOrAll,
+    Device,
     EditFile,
     Full,
     Page,
@@ -43,7 +44,6 @@ class ComparedText(CorpusReading):
         baseline: Random neurons: what neurons take in, rotated, or, as published, what comes out.
         memory: For sums; with less, the text is read several times.
         batch_tokens: Tokens of one pass; fewer need less memory.
-        seed: Of the draw of sequences, and of the random neurons.
         prepend_bos: Put the beginning-of-sequence token before the text, or not. [default: the model's own convention]
     """
 
@@ -69,7 +69,7 @@ def compare(
     html: Page | None = None,
     top: Top = 10,
     full: Full = False,
-    device: Annotated[str | None, Parameter(metavar="DEVICE")] = None,
+    device: Device | None = None,
     dtype: Dtype = "float32",
     output: PlottedOutput = PlottedOutput(),
 ) -> None:
@@ -101,7 +101,6 @@ def compare(
         corpus: Both read it: what fires alike, and what they say. What ffnmem scan takes. [default: weights alone]
         out: Also keep the result; a run that was killed goes on where it was.
         html: Also write the comparison as a page.
-        device: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]
         dtype: Numeric type of the weights.
     """
     if (b is None) == (edit is None):

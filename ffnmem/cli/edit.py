@@ -3,29 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
 import ffnmem as fm
 
+from ..core.defaults import SWEPT
 from ..core.errors import InputError, ModelError, quoted
 from ..core.resources import EMBEDDED
-from ..core.types import EditorName
+from ..core.types import WITHOUT_LAYER, WITHOUT_MOMENT, EditorName
 from ..show.records import emit, write
-from .editors import EditedLayer, EditorSettings
 from .guard import note
-from .options import EditFile, Full, NewFolder, Output, Page, Prompt, ReaderChoice, Seed, Top, option_group
+from .options import (
+    EditFile,
+    Full,
+    NewFolder,
+    Output,
+    Page,
+    Prompt,
+    ReaderChoice,
+    Seed,
+    Settings,
+    Tokens,
+    Top,
+    option_group,
+    read_layer,
+)
 from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..editing.edit import Edit
     from ..facts.fact import Fact
     from ..models.model import Model
+
+
+def read_layer_or_swept(_kind: Any, tokens: Tokens) -> int | str:
+    """A layer's number, or "swept"."""
+    return SWEPT if tokens[0].value == SWEPT else read_layer(_kind, tokens)
+
+
+EditedLayer = Annotated[
+    int | Literal["swept"],
+    Parameter(
+        converter=read_layer_or_swept,
+        metavar="LAYER",
+        show_choices=False,
+        help="Whose FFN is edited; the highest one of editors over several. swept: the one that evaluate sweep --keep "
+        "found for this model. [default: the one published for the model's name, else that one, else one by its depth]",
+    ),
+]
+
+
+@option_group
+class EditorSettings:
+    """What editors edit with.
+
+    Attributes:
+        moment: The second moment of the model's coefficients, as ffnmem moment writes it. [default: the one that ships
+            with atlas]
+        settings: Any other setting of an editor, such as steps=40, clamp=2, keys=original or layers=2 (repeatable).
+        force: Make an edit also where it changes a layer by more than twice its own norm.
+    """
+
+    moment: Annotated[str | None, Parameter(metavar="FILE")] = None
+    settings: Settings | None = None
+    force: bool = False
+
+    def arguments(self, editors: Sequence[str], layer: int | str | None = None) -> dict[str, Any]:
+        """The editors' arguments: their own options by name, everything else of ``--set`` in ``settings``.
+
+        Raises InputError for what there is not, or does nothing with these editors.
+        """
+        from ..editing.settings import EditSettings, unknown_words  # these need torch
+        from ..evaluation.editors import EDITORS
+
+        own = {name for editor in editors for name in EDITORS[editor].options} - {"force"}
+        known = {"base", *(field.name for field in fields(EditSettings))} - {"layer"}
+        options = {name: value for name, value in self.settings or () if name in own}
+        settings = {name: value for name, value in self.settings or () if name not in own}
+        if unknown := sorted({*settings} - known):
+            raise InputError(f"unknown setting {unknown_words(unknown[0], sorted(own))}")
+        editing = [name for name in editors if name != "none"]
+        with_moment = [name for name in editing if name not in WITHOUT_MOMENT]
+        for name, value, takers in (
+            ("layer", layer, [name for name in editing if name not in WITHOUT_LAYER]),
+            ("moment", self.moment, with_moment),
+            ("force", self.force or None, editing),
+            ("settings", settings or None, with_moment),
+        ):
+            if value is not None:
+                if not takers:
+                    flag = f"--set {next(iter(settings))}" if name == "settings" else f"--{name}"
+                    raise InputError(f"{flag} does nothing with {', '.join(editors)}: leave it out")
+                options[name] = value
+        return options
+
 
 NOT_REACHED = 1  # the exit status
 MOST_DOUBTS = 8  # that are noted of one edit, which may be of a thousand facts
@@ -43,8 +120,6 @@ class EditOutput(Output):
         site: With --report: a site of the model's neurons (ffnmem report site), to which names of neurons lead.
         export: Write the edited model as a new Hugging Face checkpoint.
         lora: Write the edit as a PEFT adapter, of rank one where it is that.
-        top: How many memories to list: those whose contribution changed most.
-        full: With --json: everything, not only what the table shows.
     """
 
     report: Page | None = None

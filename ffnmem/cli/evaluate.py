@@ -14,10 +14,10 @@ import ffnmem as fm
 from ..core.errors import FileError, InputError
 from ..core.files import user_folder, user_path
 from ..core.types import EditorName, EvaluationProtocol
-from .editors import EditedLayer, EditorSettings
-from .fact_choice import FactChoice
+from .edit import EditedLayer, EditorSettings
+from .facts import FactChoice
 from .guard import note
-from .options import Count, Full, Layers, Plot, PlottedOutput, Positive, ReaderChoice, Seed, Tokens, option_group
+from .options import Count, Full, Layers, PlottedOutput, Positive, ReaderChoice, Seed, Tokens, option_group
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ def read_numbers_of_edits(_kind: Any, tokens: Tokens) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-Editor = Annotated[Literal[EditorName, "none"], Parameter(help="How facts are written; none leaves the model.")]
+Editor = Annotated[
+    Literal[EditorName, "none"],
+    Parameter(help="How facts are written; none leaves the model. [default: rome, without --edits]"),
+]
 Folder = Annotated[
     str,
     Parameter(alias="-o", metavar="DIR", help="Keep results there (Parquet, JSON); the same call goes on with it."),
@@ -63,7 +66,6 @@ class EditedFacts(FactChoice):
 
     Attributes:
         facts: Which facts. [default: atlas; with --edits those that they are of]
-        seed: Of facts drawn, contexts, texts, generation and intervals.
     """
 
     facts: Annotated[str | None, Parameter(metavar="SOURCE")] = None
@@ -84,12 +86,9 @@ class ScoreOutput(PlottedOutput):
     Attributes:
         table: With --csv, in place of the summary, and with --json besides: the scores of each relation, a row an edit,
             or, with --protocol generated, a row an answer.
-        plot: Also draw the scores with their intervals into FILE: .png, .svg or .pdf.
-        full: With --json: everything, not only what the table shows.
     """
 
     table: Literal["relations", "cases", "transcripts"] | None = None
-    plot: Plot | None = None
     full: Full = False
 
     def __post_init__(self) -> None:
@@ -149,7 +148,6 @@ def evaluate_edits(
     and the provenance; with --full the cases, transcripts and relations too.
 
     Args:
-        editor: How facts are written; none leaves the model. [default: rome, without --edits]
         compare: A further editor of the same facts (repeatable).
         edits: Edits that are there already, a file or a folder of files as ffnmem edit -o writes them, beside --editor
             or in its place (repeatable); each is called by its name.

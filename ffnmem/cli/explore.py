@@ -14,7 +14,7 @@ from ..core.errors import MissingExtraError
 from ..core.resources import EMBEDDED
 from ..show.records import write
 from .guard import note
-from .options import ReaderChoice, ScannedChoice, StoreFolder
+from .options import Directory, ReaderChoice, ScannedChoice
 
 if TYPE_CHECKING:
     from ..facts.fact import Fact
@@ -24,7 +24,7 @@ ASKED = 64  # facts of atlas that another model is asked, to begin with those th
 
 def explore(
     *,
-    store: StoreFolder | None = None,
+    store: Directory | None = None,
     facts: str | None = None,
     moment: str | None = None,
     port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8765,

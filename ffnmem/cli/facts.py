@@ -1,22 +1,24 @@
-"""``ffnmem facts``: what a model may know."""
+"""``ffnmem facts``: what a model may know; and the facts of a source that other commands choose."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
 import ffnmem as fm
 
-from ..core.errors import counted
-from ..core.types import FactFormat, WrittenFactFormat
+from ..core.errors import InputError, counted
+from ..core.types import FactFormat, KnownBy, WrittenFactFormat
 from ..show.records import emit, write
 from .guard import note
-from .options import Count, NewFile, Output, ReaderChoice, option_group
+from .options import Count, FactSource, ModelChoice, NewFile, Output, ReaderChoice, option_group
 from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..facts.fact import Fact
+    from ..models.model import Model
 
 SHOWN = 20
 
@@ -53,7 +55,7 @@ class Chosen:
 
 @facts.default
 def list_chosen(
-    source: str = "atlas",
+    source: FactSource = "atlas",
     /,
     *,
     chosen: Chosen = Chosen(),
@@ -76,7 +78,6 @@ def list_chosen(
     JSON arrays.
 
     Args:
-        source: atlas (those of the embedded model), a file of facts, or ParaRel's folder.
         count: Instead of listing them, count the facts of each relation, or what the records lack: which metrics of
             an edit cannot be computed.
         limit: At most N rows. [default: 20 facts in a table, and all with --json, --csv or --count]
@@ -94,7 +95,7 @@ def list_chosen(
 
 @facts.command
 def known(
-    source: str = "atlas",
+    source: FactSource = "atlas",
     /,
     *,
     chosen: Chosen = Chosen(),
@@ -111,7 +112,6 @@ def known(
     rank.
 
     Args:
-        source: atlas (those of the embedded model), a file of facts, or ParaRel's folder.
         limit: At most N facts. [default: 20 in a table, and all with --json or --csv]
     """
     rows = SHOWN if limit is None and output.form == "table" else limit
@@ -129,7 +129,7 @@ def known(
 
 @facts.command(name="write")
 def write_chosen(
-    source: str = "atlas",
+    source: FactSource = "atlas",
     /,
     *,
     out: Annotated[NewFile, Parameter(alias="-o")],
@@ -146,7 +146,6 @@ def write_chosen(
       ffnmem facts write --relation landmark --targets -o edits.jsonl
 
     Args:
-        source: atlas (those of the embedded model), a file of facts, or ParaRel's folder.
         out: The new file.
         to: Its format.
         limit: At most N facts. [default: all]
@@ -154,3 +153,44 @@ def write_chosen(
     written = chosen.choose(source)[:limit]
     write(f"{fm.facts.write_facts(written, out, to)}\n")
     note(f"{counted(len(written), 'fact')} written")
+
+
+@option_group
+class FactChoice:
+    """Which facts of a source.
+
+    Attributes:
+        relation: Facts of this relation, or of all that begin so.
+        limit: At most N facts, drawn with the seed. [default: all]
+        known: Only facts that the model says by itself.
+    """
+
+    relation: Annotated[str | None, Parameter(metavar="NAME")] = None
+    limit: Count | None = None
+    known: bool = False
+
+    def choose(
+        self, every: Sequence[Fact], source: str, model: ModelChoice, seed: int, *, known_by: KnownBy = "target"
+    ) -> tuple[Model, list[Fact]]:
+        """The model, and those of all facts of a source that are asked for.
+
+        What the model knows is asked as :func:`ffnmem.facts.filter_known` does by ``known_by``. Raises InputError where
+        there are none.
+        """
+        from ..facts.listing import choose_among, drawn
+
+        limit = None if self.known else self.limit
+        facts = choose_among(every, source, relation=self.relation, limit=limit, seed=seed)
+        loaded = model.load()
+        if not self.known:
+            return loaded, facts
+        with show_progress() as report:
+            known = fm.facts.filter_known(loaded, facts, known_by=known_by, progress=report)
+        if not known.facts:
+            raise InputError(
+                f"{loaded.name} knows none of the {counted(len(facts), 'fact')}: leave out --known, or choose others"
+            )
+        chosen = drawn(known.facts, self.limit, seed)
+        some = "" if len(chosen) == len(known) else f"; {len(chosen):,} of these are drawn"
+        note(f"{loaded.name} knows {len(known):,} of {counted(len(facts), 'fact')}{some}")
+        return loaded, chosen

@@ -10,7 +10,19 @@ import ffnmem as fm
 
 from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
 from ..core.types import DYING_ACTIVATIONS, DyingActivation, DyingOptimiser
-from .options import CorpusReading, Count, CountOrAll, Full, PlottedOutput, ReaderChoice, Seed, Share, Top, option_group
+from .options import (
+    Corpus,
+    CorpusReading,
+    Count,
+    CountOrAll,
+    Full,
+    PlottedOutput,
+    ReaderChoice,
+    Seed,
+    Share,
+    Top,
+    option_group,
+)
 from .progress import show_progress
 
 
@@ -21,7 +33,6 @@ class HealthText(CorpusReading):
     Attributes:
         tokens: Read whole sequences, drawn at random, until they hold so many tokens; all reads everything.
         batch_tokens: Tokens of one pass; fewer need less memory.
-        seed: Of the draw of sequences.
     """
 
     tokens: CountOrAll = 20_000
@@ -30,7 +41,7 @@ class HealthText(CorpusReading):
 
 
 def health(
-    corpus: str = "atlas",
+    corpus: Corpus = "atlas",
     /,
     *,
     text: HealthText = HealthText(),
@@ -49,8 +60,6 @@ def health(
     (|act' - 1| < 0.01). dL/dpre: the mean size of the loss's gradient at the pre-activation, where the loss is summed
     over a sequence: nats for one unit at one position. half: the share of neurons that carries half of it.
 
-    CORPUS is what ffnmem scan takes; default atlas, the corpus that comes with ffnmem.
-
     Examples
       ffnmem health atlas
       ffnmem health texts.jsonl --tokens 5000 --no-flow --top 10
@@ -62,7 +71,6 @@ def health(
     --full all) and where the numbers come from.
 
     Args:
-        corpus: What to read.
         no_flow: Leave the way back out: no gradients of the loss, half the time.
     """
     loaded = model.load()
@@ -82,7 +90,6 @@ class DyingSettings:
         activations: Train with this one (repeatable). [default: relu, gelu, silu]
         optimiser: How weights are changed.
         rate: The learning rate. [default: 0.001 for adam, 0.1 for sgd]
-        seed: Of data and weights.
     """
 
     steps: Count = DYING_STEPS

@@ -15,8 +15,7 @@ from ..core.defaults import EXAMPLES_SHOWN
 from ..core.errors import FfnmemError, InputError
 from ..core.types import LOGIT, ExampleKind, SearchPlace, SignCase
 from ..show.records import emit, write
-from .figures import save_axes
-from .options import Full, LensName, Neurons, Output, Page, Plot, ScannedChoice, StoreFolder, Top, note_model
+from .options import Full, LensName, Neurons, Output, Page, Plot, ScannedChoice, StoreFolder, Top, note_model, save_axes
 from .progress import show_progress
 
 if TYPE_CHECKING:

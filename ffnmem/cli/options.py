@@ -2,6 +2,7 @@
 
 # No lazy annotations here: modules that extend the dataclasses do not import what they are annotated with.
 
+import io
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -14,17 +15,20 @@ from cyclopts.validators import Number
 
 import ffnmem as fm
 
+from .._version import __version__
 from ..core.errors import FileError, InputError, quoted
-from ..core.files import check_destination, check_new_folder, user_path
+from ..core.files import check_destination, check_new_folder, user_path, write_whole
 from ..core.neuron_names import is_place, layer_of, read_neuron
 from ..core.token_text import token_id
 from ..core.types import Division, Dtype
 from ..show.records import emit
-from .figures import save_figure
 from .guard import collect_as_usual, note
 from .progress import show_spinner
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from ..models.model import Model
     from ..prompts.captures import Capture
     from ..scanning.store import Store
@@ -169,7 +173,20 @@ Settings = Annotated[
 OutFolder = Annotated[str, Parameter(alias="-o", metavar="DIR")]
 NewFolder = Annotated[str, Parameter(converter=read_new_folder, metavar="DIR")]
 ModelName = Annotated[str, Parameter(metavar="MODEL")]
-StoreFolder = Annotated[str, Parameter(metavar="DIR", help="The folder of a scan.")]
+Directory = Annotated[str, Parameter(metavar="DIR")]
+StoreFolder = Annotated[Directory, Parameter(help="The folder of a scan.")]
+Corpus = Annotated[
+    str, Parameter(help="What to read, as ffnmem scan takes it; atlas is the corpus that comes with ffnmem.")
+]
+FactSource = Annotated[
+    str, Parameter(help="atlas (those of the embedded model), a file of facts, or ParaRel's folder.")
+]
+Device = Annotated[
+    str,
+    Parameter(
+        metavar="DEVICE", help="cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]"
+    ),
+]
 LensName = Annotated[
     str,
     Parameter(
@@ -228,6 +245,29 @@ def check_replaceable(file: str, mark: bytes | None) -> None:
         raise FileError(f"{file} is there already{what}: name another file, or remove it")
 
 
+def save_figure(result: object, path: Path, **options: Any) -> None:
+    """Write all pictures of a result in one go; ``options`` as :func:`ffnmem.plots.figure` takes them."""
+    from ..plots.figures import figure
+
+    write_figure(figure(result, **options), path)
+
+
+def save_axes(draws: Sequence[Callable[..., "Axes"]], path: Path, columns: int = 0) -> None:
+    """Pictures that take ``ax=``, side by side in rows of ``columns``; the file in one go."""
+    from ..plots.figures import arrange
+
+    write_figure(arrange(draws, columns), path)
+
+
+def write_figure(figure: "Figure", path: Path) -> None:
+    """Write a figure that says what drew it: only such a one is ever replaced."""
+    buffer, form = io.BytesIO(), path.suffix[1:].lower()
+    said = {"Software" if form == "png" else "Creator": f"ffnmem {__version__}"}
+    figure.savefig(buffer, format=form, dpi=150, metadata=said)
+    write_whole(path, buffer.getvalue())
+    note(f"wrote {path}")
+
+
 # The model.
 
 
@@ -237,11 +277,10 @@ class ModelChoice:
 
     Attributes:
         model: atlas (embedded, offline), a folder in Hugging Face layout, or a Hugging Face id such as gpt2.
-        device: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]
     """
 
     model: Annotated[str, Parameter(metavar="MODEL")] = "atlas"
-    device: Annotated[str | None, Parameter(metavar="DEVICE")] = None
+    device: Device | None = None
 
     def load(self) -> "Model":
         """The model, with a spinner on standard error while it loads if that is a terminal."""
@@ -309,11 +348,10 @@ class ScannedChoice:
 
     Attributes:
         model: The model that was scanned, if it is no longer where it was. [default: by the store's record]
-        device: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]
     """
 
     model: Annotated[str | None, Parameter(metavar="MODEL")] = None
-    device: Annotated[str | None, Parameter(metavar="DEVICE")] = None
+    device: Device | None = None
 
     @property
     def named(self) -> bool:

@@ -108,7 +108,6 @@ class PlantedOutput(Output):
 
     Attributes:
         out: A new folder for the model and its truth.
-        seed: Of everything random.
     """
 
     out: Annotated[NewFolder, Parameter(alias="-o")]

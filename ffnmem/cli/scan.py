@@ -1,4 +1,4 @@
-"""``ffnmem pack``, ``scan``, ``merge``, ``store`` and ``moment``: passes over a corpus, and what they left."""
+"""``ffnmem pack``, ``scan``, ``merge``, ``store``, ``moment`` and ``lens``: passes over a corpus, what they left."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..core.types import Engine, ScanDtype, StoreForm
 from ..show.records import emit, write
 from .guard import note
 from .options import (
+    Corpus,
     CorpusReading,
     CorpusText,
     Count,
@@ -76,7 +77,6 @@ class ScanSettings(CorpusReading):
     Attributes:
         k: Examples at each end of a neuron.
         dtype: Numeric type of the pass. After bfloat16 the candidates are run again in float32, so examples are exact.
-        seed: Of the random examples.
         batch_tokens: Tokens of one forward pass.
         workers: Processes that share the pass.
         engine: Where workers run: processes of this machine, or a Ray cluster (pip install 'ffnmem[ray]').
@@ -96,7 +96,7 @@ class ScanSettings(CorpusReading):
 
 
 def scan(
-    corpus: str,
+    corpus: Corpus,
     /,
     *,
     out: OutFolder,
@@ -119,7 +119,6 @@ def scan(
       ffnmem scan "texts/*.jsonl" --out runs/3 --shard 3/8
 
     Args:
-        corpus: What to read.
         out: The store's folder; made if it is not there.
     """
     loaded = model.load()
@@ -217,7 +216,7 @@ class MomentText(CorpusReading):
 
 
 def moment(
-    corpus: str = "atlas",
+    corpus: Corpus = "atlas",
     /,
     *,
     out: EditFile,
@@ -231,9 +230,8 @@ def moment(
     Reads CORPUS once and writes the second moments of the coefficients of every layer into a file, for --moment of
     ffnmem edit and ffnmem evaluate. The one of atlas ships with it.
 
-    CORPUS is what ffnmem scan takes; default atlas, the corpus that comes with ffnmem. The pass can be stopped at any
-    moment: the same command goes on where it was. How much text is enough: rank below d_mlp is too little, and the
-    library's convergence function draws how far edits still move.
+    The pass can be stopped at any moment: the same command goes on where it was. How much text is enough: rank below
+    d_mlp is too little, and the library's convergence function draws how far edits still move.
 
     Examples
       ffnmem moment texts.jsonl --text body --tokens 20000 -o moments.safetensors
@@ -242,7 +240,6 @@ def moment(
     --csv has layer, count, trace, condition, rank, effective_rank; --json these, the text and the provenance.
 
     Args:
-        corpus: What to read.
         out: The file to write: FILE.safetensors.
         layer: Of this layer only (repeatable).
     """
@@ -251,3 +248,57 @@ def moment(
         moments = fm.editing.second_moment(loaded, corpus, out, layers=layer, progress=report, **vars(text))
     emit(moments, output.form, sheet=lambda: moments.sheet(moments.to_frame(), out))
     note(f"wrote {out}")
+
+
+@option_group
+class LensText(CorpusReading):
+    """The text of a lens, as the library's arguments of it.
+
+    Attributes:
+        batch_tokens: Tokens of a page of text, pads included; time and memory grow with it, the error falls with its
+            square root.
+        pages: How many pages the rows of a matrix share.
+    """
+
+    batch_tokens: Count = 2048
+    pages: Count = 16
+    seed: Seed = 0
+
+
+def lens(
+    corpus: Corpus = "atlas",
+    /,
+    *,
+    out: EditFile | None = None,
+    half: bool = False,
+    text: LensText = LensText(),
+    model: TextChoice = TextChoice(),
+    output: Output = Output(),
+) -> None:
+    """Fit a Jacobian lens for a model, for --lens jacobian.
+
+    Takes the Jacobians of a model's last residual stream by that above every layer, on average over CORPUS, for --lens
+    of ffnmem project, neuron and report. The one of atlas ships with it.
+
+    It takes as many backward passes as the model is wide (d_model), each over one page of text, and can be stopped at
+    any moment: the same command goes on where it was. Of each layer the table has the error (a standard error relative
+    to the matrix), the norm over that of the identity, and the share of its square that is a multiple of the identity,
+    all there is to it in the logit lens.
+
+    Examples
+      ffnmem lens texts.jsonl --text body --model gpt2
+      ffnmem lens atlas --batch-tokens 256 -o lens.safetensors --json
+
+    --csv has layer, error, norm, identity; --json these and the provenance.
+
+    Args:
+        out: The file to write: FILE.safetensors. [default: one in the cache, where --lens jacobian finds it]
+        half: Write float16, half the size.
+    """
+    loaded = model.load()
+    with show_progress() as report:
+        fitted = fm.vocabulary.jacobian_lens(
+            loaded, corpus, out, dtype="float16" if half else "float32", progress=report, **vars(text)
+        )
+    emit(fitted, output.form)
+    note(f"wrote {out}" if out is not None else f"kept for {loaded.name} ({loaded.fingerprint})")

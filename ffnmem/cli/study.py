@@ -11,7 +11,7 @@ from ..core.defaults import STUDY_EXAMPLES
 from ..core.errors import InputError
 from ..core.types import StudyName
 from ..show.records import emit
-from .options import Count, Full, OutFolder, Output, Seed, Settings, StoreFolder, TextChoice
+from .options import Count, Directory, Full, OutFolder, Output, Seed, Settings, TextChoice
 from .progress import show_progress
 
 
@@ -20,12 +20,12 @@ def study(
     /,
     *,
     out: OutFolder,
-    store: StoreFolder | None = None,
+    store: Directory | None = None,
     corpus: str | None = None,
     k: Count | None = None,
     settings: Settings | None = None,
     seed: Seed = 0,
-    site: StoreFolder | None = None,
+    site: Directory | None = None,
     full: Full = False,
     model: TextChoice = TextChoice(),
     output: Output = Output(),

@@ -12,23 +12,21 @@ import ffnmem as fm
 
 from ..core.defaults import TRACE_SAMPLES
 from ..core.types import TRACE_KINDS, TraceKind, TracePart
-from .fact_choice import FactChoice
+from .facts import FactChoice
 from .options import (
     Count,
+    Directory,
+    FactSource,
     Full,
-    Plot,
     PlottedOutput,
     Position,
     Prompt,
     PromptChoice,
     ReaderChoice,
     Seed,
-    StoreFolder,
     option_group,
 )
 from .progress import show_progress
-
-Source = Annotated[str, Parameter(help="atlas, or a file of facts.")]
 
 # What the three commands share: they map one prompt, or many facts, and print and draw the result.
 
@@ -59,7 +57,6 @@ class ManyFacts:
     """Facts of a source.
 
     Attributes:
-        seed: Of facts drawn, and of a trace's noise.
         out: Keep each result in this folder; the same call goes on with it.
     """
 
@@ -78,14 +75,8 @@ class ManyFacts:
 
 @option_group
 class MapOutput(PlottedOutput):
-    """What is printed and drawn.
+    """What is printed and drawn."""
 
-    Attributes:
-        plot: Also draw a heat map for each kind, or of many facts the means by layer, into FILE: .png, .svg or .pdf.
-        full: With --json: everything, not only what the table shows.
-    """
-
-    plot: Plot | None = None
     full: Full = False
 
     def emit(self, result: Any, **printed: Any) -> None:
@@ -147,7 +138,7 @@ def trace_prompt(
 
 @trace.command(name="facts")
 def trace_facts(
-    source: Source,
+    source: FactSource,
     /,
     *,
     facts: ManyFacts = ManyFacts(),
@@ -186,7 +177,7 @@ class Silenced:
 
     kinds: Annotated[tuple[TracePart, ...], Parameter(name="--kind", show_default=False)] = ("ffn",)
     window: Count | None = None
-    mean: StoreFolder | None = None
+    mean: Directory | None = None
 
     def arguments(self) -> dict[str, Any]:
         """The library's arguments."""
@@ -217,7 +208,7 @@ def silence_prompt(
 
 @silence.command(name="facts")
 def silence_facts(
-    source: Source,
+    source: FactSource,
     /,
     *,
     facts: ManyFacts = ManyFacts(),
@@ -280,7 +271,7 @@ def knockout_prompt(
 
 @knockout.command(name="facts")
 def knockout_facts(
-    source: Source,
+    source: FactSource,
     /,
     *,
     facts: ManyFacts = ManyFacts(),

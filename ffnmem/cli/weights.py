@@ -1,16 +1,34 @@
-"""``ffnmem weights``, ``geometry`` and ``anatomy``: what can be read off the weights."""
+"""``ffnmem weights``, ``geometry``, ``anatomy``, ``roles`` and ``activations``: what can be read off the weights."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from functools import partial
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 import ffnmem as fm
 
-from ..core.defaults import DUPLICATE_COSINE
-from ..core.errors import InputError
-from .options import Count, Layers, Neurons, PlottedOutput, Seed, Top, WeightsChoice
+from ..core.defaults import DUPLICATE_COSINE, SEQUENCES_READ
+from ..core.errors import InputError, quoted
+from ..core.types import TEXT_ROLES, Basis, RoleName
+from ..show.records import emit
+from .options import (
+    Count,
+    Directory,
+    Layer,
+    Layers,
+    Neurons,
+    Output,
+    Plot,
+    PlottedOutput,
+    Seed,
+    Tokens,
+    Top,
+    WeightsChoice,
+    save_axes,
+)
 from .progress import show_progress
 
 
@@ -130,4 +148,124 @@ def geometry(
         sheet=lambda: found.sheet(limit),
         data=found.to_dict if neurons else found.brief,
         frame=lambda: pairs if pairs is not None else found.neurons if neurons else found.layers,
+    )
+
+
+def roles(
+    *,
+    store: Directory | None = None,
+    layer: Layer | None = None,
+    role: RoleName | None = None,
+    top: Top = 3,
+    basis: Basis = "folded",
+    sequences: Count = SEQUENCES_READ,
+    seed: Seed = 0,
+    plot: Plot | None = None,
+    model: WeightsChoice = WeightsChoice(),
+    output: Output = Output(),
+) -> None:
+    """What part each neuron plays: prediction, position, entropy, …
+
+    Assigns roles by the rules of the papers. From weights: prediction and suppression neurons raise and lower a small
+    set of tokens (kurtosis and skew of the cosines between value and vocabulary), partition neurons split the
+    vocabulary (their variance), entropy neurons write where no logit moves; strengthening and weakening neurons write
+    along, or against, what they read (ffnmem geometry has the finer classes of gated neurons). With --store, a scan of
+    the model, also: dead, position, token-frequency and token-detector neurons (a gated neuron fires where its gate is
+    open), and of gated neurons the sign and the size of what they write, which weights can only guess. A neuron counts
+    for every role that applies to it; the help of fm.roles has every rule and its source.
+
+    Examples
+      ffnmem roles
+      ffnmem roles --store runs/atlas --plot roles.png
+      ffnmem roles --layer -1 --role partition --top 20 --json
+
+    --json has the counts by layer (applies: of every role that applies, as the table; layers: of a neuron's first role
+    alone), the clearest neurons of each role, the thresholds and the provenance. --csv has one row a neuron with all
+    roles and statistics; with --role only those of that role, the clearest first.
+
+    Args:
+        store: A scan of the model, for the roles that need text.
+        layer: Only this layer; -1 is the last. [default: all]
+        role: Only neurons of this role.
+        basis: folded, as the papers process the weights, or raw.
+        sequences: How many sequences of the store's text to read.
+    """
+    from ..neurons.role_assignment import clearest, roles_dict, roles_sheet, strongest  # these need torch
+    from ..vocabulary.projections import promoted_tokens
+
+    if role in TEXT_ROLES and store is None:
+        raise InputError(f"--role {role} needs text: give --store DIR, a scan of the model")
+    scanned = None if store is None else fm.open_store(store)
+    loaded = model.load()
+    with show_progress() as report:
+        frame = fm.roles(loaded, scanned, layer=layer, basis=basis, n_sequences=sequences, seed=seed, progress=report)
+    listed = clearest(frame, role, top)
+    places = listed[["layer", "neuron"]].drop_duplicates()
+    emit(
+        frame if role is None else strongest(frame, role, len(frame)),
+        output.form,
+        sheet=lambda: roles_sheet(frame, listed, promoted_tokens(loaded, places)),
+        data=lambda: roles_dict(frame, listed),
+    )
+    if plot is not None:
+        save_axes([partial(fm.plots.roles, frame)], plot)
+
+
+BETA = 2.0  # as in activation_curves, which needs torch
+
+
+def read_numbers(_kind: Any, tokens: Tokens) -> tuple[float, ...]:
+    """Finite numbers, in several options or with commas between them."""
+    typed = ",".join(token.value for token in tokens)
+    try:
+        numbers = tuple(map(float, typed.split(",")))
+    except ValueError:
+        numbers = (math.nan,)
+    if not all(map(math.isfinite, numbers)):
+        raise InputError(f"--at {quoted(typed)}: write finite numbers, with commas between them, such as -1,0.5")
+    return numbers
+
+
+Numbers = Annotated[
+    tuple[float, ...], Parameter(converter=read_numbers, metavar="X", n_tokens=1, allow_leading_hyphen=True)
+]
+
+
+def activations(
+    *names: str,
+    at: Numbers | None = None,
+    beta: Annotated[float, Parameter(metavar="B")] = BETA,
+    plot: Plot | None = None,
+    output: Output = Output(),
+) -> None:
+    """Activation functions and their gradients: table, figure.
+
+    Shows activation functions and their gradients at some points; no model is needed.
+
+    Examples
+      ffnmem activations
+      ffnmem activations gelu silu --at -0.7518 --at -1.2785
+      ffnmem activations --beta 5 --plot activations.pdf
+
+    --csv has name, beta, x, value, gradient in float64; --json these by activation with the formulas and the sources.
+
+    Args:
+        names: relu, gelu, gelu_tanh, silu, swish (that of --beta), relu2, sigmoid and identity, or what Hugging Face
+            calls them, such as gelu_new. [default: all]
+        at: Only at these points: a number, or several with commas (repeatable). [default: -2,-1,-0.5,0,0.5,1,2]
+        beta: β of the Swish, xσ(βx); at least 0.
+    """
+    from ..ffn.activations import POINTS, activation_table, activations_dict, activations_sheet, curves
+    from ..show.terminal import console
+
+    shown = curves(names or None, beta)
+    frame = activation_table(at or POINTS, names or None, beta)
+    if plot is not None:
+        draw = partial(fm.plots.activations, names or None, beta=beta)
+        save_axes([draw, partial(draw, gradient=True)], plot)
+    emit(
+        frame[["name", "beta", "x", "value", "gradient"]],
+        output.form,
+        sheet=lambda: activations_sheet(shown, frame, console().width),
+        data=lambda: activations_dict(shown, frame),
     )

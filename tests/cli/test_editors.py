@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.editors import EditorSettings
+from ffnmem.cli.edit import EditorSettings
 from ffnmem.core.errors import InputError
 from ffnmem.core.types import EDITORS as NAMES
 from ffnmem.core.types import WITHOUT_LAYER, WITHOUT_MOMENT

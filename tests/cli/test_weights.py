@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.activations import BETA
 from ffnmem.cli.options import ModelChoice
+from ffnmem.cli.weights import BETA
 from ffnmem.ffn import activations
 from ffnmem.neurons.role_assignment import ROLES, role_counts
 from ffnmem.scanning import Store
