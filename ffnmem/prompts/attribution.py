@@ -39,7 +39,7 @@ from ..core.sheets import (
 from ..core.types import Count, Whole, checked
 from ..facts.answers import Answer, check_foil
 from ..models.norms import at_least_float32
-from ..models.residual import FinalNorm, model_logits, pulled_through
+from ..models.residual import pulled_through
 from ..models.turns import in_turn
 from ..show.result import Result
 from .answer_text import describe_answer
@@ -492,18 +492,14 @@ def attribute(
         capture, row = with_answer(capture, answer, row)
         positions, foil_id, foil_text = list(answer.positions), answer.foil_id, answer.foil_text
         targets = torch.tensor(answer.read, device=capture.tokens.device)
-    norm, residual = FinalNorm(capture.model), capture.residual
-    assert residual is not None
-    final_in = at_least_float32(residual.final_in[row, positions])
-    u, constant = norm.directions(targets, foil_id)
-    scale = norm.scale(final_in).unsqueeze(-1)
-    components, neurons, coefficients = component_logits(capture, row, positions, u / scale)
+    directions, constant, logits = capture.read_along(row, positions, targets, foil_id)
+    components, neurons, coefficients = component_logits(capture, row, positions, directions)
     components.append(ComponentLogits("final bias", None, constant.double()))
     return Attribution(
         neuron_logits=neurons,
         coefficients=coefficients,
         component_logits=tuple(components),
-        logits=model_logits(capture.model, residual.final_out[row, positions], targets, foil_id),
+        logits=logits,
         tokens=tuple(capture.token_strings(row)),
         positions=tuple(positions),
         target_ids=tuple(targets.tolist()),

@@ -38,6 +38,8 @@ from ..models.chat import ChatText, Messages, prompt_provenance
 from ..models.hooks import keeper, listening
 from ..models.layout import inner
 from ..models.model import Model
+from ..models.norms import at_least_float32
+from ..models.residual import FinalNorm, model_logits
 from ..models.turns import Turns, in_turn
 from ..show.result import Result
 
@@ -269,6 +271,18 @@ class Capture(Result):
         if self.residual is None:
             raise InputError("predictions need every layer captured, or capture(…, logits=True)")
         return self.model.logits_of(self.residual.final_out[row, position])
+
+    def read_along(
+        self, row: int, positions: Sequence[int], targets: Int[Tensor, " n"], foil: int | None
+    ) -> tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """At some positions, the direction of the stream along which a target's logit (minus the foil's) is read, with
+        the final norm's scale as it was; what biases add to it; and the model's own logit."""
+        residual, norm, at = self.residual, FinalNorm(self.model), list(positions)
+        assert residual is not None
+        directions, constants = norm.directions(targets, foil)
+        scale = norm.scale(at_least_float32(residual.final_in[row, at])).unsqueeze(-1)
+        logits = model_logits(self.model, residual.final_out[row, at], targets, foil)
+        return directions / scale, constants, logits
 
     def __getitem__(self, name: object) -> Tensor:  # object: what is no text is refused below, by an example
         """A tensor by TransformerLens' name of its place: ``capture["blocks.3.mlp.hook_post"]``.

@@ -26,7 +26,7 @@ from ..models.hooks import listening
 from ..models.layout import inner
 from ..models.model import Model
 from ..models.norms import at_least_float32
-from ..models.residual import FinalNorm, model_logits
+from ..models.residual import model_logits
 from .answer_text import AnswerResult
 from .attribution import largest
 from .captures import Capture, Target, answer_after, with_answer
@@ -90,15 +90,8 @@ class Asked:
         return torch.tensor(self.answered.read, device=self.capture.tokens.device)
 
     def reads(self) -> tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"], Float[Tensor, " n"]]:
-        """At each position that is read, the direction of the stream that it is read along, with the final norm's scale
-        as it was; what biases add to it; and the model's own logit."""
-        residual, at = self.capture.residual, list(self.answered.positions)
-        assert residual is not None
-        norm, targets, foil = FinalNorm(self.model), self.targets, self.answered.foil_id
-        directions, constant = norm.directions(targets, foil)
-        scale = norm.scale(at_least_float32(residual.final_in[self.row, at]))
-        logits = model_logits(self.model, residual.final_out[self.row, at], targets, foil)
-        return directions / scale.unsqueeze(-1), constant, logits
+        """:meth:`Capture.read_along` of the positions that are read."""
+        return self.capture.read_along(self.row, self.answered.positions, self.targets, self.answered.foil_id)
 
     def measure(self, final: Float[Tensor, "rows pos d_model"]) -> Float[Tensor, " rows"]:
         """Δ of the outputs of the final norm at all positions, in float64: the logit of the target, before a soft cap
