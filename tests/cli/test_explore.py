@@ -66,7 +66,3 @@ def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(builtins, "__import__", missing)
     mistake("explore", named=("the explorer needs starlette and uvicorn: pip install 'ffnmem[explorer]'",))
-
-
-def test_ports_are_checked() -> None:
-    mistake("explore", "--port", "99999", named=("--port", "65535"))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 import warnings
 from pathlib import Path
 
 import pytest
 
-from ffnmem.cli.guard import run_guarded, warnings_as_notes
+from ffnmem.cli.guard import SELDOM, USUAL, run_guarded, warnings_as_notes
 from ffnmem.core.errors import FileError, InputError, warn
 from ffnmem.facts import Fact, write_facts
 
@@ -53,15 +55,15 @@ def test_warnings_of_ours_are_notes_said_once(capfd: pytest.CaptureFixture[str])
     assert warnings.showwarning is shown
 
 
-def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever interrupts knows why."""
-
-    def interrupt(*_args: object, **_options: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("ffnmem.facts.listing.load_facts", interrupt)
-    result = run("facts", status=130)
-    assert (result.stdout + result.stderr).strip() == ""
+@pytest.mark.parametrize(("error", "status", "says"), [(KeyboardInterrupt, 130, ""), (MemoryError, 2, "the memory")])
+def test_what_is_no_fault_is_no_traceback(
+    error: type[BaseException], status: int, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever interrupts knows why; a MemoryError says nothing."""
+    assert failing(error()) == status
+    out, err = capfd.readouterr()
+    assert (out, bool(err)) == ("", bool(says))
+    assert says in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
@@ -90,21 +92,10 @@ def test_a_signal_that_is_to_be_ignored_is(monkeypatch: pytest.MonkeyPatch) -> N
     assert heard == [signal.SIG_IGN]
 
 
-def test_too_little_memory_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A traceback would end in a MemoryError, which says nothing."""
-
-    def starve(*_args: object, **_options: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("ffnmem.facts.listing.load_facts", starve)
-    mistake("facts", named=("memory",))
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("form", [["--json"], ["--csv"], ["--limit", "4000"]], ids=" ".join)
-def test_a_closed_pipe_is_quiet(form: list[str], unbuffered: str) -> None:
+@pytest.mark.parametrize(("unbuffered", "form"), [("", "--json"), ("1", "--csv"), ("1", "--limit=4000")])
+def test_a_closed_pipe_is_quiet(unbuffered: str, form: str) -> None:
     """``ffnmem facts | head -1`` must not end in a traceback, however Python buffers."""
-    running = process("facts", *form, env={"PYTHONUNBUFFERED": unbuffered})
+    running = process("facts", form, env={"PYTHONUNBUFFERED": unbuffered})
     assert running.stdout is not None
     assert running.stderr is not None
     assert running.stdout.readline()
@@ -130,3 +121,29 @@ def test_terminals_without_unicode(tmp_path: Path, encoding: str, subject: str) 
 def test_nothing_in_a_message_reaches_the_terminal_as_control() -> None:
     """A file's or a token's text could recolour the terminal or forge a second line."""
     assert "\x1b" not in mistake("facts", "no\x1b[31m\nfile", named=("no\\x1b[31m\\nfile",))
+
+
+GARBAGE = """
+import gc, json
+from ffnmem import cli
+from ffnmem.cli.options import ModelChoice, fm
+found = []
+def load(*args, **options):
+    found.append(gc.get_threshold())
+    return "a model"
+fm.load = load
+def attribute(tokens):
+    ModelChoice().load()
+    found.append((gc.get_threshold(), gc.get_freeze_count() > 1000))
+cli.run = attribute
+try:
+    cli.main()
+except SystemExit:
+    print(json.dumps([found, gc.isenabled()]))
+"""
+
+
+def test_the_search_for_garbage_is_seldom_until_a_model_is_there() -> None:
+    """Work that makes much garbage must not do so with searches that are seldom."""
+    found = subprocess.run([sys.executable, "-c", GARBAGE, "facts"], capture_output=True, text=True, check=True).stdout
+    assert found.split() == f"[[{list(SELDOM)}, [{list(USUAL)}, true]], true]".split()

@@ -92,10 +92,7 @@ def test_manual(name: str) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    "line",
-    [line for name in COMMANDS for line in examples(name)],
-)
+@pytest.mark.parametrize("line", [line for name in COMMANDS for line in examples(name)])
 def test_examples_work(
     line: str,
     atlas: fm.Model,
@@ -108,7 +105,7 @@ def test_examples_work(
     """An example of the manual that fails is worse than none. Of a table the first line names the model: who forgot
     --model would take the toy's numbers for those of another."""
     monkeypatch.chdir(tmp_path)
-    small = "ffnmem polysemanticity" in line  # all neurons of atlas would take minutes
+    small = "ffnmem polysemanticity" in line or "--site site" in line  # all neurons of atlas would take minutes
     if re.search(r"(?<!--out )runs/atlas", line):
         Path("runs").mkdir()
         store = Path("runs", "atlas")
@@ -116,30 +113,16 @@ def test_examples_work(
     if "--in values.parquet" in line:
         shutil.copyfile(atlas_store.folder / "values.parquet", "values.parquet")
     if re.search(r"(apply|revert|--edits?) eiffel.safetensors", line):
-        saved_edit(atlas, export="revert" in line)
-    if any(
-        part in line
-        for part in (
-            "ffnmem scan",
-            "ffnmem merge",
-            "ffnmem moment",
-            "ffnmem lens",
-            "ffnmem health",
-            "ffnmem compare",
-            "--corpus atlas",
-        )
-    ):
+        edit = saved(atlas, Path("eiffel.safetensors"))
+        if "revert" in line:
+            edit.export(atlas, "edited")
+    if re.search("ffnmem (scan|merge|moment|lens|health|compare)|--corpus atlas", line):
         small_texts(monkeypatch)
-    if "ffnmem calibrate" in line:
-        few_models(monkeypatch)
+    make_quick(monkeypatch)
     if "--site site" in line:
         fm.pages.site(tiny_store, "site")
-        small = True
-    if "nightly.toml" in line:
-        prompt = '[[prompts]]\nname = "italy"\nprompt = "The capital of Italy is"\n'
-        Path("nightly.toml").write_text(f'model = "atlas"\nout = "nightly"\nformats = ["html"]\n{prompt}')
-    if "ffnmem dying-relu" in line:
-        short_training(monkeypatch)
+    prompt = '[[prompts]]\nname = "italy"\nprompt = "The capital of Italy is"\n'
+    Path("nightly.toml").write_text(f'model = "atlas"\nout = "nightly"\nformats = ["html"]\n{prompt}')
     if "ffnmem merge" in line:
         for i in range(2):
             fm.scan(atlas, "texts.jsonl", f"runs/{i}", shard=(i, 2))
@@ -150,7 +133,8 @@ def test_examples_work(
     loaded: list[fm.Model] = []
 
     def load(choice: ModelChoice) -> fm.Model:
-        loaded.append(chosen(choice, tiny if small else atlas))
+        own = Path(choice.model).is_dir()  # a folder that the example made
+        loaded.append(fm.load(choice.model) if own else tiny if small else atlas)
         return loaded[-1]
 
     monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", load)
@@ -158,41 +142,21 @@ def test_examples_work(
     assert words[0] == "ffnmem"
     out = run(*words[1:]).stdout
     assert out
-    if (
-        loaded
-        and words[1] not in ("report", "explore")
-        and not {"--json", "--csv", "--html", "export", "revert"} & set(words)
-    ):
+    if loaded and not {"report", "explore", "--json", "--csv", "--html", "export", "revert"} & set(words):
         assert loaded[0].name in out.splitlines()[0]
 
 
-def chosen(choice: ModelChoice, ready: fm.Model) -> fm.Model:
-    """The model that is loaded already, unless a folder of the example's own is named."""
-    return fm.load(choice.model) if Path(choice.model).is_dir() else ready
-
-
-def saved_edit(atlas: fm.Model, export: bool) -> None:
-    """The edit that examples use, and the checkpoint with it."""
-    edit = saved(atlas, Path("eiffel.safetensors"))
-    if export:
-        edit.export(atlas, "edited")
-
-
-def few_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One small model of each kind in place of ten times as many, which take minutes."""
+def make_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One small planted model in place of ten times as many, ten steps in place of two thousand."""
     small_models(monkeypatch)
-    whole, few = fm.planted.calibrate, {"seeds": (7,), "superposition": (1.5,), "draws": 20}
+    calibrate, train = fm.planted.calibrate, neurons.dying_relu
+    few = {"seeds": (7,), "superposition": (1.5,), "draws": 20}
 
-    def calibrate(kinds: tuple[str, ...], **options: Any) -> fm.planted.Calibration:
-        return whole(kinds, **{**options, **few, **(TINY if "meanings" in kinds else {})})
+    def calibrate_few(kinds: tuple[str, ...], **options: Any) -> fm.planted.Calibration:
+        return calibrate(kinds, **{**options, **few, **(TINY if "meanings" in kinds else {})})
 
-    monkeypatch.setattr(fm.planted, "calibrate", calibrate)
-
-
-def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten steps in place of two thousand."""
-    whole = neurons.dying_relu
-    monkeypatch.setattr("ffnmem.neurons.dying_relu", lambda **options: whole(**{**options, "steps": 10}))
+    monkeypatch.setattr(fm.planted, "calibrate", calibrate_few)
+    monkeypatch.setattr("ffnmem.neurons.dying_relu", lambda **options: train(**{**options, "steps": 10}))
 
 
 def small_texts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,15 +168,10 @@ def small_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ffnmem.corpus.sources.embedded_corpus", lambda name: Path("texts.jsonl"))
 
 
-def test_as_a_module() -> None:
-    """``python -m ffnmem`` is the same program."""
-    done = process("--version")
-    out, err = done.communicate(timeout=60)
-    assert (done.returncode, out.decode(), err) == (0, f"ffnmem {fm.__version__}\n", b"")
-
-
-def test_installed_entry_point(tiny_folder: Path) -> None:
-    """The whole way as a user goes it: data on standard output, nothing on standard error."""
+def test_as_a_program(tiny_folder: Path) -> None:
+    """The whole way as a user goes it: data on standard output, nothing on standard error; or ``python -m ffnmem``."""
+    out, err = process("--version").communicate(timeout=60)
+    assert (out.decode(), err) == (f"ffnmem {fm.__version__}\n", b"")
     program = Path(sys.executable).parent / "ffnmem"
     done = subprocess.run(
         [program, "attribute", "The city", "--model", tiny_folder, "--json"], capture_output=True, timeout=120

@@ -29,16 +29,14 @@ def surveyed(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPat
     return store
 
 
-def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(choice: object) -> None:
-        raise AssertionError("the model was loaded")
-
-    monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", refuse)
+@pytest.fixture
+def no_model(loads_tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", None)
 
 
-def test_survey(surveyed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_model")
+def test_survey(surveyed: Store) -> None:
     """Counts that are the table's; and no model where the store has it all."""
-    no_model(monkeypatch)
     out = " ".join(table("polysemanticity", "--store", surveyed.folder, "--verdict", "unclear").split())
     found = fm.polysemanticity(surveyed)
     assert "verdicts by layer" in out
@@ -79,8 +77,8 @@ def test_json(surveyed: Store) -> None:
     assert found["provenance"]["polysemanticity"]["budget"] == MEANING_BUDGET
 
 
-def test_one_neuron(surveyed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_model(monkeypatch)
+@pytest.mark.usefixtures("no_model")
+def test_one_neuron(surveyed: Store) -> None:
     one = fm.meanings(surveyed, 1, 5)
     out = table("polysemanticity", "neurons", "1.5", "--store", surveyed.folder)
     assert f"Neuron 1.5 of {surveyed.model}" in out
@@ -131,7 +129,7 @@ def test_chance_is_kept_and_told(surveyed: Store, tmp_path: Path, monkeypatch: p
     assert "random directions that fire as often" in table(
         "polysemanticity", "chance", "--store", own.folder, "--draws", 20
     )
-    no_model(monkeypatch)
+    monkeypatch.setattr("ffnmem.cli.options.ModelChoice.load", None)
     out = " ".join(table("polysemanticity", "--store", own.folder).split())
     assert "verdict shares: monosemantic" in out
     assert "of random directions that fire as often" in out

@@ -241,6 +241,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"evaluate sequential {FEW} --at 1,9", "9 2 facts"),
     *((f"evaluate sequential --at {text}", "--at 1,10,100") for text in ("''", "1,", "0", "x", "1.5")),
     ("evaluate sequential --transcripts", "--transcripts --csv"),
+    ("explore --port 99999", "--port 65535"),
 ]
 
 

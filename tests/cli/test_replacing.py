@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,12 +15,11 @@ from matplotlib.figure import Figure
 from safetensors.torch import save_file
 
 import ffnmem as fm
-from ffnmem.cli.options import FIGURES, OWN, PAGE, TABLE, check_replaceable
+from ffnmem.cli.options import FIGURES
 from ffnmem.cli.reference import every_command
-from ffnmem.core.errors import FileError
 from ffnmem.scanning import Store
 
-from ..helpers import PROMPT, refuses
+from ..helpers import PROMPT
 from .running import arguments_of, mistake, run
 
 READ = {"--store", "--moment", "--site", "--edits", "--edit", "--in", "--mean"}
@@ -99,61 +101,39 @@ def test_what_is_somebodys_is_left_as_it_is(
     assert file.is_symlink()
 
 
-@pytest.mark.parametrize("ending", FIGURES)
-def test_a_figure_is_replaced_by_its_like(ending: str, tmp_path: Path) -> None:
-    """The same command is run again and again while a figure is made; somebody else's picture is no such figure."""
-    file = tmp_path / f"figure{ending}"
+def write_text(path: Path) -> None:
+    path.write_text('{"years": "of work"}')
+
+
+# A command whose last word is a file, and what writes somebody's own file of the same kind.
+REPLACED: dict[str, Callable[[Path], object]] = {
+    **{f"activations gelu --plot figure{ending}": Figure().savefig for ending in FIGURES},
+    **{
+        f"report neurons --store {{store}} --neurons 3.17 --no-shade -o report.{ending}": write_text
+        for ending in ("md", "csv", "html", "parquet")
+    },
+    f"report '{PROMPT}' -o page.html": write_text,
+    f"circuit '{PROMPT}' --nodes 3 --export graph.json": write_text,
+    "project all --layer 0 --top 2 --out values.parquet": partial(pq.write_table, pa.table({"text": ["Paris"]})),
+    f"edit '{PROMPT}' --subject 'Eiffel Tower' --target Oslo --editor ft_l --set steps=1 --unreached -o e": (
+        partial(save_file, {"weight": torch.zeros(2)}, metadata={"format": "pt"})
+    ),
+}
+
+
+@pytest.mark.parametrize("line", REPLACED)
+def test_what_ffnmem_wrote_is_replaced(
+    line: str, tmp_path: Path, atlas_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command is run again and again; an empty file is nobody's work. Somebody else's file of the same kind
+    is left as it is."""
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(line.format(store=atlas_store.folder))
+    file = Path(words[-1])
+    file.touch()
     for _ in range(2):
-        run("activations", "gelu", "--plot", file)
-    Figure().savefig(file)
+        run(*words)
+    REPLACED[line](file)
     before = file.read_bytes()
-    mistake("activations", "gelu", "--plot", file, named=("figure", "nothing that ffnmem wrote"))
+    mistake(*words, named=(file, "there already, and nothing that ffnmem wrote"))
     assert file.read_bytes() == before
-
-
-def test_a_graph_is_replaced_by_its_like(tmp_path: Path) -> None:
-    file = tmp_path / "graph.json"
-    for _ in range(2):
-        run("circuit", PROMPT, "--nodes", 3, "--export", file)
-    file.write_text('{"metadata": {}, "nodes": []}')
-    mistake("circuit", PROMPT, "--export", file, named=("graph.json", "nothing that ffnmem wrote"))
-
-
-@pytest.mark.parametrize("ending", ["md", "csv", "html", "parquet"])
-def test_a_report_is_replaced_by_its_like(ending: str, tmp_path: Path, atlas_store: Store) -> None:
-    file = tmp_path / f"report.{ending}"
-    for _ in range(2):
-        run("report", "neurons", "--store", atlas_store.folder, "--neurons", "3.17", "--no-shade", "-o", file)
-
-
-def test_weights_of_a_model_are_left_as_they_are(tmp_path: Path) -> None:
-    file = tmp_path / "model.safetensors"
-    save_file({"weight": torch.zeros(2)}, file, {"format": "pt"})
-    with refuses(FileError, OSError, "model.safetensors"):
-        check_replaceable(str(file), OWN)
-
-
-def test_a_corpus_is_left_as_it_is(tmp_path: Path) -> None:
-    """It is a Parquet file too, and begins as every other."""
-    file = tmp_path / "corpus.parquet"
-    pq.write_table(pa.table({"text": ["The Eiffel Tower is in Paris."]}), file)
-    mistake("project", "all", "--out", file, named=("corpus.parquet", "there already"))
-    assert pq.read_table(file).num_rows == 1
-    file.write_bytes(b"PAR1 and more")
-    with refuses(FileError, OSError, "corpus.parquet"):
-        check_replaceable(str(file), TABLE)
-
-
-def test_what_ffnmem_wrote_is_replaced(tmp_path: Path) -> None:
-    """The same command can be run again; an empty file is nobody's work."""
-    page, empty = tmp_path / "a.html", tmp_path / "b.html"
-    empty.touch()
-    for file in (page, page, empty):
-        run("report", PROMPT, "--out", file)
-    assert empty.read_bytes() == page.read_bytes()
-    check_replaceable(str(Path(__file__).parents[2] / "data" / "atlas" / "second_moments.safetensors"), OWN)
-    table = pa.table({"layer": [0]})
-    for notes in ({b"ffnmem.projection": b"{}"}, {b"ffnmem": b"{}"}):  # a projection's, and a report's
-        pq.write_table(table.replace_schema_metadata(notes), tmp_path / "c.parquet")
-        check_replaceable(str(tmp_path / "c.parquet"), TABLE)
-    check_replaceable(str(tmp_path / "new.html"), PAGE)
