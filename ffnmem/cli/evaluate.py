@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -173,22 +173,13 @@ def evaluate_edits(
         scores = fm.evaluation.evaluate(
             loaded, chosen, editors[0], compare=editors[1:], out=out, progress=report, **arguments
         )
-    frames: dict[str | None, Callable[[], Any]] = {
-        "relations": lambda: scores.relations,
-        "cases": lambda: scores.cases.drop(columns="written", errors="ignore"),
-        "transcripts": lambda: scores.transcripts,
-        None: lambda: scores.with_unedited,
-    }
-
-    def data() -> dict[str, Any]:
-        more: dict[str, Any] = {} if output.table is None else {output.table: frames[output.table]().to_dict("records")}
-        return scores.to_dict() if output.full else {**scores.brief(), **more}
-
+    table = getattr(scores, output.table or "with_unedited").drop(columns="written", errors="ignore")
+    more: dict[str, Any] = {} if output.table is None else {output.table: table.to_dict("records")}
     output.emit(
         scores,
         sheet=lambda: scores.sheet(output.table == "relations", out),
-        data=data,
-        frame=frames[output.table],
+        data=lambda: scores.to_dict() if output.full else {**scores.brief(), **more},
+        frame=lambda: table,
     )
     if output.form == "csv" and len(failures := scores.failures):
         reason = failures["failure"].iloc[0]

@@ -89,7 +89,7 @@ def show_cards(
                 opened, places, html, kind=kinds, k=top, context=context, shade=shade, lens=lens, progress=report
             )
         write(f"{page}\n")
-        note_scanned(opened)
+        note_model(opened.model, opened.fingerprint)
     else:
         found = [opened.neuron(*place, kind=kinds, k=top, context=context, lens=lens) for place in places]
         if shade:
@@ -149,11 +149,6 @@ def open_with_model(folder: str, model: ScannedChoice, needed: bool = False) -> 
         if model.named:
             raise
         return store
-
-
-def note_scanned(store: Store) -> None:
-    """Say which model a page is of."""
-    note_model(store.model, store.provenance["fingerprint"])
 
 
 def emit_several(

@@ -13,7 +13,7 @@ from ..core.errors import InputError
 from ..core.types import LOGIT
 from ..show.records import write
 from .guard import note
-from .neuron import note_scanned, open_with_model
+from .neuron import open_with_model
 from .options import (
     PAGE,
     TABLE,
@@ -80,9 +80,7 @@ def report_prompt(
     loaded = model.load()
     text = model.prompt_text(loaded, prompt)
     path = fm.report(loaded, text, out=out, lens=lens, site=site, top=top, tokens=tokens, **vars(answer))
-    write(f"{path}\n")
-    note_model(loaded.name, loaded.fingerprint)
-    open_page(path, show)
+    finish(path, loaded.name, loaded.fingerprint, show)
 
 
 @report.command
@@ -129,9 +127,7 @@ def neurons(
             chosen = chosen.dropna(subset=measure).sort_values(measure, ascending=False, kind="stable").head(count)
     with show_progress() as progress:
         path = fm.pages.neurons(opened, chosen, out, shade=shade, lens=lens, progress=progress)
-    write(f"{path}\n")
-    note_scanned(opened)
-    open_page(path, show)
+    finish(path, opened.model, opened.fingerprint, show)
 
 
 @report.command
@@ -155,9 +151,7 @@ def site(
     opened = open_with_model(store, ScannedChoice())
     with show_progress() as progress:
         path = fm.pages.site(opened, out, progress=progress)
-    write(f"{path}\n")
-    note_scanned(opened)
-    open_page(path, show)
+    finish(path, opened.model, opened.fingerprint, show)
 
 
 @report.command
@@ -178,9 +172,11 @@ def settings(file: str, /) -> None:
     write(f"{path}\n")
 
 
-def open_page(path: str | Path, show: bool) -> None:
-    """Open a page in the browser where that is wanted; say so where none can be."""
+def finish(path: Path, model: str, fingerprint: str, show: bool) -> None:
+    """Print a page's path, say which model it is of, and open it where that is wanted and a browser is there."""
     import webbrowser
 
-    if show and not webbrowser.open(Path(path).resolve().as_uri()):
+    write(f"{path}\n")
+    note_model(model, fingerprint)
+    if show and not webbrowser.open(path.resolve().as_uri()):
         note(f"no browser could be opened here: open {path} in one")
