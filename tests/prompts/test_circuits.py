@@ -318,13 +318,6 @@ def test_links_of_gated_neurons_sum_to_their_coefficients() -> None:
         assert sum(one["weight"] for one in found["links"] if one["target"] == name) == pytest.approx(row.coefficient)
 
 
-def test_faithfulness_is_that_of_its_firings(captured: fm.prompts.Capture, found: Circuit) -> None:
-    own = found.faithfulness(captured).curve["faithfulness"].iloc[-1]
-    some = [(row.layer, row.neuron, row.position) for row in found.firings.itertuples()]
-    expected = fm.faithfulness(captured, " Paris", " Rome", some, random=0).curve["faithfulness"].iloc[-1]
-    assert own == pytest.approx(expected)
-
-
 def test_supernodes_are_a_partition_by_influence(found: Circuit) -> None:
     groups = found.supernodes()
     assert sorted(groups["id"]) == sorted(found.firings["id"])
