@@ -231,8 +231,10 @@ class FrozenPass:
                 out = out - at_least_float32(ffn.value_bias.detach())
             total[:active] += (along * out).sum(-1).double().sum(-1)
             if layer in writes:
-                places, at, written = writes[layer]
-                weights[:active, places] = torch.einsum("nkd,kd->nk", along[:, at], written).double()
+                places, positions, written = writes[layer]
+                for position in dict.fromkeys(positions):  # no copy of the directions for each firing
+                    here = [i for i, p in enumerate(positions) if p == position]
+                    weights[:active, [places[i] for i in here]] = (along[:, position] @ written[here].T).double()
 
         others = self.walk(inputs, visit)
         return weights, others, total + others.sum(-1)
