@@ -22,6 +22,7 @@ from ..core.sheets import (
     Column,
     Content,
     Fitting,
+    Line,
     Origin,
     Prompt,
     Rows,
@@ -260,7 +261,7 @@ class Attribution(Result):
             roles = {self.target_ids[0]: "target"} | ({} if self.foil_id is None else {self.foil_id: "foil"})
             ranked = capture.ranked(self.position, roles, PREDICTIONS)
             first = {name: facts.pop(name) for name in ("prompt", "after")}
-            pieces = []
+            pieces: list[Line] = []
             for p in ranked.itertuples():
                 chance = format_probability(p.probability)
                 if p.rank <= PREDICTIONS and len(pieces) < PREDICTIONS:

@@ -253,8 +253,3 @@ class FrozenPass:
     def by_falling_layer(self, nodes: Sequence[Firing | None]) -> list[Input]:
         """The inputs of nodes in the order that a walk takes them."""
         return sorted((one for node in nodes for one in self.inputs(node)), key=lambda one: -self.layer_of(one))
-
-
-def unravelled(flat: Int[Tensor, " n"], pos: int, d_mlp: int) -> list[Firing]:
-    """Firings by their places in ``[layer, pos, d_mlp]``."""
-    return [Firing(i // (pos * d_mlp), i % d_mlp, i // d_mlp % pos) for i in flat.tolist()]

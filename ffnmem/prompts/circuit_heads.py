@@ -124,11 +124,13 @@ class Walk:
             add(bias, (along * self.silent[layer][at[some]]).sum(-1), some)
             some = (ffns > layer).nonzero().squeeze(-1)
             out, m = frozen.at(frozen.capture.ffn_out[layer])[at[some]], frozen.coefficients(layer)[at[some]]
-            along, values = (
-                pulled_through(self.model, layer, directions[:, some], out),
-                at_least_float32(ffn.values.detach()),
+            along = pulled_through(self.model, layer, directions[:, some], out)
+            values = at_least_float32(ffn.values.detach())
+            add(
+                norms,
+                torch.cat([(part @ values.T).mul_(m).abs_().sum(-1) for part in torch.split(along, AT_ONCE)]),
+                some,
             )
-            add(norms, torch.cat([(part @ values.T).mul_(m).abs_().sum(-1) for part in along.split(AT_ONCE)]), some)
             if ffn.value_bias is not None:
                 shift = at_least_float32(ffn.value_bias.detach())
                 out = out - shift
@@ -204,7 +206,8 @@ class Walk:
         inputs = [*self.inputs, *(Input(head, "write") for head in heads)]
         order = {None: -1} | {node: i for i, node in enumerate(nodes)}
         lines = sorted(range(len(inputs)), key=lambda i: order[inputs[i].node])
-        columns = sorted(range(len(nodes)), key=lambda i: order[[*self.firings, *heads][i]])
+        sources: list[Firing | Head] = [*self.firings, *heads]
+        columns = sorted(range(len(nodes)), key=lambda i: order[sources[i]])
         own_values = torch.tensor([frozen.value(one) for one in self.inputs], dtype=torch.float64, device=device)
         weights = torch.cat([torch.cat([whole.firings, whole.heads], dim=1)[:, columns], whole.others], dim=1)
         return Graph(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_number
 from ..models.model import Model
-from .circuit_edges import Firing, FrozenPass, Head, Input, unravelled
+from .circuit_edges import Firing, FrozenPass, Head, Input
 from .firings import Asked
 
 GIB, ROOM = 1 << 30, 4.0
@@ -81,30 +81,28 @@ def expand(
     expanded so far, or those that are ``given``. Whole rows of edges are made for one block at a time, and summed into
     one number a firing.
     """
-    model, pos = frozen.model, frozen.pos + 1
-    shape = model.n_layers, pos, model.d_mlp
+    shape = frozen.model.n_layers, frozen.pos + 1, frozen.model.d_mlp
     found = torch.zeros(shape, dtype=frozen.dtype, device=frozen.answer.device)
-    block = block_size(frozen.asked)
-    norms: dict[Input, float] = {}
+    block, norms, taken = block_size(frozen.asked), dict[Input, float](), list[int]()
     chosen: list[Firing] = []
-    taken: list[int] = []
-    some: list[Firing | None] = [None]
-    while some:
-        spread(frozen, some, found, norms)
+    spread(frozen, [None], found, norms)
+    while True:
         if progress is not None:
             progress(len(chosen), most)
-        if given is not None:
+        if given is None:
+            ahead = found.flatten().clone()
+            ahead[taken] = 0
+            best = ahead.topk(min(block, most - len(chosen), ahead.numel()))
+            places = best.indices[best.values > 0]
+            taken += places.tolist()
+            layers, positions, neurons = (one.tolist() for one in torch.unravel_index(places, shape))
+            some = [Firing(*names) for names in zip(layers, neurons, positions, strict=True)]
+        else:
             some = [*given[len(chosen) : len(chosen) + block]]
-            chosen += given[len(chosen) : len(chosen) + block]
-            continue
-        ahead = found.flatten().clone()
-        ahead[taken] = 0
-        best = ahead.topk(min(block, most - len(chosen), ahead.numel()))
-        places = best.indices[best.values > 0]
-        taken += places.tolist()
-        some = [*unravelled(places, pos, model.d_mlp)]
-        chosen += [firing for firing in some if firing is not None]
-    return chosen, norms
+        if not some:
+            return chosen, norms
+        chosen += some
+        spread(frozen, some, found, norms)
 
 
 def block_size(asked: Asked) -> int:
