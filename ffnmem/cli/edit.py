@@ -241,14 +241,27 @@ def edit_fact(
         unreached: Exit with status 0 also where the model does not say the target with the edit.
         out: Save the edit: FILE.safetensors, a few kB.
     """
-    if not target.strip():
+    word = target.strip()
+    if not word:
         raise InputError("--target is empty: give a word, such as --target Rome")
     arguments = settings.arguments([editor], layer)
-    loaded = output.load(model)
-    known = load_known_facts(facts, loaded, subject)
-    fact = make_fact(prompt, subject, target.strip(), true, known, paraphrase, neighbour)
-    from ..evaluation.editors import edit_by  # needs torch
+    from ..evaluation.editors import edit_by  # these need torch
+    from ..facts.fact import fact_about
+    from ..facts.templates import as_spelled, check_marked_once, prompt_template
 
+    loaded = output.load(model)
+    check_marked_once(prompt, subject)
+    known, subject = load_known_facts(facts, loaded, subject), as_spelled(prompt, subject)
+    template, notes = prompt_template(prompt, subject)
+    for words in notes:
+        note(f"note: {words}")
+    fact = fact_about(template, subject, known, true, lambda prompt: "", word)  # the editor asks what is true
+    fact = replace(
+        fact,
+        target_new=word,
+        paraphrases=(*fact.paraphrases, *(prompt_template(text, subject)[0] for text in paraphrase)),
+        neighbour_prompts=(*fact.neighbour_prompts, *neighbour),
+    )
     with show_progress() as progress:
         made = edit_by(editor, loaded, fact, target, seed, arguments, progress)
     output.emit(loaded, made, seed=seed, out=out, warned=len(made.warnings))
@@ -263,43 +276,6 @@ def load_known_facts(source: str | None, model: Model, subject: str) -> list[Fac
     if not any(fact.subject == subject for fact in facts):
         raise InputError(f"{source} has no fact about {quoted(subject)}: leave --facts out")
     return facts
-
-
-def make_fact(
-    prompt: Prompt,
-    subject: str,
-    target: str,
-    true: str | None,
-    known: Sequence[Fact],
-    paraphrases: Sequence[str],
-    neighbours: Sequence[str],
-) -> Fact:
-    """The fact to rewrite: a known one where the prompt and the subject name one, else a new one.
-
-    Args:
-        true: what is true; left empty where neither it nor a known fact says so.
-        paraphrases, neighbours: further ones, as whole prompts.
-    """
-    from ..facts.fact import fact_about
-    from ..facts.templates import as_spelled, check_marked_once, prompt_template
-
-    check_marked_once(prompt, subject)
-    subject = as_spelled(prompt, subject)
-    template, notes = prompt_template(prompt, subject)
-    for words in notes:
-        note(f"note: {words}")
-    fact = fact_about(template, subject, known, true, lambda prompt: "", target)  # the editor asks the model
-    return replace(
-        fact,
-        target_new=target,
-        paraphrases=(*fact.paraphrases, *(prompt_template(text, subject)[0] for text in paraphrases)),
-        neighbour_prompts=(*fact.neighbour_prompts, *neighbours),
-    )
-
-
-def load_edits(files: Sequence[str]) -> Edit:
-    """The edits of some files as one; raises FileError, and InputError where they do not go together."""
-    return reduce(add, map(fm.Edit.load, files))
 
 
 @edit.command(name="apply")
@@ -326,7 +302,7 @@ def apply_edits(
         files: As ffnmem edit -o writes them.
         prompt: Show this prompt (repeatable). [default: those of the facts]
     """
-    edits = load_edits(files)
+    edits = reduce(add, map(fm.Edit.load, files))
     output.emit(output.load(model), edits, prompt)
 
 
@@ -357,7 +333,7 @@ def revert_edits(
     from ..editing.saving import plain_network, plain_tokenizer
     from ..models.configs import quiet
 
-    edits, checkpoint = load_edits(files), model.load()
+    edits, checkpoint = reduce(add, map(fm.Edit.load, files)), model.load()
     name = edits.provenance.model if original is None else original
     plain = replace(model, model=name).load()
     if plain.fingerprint != edits.fingerprint:
