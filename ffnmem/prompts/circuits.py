@@ -254,50 +254,33 @@ class Circuit(AnswerResult):
         ``alone``, from :meth:`faithfulness`, adds what the firings keep of the answer; where they do not carry it, that
         comes first.
         """
+        kinds = self.nodes.set_index("id")["kind"]
         answer = self.edges[self.edges["target"] == ANSWER]
-        by_kind = answer["weight"].groupby(answer["source"].map(self.nodes.set_index("id")["kind"])).sum()
+        by_kind = answer["weight"].groupby(answer["source"].map(kinds)).sum()
         parts = {"firing": "its firings", "attention": "attention", "head": "heads", "embedding": "embeddings",
                  "position": "positions", "bias": "biases", "pruned": "what was pruned"}  # fmt: skip
         direct = ", ".join(f"{name} {by_kind[kind]:+.3f}" for kind, name in parts.items() if kind in by_kind)
         size = (
-            f"{counted(len(self.firings), 'firing')} of {self.expanded:,} expanded, "
-            f"{counted(len(self.edges), 'edge')}; {self.pruned_share:.1%} of the influence is pruned"
+            f"{counted(len(self.firings), 'firing')} of {self.expanded:,} expanded, {counted(len(self.edges), 'edge')}"
         )
-        carries = alone is None or len(alone.carrying) > 0
-        verdict = None if alone is None or carries else f"{alone.verdict}; all others at {alone.reference}"
-        facts: dict[str, Content | None] = (
-            {"verdict": verdict}
-            | describe_answer(self)
-            | {
-                "prompts": None if self.prompts == 1 else f"{self.prompts}, of which this is the mean",
-                "to the answer": f"{direct}; error {self.error:.1e}",
-                "graph": size,
-            }
-        )
-        if alone is not None and carries:
+        facts: dict[str, Content | None] = describe_answer(self) | {
+            "prompts": None if self.prompts == 1 else f"{self.prompts}, of which this is the mean",
+            "to the answer": f"{direct}; error {self.error:.1e}",
+            "graph": f"{size}; {self.pruned_share:.1%} of the influence is pruned",
+        }
+        if alone is not None and len(alone.carrying):
             kept = alone.curve["faithfulness"].iloc[0]
             facts["alone"] = f"its firings, all others at {alone.reference}, keep {kept:.1%} of the answer"
-        attention = self.attention_table(top) if self.nodes["kind"].isin(ATTENDING).any() else None
-        return Sheet.of(facts, self.firing_table(top), attention, self.provenance)
-
-    def attention_table(self, top: Whole) -> Table:
-        """The heads, or attention layers, of most influence."""
-        found = self.nodes[self.nodes["kind"].isin(ATTENDING)].sort_values("influence", ascending=False, kind="stable")
-
-        def name(row: Mapping[str, Any]) -> str:
-            return f"{row['layer']}" if row["kind"] == "attention" else f"{row['layer']}.{row['head']}"
-
-        return self.node_table(
-            found.head(top),
-            Column("attention" if self.attention == "layers" else "head", of=name),
-            replace(FIRED_AT, name="writes at", limit=16),
-            "position influence",
-        )
-
-    def firing_table(self, top: Whole) -> Table:
-        """The firings of most influence."""
-        fired_at = replace(FIRED_AT, limit=16)
-        return self.node_table(self.firings.head(top), "neuron", fired_at, "position coefficient influence")
+        elif alone is not None:
+            facts = {"verdict": f"{alone.verdict}; all others at {alone.reference}"} | facts
+        at, writes_at = (replace(FIRED_AT, name=name, limit=16) for name in (FIRED_AT.name, "writes at"))
+        tables = [self.node_table(self.firings.head(top), "neuron", at, "position coefficient influence")]
+        heads = self.nodes[self.nodes["kind"].isin(ATTENDING)].sort_values("influence", ascending=False, kind="stable")
+        if len(heads):
+            names = heads["layer"].astype(str) + ("" if self.attention == "layers" else "." + heads["head"].astype(str))
+            column = Column("attention" if self.attention == "layers" else "head", of="name")
+            tables.append(self.node_table(heads.assign(name=names).head(top), column, writes_at, "position influence"))
+        return Sheet.of(facts, *tables, self.provenance)
 
     def node_table(self, nodes: pd.DataFrame, *columns: str | Column) -> Table:
         """Some nodes, with what they add to the answer and what they read."""
