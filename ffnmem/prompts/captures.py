@@ -535,7 +535,7 @@ def encode(model: Model, prompt: Any, bos: bool | None) -> tuple[Tensor, Tensor,
     if not texts:
         raise InputError("the prompt is empty: give a text, texts, or token ids")
     if not isinstance(texts[0], str):
-        tokens = check_tokens(model, prompt)
+        tokens = check_tokens(model, prompt if isinstance(prompt, Tensor) else texts)
         return tokens, torch.ones_like(tokens, dtype=torch.bool), None
     rows = [model.tokenize(text, bos) for text in texts]
     warn_of_trailing_space(model, *texts)
