@@ -12,23 +12,13 @@ from ffnmem.cli.planted import FactSettings, MeaningSettings, RoleSettings
 from ffnmem.core.types import PLANTED_KINDS
 from ffnmem.planted.planting import defaults
 
-from .running import csv, data, run
+from .running import csv, data
 
 SMALL = {
     "meanings": ("--n-features", 12, "--neurons", 16, "--n-tokens", 2000, "--words", 3, "--n-layers", 1),
     "roles": ("--neurons", 54, "--per-role", 6, "--n-words", 768, "--n-tokens", 15_360, "--n-layers", 1),
     "facts": ("--n-subjects", 8, "--n-relations", 2, "--n-objects", 2, "--n-none", 3, "--site", "late"),
 }
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("planted") / "facts"
-    run("plant", "facts", "--out", place, "--seed", 2, *SMALL["facts"])
-    return place
-
-
-# -- the same as the library -------------------------------------------------------------------------------------------
 
 
 def test_options_are_the_librarys() -> None:
@@ -39,6 +29,7 @@ def test_options_are_the_librarys() -> None:
 
 @pytest.mark.parametrize("kind", PLANTED_KINDS)
 def test_every_kind(kind: str, tmp_path: Path) -> None:
+    """A folder that every command takes, and a summary of the truth."""
     found = data("plant", kind, "--out", tmp_path / "planted", "--seed", 3, *SMALL[kind])
     planted = fm.planted.load_planted(tmp_path / "planted")
     assert (found["kind"], found["settings"]) == (kind, dict(planted.settings))
@@ -50,32 +41,10 @@ def test_every_kind(kind: str, tmp_path: Path) -> None:
     for row in found["counts"]:
         counts[row["layer"], row[by]] += row["neurons"]
     assert counts == Counter(zip(planted.truth.layer, planted.truth[by], strict=True))
-
-
-# -- what is printed ---------------------------------------------------------------------------------------------------
-
-
-def test_csv_counts_neurons(tmp_path: Path) -> None:
-    rows = csv("plant", "facts", "--out", tmp_path / "p", *SMALL["facts"])
-    assert rows.columns.tolist() == ["layer", "role", "position", "neurons"]
-    assert rows["neurons"].sum() == 3 * 19
-
-
-# -- every command takes it --------------------------------------------------------------------------------------------
-
-
-def test_commands_take_the_folder(folder: Path, tmp_path: Path) -> None:
-    fact = fm.load_facts(folder / "facts.jsonl")[0]
-    truth = fm.planted.load_planted(folder).truth
-    row = truth[(truth.subject == fact.subject) & (truth.target == fact.target_true)].iloc[0]
-    found = data("attribute", fact.text, "--model", folder)
-    assert found["target_tokens"] == [f" {fact.target_true}"]
-    assert [found["neurons"][0][name] for name in ("layer", "neuron")] == [row.layer, row.neuron]
-    first = data("decompose", fact.text, "--model", folder, "--layer", 2)["neurons"][0]
-    assert first["neuron"] == row.neuron
-    assert len(data("facts", folder / "facts.jsonl")) == 16
-    store = tmp_path / "store"
-    run("scan", folder / "corpus.txt", "--model", folder, "--out", store)
-    assert data("neuron", f"2.{row.neuron}", "--store", store)
-    run("report", fact.text, "--model", folder, "--out", tmp_path / "r.html")
-    assert fact.target_true in (tmp_path / "r.html").read_text("utf-8")
+    rows = csv("plant", kind, "--out", tmp_path / "again", "--seed", 3, *SMALL[kind])
+    assert rows["neurons"].sum() == len(planted.truth)
+    if planted.facts:
+        fact = planted.facts[0]
+        answer = data("attribute", fact.text, "--model", tmp_path / "planted")
+        assert answer["target_tokens"] == [f" {fact.target_true}"]
+        assert len(data("facts", tmp_path / "planted" / "facts.jsonl")) == len(planted.facts)

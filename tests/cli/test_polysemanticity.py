@@ -1,4 +1,4 @@
-"""``ffnmem polysemanticity``: verdicts on a store, meanings of a neuron, data, figures."""
+"""``ffnmem polysemanticity`` and ``describe``: verdicts on a store, meanings of a neuron, words for it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ffnmem.core.defaults import MEANING_BUDGET
 from ffnmem.neurons.measuring import file_of
 from ffnmem.scanning import Store, open_store
 
+from ..describing.endpoints import said, serving
 from .running import csv, data, mistake, run, table
 
 
@@ -36,14 +37,19 @@ def no_model(loads_tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_model")
 def test_survey(surveyed: Store) -> None:
-    """Counts that are the table's; and no model where the store has it all."""
-    out = " ".join(table("polysemanticity", "--store", surveyed.folder, "--verdict", "unclear").split())
-    found = fm.polysemanticity(surveyed)
-    assert "verdicts by layer" in out
-    assert f"{(found['verdict'] == 'unclear').sum()}" in out
+    """Counts that are the table's, and the clearest neurons; and no model where the store has it all."""
+    asked = ("polysemanticity", "--store", surveyed.folder, "--verdict", "unclear", "--top", 2)
+    out, whole = " ".join(table(*asked).split()), fm.polysemanticity(surveyed)
+    assert f"{(whole['verdict'] == 'unclear').sum()}" in out
     assert "the clearest unclear neurons" in out
-    assert "fewer than 8 examples" in out
     assert surveyed.fingerprint in out
+    found = data(*asked)
+    assert [row["layer"] for row in found["layers"]] == [0, 1]
+    assert len(found["neurons"]) == 2
+    first = found["neurons"][0]
+    one = fm.meanings(surveyed, first["layer"], first["neuron"])
+    assert [group["share"] for group in first["groups"]] == one.table["share"].tolist()
+    assert found["provenance"]["polysemanticity"]["budget"] == MEANING_BUDGET
 
 
 def test_measures_and_keeps(tiny_store: Store, tmp_path: Path) -> None:
@@ -65,16 +71,6 @@ def test_layers_signs_and_verdicts(surveyed: Store) -> None:
     only = csv(*args, "--verdict", "inactive")
     assert set(only["verdict"]) == {"inactive"}
     assert len(only) == surveyed.stats(1)["dead"].sum()
-
-
-def test_json(surveyed: Store) -> None:
-    found = data("polysemanticity", "--store", surveyed.folder, "--verdict", "unclear", "--top", 2)
-    assert [row["layer"] for row in found["layers"]] == [0, 1]
-    assert len(found["neurons"]) == 2
-    first = found["neurons"][0]
-    one = fm.meanings(surveyed, first["layer"], first["neuron"])
-    assert [group["share"] for group in first["groups"]] == one.table["share"].tolist()
-    assert found["provenance"]["polysemanticity"]["budget"] == MEANING_BUDGET
 
 
 @pytest.mark.usefixtures("no_model")
@@ -148,3 +144,28 @@ def test_intruders(surveyed: Store) -> None:
     assert found["chance"] == 0.2
     assert {row["judge"] for row in found["accuracy"]} <= {"state", "around", "token", "trigger"}
     assert "chance 20.0%" in " ".join(table("polysemanticity", "intruders", "--store", surveyed.folder).split())
+
+
+def test_scores(atlas_store: Store) -> None:
+    frame = csv("describe", "--store", atlas_store.folder, "3.17", "--score")
+    assert frame["fuzzing"].notna().all()
+    assert frame["intruder"].isna().all()
+    assert "by chance detection 50%" in table(
+        "describe", "--store", atlas_store.folder, "3.17", "--score", "--intruder"
+    )
+
+
+def test_an_endpoint(atlas_store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "answers.jsonl"
+    with serving(lambda number, body: said("DESCRIPTION: museums")) as server:
+        asked = ["describe", "--store", atlas_store.folder, "3.17", "--endpoint", server.url, "--explainer-model", "m"]
+        found = data(*asked, "--out", file)
+        assert found["neurons"][0]["description"] == "museums"
+        assert found["provenance"]["describe"]["explainer"] == f"m at {server.url}"
+        data(*asked, "--out", file)
+        assert len(server.requests) == 1
+        told = table(*asked, "--rules", "--score")
+    assert "judged by m" in " ".join(told.split())
+    assert len(file.read_text("utf-8").splitlines()) == 2
+    with serving(lambda number, body: (401, {}, b'{"error": {"message": "no"}}')) as server:
+        mistake(*asked[:5], server.url, "--explainer-model", "m", named=("401", "no key was sent"))
