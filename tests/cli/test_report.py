@@ -64,47 +64,26 @@ def test_neurons_by_a_measure(measure: str, tiny_store: Store, tmp_path: Path) -
     assert neurons("--top-by", measure, 3) == list(zip(stats["layer"][:3], stats["neuron"][:3], strict=True))
     last = stats[stats["layer"] == 1].head(2)
     assert neurons("--layer", -1, "--top-by", measure, 2) == [(1, n) for n in last["neuron"]]
-
-
-def test_a_whole_layer(tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, and under the default name."""
-    asked: list[tuple[list[int], str]] = []
-
-    def record(store: Store, neurons: pd.DataFrame, out: str, **options: object) -> Path:
-        asked.append((neurons["neuron"].tolist(), out))
-        return Path(out)
-
-    monkeypatch.setattr("ffnmem.pages.neurons", record)
-    assert run("report", "neurons", "--store", tiny_store.folder, "--layer", 0).stdout == "neurons.html\n"
-    assert asked == [(list(range(64)), "neurons.html")]
-
-
-def test_all_neurons_become_a_site(tiny_store: Store, tiny_folder: Path, tmp_path: Path) -> None:
-    """Its path alone; and a prompt's page leads to it."""
-    site = tmp_path / "site"
-    result = run("report", "site", "--store", tiny_store.folder, "-o", site)
-    assert result.stdout == f"{site / 'index.html'}\n"
-    page = tmp_path / "page.html"
-    run("report", PROMPT, "--model", tiny_folder, "-o", page, "--site", site)
-    assert 'href="site/' in page.read_text("utf-8")
+    assert neurons("--layer", 0) == [(0, n) for n in range(64)]
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_names_on_every_page_lead_to_the_site(
     tiny: fm.Model, tiny_store: Store, tiny_folder: Path, tmp_path: Path
 ) -> None:
-    """An edit's, a circuit's and a study's as those of a prompt, from where each page lies."""
+    """A prompt's, an edit's, a circuit's and a study's, from where each page lies."""
     site, pages = tmp_path / "site", tmp_path / "pages"
     pages.mkdir()
-    fm.pages.site(tiny_store, site)
+    assert run("report", "site", "--store", tiny_store.folder, "-o", site).stdout == f"{site / 'index.html'}\n"
     saved(tiny, tmp_path / "e.safetensors")
     common = ("--model", tiny_folder, "--site", site)
+    run("report", PROMPT, "-o", pages / "prompt.html", *common)
     run("edit", "apply", tmp_path / "e.safetensors", "--report", pages / "edit.html", *common)
     run("circuit", PROMPT, "--nodes", 10, "--html", pages / "circuit.html", *common)
     few = [part for name in ("keys", "prefixes", "updates") for part in ("--set", f"{name}=2")]
     few += ["--set", "n_sequences=8"]
     run("study", "geva2021", "--store", tiny_store.folder, "--out", pages / "study", *few, *common)
-    for path in (pages / "edit.html", pages / "circuit.html", pages / "study" / "index.html"):
+    for path in (*pages.glob("*.html"), pages / "study" / "index.html"):
         page = Page(path.read_text("utf-8"))
         found = {attrs["href"] for tag, attrs in page.tags if tag == "a" and "site/" in attrs.get("href", "")}
         assert found, path
