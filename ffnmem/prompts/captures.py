@@ -129,6 +129,7 @@ def ends_in_a_token(model: Model, prompt: str) -> bool:
 
 # `capture`: one forward pass, and everything that its FFNs read, computed and wrote.
 
+MOST = 1 << 20
 Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
 Layers = LayerName | Iterable[LayerName] | None
 ATTENDED = 128  # tokens; of longer prompts attention's patterns may take more room than all else
@@ -531,6 +532,8 @@ def choose_layers(model: Model, layers: Layers) -> tuple[int, ...]:
 
 def encode(model: Model, prompt: Any, bos: bool | None) -> tuple[Tensor, Tensor, bool | None]:
     """Tokens and mask ``[batch, pos]``, and whether texts get a beginning-of-sequence token (None for given ids)."""
+    if not isinstance(prompt, str | Tensor) and len(prompt) > MOST:
+        raise InputError(f"a list of prompts has at most {MOST:,} texts or token ids, not {len(prompt):,}")
     texts: list[Any] = [prompt] if isinstance(prompt, str | Tensor) else [*prompt]
     if not texts:
         raise InputError("the prompt is empty: give a text, texts, or token ids")
