@@ -118,7 +118,7 @@ CLASSES = (
 )
 INSIDE = (
     *("view", "table", "opened", "example_rows", "windows", "with_contexts", "check_kinds"),  # of Store
-    *("with_attrs", "shares", "logits_at"),  # of what capture and attribute give
+    *("read_along", "logits_at"),  # of what capture and attribute give
 )
 """Methods for the package's own use, which take only what the package gives them."""
 METHODS = [
