@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,13 +96,7 @@ def show_cards(
         if shade:
             with show_progress() as report:
                 found = opened.shaded(found, top, progress=report)
-        emit_several(
-            output,
-            opened.provenance,
-            sheets=lambda: (one.sheet(top, origin=False) for one in found),
-            values=lambda: ((one.to_dict() if full else one.brief(top)) for one in found),
-            frames=lambda: (one.to_frame() for one in found),
-        )
+        emit(Cards(found, opened.provenance), output.form, top=top, full=full)
     if plot is not None:
         draws = [partial(fm.plots.histogram, opened.neuron(*place, kind="top", k=1)) for place in places]
         save_axes(draws, plot)
@@ -151,34 +146,38 @@ def open_with_model(folder: str, model: ScannedChoice, needed: bool = False) -> 
         return store
 
 
-def emit_several(
-    output: Output,
-    provenance: dict[str, Any],
-    *,
-    sheets: Callable[[], Iterable[Sheet]],
-    values: Callable[[], Iterable[dict[str, Any]]],
-    frames: Callable[[], Iterable[pd.DataFrame]],
-    origin: dict[str, Any] | None = None,
-) -> None:
-    """Results of neurons of one store, on standard output one after another, with their provenance once.
+@dataclass(frozen=True)
+class Cards:
+    """Results of neurons of one store, one after another, with their provenance once.
 
-    ``origin`` is what a table says of the provenance, if not all.
+    Attributes:
+        cards: the results.
+        provenance: of all of them.
+        origin: what a table says of the provenance, if not all.
     """
 
-    from ..core.sheets import Origin, join_sheets
+    cards: Sequence[Any]
+    provenance: Mapping[str, Any]
+    origin: Mapping[str, Any] | None = None
 
-    def frame() -> pd.DataFrame:
+    def sheet(self, *top: int) -> Sheet:
+        from ..core.sheets import Origin, join_sheets
+
+        origin = Origin(self.origin or self.provenance)
+        return join_sheets((one.sheet(*top, origin=False) for one in self.cards), origin)
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.values(one.to_dict() for one in self.cards)
+
+    def brief(self, *top: int) -> dict[str, Any]:
+        return self.values(one.brief(*top) for one in self.cards)
+
+    def values(self, cards: Iterable[dict[str, Any]]) -> dict[str, Any]:
+        """Plain values of the cards, with the provenance beside them."""
+        neurons = [{name: value for name, value in one.items() if name != "provenance"} for one in cards]
+        return {"neurons": neurons, "provenance": self.provenance}
+
+    def to_frame(self) -> pd.DataFrame:
         import pandas as pd
 
-        return pd.concat(frames())
-
-    emit(
-        None,
-        output.form,
-        sheet=lambda: join_sheets(sheets(), Origin(provenance if origin is None else origin)),
-        data=lambda: {
-            "neurons": [{k: v for k, v in one.items() if k != "provenance"} for one in values()],
-            "provenance": provenance,
-        },
-        frame=frame,
-    )
+        return pd.concat(one.to_frame() for one in self.cards)

@@ -15,7 +15,7 @@ from ..core.defaults import CONTEXTS_SHOWN, CONTEXTS_TESTED, MEANING_BUDGET, MEA
 from ..core.errors import InputError
 from ..core.types import COEFFICIENT_SIGNS, VERDICTS, CoefficientSign, DescriptionScore, Verdict
 from ..show.records import emit
-from .neuron import emit_several
+from .neuron import Cards
 from .options import (
     AnswersFile,
     Count,
@@ -205,14 +205,7 @@ def neurons(
     if plot is not None and not drawn:
         raise InputError(f"--plot: neuron {found[0].name} has no examples to draw: it is {found[0].verdict}")
     provenance = found[0].provenance
-    emit_several(
-        output,
-        provenance,
-        sheets=lambda: (one.sheet(MEANINGS, origin=False) for one in found),
-        values=lambda: (one.to_dict() for one in found),
-        frames=lambda: (one.to_frame() for one in found),
-        origin=settled(provenance),
-    )
+    emit(Cards(found, provenance, settled(provenance)), output.form, top=MEANINGS)
     if plot is not None:
         save_axes([partial(fm.plots.meanings, one) for one in drawn], plot, columns=1)
 
