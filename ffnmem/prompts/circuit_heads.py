@@ -160,18 +160,21 @@ class Walk:
         heads: list[Head] = []
         reads, worth = [], []
 
+        def spread(read: Reads, i: int, weight: float, at: Any, direction: Tensor) -> None:
+            """What a node reads becomes more influential, and adds to the direction."""
+            if float(read.norms[i]) > 0:
+                weight /= float(read.norms[i])
+                influence.add_(read.firings[i].abs(), alpha=weight)
+                every[:, :, at] += weight * read.heads[i].abs()
+                reading[at] += weight * direction
+
         def join(layer: int) -> None:
-            """Let the inputs of a layer read: what they read becomes more influential, and adds to the direction."""
+            """Let the inputs of a layer read."""
             for i, one in enumerate(self.inputs):
-                if frozen.layer_of(one) != layer or float(direct.norms[i]) == 0:
-                    continue
-                weight = 1.0
-                if isinstance(one.node, Firing):
-                    weight = float(influence[place_of[one.node]]) / len(frozen.inputs(one.node))
-                weight /= float(direct.norms[i])
-                influence.add_(direct.firings[i].abs(), alpha=weight)
-                every[:, :, self.at[i]] += weight * direct.heads[i].abs()
-                reading[self.at[i]] += weight * self.directions[i]
+                if frozen.layer_of(one) == layer:
+                    firing = one.node if isinstance(one.node, Firing) else None
+                    weight = 1.0 if firing is None else float(influence[place_of[firing]]) / len(frozen.inputs(firing))
+                    spread(direct, i, weight, self.at[i], self.directions[i])
 
         join(self.n_layers)
         for layer in reversed(range(self.n_layers)):
@@ -184,11 +187,8 @@ class Walk:
                 values, directions, constants = self.directions_of(layer, found, reading)
                 read = self.read_by_heads(layer, directions, constants)
                 for i, head in enumerate(found):
-                    if float(read.norms[i]) > 0:
-                        weight = float(every[layer, head.head or 0, head.position] / read.norms[i])
-                        influence.add_(read.firings[i].abs(), alpha=weight)
-                        every.add_(read.heads[i].abs(), alpha=weight)
-                        reading.add_(directions[i], alpha=weight)
+                    weight = float(every[layer, head.head or 0, head.position])
+                    spread(read, i, weight, slice(None), directions[i])
                 reads.append(read)
                 worth.append(values)
                 heads += found
@@ -196,10 +196,8 @@ class Walk:
             if frozen.parallel:
                 join(layer)
                 nodes += own
-        at = torch.tensor([(head.layer, head.head or 0, head.position) for head in heads], dtype=torch.long).reshape(
-            -1, 3
-        )
-        layers, numbers, positions = at.to(device).T
+        places = [(head.layer, head.head or 0, head.position) for head in heads]
+        layers, numbers, positions = torch.tensor(places, dtype=torch.long, device=device).reshape(-1, 3).T
         direct = direct._replace(heads=direct.heads[:, layers, numbers] * (self.at.unsqueeze(-1) == positions))
         tables = [direct, *(read._replace(heads=read.heads[:, layers, numbers, positions]) for read in reads)]
         whole = Reads(*map(torch.cat, zip(*tables, strict=True)))
