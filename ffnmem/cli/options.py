@@ -5,7 +5,7 @@
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform
@@ -245,13 +245,6 @@ def check_replaceable(file: str, mark: bytes | None) -> None:
         raise FileError(f"{file} is there already{what}: name another file, or remove it")
 
 
-def save_figure(result: object, path: Path, **options: Any) -> None:
-    """Write all pictures of a result in one go; ``options`` as :func:`ffnmem.plots.figure` takes them."""
-    from ..plots.figures import figure
-
-    write_figure(figure(result, **options), path)
-
-
 def save_axes(draws: Sequence[Callable[..., "Axes"]], path: Path, columns: int = 0) -> None:
     """Pictures that take ``ax=``, side by side in rows of ``columns``; the file in one go."""
     from ..plots.figures import arrange
@@ -463,9 +456,24 @@ class PlottedOutput(Output):
 
     plot: Plot | None = None
 
-    def emit(self, result: Any, *, drawn: dict[str, Any] | None = None, **printed: Any) -> None:
-        """Print a result, then draw it where that is asked for: ``drawn`` as :func:`save_figure` takes it, all else as
-        :func:`ffnmem.show.records.emit` does."""
+    def emit(
+        self,
+        result: Any,
+        *,
+        drawn: Mapping[str, Any] | None = None,
+        draws: Sequence[Callable[..., "Axes"]] = (),
+        columns: int = 0,
+        **printed: Any,
+    ) -> None:
+        """Print a result as :func:`ffnmem.show.records.emit` does, then draw it where that is asked for.
+
+        All its pictures with the options ``drawn`` of :func:`ffnmem.plots.figure`, or in their place those that
+        ``draws`` make on ``ax=``, in rows of ``columns``.
+        """
         emit(result, self.form, **printed)
-        if self.plot is not None:
-            save_figure(result, self.plot, **(drawn or {}))
+        if self.plot is not None and draws:
+            save_axes(draws, self.plot, columns)
+        elif self.plot is not None:
+            from ..plots.figures import figure
+
+            write_figure(figure(result, **(drawn or {})), self.plot)

@@ -22,14 +22,13 @@ from .options import (
     Layers,
     Neurons,
     Output,
-    Plot,
+    PlottedOutput,
     Positive,
     ScannedChoice,
     Seed,
     StoreFolder,
     Top,
     option_group,
-    save_axes,
 )
 from .progress import show_progress
 
@@ -109,9 +108,8 @@ def show_store(
     verdict: Verdict | None = None,
     top: Top = LISTED,
     measuring: StoreMeasuring = StoreMeasuring(),
-    plot: Plot | None = None,
     model: ScannedChoice = ScannedChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """Is a neuron one concept or many: verdicts, and the meanings behind them.
 
@@ -162,9 +160,8 @@ def show_store(
         if layers is None and (verdicts := kept_chance(opened, one, settings["rule"])) is not None
     }
     shown = table if verdict is None else clearest(table, verdict)
-    emit(Survey(table, listed, found, by_chance), output.form, frame=lambda: shown)
-    if plot is not None:
-        save_axes([partial(fm.plots.verdicts, table)], plot)
+    draws = [partial(fm.plots.verdicts, table)]
+    output.emit(Survey(table, listed, found, by_chance), frame=lambda: shown, draws=draws)
 
 
 @polysemanticity.command
@@ -176,9 +173,8 @@ def neurons(
     sign: SignOrBoth = "positive",
     top: Top | None = None,
     measuring: Measuring = Measuring(),
-    plot: Plot | None = None,
     model: ScannedChoice = ScannedChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """The meanings of single neurons, with their contexts.
 
@@ -194,7 +190,7 @@ def neurons(
     places = [opened.index(layer, column) for layer, column in neurons]  # refuse all before reading any
     listing = CONTEXTS if top is None and output.form == "table" else top
     kept = all(is_kept(opened, one, asked_settings(**settings)) for one in signs_of(sign))
-    loaded = None if kept and plot is None and model.model is None else model.load(opened)
+    loaded = None if kept and output.plot is None and model.model is None else model.load(opened)
     with show_progress() as report:
         found: list[Meanings] = [
             fm.meanings(opened, layer, column, loaded, sign=one, k=listing, progress=count_inputs(report), **settings)
@@ -202,12 +198,11 @@ def neurons(
             for one in signs_of(sign)
         ]
     drawn = [one for one in found if len(one.table)]
-    if plot is not None and not drawn:
+    if output.plot is not None and not drawn:
         raise InputError(f"--plot: neuron {found[0].name} has no examples to draw: it is {found[0].verdict}")
     provenance = found[0].provenance
-    emit(Cards(found, provenance, settled(provenance)), output.form, top=MEANINGS)
-    if plot is not None:
-        save_axes([partial(fm.plots.meanings, one) for one in drawn], plot, columns=1)
+    draws = [partial(fm.plots.meanings, one) for one in drawn]
+    output.emit(Cards(found, provenance, settled(provenance)), top=MEANINGS, draws=draws, columns=1)
 
 
 @option_group

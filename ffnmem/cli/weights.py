@@ -13,21 +13,17 @@ import ffnmem as fm
 from ..core.defaults import DUPLICATE_COSINE, SEQUENCES_READ
 from ..core.errors import InputError, quoted
 from ..core.types import TEXT_ROLES, Basis, RoleName
-from ..show.records import emit
 from .options import (
     Count,
     Directory,
     Layer,
     Layers,
     Neurons,
-    Output,
-    Plot,
     PlottedOutput,
     Seed,
     Tokens,
     Top,
     WeightsChoice,
-    save_axes,
 )
 from .progress import show_progress
 
@@ -160,9 +156,8 @@ def roles(
     basis: Basis = "folded",
     sequences: Count = SEQUENCES_READ,
     seed: Seed = 0,
-    plot: Plot | None = None,
     model: WeightsChoice = WeightsChoice(),
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """What part each neuron plays: prediction, position, entropy, …
 
@@ -201,14 +196,12 @@ def roles(
         frame = fm.roles(loaded, scanned, layer=layer, basis=basis, n_sequences=sequences, seed=seed, progress=report)
     listed = clearest(frame, role, top)
     places = listed[["layer", "neuron"]].drop_duplicates()
-    emit(
+    output.emit(
         frame if role is None else strongest(frame, role, len(frame)),
-        output.form,
         sheet=lambda: roles_sheet(frame, listed, promoted_tokens(loaded, places)),
         data=lambda: roles_dict(frame, listed),
+        draws=[partial(fm.plots.roles, frame)],
     )
-    if plot is not None:
-        save_axes([partial(fm.plots.roles, frame)], plot)
 
 
 BETA = 2.0  # as in activation_curves, which needs torch
@@ -235,8 +228,7 @@ def activations(
     *names: str,
     at: Numbers | None = None,
     beta: Annotated[float, Parameter(metavar="B")] = BETA,
-    plot: Plot | None = None,
-    output: Output = Output(),
+    output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """Activation functions and their gradients: table, figure.
 
@@ -260,12 +252,10 @@ def activations(
 
     shown = curves(names or None, beta)
     frame = activation_table(at or POINTS, names or None, beta)
-    if plot is not None:
-        draw = partial(fm.plots.activations, names or None, beta=beta)
-        save_axes([draw, partial(draw, gradient=True)], plot)
-    emit(
+    draw = partial(fm.plots.activations, names or None, beta=beta)
+    output.emit(
         frame[["name", "beta", "x", "value", "gradient"]],
-        output.form,
         sheet=lambda: activations_sheet(shown, frame, console().width),
         data=lambda: activations_dict(shown, frame),
+        draws=[draw, partial(draw, gradient=True)],
     )
