@@ -263,16 +263,18 @@ class Circuit(AnswerResult):
         size = (
             f"{counted(len(self.firings), 'firing')} of {self.expanded:,} expanded, {counted(len(self.edges), 'edge')}"
         )
-        facts: dict[str, Content | None] = describe_answer(self) | {
+        lead: dict[str, Content | None] = {}
+        if alone is not None and not len(alone.carrying):
+            lead["verdict"] = f"{alone.verdict}; all others at {alone.reference}"
+        facts = lead | describe_answer(self)
+        facts |= {
             "prompts": None if self.prompts == 1 else f"{self.prompts}, of which this is the mean",
             "to the answer": f"{direct}; error {self.error:.1e}",
             "graph": f"{size}; {self.pruned_share:.1%} of the influence is pruned",
         }
-        if alone is not None and len(alone.carrying):
+        if alone is not None and not lead:
             kept = alone.curve["faithfulness"].iloc[0]
             facts["alone"] = f"its firings, all others at {alone.reference}, keep {kept:.1%} of the answer"
-        elif alone is not None:
-            facts = {"verdict": f"{alone.verdict}; all others at {alone.reference}"} | facts
         at, writes_at = (replace(FIRED_AT, name=name, limit=16) for name in (FIRED_AT.name, "writes at"))
         tables = [self.node_table(self.firings.head(top), "neuron", at, "position coefficient influence")]
         heads = self.nodes[self.nodes["kind"].isin(ATTENDING)].sort_values("influence", ascending=False, kind="stable")
