@@ -7,9 +7,9 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -358,3 +358,20 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
         for name, data in parts.items():
             archive.writestr(name, data)
     return path
+
+
+def changed_answer(
+    model: Any, tokens: torch.Tensor, target: int, foil: int, change: Callable[[int, torch.Tensor], torch.Tensor]
+) -> float:
+    """The target's last logit minus the foil's where ``change(layer, m [pos, d_mlp])`` replaces coefficients, by hooks
+    written out."""
+
+    def hook(layer: int, _module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        m = args[0]
+        return (change(layer, m.reshape(-1, m.shape[-1])).reshape(m.shape), *args[1:])
+
+    with ExitStack() as hooks, torch.no_grad():
+        for layer in range(model.n_layers):
+            hooks.callback(model.ffn[layer].project_out.register_forward_pre_hook(partial(hook, layer)).remove)
+        logits = model.hf_model(tokens).logits[0, -1]
+    return float(logits[target] - logits[foil])

@@ -230,13 +230,21 @@ def check_alignment(given: Sequence[int | None], length: int, other: int) -> tup
 class Both(Search):
     """The search for a set that is sufficient and necessary."""
 
+    grid = 6
+
     def __init__(self, between: Between, goal: float, progress: Progress | None) -> None:
         super().__init__(between.keeping, goal, progress)
         self.between, self.away = between, between.away
         self.curve: list[tuple[str, int, float, float]] = []
 
     def measure(self, sets: Iterable[Int[np.ndarray, " _"]]) -> Float[np.ndarray, " sets"]:
-        return self.between.kept_and_lost(sets).min(1)
+        """The lesser of sufficiency and necessity; of a set whose sufficiency is not enough that alone."""
+        given, keeping = list(sets), self.keeping
+        shares = keeping.shares(keeping.of(places) for places in given)
+        fine = np.flatnonzero(shares >= self.wanted)
+        lost = 1 - keeping.shares(~keeping.of(given[i]) for i in fine)
+        shares[fine] = np.minimum(shares[fine], lost)
+        return shares
 
     def slopes(self, kept: Tensor) -> tuple[Float[Tensor, "2 layer pos d_mlp"], Tensor, Float[np.ndarray, "2"]]:
         """What exchanging each firing changes, to first order, in the run that keeps a set and in that which lacks it;
@@ -278,19 +286,10 @@ class Both(Search):
         """The set without parts that it can do without, each tried: of one that is near its largest a gradient says
         little of what its removal does. Parts are halved down to one of so many."""
         parts = PARTS[0]
-        while len(kept) > ONE_BY_ONE:
-            chunks = np.array_split(kept[np.argsort(self.worth(kept), kind="stable")], parts)
-            shares = self.measure(np.setdiff1d(kept, chunk) for chunk in chunks)
-            spare = np.flatnonzero(shares >= self.wanted)
-            spare = spare[np.argsort(-shares[spare], kind="stable")]
-            less = [np.setdiff1d(kept, np.concatenate([chunks[i] for i in spare[: n + 1]])) for n in range(len(spare))]
-            fine = np.flatnonzero(self.enough(less)) if less else spare
-            if len(fine):
-                kept = less[fine[-1]]
-            elif parts < PARTS[1]:
-                parts *= 2
-            else:
-                break
+        while len(kept) > ONE_BY_ONE and parts <= PARTS[1]:
+            fewer, _ = self.without_parts(kept[np.argsort(self.worth(kept), kind="stable")], parts)
+            parts = parts if len(fewer) < len(kept) else 2 * parts
+            kept = fewer
         return kept
 
     def smallest(self) -> tuple[Int[np.ndarray, " n"], str, bool]:

@@ -23,7 +23,6 @@ from .keeping import BATCH_TOKENS, CARRIES, Keeping
 from .means import references
 
 ONE_BY_ONE = 512  # firings at most that are each left out alone
-GRID = 16  # sizes at once in a search
 
 
 @checked
@@ -179,7 +178,9 @@ def minimal_circuit(
 
 
 class Search:
-    """The steps of a search for a small set that keeps a share."""
+    """The steps of a search for a small set that keeps a share. ``grid``: sizes that are tried at once."""
+
+    grid = 16
 
     def __init__(self, keeping: Keeping, wanted: float, progress: Progress | None) -> None:
         self.keeping, self.wanted, self.progress = keeping, wanted, progress
@@ -198,7 +199,7 @@ class Search:
     def prefix(self, order: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
         """The fewest first firings of a ranking that are enough, as far as a grid of sizes shows."""
         low, high = 0, len(order)
-        grid = sorted({round(high ** (i / (2 * GRID))) for i in range(2 * GRID + 1)})
+        grid = sorted({round(high ** (i / (2 * self.grid))) for i in range(2 * self.grid + 1)})
         while grid:
             enough = self.enough([order[:size] for size in grid])
             if not enough.any():
@@ -209,7 +210,7 @@ class Search:
                 first = int(enough.argmax())
                 high = grid[first]
                 low = grid[first - 1] if first else low
-            grid = between(low, high)
+            grid = between(low, high, self.grid)
         return order[:high]
 
     def whole(self, order: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
@@ -223,13 +224,13 @@ class Search:
         while len(kept) > 1:
             by_worth = kept[np.argsort(self.worth(kept), kind="stable")]
             gone, most = 0, len(kept)  # so many can go; so many cannot
-            grid = sorted({round((len(kept) - 1) ** (i / GRID)) for i in range(GRID + 1)})
+            grid = sorted({round((len(kept) - 1) ** (i / self.grid)) for i in range(self.grid + 1)})
             while grid:
                 enough = self.enough([by_worth[size:] for size in grid])
                 gone = grid[int(np.flatnonzero(enough)[-1])] if enough.any() else gone
                 beyond = [size for size, fine in zip(grid, enough, strict=True) if not fine and size > gone]
                 most = min(beyond, default=most)
-                grid = between(gone, most)
+                grid = between(gone, most, self.grid)
             if not gone:
                 break
             kept, rounds = by_worth[gone:], rounds + 1
@@ -237,28 +238,38 @@ class Search:
                 self.progress("prune", began - len(kept), began)
         return kept, rounds
 
-    def without(self, kept: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """What the set keeps without each of its firings."""
-        return self.measure(np.delete(kept, i) for i in range(len(kept)))
+    def without_parts(
+        self, kept: Int[np.ndarray, " n"], parts: int
+    ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " parts"]]:
+        """The set without as many of its parts as can go together, those that it can spare most first; and what it
+        keeps without each part alone."""
+        chunks = np.array_split(kept, parts)
+        shares = self.measure(np.setdiff1d(kept, chunk, assume_unique=True) for chunk in chunks)
+        spare = np.flatnonzero(shares >= self.wanted)
+        if not len(spare):
+            return kept, shares
+        spare = spare[np.argsort(-shares[spare], kind="stable")]
+        counts = sorted({round(len(spare) ** (i / self.grid)) for i in range(self.grid + 1)})
+        fewer = [
+            np.setdiff1d(kept, np.concatenate([chunks[i] for i in spare[:count]]), assume_unique=True)
+            for count in counts
+        ]
+        enough = [True, *self.enough(fewer[1:])]  # one alone was tried
+        return fewer[int(np.flatnonzero(enough)[-1])], shares
 
     def left_out(
         self, kept: Int[np.ndarray, " n"], most: int
     ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"] | None, bool]:
-        """Single firings left out, each tried, until none can be; as many at once as can go together."""
+        """Single firings left out, each tried, until none can be."""
         if len(kept) > most:
             return kept, None, False
         while True:
-            shares = self.without(kept)
-            spare = np.flatnonzero(shares >= self.wanted)
-            if not len(spare) or len(kept) == 1:
+            fewer, shares = self.without_parts(kept, len(kept))
+            if len(fewer) in (0, len(kept)):
                 return kept, shares, True
-            spare = spare[np.argsort(-shares[spare], kind="stable")]
-            counts = sorted({round(len(spare) ** (i / GRID)) for i in range(GRID + 1)})
-            enough = self.enough([np.delete(kept, spare[:count]) for count in counts])
-            gone = counts[int(np.flatnonzero(enough)[-1])] if enough.any() else 1
-            kept = np.delete(kept, spare[:gone])
+            kept = fewer
 
 
-def between(low: int, high: int) -> list[int]:
-    """Some sizes between two, both left out."""
-    return sorted({round(x) for x in np.linspace(low, high, GRID + 2)} - {low, high})
+def between(low: int, high: int, grid: int) -> list[int]:
+    """So many sizes between two, both left out."""
+    return sorted({round(x) for x in np.linspace(low, high, grid + 2)} - {low, high})

@@ -14,7 +14,7 @@ from ffnmem.core.errors import FfnmemError
 from ffnmem.interventions.contrasts import align
 from ffnmem.models import Model
 
-from ..helpers import PROMPT, Pair, allclose
+from ..helpers import PROMPT, Pair, allclose, changed_answer
 
 TOWER, KREMLIN = "The Eiffel Tower is located in the city of", "The Kremlin is located in the city of"
 COUNTERFACTUAL = "The Eiffel France is in the city of"
@@ -23,29 +23,6 @@ COUNTERFACTUAL = "The Eiffel France is in the city of"
 @pytest.fixture(scope="module")
 def found(atlas: Model) -> fm.interventions.Contrast:
     return fm.contrast(atlas, TOWER, KREMLIN)
-
-
-def run(model: Model, capture: fm.prompts.Capture, target: int, foil: int, change: Any) -> float:
-    """The target's logit minus the foil's where ``change(layer, m [pos, d_mlp])`` replaces coefficients, by hooks
-    written out."""
-    handles = []
-
-    def hook(layer: int) -> Any:
-        def replace(_module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            m = args[0]
-            return (change(layer, m.reshape(-1, m.shape[-1])).reshape(m.shape), *args[1:])
-
-        return replace
-
-    for layer in range(model.n_layers):
-        handles.append(model.ffn[layer].project_out.register_forward_pre_hook(hook(layer)))
-    try:
-        with torch.no_grad():
-            logits = model.hf_model(capture.tokens).logits[0, -1]
-    finally:
-        for handle in handles:
-            handle.remove()
-    return float(logits[target] - logits[foil])
 
 
 def check_proof(model: Model, found: fm.interventions.Contrast, one: str, other: str, close: float) -> None:
@@ -81,22 +58,22 @@ def check_proof(model: Model, found: fm.interventions.Contrast, one: str, other:
         return m
 
     everything, nothing, kept, lacking = (
-        run(model, here, target, foil, others_at(mask))
+        changed_answer(model, here.tokens, target, foil, others_at(mask))
         for mask in (torch.ones_like(chosen), torch.zeros_like(chosen), chosen, ~chosen)
     )
     assert found.logit == pytest.approx(everything, abs=close)
     assert found.without == pytest.approx(nothing, abs=close)
     assert found.share("sufficiency") == pytest.approx((kept - nothing) / (everything - nothing), abs=10 * close)
     assert found.share("necessity") == pytest.approx((everything - lacking) / (everything - nothing), abs=10 * close)
-    plain = run(model, there, target, foil, lambda _layer, m: m)
-    full, some = (run(model, there, target, foil, change) for change in (all_brought, brought))
+    plain = changed_answer(model, there.tokens, target, foil, lambda _layer, m: m)
+    full, some = (changed_answer(model, there.tokens, target, foil, change) for change in (all_brought, brought))
     assert found.counterfactual_logit == pytest.approx(plain, abs=close)
     assert found.share("transfer") == pytest.approx((some - plain) / (full - plain), abs=10 * close)
     assert found.carried == pytest.approx((everything - nothing) / (everything - plain), abs=10 * close)
     first = found.firings.iloc[0]
     only = torch.ones_like(chosen)
     only[first["layer"], first["position"], first["neuron"]] = False
-    alone = run(model, here, target, foil, others_at(only))
+    alone = changed_answer(model, here.tokens, target, foil, others_at(only))
     assert first["exact"] == pytest.approx(everything - alone, abs=10 * close)
 
 

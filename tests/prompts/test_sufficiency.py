@@ -15,7 +15,7 @@ from ffnmem.core.errors import FfnmemError
 from ffnmem.models import Model
 from ffnmem.prompts import faithfulness_over
 
-from ..helpers import PROMPT, Pair, allclose, build_gpt2, build_twins, randomise
+from ..helpers import PROMPT, Pair, allclose, build_gpt2, build_twins, randomise, changed_answer
 
 
 @pytest.fixture(scope="module")
@@ -29,26 +29,12 @@ def mean(tiny: Model) -> fm.prompts.Capture:
 
 
 def logit_of(model: Model, capture: fm.prompts.Capture, kept: torch.Tensor, means: torch.Tensor, own: bool) -> float:
-    """Δ with everything outside ``kept`` [layer, pos, d_mlp] at its mean, by hooks written out."""
-    handles = []
+    """Δ with everything outside ``kept`` [layer, pos, d_mlp] at its mean."""
 
-    def hook(layer: int) -> Any:
-        def replace(_module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            m = args[0]
-            inside = capture.coefficients[layer][0].reshape(m.shape) if own else m
-            return (torch.where(kept[layer].reshape(m.shape), inside, means[layer].to(m.dtype)), *args[1:])
+    def change(layer: int, m: torch.Tensor) -> torch.Tensor:
+        return torch.where(kept[layer], capture.coefficients[layer][0] if own else m, means[layer].to(m.dtype))
 
-        return replace
-
-    for layer in range(model.n_layers):
-        handles.append(model.ffn[layer].project_out.register_forward_pre_hook(hook(layer)))
-    try:
-        with torch.no_grad():
-            logits = model.hf_model(capture.tokens).logits[0, -1]
-    finally:
-        for handle in handles:
-            handle.remove()
-    return float(logits[model.token_id(" Paris")] - logits[model.token_id(" Rome")])
+    return changed_answer(model, capture.tokens, model.token_id(" Paris"), model.token_id(" Rome"), change)
 
 
 @pytest.mark.parametrize("recorded", [False, True])
