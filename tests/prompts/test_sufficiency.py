@@ -15,7 +15,7 @@ from ffnmem.core.errors import FfnmemError
 from ffnmem.models import Model
 from ffnmem.prompts import faithfulness_over
 
-from ..helpers import PROMPT, Pair, allclose, build_gpt2, build_twins, randomise, changed_answer
+from ..helpers import PROMPT, Pair, allclose, build_gpt2, build_twins, changed_answer, randomise
 
 
 @pytest.fixture(scope="module")
