@@ -3,9 +3,10 @@
 Tasks are pairs that differ in one thing: agreement with a subject across a noun phrase or a relative clause, the gender
 of a pronoun, tense, the larger year, and facts of a file in one template that the model says both of. Of each pair the
 set is found by ``contrast``; printed are medians over pairs of how many firings it has, of all, its sufficiency,
-necessity and transfer, the sufficiency of as many firings at random, and seconds; then the sufficiency of as many
-chosen in one step: by the score of a contrast (the mean of both runs' gradients), by the gradient of the prompt's run
-alone, and by what they add along all paths; and what recurs in one half of the pairs does in the other.
+necessity and transfer, the sufficiency of as many firings at random, and seconds. ``--beside``: the sufficiency of as
+many chosen in one step: by the score of a contrast (the mean of both runs' gradients), by the gradient of the prompt's
+run alone, by integrated gradients, and by what they add along all paths; and what as many keep by RelP where all others
+are at their means over a text. ``--over``: what recurs in one half of the pairs does in the other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import random
 import statistics
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from common import machine
 
 import ffnmem as fm
 from ffnmem.interventions import Contrast, contrast_over
+from ffnmem.interventions.contrasts import Between, align_both
 
 NOUNS = ("key", "book", "dog", "author", "teacher", "picture", "farmer", "problem", "road", "letter", "toy", "window",
          "pilot", "student", "house", "song")  # fmt: skip
@@ -36,6 +39,8 @@ NAMES = (("John", "Mary"), ("Peter", "Anna"), ("Robert", "Susan"), ("George", "L
          ("Henry", "Alice"), ("Paul", "Emma"), ("David", "Sarah"))  # fmt: skip
 TENSES = ("Every day she", "Every morning the teacher", "Every week my father", "Every year the king", "Every night he",
           "Every summer our neighbour")  # fmt: skip
+LINES, CHARACTERS = 32, 200  # of a text that means are taken of
+STEPS = 20  # of integrated gradients
 YEARS, WAR = range(12, 92, 10), "The war lasted from the year 17"
 
 
@@ -86,34 +91,39 @@ def says_both(model: fm.Model, pair: tuple[str, str, str, str]) -> bool:
     return logits[0] > 0 > logits[1]
 
 
-def in_one_step(model: fm.Model, found: Contrast, pair: tuple[str, str, str, str]) -> dict[str, float]:
-    """The sufficiency of as many firings as were found, chosen in one step by each of some scores."""
+def slopes(between: Between, shares: Sequence[float]) -> torch.Tensor:
+    """Each firing's difference times the mean gradient of runs with all coefficients at these shares of the way from
+    the counterfactual's to the prompt's, by one hook a layer."""
+    total = torch.zeros_like(between.own)
+    for share in shares:
+        leaves = [(m - (1 - share) * away).requires_grad_() for m, away in zip(between.own, between.away, strict=True)]
+        with torch.enable_grad():
+            logit = between.here.rerun(1, lambda layer, _m, leaves=leaves: leaves[layer][None])
+            total += torch.stack(torch.autograd.grad(logit.sum(), leaves))
+    return between.away * total / len(shares)
+
+
+def in_one_step(
+    model: fm.Model, found: Contrast, pair: tuple[str, str, str, str], means: fm.prompts.Capture
+) -> dict[str, float]:
+    """The share kept by as many firings as were found, chosen in one step by each of some scores; and by as many of the
+    largest by RelP where all others are at their means instead."""
     one, other, target, foil = pair
-    size, capture, other_capture = len(found.firings), fm.capture(model, one), fm.capture(model, other)
-    at = torch.tensor(found.alignment)
-    away = torch.stack([
-        capture.coefficients[layer][0] - other_capture.coefficients[layer][0][at.clamp(min=0)]
-        for layer in range(model.n_layers)
-    ])  # fmt: skip
-    away[:, at < 0] = 0.0
-    plain = fm.causal_scores(capture, target, foil, exact=0)  # against zero: m times the gradient
-    gradient = torch.where(plain.coefficients == 0, 0.0, plain.scores / plain.coefficients)
+    size, capture = len(found.firings), fm.capture(model, one)
+    between = align_both(model, one, other, target, foil, None, False, None, 1024)
     scores = {
         "by both gradients": found.scores,
-        "by the prompt's": away * gradient,
+        "by the prompt's": slopes(between, [1.0]),
+        "by integrated gradients": slopes(between, [(i + 0.5) / STEPS for i in range(STEPS)]),
         "by paths": fm.attribute_paths(capture, target, foil).neuron_logits,
     }
     kept = {}
     for name, score in scores.items():
-        score = score.clone()
-        score[:, at < 0] = -torch.inf
-        score[:, : int(found.starts_with_bos)] = -torch.inf
-        layer, place, neuron = (
-            x.tolist() for x in torch.unravel_index(score.flatten().topk(size).indices, score.shape)
-        )
-        chosen = list(zip(layer, neuron, place, strict=True))
-        kept[name] = fm.patch(model, one, other, chosen, target, foil, random=1).share("sufficiency")
-    return kept
+        free = score.masked_fill(between.keeping.always.reshape(1, -1, 1), -torch.inf).flatten()
+        chosen = free.topk(size).indices.cpu().numpy()
+        kept[name] = float(between.kept_and_lost([chosen])[0][0])
+    against = fm.faithfulness(capture, target, foil, mean=means, sizes=[size], random=0)
+    return kept | {"against means": float(against.curve["faithfulness"].iloc[0])}
 
 
 def main() -> None:
@@ -122,11 +132,16 @@ def main() -> None:
     parser.add_argument("--facts", help="a file of facts, or atlas")
     parser.add_argument("--limit", type=int, default=16, help="pairs of a task at most")
     parser.add_argument("--beside", action="store_true", help="and as many firings chosen in one step")
+    parser.add_argument("--text", help="with --beside: a text file, of whose beginning means are taken")
     parser.add_argument("--over", action="store_true", help="and what recurs, in the other half of the pairs")
     parser.add_argument("--json", help="write all numbers there")
     given = parser.parse_args()
     model = fm.load(given.model)
     print(machine())
+    means = None
+    if given.beside:
+        lines = [line for line in Path(given.text).read_text().splitlines() if len(line) > CHARACTERS]
+        means = fm.capture(model, [line[:CHARACTERS] for line in lines[:LINES]])
     rows: list[dict[str, Any]] = []
     for name, pairs in tasks(model, given.facts, given.limit).items():
         pairs = [pair for pair in pairs if says_both(model, pair)]
@@ -146,7 +161,7 @@ def main() -> None:
                 "random": found.proof["random"].iloc[0],
                 "next by score": found.proof["alike"].iloc[0],
             }
-            each.append(one | (in_one_step(model, found, pair) if given.beside else {}))
+            each.append(one | ({} if means is None else in_one_step(model, found, pair, means)))
         row: dict[str, Any] = {"task": name, "pairs": len(pairs)}
         row |= {key: statistics.median(one[key] for one in each) for key in each[0]}
         row |= {"least": min(one["firings"] for one in each), "most": max(one["firings"] for one in each)}

@@ -26,6 +26,7 @@ from .contrasts import DRAWS, MEASURES, Contrast, contrast, patch, promoted_by
 
 CONTRASTS = Kind("manifest.json", "ffnmem contrasts", 1, "the contrasts", subfolders=("pairs",))
 RECUR = 0.25  # the share of pairs in which a memory recurs
+FIRES_AT = 3  # tokens shown
 BOOTSTRAP = 2000
 
 Pair = Sequence[Any]
@@ -45,7 +46,7 @@ class ContrastTask(Result):
             transfer, random (sufficiency of as many at random).
         recurring: one row a neuron at a place that is in at least a quarter of the pairs, those in most first: layer,
             neuron, place, pairs (the share of them), difference (the mean of m − m′ where it is found), score (the
-            mean).
+            mean), fires_at (the tokens there, those of most pairs first).
         promotes: for each of these, the tokens that its difference promotes.
         held_out: one row a pair: what those that recur in the other half of the pairs do in it: size, sufficiency,
             necessity, transfer, random. A half in which none recurs gives 0.
@@ -109,6 +110,7 @@ class ContrastTask(Result):
         table = Table.of(
             self.top(None),
             "neuron place",
+            Column("fires at", wraps=True, of=lambda row: tokens(row["fires_at"][:FIRES_AT])),
             Column("in pairs", "percent", of="pairs"),
             Column("difference", "number", sign=True),
             Column("score", "number", sign=True, bars=True),
@@ -234,7 +236,7 @@ def places_of(one: Contrast) -> list[str]:
 
 def recurring_in(some: Sequence[Contrast]) -> pd.DataFrame:
     """The neurons at a place that a quarter of some contrasts or more have, at least two: those in most first."""
-    columns = ["layer", "neuron", "place", "pairs", "difference", "score"]
+    columns = ["layer", "neuron", "place", "pairs", "difference", "score", "fires_at"]
     if not some:
         return pd.DataFrame(columns=columns)
     listed = [
@@ -243,7 +245,10 @@ def recurring_in(some: Sequence[Contrast]) -> pd.DataFrame:
     ]
     groups = pd.concat(listed).groupby(["layer", "neuron", "place"], sort=True)
     found = groups.agg(
-        pairs=("pair", "nunique"), difference=("difference", "mean"), score=("score", "mean")
+        pairs=("pair", "nunique"),
+        difference=("difference", "mean"),
+        score=("score", "mean"),
+        fires_at=("token", lambda there: there.value_counts().index.tolist()),
     ).reset_index()
     found = found[found["pairs"] >= max(2, RECUR * len(some))]
     found = found.assign(pairs=found["pairs"] / len(some), size=found["score"].abs())

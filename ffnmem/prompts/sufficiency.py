@@ -57,7 +57,8 @@ class Faithfulness(AnswerResult):
     Attributes:
         curve: one row a size: ``size``, ``share`` (of all firings), ``faithfulness`` f(K), ``completeness`` f of all
             but K (0 where the answer hangs on K alone), ``random`` f of as many drawn at random (the mean of the
-            draws), ``random_low`` and ``random_high``, the least and the largest draw.
+            draws), ``random_low`` and ``random_high``, the least and the largest draw; of a set, too,
+            ``random_without``, ``random_without_low`` and ``random_without_high``: f of all but as many at random.
         total: all firings, those of the beginning-of-sequence token left out, which are always kept.
         logit, without: Δ(all) and Δ(∅).
         reference: what all others were set to; order: the ranking, in words.
@@ -127,6 +128,9 @@ class Faithfulness(AnswerResult):
             told = f"these firings do not carry the answer: {keep}"
         else:
             told = f"no number listed carries the answer, short of all firings: at best, with {first}, {keep}"
+        if "random_without" in one:
+            band = format_interval(*(one[f"random_without{end}"] for end in ("", "_low", "_high")))
+            told += f"; without them {format_share(one['completeness'])} is left, without as many at random {band}"
         low = some.loc[some["faithfulness"].idxmin()]
         if not alone and low["faithfulness"] < SWINGS:
             told += f"; with {int(low['size']):,} kept it is lower than with none ({format_share(low['faithfulness'])})"
@@ -155,8 +159,11 @@ def fine_share(share: float) -> str:
 def curve_table(curve: pd.DataFrame) -> Table:
     """A row a size; intervals of means where there are any."""
 
-    def band(row: Mapping[str, Any]) -> str:
-        return format_interval(row["random"], row["random_low"], row["random_high"])
+    def band(name: str, words: str) -> Column | None:
+        def interval(row: Mapping[str, Any]) -> str:
+            return format_interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
+
+        return Column(words, left=False, of=interval) if name in curve else None
 
     interval = Column("interval", left=False, of=lambda row: f"{row['low']:.0%} to {row['high']:.0%}")
     return Table.of(
@@ -166,7 +173,8 @@ def curve_table(curve: pd.DataFrame) -> Table:
         Column("faithful", "percent", of="faithfulness"),
         interval if "low" in curve else None,
         Column("without them", "percent", of="completeness"),
-        Column("random", left=False, of=band) if "random" in curve else None,
+        band("random", "random"),
+        band("random_without", "without random"),
         caption="shares of the answer: with those alone, with all others alone, with as many at random",
     )
 
@@ -247,7 +255,7 @@ def faithfulness(
         recorded: keep firings at the coefficients of the capture, whatever then stands below them: the weaker question
             which ones the answer reads, not which ones bring it about.
         sizes: how many firings to keep; default 1, 2, 5, 10, … and all, or of a set the whole of it.
-        random: how many random sets of each size are the null; 0 for none.
+        random: how many random sets of each size are the null; 0 for none. Of a given set they are kept, and removed.
         seed: of these.
         batch_tokens: tokens that are run at once; memory grows with it, results do not depend on it.
         progress: called with "faithfulness", the sets run and all of them.
@@ -269,7 +277,7 @@ def faithfulness(
     chosen = sizes_of(sizes, len(order), ordered)
     generator = np.random.default_rng(seed)
     drawn = [generator.permutation(keeping.counted()) for _ in range(random)]
-    count = len(chosen) * (2 + random)
+    shown = 2 + random * (1 if ordered else 2)  # of a set, what is left without random ones, too
 
     def sets() -> Iterator[Set]:
         for i, size in enumerate(chosen):
@@ -278,10 +286,12 @@ def faithfulness(
             yield ~kept
             for one in drawn:
                 yield keeping.of(one[:size])
+            for one in () if ordered else drawn:
+                yield ~keeping.of(one[:size])
             if progress is not None:
-                progress("faithfulness", (i + 1) * (2 + random), count)
+                progress("faithfulness", (i + 1) * shown, len(chosen) * shown)
 
-    shares = keeping.shares(sets()).reshape(len(chosen), 2 + random)
+    shares = keeping.shares(sets()).reshape(len(chosen), shown)
     curve = pd.DataFrame(
         {
             "size": chosen,
@@ -291,8 +301,10 @@ def faithfulness(
         }
     )
     if random:
-        nulls = shares[:, 2:]
-        curve = curve.assign(random=nulls.mean(1), random_low=nulls.min(1), random_high=nulls.max(1))
+        for name, nulls in (("random", shares[:, 2 : 2 + random]), ("random_without", shares[:, 2 + random :])):
+            if nulls.size:
+                ends = {name: nulls.mean(1), f"{name}_low": nulls.min(1), f"{name}_high": nulls.max(1)}
+                curve = curve.assign(**ends)
     return Faithfulness(
         curve=curve,
         total=keeping.total,
