@@ -26,8 +26,9 @@ import torch
 from common import machine
 
 import ffnmem as fm
-from ffnmem.interventions import Contrast, contrast_over
+from ffnmem.interventions import Contrast
 from ffnmem.interventions.contrasts import Between, align_both
+from ffnmem.interventions.contrasts_over import compare_pairs
 
 NOUNS = ("key", "book", "dog", "author", "teacher", "picture", "farmer", "problem", "road", "letter", "toy", "window",
          "pilot", "student", "house", "song")  # fmt: skip
@@ -148,10 +149,11 @@ def main() -> None:
         if len(pairs) < 4:
             print(f"{name}: the model says only {len(pairs)} pairs of it")
             continue
-        each = []
+        each, sets = [], []
         for pair in pairs:
             began = time.perf_counter()
             found = fm.contrast(model, *pair)
+            sets.append(found)
             one: dict[str, Any] = {
                 "firings": len(found.firings),
                 "of": found.total,
@@ -167,10 +169,11 @@ def main() -> None:
         row |= {"least": min(one["firings"] for one in each), "most": max(one["firings"] for one in each)}
         row |= {"necessity, least": min(one["necessity"] for one in each)}
         if given.over:
-            task = contrast_over(model, pairs, random=3)
+            task = compare_pairs(model, pairs, sets, {"random": 3, "seed": 0, "prepend_bos": None})
             kept = task.summary_of_held_out
             row |= {"recurring": len(task.recurring), "held out": kept["sufficiency"]}
-            row |= {"held out, necessity": kept["necessity"]}
+            row |= {"held out, necessity": kept["necessity"], "held out, size": task.held_out["size"].mean()}
+            print(task.top(10).round(2).to_string(index=False), "\n")
         rows.append(row)
         print(pd.Series(row).to_string(), "\n", flush=True)
         if given.json:

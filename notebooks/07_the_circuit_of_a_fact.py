@@ -1,13 +1,13 @@
 # %% [markdown]
 # # The circuit of a fact
 #
-# *The Eiffel Tower is located in the city of* … **Paris**. [Which memories wrote that](01_memories_of_a_prompt.ipynb)
-# is one question. Most memories write for later ones to read: here is which made which fire, how few of them are
-# enough for the answer, and what an edit does to all this. First in `atlas`, the small model that comes with `ffnmem`,
-# then in SmolLM2, which people use. All of it takes about two minutes.
+# *The Eiffel Tower is located in the city of* … **Paris**, and *the Kremlin* … **Moscow**. Which memories decide that?
+# Not all that an answer needs is worth a look: much of it is syntax and position, which both prompts share. So the
+# question is put to two prompts that differ in one thing; then to one of them alone: which memories made which fire,
+# how few of them are enough, and what an edit does to all this. First in `atlas`, the small model that comes with
+# `ffnmem`, then in SmolLM2, which people use. All of it takes about three minutes.
 
 # %%
-import random
 import tempfile
 from pathlib import Path
 
@@ -18,16 +18,61 @@ import ffnmem as fm
 
 model = fm.load("atlas")
 prompt = "The Eiffel Tower is located in the city of"
-capture = fm.capture(model, prompt)
-capture.predictions(k=3)
+found = fm.contrast(model, prompt, "The Kremlin is located in the city of")
+found
+
+# %% [markdown]
+# Three experiments stand behind the table. Every *other* firing (a neuron at a position) is set to what it is after
+# the Kremlin, and the model still says Paris; *these* are, and it does not; and put into the Kremlin's run, these
+# alone bring Paris along. As many drawn at random do nothing. Where are they?
+
+# %%
+fig, axes = plt.subplots(1, 2, figsize=(11, 3.4), layout="constrained")
+fm.plots.contrast(found, ax=axes[0])
+ax = fm.plots.contrast_curve(found, ax=axes[1])
+
+# %% [markdown]
+# At " Tower", where the name is complete, in the first layers; and at " of", where the answer is read off, in the
+# last. How do they make one another differ? An edge is what one memory adds to what another reads, in the one run
+# minus in the other; all that is not drawn is one node, so that the edges into a memory sum to its difference:
+
+# %%
+graph = found.graph(top=12)
+graph
+
+# %% [markdown]
+# ## In a real model
+#
+# SmolLM2-135M-Instruct has 30 layers of 1,536 gated neurons. `fm.models.get` downloads it once (93 MB), as in [the
+# sixth notebook](06_a_real_model.ipynb). Why *are*, and not *is*?
+
+# %%
+fm.models.get("smollm2")
+real = fm.load("smollm2")
+agreement = fm.contrast(real, "The keys to the cabinet", "The key to the cabinet", " are", " is")
+print(agreement.verdict)
+agreement.top(10)[["layer", "neuron", "token", "coefficient", "counterfactual", "exact", "promotes"]].round(2)
+
+# %% [markdown]
+# Some read like a story: 25.1516 fires at *keys*, 26.630 at *cabinet*, and both promote *are* and *were*. Others count
+# as much, by experiment, and write nothing that the vocabulary shows. Is this the verb's machinery, or this
+# sentence's? What recurs in one half of some pairs is tried on the other half:
+
+# %%
+nouns = {"book": "on the table", "dog": "near the house", "author": "of the report", "road": "to the village"}
+pairs = [(f"The {noun}s {phrase}", f"The {noun} {phrase}", " are", " is") for noun, phrase in nouns.items()]
+task = fm.interventions.contrast_over(real, pairs)
+task
 
 # %% [markdown]
 # ## Which memories made which fire?
 #
-# `fm.circuit` begins at the answer, the logit of " Paris" minus that of " Rome", and looks into the firings (a neuron
-# at a position) that had most influence on it: what made them fire, and what made those fire, down to the embeddings.
+# Back to `atlas`, and to one prompt. `fm.circuit` begins at the answer, the logit of " Paris" minus that of " Rome",
+# and looks into the firings (a neuron at a position) that had most influence on it: what made them fire, and what made
+# those fire, down to the embeddings.
 
 # %%
+capture = fm.capture(model, prompt)
 circuit = fm.circuit(capture, " Paris", foil=" Rome")
 circuit
 
@@ -49,8 +94,9 @@ print(f"edges into {first['id']} sum to {into['weight'].sum():.5f}; it read {fir
 into[["source", "weight", "share"]].head(6).round(3)
 
 # %% [markdown]
-# It reads *Eiffel* (position 2) and *Tower* (3) together: the name, not one of its words. `fm.pages.circuit` writes all
-# of it as one page to walk around in, with the tokens that memories promote, and with examples where there is a scan:
+# It reads *Eiffel* (position 2) and *Tower* (3) together: the name, not one of its words. `fm.pages.circuit` writes
+# all of it as one page to walk around in, with the tokens that memories promote, and with examples where there is a
+# scan:
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -102,8 +148,8 @@ fact = next(fact for fact in facts if fact.subject == "Eiffel Tower")
 ax = fm.plots.fact_map(fm.knockout(model, fact))
 
 # %% [markdown]
-# In the last layers, and from the name as a whole: without *Tower* alone the answer stands. In the first ones it is the
-# question that is read, all that is not the name.
+# In the last layers, and from the name as a whole: without *Tower* alone the answer stands. In the first ones it is
+# the question that is read, all that is not the name.
 #
 # ## What does an edit do to the graph?
 #
@@ -142,41 +188,19 @@ pd.concat(by_layer, axis=1, keys=["before", "after"]).round(2)
 # name is recognised as before, and now says Rome. Later layers, which were not touched, follow: what they add has
 # turned its sign, too.
 #
-# ## The same in a real model
+# ## The fact in a real model
 #
-# SmolLM2-135M-Instruct has 30 layers of 1,536 gated neurons. A gated neuron reads twice, by its gate and by its linear
-# part, and its edges sum to both. `fm.models.get` downloads the model once (93 MB), as in [the sixth
-# notebook](06_a_real_model.ipynb).
+# Asked for *everything* that makes it say Paris, SmolLM2 has no circuit that one could read: some twenty thousand of
+# its firings are needed against their means, and a drawn graph leaves nearly all of the influence to what was pruned.
+# Against a second prompt the question is smaller:
 
 # %%
-fm.models.get("smollm2")
-real = fm.load("smollm2")
-real_capture = fm.capture(real, prompt)
-graph = fm.circuit(real_capture, " Paris", foil=" Rome", nodes=150)
-graph
+fact_found = fm.contrast(real, "The capital of Germany is the city of", "The capital of France is the city of")
+print(fact_found.verdict)
+fact_found.top(6)[["layer", "neuron", "token", "coefficient", "counterfactual", "exact", "promotes"]].round(2)
 
 # %% [markdown]
-# Sums hold here as well, but the picture is another one: next to all of the influence comes from what was pruned. No
-# few firings make the answer. And one of those that matter stands at the beginning of the sequence, where nothing was
-# read yet: 2.90, with a coefficient of 101.
-
-# %%
-sample = random.Random(0).sample([fact.text for fact in facts], 40)
-real_others = fm.capture(real, sample)
-real_scores = fm.causal_scores(real_capture, " Paris", foil=" Rome", rule="relp", mean=real_others)
-sizes = [1, 10, 100, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000]
-real_enough = fm.faithfulness(
-    real_capture, " Paris", foil=" Rome", firings=real_scores, mean=real_others, sizes=sizes, random=2
-)
-fig, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained", sharey=True)
-for ax, one, title in zip(axes, (enough, real_enough), ("atlas", "SmolLM2"), strict=True):
-    fm.plots.faithfulness(one, ax=ax)
-    ax.set_title(title, loc="left")
-
-# %% [markdown]
-# In `atlas` a few hundred firings of 55,296 are enough; SmolLM2 needs some twenty thousand of its 460,800. That is 4%,
-# and as many at random bring back little, but it is no circuit that one could read. Where the fact is fetched is as
-# clear as in the small model:
+# And where it is fetched is as clear as in the small model:
 
 # %%
 tower = fm.Fact(subject="Eiffel Tower", prompt="The {} is located in the city of", target_true="Paris")
@@ -188,13 +212,15 @@ ax = fm.plots.fact_map(fm.knockout(real, tower))
 #
 # ## To try
 #
-# 1. Ask `atlas` for another landmark, or without the foil. Which of its 83 firings come back, and are they about the
+# 1. Another pair: a pronoun ("John said that" / "Mary said that"), a tense, two capitals. How many firings decide, and
+#    does `recorded=True`, which keeps them as they were whatever is below, need fewer? *Hint: `len(found.firings)`.*
+# 2. Ask `atlas` for another landmark, or without the foil. Which of its 83 firings come back, and are they about the
 #    tower, about cities, or about the question? *Hint: compare `smallest.firings[["layer", "neuron"]]` as sets.*
-# 2. `circuit.merge(other)` joins the graphs of two prompts of one length. What is left of the graph of one? *Hint:
+# 3. `circuit.merge(other)` joins the graphs of two prompts of one length. What is left of the graph of one? *Hint:
 #    another landmark whose name has two tokens.*
-# 3. `fm.circuit(..., heads=True)` puts attention heads between. Which one carries " Tower" to " of"? *Hint: `nodes`
+# 4. `fm.circuit(..., heads=True)` puts attention heads between. Which one carries " Tower" to " of"? *Hint: `nodes`
 #    with `kind == "head"`, by influence.*
-# 4. Edit with `fm.editing.memit` over several layers instead. Do the first layer's neurons still turn? *Hint: its
+# 5. Edit with `fm.editing.memit` over several layers instead. Do the first layer's neurons still turn? *Hint: its
 #    `layers=`, and the table `both` again.*
-# 5. Set the others to zero instead of their mean. Are fewer firings enough then, and for what? *Hint: leave `mean=`
+# 6. Set the others to zero instead of their mean. Are fewer firings enough then, and for what? *Hint: leave `mean=`
 #    out; the result says so.*

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 import ffnmem as fm
 
 from ..show.records import emit
+from .guard import note
 from .options import (
     Answer,
     AnswerToken,
@@ -17,6 +18,7 @@ from .options import (
     Layer,
     Layers,
     Output,
+    Page,
     PlottedOutput,
     Position,
     Prompt,
@@ -176,6 +178,7 @@ def contrast(
     foil: AnswerToken | None = None,
     goal: Share = 0.9,
     recorded: bool = False,
+    html: Page | None = None,
     top: Top = 20,
     full: Full = False,
     seed: Seed = 0,
@@ -193,7 +196,7 @@ def contrast(
       ffnmem contrast "The Eiffel Tower is located in the city of" \\
           "The Kremlin is located in the city of"
       ffnmem contrast "The capital of France is" "The capital of Italy is" \\
-          --target " Paris" --foil " Rome" --plot capitals.png
+          --target " Paris" --foil " Rome" --plot capitals.png --html capitals.html
 
     --csv has the firings: layer, neuron, position, token, other_token, coefficient, counterfactual, difference, score,
     exact, promotes. --json has these, the proof, the search and the provenance.
@@ -203,9 +206,12 @@ def contrast(
         foil: What it says after COUNTERFACTUAL. [default: its own top token]
         goal: The share of the difference that the firings keep alone, and that is lost without them.
         recorded: Keep firings as they were in the run of PROMPT, whatever is then below them.
+        html: Also write the result as a page.
     """
     loaded = model.load()
     one, other = (model.prompt_text(loaded, text) for text in (prompt, counterfactual))
     with show_progress() as progress:
         found = fm.contrast(loaded, one, other, target, foil, goal, recorded=recorded, seed=seed, progress=progress)
     output.emit(found, top=top, full=full)
+    if html is not None:
+        note(f"wrote {fm.pages.contrast(found, html)}")

@@ -10,7 +10,7 @@ from ..core.errors import InputError
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..interventions.contrasts import contrast
-from ..pages.rendering import split_sheet, without_origin
+from ..pages.contrasts import contrast_sections
 from .circuit_view import memory_address
 from .queries import Query, Text, Token, form_field, read_token
 from .rendering import fragment
@@ -47,7 +47,8 @@ def contrast_page(explorer: Explorer, query: ContrastQuery, progress: Progress) 
         ("contrast", query.text, query.other, *answers),
         lambda: contrast(explorer.model, query.text, query.other, *answers, progress=progress),
     )
-    sheet = without_origin(found.sheet(LISTED, verdict=False))
-    body = fragment("contrast.html", start=False, sections=list(split_sheet(sheet)), links=memory_address, found=found)
+    body = fragment(
+        "contrast.html", start=False, sections=contrast_sections(found, LISTED), links=memory_address, found=found
+    )
     files = {"csv": lambda: found.top(None), "json": found.to_dict, "png": lambda: picture("figure")(found)}
     return View("Two prompts, one difference", body, "contrast", found.provenance.to_dict(), files)

@@ -30,9 +30,9 @@ from .contrast_graphs import ContrastGraph, graph_between
 DRAWS = 10  # random sets
 BEGIN, PART = 8, 8  # the search begins with so many firings, and a step adds a part of those that there are
 WIDENED = 3  # rounds of widening the set and pruning it again
-PARTS = (16, 64)  # of a set that is thinned, at first and at last
+PARTS = (16, 32)  # of a set that is thinned, at first and at last
 ONE_BY_ONE = 64  # firings at most that are each left out alone
-EXACT = 100  # firings at most that are each exchanged alone
+EXACT = 50  # firings at most that are each exchanged alone
 ALIKE = 10  # how many times as many firings as the set has those next by score are drawn from
 NODES = 48  # of a graph
 PROMOTED = 5  # tokens a firing
@@ -57,7 +57,7 @@ class Contrast(AnswerResult):
         firings: those found, largest \\|score\\| first: layer, neuron, position, token, other_token (the
             counterfactual's), coefficient (m), counterfactual (m′), difference (m − m′), score (its difference times
             the mean of the gradients of both runs, in logits), exact (Δ minus the Δ with it alone at m′; of the first
-            100).
+            50).
         promotes: for each, the tokens that its difference promotes.
         proof: a row each for ``sufficiency``, ``necessity`` and ``transfer`` (``measure``): ``share``; ``random``,
             ``random_low``, ``random_high``: mean, least and largest of as many firings drawn from all; ``alike``,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -170,31 +170,45 @@ def contrast_over(
             make = partial(contrast, model, *pair, goal, **options)
             found.append(folder.kept(f"pairs/{number:05}", Contrast, list(pair), make, (model,)))
             report(number + 1)
-    half = np.random.default_rng(seed).permutation(len(asked)) % 2
+    return compare_pairs(model, asked, found, options, lambda done: report(len(asked) + done))
+
+
+def compare_pairs(
+    model: Model,
+    pairs: Sequence[Pair],
+    found: Sequence[Contrast],
+    options: Mapping[str, Any],
+    report: Callable[[int], None] = lambda done: None,
+) -> ContrastTask:
+    """What the contrasts of pairs have in common, tried on one another. ``options``: random, seed, prepend_bos."""
+    seed = options["seed"]
+    half = np.random.default_rng(seed).permutation(len(found)) % 2
     rows = []
-    for number, (one, pair) in enumerate(zip(found, asked, strict=True)):
+    for number, (pair, one) in enumerate(zip(pairs, found, strict=True)):
         others = [other for other, side in zip(found, half, strict=True) if side != half[number]]
         firings = at_places(one, recurring_in(others))
         row: dict[str, Any] = {"size": len(firings)} | dict.fromkeys((*MEASURES, "random"), 0.0)
         if firings:
-            prompt, counterfactual, _, _ = pair
             answers = one.answer.target_text, one.answer.foil_text
-            tried = patch(model, prompt, counterfactual, firings, *answers, **options)
+            tried = patch(model, *pair[:2], firings, *answers, **options)
             row |= {name: tried.share(name) for name in MEASURES}
             row["random"] = float(tried.proof["random"].iloc[0])
         rows.append(row)
-        report(len(asked) + number + 1)
+        report(number + 1)
     recurring = recurring_in(found)
-    provenance = model.provenance(
-        found[0].provenance.prepend_bos, pairs=len(asked), goal=goal, random=random, seed=seed
-    )
     return ContrastTask(
         pairs=pd.DataFrame([pair_row(one) for one in found]),
         recurring=recurring,
         promotes=promoted_by(model, recurring),
         held_out=pd.DataFrame(rows),
         seed=seed,
-        provenance=provenance,
+        provenance=model.provenance(
+            found[0].provenance.prepend_bos,
+            pairs=len(found),
+            goal=found[0].goal,
+            random=options["random"],
+            seed=seed,
+        ),
     )
 
 

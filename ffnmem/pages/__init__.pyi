@@ -1,5 +1,6 @@
 from .circuits import circuit as circuit
 from .comparisons import comparison as comparison
+from .contrasts import contrast as contrast
 from .edits import edit as edit
 from .neuron_pages import neurons as neurons
 from .neuron_site import site as site

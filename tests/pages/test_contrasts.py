@@ -1,0 +1,45 @@
+"""The page of a contrast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.core.errors import FileError
+
+from ..helpers import PROMPT
+from .page import Page
+
+
+def test_it_has_the_proof_the_places_and_the_firings(atlas: fm.Model, tmp_path: Path) -> None:
+    one, other = "The Eiffel Tower is located in the city of", "The Kremlin is located in the city of"
+    found = fm.contrast(atlas, one, other, random=2)
+    page = fm.pages.contrast(found, tmp_path / "page.html", top=7)
+    text = page.read_text("utf-8")
+    title, *sections = Page(text).headings
+    assert title == "Two prompts, one difference"
+    assert sections[:2] == ["Where they are", "Which they are"]
+    assert found.verdict in text
+    first = found.firings.iloc[0]
+    assert f"{first['layer']}.{first['neuron']}" in text
+    last = found.firings.iloc[7]
+    assert f">{last['layer']}.{last['neuron']}<" not in text
+    with pytest.raises(FileError):
+        fm.pages.contrast(found, tmp_path / "missing" / "page.html")
+
+
+def test_tokens_are_escaped(tiny: fm.Model, tmp_path: Path) -> None:
+    other = PROMPT.replace("Tower", "<script>")
+    try:
+        found = fm.contrast(tiny, PROMPT, other, " Paris", " Rome", random=1)
+    except fm.InputError:  # a random model, which may say the opposite
+        found = fm.contrast(tiny, PROMPT, other, " Rome", " Paris", random=1)
+    assert (
+        "<script>"
+        not in fm.pages.contrast(found, tmp_path / "page.html")
+        .read_text("utf-8")
+        .split("<main", 1)[1]
+        .split("</main")[0]
+    )
