@@ -20,6 +20,7 @@ from ffnmem.core.sheets import Facts
 from ffnmem.models import Model
 from ffnmem.prompts.circuit_edges import Firing, FrozenPass
 from ffnmem.prompts.circuits import ANSWER, EDGES, NODES, PRUNED, Circuit
+from ffnmem.prompts.condensing import condensed, id_of
 from ffnmem.prompts.firings import Asked
 
 from ..helpers import PROMPT, allclose, build_tokenizer, build_twins, refuses
@@ -342,6 +343,61 @@ def test_firings_that_read_and_write_alike_are_one_supernode(found: Circuit) -> 
     assert groups.nunique() == 4
     edges.loc[3, "weight"] = -2.0  # now one of them takes from what the other adds to
     assert replace(found, nodes=nodes, edges=edges).supernodes(0.5)["supernode"].nunique() == 5
+
+
+def test_sums_of_groups_stay_true(architecture: Model) -> None:
+    circuit = fm.circuit(fm.capture(architecture, "The Eiffel Tower is in Paris"), " Paris", " Rome", nodes=16)
+    ids = [str(one) for one in circuit.firings["id"]]
+    few = condensed(circuit, {"a": ids[:3], "b": [*ids[4:6], "embedding@1"]})
+    sums = few.sums()
+    assert allclose(sums["sum"], sums["read"], 1e-3)
+    assert {id_of("a"), id_of("b")} <= set(few.nodes["id"])
+    into = few.edges[(few.edges["target"] == ANSWER)]["weight"].sum()
+    assert into == pytest.approx(circuit.logit, abs=1e-4)
+
+
+def test_a_group_adds_what_its_members_add(everything: Circuit) -> None:
+    ids = [str(one) for one in everything.firings["id"].head(4)]
+    few = condensed(everything, {"some": ids})
+    nodes, own = everything.nodes.set_index("id"), few.nodes.set_index("id").loc[id_of("some")]
+    assert own["score"] == pytest.approx(nodes.loc[ids, "score"].sum())
+    out = few.edges[few.edges["source"] == id_of("some")]
+    before = everything.edges[everything.edges["source"].isin(ids) & ~everything.edges["target"].isin(ids)]
+    assert out["weight"].sum() == pytest.approx(before["weight"].sum())
+    assert not (few.edges["source"] == few.edges["target"]).any()
+    biased = few.edges["source"].str.startswith("bias")
+    shares = few.edges[~biased].groupby("target")["share"].sum()
+    assert allclose(shares, [1.0] * len(shares), 1e-6)
+
+
+def test_influence_within_a_group_counts_once(everything: Circuit) -> None:
+    """All nodes but the answer as one group: what reaches it is all there is, however they read each other."""
+    kinds = everything.nodes.set_index("id")["kind"]
+    ids = [str(one) for one in kinds.index[~kinds.isin([ANSWER, PRUNED, "bias"])]]
+    few = condensed(everything, {"all": ids})
+    own = few.nodes.set_index("id").loc[id_of("all"), "influence"]
+    direct = everything.edges[(everything.edges["target"] == ANSWER) & everything.edges["source"].isin(ids)][
+        "share"
+    ].sum()
+    through = few.edges[(few.edges["target"] == ANSWER) & (few.edges["source"] == id_of("all"))]["share"].sum()
+    assert through == pytest.approx(direct)
+    assert own == pytest.approx(direct, rel=1e-6)
+
+
+NO_GROUPS: list[tuple[dict[str, list[str]], str]] = [
+    ({"a": []}, "no nodes"),
+    ({"a": ["9.9@9"]}, "has no node '9.9@9'"),
+    ({"a": [ANSWER]}, "cannot be grouped"),
+    ({"a": [PRUNED]}, "cannot be grouped"),
+    ({"a": ["embedding@1"], "b": ["embedding@1"]}, "two groups"),
+]
+
+
+def test_what_is_no_group(found: Circuit) -> None:
+    assert condensed(found, {}) is found
+    for groups, says in NO_GROUPS:
+        with refuses(InputError, ValueError, says):
+            condensed(found, groups)
 
 
 def test_the_picture_shows_the_strongest(found: Circuit) -> None:
