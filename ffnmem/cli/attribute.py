@@ -196,7 +196,9 @@ def contrast(
       ffnmem contrast "The Eiffel Tower is located in the city of" \\
           "The Kremlin is located in the city of"
       ffnmem contrast "The capital of France is" "The capital of Italy is" \\
-          --target " Paris" --foil " Rome" --plot capitals.png --html capitals.html
+          --target " Paris" --foil " Rome" --plot capitals.png
+      ffnmem contrast "The capital of France is" "The capital of Italy is" \\
+          --html capitals.html
 
     --csv has the firings: layer, neuron, position, token, other_token, coefficient, counterfactual, difference, score,
     exact, promotes. --json has these, the proof, the search and the provenance.
