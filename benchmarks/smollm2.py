@@ -23,7 +23,7 @@ from common import seconds
 
 import ffnmem as fm
 from ffnmem.facts.listing import drawn
-from ffnmem.tracing.traces import positions_by_group
+from ffnmem.tracing.places import positions_by_group
 
 BEGINNINGS = ("", "<|im_start|>", "<|endoftext|>")
 PROMPT = "The Eiffel Tower is located in the city of"

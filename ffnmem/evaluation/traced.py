@@ -14,7 +14,7 @@ from ..core.types import Count, Seed, checked
 from .metrics import FEW, ends
 
 if TYPE_CHECKING:
-    from ..tracing.traces import Traces
+    from ..tracing.maps import Traces
     from .sweeping import Sweep
 
 GROUP_KINDS = ("state", "ffn")

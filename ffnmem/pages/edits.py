@@ -18,7 +18,7 @@ from ..evaluation.effects import AskedPrompt, EditEffects, Effects, moved_neighb
 from ..facts.fact import Fact
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..tracing.traces import Trace
+from ..tracing.maps import Trace
 from ..tracing.tracing import trace_fact
 from ..vocabulary.projections import promoted_tokens
 from .links import Links, nowhere, to_site

@@ -13,7 +13,7 @@ from ..evaluation.metrics import METRICS, SCORES
 from ..evaluation.scores import NAMES, Scores
 from ..evaluation.series import Decay
 from ..evaluation.sweeping import Sweep
-from ..tracing.traces import Traces
+from ..tracing.maps import Traces
 from . import shapes
 from .figures import draws
 

@@ -6,9 +6,8 @@ from matplotlib.axes import Axes
 
 from ..core.errors import InputError, check_choice, counted
 from ..core.token_text import visible
-from ..tracing.knockouts import OF_PAPER, Knockout, Knockouts
-from ..tracing.silences import TOGETHER, Silencing, Silencings
-from ..tracing.traces import GROUPS, Trace, Traces, kind_in_words
+from ..tracing.maps import Knockout, Knockouts, Silencing, Silencings, Trace, Traces, kind_in_words
+from ..tracing.places import GROUPS, OF_PAPER, TOGETHER
 from . import shapes
 from .figures import draws
 
@@ -79,7 +78,7 @@ def fact_curves(result: Traces | Silencings | Knockouts, kind: str | None = None
         colour, marker = STYLES[str(group)]
         style = {"color": colour, "marker": marker, "markevery": 1 + len(some) // shapes.MOST_TICKS}
         style["linestyle"] = "--" if group in TOGETHER else "-"
-        shapes.curve(ax, some["layer"], some[result.MEAN], str(group), some["low"], some["high"], **style)
+        shapes.curve(ax, some["layer"], some[result.mean], str(group), some["low"], some["high"], **style)
     shapes.line_at(ax, 0)
     facts = f"{what} {counted(len(result), 'fact')} of {result.provenance.model}"
     title = f"{facts}\n{kind_in_words(kind, result.of_facts[0].window)}"

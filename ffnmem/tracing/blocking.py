@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -14,30 +14,19 @@ from torch import Tensor
 from ..core.errors import InputError, UnsupportedModelError, check_index, listed, quoted
 from ..core.folders import Kind
 from ..core.progress import Progress
-from ..core.run_folders import run_folder
 from ..core.types import Count, checked
 from ..facts.answers import Answer
-from ..facts.fact import Fact, as_facts
+from ..facts.fact import Fact
 from ..facts.questions import SubjectPrompt
 from ..models.attention import Blocking
-from ..models.chat import prompt_provenance
 from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
-from ..prompts.captures import warn_of_trailing_space
-from .knockouts import EDGES, Knockout, Knockouts, views_of_groups, views_of_tokens
+from .mapping import BATCH_TOKENS, Mapper
+from .maps import Knockout, Knockouts
+from .places import VIEWS, Place
 from .restoring import RestoredCell, cell_batches, cells_of, probability
 from .settings import WIDEST_KNOCKOUT, check_window
-from .silences import Place
-from .tracing import (
-    BATCH_TOKENS,
-    answer_fields,
-    check_said,
-    conditions,
-    expected_answer,
-    for_each_fact,
-    question,
-)
 
 KNOCKOUTS = Kind("manifest.json", "ffnmem knockouts", 1, "the knockouts", subfolders=("facts",))
 
@@ -81,14 +70,8 @@ def knockout(
 
     Source: Geva et al. 2023 (2304.14767), section 4.
     """
-    asked, name, known = question(model, fact, subject, prepend_bos)
-    if isinstance(fact, str):
-        warn_of_trailing_space(model, asked.text)
-    length = len(asked.tokens)
-    chosen = sorted({check_index("position", p, length, "the prompt") for p in positions or ()})
-    places = views_of_tokens(model.token_strings(asked.tokens), asked.subject, model.begins(asked.tokens), chosen)
-    answer = expected_answer(model, asked, known, target, first_token)
-    return Edges(model, window, prepend_bos, batch_tokens).knocked_out(asked, name, answer, places, progress)
+    blocker = Blocker(model, window, positions or (), prepend_bos, batch_tokens)
+    return blocker.map_fact(fact, subject, target, first_token, progress=progress)
 
 
 @checked
@@ -122,18 +105,7 @@ def knockout_facts(
 
     Source: Geva et al. 2023 (2304.14767), figure 2.
     """
-    some = as_facts(facts)
-    edges = Edges(model, window, prepend_bos, batch_tokens)
-
-    def knock_out(asked: SubjectPrompt, name: str, answer: Answer) -> Knockout:
-        places = views_of_groups(asked.subject, len(asked.tokens), model.begins(asked.tokens))
-        return edges.knocked_out(asked, name, answer, places)
-
-    settings = {"window": edges.window, "prepend_bos": edges.prepend_bos}
-    with run_folder(out, KNOCKOUTS, conditions(model, settings)) as folder:
-        results, skipped = for_each_fact(model, some, prepend_bos, knock_out, folder, Knockout, "knockouts", progress)
-    provenance = model.provenance(edges.prepend_bos, window=edges.window, facts=len(some))
-    return Knockouts(results, skipped, provenance)
+    return Knockouts(*Blocker(model, window, (), prepend_bos, batch_tokens).map_facts(facts, out, progress))
 
 
 class LastPositions(Replay):
@@ -188,29 +160,34 @@ class LastPositions(Replay):
         return x
 
 
-class Edges:
-    """What all prompts have in common: the settings, checked, and the layers with attention that can be blocked."""
+class Blocker(Mapper[Knockout]):
+    """Knockout with the same settings, and the layers with attention that can be blocked."""
 
-    def __init__(self, model: Model, window: int | None, prepend_bos: bool | None, batch_tokens: int) -> None:
-        self.window = check_window(window, model.n_layers, WIDEST_KNOCKOUT)
-        self.prepend_bos = model.prepend_bos if prepend_bos is None else prepend_bos
-        self.layers = PlainLayers(model, "eager")
-        self.batch_tokens = batch_tokens
+    ONE, FOLDER, PHASE, MANY_PHASE = Knockout, KNOCKOUTS, "knockout", "knockouts"
 
-    def knocked_out(
+    def __init__(
         self,
-        asked: SubjectPrompt,
-        name: str,
-        answer: Answer,
-        places: tuple[Place, ...],
-        progress: Progress | None = None,
-    ) -> Knockout:
-        """One prompt's map; InputError if the model does not say the answer."""
-        model, length = self.layers.model, len(asked.tokens)
+        model: Model,
+        window: int | None,
+        positions: Sequence[SupportsIndex],
+        prepend_bos: bool | None,
+        batch_tokens: int,
+    ) -> None:
+        self.positions = positions
+        width = check_window(window, model.n_layers, WIDEST_KNOCKOUT)
+        super().__init__(model, width, prepend_bos, batch_tokens, {"window": width}, {}, PlainLayers(model, "eager"))
+
+    def measure(
+        self, asked: SubjectPrompt, answer: Answer, alone: bool, progress: Callable[[int, int], None]
+    ) -> dict[str, Any]:
+        length = len(asked.tokens)
+        chosen = sorted({check_index("position", position, length, "the prompt") for position in self.positions})
+        places = self.find_places(asked, ("whole subject", "non-subject"), VIEWS, alone, chosen)
         if length < 2:
             raise InputError(f"{quoted(asked.text)} is one token, which has no other one to look at")
-        replay = LastPositions(self.layers, torch.tensor([answer.tokens], device=model.device))
+        replay = LastPositions(self.layers, torch.tensor([answer.tokens], device=self.model.device))
         replay.reads = len(answer.read)
+        (clean,) = self.probabilities(replay, asked, answer)
         cells = [
             (place, column, cell)
             for cell in cells_of("attention", len(self.layers), self.window)
@@ -218,22 +195,8 @@ class Edges:
         ]
         batches = list(cell_batches(cells, replay.length * replay.reads, self.batch_tokens))
         scores = np.empty((len(self.layers), len(places)))
-        with torch.no_grad():
-            final = replay.stream[len(self.layers)][:, -replay.reads :]
-            check_said(self.layers, final[0], asked, answer)
-            clean = float(probability(self.layers, final, answer.read))
-            for done, chunk in enumerate(batches, start=1):
-                found = probability(self.layers, replay.run([(place, cell) for place, _, cell in chunk]), answer.read)
-                scores[[cell.layer for *_, cell in chunk], [column for _, column, _ in chunk]] = found.cpu().numpy()
-                if progress is not None:
-                    progress("knockout", done, len(batches))
-        return Knockout(
-            scores={EDGES: scores},
-            places=places,
-            clean=clean,
-            **answer_fields(model, asked, name, answer),
-            window=self.window,
-            provenance=prompt_provenance(
-                model.provenance(self.prepend_bos, window=self.window), asked.text, model.begins(asked.tokens)
-            ),
-        )
+        for done, chunk in enumerate(batches, start=1):
+            found = probability(self.layers, replay.run([(place, cell) for place, _, cell in chunk]), answer.read)
+            scores[[cell.layer for *_, cell in chunk], [column for _, column, _ in chunk]] = found.cpu().numpy()
+            progress(done, len(batches))
+        return {"scores": {"edges": scores}, "places": places, "clean": clean}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from math import isfinite
-from typing import Any
 
 from ..core.defaults import TRACE_SAMPLES
 from ..core.errors import InputError, check_choice, check_number, quoted
@@ -17,47 +15,12 @@ FACTOR = 3.0  # noise, in standard deviations of the subjects' embeddings
 WIDEST, OF_LAYERS = 10, 48  # the paper's window in GPT-2 XL
 NARROWEST = 3
 WIDEST_KNOCKOUT = 9  # Geva et al. 2023: 9 of GPT-2 XL's 48 layers, 5 of GPT-J's 28
-RECORDED = ("window", "noise", "noise_from", "samples", "seed")
-NOISE_OF = "text"  # what noise is drawn for, so that traces kept by an older version are not gone on with
 GIVEN, OWN = "given", f"{FACTOR:g} sd of this subject's embeddings"
 
 
 def noise_of_all(facts: int) -> str:
     """What the noise of many facts is taken from."""
     return f"{FACTOR:g} sd of the embeddings of {facts} facts' subjects"
-
-
-@dataclass(frozen=True)
-class TraceSettings:
-    """What every cell of a trace has in common.
-
-    Attributes:
-        kinds: of restored things, severed ones included.
-        window: how many layers' outputs of FFN or attention are restored at once.
-        noise: its standard deviation.
-        noise_from: what that was taken from, in words.
-        samples: how many corrupted runs.
-        seed: of the noise; each prompt's own is made of it and the prompt's text.
-        prepend_bos: whether prompts get the beginning-of-sequence token in front.
-    """
-
-    kinds: tuple[str, ...]
-    window: int
-    noise: float
-    noise_from: str
-    samples: int
-    seed: int
-    prepend_bos: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """What makes a trace what it is as plain values, ready for JSON: the noise, wherever it was taken from."""
-        found = {**asdict(self), "kinds": list(self.kinds), "noise_of": NOISE_OF}
-        del found["noise_from"]
-        return found
-
-    def recorded(self) -> dict[str, Any]:
-        """What a provenance says of them; it knows of the beginning of sequence itself."""
-        return {"kinds": ", ".join(self.kinds), **{k: getattr(self, k) for k in RECORDED}}
 
 
 def check_kinds(kinds: Sequence[str], severed: Sequence[str]) -> tuple[str, ...]:

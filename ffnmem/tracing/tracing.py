@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from ..core.checked_files import digest
-from ..core.errors import InputError, quoted
 from ..core.folders import Kind
-from ..core.progress import Phase, Progress
-from ..core.run_folders import RunFolder, read_run, run_folder
+from ..core.progress import Progress
+from ..core.run_folders import read_run
 from ..core.types import Count, Seed, checked
-from ..facts.answers import Answer, read_answer
+from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
-from ..facts.questions import SubjectPrompt, ask_about, find_subject
-from ..facts.templates import check_marked_once
-from ..models.chat import prompt_provenance
+from ..facts.questions import SubjectPrompt
 from ..models.model import Model
-from ..models.replaying import PlainLayers, Replay
+from ..models.replaying import Replay
 from ..models.turns import in_turn
-from ..prompts.captures import warn_of_trailing_space
-from ..show.result import Result
-from .restoring import Restoring, cell_batches, cells_of, corrupted, noise_scale, probability, scale_of
-from .settings import GIVEN, KINDS, OWN, SAMPLES, TraceSettings, check_kinds, check_noise, check_window, noise_of_all
-from .traces import Trace, Traces
+from .mapping import BATCH_TOKENS, Mapper, find_question
+from .maps import Trace, Traces
+from .restoring import Restoring, corrupted, noise_scale, scale_of
+from .settings import GIVEN, KINDS, OWN, SAMPLES, check_kinds, check_noise, check_window, noise_of_all
 
-BATCH_TOKENS = 4096
 TRACES = Kind("manifest.json", "ffnmem traces", 1, "the traces", subfolders=("facts",))
-FactResult = TypeVar("FactResult", bound=Result)
 
 
 @checked
@@ -88,13 +77,10 @@ def trace_fact(
 
     Source: Meng et al. 2022 (2202.05262), section 2; severed: section 2.2, figure 3.
     """
-    asked, name, known = question(model, fact, subject, prepend_bos)
+    asked, _, _ = find_question(model, fact, subject, prepend_bos)
     sigma = (scale_of(model, [asked]), OWN) if noise is None else (check_noise(noise), GIVEN)
-    settings = trace_settings(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
-    if isinstance(fact, str):
-        warn_of_trailing_space(model, asked.text)
-    answer = expected_answer(model, asked, known, target, first_token)
-    return traced(PlainLayers(model), asked, name, answer, settings, batch_tokens, progress)
+    tracer = Tracer(model, check_kinds(kinds, severed), window, samples, sigma, seed, prepend_bos, batch_tokens)
+    return tracer.map_fact(fact, subject, target, first_token, progress=progress)
 
 
 @checked
@@ -142,190 +128,58 @@ def trace_facts(
         sigma = check_noise(noise), GIVEN
     else:
         sigma = noise_scale(model, some, prepend_bos=prepend_bos), OWN if len(some) == 1 else noise_of_all(len(some))
-    settings = trace_settings(model, kinds, severed, window, samples, sigma, seed, prepend_bos)
-    layers = PlainLayers(model)
-
-    def trace(asked: SubjectPrompt, name: str, answer: Answer) -> Trace:
-        return traced(layers, asked, name, answer, settings, batch_tokens)
-
-    with run_folder(out, TRACES, conditions(model, settings.to_dict())) as folder:
-        traces, skipped = for_each_fact(model, some, prepend_bos, trace, folder, Trace, "traces", progress)
-    provenance = model.provenance(settings.prepend_bos, **settings.recorded(), facts=len(some))
-    return Traces(traces, skipped, provenance)
+    tracer = Tracer(model, check_kinds(kinds, severed), window, samples, sigma, seed, prepend_bos, batch_tokens)
+    return Traces(*tracer.map_facts(some, out, progress))
 
 
-def conditions(model: Model, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the results of a fact depend on, besides the fact."""
-    dtype = str(model.dtype).removeprefix("torch.")
-    return {"model": model.name, "fingerprint": model.fingerprint, "dtype": dtype, "settings": settings}
+class Tracer(Mapper[Trace]):
+    """Traces with the same settings. ``noise``: its standard deviation, and what that was taken from."""
 
+    ONE, FOLDER, PHASE, MANY_PHASE = Trace, TRACES, "trace", "traces"
 
-def for_each_fact(
-    model: Model,
-    facts: Sequence[Fact],
-    prepend_bos: bool | None,
-    measure: Callable[[SubjectPrompt, str, Answer], FactResult],
-    folder: RunFolder,
-    kind: type[FactResult],
-    phase: Phase,
-    progress: Progress | None,
-) -> tuple[tuple[FactResult, ...], pd.DataFrame]:
-    """What is measured of each fact that the model knows; of the others fact, subject and reason.
+    def __init__(
+        self,
+        model: Model,
+        kinds: tuple[str, ...],
+        window: int | None,
+        samples: int,
+        noise: tuple[float, str],
+        seed: int,
+        prepend_bos: bool | None,
+        batch_tokens: int,
+    ) -> None:
+        self.kinds, self.samples, self.seed, (self.noise, noise_from) = kinds, samples, seed, noise
+        width = check_window(window, model.n_layers)
+        recorded = {
+            "kinds": ", ".join(kinds),
+            "window": width,
+            "noise": self.noise,
+            "noise_from": noise_from,
+            "samples": samples,
+            "seed": seed,
+        }
+        deciding = {"kinds": kinds, "noise": self.noise, "samples": samples, "seed": seed}
+        super().__init__(model, width, prepend_bos, batch_tokens, recorded, deciding)
 
-    What the folder holds is not measured again.
-    """
+    def measure(
+        self, asked: SubjectPrompt, answer: Answer, alone: bool, progress: Callable[[int, int], None]
+    ) -> dict[str, Any]:
+        embeddings = corrupted(self.model, asked, self.noise, self.samples, self.seed, answer)
+        tokens = torch.tensor([answer.tokens], device=self.model.device).repeat(len(embeddings), 1)
+        replay = Replay(self.layers, tokens, embeddings=embeddings)
+        clean, *noisy = self.probabilities(replay, asked, answer)
+        before, start = float(np.mean(noisy)), asked.subject.start  # what no noise precedes, nothing brings back
 
-    def result_or_reason(fact: Fact) -> FactResult | str:
-        try:
-            asked, name, known = question(model, fact, None, prepend_bos)
-            return measure(asked, name, expected_answer(model, asked, known))
-        except InputError as error:
-            return str(error)
+        def impose(kind: str, position: int) -> Restoring:
+            return Restoring(replay, kind, position, start, len(answer.read))
 
-    results, skipped = [], []
-    for done, fact in enumerate(facts, start=1):
-        key = fact.to_dict()
-        result = folder.kept(f"facts/{digest(key)}", kind | str, key, partial(result_or_reason, fact))
-        if isinstance(result, str):
-            skipped.append((fact.id, fact.subject, result))
-        else:
-            results.append(result)
-        if progress is not None:
-            progress(phase, done, len(facts))
-    return tuple(results), pd.DataFrame(skipped, columns=["fact", "subject", "reason"])
-
-
-def trace_settings(
-    model: Model,
-    kinds: Sequence[str],
-    severed: Sequence[str],
-    window: int | None,
-    samples: int,
-    noise: tuple[float, str],
-    seed: int,
-    prepend_bos: bool | None,
-) -> TraceSettings:
-    """The settings, or an InputError."""
-    return TraceSettings(
-        kinds=check_kinds(kinds, severed),
-        window=check_window(window, model.n_layers),
-        noise=noise[0],
-        noise_from=noise[1],
-        samples=samples,
-        seed=seed,
-        prepend_bos=model.prepend_bos if prepend_bos is None else prepend_bos,
-    )
-
-
-def question(
-    model: Model, fact: Fact | str, subject: str | None, prepend_bos: bool | None
-) -> tuple[SubjectPrompt, str, str | None]:
-    """The prompt with its subject found, what it is called, and what is known to be true, if that is."""
-    if isinstance(fact, Fact):
-        if subject is not None:
-            raise InputError(
-                f"the fact has a subject, {quoted(fact.subject)}: give a prompt to trace {quoted(subject)}"
-            )
-        return ask_about(model, fact.prompt, fact.subject, prepend_bos=prepend_bos), fact.name, fact.target_true or None
-    if subject is None:
-        raise InputError(f"a subject is needed to trace {quoted(fact)}: which of its words to hide")
-    check_marked_once(fact, subject)
-    asked = (ask_about if "{}" in fact else find_subject)(model, fact, subject, prepend_bos=prepend_bos)
-    return asked, asked.text, None
-
-
-def traced(
-    layers: PlainLayers,
-    asked: SubjectPrompt,
-    name: str,
-    answer: Answer,
-    settings: TraceSettings,
-    batch_tokens: int,
-    progress: Progress | None = None,
-) -> Trace:
-    """The trace of one prompt; InputError if the model does not say the answer."""
-    model = layers.model
-    embeddings = corrupted(model, asked, settings.noise, settings.samples, settings.seed, answer)
-    tokens = torch.tensor([answer.tokens], device=model.device).repeat(len(embeddings), 1)
-    replay = Replay(layers, tokens, embeddings=embeddings)
-    with torch.no_grad():
-        final = replay.stream[len(layers)][:, -len(answer.read) :]
-        check_said(layers, final[0], asked, answer)
-        clean, *noisy = probability(layers, final, answer.read).tolist()
-        scores = maps(replay, asked, answer, settings, float(np.mean(noisy)), batch_tokens, progress)
-    return Trace(
-        scores=scores,
-        clean=clean,
-        samples=np.array(noisy),
-        **answer_fields(model, asked, name, answer),
-        provenance=prompt_provenance(
-            model.provenance(settings.prepend_bos, **settings.recorded()), asked.text, model.begins(asked.tokens)
-        ),
-        **{key: getattr(settings, key) for key in ("window", "noise", "seed")},
-    )
-
-
-def answer_fields(model: Model, asked: SubjectPrompt, name: str, answer: Answer) -> dict[str, Any]:
-    """What a result says of a prompt and its answer."""
-    return {
-        "answer": answer.target_text,
-        "answer_ids": answer.target,
-        "text": asked.text,
-        "tokens": tuple(model.token_strings(asked.tokens)),
-        "subject": asked.subject,
-        "fact": name,
-    }
-
-
-def expected_answer(
-    model: Model, asked: SubjectPrompt, known: str | None, target: str | None = None, first_token: bool = False
-) -> Answer:
-    """The answer of a prompt: the target, else what is known, else the model's own top token. Raises InputError."""
-    given = known if target is None else target
-    return read_answer(model, asked.tokens, given, first_token=first_token, word=target is None and known is not None)
-
-
-def check_said(
-    layers: PlainLayers, final: Float[Tensor, "reads d_model"], asked: SubjectPrompt, answer: Answer
-) -> None:
-    """Raise InputError if another token than the answer's is the likeliest after what reaches the final norm."""
-    for token, said in zip(answer.read, layers.logits(final).argmax(-1).tolist(), strict=True):
-        if said != token:
-            model = layers.model
-            other, wanted = model.token_strings([said, token])
-            of = f" of {quoted(answer.target_text)}" if answer.whole else ""
-            raise InputError(
-                f"{model.name} answers {quoted(other)}, not {quoted(wanted)}{of}, to {quoted(asked.text)}: it does not "
-                "know this"
-            )
-
-
-def maps(
-    replay: Replay,
-    asked: SubjectPrompt,
-    answer: Answer,
-    settings: TraceSettings,
-    before: float,
-    batch_tokens: int,
-    progress: Progress | None,
-) -> dict[str, np.ndarray]:
-    """Each kind's ``[n_layers, pos]``; ``before``: the score where nothing is changed, such as before the subject."""
-    layers, length = replay.layers, len(asked.tokens)
-    columns = range(asked.subject.start, length)
-    found: dict[str, np.ndarray] = {}
-    done, total = 0, len(columns) * len(settings.kinds)
-    for kind in settings.kinds:
-        scores = np.full((len(layers), length), before, dtype=np.float64)
-        for position in columns:
-            restoring = Restoring(replay, kind, position, asked.subject.start, len(answer.read))
-            cells = cells_of(kind, len(layers), settings.window)
-            if position < length - 1:  # what the last layer writes there, no later position reads
-                cells = [cell for cell in cells if cell.start < len(layers) - 1]
-            for chunk in cell_batches(cells, settings.samples * (replay.length - position), batch_tokens):
-                probabilities = probability(layers, restoring.run(chunk), answer.read)
-                scores[[cell.layer for cell in chunk], position] = probabilities.mean(-1).cpu().numpy()
-            done += 1
-            if progress is not None:
-                progress("trace", done, total)
-        found[kind] = scores
-    return found
+        columns = range(start, len(asked.tokens))
+        scores = self.score_columns(self.kinds, columns, impose, answer, before, progress)
+        padded = {kind: np.pad(one, ((0, 0), (start, 0)), constant_values=before) for kind, one in scores.items()}
+        return {
+            "scores": padded,
+            "clean": clean,
+            "samples": np.array(noisy),
+            "noise": self.noise,
+            "seed": self.seed,
+        }

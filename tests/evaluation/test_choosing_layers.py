@@ -22,7 +22,7 @@ from ffnmem.evaluation.metrics import ABOUT
 from ffnmem.evaluation.traced import fitted
 from ffnmem.facts import Fact
 from ffnmem.models.replaying import PlainLayers
-from ffnmem.tracing.traces import Trace, Traces
+from ffnmem.tracing.maps import Trace, Traces
 
 from ..helpers import allclose, refuses
 from .made import FACTS

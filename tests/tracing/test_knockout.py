@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,19 +12,13 @@ from torch import nn
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
-from ffnmem.models.attention import SOFTMAX, Blocking
 from ffnmem.models.norms import widen
-from ffnmem.tracing import Knockout, knockout_facts, silence_facts
-from ffnmem.tracing.knockouts import CHOSEN, VIEWS, views_of_groups, views_of_tokens
-from ffnmem.tracing.settings import WIDEST_KNOCKOUT, check_window
-from ffnmem.tracing.silences import Place
+from ffnmem.tracing import Knockout
+from ffnmem.tracing.places import Place
 
-from ..architectures import DECODERS, EVERY
-from ..evaluation.made import FACTS
-from ..helpers import BOS, allclose, build_gpt2, printed, refuses
+from ..helpers import build_gpt2, refuses
 from . import plain
-from .test_restoring import DEEP, PROMPT, SUBJECT
-from .test_silencing import fact_without_target
+from .test_restoring import PROMPT, SUBJECT
 
 LOWEST = torch.finfo(torch.float32).min
 
@@ -77,115 +69,19 @@ def masked_passes(hf: Any, found: Knockout, tokens: Sequence[int]) -> np.ndarray
     return scores
 
 
-@pytest.mark.parametrize("window", [1, 2])
-@pytest.mark.parametrize("name", DEEP)
-def test_every_cell_equals_a_masked_pass(name: str, window: int, tokenizer: Any) -> None:
-    """In float64 tightly: a layer or key too many, weights that do not add up to one, a run that begins too late."""
-    model = fm.load(DEEP[name](), tokenizer=tokenizer, dtype="float64")
-    found = fm.knockout(model, PROMPT, SUBJECT, window=window, positions=[1, -1])
-    expected = masked_passes(DEEP[name]().to(model.dtype), found, model.tokenize(PROMPT))
-    assert allclose(found.scores["edges"], expected, 1e-10)
-    assert np.ptp(expected) > 1e-4, "nothing changes the answer, so that anything would pass"
+REFUSED: list[tuple[tuple[str, str], dict[str, Any], type[Exception], tuple[str, ...]]] = [
+    ((PROMPT, "Colosseum"), {}, InputError, ("'Colosseum'",)),
+    ((PROMPT, SUBJECT), {"positions": [99]}, OutOfRangeError, ("position", "99")),
+    (("The", "The"), {"prepend_bos": False}, InputError, ("one token",)),
+    (("Paris", "Paris"), {"prepend_bos": False}, InputError, ("positions 0, 1, 2, 3, 4", "nothing left to look at")),
+    ((PROMPT, SUBJECT), {"target": "zzz"}, InputError, ("does not know",)),
+]
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_every_architecture(name: str, tokenizer: Any) -> None:
-    """Sliding windows, caps, position biases, shared keys: each keeps its own in what is left to look at."""
-    model = fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="float64")
-    found = fm.knockout(model, PROMPT, SUBJECT, window=1)
-    expected = masked_passes(DECODERS[name]().to(model.dtype), found, model.tokenize(PROMPT))
-    assert allclose(found.scores["edges"], expected, 1e-10)
-
-
-def test_a_batch_of_any_size_says_the_same(tokenizer: Any) -> None:
-    model = fm.load(DEEP["gpt2"](), tokenizer=tokenizer, dtype="float64")
-    whole, single = (fm.knockout(model, PROMPT, SUBJECT, window=3, batch_tokens=tokens) for tokens in (4096, 1))
-    assert allclose(single.scores["edges"], whole.scores["edges"], 1e-12)
-
-
-def test_what_stands_beside_the_keys_stays() -> None:
-    """An attention sink is no key: without any key all weight is its own, and without a sink there is none."""
-    scores = torch.zeros(1, 1, 1, 3)
-    with Blocking(torch.tensor([[True, True]])) as beside:
-        pattern = torch.softmax(scores, -1)
-    assert pattern.flatten().tolist() == [0, 0, 1]
-    assert (beside.taken, beside.empty) == (1, [])
-    with Blocking(torch.tensor([[True, True, True]])) as none:
-        SOFTMAX[2](scores, dim=-1)
-    assert none.empty == [0]
-
-
-def test_windows_are_the_papers() -> None:
-    """9 of GPT-2 XL's 48 layers, 5 of GPT-J's 28."""
-    assert [check_window(None, n, WIDEST_KNOCKOUT) for n in (48, 28, 30, 12, 6, 2)] == [9, 5, 6, 3, 3, 1]
-
-
-def test_views() -> None:
-    assert views_of_groups(range(2, 4), 7, True) == (
-        Place("BOS", (0,)),
-        Place("before subject", (1,)),
-        Place("first subject", (2,)),
-        Place("last subject", (3,)),
-        Place("first subsequent", (4,)),
-        Place("further", (5,)),
-        Place("whole subject", (2, 3)),
-        Place("non-subject", (1, 4, 5)),
-        Place("last token", (6,)),
-    )
-    assert [place.name for place in views_of_groups(range(0, 1), 2, False)] == [
-        "last subject",
-        "whole subject",
-        "last token",
-    ]
-    assert views_of_tokens(["a", "b"], range(0, 1), False, [0])[-1] == Place(CHOSEN, (0,))
-
-
-def test_many_facts(tiny: fm.Model) -> None:
-    """Means over facts of what is lost of each answer, with their intervals; unknown facts are skipped."""
-    every = knockout_facts(tiny, [fact_without_target(fact) for fact in FACTS], window=1)
-    assert len(every) == len(FACTS)
-    shares = [one.share()[0, [place.name for place in one.places].index("whole subject")] for one in every.knockouts]
-    row = every.groups.set_index(["group", "layer"]).loc[("whole subject", 0)]
-    error = 1.96 * np.std(shares, ddof=1) / np.sqrt(len(shares))
-    assert (row["share"], row["low"], row["high"]) == pytest.approx(
-        (np.mean(shares), np.mean(shares) - error, np.mean(shares) + error)
-    )
-    assert row["n"] == len(FACTS)
-    assert set(every.groups["group"]) <= set(VIEWS)
-    json.dumps(every.to_dict(), allow_nan=False)
-    assert f"{len(FACTS)} facts" in printed_sheet(every)
-    unknown = knockout_facts(tiny, FACTS)
-    assert unknown.skipped["reason"].str.contains("does not know").any()
-    assert not len(replace(every, knockouts=()).groups)
-    assert list(unknown.skipped) == list(silence_facts(tiny, FACTS).skipped)
-
-
-def printed_sheet(found: Any) -> str:
-    return " ".join(" ".join(printed(found.sheet())).split())
-
-
-def test_what_a_prompt_shows(tiny: fm.Model) -> None:
-    found = fm.knockout(tiny, PROMPT, SUBJECT, window=1, positions=[0, 1])
-    shown = printed_sheet(found)
-    for part in ("·Tower*", BOS, "looking at", "in 1 layer at once", "whole subject", "non-subject", CHOSEN):
-        assert part in shown
-    assert len(found.to_frame()) == tiny.n_layers * len(found.places)
-    assert found.to_frame()["share"].max() <= 1
-    assert len(found.brief()["largest"]) == len(found.places)
-    json.dumps(found.to_dict(), allow_nan=False)
-
-
-def test_mistakes(tiny: fm.Model, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with refuses(InputError, ValueError, "'Colosseum'"):
-        fm.knockout(tiny, PROMPT, "Colosseum")
-    with refuses(OutOfRangeError, IndexError, "position", "99"):
-        fm.knockout(tiny, PROMPT, SUBJECT, positions=[99])
-    with refuses(InputError, ValueError, "one token"):
-        fm.knockout(tiny, "The", "The", prepend_bos=False)
-    with refuses(InputError, ValueError, "positions 0, 1, 2, 3, 4", "nothing left to look at"):
-        fm.knockout(tiny, "Paris", "Paris", prepend_bos=False)
-    with refuses(InputError, ValueError, "does not know"):
-        fm.knockout(tiny, PROMPT, SUBJECT, target="zzz")
+def test_refusals(tiny: fm.Model, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments, options, error, says in REFUSED:
+        with refuses(error, IndexError if error is OutOfRangeError else ValueError, *says):
+            fm.knockout(tiny, *arguments, **options)
     model = fm.load(build_gpt2(), tokenizer=tokenizer)
     monkeypatch.setattr("ffnmem.models.attention.SOFTMAX", ())
     with refuses(UnsupportedModelError, ValueError, "GPT2", "layer 0", "no softmax"):

@@ -13,13 +13,12 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError
-from ffnmem.tracing import knockout_facts, silence_facts, trace_facts, tracing
+from ffnmem.tracing import knockout_facts, mapping, silence_facts, trace_facts
 
 from ..evaluation.made import FACTS
 from ..helpers import refuses
-from .test_silencing import fact_without_target
 
-KNOWN = [fact_without_target(fact) for fact in FACTS]
+KNOWN = [replace(fact, target_true="") for fact in FACTS]
 ASKED = [KNOWN[0], FACTS[1], *KNOWN[1:]]  # the model does not know the second
 TRACE = partial(trace_facts, samples=2, noise=0.5)
 WAYS = pytest.mark.parametrize("ask", [TRACE, silence_facts, knockout_facts], ids=["trace", "silence", "knockout"])
@@ -36,7 +35,7 @@ def test_goes_on_where_it_stopped(
     """If it failed, a kill would cost hours again, or what was kept would say something else."""
     whole = ask(tiny, ASKED, window=1)
     ran: list[str] = []
-    real = tracing.question
+    real = mapping.find_question
 
     def counted(model: fm.Model, fact: fm.Fact, *rest: Any) -> Any:
         ran.append(fact.id)
@@ -44,7 +43,7 @@ def test_goes_on_where_it_stopped(
             raise Killed
         return real(model, fact, *rest)
 
-    monkeypatch.setattr(tracing, "question", counted)
+    monkeypatch.setattr(mapping, "find_question", counted)
     with pytest.raises(Killed):
         ask(tiny, ASKED, window=1, out=tmp_path / "run")
     ran[:] = [""] * 3  # it is not killed again
