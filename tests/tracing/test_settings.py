@@ -1,5 +1,3 @@
 """What a trace can be asked for."""
 
 from __future__ import annotations
-
-
