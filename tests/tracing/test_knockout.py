@@ -12,13 +12,16 @@ from torch import nn
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
+from ffnmem.models.attention import SOFTMAX, Blocking
 from ffnmem.models.norms import widen
 from ffnmem.tracing import Knockout
 from ffnmem.tracing.places import Place
+from ffnmem.tracing.settings import WIDEST_KNOCKOUT, check_window
 
-from ..helpers import build_gpt2, refuses
+from ..architectures import DECODERS, EVERY
+from ..helpers import allclose, build_gpt2, refuses
 from . import plain
-from .test_restoring import PROMPT, SUBJECT
+from .test_restoring import DEEP, PROMPT, SUBJECT
 
 LOWEST = torch.finfo(torch.float32).min
 
@@ -67,6 +70,49 @@ def masked_passes(hf: Any, found: Knockout, tokens: Sequence[int]) -> np.ndarray
         for column, place in enumerate(found.places):
             scores[layer, column] = masked_pass(hf, tokens, layers, place)[found.answer_ids[0]]
     return scores
+
+
+@pytest.mark.parametrize("window", [1, 2])
+@pytest.mark.parametrize("name", DEEP)
+def test_every_cell_equals_a_masked_pass(name: str, window: int, tokenizer: Any) -> None:
+    """In float64 tightly: a layer or key too many, weights that do not add up to one, a run that begins too late."""
+    model = fm.load(DEEP[name](), tokenizer=tokenizer, dtype="float64")
+    found = fm.knockout(model, PROMPT, SUBJECT, window=window, positions=[1, -1])
+    expected = masked_passes(DEEP[name]().to(model.dtype), found, model.tokenize(PROMPT))
+    assert allclose(found.scores["edges"], expected, 1e-10)
+    assert np.ptp(expected) > 1e-4, "nothing changes the answer, so that anything would pass"
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_architecture(name: str, tokenizer: Any) -> None:
+    """Sliding windows, caps, position biases, shared keys: each keeps its own in what is left to look at."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="float64")
+    found = fm.knockout(model, PROMPT, SUBJECT, window=1)
+    expected = masked_passes(DECODERS[name]().to(model.dtype), found, model.tokenize(PROMPT))
+    assert allclose(found.scores["edges"], expected, 1e-10)
+
+
+def test_a_batch_of_any_size_says_the_same(tokenizer: Any) -> None:
+    model = fm.load(DEEP["gpt2"](), tokenizer=tokenizer, dtype="float64")
+    whole, single = (fm.knockout(model, PROMPT, SUBJECT, window=3, batch_tokens=tokens) for tokens in (4096, 1))
+    assert allclose(single.scores["edges"], whole.scores["edges"], 1e-12)
+
+
+def test_what_stands_beside_the_keys_stays() -> None:
+    """An attention sink is no key: without any key all weight is its own, and without a sink there is none."""
+    scores = torch.zeros(1, 1, 1, 3)
+    with Blocking(torch.tensor([[True, True]])) as beside:
+        pattern = torch.softmax(scores, -1)
+    assert pattern.flatten().tolist() == [0, 0, 1]
+    assert (beside.taken, beside.empty) == (1, [])
+    with Blocking(torch.tensor([[True, True, True]])) as none:
+        SOFTMAX[2](scores, dim=-1)
+    assert none.empty == [0]
+
+
+def test_windows_are_the_papers() -> None:
+    """9 of GPT-2 XL's 48 layers, 5 of GPT-J's 28."""
+    assert [check_window(None, n, WIDEST_KNOCKOUT) for n in (48, 28, 30, 12, 6, 2)] == [9, 5, 6, 3, 3, 1]
 
 
 REFUSED: list[tuple[tuple[str, str], dict[str, Any], type[Exception], tuple[str, ...]]] = [
