@@ -17,7 +17,7 @@ from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Line, Sheet, Table, line, token
 from ..core.types import Seed, checked
 from ..show.result import Result
-from .places import CHOSEN, GROUPS, PLACES, VIEWS, Place, positions_by_group
+from .places import GROUPS, PLACES, VIEWS, Place, positions_by_group
 
 REASONS = 3  # why facts were skipped
 WIDTH = 1.96  # of a 95% interval, in standard errors
@@ -257,7 +257,8 @@ class PlaceMap(FactMap):
 
     def is_token(self, place: Place) -> bool:
         """Whether a place is one token by itself, not a group."""
-        return place.name not in (*PLACES, *VIEWS, CHOSEN)
+        first, *more = place.positions
+        return not more and place.name == self.tokens[first]
 
     def find_group(self, group: str) -> list[int]:
         return [column for column, place in enumerate(self.places) if place.name == group]

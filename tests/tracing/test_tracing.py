@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -154,15 +153,6 @@ def test_default_noise_is_of_all_facts(tiny: fm.Model) -> None:
     assert {trace.noise for trace in traces.traces} == {noise_scale(tiny, KNOWN)}
     assert traces.provenance.to_dict()["noise"] == noise_scale(tiny, KNOWN)
     assert traces.provenance.to_dict()["noise_from"] == "3 sd of the embeddings of 3 facts' subjects"
-
-
-def test_facts_that_are_added_have_the_noise_of_the_folder(tiny: fm.Model, tmp_path: Path) -> None:
-    """The noise of all facts together would be another one, and the folder would be refused."""
-    first = many(tiny, KNOWN[:1], noise=None, out=tmp_path)
-    more = many(tiny, KNOWN, noise=None, out=tmp_path)
-    assert len(more) == len(KNOWN)
-    assert {trace.noise for trace in more.traces} == {trace.noise for trace in first.traces}
-    assert noise_scale(tiny, KNOWN) != first.traces[0].noise
 
 
 def test_one_fact_will_do_and_a_text_will_not(tiny: fm.Model) -> None:
