@@ -461,18 +461,18 @@ class PlottedOutput(Output):
         result: Any,
         *,
         drawn: Mapping[str, Any] | None = None,
-        draws: Sequence[Callable[..., "Axes"]] = (),
+        draws: Callable[[], Sequence[Callable[..., "Axes"]]] | None = None,
         columns: int = 0,
         **printed: Any,
     ) -> None:
         """Print a result as :func:`ffnmem.show.records.emit` does, then draw it where that is asked for.
 
-        All its pictures with the options ``drawn`` of :func:`ffnmem.plots.figure`, or in their place those that
-        ``draws`` make on ``ax=``, in rows of ``columns``.
+        All its pictures with the options ``drawn`` of :func:`ffnmem.plots.figure`, or in their place what ``draws``
+        gives: functions that draw on ``ax=``, in rows of ``columns``. Without --plot no plotting library is imported.
         """
         emit(result, self.form, **printed)
         if self.plot is not None and draws:
-            save_axes(draws, self.plot, columns)
+            save_axes(draws(), self.plot, columns)
         elif self.plot is not None:
             from ..plots.figures import figure
 

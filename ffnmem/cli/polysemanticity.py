@@ -160,8 +160,8 @@ def show_store(
         if layers is None and (verdicts := kept_chance(opened, one, settings["rule"])) is not None
     }
     shown = table if verdict is None else clearest(table, verdict)
-    draws = [partial(fm.plots.verdicts, table)]
-    output.emit(Survey(table, listed, found, by_chance), frame=lambda: shown, draws=draws)
+    survey = Survey(table, listed, found, by_chance)
+    output.emit(survey, frame=lambda: shown, draws=lambda: [partial(fm.plots.verdicts, table)])
 
 
 @polysemanticity.command
@@ -201,8 +201,12 @@ def neurons(
     if output.plot is not None and not drawn:
         raise InputError(f"--plot: neuron {found[0].name} has no examples to draw: it is {found[0].verdict}")
     provenance = found[0].provenance
-    draws = [partial(fm.plots.meanings, one) for one in drawn]
-    output.emit(Cards(found, provenance, settled(provenance)), top=MEANINGS, draws=draws, columns=1)
+    output.emit(
+        Cards(found, provenance, settled(provenance)),
+        top=MEANINGS,
+        draws=lambda: [partial(fm.plots.meanings, one) for one in drawn],
+        columns=1,
+    )
 
 
 @option_group

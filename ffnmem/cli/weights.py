@@ -200,7 +200,7 @@ def roles(
         frame if role is None else strongest(frame, role, len(frame)),
         sheet=lambda: roles_sheet(frame, listed, promoted_tokens(loaded, places)),
         data=lambda: roles_dict(frame, listed),
-        draws=[partial(fm.plots.roles, frame)],
+        draws=lambda: [partial(fm.plots.roles, frame)],
     )
 
 
@@ -252,10 +252,11 @@ def activations(
 
     shown = curves(names or None, beta)
     frame = activation_table(at or POINTS, names or None, beta)
-    draw = partial(fm.plots.activations, names or None, beta=beta)
     output.emit(
         frame[["name", "beta", "x", "value", "gradient"]],
         sheet=lambda: activations_sheet(shown, frame, console().width),
         data=lambda: activations_dict(shown, frame),
-        draws=[draw, partial(draw, gradient=True)],
+        draws=lambda: [
+            partial(fm.plots.activations, names or None, beta=beta, gradient=gradient) for gradient in (False, True)
+        ],
     )
