@@ -309,7 +309,9 @@ class Store(Scanned, Result):
 
     def verified_path(self, name: str) -> Path:
         """The path of one of the store's files: checked to be what the manifest says when it is asked for first, and
-        again where another has taken its place. Raises FileError."""
+        again where another has taken its place. Raises FileError; InputError for a name that is none of its files."""
+        if name not in self.manifest["files"]:
+            raise InputError(f"the store has no file {quoted(name)}: choose from {', '.join(self.manifest['files'])}")
         path = self.folder / name
         key = (name, *identity_of(path))
         if key not in self._checked:
