@@ -189,8 +189,8 @@ def compare_pairs(
         firings = at_places(one, recurring_in(others))
         row: dict[str, Any] = {"size": len(firings)} | dict.fromkeys((*MEASURES, "random"), 0.0)
         if firings:
-            answers = one.answer.target_text, one.answer.foil_text
-            tried = patch(model, *pair[:2], firings, *answers, **options)
+            (prompt, counterfactual, *_), answer = pair, one.answer
+            tried = patch(model, prompt, counterfactual, firings, answer.target_text, answer.foil_text, **options)
             row |= {name: tried.share(name) for name in MEASURES}
             row["random"] = float(tried.proof["random"].iloc[0])
         rows.append(row)

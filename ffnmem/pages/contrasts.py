@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..core.files import check_destination, write_whole
-from ..core.sheets import Grid, Sheet, Words, token
+from ..core.sheets import Grid, Sheet, Words, line, token
 from ..core.types import Count, checked
 from ..interventions.contrasts import Contrast
 from .links import to_site
@@ -31,7 +31,7 @@ def contrast(
     path = check_destination(out)
     links = to_site(site, path, contrast.provenance.fingerprint)
     sections = contrast_sections(contrast, top)
-    sections[0] = Section("", Sheet.of(Words(f"{contrast.verdict}."), *sections[0].sheet.blocks))
+    sections[0] = Section("", Sheet.of(Words(line(f"{contrast.verdict}.")), *sections[0].sheet.blocks))
     write_whole(path, page_html("Two prompts, one difference", sections, contrast.provenance.to_dict(), links=links))
     return path
 
