@@ -188,9 +188,9 @@ def contrast(
     """Which few firings decide between the answers to two prompts.
 
     Finds the fewest firings that it can (a firing is a neuron at a position) such that, with every other one as in the
-    run of COUNTERFACTUAL, the model says what it says after PROMPT, and without which it does not. Both shares, and
-    what these firings bring into the run of COUNTERFACTUAL, stand beside those of as many random ones. Target and foil
-    are what the model says after each, unless they are given.
+    run of COUNTERFACTUAL, most of the difference between target and foil stays, and without which it is lost. Both
+    shares, and what these firings bring into the run of COUNTERFACTUAL, stand beside those of as many random ones.
+    Target and foil are what the model says after each, unless they are given.
 
     Examples
       ffnmem contrast "The Eiffel Tower is located in the city of" \\

@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, counted, quoted
+from ..core.errors import InputError, counted, quoted, warn
 from ..core.number_text import format_interval, format_share
 from ..core.progress import Progress
-from ..core.sheets import FIRED_AT, Column, Content, Prompt, Sheet, Table, tokens
+from ..core.sheets import FIRED_AT, Column, Content, Prompt, Sheet, Table, line, token, tokens
 from ..core.types import Count, Seed, Whole, checked
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -36,6 +36,7 @@ EXACT = 50  # firings at most that are each exchanged alone
 ALIKE = 10  # how many times as many firings as the set has those next by score are drawn from
 NODES = 48  # of a graph
 PROMOTED = 5  # tokens a firing
+PARTLY = 0.02  # of the difference that FFNs do not carry, from which on the verdict says so
 CURVE = ["step", "size", "sufficiency", "necessity"]
 MEASURES = {
     "sufficiency": "kept by these alone",
@@ -70,12 +71,13 @@ class Contrast(AnswerResult):
         minimal: whether no single firing can be left out, each tried. search: how it was found, in words.
         kept: positions of the prompt that have none of the counterfactual aligned with them; their firings stay.
         alignment: by the prompt's position, the counterfactual's; -1 for none.
+        says: the model's likeliest token after each prompt, whatever target and foil are.
         tokens, counterfactual_tokens: of both prompts, up to where the answer is read. model: of the answers.
     """
 
     main = "firings"
     in_json = (
-        "verdict tokens counterfactual_tokens alignment position target foil logit counterfactual_logit without "
+        "verdict tokens counterfactual_tokens alignment position target foil says logit counterfactual_logit without "
         "carried total goal minimal search values proof curve firings"
     )
     in_repr = "firings total target foil"
@@ -95,6 +97,7 @@ class Contrast(AnswerResult):
     search: str
     values: str
     alignment: tuple[int, ...]
+    says: tuple[str, str]
     counterfactual_tokens: tuple[str, ...]
     counterfactual_ids: tuple[int, ...]
     model: Model
@@ -129,11 +132,16 @@ class Contrast(AnswerResult):
         row = self.proof.set_index("measure")
         share = {name: format_share(row.loc[name, "share"], 0) for name in MEASURES}
         target, foil = self.target.strip(), (self.foil or "").strip()
+        whole = "the difference"
+        if abs(1 - self.carried) >= PARTLY:
+            whole = f"what FFNs carry of the difference ({format_share(self.carried, 0)})"
+        found, total = f"{len(self.firings):,}", counted(self.total, "firing")
+        head = f"{found} of {total} decide between" if self.goal else f"{found} given of {total}, as to"
         return (
-            f"{len(self.firings):,} of {counted(self.total, 'firing')} decide between “{target}” and “{foil}”: "
-            f"with every other firing as after the counterfactual {share['sufficiency']} of the difference is kept, "
-            f"without them {share['necessity']} is lost, and in the counterfactual’s run they "
-            f"alone bring {share['transfer']}; as many at random keep {format_share(row.loc['sufficiency', 'random'])}"
+            f"{head} “{target}” and “{foil}”: with every other firing as after the counterfactual "
+            f"{share['sufficiency']} of {whole} is kept, without them {share['necessity']} is lost, and in the "
+            f"counterfactual’s run they alone bring {share['transfer']}; as many at random keep "
+            f"{format_share(row.loc['sufficiency', 'random'])}"
         )
 
     def sheet(self, top: Whole = 20, *, verdict: bool = True) -> Sheet:
@@ -148,8 +156,10 @@ class Contrast(AnswerResult):
                 self.counterfactual_tokens, len(self.counterfactual_tokens) - 1, self.starts_with_bos
             ),
             **about,
+            "the model says": line(token(self.says[0]), ", after the counterfactual ", token(self.says[1])),
             "counterfactual logit": f"{self.counterfactual_logit:.3f}, a difference of {gap:.3f}",
-            "through FFNs": f"{format_share(self.carried)} of the difference; attention and embeddings bring the rest",
+            "through FFNs": f"{format_share(self.carried)} of the difference, which shares below are of; attention and "
+            "embeddings bring the rest",
             "not aligned": kept and f"{kept}: the firings there stay as they are",
             "search": self.search,
         }
@@ -174,7 +184,8 @@ class Contrast(AnswerResult):
             Column("these", "percent", of="share"),
             band("random"),
             band("alike"),
-            caption="brought over: into the counterfactual’s run; chance: mean (least to most) of as many",
+            caption="brought over: into the counterfactual’s run; chance: mean (least to most) of as many; above 100%: "
+            "further than the other answer",
         )
 
     def table(self, top: int) -> Table:
@@ -189,7 +200,8 @@ class Contrast(AnswerResult):
             Column("promotes", wraps=True, of=lambda row: tokens(row["promotes"])),
             top=top,
             rest="in .firings",
-            caption="exact: logits lost with it alone as in the other run; promotes: by its difference",
+            caption="largest score first; exact: logits lost with it alone as in the other run; promotes: by its "
+            "difference",
         )
 
 
@@ -319,14 +331,23 @@ class Between:
     """Two answers of aligned prompts, and what exchanging firings between their runs does.
 
     Attributes:
+        says: the model's likeliest token after each prompt.
         keeping: the prompt's run, others at m′. transfer: the counterfactual's run, others at m.
         places: the alignment. own: m, ``[layer, pos, d_mlp]``. away: m − m′, 0 where nothing is exchanged.
 
     Raises InputError: an answer that the prompt makes no likelier, or a difference that FFNs do not carry.
     """
 
-    def __init__(self, here: Asked, there: Asked, places: tuple[int, ...], recorded: bool, batch_tokens: int) -> None:
-        self.here, self.there, self.places = here, there, places
+    def __init__(
+        self,
+        here: Asked,
+        there: Asked,
+        places: tuple[int, ...],
+        says: tuple[str, str],
+        recorded: bool,
+        batch_tokens: int,
+    ) -> None:
+        self.here, self.there, self.places, self.says = here, there, places, says
         self.own, others = (torch.stack(own_coefficients(asked)) for asked in (here, there))
         self.at = torch.tensor(places, device=self.own.device).clamp(min=0)
         met = torch.tensor(places, device=self.own.device) >= 0
@@ -345,6 +366,13 @@ class Between:
                 "the prompts, or the target and the foil"
             )
         self.keeping.check_matters()
+        if not logit > 0 > counterfactual:
+            first, second = here.answered.target_text, here.answered.foil_text
+            warn(
+                f"the model prefers {quoted(first if logit > 0 else str(second))} after both prompts (logits of "
+                f"{logit:.3f} and {counterfactual:.3f} for {quoted(first)} against {quoted(str(second))}): what is "
+                "found makes the first likelier, and decides nothing",
+            )
         self.away = self.own - self.keeping.reference
         self.away[:, self.keeping.always] = 0.0
 
@@ -444,6 +472,7 @@ class Between:
             total=keeping.total,
             values=keeping.values,
             alignment=self.places,
+            says=self.says,
             counterfactual_tokens=others,
             counterfactual_ids=tuple(there.tokens.tolist()),
             model=here.model,
@@ -551,8 +580,10 @@ def patch(
     between = align_both(model, prompt, counterfactual, target, foil, alignment, recorded, prepend_bos, batch_tokens)
     keeping = between.keeping
     triples = between.here.triples(firings)
-    if not triples or any(keeping.always[position] for _, _, position in triples):
-        raise InputError("firings is empty, or has one at a position without a partner in the counterfactual")
+    fixed = next((position for _, _, position in triples if keeping.always[position]), None)
+    if not triples or fixed is not None:
+        at = f"at position {fixed}, which has no partner in the counterfactual or is the beginning of sequence"
+        raise InputError("firings is empty" if not triples else f"firings has one {at}")
     shape = keeping.shape
     chosen = np.array([np.ravel_multi_index((layer, place, neuron), shape) for layer, neuron, place in triples])
     shares = between.kept_and_lost([chosen])[0].tolist()
@@ -571,10 +602,10 @@ def align_both(
     if one.tokens.tolist() == other.tokens.tolist():
         raise InputError("the prompt and the counterfactual have the same tokens: there is nothing to contrast")
     first, second = (int(each.predictions(-1, 1)["token_id"].iloc[0]) for each in (one, other))
+    says = model.token_strings([first, second])
     if (target is None or foil is None) and first == second:
-        said = quoted(model.token_strings([first])[0])
         raise InputError(
-            f"the model says {said} after both prompts: give a target and a foil, or another counterfactual"
+            f"the model says {quoted(says[0])} after both prompts: give a target and a foil, or another counterfactual"
         )
     here = Asked.of(one, first if target is None else target, second if foil is None else foil, -1, None, False)
     answered = replace(here.answered, prompt=tuple(other.tokens[0].tolist()))
@@ -586,7 +617,7 @@ def align_both(
         more = len(ids) - one.tokens.shape[1]  # the tokens that target and foil begin with alike
         given = check_alignment(alignment, len(ids) - more, len(other_ids) - more)
         places = (*given, *range(len(other_ids) - more, len(other_ids)))
-    return Between(here, there, places, recorded, batch_tokens)
+    return Between(here, there, places, (says[0], says[1]), recorded, batch_tokens)
 
 
 def proof_of(shares: Float[np.ndarray, "measure sets"], random: int) -> pd.DataFrame:

@@ -146,7 +146,7 @@ def contrast_over(
         seed: of the halves and of the random firings.
         out: a folder to keep each pair's result in as soon as it is there, made if missing. The same call goes on
             where one was stopped.
-        progress: called with "contrasts", the pairs done and all of them.
+        progress: called with "contrasts", the pairs done and all of them, which are gone through twice.
 
     Returns: A :class:`ContrastTask`: ``.pairs``, ``.recurring``, ``.held_out``.
 
@@ -168,7 +168,10 @@ def contrast_over(
     with run_folder(out, CONTRASTS, run) as folder:
         for number, pair in enumerate(asked):
             make = partial(contrast, model, *pair, goal, **options)
-            found.append(folder.kept(f"pairs/{number:05}", Contrast, list(pair), make, (model,)))
+            try:
+                found.append(folder.kept(f"pairs/{number:05}", Contrast, list(pair), make, (model,)))
+            except InputError as error:
+                raise InputError(f"pair {number + 1}, {quoted(pair[0])}: {error}") from None
             report(number + 1)
     return compare_pairs(model, asked, found, options, lambda done: report(len(asked) + done))
 

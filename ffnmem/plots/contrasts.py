@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
+from ..core.errors import counted
 from ..interventions.contrasts import Contrast
 from . import shapes
 from .attribution import answer
@@ -26,7 +27,9 @@ def contrast(contrast: Contrast, ax: Axes | None = None) -> Axes:
     others = [contrast.counterfactual_tokens[other] if other >= 0 else "" for other in contrast.alignment]
     pairs = zip(contrast.tokens, others, strict=True)
     shapes.token_ticks(ax, [one if one == other else f"{one} /{other or ' –'}" for one, other in pairs])
-    title = f"{len(contrast.firings):,} firings decide: {answer(contrast)}"
+    title = (
+        f"{counted(len(contrast.firings), 'firing')} {'that decide' if contrast.goal else 'given'}: {answer(contrast)}"
+    )
     return shapes.finish(ax, title, "fired at", "layer", whole="y")
 
 

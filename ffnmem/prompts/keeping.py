@@ -54,7 +54,10 @@ class Keeping:
         self.batch = max(1, batch_tokens // len(asked.tokens))
         self.runs = 0
         if not self.total:
-            raise InputError("the answer is read at the beginning-of-sequence token, whose firings are always kept")
+            raise InputError(
+                "there is no firing to choose: those of the beginning-of-sequence token, and of positions without a "
+                "partner, are always kept"
+            )
         ends = torch.ones(2, *self.shape, dtype=torch.bool, device=self.model.device)
         ends[1] = False
         self.everything, self.nothing = self.answers(iter(ends)).tolist()

@@ -186,8 +186,17 @@ def test_given_firings_are_exchanged_alike(atlas: Model, found: fm.interventions
     assert again.proof.equals(found.proof)
     one = fm.patch(atlas, TOWER, KREMLIN, found.firings.head(1), random=2)
     assert one.share("necessity") * (one.logit - one.without) == pytest.approx(found.firings["exact"][0], abs=1e-4)
-    with pytest.raises(fm.InputError, match="without a partner"):
+    assert "1 given of" in one.verdict
+    with pytest.raises(fm.InputError, match="no partner"):
         fm.patch(atlas, TOWER, KREMLIN, [(0, 0, 0)])
+
+
+def test_what_the_verdict_is_of_is_said(atlas: Model, found: fm.interventions.Contrast) -> None:
+    """Shares are of what FFNs carry; and what is found need not decide, where the answer is the same in both runs."""
+    assert "what FFNs carry of the difference (91%)" in found.verdict
+    assert found.says == (" Paris", " Moscow")
+    with pytest.warns(fm.FfnmemWarning, match="prefers ' Paris' after both prompts"):
+        fm.patch(atlas, TOWER, KREMLIN, found.firings.head(2), " Paris", " banana", random=1)
 
 
 def test_edges_sum_to_the_difference_of_what_nodes_read(pair64: Pair) -> None:

@@ -30,6 +30,7 @@ def test_it_has_the_proof_the_places_and_the_firings(atlas: fm.Model, tmp_path: 
         fm.pages.contrast(found, tmp_path / "missing" / "page.html")
 
 
+@pytest.mark.filterwarnings("ignore::ffnmem.FfnmemWarning")
 def test_tokens_are_escaped(tiny: fm.Model, tmp_path: Path) -> None:
     other = PROMPT.replace("Tower", "<script>")
     try:
