@@ -46,8 +46,9 @@ class ContrastTask(Result):
             transfer, random (sufficiency of as many at random).
         recurring: one row a neuron at a place that is in at least a quarter of the pairs, those in most first: layer,
             neuron, place, pairs (the share of them), difference (the mean of m − m′ where it is found), score (the
-            mean), fires_at (the tokens there, those of most pairs first).
-        promotes: for each of these, the tokens that its difference promotes.
+            mean).
+        fires_at: for each of these, the tokens there, those of most pairs first; promotes: the tokens that its
+            difference promotes.
         held_out: one row a pair: what those that recur in the other half of the pairs do in it: size, sufficiency,
             necessity, transfer, random. A half in which none recurs gives 0.
         seed: of the halves.
@@ -59,6 +60,7 @@ class ContrastTask(Result):
 
     pairs: pd.DataFrame
     recurring: pd.DataFrame
+    fires_at: tuple[tuple[str, ...], ...]
     promotes: tuple[tuple[str, ...], ...]
     held_out: pd.DataFrame
     seed: Seed
@@ -87,9 +89,10 @@ class ContrastTask(Result):
         return {name: interval(name) for name in (*MEASURES, "random")}
 
     def top(self, k: Count | None = 20) -> pd.DataFrame:
-        """The ``k`` first recurring memories (all for None), with what each ``promotes``."""
+        """The ``k`` first recurring memories (all for None), with the tokens that each ``fires_at`` and ``promotes``."""
         found = self.recurring if k is None else self.recurring.head(k)
-        return found.assign(promotes=list(self.promotes[: len(found)]))
+        lists = {name: list(getattr(self, name)[: len(found)]) for name in ("fires_at", "promotes")}
+        return found.assign(**lists)
 
     def sheet(self, top: Whole = 20) -> Sheet:
         """How many decide in a pair, what those that recur do in other pairs, and which they are."""
@@ -199,9 +202,11 @@ def compare_pairs(
         rows.append(row)
         report(number + 1)
     recurring = recurring_in(found)
+    fires_at = tuple(map(tuple, recurring.pop("fires_at")))
     return ContrastTask(
         pairs=pd.DataFrame([pair_row(one) for one in found]),
         recurring=recurring,
+        fires_at=fires_at,
         promotes=promoted_by(model, recurring),
         held_out=pd.DataFrame(rows),
         seed=seed,
