@@ -206,6 +206,7 @@ def test_every_result_is_tried() -> None:
     assert not left, f"to be added to EXAMPLES, FORMATS_OF_THEIR_OWN or FOLDERS above, or taken from there: {left}"
 
 
+@pytest.mark.filterwarnings("ignore::ffnmem.FfnmemWarning")  # a random model prefers what it likes
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_result_comes_back(name: str, given: Given, tmp_path: Path) -> None:
     """All of its fields, and what is made of them; and another kind of file is no such result."""

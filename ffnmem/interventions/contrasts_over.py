@@ -89,7 +89,7 @@ class ContrastTask(Result):
         return {name: interval(name) for name in (*MEASURES, "random")}
 
     def top(self, k: Count | None = 20) -> pd.DataFrame:
-        """The ``k`` first recurring memories (all for None), with the tokens that each ``fires_at`` and ``promotes``."""
+        """The ``k`` first recurring memories (all for None), with what each ``fires_at`` and ``promotes``."""
         found = self.recurring if k is None else self.recurring.head(k)
         lists = {name: list(getattr(self, name)[: len(found)]) for name in ("fires_at", "promotes")}
         return found.assign(**lists)
