@@ -56,7 +56,7 @@ class ContrastTask(Result):
 
     main = "recurring"
     in_json = "n firings summary_of_held_out pairs recurring held_out"
-    in_repr = "pairs recurring"
+    in_repr = "pairs firings"
 
     pairs: pd.DataFrame
     recurring: pd.DataFrame
