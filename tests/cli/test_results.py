@@ -92,8 +92,8 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
     f"attribute '{PROMPT}' {M} --position 2": (lambda g: fm.attribute(g.capture, position=2).top(20), "neurons"),
     f"paths {ASKED} {M} --top 6": (lambda g: fm.attribute_paths(g.capture, *RIVALS).top(6), "firings"),
     f"circuit {ASKED} {M} --nodes 30": (lambda g: fm.circuit(g.capture, *RIVALS, nodes=30).edges, "edges"),
-    f"contrast '{PROMPT}' 'Rome is' --target ' the' --foil ' in' {M} --full": (
-        lambda g: fm.contrast(g.model, PROMPT, "Rome is", " the", " in").to_frame(),
+    f"contrast '{PROMPT}' 'Rome is' --target ' London' --foil ' Paris' {M} --full": (
+        lambda g: fm.contrast(g.model, PROMPT, "Rome is", " London", " Paris").to_frame(),
         "firings",
     ),
     f"decompose '{PROMPT}' {M} --layer -1 --position 2 --top 1000": (

@@ -33,7 +33,7 @@ def make_results(tiny: fm.Model, store: Store, tokenizer: Any, folder: Path) -> 
     """Results by the names that the cases of the tests use."""
     capture = fm.capture(tiny, HOSTILE)
     first, second = (int(token) for token in capture.predictions(k=2)["token_id"])
-    contrast = fm.contrast(tiny, HOSTILE, PROMPT, first, second, random=2)
+    contrast = fm.contrast(tiny, HOSTILE, PROMPT, " Paris", " London", random=2)
     scores = fm.causal_scores(capture, first)
     ablation = fm.ablate(capture, first, top=30)
     turned = ablation.neurons["logit"].where(ablation.neurons.index % 4 > 0, -ablation.neurons["direct"])
