@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.errors import InputError, counted, quoted, warn
-from ..core.number_text import format_interval, format_share
+from ..core.number_text import format_share
 from ..core.progress import Progress
 from ..core.sheets import FIRED_AT, Column, Content, Prompt, Sheet, Table, line, token, tokens
 from ..core.types import Count, Seed, Whole, checked
@@ -24,6 +24,7 @@ from ..prompts.captures import Target, capture
 from ..prompts.firings import Asked
 from ..prompts.keeping import BATCH_TOKENS, Keeping, own_coefficients
 from ..prompts.minimal import Search
+from ..prompts.sufficiency import chance_interval
 from ..vocabulary.projections import promoted_tokens
 from .contrast_graphs import ContrastGraph, graph_between
 
@@ -174,9 +175,8 @@ class Contrast(AnswerResult):
         """The shares of the difference, each beside chance."""
 
         def band(name: str) -> Column:
-            ends = (f"{name}_low", f"{name}_high")
             words = {"random": "at random", "alike": "next by score"}[name]
-            return Column(words, left=False, of=lambda row: format_interval(row[name], *(row[end] for end in ends)))
+            return Column(words, left=False, of=lambda row: chance_interval(row, name))
 
         return Table.of(
             self.proof,

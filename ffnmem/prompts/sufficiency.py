@@ -119,7 +119,7 @@ class Faithfulness(AnswerResult):
         alone, first = len(self.curve) == 1, f"the first {counted(int(one['size']), 'firing')}"
         keep = f"{format_share(one['faithfulness'])} of it is kept"
         if "random" in one:
-            band = format_interval(one["random"], one["random_low"], one["random_high"])
+            band = chance_interval(one, "random")
             keep = f"{keep}, by as many at random {band}"
         if len(found):
             of = f"{'these firings' if alone else first} ({fine_share(one['share'])} of all)"
@@ -129,7 +129,7 @@ class Faithfulness(AnswerResult):
         else:
             told = f"no number listed carries the answer, short of all firings: at best, with {first}, {keep}"
         if "random_without" in one:
-            band = format_interval(*(one[f"random_without{end}"] for end in ("", "_low", "_high")))
+            band = chance_interval(one, "random_without")
             told += f"; without them {format_share(one['completeness'])} is left, without as many at random {band}"
         low = some.loc[some["faithfulness"].idxmin()]
         if not alone and low["faithfulness"] < SWINGS:
@@ -156,14 +156,16 @@ def fine_share(share: float) -> str:
     return format_share(share) if share >= 0.0995 / 100 else f"{100 * share:.1g}%"
 
 
+def chance_interval(row: Mapping[str, Any] | pd.Series, name: str) -> str:
+    """A null's mean and its least and largest draw, of a row that has all three."""
+    return format_interval(row[name], row[f"{name}_low"], row[f"{name}_high"])
+
+
 def curve_table(curve: pd.DataFrame) -> Table:
     """A row a size; intervals of means where there are any."""
 
     def band(name: str, words: str) -> Column | None:
-        def interval(row: Mapping[str, Any]) -> str:
-            return format_interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high")))
-
-        return Column(words, left=False, of=interval) if name in curve else None
+        return Column(words, left=False, of=lambda row: chance_interval(row, name)) if name in curve else None
 
     interval = Column("interval", left=False, of=lambda row: f"{row['low']:.0%} to {row['high']:.0%}")
     return Table.of(
