@@ -112,10 +112,10 @@ def known(
     rank.
 
     Args:
-        limit: At most N facts. [default: 20 in a table, and all with --json or --csv]
+        limit: Ask for the first N facts only. [default: all, of which a table shows 20]
     """
     rows = SHOWN if limit is None and output.form == "table" else limit
-    listed = chosen.choose(source)
+    listed = chosen.choose(source)[:limit]
     with show_progress() as report:
         found = fm.facts.filter_known(model.load(), listed, progress=report)
     emit(

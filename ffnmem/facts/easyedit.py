@@ -10,28 +10,17 @@ Source: Zhang et al. 2024 (2401.01286); Wang et al. 2023 (2308.07269); the progr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AliasChoices, Field
 
 from ..core.errors import InputError, quoted
 from .fact import Fact, Probe, ProbeKind
-from .records import (
-    LeftOut,
-    case_field,
-    case_name,
-    note_of_fields,
-    optional_object,
-    optional_text,
-    prompt_of,
-    text_field,
-    texts_of,
-)
+from .foreign import CaseName, ForeignRecord, LeftOut, Text, Texts, case_field, flatten_texts, prompt_of
 from .templates import templates_of
 
 KNOWEDIT = "knowedit"
-SUBJECTS, PROMPTS, NEW, TRUE = ("subject", "concept"), ("prompt", "text"), ("target_new", "labels"), ("ground_truth",)
-REPHRASED = ("rephrase_prompt", "rephrase_prompts", "rephrase", "paraphrase_prompts")
-RELATIONS = ("relation_id", "relation")
 NO_TRUTH = "<|endoftext|>"
 """What EasyEdit puts where nobody says the truth."""
 
@@ -59,12 +48,10 @@ Asked = tuple[str, str, str, tuple[str, ...]]
 """Side (``"locality"`` or ``"portability"``), category, prompt and right answers of a question."""
 
 
-def is_knowedit(names: set[str]) -> bool:
-    """Whether a record has these fields: a prompt and a new target, by either name, and no true one by another."""
-    return bool(names & {*PROMPTS}) and bool(names & {*NEW}) and "target_true" not in names
+Answers = Annotated[Texts, AfterValidator(lambda texts: tuple(text for text in texts if text != NO_TRUTH))]
 
 
-def knowedit(record: dict[str, Any], number: int) -> Fact:
+class KnowEditRecord(ForeignRecord):
     """A record of KnowEdit or EasyEdit.
 
     ``ground_truth`` is text, a list or a list of lists: the first answer is the true target, the others are its
@@ -72,44 +59,45 @@ def knowedit(record: dict[str, Any], number: int) -> Fact:
     and ``portability`` become probes that keep the names of their categories: what must stay as it is "unrelated",
     subjects by other names "alias", inverse relations "reverse", all else "portability". Neighbours with the fact's
     own truth become neighbour_prompts.
-
-    Raises: LeftOut: no subject, one that is not in the prompt, or no target. InputError: a field of another type.
     """
-    subject = optional_text(record, *SUBJECTS)
-    if subject is None:
-        raise LeftOut("it has no subject")
-    prompt, notes = prompt_of(text_field(record, "text" if "prompt" not in record else "prompt"), subject)
-    new, true = (first_texts(record, names) for names in (NEW, TRUE))
-    if not new and not true:
-        raise LeftOut("it has neither target_new nor ground_truth")
-    paraphrases, left = templates_of(first_texts(record, REPHRASED), subject, "paraphrase")
-    read = {"case_id", *SUBJECTS, *PROMPTS, *NEW, *TRUE, *REPHRASED, *RELATIONS}
-    asked = list(questions(record, read))
-    beside = [one for one in asked if one[1] == NEIGHBOURS and one[2] and true and one[3] == true]
-    probes, without = probes_of(one for one in asked if one not in beside)
-    return Fact(
-        subject=subject,
-        relation=optional_text(record, *RELATIONS) or KNOWEDIT,
-        prompt=prompt,
-        target_true=true[0] if true else "",
-        target_new=new[0] if new else None,
-        paraphrases=paraphrases,
-        id=f"{KNOWEDIT}.{case_name(record, number)}",
-        neighbour_prompts=tuple(prompt for _, _, prompt, _ in beside),
-        probes=probes,
-        notes=(*notes, *left, *without, *note_of_fields(record, read)),
-        true_aliases=true[1:],
-        new_aliases=new[1:],
+
+    case_id: CaseName = ""
+    subject: Text = Field("", validation_alias=AliasChoices("subject", "concept"))
+    prompt: Text = Field(validation_alias=AliasChoices("prompt", "text"))
+    target_new: Answers = Field((), validation_alias=AliasChoices("target_new", "labels"))
+    ground_truth: Answers = ()
+    paraphrases: Texts = Field(
+        (), validation_alias=AliasChoices("rephrase_prompt", "rephrase_prompts", "rephrase", "paraphrase_prompts")
     )
+    relation: Text = Field(KNOWEDIT, validation_alias=AliasChoices("relation_id", "relation"))
 
-
-def first_texts(record: dict[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
-    """The texts of the first of some fields that has any; an end-of-text token in place of the truth is none."""
-    for name in names:
-        found = tuple(text for text in texts_of(record.get(name), name) if text != NO_TRUTH)
-        if found:
-            return found
-    return ()
+    def facts(self, number: int) -> list[Fact]:
+        """Raises LeftOut: no subject, one that is not in the prompt, or no target. InputError: a broken question."""
+        if not self.subject:
+            raise LeftOut("it has no subject")
+        prompt, notes = prompt_of(self.prompt, self.subject)
+        new, true = self.target_new, self.ground_truth
+        if not new and not true:
+            raise LeftOut("it has neither target_new nor ground_truth")
+        paraphrases, left = templates_of(self.paraphrases, self.subject, "paraphrase")
+        asked = list(questions(self.rest))
+        beside = [one for one in asked if one[1] == NEIGHBOURS and one[2] and true and one[3] == true]
+        probes, without = probes_of(one for one in asked if one not in beside)
+        fact = Fact(
+            subject=self.subject,
+            relation=self.relation,
+            prompt=prompt,
+            target_true=true[0] if true else "",
+            target_new=new[0] if new else None,
+            paraphrases=paraphrases,
+            id=f"{KNOWEDIT}.{self.case_id or f'#{number}'}",
+            neighbour_prompts=tuple(prompt for _, _, prompt, _ in beside),
+            probes=probes,
+            notes=(*notes, *left, *without, *self.note_rest()),
+            true_aliases=true[1:],
+            new_aliases=new[1:],
+        )
+        return [fact]
 
 
 def probes_of(asked: Iterable[Asked]) -> tuple[tuple[Probe, ...], tuple[str, ...]]:
@@ -134,39 +122,33 @@ def kind_of(side: str, category: str) -> ProbeKind:
     return "reverse" if "revers" in name or "invers" in name else "portability"
 
 
-def questions(record: dict[str, Any], read: set[str]) -> Iterator[Asked]:
-    """Every question of a record, those without text or answer too; the names of their fields are added to ``read``."""
+def questions(fields: dict[str, Any]) -> Iterator[Asked]:
+    """Every question among the fields of a record, those without text or answer too; what is read is taken out."""
     for side in ("locality", "portability"):
         for name in (side, f"{side}_inputs"):
-            found = optional_object(record, name)
-            read.add(name)
-            yield from generated(side, found)
+            found = fields.pop(name, {})
+            if not isinstance(found, dict):
+                raise InputError(f"field {quoted(name)} must be an object, not {quoted(found)}")
+            if GENERATED[0] in found:
+                item = {"prompt": found[GENERATED[0]], "ground_truth": found.get(GENERATED[1])}
+                yield from asked_in(side, ALONE[side], item)
             for category, value in found.items():
                 if category not in GENERATED:
                     yield from asked_in(side, category, value)
     for name, (side, category) in SHORT.items():
-        read.add(name)
-        yield from asked_in(side, category, record.get(name))
-    for name in record:
-        match = ONE_FIELD.fullmatch(name)
-        if match is not None:
-            side, category = match[1], match[2] or ALONE[match[1]]
-            answer = name.removesuffix("prompt") + "ground_truth"
-            read |= {name, answer}
-            yield from asked_in(side, category, {"prompt": record[name], "ground_truth": record.get(answer)})
-    if "loc" in record:
-        read |= {"loc", "loc_ans"}
-        yield from asked_in("locality", NEIGHBOURS, {"prompt": record["loc"], "ground_truth": record.get("loc_ans")})
+        yield from asked_in(side, category, fields.pop(name, None))
+    for name in list(fields):
+        if match := ONE_FIELD.fullmatch(name):
+            answer = fields.pop(name.removesuffix("prompt") + "ground_truth", None)
+            item = {"prompt": fields.pop(name), "ground_truth": answer}
+            yield from asked_in(match[1], match[2] or ALONE[match[1]], item)
+    if "loc" in fields:
+        item = {"prompt": fields.pop("loc"), "ground_truth": fields.pop("loc_ans", None)}
+        yield from asked_in("locality", NEIGHBOURS, item)
 
 
 GENERATED = ("New Question", "New Answer", "Recalled Relation")
-
-
-def generated(side: str, found: Mapping[str, Any]) -> Iterator[Asked]:
-    """The one question of ``zsre_mend_eval_portability_gpt4.json``, whose fields stand where categories do."""
-    if GENERATED[0] in found:
-        item = {"prompt": found[GENERATED[0]], "ground_truth": found.get(GENERATED[1])}
-        yield from asked_in(side, ALONE[side], item)
+"""The fields of the one question of ``zsre_mend_eval_portability_gpt4.json``, which stand where categories do."""
 
 
 def asked_in(side: str, category: str, value: Any) -> Iterator[Asked]:
@@ -179,18 +161,16 @@ def asked_in(side: str, category: str, value: Any) -> Iterator[Asked]:
                 f"{side} {quoted(category)} must hold objects with prompt and ground_truth, not {quoted(item)}"
             )
         prompt, answers = item["prompt"], item.get("ground_truth", item.get("answer"))
-        if not isinstance(prompt, list | tuple):
-            texts = texts_of(prompt, "prompt")
-            yield side, category, texts[0] if texts else "", texts_of(answers, "ground_truth")
-            continue
-        each = answers if isinstance(answers, list | tuple) else (answers,)
-        if len(each) != len(prompt):
-            if len(prompt) != 1:
+        pairs = [(prompt, answers)]
+        if isinstance(prompt, list | tuple):
+            each = answers if isinstance(answers, list | tuple) else (answers,)
+            if len(each) != len(prompt) != 1:
                 raise InputError(f"{side} {quoted(category)} has {len(prompt)} prompts and {len(each)} ground truths")
-            each = (answers,)
-        for one, answer in zip(prompt, each, strict=True):
-            texts = texts_of(one, "prompt", 0)
-            yield side, category, texts[0] if texts else "", texts_of(answer, "ground_truth")
+            pairs = list(zip(prompt, each, strict=True)) if len(each) == len(prompt) else [(prompt[0], answers)]
+        for one, answer in pairs:
+            if not isinstance(one, str | None):
+                raise InputError(f"{side} {quoted(category)}: a prompt must be text, not {quoted(one)}")
+            yield side, category, (one or "").strip(), flatten_texts(answer)
 
 
 def knowedit_record(fact: Fact) -> dict[str, Any]:

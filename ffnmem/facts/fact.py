@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..core.errors import InputError, check_text, quoted
 from ..core.json_values import plain
 from ..core.sheets import Sheet, Span, Words, line
 from ..core.types import checked
 from ..show.result import Result
+from .records import read_as
 from .templates import check_marked_once, only_place
 
 if TYPE_CHECKING:
@@ -37,18 +38,19 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 WITHOUT_TRUTH = ("GE", "RS")
 
 
-def check_unicode(record: Probe | Hop | MultiHop | Fact) -> None:
-    """Raise InputError for a text that is half a character: no tokenizer takes it, and no file holds it as UTF-8."""
+STRICT = {"extra": "forbid"}
+"""Of a class that is read from a file: a field that it does not have is a mistake."""
+
+
+def check_texts(record: Probe | Hop | MultiHop | Fact, title: str, *needed: str) -> None:
+    """Raise InputError for half a character, which no tokenizer and no file takes, and for a needed text that is empty,
+    or has an empty one in it."""
     for name, value in vars(record).items():
-        for text in value if isinstance(value, tuple) else (value,):
-            if isinstance(text, str):
-                check_text(name, text)
-
-
-def check_no_empty(what: str, texts: Iterable[str]) -> None:
-    """Raise InputError where one of some texts is empty."""
-    if not all(text.strip() for text in texts):
-        raise InputError(f"one of {what} is empty")
+        texts = [text for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, str)]
+        for text in texts:
+            check_text(name, text)
+        if name in needed and not all(text.strip() for text in texts):
+            raise InputError(f"{title}: {f'one of its {name}' if isinstance(value, tuple) else name} is empty")
 
 
 @checked
@@ -73,12 +75,10 @@ class Probe:
     aliases: tuple[str, ...] = ()
     category: str = ""
 
+    __pydantic_config__ = STRICT
+
     def __post_init__(self) -> None:
-        check_unicode(self)
-        for name in ("kind", "prompt", "target"):
-            if not getattr(self, name).strip():
-                raise InputError(f"a probe's {name} is empty")
-        check_no_empty("a probe's aliases", self.aliases)
+        check_texts(self, "a probe", "prompt", "target", "aliases")
 
 
 @checked
@@ -100,11 +100,12 @@ class Hop:
     answer: str
     aliases: tuple[str, ...] = ()
 
+    __pydantic_config__ = STRICT
+
     def __post_init__(self) -> None:
-        check_unicode(self)
+        check_texts(self, "a hop", "aliases")
         if not self.answer.strip() or not (self.question.strip() or self.cloze.strip()):
             raise InputError("a hop needs an answer, and a question or a cloze")
-        check_no_empty("a hop's aliases", self.aliases)
 
 
 @checked
@@ -132,12 +133,12 @@ class MultiHop:
     hops_after: tuple[Hop, ...] = ()
     needs: tuple[str, ...] = ()
 
+    __pydantic_config__ = STRICT
+
     def __post_init__(self) -> None:
-        check_unicode(self)
+        check_texts(self, "a multi-hop question", "questions", "before", "after", "needs")
         if not self.questions or not self.after:
             raise InputError("a multi-hop question needs its words and an answer of after")
-        for name in ("questions", "before", "after", "needs"):
-            check_no_empty(f"a multi-hop question's {name}", getattr(self, name))
 
     @property
     def hops(self) -> int:
@@ -187,20 +188,17 @@ class Fact(Result):
     new_aliases: tuple[str, ...] = ()
     multi_hop: tuple[MultiHop, ...] = ()
 
+    __pydantic_config__ = STRICT
+
     def __post_init__(self) -> None:
-        check_unicode(self)
-        for name in ("subject", "relation", "target_true"):
-            if not getattr(self, name).strip() and (name == "subject" or getattr(self, name)):
-                raise InputError(f"fact {quoted(self.id or self.subject)}: {name} is empty")
+        title = f"fact {quoted(self.id or self.subject)}"
+        given = [name for name in ("relation", "target_true") if getattr(self, name)]
+        check_texts(self, title, "subject", *given, "neighbour_prompts", "true_aliases", "new_aliases")
         if not self.target_true and not (self.target_new or "").strip():
-            raise InputError(f"fact {quoted(self.id or self.subject)} has no target: give target_true or target_new")
+            raise InputError(f"{title} has no target: give target_true or target_new")
         for template in (self.prompt, *self.paraphrases, *self.generation_prompts):
             if template.count("{}") != 1:
-                name = self.id or repr(self.subject)
-                raise InputError(f"fact {name}: {quoted(template)} needs exactly one {{}} for the subject")
-        for name in ("neighbour_prompts", "true_aliases", "new_aliases"):
-            if not all(text.strip() for text in getattr(self, name)):
-                raise InputError(f"fact {quoted(self.id or self.subject)}: one of its {name} is empty")
+                raise InputError(f"{title}: {quoted(template)} needs exactly one {{}} for the subject")
 
     @classmethod
     def from_text(cls, text: str, subject: str, target: str | None = None, *, true: str = "", **more: Any) -> Fact:
@@ -267,27 +265,8 @@ class Fact(Result):
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Fact:
-        """The fact of a record in the project's own format; raises InputError naming a missing or unknown field."""
-        names = {f.name for f in fields(cls)}
-        unknown = sorted(set(record) - names)
-        missing = sorted({"subject", "prompt"} - set(record))
-        if unknown or missing:
-            problem = f"unknown fields {unknown}" if unknown else f"missing fields {missing}"
-            raise InputError(f"{problem}; a fact has {', '.join(f.name for f in fields(cls))}")
-        lists = {f.name for f in fields(cls) if f.default == ()} - set(PARTS)
-        for name, value in record.items():
-            if name in PARTS:
-                continue
-            if name in lists:
-                # A text is a sequence of texts to Python: its letters would become neighbours.
-                fits = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
-            else:
-                fits = isinstance(value, str) or (name == "target_new" and value is None)
-            if not fits:
-                kind = "a list of texts" if name in lists else "text"
-                raise InputError(f"field {name} must be {kind}, not {quoted(value)}")
-        values: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in record.items()}
-        return cls(**{**values, **{name: read_parts(name, record[name]) for name in PARTS if name in record}})
+        """The fact of a record in the project's own format; raises InputError naming the first field that is wrong."""
+        return read_as(cls, record)
 
     def summary(self) -> str:
         return self.name
@@ -303,41 +282,6 @@ class Fact(Result):
         import pandas as pd
 
         return pd.DataFrame([self.to_dict()])
-
-
-Part = TypeVar("Part", Probe, Hop, MultiHop)
-
-PARTS: Mapping[str, type[Any]] = {"probes": Probe, "multi_hop": MultiHop, "hops_before": Hop, "hops_after": Hop}
-"""Fields that hold lists of objects, and what those are."""
-PART_OPTIONAL = frozenset(f.name for kind in PARTS.values() for f in fields(kind) if f.default is not MISSING)
-"""Fields of such objects that need not be there."""
-
-
-def read_parts(name: str, value: Any) -> tuple[Any, ...]:
-    """The objects of a record's list of them; a field that is null is none. Raises InputError."""
-    kind = PARTS[name]
-    if not isinstance(value, list | tuple):
-        raise InputError(f"field {name} must be a list of objects, not {quoted(value)}")
-    return tuple(read_part(kind, name, one) for one in value)
-
-
-def read_part(kind: type[Part], where: str, value: Any) -> Part:
-    """One object of a record's list; raises InputError."""
-    names = {f.name: f for f in fields(kind)}
-    record = {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else {}
-    needed = [name for name, f in names.items() if f.default is MISSING]
-    if not isinstance(value, dict) or not set(needed) <= set(record) <= set(names):
-        raise InputError(f"field {where} must hold objects with {', '.join(needed)}, not {quoted(value)}")
-    found: dict[str, Any] = {}
-    for name, one in record.items():
-        if name in PARTS:
-            found[name] = read_parts(name, one)
-        else:
-            found[name] = tuple(one) if isinstance(one, list) else one
-    try:
-        return kind(**found)
-    except InputError as error:
-        raise InputError(f"field {where}: {error}") from None
 
 
 def facts_or_text(facts: Fact | str | Iterable[Fact], subject: str | None, target: str | None) -> list[Fact]:

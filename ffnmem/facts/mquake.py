@@ -6,95 +6,98 @@ Source: Zhong et al. 2023 (2305.14795).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from ..core.errors import InputError, quoted
 from .fact import Fact, Hop, MultiHop
-from .records import case_field, case_name, note_of_fields, optional_text, prompt_of, text_field, texts_of
+from .foreign import CaseName, ForeignRecord, Text, Texts, Word, case_field, flatten_texts, prompt_of
 from .templates import templates_of
 
 MQUAKE = "mquake"
-READ = frozenset(
-    {"case_id", "requested_rewrite", "questions", "answer", "answer_alias", "answer_extended", "new_answer"}
-    | {"new_answer_alias", "single_hops", "new_single_hops"}
-)
 OWN_ID = re.compile(rf"{MQUAKE}\.(.+)\.\d+", re.DOTALL)
 
 
-def is_mquake(record: Mapping[str, Any]) -> bool:
-    """Whether a record has several rewrites, where CounterFact has one, or questions with an answer of after."""
-    return isinstance(record.get("requested_rewrite"), list) or {"questions", "new_answer"} <= set(record)
+class RewriteRecord(ForeignRecord):
+    """One fact of a case; its targets are objects with ``str``, texts, or fields of their own."""
+
+    subject: Text
+    prompt: Text
+    question: Text = ""
+    relation_id: Text = MQUAKE
+    target_new: Word = Field(validation_alias=AliasChoices("target_new", "target_new_str"))
+    target_true: Word = Field("", validation_alias=AliasChoices("target_true", "target_true_str"))
+
+    def fact(self, name: str, asked: MultiHop) -> Fact:
+        """As a fact; raises LeftOut where the subject is not in the prompt."""
+        prompt, noted = prompt_of(self.prompt, self.subject)
+        paraphrases, left = templates_of(tuple(filter(None, (self.question,))), self.subject, "question")
+        ways = {prompt.replace("{}", self.subject), self.question} - {""}
+        return Fact(
+            subject=self.subject,
+            relation=self.relation_id,
+            prompt=prompt,
+            target_true=self.target_true,
+            target_new=self.target_new,
+            paraphrases=paraphrases,
+            id=name,
+            notes=(*noted, *left),
+            true_aliases=aliases_of(self.target_true, ways, asked.hops_before) if self.target_true else (),
+            new_aliases=aliases_of(self.target_new, ways, asked.hops_after),
+        )
 
 
-def mquake(record: dict[str, Any], number: int) -> list[Fact]:
-    """A case as facts, one a rewrite, in their order.
+def hop_fields(value: Any) -> Any:
+    """The fields of a step as :class:`Hop` has them."""
+    if not isinstance(value, dict):
+        return value
+    found = {name: one for name in ("question", "cloze") if (one := value.get(name)) is not None}
+    aliases = flatten_texts(value.get("answer_alias"))
+    return {"question": "", "cloze": "", **found, "answer": value.get("answer"), "aliases": aliases}
+
+
+HopRecords = tuple[Annotated[Hop, BeforeValidator(hop_fields)], ...]
+
+
+class MQuakeRecord(ForeignRecord):
+    """A case: a fact a rewrite, in their order.
 
     The first has the multi-hop question, which ``needs`` the others. The question form of a rewrite is its paraphrase;
     the aliases of its targets are those of the hop that it is. ``orig`` (the chains as Wikidata's ids) and the ids of
     targets have no place in a fact. ``answer_extended`` of MQuAKE-T joins the answers of before.
-
-    Raises: LeftOut: a rewrite whose subject is not in its prompt. InputError: a field that is missing or of another
-        type.
     """
-    rewrites = record.get("requested_rewrite")
-    rewrites = [rewrites] if isinstance(rewrites, dict) else rewrites
-    if not isinstance(rewrites, list | tuple) or not rewrites or not all(isinstance(one, dict) for one in rewrites):
-        raise InputError(f"field 'requested_rewrite' must be a list of objects, not {quoted(rewrites)}")
-    name = f"{MQUAKE}.{case_name(record, number)}"
-    ids = [f"{name}.{i}" for i in range(1, len(rewrites) + 1)]
-    questions = texts_of(record.get("questions"), "questions")
-    if not questions:
-        raise InputError("field 'questions' must hold at least one text")
-    text_field(record, "new_answer")
-    asked = MultiHop(
-        questions,
-        joined(record, "answer", "answer_alias", "answer_extended"),
-        joined(record, "new_answer", "new_answer_alias"),
-        hops_of(record, "single_hops"),
-        hops_of(record, "new_single_hops"),
-        tuple(ids[1:]),
-    )
-    notes = note_of_fields(record, READ)
-    if texts_of(record.get("answer_extended"), "answer_extended"):
-        notes = (*notes, "answer_extended joined with answer_alias")
-    return [
-        rewrite_of(rewrite, name, asked if not i else None, asked, notes if not i else ())
-        for i, (rewrite, name) in enumerate(zip(rewrites, ids, strict=True))
+
+    case_id: CaseName = ""
+    requested_rewrite: Annotated[
+        tuple[RewriteRecord, ...], BeforeValidator(lambda value: [value] if isinstance(value, dict) else value)
     ]
+    questions: Annotated[Texts, Field(min_length=1)]
+    answer: Texts = ()
+    answer_alias: Texts = ()
+    answer_extended: Texts = ()
+    new_answer: Text
+    new_answer_alias: Texts = ()
+    single_hops: HopRecords = ()
+    new_single_hops: HopRecords = ()
 
-
-def rewrite_of(rewrite: dict[str, Any], name: str, own: MultiHop | None, asked: MultiHop, notes: Sequence[str]) -> Fact:
-    """One rewrite of a case as a fact; raises as :func:`mquake`."""
-    subject = text_field(rewrite, "subject")
-    prompt, noted = prompt_of(text_field(rewrite, "prompt"), subject)
-    question = optional_text(rewrite, "question")
-    paraphrases, left = templates_of(() if question is None else (question,), subject, "question")
-    new, true = target_of(rewrite, "target_new"), target_of(rewrite, "target_true")
-    if not new:
-        raise InputError(f"field 'target_new' must be an object with 'str', not {quoted(rewrite.get('target_new'))}")
-    ways = {prompt.replace("{}", subject), *([question] if question else [])}
-    return Fact(
-        subject=subject,
-        relation=optional_text(rewrite, "relation_id") or MQUAKE,
-        prompt=prompt,
-        target_true=true,
-        target_new=new,
-        paraphrases=paraphrases,
-        id=name,
-        notes=(*noted, *left, *notes),
-        true_aliases=aliases_of(true, ways, asked.hops_before) if true else (),
-        new_aliases=aliases_of(new, ways, asked.hops_after),
-        multi_hop=() if own is None else (own,),
-    )
-
-
-def target_of(rewrite: dict[str, Any], name: str) -> str:
-    """A target, which is an object with ``str``, a text, or a field of its own; empty where there is none."""
-    value = rewrite.get(name)
-    if isinstance(value, dict):
-        return text_field(value, "str")
-    return optional_text(rewrite, name, f"{name}_str") or ""
+    def facts(self, number: int) -> list[Fact]:
+        """Raises LeftOut: a rewrite whose subject is not in its prompt."""
+        name = f"{MQUAKE}.{self.case_id or f'#{number}'}"
+        ids = [f"{name}.{i}" for i in range(1, len(self.requested_rewrite) + 1)]
+        asked = MultiHop(
+            self.questions,
+            tuple(dict.fromkeys((*self.answer, *self.answer_alias, *self.answer_extended))),
+            tuple(dict.fromkeys((self.new_answer, *self.new_answer_alias))),
+            self.single_hops,
+            self.new_single_hops,
+            tuple(ids[1:]),
+        )
+        notes = (*self.note_rest(), *(["answer_extended joined with answer_alias"] if self.answer_extended else []))
+        first, *others = (one.fact(own, asked) for one, own in zip(self.requested_rewrite, ids, strict=True))
+        return [replace(first, notes=(*first.notes, *notes), multi_hop=(asked,)), *others]
 
 
 def aliases_of(target: str, ways: set[str], hops: Sequence[Hop]) -> tuple[str, ...]:
@@ -102,30 +105,6 @@ def aliases_of(target: str, ways: set[str], hops: Sequence[Hop]) -> tuple[str, .
     hop = next((hop for hop in hops if ways & {hop.cloze, hop.question}), None)
     answers = () if hop is None else (hop.answer, *hop.aliases)
     return tuple(dict.fromkeys(answer for answer in answers if answer != target))
-
-
-def joined(record: dict[str, Any], *names: str) -> tuple[str, ...]:
-    """The texts of some fields, each once."""
-    return tuple(dict.fromkeys(text for name in names for text in texts_of(record.get(name), name)))
-
-
-def hops_of(record: dict[str, Any], name: str) -> tuple[Hop, ...]:
-    """The steps of a chain; raises InputError naming the field."""
-    found = [] if record.get(name) is None else record[name]
-    if not isinstance(found, list | tuple) or not all(isinstance(hop, dict) for hop in found):
-        raise InputError(f"field {quoted(name)} must be a list of objects, not {quoted(found)}")
-    try:
-        return tuple(
-            Hop(
-                optional_text(hop, "question") or "",
-                optional_text(hop, "cloze") or "",
-                text_field(hop, "answer"),
-                texts_of(hop.get("answer_alias"), "answer_alias"),
-            )
-            for hop in found
-        )
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
 
 
 def mquake_records(facts: Sequence[Fact]) -> list[tuple[dict[str, Any], list[Fact]]]:

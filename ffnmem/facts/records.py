@@ -1,16 +1,20 @@
-"""Files as numbered records (JSON lines, a JSON document or Parquet, told apart by what is in them), their fields."""
+"""Files as numbered records (JSON lines, a JSON document or Parquet, told apart by what is in them), and as classes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.errors import FileError, InputError, listed, quoted
 from ..core.files import check_ordinary
 from ..core.foreign import first_line
-from .templates import prompt_template
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
 
 PARQUET = b"PAR1"
 
@@ -41,7 +45,7 @@ def read_records(path: Path, source: str) -> list[Record]:
         raise FileError(f"{source}: cannot be read as UTF-8 text ({error})") from None
     start = text.lstrip()[:1]
     if start == "[":
-        return array_records(text, source)
+        return numbered(parse_json(text, source), source)
     if start == "{":
         try:
             whole = json.loads(text)
@@ -49,36 +53,19 @@ def read_records(path: Path, source: str) -> list[Record]:
             whole = None  # more than one object: a line each
         if isinstance(whole, dict) and len(text.strip().splitlines()) > 1:
             return [("record 1", whole)]
-    return line_records(text, source)
+    lines = enumerate(text.split("\n"), start=1)  # splitlines() would also break inside a text
+    records = [(f"line {number}", parse_json(line, source, number)) for number, line in lines if line.strip()]
+    return check_records(records, source)
 
 
-def line_records(text: str, source: str) -> list[Record]:
-    """One JSON object a line; empty lines are none."""
-    records = []
-    for number, line in enumerate(text.split("\n"), start=1):  # splitlines() would also break inside a text
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-            if not isinstance(value, dict):
-                raise InputError("a line must hold one JSON object")
-        except json.JSONDecodeError as error:
-            raise FileError(f"{source}, line {number}: {error.msg} (column {error.colno})") from None
-        except (ValueError, RecursionError) as error:  # endless numbers and nesting
-            raise FileError(f"{source}, line {number}: {error}") from None
-        records.append((f"line {number}", value))
-    return records
-
-
-def array_records(text: str, source: str) -> list[Record]:
-    """One JSON array of objects."""
+def parse_json(text: str, source: str, first: int = 1) -> Any:
+    """What a text holds, which stands in a file from line ``first`` on; raises FileError."""
     try:
-        values = json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError as error:
-        raise FileError(f"{source}, line {error.lineno}: {error.msg} (column {error.colno})") from None
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{source}, from line 1 on: {error}") from None
-    return numbered(values, source)
+        raise FileError(f"{source}, line {first + error.lineno - 1}: {error.msg} (column {error.colno})") from None
+    except (ValueError, RecursionError) as error:  # endless numbers and nesting
+        raise FileError(f"{source}, line {first}: {error}") from None
 
 
 def read_parquet(path: Path, source: str) -> list[Record]:
@@ -95,101 +82,50 @@ def read_parquet(path: Path, source: str) -> list[Record]:
 
 
 def numbered(values: Sequence[Any], source: str) -> list[Record]:
-    records = [(f"record {number}", value) for number, value in enumerate(values, start=1)]
+    return check_records([(f"record {number}", value) for number, value in enumerate(values, start=1)], source)
+
+
+def check_records(records: list[Record], source: str) -> list[Record]:
+    """Records; raises FileError for one that is no object."""
     for place, value in records:
         if not isinstance(value, dict):
             raise FileError(f"{source}, {place}: a record must be a JSON object, not {quoted(value)}")
     return records
 
 
-def text_field(record: dict[str, Any], name: str) -> str:
-    """A field that must be text and not empty; raises InputError naming it."""
-    if name not in record:
-        raise InputError(f"there is no field {quoted(name)}; it has {', '.join(map(repr, record)) or 'none'}")
-    value = record[name]
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"field {quoted(name)} must be text that is not empty, not {quoted(value)}")
-    return value.strip()
+Read = TypeVar("Read")
 
 
-def optional_text(record: dict[str, Any], *names: str) -> str | None:
-    """The first of some fields that a record has, as text; None where it has none of them, or nothing in them."""
-    for name in names:
-        value = record.get(name)
-        if value is not None and not (isinstance(value, str) and not value.strip()):
-            return text_field(record, name)
-    return None
+@cache
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """What reads plain values as a class; made once, when the first is read."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
-def text_list(record: dict[str, Any], name: str) -> tuple[str, ...]:
-    """A field that must be a list of texts, where a record has it; raises InputError naming it."""
-    value = record.get(name)
-    if value is None:
-        return ()
-    if not isinstance(value, list | tuple) or not all(isinstance(text, str) and text.strip() for text in value):
-        raise InputError(f"field {quoted(name)} must be a list of texts, not {quoted(value)}")
-    return tuple(value)
+def read_as(kind: type[Read], value: Any) -> Read:
+    """Plain values as a dataclass or a model of pydantic's; raises InputError with the first mistake in one line."""
+    from pydantic import ValidationError
 
-
-def texts_of(value: Any, name: str, depth: int = 3) -> tuple[str, ...]:
-    """The texts of a text, of a list of texts or of lists of such lists, in their order, each once.
-
-    Spaces at their ends go; empty ones and null are none. Raises InputError for anything else.
-    """
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return (value.strip(),) if value.strip() else ()
-    if not isinstance(value, list | tuple) or not depth:
-        raise InputError(f"field {quoted(name)} must be a text or lists of texts, not {quoted(value)}")
-    return tuple(dict.fromkeys(text for one in value for text in texts_of(one, name, depth - 1)))
-
-
-def optional_object(record: dict[str, Any], name: str) -> dict[str, Any]:
-    """A field that must be an object, where a record has it, without what is null in it; raises InputError."""
-    value = record.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise InputError(f"field {quoted(name)} must be an object, not {quoted(value)}")
-    return {key: one for key, one in value.items() if one is not None}
-
-
-# Records that are whole, but no facts, and cases by the names that their data sets give them.
-
-
-class LeftOut(InputError):
-    """A whole record that no fact can be made of; the others of its file are read."""
-
-
-def prompt_of(text: str, subject: str) -> tuple[str, tuple[str, ...]]:
-    """As :func:`prompt_template`; raises LeftOut where the subject is not in the prompt."""
     try:
-        return prompt_template(text, subject)
-    except InputError:
-        raise LeftOut("its subject does not stand in its prompt, spelled the same") from None
+        found: Read = adapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise InputError(describe_mistake(error)) from None
+    return found
 
 
-def case_name(record: dict[str, Any], number: int) -> str:
-    """What a record calls its case; ``"#3"`` of the third record where it has no name. Raises InputError."""
-    case = record.get("case_id")
-    if case is None:
-        return f"#{number}"
-    if isinstance(case, bool) or not isinstance(case, int | str) or not str(case).strip():
-        raise InputError(f"field 'case_id' must be a number or text, not {quoted(case)}")
-    return str(case).strip()
-
-
-def case_field(name: str) -> dict[str, Any]:
-    """The field that :func:`case_name` reads: numbers are numbers again, and ``"#3"`` needs none."""
-    if not name or name.startswith("#"):
-        return {}
-    return {"case_id": int(name) if len(name) < 16 and str(name).isdecimal() and name == str(int(name)) else name}
-
-
-def note_of_fields(record: dict[str, Any], read: Collection[str]) -> tuple[str, ...]:
-    """A note on the fields of a record that have no place in a fact, where it has such."""
-    left = [
-        quoted(name)[1:-1] for name, value in record.items() if name not in read and value not in (None, "", [], {})
-    ]
-    return (f"fields left out: {listed(left, 12)}",) if left else ()
+def describe_mistake(error: ValidationError) -> str:
+    """The first mistake in a record, in one line that names its field."""
+    mistake = error.errors(include_url=False)[0]
+    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in mistake["loc"]).lstrip(".")
+    match mistake["type"]:
+        case "missing":
+            has = listed(list(map(quoted, mistake["input"])), 12) or "none"
+            return f"field {quoted(place)} is missing; it has {has}"
+        case "unexpected_keyword_argument" | "extra_forbidden":
+            return f"there is no field {quoted(place)}"
+        case "value_error":
+            return (f"field {quoted(place)}: " if place else "") + str(mistake["ctx"]["error"])
+    due = re.sub(r"^\w+ should", "must", mistake["msg"])
+    return f"field {quoted(place)} {due}, not {quoted(mistake['input'])}" if place else due

@@ -12,9 +12,9 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, FileError, InputError
 from ffnmem.facts import Probe, load_facts, write_facts
-from ffnmem.facts.easyedit import knowedit, knowedit_record
-from ffnmem.facts.formats import detect, zsre
-from ffnmem.facts.records import LeftOut
+from ffnmem.facts.easyedit import knowedit_record
+from ffnmem.facts.foreign import LeftOut
+from ffnmem.facts.formats import detect, facts_of_record
 
 from ..helpers import refuses
 
@@ -69,6 +69,12 @@ EDIT: dict[str, Any] = {
     "locality_prompt": "Guy Martin performs on the",
     "locality_ground_truth": "guitar",
 }
+
+
+def knowedit(record: dict[str, Any], number: int) -> fm.Fact:
+    return facts_of_record(record, number, "knowedit", 0)[0]
+
+
 FILES = {"recent": RECENT, "counterfact": COUNTER, "wikibio": BIO, "zsre": ZSRE, "edit": EDIT}
 
 
@@ -141,7 +147,7 @@ def test_questions_of_a_generated_file() -> None:
     probe = Probe("portability", "Where is it?", "Oslo", (), "one_hop")
     assert knowedit({**EDIT, "portability": asked}, 1).probes == (probe,)
     old = {"subject": "Ann", "src": "Where is Ann?", "answers": ["Lyon", "Lugdunum"], "alt": "Oslo"}
-    fact = zsre({**old, "portability": asked}, 1)
+    fact = facts_of_record({**old, "portability": asked}, 1, "zsre", 0)[0]
     assert (fact.probes, fact.true_aliases) == ((probe,), ("Lugdunum",))
 
 

@@ -14,9 +14,8 @@ import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, InputError
 from ffnmem.evaluation.measuring import prompts
 from ffnmem.facts import Hop, MultiHop, load_facts, write_facts
-from ffnmem.facts.formats import detect
-from ffnmem.facts.mquake import mquake
-from ffnmem.facts.records import LeftOut
+from ffnmem.facts.foreign import LeftOut
+from ffnmem.facts.formats import detect, facts_of_record
 
 from ..helpers import refuses
 
@@ -39,6 +38,10 @@ def hop(subject: str, answer: str, *aliases: str) -> dict[str, Any]:
         "answer": answer,
         "answer_alias": list(aliases),
     }
+
+
+def mquake(record: dict[str, Any], number: int) -> list[fm.Fact]:
+    return facts_of_record(record, number, "mquake", 0)
 
 
 CHAIN = {"question": "Who leads Acme?", "cloze": "The head of Acme is", "answer": "Ann Dupont", "answer_alias": []}

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from ffnmem.core.errors import FileError, InputError
-from ffnmem.facts.formats import NEIGHBOURS, facts_of_relation, read_document, read_folder, templates_of_patterns
+from ffnmem.facts import Fact
+from ffnmem.facts.formats import facts_of_record
+from ffnmem.facts.pararel import NEIGHBOURS, facts_of_relation, read_folder, templates_of_patterns
 
 from ..helpers import refuses
 
@@ -21,6 +23,12 @@ PATTERNS = [
     "[X] and [X] have [Y]",
     "[X] has [Y] as its capital",
 ]
+
+
+def read_document(document: dict[str, Any], seed: int) -> list[Fact]:
+    return facts_of_record(document, 1, "pararel", seed)
+
+
 PAIRS = [("France", "Paris"), ("Italy", "Rome"), ("Gaul", "Paris")]
 
 
@@ -101,13 +109,13 @@ def test_a_triple_that_stands_twice_is_no_neighbour_of_itself() -> None:
 @pytest.mark.parametrize(
     ("triples", "templates", "named"),
     [
-        (3, {}, "triples"),
-        ([["France", "P36", "Paris"], ["Italy", "P36"]], {"P36": PATTERNS}, "triple 2"),
-        ([3], {"P36": PATTERNS}, "triple 1"),
+        (3, {"P36": PATTERNS}, "triples"),
+        ([["France", "P36", "Paris"], ["Italy", "P36"]], {"P36": PATTERNS}, "triples[1]"),
+        ([3], {"P36": PATTERNS}, "triples[0]"),
         ([{"subject": "France", "relation": "P36"}], {"P36": PATTERNS}, "object"),
-        ([["France", "P36", "Paris"]], {}, "'P36'"),
+        ([["France", "P36", "Paris"]], {"P1": PATTERNS}, "'P36'"),
         ([["France", "P36", "Paris"]], {"P36": "text"}, "list"),
-        ([["France", "P36", "Paris"]], {"P36": [3]}, "pattern"),
+        ([["France", "P36", "Paris"]], {"P36": [3]}, "templates.P36[0]"),
         ([["France", "P36", "Paris"]], {"P36": PATTERNS[2:3]}, "[Y]"),
     ],
     ids=str,
@@ -123,7 +131,7 @@ def test_broken_folders(tmp_path: Path) -> None:
     place = folder(tmp_path / "facts")
     file = place / "trex_lms_vocab" / "P36.jsonl"
     file.write_text('{"sub_label": "France", "obj_label": "Paris"}\n{"sub_label": "Italy"}\n')
-    with refuses(FileError, OSError, str(file), "line 2", "obj_label"):
+    with refuses(FileError, OSError, str(file), "line 2", "object"):
         read_folder(place, "facts", 0)
     file.rename(file.with_name("P37.jsonl"))
     with refuses(FileError, OSError, "facts", "[Y]"):

@@ -96,7 +96,7 @@ def test_line_ends(tmp_path: Path, end: str) -> None:
         (json.dumps({**ONE, "subject": ""}), "subject is empty"),
         (json.dumps({**ONE, "prompt": "in"}), "{}"),
         (json.dumps({**ONE, "colour": "red"}), "colour"),
-        (json.dumps({"subject": "Eiffel Tower"}), "missing"),
+        (json.dumps({"prompt": "The {} is in"}), "'subject' is missing"),
         (json.dumps({**ONE, "neighbours": 3}), "neighbours"),
     ],
     ids=lambda value: value[:15],
@@ -200,7 +200,14 @@ def test_triples(tmp_path: Path) -> None:
 def test_a_broken_record_is_named(tmp_path: Path, format: str) -> None:
     """In a data set of thousands, the record would have to be searched for."""
     path = tmp_path / "facts.json"
-    path.write_text(json.dumps([RECORDS.get(format, {"triples": [], "templates": {}}), {"subject": "Ann"}]))
+    path.write_text(
+        json.dumps(
+            [
+                RECORDS.get(format, {"triples": [["Rome", "P", "Italy"]], "templates": {"P": ["[X] is in [Y]"]}}),
+                {"subject": "Ann"},
+            ]
+        )
+    )
     with refuses(FileError, OSError, str(path), "record 2"):
         load_facts(path, format)
 

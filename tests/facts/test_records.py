@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ffnmem.core.errors import FileError, InputError
-from ffnmem.facts.records import optional_text, read_records, text_field, text_list
+from ffnmem.core.errors import FileError
+from ffnmem.facts.records import read_records
 
 from ..helpers import refuses
 
@@ -71,19 +71,3 @@ def test_broken_files(tmp_path: Path, content: bytes, named: list[str]) -> None:
 def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
     with refuses(FileError, OSError, "facts file", "is a folder"):
         read_records(tmp_path, "facts file")
-
-
-def test_fields() -> None:
-    """A missing or wrong field would be a traceback, or an empty answer."""
-    record = {"a": " x ", "n": 3, "empty": " ", "none": None, "list": ["x", "y"], "mixed": ["x", 3]}
-    assert text_field(record, "a") == "x"
-    assert optional_text(record, "none", "absent", "a") == "x"
-    assert optional_text(record, "none") is None
-    assert text_list(record, "list") == ("x", "y")
-    assert text_list(record, "absent") == text_list(record, "none") == ()
-    for name in ("n", "empty", "absent", "none"):
-        with refuses(InputError, ValueError, repr(name)):
-            text_field(record, name)
-    for name in ("a", "n", "mixed"):
-        with refuses(InputError, ValueError, repr(name), "list"):
-            text_list(record, name)
