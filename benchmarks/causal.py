@@ -82,7 +82,7 @@ def agreement(captures: list[tuple[Capture, int, int]], most: int) -> dict[str, 
     generator = np.random.default_rng(0)
     for capture, target, foil in captures:
         found = {name: fm.causal_scores(capture, target, foil, **rule, exact=0).scores for name, rule in RULES.items()}
-        found["paths"] = fm.attribute_paths(capture, target, foil).neuron_logits
+        found["paths"] = fm.attribute_paths(capture, target, foil).scores
         flat = {name: tensor.double().numpy().ravel() for name, tensor in found.items()}
         size = len(flat["paths"])
         chosen = set(generator.choice(size, most, replace=False).tolist())

@@ -122,7 +122,7 @@ def in_one_step(
         "by both gradients": found.scores,
         "by the prompt's": slopes(between, [1.0]),
         "by integrated gradients": slopes(between, [(i + 0.5) / STEPS for i in range(STEPS)]),
-        "by paths": fm.attribute_paths(capture, target, foil).neuron_logits,
+        "by paths": fm.attribute_paths(capture, target, foil).scores,
     }
     kept = {}
     for name, score in scores.items():

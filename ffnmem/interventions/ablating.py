@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from ..core.errors import InputError, check_choice, counted, quoted
@@ -27,108 +27,81 @@ from ..core.sheets import (
     promoted_column,
 )
 from ..core.types import Count, Whole, checked
-from ..facts.answers import Answer
-from ..models.model import AGREE, HALF, Model
+from ..models.model import AGREE, HALF
 from ..models.norms import at_least_float32
 from ..models.replaying import Restart
-from ..models.residual import FinalNorm, model_logits, pulled_through
+from ..models.residual import model_logits, pulled_through
 from ..models.turns import in_turn
 from ..prompts.answer_text import describe_answer
 from ..prompts.attribution import Next, attribute, targets_everywhere
-from ..prompts.captures import Capture, Target, answer_after, single_token, with_answer
+from ..prompts.captures import Capture, Target, single_token
+from ..prompts.causal import check_plain
+from ..prompts.firings import Asked
 from ..prompts.paths import attribute_paths
 from ..show.result import Result
 from .changes import Change, Mean, Resample, Set, as_change, make_plan
 
-# What ablation and knowledge-neuron attribution share: a capture's prompt, ready to be run again, and its answer.
+# What ablation and knowledge-neuron attribution share: an answer whose prompt can be run again from any layer on.
 
 EXACT = 1e-10  # of the largest, in float64
 
 
 @dataclass(frozen=True, eq=False)
-class OneAnswer:
-    """One answer of one prompt of a capture."""
+class RestartedAnswer(Asked):
+    """One answer of one token, and its prompt run layer by layer, each of which can be run again by itself."""
 
-    capture: Capture
-    row: int
-    position: int
-    target: int
-    foil: int | None
-    answered: Answer
     restart: Restart
 
-    @property
-    def model(self) -> Model:
-        return self.capture.model
+    @classmethod
+    def of(
+        cls,
+        capture: Capture,
+        target: Target | Next,
+        foil: str | SupportsIndex | None,
+        position: SupportsIndex,
+        prompt: SupportsIndex | None,
+        first_token: bool,
+    ) -> RestartedAnswer:
+        """Run the prompt once more, and check that this is the pass that was captured.
 
-    def coefficients(self, layer: int) -> Float[Tensor, " d_mlp"]:
-        """At the answer's position."""
-        return self.restart.coefficients[layer][-1]
+        Raises as :meth:`Asked.of`; InputError, too: several targets, or a capture of an intervention.
+        UnsupportedModelError: layers that cannot be run again by themselves.
+        """
+        if isinstance(target, Next):
+            target = int(targets_everywhere(capture, target, capture.position(position, prompt), prompt)[1])
+        asked = Asked.of(capture, target, foil, position, prompt, first_token)
+        check_plain(capture)
+        model, residual = asked.model, asked.capture.residual
+        single_token(model, asked.answered, "this")
+        assert residual is not None
+        expected = residual.final_in[asked.row, : asked.position + 1]
+        restart = Restart(model, asked.tokens)
+        off = distance(restart, expected)
+        if model.dtype == torch.float64 and off > EXACT:  # the bridge's attention takes its softmax in float32
+            other = Restart(model, asked.tokens, "eager")
+            restart, off = min((restart, off), (other, distance(other, expected)), key=lambda pair: pair[1])
+        if not off <= AGREE.get(model.dtype, HALF):
+            raise InputError(
+                f"{model.name}: its layers by themselves compute something else than was captured (off by {off:.1g}): "
+                "remove hooks that change what passes, and load it without compatibility mode"
+            )
+        return cls(asked.capture, asked.row, asked.answered, restart)
+
+    @property
+    def clean(self) -> Float[Tensor, "1 d_model"]:
+        """What reaches the final norm at the answer's position."""
+        return self.restart.stream[-1][-1:]
 
     def scores(self, final: Float[Tensor, "rows d_model"]) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
-        """The target's logit (minus the foil's) and its log-probability, in float64, of what reaches the final norm.
-
-        The logit is that of :func:`ffnmem.attribute`: before a soft cap, where the model has one.
-        """
+        """The target's logit (minus the foil's), before a soft cap, and its log-probability, in float64, of what
+        reaches the final norm."""
         logits = self.restart.logits(final).double()
-        target = logits[:, self.target]
-        log = target - logits.logsumexp(-1)
+        (target,), foil = self.answered.read, self.answered.foil_id
+        log = logits[:, target] - logits.logsumexp(-1)
         if self.model.layout.soft_cap is not None:
-            ids = torch.full((len(final),), self.target, device=final.device)
-            return model_logits(self.model, self.restart.replay.layers.final_norm(final), ids, self.foil), log
-        return target if self.foil is None else target - logits[:, self.foil], log
-
-    def directions(self) -> list[Float[Tensor, " d_model"]]:
-        """For each layer, what its FFN's output at the answer's position adds to the logit: u/σ, norms' scales frozen.
-
-        Where a norm stands behind the FFN, u is taken through it.
-        """
-        norm = FinalNorm(self.model)
-        u, _ = norm.directions(torch.tensor([self.target], device=self.model.device), self.foil)
-        u = u / norm.scale(at_least_float32(self.restart.stream[-1][-1:])).unsqueeze(-1)
-        written = self.restart.replay.ffn
-        return [pulled_through(self.model, i, u, written[i][0, -1:])[0] for i in range(self.model.n_layers)]
-
-
-def ask(
-    capture: Capture,
-    target: Target | Next,
-    foil: str | SupportsIndex | None,
-    position: SupportsIndex,
-    prompt: SupportsIndex | None,
-    first_token: bool,
-) -> OneAnswer:
-    """Choose the answer, run its prompt once, and check that this is the pass that was captured.
-
-    Raises InputError: several targets, a capture of some layers, of an intervention or of other weights.
-    UnsupportedModelError: layers that cannot be run again by themselves. OutOfRangeError: no such position or prompt.
-    """
-    model = capture.model
-    if capture.residual is None:
-        raise InputError("this needs a capture of every layer: capture(model, prompt) without layers=")
-    capture.check_current()
-    made_under = dict(capture.provenance.settings).get("interventions")
-    if made_under:
-        raise InputError(f"the capture was made under an intervention ({made_under}): capture the prompt without it")
-    at = capture.position(position, prompt)
-    if isinstance(target, Next):
-        target = int(targets_everywhere(capture, target, at, prompt)[1])
-    answer = answer_after(capture, target, foil, capture.row(prompt), at, first_token)
-    read, last = single_token(model, answer, "this"), answer.positions[0]
-    capture, row = with_answer(capture, answer, capture.row(prompt))
-    assert capture.residual is not None
-    expected = capture.residual.final_in[row, : last + 1]
-    restart = Restart(model, capture.tokens[row, : last + 1])
-    off = distance(restart, expected)
-    if model.dtype == torch.float64 and off > EXACT:  # the bridge's attention takes its softmax in float32
-        other = Restart(model, capture.tokens[row, : last + 1], "eager")
-        restart, off = min((restart, off), (other, distance(other, expected)), key=lambda found: found[1])
-    if not off <= AGREE.get(model.dtype, HALF):
-        raise InputError(
-            f"{model.name}: its layers by themselves compute something else than was captured (off by {off:.1g}): "
-            "remove hooks that change what passes, and load it without compatibility mode"
-        )
-    return OneAnswer(capture, row, last, read, answer.foil_id, answer, restart)
+            normed = self.restart.replay.layers.final_norm(final)
+            return model_logits(self.model, normed, self.targets.expand(len(final)), foil), log
+        return logits[:, target] - (0.0 if foil is None else logits[:, foil]), log
 
 
 def distance(restart: Restart, expected: Float[Tensor, "pos d_model"]) -> float:
@@ -313,27 +286,39 @@ def ablate(
         InputError: no single target, a partial or outdated capture, an unknown ``how``, no neurons. OutOfRangeError: no
             such layer, neuron or position. UnsupportedModelError: layers that cannot be run by themselves.
     """
-    asked = ask(capture, target, foil, position, prompt, first_token)
-    change, words = as_how(how, capture)
+    asked = RestartedAnswer.of(capture, target, foil, position, prompt, first_token)
+    if not isinstance(how, str):
+        change = as_change(how)
+        words = str(change)
+    else:
+        named: dict[str, tuple[Change, str]] = {
+            "zero": (Set(0.0), "set to zero"),
+            "mean": (Mean(capture), "set to their mean"),
+        }
+        if how not in named:
+            known = "'zero', 'mean', a number or a change such as Scale(2.0)"
+            raise InputError(f"how {quoted(how)} is unknown: choose {known}")
+        change, words = named[how]
     cells = choose_cells(asked, positions, prompt)
-    chosen = choose_neurons(asked, neurons, top, by)
-    found = effects(asked, chosen, change, cells, batch, progress)
-    clean_logit, clean_log = (float(x) for x in asked.scores(asked.restart.stream[-1][-1:]))
-    frame = effect_frame(chosen, found, clean_logit, clean_log)
+    frame = measure_effects(asked, choose_neurons(asked, neurons, top, by), change, cells, batch, progress)
+    logit, log = (float(score) for score in asked.scores(asked.clean))
+    frame["logit"] = logit - frame["logit"]
+    frame["probability"], frame["loss"] = np.exp(log) - np.exp(frame["log"]), log - frame["log"]
+    frame = frame.sort_values("logit", key=lambda total: -total.abs(), kind="stable", ignore_index=True)
+    frame = frame[["layer", "neuron", "coefficient", "direct", "logit", "probability", "loss", "peak_position", "peak"]]
     seed = {"seed": change.seed} if isinstance(change, Resample) else {}
-    provenance = capture.provenance.with_settings(
-        ablated=words, positions="all" if cells is None else list(cells), **seed
-    )
+    where = "all" if cells is None else list(cells)
+    provenance = capture.provenance.with_settings(ablated=words, positions=where, **seed)
     frame.attrs = {"provenance": provenance.to_dict()}
     return Ablation(
         neurons=frame,
-        logit=clean_logit,
-        probability=float(np.exp(clean_log)),
-        loss=-clean_log,
+        logit=logit,
+        probability=float(np.exp(log)),
+        loss=-log,
         target=asked.answered.target_text,
-        target_id=asked.target,
+        target_id=asked.answered.read[0],
         foil=asked.answered.foil_text,
-        foil_id=asked.foil,
+        foil_id=asked.answered.foil_id,
         position=asked.position,
         positions=cells,
         how=words,
@@ -342,28 +327,16 @@ def ablate(
     )
 
 
-def as_how(how: Any, capture: Capture) -> tuple[Change, str]:
-    """What neurons become, and that in words."""
-    if not isinstance(how, str):
-        change = as_change(how)
-        return change, str(change)
-    if how not in ("zero", "mean"):
-        raise InputError(
-            f"how {quoted(how)} is unknown: choose 'zero', 'mean', a number or a change such as Scale(2.0)"
-        )
-    return (Set(0.0), "set to zero") if how == "zero" else (Mean(capture), "set to their mean")
-
-
 def choose_cells(
-    asked: OneAnswer, positions: SupportsIndex | Iterable[SupportsIndex] | None, prompt: SupportsIndex | None
+    asked: Asked, positions: SupportsIndex | Iterable[SupportsIndex] | None, prompt: SupportsIndex | None
 ) -> tuple[int, ...] | None:
     """The positions to change, ascending; None for all. Raises InputError for one that cannot reach the answer."""
     if positions is None:
         return None
-    wanted = list(positions) if isinstance(positions, Iterable) else [positions]
-    if not wanted:
-        raise InputError("positions is empty: name at least one, or leave it out for all")
+    wanted = positions if isinstance(positions, Iterable) else [positions]
     found = sorted({asked.capture.position(p, prompt) for p in wanted})
+    if not found:
+        raise InputError("positions is empty: name at least one, or leave it out for all")
     if found[-1] > asked.position:
         raise InputError(
             f"position {found[-1]} stands right of the answer's, {asked.position}, which cannot see what changes there"
@@ -372,76 +345,74 @@ def choose_cells(
 
 
 def choose_neurons(
-    asked: OneAnswer, neurons: NeuronNames | None, top: int | None, by: str = "direct"
+    asked: Asked, neurons: NeuronNames | None, top: int | None, by: str = "direct"
 ) -> list[tuple[int, int]]:
     """The neurons to remove, by ascending layer and neuron."""
-    model = asked.model
     check_choice("by", by, CHOSEN_BY)
     if neurons is None:
         attributed = attribute_paths if by == "paths" else attribute
-        found = attributed(asked.capture, asked.target, asked.foil, asked.position, prompt=asked.row)
-        frame = found.neurons if top is None else found.neurons.head(top)
+        frame = attributed(asked.capture, asked.answered, prompt=asked.row).neurons[:top]
         return sorted(zip(frame["layer"].tolist(), frame["neuron"].tolist(), strict=True))
-    pairs = list(neurons)
+    pairs = {(asked.model.layer(pair_of(pair)[0]), asked.model.neuron(pair)) for pair in neurons}
     if not pairs:
         raise InputError("neurons is empty: name some, as in ['3.17', (4, 5)], or leave it out for the top ones")
-    return sorted({(model.layer(pair_of(pair)[0]), model.neuron(pair)) for pair in pairs})
+    return sorted(pairs)
 
 
-def effects(
-    asked: OneAnswer,
+@torch.no_grad()
+def measure_effects(
+    asked: RestartedAnswer,
     neurons: list[tuple[int, int]],
     change: Change,
     cells: tuple[int, ...] | None,
     batch: int,
     progress: Progress | None,
-) -> dict[str, Float[np.ndarray, " n"]]:
-    """Coefficient, direct effect, the ablated logit and log-probability of each neuron, in float64; and its peak."""
-    restart = asked.restart
-    first = 0 if cells is None else cells[0]
-    direction = asked.directions()
-    names = ("coefficient", "direct", "logit", "log", "peak_position", "peak")
-    parts: dict[str, list[Tensor]] = {name: [] for name in names}
-    places = peak_places(asked, cells)
-    differences: dict[int, Tensor] = {}
-    with torch.no_grad():
-        for begin in range(0, len(neurons), batch):
-            some = neurons[begin : begin + batch]
-            for layer in {layer for layer, _ in some} - set(differences):
-                differences = {k: d for k, d in differences.items() if k >= some[0][0]}
-                differences[layer] = difference(asked, layer, change, cells)
-            delta = torch.stack([differences[layer][first:, neuron] for layer, neuron in some])
-            values = torch.stack([asked.model.ffn[layer].values[neuron].detach() for layer, neuron in some])
-            outputs = restart.outputs([layer for layer, _ in some], first, delta.unsqueeze(-1) * values.unsqueeze(1))
-            final = restart.finish([layer for layer, _ in some], outputs)
-            logit, log = asked.scores(final)
-            parts["coefficient"].append(torch.stack([asked.coefficients(layer)[neuron] for layer, neuron in some]))
-            firings = torch.stack([restart.coefficients[layer][places, neuron] for layer, neuron in some])
-            highest = firings.abs().argmax(dim=1)
-            parts["peak_position"].append(places[highest])
-            parts["peak"].append(firings.gather(1, highest.unsqueeze(1)).squeeze(1))
-            directions = torch.stack([direction[layer] for layer, _ in some])
-            parts["direct"].append(-at_least_float32(delta[:, -1]) * (at_least_float32(values) * directions).sum(-1))
-            parts["logit"].append(logit)
-            parts["log"].append(log)
-            if progress is not None:
-                progress("ablate", begin + len(some), len(neurons))
-    return {name: torch.cat(tensors).double().cpu().numpy() for name, tensors in parts.items()}
-
-
-def peak_places(asked: OneAnswer, cells: tuple[int, ...] | None) -> Int[Tensor, " some"]:
-    """Positions where neurons are removed and a token of the text stands; all of them where none does."""
+) -> pd.DataFrame:
+    """One row a neuron, in float64: layer, neuron, coefficient, direct effect, logit and log-probability without it,
+    and where its coefficient is largest of the tokens at which it is removed."""
+    restart, model, first = asked.restart, asked.model, 0 if cells is None else cells[0]
+    along, _, _ = asked.reads()
+    directions = [
+        pulled_through(model, layer, along, restart.replay.ffn[layer][0, -1:])[0] for layer in range(model.n_layers)
+    ]
     every = range(asked.position + 1) if cells is None else cells
     content = asked.capture.content[asked.row].tolist()
-    return torch.tensor([p for p in every if content[p]] or list(every), device=asked.model.device)
+    places = torch.tensor([p for p in every if content[p]] or list(every), device=model.device)
+    parts: list[pd.DataFrame] = []
+    changes: dict[int, Tensor] = {}
+    for begin in range(0, len(neurons), batch):
+        some = neurons[begin : begin + batch]
+        layers = [layer for layer, _ in some]
+        changes = {
+            i: changes[i] if i in changes else difference(asked, i, change, cells) for i in dict.fromkeys(layers)
+        }
+        delta = torch.stack([changes[layer][first:, neuron] for layer, neuron in some])
+        values = torch.stack([model.ffn[layer].values[neuron] for layer, neuron in some])
+        firings = torch.stack([restart.coefficients[layer][:, neuron] for layer, neuron in some])
+        outputs = restart.outputs(layers, first, delta.unsqueeze(-1) * values.unsqueeze(1))
+        logit, log = asked.scores(restart.finish(layers, outputs))
+        added = (at_least_float32(values) * torch.stack([directions[layer] for layer in layers])).sum(-1)
+        peaks = places[firings[:, places].abs().argmax(1)]
+        columns = {
+            "coefficient": firings[:, -1],
+            "direct": -at_least_float32(delta[:, -1]) * added,
+            "logit": logit,
+            "log": log,
+            "peak": firings.gather(1, peaks.unsqueeze(1)).squeeze(1),
+        }
+        frame = pd.DataFrame({name: column.double().cpu().numpy() for name, column in columns.items()})
+        frame[["layer", "neuron"]] = some
+        parts.append(frame.assign(peak_position=peaks.tolist()))
+        if progress is not None:
+            progress("ablate", begin + len(some), len(neurons))
+    return pd.concat(parts, ignore_index=True)
 
 
 def difference(
-    asked: OneAnswer, layer: int, change: Change, cells: tuple[int, ...] | None
+    asked: RestartedAnswer, layer: int, change: Change, cells: tuple[int, ...] | None
 ) -> Float[Tensor, "pos d_mlp"]:
     """By how much each coefficient of a layer changes when its neuron alone is intervened on."""
     m = asked.restart.coefficients[layer].unsqueeze(0)
-    plan = make_plan(asked.model, {(layer, None): change})
     where = None
     if cells is not None:
         where = torch.zeros(m.shape[:2], dtype=torch.bool, device=m.device)
@@ -450,24 +421,4 @@ def difference(
     def uniforms(seed: int) -> Float[Tensor, "batch pos"]:
         return torch.tensor(np.random.default_rng([seed, 0]).random(asked.model.n_ctx)[: m.shape[1]]).unsqueeze(0)
 
-    return (plan.layers[layer].applied(m, where, uniforms) - m)[0]
-
-
-def effect_frame(
-    neurons: list[tuple[int, int]], found: dict[str, Float[np.ndarray, " n"]], logit: float, log: float
-) -> pd.DataFrame:
-    """The table of an Ablation: what each neuron adds, largest total effect first; ties by layer and neuron."""
-    frame = pd.DataFrame(
-        {
-            "layer": [layer for layer, _ in neurons],
-            "neuron": [neuron for _, neuron in neurons],
-            "coefficient": found["coefficient"],
-            "direct": found["direct"],
-            "logit": logit - found["logit"],
-            "probability": np.exp(log) - np.exp(found["log"]),
-            "loss": log - found["log"],
-            "peak_position": found["peak_position"].astype(np.int64),
-            "peak": found["peak"],
-        }
-    )
-    return frame.sort_values("logit", key=lambda total: -total.abs(), kind="stable", ignore_index=True)
+    return (make_plan(asked.model, {(layer, None): change}).layers[layer].applied(m, where, uniforms) - m)[0]

@@ -23,10 +23,10 @@ from ..facts.fact import Fact
 from ..models.norms import at_least_float32
 from ..models.turns import Turns, in_turn
 from ..prompts.answer_text import describe_answer
-from ..prompts.attribution import Next, largest
+from ..prompts.attribution import Next, rank_cells
 from ..prompts.captures import Capture, Target, capture
 from ..show.result import Result
-from .ablating import OneAnswer, ask
+from .ablating import RestartedAnswer
 
 STEPS, THRESHOLD, SHARE = 20, 0.2, 0.7  # Dai et al. 2022, §3.1 and §4.3
 BATCH = 64
@@ -72,19 +72,10 @@ class KnowledgeNeurons(Result):
 
     def top(self, k: Count | None = 20) -> pd.DataFrame:
         """The ``k`` neurons with the largest \\|attribution\\| (all for None), as ``neurons``."""
-        values = self.attributions.double().cpu().numpy().ravel()
-        d_mlp = self.attributions.shape[1]
-        order = largest(values, k)
-        best = float(values.max())
-        frame = pd.DataFrame(
-            {
-                "layer": order // d_mlp,
-                "neuron": order % d_mlp,
-                "coefficient": self.coefficients.double().cpu().numpy().ravel()[order],
-                "attribution": values[order],
-                "share": values[order] / (best if best > 0 else np.nan),
-            }
-        )
+        frame = rank_cells(["layer", "neuron"], k, attribution=self.attributions, coefficient=self.coefficients)
+        best = float(self.attributions.max())
+        frame = frame.assign(share=frame["attribution"] / (best if best > 0 else np.nan))
+        frame = frame[["layer", "neuron", "coefficient", "attribution", "share"]]
         frame.attrs = {"target": self.target, "provenance": self.provenance.to_dict()}
         return frame
 
@@ -227,22 +218,21 @@ def knowledge_neurons(
     """
     if not 0 < threshold <= 1:
         raise InputError(f"threshold must lie above 0 and at most at 1, not {quoted(threshold)}")
-    asked = ask(capture, target, None, position, prompt, first_token)
+    asked = RestartedAnswer.of(capture, target, None, position, prompt, first_token)
     layers = asked.model.n_layers
     at_once = max(1, batch // (steps + 1))
     parts = [
         integrated(asked, range(begin, min(begin + at_once, layers)), steps) for begin in range(0, layers, at_once)
     ]
-    coefficients = torch.stack([at_least_float32(asked.coefficients(layer)) for layer in range(layers)])
     return KnowledgeNeurons(
         attributions=torch.cat([attributions for attributions, _ in parts]),
-        coefficients=coefficients,
+        coefficients=at_least_float32(asked.coefficients[:, -1]),
         without=torch.cat([without for _, without in parts]),
-        probability=float(asked.scores(asked.restart.stream[-1][-1:])[1].exp()),
+        probability=float(asked.scores(asked.clean)[1].exp()),
         capture=capture,
         prompt=asked.row,
         target=asked.answered.target_text,
-        target_id=asked.target,
+        target_id=asked.answered.read[0],
         position=asked.position,
         steps=steps,
         threshold=threshold,
@@ -251,13 +241,13 @@ def knowledge_neurons(
 
 
 def integrated(
-    asked: OneAnswer, layers: range, steps: int
+    asked: RestartedAnswer, layers: range, steps: int
 ) -> tuple[Float[Tensor, "layer d_mlp"], Float[Tensor, " layer"]]:
     """Attributions of some layers' neurons, and the probability without each layer's coefficients."""
     restart, model = asked.restart, asked.model
     shares = (torch.arange(steps, dtype=model.dtype, device=model.device) + 0.5) / steps
     shares = torch.cat([shares, shares.new_zeros(1)])  # and once without the layer, to check the sum
-    m = [asked.coefficients(layer) for layer in layers]
+    m = [restart.coefficients[layer][-1] for layer in layers]
     values = [model.ffn[layer].values.detach() for layer in layers]
     written = torch.stack([m[i] @ values[i] for i in range(len(layers))])
     more = (shares - 1).reshape(1, -1, 1) * written.unsqueeze(1)

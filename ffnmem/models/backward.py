@@ -7,14 +7,14 @@ pass computes is what the model computes, bit for bit: the rules change gradient
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from ..core.errors import HookError, listed
@@ -24,9 +24,6 @@ from .layout import LayerModules, inner
 from .model import Model
 from .norms import NormMap, at_least_float32
 from .replaying import activation
-
-Changed = Mapping[int, Float[Tensor, "rows pos d_mlp"]]
-"""By layer, coefficients that its down projection reads in place of its own."""
 
 
 @dataclass
@@ -78,14 +75,7 @@ class Sloped(torch.autograd.Function):
         return None, gradient * z_slope, None, None if b_slope is None else gradient * b_slope, None
 
 
-def backward_pass(
-    model: Model,
-    tokens: Int[Tensor, " pos"],
-    *,
-    relp: bool = False,
-    frozen: bool = False,
-    changed: Changed | None = None,
-) -> Backward:
+def backward_pass(model: Model, tokens: Int[Tensor, " pos"], *, relp: bool = False, frozen: bool = False) -> Backward:
     """Run the model once over a prompt, with gradients.
 
     Args:
@@ -94,23 +84,21 @@ def backward_pass(
         relp: whether norms' scales are constants backwards, activations z·const(act(z)/z), and half of a gated product
             goes to each side.
         frozen: whether attention patterns are constants, too.
-        changed: coefficients to run with, whole layers; the pass then has their number of rows.
 
     Raises: HookError: a module that did not run, or attention that does not show its pattern.
     """
-    rules = Rules(model, relp, frozen, changed or {})
-    rows = max((len(m) for m in rules.changed.values()), default=1)
+    rules = Rules(model, relp, frozen)
     with torch.enable_grad():  # whoever asks may have switched gradients off
         with rules.hooked():
-            model.layout.body(input_ids=tokens.expand(rows, -1), use_cache=False)
+            model.layout.body(input_ids=tokens.unsqueeze(0), use_cache=False)
         return rules.found()
 
 
 class Rules:
     """The hooks of one pass of this thread."""
 
-    def __init__(self, model: Model, relp: bool, frozen: bool, changed: Changed) -> None:
-        self.model, self.relp, self.frozen, self.changed = model, relp, frozen, changed
+    def __init__(self, model: Model, relp: bool, frozen: bool) -> None:
+        self.model, self.relp, self.frozen = model, relp, frozen
         self.thread = threading.get_ident()
         self.coefficients: dict[int, Tensor] = {}
         self.parts: dict[tuple[str, int], Tensor] = {}
@@ -225,9 +213,7 @@ class Rules:
 
     def fire(self, layer: int, m: Tensor) -> Tensor | None:
         """What a down projection reads, as a place where gradients are kept."""
-        if layer in self.changed:
-            m = self.changed[layer].reshape(m.shape)
-        elif self.relp:
+        if self.relp:
             m = self.sloped(layer, m)
         elif not m.requires_grad:  # nothing below has gradients
             m = m.detach().requires_grad_()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -169,22 +170,14 @@ class Attribution(Result):
 
     def top(self, k: Count | None = 20) -> pd.DataFrame:
         """The ``k`` neurons with the largest \\|logit\\| at each position (all for None), as ``neurons``."""
-        n, _, d_mlp = self.neuron_logits.shape
-        logits, coefficients = (
-            one.reshape(n, -1).double().cpu().numpy() for one in (self.neuron_logits, self.coefficients)
+        frames = []
+        for i, position in enumerate(self.positions):
+            found = rank_cells(["layer", "neuron"], k, logit=self.neuron_logits[i], coefficient=self.coefficients[i])
+            whole = float(self.logits[i]) or math.nan  # nothing is a share of exactly zero
+            frames.append(found.assign(position=position, share=found["logit"] / whole))
+        return self.table(
+            pd.concat(frames, ignore_index=True)[["position", "layer", "neuron", "coefficient", "logit", "share"]]
         )
-        order = np.stack([largest(one, k) for one in logits])
-        row = np.arange(n)[:, None]
-        whole = self.logits.double().cpu().numpy()[:, None]
-        columns = {
-            "position": np.broadcast_to(np.array(self.positions)[:, None], order.shape),
-            "layer": order // d_mlp,
-            "neuron": order % d_mlp,
-            "coefficient": coefficients[row, order],
-            "logit": logits[row, order],
-            "share": logits[row, order] / np.where(whole == 0, np.nan, whole),  # nothing is a share of exactly zero
-        }
-        return self.table({name: values.ravel() for name, values in columns.items()})
 
     @cached_property
     def components(self) -> pd.DataFrame:
@@ -200,9 +193,8 @@ class Attribution(Result):
         frame = pd.DataFrame(rows, columns=["position", "component", "layer", "logit"]).astype({"layer": "Int64"})
         return self.table(frame)
 
-    def table(self, columns: Any) -> pd.DataFrame:
+    def table(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A table that says where it is from; of a single position without its column."""
-        frame = pd.DataFrame(columns)
         frame = frame if len(self.positions) > 1 else frame.drop(columns="position")
         frame.attrs = {"target": self.target_tokens, "foil": self.foil, "provenance": self.provenance.to_dict()}
         return frame
@@ -438,6 +430,16 @@ def largest(values: Float[np.ndarray, " n"], k: int | None) -> Int[np.ndarray, "
     enough = np.partition(highest, len(highest) - k)[len(highest) - k]  # k runs have one as large
     worth = np.flatnonzero(size >= enough)  # sorting a million takes longer
     return worth[np.argsort(-size[worth], kind="stable")][:k]
+
+
+def rank_cells(axes: Sequence[str], k: int | None = None, **arrays: Float[Tensor, "..."]) -> pd.DataFrame:
+    """The cells of arrays of one shape in which the first one is largest in size (``k`` of them, all for None), largest
+    first: a column for each axis, and one for each array."""
+    first = next(iter(arrays.values()))
+    order = largest(at_least_float32(first).detach().cpu().numpy().ravel(), k)
+    columns = dict(zip(axes, np.unravel_index(order, first.shape), strict=True))
+    values = {name: array.flatten()[order].double().cpu().numpy() for name, array in arrays.items()}
+    return pd.DataFrame(columns | values)
 
 
 @checked

@@ -62,20 +62,12 @@ class CausalScores(Firings):
         "tokens position target foil logit firings map rule reference frozen expected completeness_error components"
     )
 
-    scores: Float[Tensor, "layer pos d_mlp"]
-    coefficients: Float[Tensor, "layer pos d_mlp"]
-    logit: float
     rule: str
     reference: str
     frozen: bool
     components: pd.DataFrame | None
     expected: float | None
     exact: tuple[float, ...]
-
-    @property
-    def of_firings(self) -> Float[Tensor, "layer pos d_mlp"]:
-        """``scores``."""
-        return self.scores
 
     @property
     def shared(self) -> float:
@@ -232,22 +224,19 @@ def removed(
 ) -> tuple[float, ...]:
     """Δ − Δ(without this firing) of each of some, by their places in ``[layer, pos, d_mlp]``, as rows of a batch."""
     found: list[float] = []
-    model, length = asked.model, len(asked.tokens)
-    at_once = max(1, BATCH_TOKENS // length)
+    at_once = max(1, BATCH_TOKENS // len(asked.tokens))
     for start in range(0, len(firings), at_once):
-        some = firings[start : start + at_once]
-        layers, places, neurons = np.unravel_index(some, (model.n_layers, length, model.d_mlp))
+        layers, places, neurons = np.unravel_index(firings[start : start + at_once], asked.coefficients.shape)
 
         def change(layer: int, m: Tensor, of: Any = (layers, places, neurons)) -> Tensor:
-            layers, places, neurons = of
-            rows = np.flatnonzero(layers == layer)
-            m = m.clone() if len(rows) else m
-            for row in rows:
-                m[row + 1, places[row], neurons[row]] = reference[layer, neurons[row]]
+            rows = np.flatnonzero(of[0] == layer)
+            places, neurons = of[1][rows], of[2][rows]
+            m = m.clone()
+            m[rows + 1, places, neurons] = reference[layer, neurons]
             return m
 
         with torch.no_grad():
-            whole, *without = asked.rerun(len(some) + 1, change).tolist()  # the first row is the prompt as it is
+            whole, *without = asked.rerun(len(layers) + 1, change).tolist()  # the first row is the prompt as it is
         found += [whole - one for one in without]
         if progress is not None:
             progress("exact", len(found), len(firings))
@@ -320,30 +309,25 @@ def integrated(
     asked: Asked, reference: Float[Tensor, "layer d_mlp"], steps: int, progress: Progress | None
 ) -> tuple[Tensor, Tensor, float, float]:
     """Scores, coefficients, Δ, and Δ minus the Δ of every firing at its reference, but for the first token if BOS."""
-    model, capture, length = asked.model, asked.capture, len(asked.tokens)
-    m = torch.stack([capture.coefficients[layer][asked.row, :length] for layer in range(model.n_layers)])
+    m = asked.coefficients
     away = m - reference.unsqueeze(1)
-    if capture.starts_with_bos:
+    if asked.capture.starts_with_bos:
         away[:, 0] = 0.0
     parts = (torch.arange(steps, dtype=m.dtype, device=m.device) + 0.5) / steps
     total = torch.zeros_like(at_least_float32(m))
     done = 0
-    for some in torch.split(parts, max(1, min(BATCH, BATCH_TOKENS // length))):
-        places = {
-            layer: (m[layer] - (1 - some).reshape(-1, 1, 1) * away[layer]).requires_grad_()
-            for layer in range(model.n_layers)
-        }
-        passed = backward_pass(model, asked.tokens, changed=places)
+    for some in torch.split(parts, max(1, min(BATCH, BATCH_TOKENS // len(asked.tokens)))):
+        places = [(own - (1 - some).reshape(-1, 1, 1) * off).requires_grad_() for own, off in zip(m, away, strict=True)]
         with torch.enable_grad():
-            logit = asked.measure(passed.final).sum()
-            found = torch.autograd.grad(logit, list(places.values()), allow_unused=True)
+            logits = asked.rerun(len(some), lambda layer, _, of=places: of[layer])  # type: ignore[misc]
+            found = torch.autograd.grad(logits.sum(), places, allow_unused=True)
         for layer, gradient in enumerate(found):
             if gradient is not None:
                 total[layer] += at_least_float32(gradient).sum(0)
         done += len(some)
         if progress is not None:
             progress("causal", done, steps)
-    ends = {layer: torch.stack([m[layer], m[layer] - away[layer]]) for layer in range(model.n_layers)}
+    ends = torch.stack([m, m - away], 1)
     with torch.no_grad():
-        clean, without = asked.measure(backward_pass(model, asked.tokens, changed=ends).final.detach()).tolist()
+        clean, without = asked.rerun(2, lambda layer, _: ends[layer]).tolist()
     return at_least_float32(away) * total / steps, at_least_float32(m), clean, clean - without

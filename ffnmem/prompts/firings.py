@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import threading
-from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, SupportsIndex
 
-import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float, Int
@@ -25,10 +23,9 @@ from ..models.attention import FrozenAttention, KnownFFNs, frozen_attention
 from ..models.hooks import listening
 from ..models.layout import inner
 from ..models.model import Model
-from ..models.norms import at_least_float32
 from ..models.residual import model_logits
 from .answer_text import AnswerResult
-from .attribution import largest
+from .attribution import rank_cells
 from .captures import Capture, Target, answer_after, with_answer
 
 POSITIONS = 12  # rows of the table by position
@@ -83,6 +80,12 @@ class Asked:
     @property
     def texts(self) -> tuple[str, ...]:
         return tuple(self.capture.token_strings(self.row)[: self.position + 1])
+
+    @cached_property
+    def coefficients(self) -> Float[Tensor, "layer pos d_mlp"]:
+        """Of the capture, in the model's type."""
+        every = self.capture.coefficients
+        return torch.stack([every[layer][self.row, : self.position + 1] for layer in range(self.model.n_layers)])
 
     @property
     def targets(self) -> Int[Tensor, " n"]:
@@ -177,67 +180,47 @@ class Asked:
         return list(found)
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Firings(AnswerResult):
-    """A number for each neuron of each layer at each position, and what people see of them.
+    """A score for each neuron of each layer at each position, and what people see of them.
 
     Attributes:
-        coefficients: ``[layer, pos, d_mlp]``.
+        scores, coefficients: ``[layer, pos, d_mlp]``.
         logit: the model's own logit of the target (minus the foil's) at ``position``; shares are of it.
     """
 
     main = "firings"
 
     column: ClassVar[str]
-    """What the number is called in tables."""
+    """What the score is called in tables."""
 
+    scores: Float[Tensor, "layer pos d_mlp"]
     coefficients: Float[Tensor, "layer pos d_mlp"]
     logit: float
-
-    @property
-    @abstractmethod
-    def of_firings(self) -> Float[Tensor, "layer pos d_mlp"]:
-        """The numbers."""
 
     @cached_property
     def map(self) -> Float[Tensor, "layer pos"]:
         """The sum over all neurons of a layer at a position."""
-        return self.of_firings.double().sum(-1)
+        return self.scores.double().sum(-1)
 
     @cached_property
     def neurons(self) -> pd.DataFrame:
-        """One row a neuron, its positions summed, largest first: layer, neuron, the number, share."""
-        summed = self.of_firings.double().sum(1).cpu().numpy()
-        order = largest(summed.ravel(), None)
-        layer, neuron = np.unravel_index(order, summed.shape)
-        found = summed.ravel()[order]
-        return pd.DataFrame({"layer": layer, "neuron": neuron, self.column: found, "share": self.shares(found)})
+        """One row a neuron, its positions summed, largest first: layer, neuron, the score, share."""
+        found = rank_cells(["layer", "neuron"], **{self.column: self.scores.double().sum(1)})
+        return found.assign(share=found[self.column] / self.shared)
 
     def top(self, k: int | None = 20) -> pd.DataFrame:
-        """The ``k`` largest firings (all for None): layer, neuron, position, token, coefficient, the number, share."""
-        flat = at_least_float32(self.of_firings).cpu().numpy()
-        order = largest(flat.ravel(), k)
-        layer, position, neuron = np.unravel_index(order, flat.shape)
-        found = flat.ravel()[order].astype(np.float64)
-        return pd.DataFrame(
-            {
-                "layer": layer,
-                "neuron": neuron,
-                "position": position,
-                "token": [self.tokens[p] for p in position],
-                "coefficient": self.coefficients[layer, position, neuron].double().cpu().numpy(),
-                self.column: found,
-                "share": self.shares(found),
-            }
-        )
+        """The ``k`` largest firings (all for None): layer, neuron, position, token, coefficient, the score, share."""
+        arrays = {self.column: self.scores, "coefficient": self.coefficients}
+        found = rank_cells(["layer", "position", "neuron"], k, **arrays)
+        tokens = [self.tokens[position] for position in found["position"]]
+        found = found.assign(token=tokens, share=found[self.column] / self.shared)
+        return found[["layer", "neuron", "position", "token", "coefficient", self.column, "share"]]
 
     @property
     def shared(self) -> float:
         """What shares are of: the logit; NaN where that is 0."""
         return self.logit or math.nan
-
-    def shares(self, found: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
-        """Of the logit."""
-        return found / self.shared
 
     def position_table(self, what: str) -> Table:
         """What the memories of each position come to, largest first, and the layer that does most there."""

@@ -46,8 +46,8 @@ class Keeping:
     ) -> None:
         self.asked, self.model, self.recorded = asked, asked.model, recorded
         self.reference, self.words = reference, words
-        self.own = own_coefficients(asked)
-        self.shape = (self.model.n_layers, len(asked.tokens), self.model.d_mlp)
+        self.own = asked.coefficients
+        self.shape = tuple(self.own.shape)
         self.always = torch.zeros(self.shape[1], dtype=torch.bool, device=self.model.device)
         self.always[[*range(asked.capture.starts_with_bos), *always]] = True
         self.total = self.shape[0] * int((~self.always).sum()) * self.shape[2]
@@ -162,7 +162,7 @@ class Keeping:
         return np.array(found), "given", False
 
     def by_score(self, firings: Firings) -> tuple[Int[np.ndarray, " n"], str, bool]:
-        scores = firings.of_firings
+        scores = firings.scores
         other = firings.provenance.fingerprint != self.model.fingerprint
         if other or tuple(scores.shape) != self.shape or firings.tokens != self.asked.texts:
             raise InputError("these scores are of another prompt, position or model than the capture")
@@ -174,4 +174,4 @@ class Keeping:
 
 def own_coefficients(asked: Asked) -> list[Float[Tensor, "pos d_mlp"]]:
     """Of each layer, the coefficients in the capture, up to the answer."""
-    return [m[asked.row, : asked.position + 1] for _, m in sorted(asked.capture.coefficients.items())]
+    return list(asked.coefficients)

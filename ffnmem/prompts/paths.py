@@ -27,7 +27,7 @@ class PathAttribution(Firings):
     """The logit at one position as a sum over memories at all positions. Made by :func:`ffnmem.attribute_paths`.
 
     Attributes:
-        neuron_logits: ``[layer, pos, d_mlp]``, what each neuron, firing at each position, adds to the logit.
+        scores: ``[layer, pos, d_mlp]``, what each neuron, firing at each position, adds to the logit.
         coefficients: ``[layer, pos, d_mlp]``.
         components: one row a component: component, layer, logit; they sum to the logit.
         logit: the model's own logit of the target (minus the foil's) at ``position``; of an answer of several tokens
@@ -35,25 +35,17 @@ class PathAttribution(Firings):
         by_token: one row a token that is read: position, token, logit, sum (of its own components).
     """
 
-    neuron_logits: Float[Tensor, "layer pos d_mlp"]
-    coefficients: Float[Tensor, "layer pos d_mlp"]
+    column: ClassVar[str] = "logit"
+    in_json = "tokens position target foil logit firings map error components by_token"
+    in_repr = "target foil logit error"
+
     components: pd.DataFrame
-    logit: float
     by_token: pd.DataFrame
 
     @property
     def error(self) -> float:
         """\\|sum of components − logit\\|, the largest over the tokens that are read."""
         return float((self.by_token["sum"] - self.by_token["logit"]).abs().max())
-
-    column: ClassVar[str] = "logit"
-    in_json = "tokens position target foil logit firings map error components by_token"
-    in_repr = "target foil logit error"
-
-    @property
-    def of_firings(self) -> Float[Tensor, "layer pos d_mlp"]:
-        """``neuron_logits``."""
-        return self.neuron_logits
 
     def sheet(self, top: Whole = 10) -> Sheet:
         """The answer, what the memories of each position add to it, and the ``top`` single firings."""
@@ -101,20 +93,18 @@ def attribute_paths(
     asked = Asked.of(capture, target, foil, position, prompt, first_token)
     directions, constants, logits = asked.reads()
     attentions, at = asked.attentions(), list(asked.answered.positions)
-    neurons: Tensor | None = None
+    scores: Tensor | None = None
     rows: list[tuple[int, str, int | None, float]] = []
     for i, place in enumerate(at):
         own, found = walk(asked, attentions, place, directions[i], float(constants[i]))
-        neurons = own if neurons is None else neurons.add_(own)
+        scores = own if scores is None else scores.add_(own)
         rows += [(place, *row) for row in found]
-    assert neurons is not None
+    assert scores is not None
     parts = pd.DataFrame(rows, columns=["position", "component", "layer", "logit"]).astype({"layer": "Int64"})
     sums = {"logit": logits.tolist(), "sum": parts.groupby("position")["logit"].sum().tolist()}
-    span = slice(0, asked.position + 1)
-    coefficients = [at_least_float32(asked.capture.coefficients[layer][asked.row, span]) for layer in capture.layers]
     return PathAttribution(
-        neuron_logits=neurons,
-        coefficients=torch.stack(coefficients),
+        scores=scores,
+        coefficients=at_least_float32(asked.coefficients),
         components=parts.groupby(["component", "layer"], sort=False, dropna=False, as_index=False)["logit"].sum(),
         logit=float(logits.sum()),
         by_token=pd.DataFrame({"position": at, "token": asked.model.token_strings(asked.answered.read), **sums}),

@@ -105,7 +105,7 @@ def test_a_cell_of_the_map_lists_its_own_memories(client: TestClient, tiny: fm.M
     paths = fm.attribute_paths(fm.capture(tiny, TEXT))
     page = client.get(address("/prompt", text=TEXT, cell="0.2")).text
     listed = re.findall(r'name="off" value="([0-9.]+)"', page)
-    order = paths.neuron_logits[0, 2].abs().argsort(descending=True)[: len(listed)].tolist()
+    order = paths.scores[0, 2].abs().argsort(descending=True)[: len(listed)].tolist()
     assert listed == [f"0.{neuron}" for neuron in order]
 
 

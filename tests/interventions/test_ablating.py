@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
+from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.interventions import ablating
 
 from ..helpers import PROMPT, Pair, allclose, build_twins, hook_count, refuses
@@ -244,7 +244,7 @@ def test_a_capture_that_no_longer_fits(make_tiny: Callable[..., fm.Model]) -> No
     with refuses(InputError, ValueError, "every layer"):
         fm.ablate(fm.capture(model, PROMPT, layers=1))
     with fm.intervene(model, {(0, 3): 1.0}):
-        with refuses(UnsupportedModelError, ValueError, "0.3 = 1"):
+        with refuses(InputError, ValueError, "0.3 = 1"):
             fm.ablate(capture)
         under = fm.capture(model, PROMPT)
     with refuses(InputError, ValueError, "under an intervention", "0.3 = 1"):
@@ -253,6 +253,15 @@ def test_a_capture_that_no_longer_fits(make_tiny: Callable[..., fm.Model]) -> No
         model.ffn[0].values[3] += 1
     with refuses(InputError, ValueError, "changed"):
         fm.ablate(capture)
+
+
+def test_what_the_layers_alone_do_not_show(tiny_hf: Any, tokenizer: Any) -> None:
+    """A hook of the user's would be left out of every ablation."""
+    model = fm.load(tiny_hf, tokenizer=tokenizer)
+    with model.bridge.hooks(fwd_hooks=[("blocks.0.mlp.hook_post", lambda value, hook: value * 0.5)]):
+        halved = fm.capture(model, PROMPT)
+    with refuses(InputError, ValueError, "by themselves", "hooks", "compatibility mode"):
+        fm.ablate(halved)
 
 
 def test_memory_does_not_hold_every_layer(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
+from ffnmem.core.errors import InputError, OutOfRangeError
 
 from ..helpers import PROMPT, Pair, allclose, refuses
 from .naive import IDS, exact, logits, run
@@ -127,5 +127,5 @@ def test_what_is_refused(tiny: fm.Model) -> None:
     for prompts, share, named in (([], 0.7, "prompts is empty"), ("The city", 0.7, "a list"), ([PROMPT], 0.0, "share")):
         with refuses(InputError, ValueError, named):
             found.refine(prompts, share)
-    with fm.intervene(tiny, {(0, 3): 1.0}), refuses(UnsupportedModelError, ValueError, "0.3 = 1"):
+    with fm.intervene(tiny, {(0, 3): 1.0}), refuses(InputError, ValueError, "0.3 = 1"):
         fm.interventions.knowledge_neurons(capture)

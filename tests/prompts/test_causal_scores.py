@@ -110,7 +110,7 @@ def test_relp_and_paths_agree_where_nothing_stands_between(tiny: Model) -> None:
     # the last FFN at the answer meets the final norm alone, whose scale both freeze
     capture = fm.capture(tiny, PROMPT)
     relp, paths = fm.causal_scores(capture, " Paris", rule="relp"), fm.attribute_paths(capture, " Paris")
-    torch.testing.assert_close(relp.scores[-1, -1], paths.neuron_logits[-1, -1], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(relp.scores[-1, -1], paths.scores[-1, -1], rtol=1e-4, atol=1e-6)
     assert float(relp.scores[-1, :-1].abs().max()) == 0.0
 
 

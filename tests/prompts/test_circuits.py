@@ -63,7 +63,7 @@ def test_edges_sum_to_what_every_node_read(architecture: Model, way: dict[str, b
 def test_the_answers_edges_are_the_path_attribution(captured: fm.prompts.Capture, found: Circuit) -> None:
     paths = fm.attribute_paths(captured, " Paris", " Rome")
     for row in found.firings.itertuples():
-        expected = float(paths.neuron_logits[row.layer, row.position, row.neuron])
+        expected = float(paths.scores[row.layer, row.position, row.neuron])
         assert row.score == pytest.approx(expected, rel=1e-9, abs=1e-12)
     into = found.edges[found.edges["target"] == ANSWER].set_index("source")["weight"]
     direct = found.nodes.set_index("id")["score"]

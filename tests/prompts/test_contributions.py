@@ -199,11 +199,11 @@ def test_components_equal_their_writes(pair64: Pair) -> None:
 def test_a_foil_is_a_difference(pair: Pair) -> None:
     """A foil that is not subtracted everywhere: swapping the two must turn every sign."""
     capture = fm.capture(pair.model, PROMPT)
-    for explain in (fm.attribute, fm.attribute_paths):
+    for explain, numbers in ((fm.attribute, "neuron_logits"), (fm.attribute_paths, "scores")):
         paris, rome = explain(capture, " Paris"), explain(capture, " Rome")
         there, back = explain(capture, " Paris", " Rome"), explain(capture, " Rome", " Paris")
-        assert allclose(there.neuron_logits, paris.neuron_logits - rome.neuron_logits, 1e-5)
-        assert allclose(there.neuron_logits, -back.neuron_logits, 1e-6)
+        assert allclose(getattr(there, numbers), getattr(paris, numbers) - getattr(rome, numbers), 1e-5)
+        assert allclose(getattr(there, numbers), -getattr(back, numbers), 1e-6)
         assert there.logit == pytest.approx(-back.logit)
         assert allclose(there.components["logit"], -back.components["logit"], 1e-5)
 

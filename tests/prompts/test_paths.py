@@ -76,7 +76,7 @@ def test_what_the_capture_keeps_of_attention_is_the_second_pass(architecture: Mo
     for position in (-1, 2):
         found, expected = (fm.attribute_paths(one, " Paris", position=position) for one in (capture, again))
         assert found.error < 1e-4
-        torch.testing.assert_close(found.neuron_logits, expected.neuron_logits, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found.scores, expected.scores, rtol=1e-4, atol=1e-5)
     assert capture.attended is not None
     assert fm.capture(architecture, ["The Eiffel Tower", "Rome is"]).attended is None
     assert fm.capture(architecture, "The Eiffel Tower", layers=[0]).attended is None
@@ -90,7 +90,7 @@ def test_components_sum_to_the_logit_in_half_precision(tiny_folder: Path, dtype:
     for prompt in (0, 1):
         paths = fm.attribute_paths(capture, " Paris", prompt=prompt)
         assert paths.error < 0.02 * float(paths.components["logit"].abs().sum())
-        assert paths.neuron_logits.dtype == torch.float32
+        assert paths.scores.dtype == torch.float32
 
 
 def test_equals_gradients_of_the_written_out_forward_pass(tiny_folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_equals_gradients_of_the_written_out_forward_pass(tiny_folder: Path) -> 
     capture = fm.capture(model, "The Eiffel Tower is in Paris")
     target = model.token_id(" Rome")
     paths = fm.attribute_paths(capture, target)
-    torch.testing.assert_close(paths.neuron_logits, naive_paths(model, capture, target).detach(), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(paths.scores, naive_paths(model, capture, target).detach(), rtol=1e-9, atol=1e-11)
     assert paths.error < 1e-10
 
 
@@ -107,14 +107,14 @@ def test_the_last_layer_at_the_answer_is_the_direct_attribution(tiny: Model) -> 
     # nothing stands between the last FFN and the logit, so both ways must agree there, and elsewhere it reaches nothing
     capture = fm.capture(tiny, "The Eiffel Tower is in Paris")
     paths, direct = fm.attribute_paths(capture, " Paris"), fm.attribute(capture, " Paris")
-    torch.testing.assert_close(paths.neuron_logits[-1, -1], direct.neuron_logits[0, -1], rtol=1e-4, atol=1e-6)
-    assert float(paths.neuron_logits[-1, :-1].abs().max()) == 0.0
+    torch.testing.assert_close(paths.scores[-1, -1], direct.neuron_logits[0, -1], rtol=1e-4, atol=1e-6)
+    assert float(paths.scores[-1, :-1].abs().max()) == 0.0
 
 
 def test_an_earlier_position_uses_only_what_stands_before_it(tiny: Model) -> None:
     long = fm.attribute_paths(fm.capture(tiny, "The Eiffel Tower is in Paris"), " Paris", position=2)
     assert len(long.tokens) == 3
-    assert long.neuron_logits.shape[1] == 3
+    assert long.scores.shape[1] == 3
     assert long.error < 1e-4
 
 
@@ -124,9 +124,7 @@ def test_tables(tiny: Model) -> None:
     assert list(top.columns) == ["layer", "neuron", "position", "token", "coefficient", "logit", "share"]
     assert top["logit"].abs().is_monotonic_decreasing
     first = top.iloc[0]
-    assert first["logit"] == pytest.approx(
-        float(paths.neuron_logits[first["layer"], first["position"], first["neuron"]])
-    )
+    assert first["logit"] == pytest.approx(float(paths.scores[first["layer"], first["position"], first["neuron"]]))
     assert first["coefficient"] == pytest.approx(
         float(paths.coefficients[first["layer"], first["position"], first["neuron"]])
     )
