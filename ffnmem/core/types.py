@@ -61,6 +61,7 @@ Seed = Annotated[int, Range(0, SEEDS - 1)]
 Positive = Annotated[float, Range(above=0)]
 NonNegative = Annotated[float, Range(least=0)]
 Number = Annotated[float, Range()]
+Finite = Annotated[float, Range(above=float("-inf"), below=float("inf"))]
 
 # -- allowed values ----------------------------------------------------------------------------------------------------
 # Each alias is what functions and commands are annotated with; the tuple beside it is for what loops over the values.

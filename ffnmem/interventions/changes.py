@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import torch
@@ -14,7 +12,7 @@ from torch import Tensor
 
 from ..core.errors import InputError, listed, quoted
 from ..core.neuron_names import layer_of_coefficients, read_neuron_or_layer
-from ..core.types import Seed, checked
+from ..core.types import Finite, Seed, checked, is_number
 from ..models.model import Model
 from ..prompts.captures import Capture
 from ..prompts.means import Source, check_source, content_of, means_of, source_name
@@ -27,10 +25,7 @@ from ..prompts.means import Source, check_source, content_of, means_of, source_n
 class Set:
     """The coefficient becomes ``value``."""
 
-    value: float
-
-    def __post_init__(self) -> None:
-        check_finite("Set", self.value)
+    value: Finite
 
     def __str__(self) -> str:
         return f"= {self.value:g}"
@@ -41,10 +36,7 @@ class Set:
 class Scale:
     """The coefficient is multiplied by ``factor``."""
 
-    factor: float
-
-    def __post_init__(self) -> None:
-        check_finite("Scale", self.factor)
+    factor: Finite
 
     def __str__(self) -> str:
         return f"× {self.factor:g}"
@@ -55,10 +47,7 @@ class Scale:
 class Add:
     """``value`` is added to the coefficient."""
 
-    value: float
-
-    def __post_init__(self) -> None:
-        check_finite("Add", self.value)
+    value: Finite
 
     def __str__(self) -> str:
         return f"+ {self.value:g}"
@@ -116,16 +105,6 @@ def as_change(what: Any) -> Change:
     raise InputError(f"a coefficient becomes a number, Set, Scale, Add, Mean or Resample, not {quoted(what)}")
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value is a real number, numpy's too; True and False are none here."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def check_finite(name: str, value: Any) -> None:
-    if not is_number(value) or not math.isfinite(value):
-        raise InputError(f"{name} takes a finite number, not {quoted(value)}")
-
-
 def draws_of(source: Source, model: Model, layer: int) -> Float[Tensor, "n d_mlp"]:
     """Coefficients of a layer's neurons at places of a source. Raises InputError: another model's, or none."""
     if isinstance(source, Capture):
@@ -140,7 +119,7 @@ def draws_of(source: Source, model: Model, layer: int) -> Float[Tensor, "n d_mlp
 
 # From what a user asks of neurons, row by row, to tensors; and those applied to a layer's coefficients.
 
-Asked = Mapping[Any, Any]
+NeuronChanges = Mapping[Any, Any]
 """(layer, neuron or None), or ``"3.17"``: what. Keys are invariant: no narrower type would fit a plain dict."""
 Uniforms = Callable[[int], Float[Tensor, "batch pos"]]
 """A seed's random numbers in [0, 1), one a position."""
@@ -210,8 +189,6 @@ def make_plan(model: Model, asked: Any) -> Plan:
     """
     several = not isinstance(asked, Mapping)
     rows: list[Any] = list(asked) if several else [asked]
-    if not all(isinstance(row, Mapping) for row in rows):
-        raise InputError("interventions are {(layer, neuron): what}, or a list of those, one for each row of the batch")
     named = [by_neuron(model, row) for row in rows]
     if not any(named):
         raise InputError("nothing is intervened: name at least one neuron, as in {(3, 17): 0.0}")
@@ -225,7 +202,7 @@ def make_plan(model: Model, asked: Any) -> Plan:
     return Plan(changes, len(rows) if several else None, listed(words, 4))
 
 
-def by_neuron(model: Model, asked: Asked) -> dict[tuple[int, int | None], Change]:
+def by_neuron(model: Model, asked: NeuronChanges) -> dict[tuple[int, int | None], Change]:
     """Each layer and neuron as indices, each once; the neuron is None for a whole layer."""
     found: dict[tuple[int, int | None], Change] = {}
     for where, what in asked.items():
@@ -250,10 +227,8 @@ def layer_change(
     whole = any(None in row for row in rows)
     columns = list(range(d_mlp)) if whole else sorted({n for row in rows for n in row if n is not None})
     place = {neuron: column for column, neuron in enumerate(columns)}
-    factor, shift = (
-        torch.ones(len(rows), len(columns), dtype=torch.float64),
-        torch.zeros(len(rows), len(columns)).double(),
-    )
+    factor = torch.ones(len(rows), len(columns), dtype=torch.float64)
+    shift = torch.zeros_like(factor)
     pools: dict[tuple[int, int], tuple[Resample, Tensor]] = {}
 
     def once(source: Any, kind: str) -> Tensor:
@@ -285,15 +260,10 @@ def layer_change(
         for c, chosen in pools.values()
     )
     neurons, factor, shift = (tensor.to(model.device) for tensor in (torch.tensor(columns), factor, shift))
-    return check_change(LayerChange(neurons, factor, shift, drawn), model, layer)
-
-
-def check_change(change: LayerChange, model: Model, layer: int) -> LayerChange:
-    """The change, if the model's dtype can hold its numbers."""
-    for tensor in (change.factor, change.shift, *(d.values for d in change.drawn)):
+    for tensor in (factor, shift, *(d.values for d in drawn)):
         if not bool(tensor.to(model.dtype).isfinite().all()):
             raise InputError(f"layer {layer}: a coefficient to set is NaN or too large for {model.dtype}")
-    return change
+    return LayerChange(neurons, factor, shift, drawn)
 
 
 def name_of(place: tuple[int, int | None]) -> str:

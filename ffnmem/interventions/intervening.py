@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..models.model import Model
 from ..models.turns import ModelChange, OpenBlock
 from ..prompts.captures import Capture
 from .ablating import format_change
-from .changes import Asked, LayerChange, Plan, make_plan
+from .changes import LayerChange, NeuronChanges, Plan, make_plan
 
 # `intervene`: a model whose coefficients are other ones for a while.
 
@@ -29,7 +30,7 @@ from .changes import Asked, LayerChange, Plan, make_plan
 @checked
 def intervene(
     model: Model,
-    interventions: Asked | Sequence[Asked],
+    interventions: NeuronChanges | Sequence[NeuronChanges],
     *,
     positions: SupportsIndex | Iterable[SupportsIndex] | None = None,
 ) -> AbstractContextManager[None]:
@@ -81,11 +82,12 @@ class Intervention(ModelChange):
         super().__enter__()
 
     def begin(self, block: OpenBlock) -> None:
-        reader = Reader(self.model)
-        active = Active(self.model, self.plan, self.positions, reader, self.what)
-        reader.follow(block)
+        active = Active(self.model, self.plan, self.positions)
+        active.reader.follow(block)
         for module, change in self.changed.items():
-            block.hook(module, CoefficientHook(active, change), before=True)
+            hook: Any = partial(active.change, change)
+            hook.intervention = self.what  # which Model.interventions reads
+            block.hook(module, hook, before=True)
         block.after = active.check_reached
 
     def __repr__(self) -> str:
@@ -115,16 +117,13 @@ def choose_positions(model: Model, positions: SupportsIndex | Iterable[SupportsI
 class Active:
     """An intervention while it acts."""
 
-    def __init__(self, model: Model, plan: Plan, positions: tuple[int, ...] | None, reader: Reader, words: str) -> None:
-        self.model, self.plan, self.positions, self.reader, self.words = model, plan, positions, reader, words
+    def __init__(self, model: Model, plan: Plan, positions: tuple[int, ...] | None) -> None:
+        self.model, self.plan, self.positions, self.reader = model, plan, positions, Reader(model)
         # Threads inside the block may run at the same time: sets and dicts are only added to, and known is one value.
         self.reached: set[int] = set()
         self.lengths: set[int] = set()
         self.known: tuple[ForwardPass, Bool[Tensor, "batch pos"] | None] | None = None
         self.random: dict[tuple[int, int], Float[np.ndarray, " n_ctx"]] = {}
-
-    def __str__(self) -> str:
-        return self.words
 
     def cells(self, reading: ForwardPass) -> Bool[Tensor, "batch pos"] | None:
         """Which cells of a pass to change; worked out once for all layers. None is all."""
@@ -182,24 +181,15 @@ class Active:
                 f"{counted(longest, 'token')}"
             )
 
-
-class CoefficientHook:
-    """Changes what a layer's down projection reads; ``intervention`` tells whoever looks."""
-
-    def __init__(self, intervention: Active, change: LayerChange) -> None:
-        self.intervention, self.change = intervention, change
-
-    def __call__(self, _module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        active, m = self.intervention, args[0]
-        reading = active.reader.current
+    def change(self, change: LayerChange, _module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What a layer's down projection reads, changed."""
+        m, reading = args[0], self.reader.current
         if reading is None:
-            if active.positions is not None or not self.change.uniform:
+            if self.positions is not None or not change.uniform:
                 raise HookError("an FFN ran outside a pass of its model, so its rows and positions cannot be told")
-            return (self.change.applied(m.reshape(1, -1, m.shape[-1])).reshape(m.shape), *args[1:])
-        batch, columns = reading.positions.shape
-        cells = active.cells(reading)
-        shaped = m.reshape(batch, columns, m.shape[-1])  # OPT flattens batch and position
-        return (self.change.applied(shaped, cells, active.uniforms).reshape(m.shape), *args[1:])
+            return (change.applied(m.reshape(1, -1, m.shape[-1])).reshape(m.shape), *args[1:])
+        shaped = m.reshape(*reading.positions.shape, m.shape[-1])  # OPT flattens batch and position
+        return (change.applied(shaped, self.cells(reading), self.uniforms).reshape(m.shape), *args[1:])
 
 
 # The next tokens of one prompt before and after an intervention, side by side.
@@ -225,24 +215,21 @@ def compare_predictions(
     row, pos = before.row(prompt), before.position(position, prompt)
     if before.tokens.shape != after.tokens.shape or not torch.equal(before.tokens, after.tokens):
         raise InputError("the two captures are of different prompts, so their predictions do not compare")
-    logits = [capture.logits_at(row, pos).double() for capture in (before, after)]
-    probabilities = [found.softmax(-1) for found in logits]
-    ranks = [rank_of(found) for found in logits]
-    larger = torch.maximum(*probabilities)
-    ids = larger.argsort(descending=True, stable=True)[: check_count("k", k)]
-    return pd.DataFrame(
-        {
-            "token": before.model.token_strings(ids),
-            "token_id": ids.tolist(),
-            "before": probabilities[0][ids].tolist(),
-            "after": probabilities[1][ids].tolist(),
-            "change": (probabilities[1] - probabilities[0])[ids].tolist(),
-            "rank_before": ranks[0][ids].tolist(),
-            "rank_after": ranks[1][ids].tolist(),
-            "logit_before": logits[0][ids].tolist(),
-            "logit_after": logits[1][ids].tolist(),
-        }
-    )
+    logits = torch.stack([capture.logits_at(row, pos).double() for capture in (before, after)])
+    chances = logits.softmax(-1)
+    ranks = logits.argsort(descending=True, stable=True).argsort() + 1
+    ids = chances.amax(0).argsort(descending=True, stable=True)[: check_count("k", k)]
+    numbers = {
+        "before": chances[0],
+        "after": chances[1],
+        "change": chances[1] - chances[0],
+        "rank_before": ranks[0],
+        "rank_after": ranks[1],
+        "logit_before": logits[0],
+        "logit_after": logits[1],
+    }
+    columns = {name: values[ids].tolist() for name, values in numbers.items()}
+    return pd.DataFrame({"token": before.model.token_strings(ids), "token_id": ids.tolist(), **columns})
 
 
 def comparison_sheet(
@@ -279,10 +266,3 @@ def comparison_sheet(
     }
     texts = {name: before.model.tokenizer.decode(ids) for name, ids in (continued or {}).items()}
     return Sheet.of(heading, table, Facts(texts, "the text goes on") if texts else None, before.provenance)
-
-
-def rank_of(logits: torch.Tensor) -> torch.Tensor:
-    """The rank of each token, 1 for the largest logit, ties by id."""
-    ranks = torch.empty(len(logits), dtype=torch.long, device=logits.device)
-    ranks[logits.argsort(descending=True, stable=True)] = torch.arange(1, len(logits) + 1, device=logits.device)
-    return ranks

@@ -13,6 +13,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, HookError, InputError, OutOfRangeError, UnsupportedModelError
+from ffnmem.interventions.intervening import compare_predictions
 from ffnmem.models.answers import generate
 from ffnmem.models.layer_pass import LayerPass
 
@@ -119,15 +120,6 @@ def test_means(model64: fm.Model) -> None:
     assert allclose(found.coefficients[1][0], means.expand(len(IDS), -1), 1e-12)
     with fm.intervene(model64, {(1, n): float(m) for n, m in enumerate(means)}):
         assert allclose(found.logits_at(0, -1), fm.capture(model64, IDS).logits_at(0, -1), 1e-12)
-
-
-def test_means_and_draws_of_a_store(tiny: fm.Model, tiny_store: fm.scanning.Store) -> None:
-    stats = tiny_store.stats(0).set_index("neuron")
-    draws = tiny_store.view(0).draws[0][:, 9]
-    with fm.intervene(tiny, {(0, 5): fm.interventions.Mean(tiny_store), (0, 9): fm.interventions.Resample(tiny_store)}):
-        m = fm.capture(tiny, IDS).coefficients[0][0]
-    assert allclose(m[:, 5], np.full(len(IDS), stats["mean"][5]), 1e-6)
-    assert set(m[:, 9].tolist()) <= set(draws.tolist())
 
 
 def test_resampling(model64: fm.Model) -> None:
@@ -343,3 +335,30 @@ def test_a_block_that_is_never_entered_is_told(tiny: fm.Model) -> None:
         with block:  # again
             pass
         del block
+
+
+def test_predictions_before_and_after(tiny: fm.Model) -> None:
+    """The table would have another position's tokens, or leave out one that is likely in either pass."""
+    before = fm.capture(tiny, PROMPT)
+    with fm.intervene(tiny, {(0, None): 0.0}):
+        after = fm.capture(tiny, PROMPT)
+    found = compare_predictions(before, after, 3, k=6)
+    first, second = (c.predictions(3, k=tiny.d_vocab).set_index("token_id") for c in (before, after))
+    assert found["before"].clip(lower=found["after"]).is_monotonic_decreasing
+    assert len(found) == 6
+    for row in found.itertuples():
+        for name, table in (("before", first), ("after", second)):
+            assert getattr(row, name) == pytest.approx(table["probability"][row.token_id])
+            assert getattr(row, f"rank_{name}") == table["rank"][row.token_id]
+            assert getattr(row, f"logit_{name}") == pytest.approx(table["logit"][row.token_id])
+        assert row.change == pytest.approx(row.after - row.before)
+        assert row.token == tiny.token_strings([row.token_id])[0]
+    left_out = set(range(tiny.d_vocab)) - set(found["token_id"])
+    least = found[["before", "after"]].max(axis=1).min()
+    assert all(max(first["probability"][i], second["probability"][i]) <= least for i in left_out)
+    with refuses(InputError, ValueError, "different prompts"):
+        compare_predictions(before, fm.capture(tiny, "The city"))
+    with refuses(OutOfRangeError, IndexError, "position 99"):
+        compare_predictions(before, after, 99)
+    with refuses(InputError, ValueError, "k", "0"):
+        compare_predictions(before, after, k=0)
