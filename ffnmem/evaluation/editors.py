@@ -60,29 +60,33 @@ EditOrReason = Edit | str | None
 OwnEditor = Annotated[Callable[[Model, list[Fact]], Any], "a function (of model and facts, or fm.evaluation.made)"]
 """``editor(model, facts)``: as many edits as facts; of a single fact the edit may stand alone."""
 
-Held = dict[int, Float64[Tensor, "p d_mlp"]]
+ProtectedKeys = dict[int, Float64[Tensor, "p d_mlp"]]
 """By layer, keys of facts that were edited before."""
 
 
 @dataclass(frozen=True)
 class Editor:
-    """How an editor of a name works.
+    """How an editor of a name works; without ``procedure``, ``make`` and ``all`` it leaves the model as it is.
 
     Attributes:
         name: its name.
-        one: makes the edit of one of a batch's facts by a plan of its own; None for functions of the user's.
-        all: makes the edits of some facts by itself; a function of the user's.
         options: names of the options that it takes.
-        procedure: where ``one`` needs v*, and so contexts and a second moment: the editor whose program finds it.
+        procedure: the editor whose program finds v*, for which contexts and a second moment are needed.
         published: whether it is that program whatever the settings.
+        form: makes the closed form that is solved for one fact or for some, ``form(plan, …)``; rome has none.
+        holds: whether it protects the keys of facts that were edited before.
+        make: of an editor that needs the request alone, makes its edit: ``make(plan, which, …)``.
+        all: makes the edits of some facts by itself; a function of the user's.
     """
 
     name: str
-    one: Callable[[FactBatch, EditPlan, int, Mapping[str, Any]], Edit] | None = None
-    all: OwnEditor | None = None
     options: tuple[str, ...] = ()
     procedure: str | None = None
     published: bool = False
+    form: Callable[..., ClosedForm] | None = None
+    holds: bool = False
+    make: Callable[..., Edit] | None = None
+    all: OwnEditor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +114,7 @@ class Setup:
         settings, published = self.own[editor.name]
         return replace(plan, settings=settings, published=published)
 
-    def start(self, facts: Sequence[Fact], held: Held | None = None) -> FactBatch:
+    def start(self, facts: Sequence[Fact], held: ProtectedKeys | None = None) -> FactBatch:
         """Facts to be edited; those that cannot be asked for have a reason."""
         requests: list[Request] = []
         reasons: dict[int, str] = {}
@@ -147,7 +151,7 @@ class FactBatch:
     plan: EditPlan
     places: Mapping[int, int]
     reasons: Mapping[int, str]
-    held: Held = field(default_factory=dict)
+    held: ProtectedKeys = field(default_factory=dict)
     values: dict[tuple[EditSettings, float | None], list[FoundValue]] = field(default_factory=dict)
     plans: dict[str, EditPlan] = field(default_factory=dict)
 
@@ -168,7 +172,7 @@ class FactBatch:
 
     def edits(self, editor: Editor) -> list[EditOrReason]:
         """Each fact's own edit, or why it has none."""
-        if editor.one is None and editor.all is None:
+        if editor.procedure is None and editor.make is None and editor.all is None:
             return [None] * len(self.facts)
         if editor.all is not None:
             try:
@@ -180,17 +184,26 @@ class FactBatch:
     def alone(self, editor: Editor, which: int) -> EditOrReason:
         """A single fact's edit, or why it has none."""
         try:
-            if editor.one is None:
+            if editor.all is not None:
                 return self.solve_each(editor, [self.facts[which]])[0]
-            if which in self.reasons:
-                return self.reasons[which]
-            return editor.one(self, self.plan_of(editor), self.places[which], self.options_of(editor))
+            return self.reasons[which] if which in self.reasons else self.edit(editor, [self.places[which]])
         except InputError as error:
             return str(error)
 
-    def options_of(self, editor: Editor) -> dict[str, Any]:
-        """Those options of all editors that an editor takes."""
-        return {name: value for name, value in self.setup.options.items() if name in editor.options}
+    def edit(self, editor: Editor, which: Sequence[int]) -> Edit:
+        """One edit of some of the plan's requests; of one alone by an editor without a closed form."""
+        plan = self.plan_of(editor)
+        options = {name: value for name, value in self.setup.options.items() if name in editor.options}
+        if editor.make is not None:
+            return editor.make(plan, which[0], **options)
+        force = bool(options.pop("force", False))
+        if editor.form is None:
+            keys, ridge = options.get("keys"), options.get("ridge")
+            return rank_one(plan, which[0], self.found(plan, keys, ridge)[which[0]], keys, ridge, force)
+        if editor.holds:
+            options["previous"] = self.held
+        values = self.found(plan)
+        return closed_form_edit(plan, which, [values[i] for i in which], editor.form(plan, **options), force)
 
     def together(self, editor: Editor) -> list[EditOrReason]:
         """For each fact the one edit of all that can be asked for and have a v*, or why it is not in it.
@@ -198,7 +211,6 @@ class FactBatch:
         Raises: InputError: an editor that edits single facts alone.
         """
         check_together(editor)
-        assert isinstance(editor.one, by_form)
         plan, reasons = self.plan_of(editor), dict(self.reasons)
         made: EditOrReason = None
         try:
@@ -209,7 +221,7 @@ class FactBatch:
                 except InputError as error:
                     reasons[i] = str(error)
             if which := [place for i, place in self.places.items() if i not in reasons]:
-                made = editor.one.together(self, plan, which, self.options_of(editor))
+                made = self.edit(editor, which)
         except InputError as error:
             made = str(error)
         return [reasons.get(i, made) for i in range(len(self.facts))]
@@ -315,55 +327,20 @@ def made(edits: Edit | Iterable[Edit] | Mapping[str, Edit], name: str = "made") 
 # -- the editors -------------------------------------------------------------------------------------------------------
 
 
-def by_rome(batch: FactBatch, plan: EditPlan, i: int, options: Mapping[str, Any]) -> Edit:
-    keys, ridge, force = (options.get(name) for name in ("keys", "ridge", "force"))
-    return rank_one(plan, i, batch.found(plan, keys, ridge)[i], keys, ridge, bool(force))
-
-
-@dataclass(frozen=True)
-class by_form:
-    """An editor that solves the closed form which ``form(plan, …)`` makes of its options, for one fact or for some.
-
-    With ``holds``, it protects the keys of facts edited before, in a sequence of edits.
-    """
-
-    form: Callable[..., ClosedForm]
-    holds: bool = False
-
-    def __call__(self, batch: FactBatch, plan: EditPlan, i: int, options: Mapping[str, Any]) -> Edit:
-        return self.together(batch, plan, [i], options)
-
-    def together(self, batch: FactBatch, plan: EditPlan, which: Sequence[int], options: Mapping[str, Any]) -> Edit:
-        """One edit of some of a plan's requests."""
-        own = {name: value for name, value in options.items() if name != "force"}
-        if self.holds:
-            own["previous"] = batch.held
-        values = batch.found(plan)
-        found = [values[i] for i in which]
-        return closed_form_edit(plan, which, found, self.form(plan, **own), bool(options.get("force", False)))
-
-
-def by_itself(make: Callable[..., Edit]) -> Callable[[FactBatch, EditPlan, int, Mapping[str, Any]], Edit]:
-    """An editor that needs the request alone: ``make(plan, which, …)``."""
-    return lambda _batch, plan, i, options: make(plan, i, **options)
-
-
-def with_original(
-    name: str, one: Callable[[FactBatch, EditPlan, int, Mapping[str, Any]], Edit], *options: str
-) -> tuple[Editor, Editor]:
+def with_original(name: str, *options: str, **more: Any) -> tuple[Editor, Editor]:
     """An editor, and as NAME_original its published program."""
     original = tuple(option for option in options if option != "keys")
-    return Editor(name, one, None, options, name), Editor(f"{name}_original", one, None, original, name, published=True)
+    return Editor(name, options, name, **more), Editor(f"{name}_original", original, name, published=True, **more)
 
 
 KNOWN = (
-    *with_original("rome", by_rome, "keys", "ridge", "force"),
-    *with_original("emmet", by_form(emmet_form), "epsilon", "ridge", "force"),
-    *with_original("memit", by_form(memit_form), "layers", "weight", "norm", "ridge", "force"),
-    *with_original("alphaedit", by_form(alphaedit_form, holds=True), "layers", "threshold", "penalty", "force"),
-    *with_original("encore", by_form(encore_form, holds=True), "layers", "weight", "norm", "ridge", "force"),
-    Editor("ft_l", by_itself(tuned), options=("bound", "rate", "steps", "stop", "force")),
-    Editor("embedding_swap", by_itself(swapped), options=("neurons", "less", "more", "force")),
+    *with_original("rome", "keys", "ridge", "force"),
+    *with_original("emmet", "epsilon", "ridge", "force", form=emmet_form),
+    *with_original("memit", "layers", "weight", "norm", "ridge", "force", form=memit_form),
+    *with_original("alphaedit", "layers", "threshold", "penalty", "force", form=alphaedit_form, holds=True),
+    *with_original("encore", "layers", "weight", "norm", "ridge", "force", form=encore_form, holds=True),
+    Editor("ft_l", ("bound", "rate", "steps", "stop", "force"), make=tuned),
+    Editor("embedding_swap", ("neurons", "less", "more", "force"), make=swapped),
     Editor("none"),
 )
 EDITORS: Mapping[str, Editor] = MappingProxyType({editor.name: editor for editor in KNOWN})
@@ -372,8 +349,8 @@ EDITORS: Mapping[str, Editor] = MappingProxyType({editor.name: editor for editor
 
 def check_together(editor: Editor) -> None:
     """Raise InputError for an editor that makes no edit of several facts."""
-    if not isinstance(editor.one, by_form):
-        able = [name for name, one in EDITORS.items() if isinstance(one.one, by_form)]
+    if editor.form is None:
+        able = [name for name, one in EDITORS.items() if one.form is not None]
         raise InputError(f"together: {editor.name} edits one fact at a time: leave it out, or take {', '.join(able)}")
 
 
@@ -505,11 +482,10 @@ def edit_conditions(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
     return words | {"options": dict(setup.options)}
 
 
-def keys_in(batch: FactBatch, editor: Editor, which: Iterable[int]) -> Held:
+def keys_in(batch: FactBatch, editor: Editor, which: Iterable[int]) -> ProtectedKeys:
     """The keys of some facts in the layers that an editor protects them in; none where it protects none."""
     places = [batch.places[i] for i in which if i in batch.places]
-    holds = isinstance(editor.one, by_form) and editor.one.holds
-    if editor.procedure is None or not (holds and places):
+    if editor.procedure is None or not (editor.holds and places):
         return {}
     plan = batch.plan_of(editor)
     requests = plan.of(places)

@@ -50,7 +50,6 @@ from .metrics import (
     read_off,
     roles_of,
     summarised,
-    without,
 )
 from .scores import DRAWS, Scores
 from .texts import LENGTH, References, Source, Texts, Writer, drift_texts
@@ -140,9 +139,9 @@ def evaluate(
         wanted = tuple(name for name in wanted if name != "RS")
     if keep_edits and out is not None:
         raise InputError("keep_edits does not go with out, whose chunks hold no edits: give one of them")
-    texts = drift_texts(model, drift, seed) if read_off(wanted, "texts") else ()
+    texts = drift_texts(model, drift, seed) if read_off("texts", wanted) else ()
     if metrics is None and not texts:
-        wanted = without(wanted, "texts")
+        wanted = tuple(name for name in wanted if METRICS[name].asks != "texts")
     layers = PlainLayers(model)
     setup = set_up(layers, editors, target, layer=layer, seed=seed, **options)
     settings = {
@@ -307,7 +306,7 @@ class Bench:
             subjects = [case.fact.subject for case in own]
             for i, figures in zip(fine, reader.drift(edits, subjects), strict=True):
                 rows[i] |= figures
-        if read_off(self.metrics, "generation"):
+        if read_off("generation", self.metrics):
             writer = Writer(self.layers, self.references, self.seed)
             plain_texts = writer.measure(own, [None] * len(own))
             for i, before_text, after_text in zip(fine, plain_texts, writer.measure(own, edits), strict=True):
@@ -402,7 +401,7 @@ def edit_quality(
 
     Raises: InputError: no facts, a fact without a new target, another metric. Otherwise as :func:`ffnmem.rome`.
     """
-    known = ("S", *from_prompts(METRICS))
+    known = ("S", *from_prompts())
     names = check_metrics([check_choice("metric", metric, known)], generate=False)
     if keys is not None and check_choice("keys", keys, KEYS) == "everywhere":
         raise InputError("keys='everywhere' looks for v* with each second moment anew: compare those by evaluate")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 from ..core.errors import InputError, quoted
 from ..editing.applying import RowEdits
@@ -16,7 +14,7 @@ from ..facts.fact import KINDS, Fact
 from ..models.answers import BATCH_TOKENS, Answered, Question, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
-from .metrics import METRICS, from_prompts
+from .metrics import METRICS, Replies, from_prompts
 
 # What is asked about an edit: the prompts of a fact, each with its answers, and what they are asked for.
 
@@ -146,12 +144,18 @@ def case_slices(edits: Sequence[Edit | None], batch_tokens: int) -> Iterator[sli
         yield from (slice(i, i + 1) for i in range(len(edits)))
 
 
+def row_edits(edits: Sequence[Edit | None], owners: Sequence[int]) -> RowEdits | None:
+    """For rows that belong to some of these edits, each with its own; None where none has any."""
+    made = [edit for edit in edits if edit is not None]
+    place = {id(edit): i for i, edit in enumerate(made)}
+    rows = [-1 if (edit := edits[owner]) is None else place[id(edit)] for owner in owners]
+    return RowEdits(made, rows) if made else None
+
+
 def ask_slice(
     layers: PlainLayers, cases: Sequence[EditCase], edits: Sequence[Edit | None], batch_tokens: int
 ) -> tuple[list[CaseAnswers], list[CaseAnswers]]:
     """As :func:`ask_cases`, for cases that are asked together."""
-    made = [edit for edit in edits if edit is not None]
-    place = {id(edit): i for i, edit in enumerate(made)}
     found: tuple[list[list[Answered | None]], ...] = tuple([[None] * len(c.roles) for c in cases] for _ in range(2))
     for next_token in (False, True):
         where = [
@@ -160,12 +164,9 @@ def ask_slice(
         if not where:
             continue
         questions = [cases[i].questions[j] for i, j in where]
-        if made:
-            rows = RowEdits(made, [-1 if (edit := edits[i]) is None else place[id(edit)] for i, _ in where])
-            changing, start = rows.changing, rows.lowest
-            both = answer(layers, questions, changing, start=start, next_token=next_token, batch_tokens=batch_tokens)
-        else:
-            both = answer(layers, questions, next_token=next_token, batch_tokens=batch_tokens)
+        rows = row_edits(edits, [i for i, _ in where])
+        changed: dict[str, Any] = {} if rows is None else {"changing": rows.changing, "start": rows.lowest}
+        both = answer(layers, questions, next_token=next_token, batch_tokens=batch_tokens, **changed)
         for into, answers in zip(found, both, strict=True):
             for (i, j), one in zip(where, answers, strict=True):
                 into[i][j] = one
@@ -176,69 +177,19 @@ def ask_slice(
 def measure(case: EditCase, before: CaseAnswers, after: CaseAnswers, metrics: Sequence[str]) -> dict[str, float]:
     """A case's metrics that are read off answers, NaN where it has no such prompt.
 
-    p(o|x) is the exponential of the mean log-probability of the tokens of " o". The mean favours an answer of many
-    tokens, most of which follow from those before: _sum takes the probability of the whole string, _first that of the
-    first token in which the two answers differ (none where one begins with the other: that prompt is left out).
-
     Args:
         case: whose answers these are.
         before, after: of the unedited and the edited model.
         metrics: names of METRICS; others than those of answers are left out.
-
-    Source: Meng et al. 2022 (2202.05262), §4.2 and appendix D; NS+ and NKL: Hoelscher-Obermaier et al. 2023
-        (2305.17553), §3.
     """
     found: dict[str, float] = {}
     for name in from_prompts(metrics):
         metric = METRICS[name]
         at = [i for i, role in enumerate(case.roles) if role == metric.asks]
-        if metric.before:
-            for side, column in ((before, f"{name}_before"), (after, name)):
-                each = [value_of(name, case.questions[i], side[i]) for i in at]
-                found[column] = mean([value for value in each if value is not None])
-        else:
-            moved = [compared(name, before[i], after[i]) for i in at]
-            found[name] = math.fsum(moved) if name == "NKL" and moved else mean(moved)
+        questions = [case.questions[i] for i in at]
+        old, new = (Replies(questions, [side[i] for i in at]) for side in (before, after))
+        if metric.moved is not None:
+            found[name] = metric.average(metric.moved(old, new))
+        elif metric.of is not None:
+            found |= {f"{name}_before": metric.average(metric.of(old)), name: metric.average(metric.of(new))}
     return found
-
-
-def value_of(name: str, question: Question, one: Answered) -> float | None:
-    """A metric of one prompt, of one model; None where the two answers cannot be told apart."""
-    metric = METRICS[name]
-    if metric.asks not in ("rewrite", "paraphrase", "neighbour", "plus"):
-        return float(one.exact[0])  # a probe, which has one answer
-    if name in ("exact", "exact_paraphrase"):
-        return float(one.exact[1])
-    weighed = likelihoods(metric.likelihood, question, one)
-    if weighed is None:
-        return None
-    true, new = weighed
-    wanted, other = (new, true) if metric.asks in ("rewrite", "paraphrase") else (true, new)
-    return math.exp(wanted) - math.exp(other) if name in ("EM", "PM", "NM") else float(wanted > other)
-
-
-def likelihoods(how: str, question: Question, one: Answered) -> tuple[float, float] | None:
-    """The logarithms that the true and the new answer are compared by."""
-    if how == "mean":
-        return one.mean_log(0), one.mean_log(1)
-    true, new = one.log_probabilities
-    if how == "sum":
-        return float(true.sum()), float(new.sum())
-    pairs = zip(question.answers[0], question.answers[1], strict=False)
-    at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-    return None if at is None else (float(true[at]), float(new[at]))
-
-
-def compared(name: str, before: Answered, after: Answered) -> float:
-    """A metric of one prompt that compares two models' next tokens."""
-    assert before.next_log is not None
-    assert after.next_log is not None
-    if name == "unrelated":
-        return float(before.next_log.argmax() == after.next_log.argmax())
-    old, new = before.next_log.double(), after.next_log.double()
-    # Rounding may leave a difference below 0 where nothing changed.
-    return max(0.0, float((old.exp() * (old - new)).sum())) if bool(new.isfinite().all()) else math.nan
-
-
-def mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else math.nan

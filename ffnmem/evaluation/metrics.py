@@ -2,18 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
+from torch import Tensor
 
 from ..core.errors import InputError, check_choice, listed
 from ..facts.fact import KINDS
+from ..models.answers import Answered, Question
 
-# What an evaluation can measure of an edit: names, the prompts that they need, how they are averaged.
+# What an evaluation can measure of an edit: a row each of what is asked, how a number is read off, how it is averaged.
+
+TRUE, NEW = 0, 1  # of a question's answers; a probe has one
+
+
+@dataclass(frozen=True, eq=False)
+class Replies:
+    """What a model says to a case's questions of one kind; every method gives an entry a question."""
+
+    questions: Sequence[Question]
+    said: Sequence[Answered]
+
+    def mean(self, answer: int) -> list[float]:
+        """The mean log-probability of an answer's tokens."""
+        return [one.mean_log(answer) for one in self.said]
+
+    def sum(self, answer: int) -> list[float]:
+        """The logarithm of the whole answer's probability."""
+        return [float(one.log_probabilities[answer].sum()) for one in self.said]
+
+    def first(self, answer: int) -> list[float]:
+        """That of the first token that tells the two answers apart; no entry where one begins with the other."""
+        found = []
+        for question, one in zip(self.questions, self.said, strict=True):
+            pairs = zip(*question.answers, strict=False)
+            at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+            found += [] if at is None else [float(one.log_probabilities[answer][at])]
+        return found
+
+    def exact(self, answer: int) -> list[float]:
+        """Whether greedy decoding writes an answer."""
+        return [float(one.exact[answer]) for one in self.said]
+
+    def next_logs(self) -> list[Tensor]:
+        """The log-probabilities of the next token."""
+        return [one.next_log for one in self.said if one.next_log is not None]
+
+
+Values = list[float]
+
+
+def beats(winner: int, how: Callable[[Replies, int], Values] = Replies.mean) -> Callable[[Replies], Values]:
+    """Whether one answer is likelier than the other."""
+    return lambda said: [float(a > b) for a, b in zip(how(said, winner), how(said, 1 - winner), strict=True)]
+
+
+def margin(winner: int) -> Callable[[Replies], Values]:
+    """By how much it is likelier."""
+
+    def read(said: Replies) -> Values:
+        return [math.exp(a) - math.exp(b) for a, b in zip(said.mean(winner), said.mean(1 - winner), strict=True)]
+
+    return read
+
+
+def divergences(before: Replies, after: Replies) -> Values:
+    """KL(before‖after) of the next token, in nats; NaN of a model that says no numbers."""
+    found = []
+    for old, new in zip(before.next_logs(), after.next_logs(), strict=True):
+        a, b = old.double(), new.double()
+        # Rounding may leave a difference below 0 where nothing changed.
+        found.append(max(0.0, float((a.exp() * (a - b)).sum())) if bool(b.isfinite().all()) else math.nan)
+    return found
+
+
+def unmoved(before: Replies, after: Replies) -> Values:
+    """Whether the likeliest next token is the same."""
+    pairs = zip(before.next_logs(), after.next_logs(), strict=True)
+    return [float(old.argmax() == new.argmax()) for old, new in pairs]
+
+
+def mean(values: Sequence[float]) -> float:
+    """NaN of none."""
+    return float(np.mean(values)) if values else math.nan
+
+
+def total(values: Sequence[float]) -> float:
+    """NaN of none."""
+    return math.fsum(values) if values else math.nan
 
 
 @dataclass(frozen=True)
@@ -24,44 +105,51 @@ class Metric:
         asks: the prompts that it is read off: "rewrite", "paraphrase", "neighbour", "plus" (neighbours after the edit's
             own sentence), a kind of probe, "texts" or "generation"; of what is written in answer, a kind of
             :data:`ffnmem.evaluation.written.KINDS`.
+        of: a number a prompt, read off what a model says to them; measured before and after the edit.
+        moved: a number a prompt, read off what the model says before and after the edit.
         times: what a mean over records is multiplied by in a summary.
-        before: whether it is measured of the unedited model, too.
         written: of what is written in answer, which match counts: "wanted", "exact" or "unwanted"; else empty.
-        likelihood: how an answer of several tokens is weighed: by the "mean" of their log-probabilities, by their "sum"
-            or by the "first" token that tells two answers apart.
+        average: of a case's prompts.
     """
 
     asks: str
+    of: Callable[[Replies], Values] | None = None
+    moved: Callable[[Replies, Replies], Values] | None = None
     times: float = 100.0
-    before: bool = True
     written: str = ""
-    likelihood: str = "mean"
+    average: Callable[[Sequence[float]], float] = mean
+
+    @property
+    def before(self) -> bool:
+        """Whether it is measured of the unedited model, too."""
+        return self.moved is None and self.asks != "texts"
 
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
-        "ES": Metric("rewrite"),
-        "PS": Metric("paraphrase"),
-        "NS": Metric("neighbour"),
-        **{
-            f"{name}_{likelihood}": Metric(asks, likelihood=likelihood)
-            for likelihood in ("first", "sum")
-            for name, asks in (("ES", "rewrite"), ("PS", "paraphrase"), ("NS", "neighbour"))
-        },
-        "EM": Metric("rewrite"),
-        "PM": Metric("paraphrase"),
-        "NM": Metric("neighbour"),
-        "NS_plus": Metric("plus"),
-        "NKL": Metric("neighbour", 1.0, before=False),
-        "NKL_mean": Metric("neighbour", 1.0, before=False),
-        "exact": Metric("rewrite"),
-        "exact_paraphrase": Metric("paraphrase"),
-        "portability": Metric("portability"),
-        "reverse": Metric("reverse"),
-        "alias": Metric("alias"),
-        "unrelated": Metric("unrelated", before=False),
-        "drift_kl": Metric("texts", 1.0, before=False),
-        "drift_perplexity": Metric("texts", 1.0, before=False),
+        "ES": Metric("rewrite", beats(NEW)),
+        "PS": Metric("paraphrase", beats(NEW)),
+        "NS": Metric("neighbour", beats(TRUE)),
+        "ES_first": Metric("rewrite", beats(NEW, Replies.first)),
+        "PS_first": Metric("paraphrase", beats(NEW, Replies.first)),
+        "NS_first": Metric("neighbour", beats(TRUE, Replies.first)),
+        "ES_sum": Metric("rewrite", beats(NEW, Replies.sum)),
+        "PS_sum": Metric("paraphrase", beats(NEW, Replies.sum)),
+        "NS_sum": Metric("neighbour", beats(TRUE, Replies.sum)),
+        "EM": Metric("rewrite", margin(NEW)),
+        "PM": Metric("paraphrase", margin(NEW)),
+        "NM": Metric("neighbour", margin(TRUE)),
+        "NS_plus": Metric("plus", beats(TRUE)),
+        "NKL": Metric("neighbour", moved=divergences, times=1.0, average=total),
+        "NKL_mean": Metric("neighbour", moved=divergences, times=1.0),
+        "exact": Metric("rewrite", lambda said: said.exact(NEW)),
+        "exact_paraphrase": Metric("paraphrase", lambda said: said.exact(NEW)),
+        "portability": Metric("portability", lambda said: said.exact(0)),
+        "reverse": Metric("reverse", lambda said: said.exact(0)),
+        "alias": Metric("alias", lambda said: said.exact(0)),
+        "unrelated": Metric("unrelated", moved=unmoved),
+        "drift_kl": Metric("texts", times=1.0),
+        "drift_perplexity": Metric("texts", times=1.0),
         "GE": Metric("generation"),
         "RS": Metric("generation"),
         "says": Metric("prompt", written="wanted"),
@@ -80,7 +168,15 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "single_hop": Metric("single_hop", written="wanted"),
     }
 )
-"""By name; the papers write NS_plus as NS+."""
+"""By name; the papers write NS_plus as NS+.
+
+p(o|x) is the exponential of the mean log-probability of the tokens of " o". The mean favours an answer of many tokens,
+most of which follow from those before: _sum takes the probability of the whole string, _first that of the first token
+in which the two answers differ.
+
+Source: Meng et al. 2022 (2202.05262), §4.2 and appendix D; NS+ and NKL: Hoelscher-Obermaier et al. 2023 (2305.17553),
+    §3.
+"""
 
 NEEDS = {
     "paraphrase": "paraphrases",
@@ -118,7 +214,7 @@ def check_metrics(metrics: Iterable[str] | None, generate: bool, written: bool =
     if isinstance(metrics, str):
         metrics = (metrics,)
     if metrics is None:
-        wanted = {name for name in METRICS if not METRICS[name].written} - {*read_off(METRICS, "generation")}
+        wanted = {name for name in METRICS if not METRICS[name].written} - {*read_off("generation")}
     else:
         wanted = {check_choice("metric", name, (*METRICS, *SCORES)) for name in metrics}
         if not wanted:
@@ -131,28 +227,18 @@ def check_metrics(metrics: Iterable[str] | None, generate: bool, written: bool =
     if written:
         wanted |= {name for name, metric in METRICS.items() if metric.written}
     if generate:
-        wanted |= {*read_off(METRICS, "generation")}
+        wanted |= {*read_off("generation")}
     return tuple(name for name in METRICS if name in wanted)
 
 
-BESIDE = ("texts", "generation")  # what is read off neither a fact's prompts nor answers to them
+def read_off(kind: str, names: Iterable[str] = METRICS) -> tuple[str, ...]:
+    """Those of some metrics that are read off "texts" or "generation"."""
+    return tuple(name for name in names if METRICS[name].asks == kind)
 
 
-def read_off(names: Iterable[str], *kinds: str) -> tuple[str, ...]:
-    """Those of some metrics that are read off what kinds name; none of those of written answers."""
-    return tuple(name for name in names if METRICS[name].asks in kinds and not METRICS[name].written)
-
-
-def without(names: Iterable[str], *kinds: str) -> tuple[str, ...]:
-    """Some metrics but for those that :func:`read_off` gives."""
-    every = tuple(names)
-    left_out = read_off(every, *kinds)
-    return tuple(name for name in every if name not in left_out)
-
-
-def from_prompts(names: Iterable[str]) -> tuple[str, ...]:
+def from_prompts(names: Iterable[str] = METRICS) -> tuple[str, ...]:
     """Those of some metrics that are read off probabilities after a fact's own prompts."""
-    return tuple(name for name in without(names, *BESIDE) if not METRICS[name].written)
+    return tuple(name for name in names if METRICS[name].of or METRICS[name].moved)
 
 
 def roles_of(names: Iterable[str]) -> set[str]:
@@ -199,10 +285,10 @@ INTERVAL = (0.025, 0.975)
 FEW = 5  # records, below which there is no interval: draws of two or three say how few they are, not how far off
 COLUMNS = ("metric", "mean", "low", "high", "n")
 
-Values = Float64[np.ndarray, "records metrics"]
+Cases = Float64[np.ndarray, "records metrics"]
 
 
-def resampled(values: Values, draws: int, seed: int) -> Float64[np.ndarray, "draws metrics"]:
+def resampled(values: Cases, draws: int, seed: int) -> Float64[np.ndarray, "draws metrics"]:
     """The means of records drawn with replacement, as many as there are; NaN of a draw without a value.
 
     Args:
@@ -223,7 +309,7 @@ def resampled(values: Values, draws: int, seed: int) -> Float64[np.ndarray, "dra
     return np.concatenate(found) if found else np.empty((0, values.shape[1]))
 
 
-def means(values: Values) -> Float64[np.ndarray, " metrics"]:
+def means(values: Cases) -> Float64[np.ndarray, " metrics"]:
     """The mean of each column over what is no NaN."""
     there = ~np.isnan(values)
     with np.errstate(invalid="ignore"):

@@ -29,13 +29,13 @@ from ..editing.layer_choice import (
     keep_choice,
     kept_choice,
 )
-from ..facts.fact import Fact, as_facts
+from ..facts.fact import KINDS, Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..show.result import Result
 from .editors import OwnEditor, choose_editors
 from .evaluating import evaluate
-from .metrics import METRICS, SCORES, read_off, unmeasured
+from .metrics import METRICS, SCORES, from_prompts, unmeasured
 from .scores import MAIN, SIZED, Scores, failure_table, missing_lines, score_tables
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def layer_sweep(
         raise InputError(f"layers must be some different ones, not {list(chosen)}")
     if out is not None:
         check_sweep_folder(out)
-    wanted = read_off(METRICS, "rewrite", "paraphrase", "neighbour", "plus")
+    wanted = [name for name in from_prompts() if METRICS[name].asks not in KINDS]
     scores: dict[int, Scores] = {}
     begin = time.monotonic()
     for place, layer in enumerate(chosen):

@@ -30,7 +30,8 @@ from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers, Replay
 from ..models.turns import OpenBlock
-from .measuring import GATHERED, EditCase, case_slices, mean
+from .measuring import GATHERED, EditCase, case_slices, row_edits
+from .metrics import mean
 
 # Drift: how much an edit changes what a model says of text that has nothing to do with it.
 
@@ -201,6 +202,9 @@ WORD, TERM = re.compile(r"\w+|[^\w\s]"), re.compile(r"\b\w\w+\b")
 Start = tuple[int, tuple[int, ...], np.random.Generator]
 """The case of a text, its prompt's tokens, and where its random numbers come from."""
 
+Keep = Callable[[Int[Tensor, " some"]], None]
+"""Takes which rows of a batch go on alone."""
+
 References = Mapping[str, Sequence[str]]
 """By new target, texts about things that it is true of."""
 
@@ -236,30 +240,19 @@ class Writer:
 
     def write(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> list[list[str]]:
         """For each case a text from each of its generation prompts, the prompt included."""
-        found: list[list[str]] = [[] for _ in cases]
-        for some in case_slices(edits, ROWS * TOKENS):
-            for i, text in self.texts_of(cases[some], edits[some]):
-                found[some.start + i].append(text)
-        return found
-
-    def texts_of(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> Iterator[tuple[int, str]]:
-        """Case and text, in order."""
-        made = [edit for edit in edits if edit is not None]
-        place = {id(edit): i for i, edit in enumerate(made)}
         starts: list[Start] = []
         for i, case in enumerate(cases):
             for j, template in enumerate(case.fact.generation_prompts):
                 # The same random numbers for a prompt whatever else is in the batch, and for every edit of it.
                 draws = np.random.default_rng([self.seed, zlib.crc32(case.fact.name.encode()), j])
                 starts += [(i, tokens, draws) for tokens in self.prompt(case.fact.ask(template))]
-        texts: dict[int, str] = {}
-        for batch in batches_of_like_length([len(tokens) for _, tokens, _ in starts], self.model.n_ctx - self.length):
-            owners = [edits[starts[at][0]] for at in batch]
-            rows = RowEdits(made, [-1 if e is None else place[id(e)] for e in owners]) if made else None
-            with with_own_edits(self.layers, rows):
-                found = sample(self.layers, [starts[at][1] for at in batch], [starts[at][2] for at in batch])
-            texts.update(zip(batch, found, strict=True))
-        yield from ((start[0], texts[at]) for at, start in enumerate(starts))
+        owners, prompts, generators = zip(*starts, strict=True) if starts else ((), (), ())
+
+        def write(batch: list[int], _keep: Keep) -> list[str]:
+            return sample(self.layers, [prompts[at] for at in batch], [generators[at] for at in batch])
+
+        texts = write_with_edits(self.layers, edits, owners, prompts, self.model.n_ctx - self.length, write)
+        return [[text for owner, text in zip(owners, texts, strict=True) if owner == i] for i in range(len(cases))]
 
     def prompt(self, text: str) -> list[tuple[int, ...]]:
         """A prompt's tokens; none where there is no room to write behind it."""
@@ -282,9 +275,26 @@ def batches_of_like_length(lengths: Sequence[int], pads: int) -> Iterator[list[i
         yield batch
 
 
-def with_own_edits(
-    layers: PlainLayers, rows: RowEdits | None
-) -> AbstractContextManager[Callable[[Int[Tensor, " some"]], None]]:
+def write_with_edits(
+    layers: PlainLayers,
+    edits: Sequence[Edit | None],
+    owners: Sequence[int],
+    prompts: Sequence[Sequence[int]],
+    pads: int,
+    write: Callable[[list[int], Keep], list[str]],
+) -> list[str]:
+    """What ``write`` writes after prompts, some at a time by their places, each with the edit that its owner has."""
+    texts: dict[int, str] = {}
+    for some in case_slices(edits, ROWS * TOKENS):
+        own = [at for at, owner in enumerate(owners) if some.start <= owner < some.stop]
+        for places in batches_of_like_length([len(prompts[at]) for at in own], pads):
+            batch = [own[place] for place in places]
+            with with_own_edits(layers, row_edits(edits, [owners[at] for at in batch])) as keep:
+                texts |= zip(batch, write(batch, keep), strict=True)
+    return [texts[at] for at in range(len(prompts))]
+
+
+def with_own_edits(layers: PlainLayers, rows: RowEdits | None) -> AbstractContextManager[Keep]:
     """A block in which each row of a batch has its own edit, in every pass; it takes which rows go on alone."""
 
     def keep(some: Int[Tensor, " some"]) -> None:
@@ -303,7 +313,7 @@ def with_own_edits(
 
         return add
 
-    def begin(block: OpenBlock) -> Callable[[Int[Tensor, " some"]], None]:
+    def begin(block: OpenBlock) -> Keep:
         assert rows is not None
         for layer in rows.stacks:
             block.hook(layers.parts[layer].project_out, hook(layer))

@@ -6,27 +6,24 @@ import json
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
-from torch import Tensor
 
 from ..core.errors import InputError
-from ..editing.applying import RowEdits
 from ..editing.edit import Edit
 from ..facts.fact import Fact
 from ..facts.portability import with_portability
 from ..facts.templates import mentions
 from ..models.answers import written_on
 from ..models.replaying import PlainLayers
-from .measuring import EditCase, case_slices, mean
-from .metrics import METRICS
-from .texts import batches_of_like_length, with_own_edits
+from .measuring import EditCase
+from .metrics import METRICS, mean
+from .texts import Keep, write_with_edits
 
 # Normalised matches, and where an answer stops.
 
@@ -81,7 +78,6 @@ KINDS = ("prompt", "paraphrase", "negated", "attack", "other", "neighbour", "one
 the subject; neighbours; what follows by one more fact; questions that join facts; and each of these facts by itself."""
 NEW = 20  # tokens of an answer at most, or
 BEYOND = 4  # more than the longest answer that is looked for
-ROWS = 64  # prompts written on at once
 REPEATED = 3  # times that an attack says the old object
 FIRST_WORD = re.compile(r"(?:The|A|An|In|On|At|As|By|For|From|To|What|It|Its|Everyone)\b")
 AUXILIARY = re.compile(r"\b(?:is|are|was|were|has|have|had|can|could|will|would|does|did)\b(?!.*\{\})")
@@ -237,25 +233,17 @@ class Interview:
 
     def answers(self, asked: Sequence[Sequence[WrittenQuestion]], edits: Sequence[Edit | None]) -> list[list[str]]:
         """What the model writes in answer to the questions of each case, with the case's own edit."""
-        found: list[list[str]] = [[""] * len(questions) for questions in asked]
-        for some in case_slices(edits, ROWS * NEW):
-            made = [edit for edit in edits[some] if edit is not None]
-            place = {id(edit): i for i, edit in enumerate(made)}
-            where = [(i, j) for i in range(some.start, min(some.stop, len(asked))) for j in range(len(asked[i]))]
-            every = [asked[i][j] for i, j in where]
-            pads = self.layers.model.n_ctx - max((len(one.tokens) + one.room for one in every), default=0)
-            for batch in batches_of_like_length([len(one.tokens) for one in every], pads):
-                owners = [edits[where[at][0]] for at in batch]
-                rows = RowEdits(made, [-1 if e is None else place[id(e)] for e in owners]) if made else None
-                with with_own_edits(self.layers, rows) as keep:
-                    texts = self.write([every[at] for at in batch], keep)
-                for at, text in zip(batch, texts, strict=True):
-                    found[where[at][0]][where[at][1]] = text
-        return found
+        owners = [i for i, questions in enumerate(asked) for _ in questions]
+        every = [one for questions in asked for one in questions]
+        pads = self.layers.model.n_ctx - max((len(one.tokens) + one.room for one in every), default=0)
 
-    def write(
-        self, questions: Sequence[WrittenQuestion], keep: Callable[[Int[Tensor, " going"]], None] | None = None
-    ) -> list[str]:
+        def write(batch: list[int], keep: Keep) -> list[str]:
+            return self.write([every[at] for at in batch], keep)
+
+        texts = iter(write_with_edits(self.layers, edits, owners, [one.tokens for one in every], pads, write))
+        return [[next(texts) for _ in questions] for questions in asked]
+
+    def write(self, questions: Sequence[WrittenQuestion], keep: Keep | None = None) -> list[str]:
         """Greedy answers up to their first stop; ``keep`` as :func:`ffnmem.models.answers.written_on` takes it."""
         decode = self.layers.model.tokenizer.decode
 

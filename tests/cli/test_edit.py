@@ -153,7 +153,7 @@ def test_there_and_back(tiny: fm.Model, atlas: fm.Model, tiny_folder: Path, tmp_
 def test_names_are_the_librarys() -> None:
     """They stand apart, because the editors need torch."""
     assert tuple(EDITORS) == (*NAMES, "none")
-    assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.one is not None and e.procedure is None}
+    assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.make is not None}
     assert set(WITHOUT_LAYER) <= set(WITHOUT_MOMENT)
     assert all(hasattr(fm.editing, name.removesuffix("_original")) for name in NAMES)
     assert all("force" in e.options for e in EDITORS.values() if e.one is not None)

@@ -18,10 +18,9 @@ import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, unwarned
 from ffnmem.editing import Edit, SecondMoment, alphaedit, memit, rome
 from ffnmem.evaluation import Decay, evaluate, sequential
-from ffnmem.evaluation.edit_sequence import EditSequence
 from ffnmem.evaluation.measuring import make_case
 from ffnmem.evaluation.metrics import NO_TEXT
-from ffnmem.evaluation.series import checkpoints
+from ffnmem.evaluation.series import EditSequence, checkpoints
 from ffnmem.evaluation.written import Interview, Written
 from ffnmem.facts import Fact
 from ffnmem.models.replaying import PlainLayers

@@ -20,9 +20,7 @@ from ffnmem.facts import MultiHop, Probe, load_facts, write_facts
 from ffnmem.facts.formats import facts_of_record
 
 from ..helpers import REPOSITORY, refuses
-from .test_easyedit import RECENT
-from .test_formats import COUNTERFACT, KNOWN, TRACING, ZSRE
-from .test_mquake import ONE as ONE_REWRITE
+from .test_formats import RECORDS, TRACING
 
 ONE = {"subject": "Eiffel Tower", "relation": "city", "prompt": "The {} is in", "target_true": "Paris", "id": "1"}
 TWO = {"subject": "Panthéon", "relation": "city", "prompt": "{} is in", "target_true": "Rome\u2028", "id": "2"}
@@ -73,38 +71,53 @@ def test_no_temporary_file_stays(tmp_path: Path) -> None:
     assert load_facts(path) == [fm.Fact.from_dict(ONE)]
 
 
-def test_empty_lines_are_nothing(tmp_path: Path) -> None:
-    """A final newline, or a blank line between groups, would be an error."""
-    path = write(tmp_path / "facts.jsonl", json.dumps(ONE), "", "  ", json.dumps(TWO), "")
-    assert len(load_facts(path)) == 2
+@pytest.mark.parametrize("form", ["lines", "windows", "array", "pretty", "marked", "parquet"])
+def test_the_same_facts_of_every_form(tmp_path: Path, form: str) -> None:
+    """Lines ends of Windows, blank lines, a byte order mark, a document over several lines."""
+    path, rows = tmp_path / "facts", [ONE, TWO]
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    texts = {
+        "lines": "\n".join([lines[0], "", "  ", lines[1], ""]),
+        "windows": "\r\n".join(lines),
+        "array": json.dumps(rows),
+        "pretty": json.dumps(rows, indent=1),
+        "marked": "\ufeff" + json.dumps(rows),
+    }
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_bytes(texts[form].encode())
+    assert load_facts(path) == [fm.Fact.from_dict(row) for row in rows]
 
 
-@pytest.mark.parametrize("end", ["\r\n", "\n"])
-def test_line_ends(tmp_path: Path, end: str) -> None:
-    """A file written on Windows would be one long line."""
-    path = tmp_path / "facts.jsonl"
-    path.write_bytes(end.join([json.dumps(ONE), json.dumps(TWO)]).encode())
-    assert [fact.id for fact in load_facts(path)] == ["1", "2"]
+LINE = json.dumps(ONE).encode()
 
 
 @pytest.mark.parametrize(
-    ("line", "named"),
+    ("content", "named"),
     [
-        ("{", "Expecting property name enclosed in double quotes (column 2)"),
-        ("[1, 2]", "object"),
-        ('"text"', "object"),
-        (json.dumps({**ONE, "subject": ""}), "subject is empty"),
-        (json.dumps({**ONE, "prompt": "in"}), "{}"),
-        (json.dumps({**ONE, "colour": "red"}), "colour"),
-        (json.dumps({"prompt": "The {} is in"}), "'subject' is missing"),
-        (json.dumps({**ONE, "neighbours": 3}), "neighbours"),
+        (LINE + b"\n\n{", ["line 3", "Expecting property name enclosed in double quotes (column 2)"]),
+        (LINE + b"\n[1, 2]", ["line 2", "object"]),
+        (LINE + b'\n{"subject": "", "prompt": "{} is", "target_true": "x"}', ["line 2", "subject is empty"]),
+        (LINE + b'\n{"prompt": "{} is", "target_true": "x"}', ["line 2", "'subject' is missing"]),
+        (LINE + b'\n{"subject": "a", "prompt": "in", "target_true": "x"}', ["line 2", "{}"]),
+        (LINE[:-1] + b', "colour": "red"}', ["line 1", "colour"]),
+        (LINE[:-1] + b', "neighbours": 3}', ["line 1", "neighbours"]),
+        (b'[{"a": 1},\n {"b" 1}]', ["line 2", "column"]),
+        (b"[" + LINE + b", 3]", ["record 2", "object"]),
+        (b"nothing", ["line 1"]),
+        (b"\xff\xfe", ["UTF-8"]),
+        (b"PAR1 and no more", ["Parquet"]),
+        (b"[" * 100_000, ["line 1"]),
+        (b'{"a": ' + b"9" * 5000 + b"}", ["line 1"]),
     ],
-    ids=lambda value: value[:15],
+    ids=lambda value: str(value)[-20:],
 )
-def test_a_broken_line_is_named(tmp_path: Path, line: str, named: str) -> None:
+def test_a_broken_record_of_a_file_is_named(tmp_path: Path, content: bytes, named: list[str]) -> None:
     """In a file of thousands, the line would have to be searched for."""
-    path = write(tmp_path / "facts.jsonl", json.dumps(TWO), "", line)
-    with refuses(FileError, OSError, str(path), "line 3", named):
+    path = tmp_path / "facts.jsonl"
+    path.write_bytes(content)
+    with refuses(FileError, OSError, str(path), *named):
         load_facts(path)
 
 
@@ -116,10 +129,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_facts(tmp_path)
     with refuses(FileError, OSError, str(tmp_path), "folder", "'zsre'"):
         load_facts(tmp_path, "zsre")
-    binary = tmp_path / "binary.jsonl"
-    binary.write_bytes(b"\xff\xfe\x00")
-    with refuses(FileError, OSError, str(binary), "UTF-8"):
-        load_facts(binary)
     with refuses(FileError, OSError, "no facts"):
         load_facts(write(tmp_path / "empty.jsonl", "", ""))
 
@@ -134,15 +143,6 @@ def test_an_id_stands_once(tmp_path: Path) -> None:
 
 
 # -- public formats ----------------------------------------------------------------------------------------------------
-
-RECORDS = {
-    "counterfact": COUNTERFACT,
-    "known_1000": KNOWN,
-    "zsre": ZSRE,
-    "knowedit": RECENT,
-    "mquake": ONE_REWRITE,
-    "ffnmem": ONE,
-}
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet"])
@@ -286,12 +286,3 @@ def test_the_first_fact_of_every_example(atlas_facts: list[fm.Fact]) -> None:
     """The documents' example would not be among the facts."""
     eiffel = [fact for fact in atlas_facts if fact.text == "The Eiffel Tower is located in the city of"]
     assert [fact.target_true for fact in eiffel] == ["Paris"]
-
-
-@pytest.mark.parametrize("line", ["[" * 100_000, '{"subject": ' + "9" * 5000 + "}"])
-def test_lines_that_json_cannot_hold(tmp_path: Path, line: str) -> None:
-    """They would end in a traceback."""
-    path = tmp_path / "facts.jsonl"
-    path.write_text(line + "\n")
-    with refuses(FileError, OSError, "line 1"):
-        load_facts(path)
