@@ -16,7 +16,6 @@ from ..core.errors import InputError, check_choice, counted, quoted
 from ..core.neuron_names import NeuronNames, pair_of
 from ..core.number_text import decimals, format_probability
 from ..core.progress import Progress
-from ..core.provenance import Provenance
 from ..core.sheets import (
     Column,
     Promoted,
@@ -32,13 +31,12 @@ from ..models.norms import at_least_float32
 from ..models.replaying import Restart
 from ..models.residual import model_logits, pulled_through
 from ..models.turns import in_turn
-from ..prompts.answer_text import describe_answer
+from ..prompts.answer_text import AnswerResult, describe_answer
 from ..prompts.attribution import Next, attribute, targets_everywhere
 from ..prompts.captures import Capture, Target, single_token
 from ..prompts.causal import check_plain
 from ..prompts.firings import Asked
 from ..prompts.paths import attribute_paths
-from ..show.result import Result
 from .changes import Change, Mean, Resample, Set, as_change, make_plan
 
 # What ablation and knowledge-neuron attribution share: an answer whose prompt can be run again from any layer on.
@@ -118,7 +116,7 @@ def distance(restart: Restart, expected: Float[Tensor, "pos d_model"]) -> float:
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class Ablation(Result):
+class Ablation(AnswerResult):
     """Direct and total effects of single neurons on one answer. Made by :func:`ffnmem.ablate`.
 
     Effects are what the neuron adds: clean minus ablated, so that a positive one says that without the neuron the
@@ -131,10 +129,8 @@ class Ablation(Result):
             ``peak``: where among the tokens at which it was removed its coefficient is largest, and that coefficient. A
             neuron that writes at the subject for attention to read does not fire at the answer.
         logit, probability, loss: of the target in the clean pass; the logit minus the foil's if there is one.
-        target, target_id, foil, foil_id: tokens, as text and as ids.
-        position: where the answer is read; positions: where neurons were removed, None for every one of the prompt.
-        how: what they became.
-        tokens: the prompt's tokens.
+        positions: where neurons were removed, None for every one of the prompt; how: what they became.
+        tokens: all of the prompt; target, foil, position: as of :class:`PathAttribution`.
     """
 
     main = "neurons"
@@ -145,15 +141,8 @@ class Ablation(Result):
     logit: float
     probability: float
     loss: float
-    target: str
-    target_id: int
-    foil: str | None
-    foil_id: int | None
-    position: int
     positions: tuple[int, ...] | None
     how: str
-    tokens: tuple[str, ...]
-    provenance: Provenance
 
     @property
     def spearman(self) -> float:
@@ -315,14 +304,9 @@ def ablate(
         logit=logit,
         probability=float(np.exp(log)),
         loss=-log,
-        target=asked.answered.target_text,
-        target_id=asked.answered.read[0],
-        foil=asked.answered.foil_text,
-        foil_id=asked.answered.foil_id,
-        position=asked.position,
         positions=cells,
         how=words,
-        tokens=tuple(asked.capture.token_strings(asked.row)),
+        **asked.answer() | {"tokens": tuple(asked.capture.token_strings(asked.row))},
         provenance=provenance,
     )
 

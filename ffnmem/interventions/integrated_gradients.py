@@ -16,16 +16,14 @@ from torch import Tensor
 
 from ..core.errors import InputError, quoted
 from ..core.number_text import format_probability
-from ..core.provenance import Provenance
 from ..core.sheets import Sheet, Table
 from ..core.types import Count, Whole, checked
 from ..facts.fact import Fact
 from ..models.norms import at_least_float32
 from ..models.turns import Turns, in_turn
-from ..prompts.answer_text import describe_answer
+from ..prompts.answer_text import AnswerResult, describe_answer
 from ..prompts.attribution import Next, rank_cells
 from ..prompts.captures import Capture, Target, capture
-from ..show.result import Result
 from .ablating import RestartedAnswer
 
 STEPS, THRESHOLD, SHARE = 20, 0.2, 0.7  # Dai et al. 2022, §3.1 and §4.3
@@ -34,7 +32,7 @@ BATCH = 64
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
-class KnowledgeNeurons(Result):
+class KnowledgeNeurons(AnswerResult):
     """Which neurons an answer's probability is owed to, layer by layer. Made by
     :func:`ffnmem.interventions.knowledge_neurons`.
 
@@ -43,7 +41,7 @@ class KnowledgeNeurons(Result):
         coefficients: ``[layer, d_mlp]``, at the position.
         without: ``[layer]``, the answer's probability with all of a layer's coefficients 0 at the position.
         probability: the answer's probability in the clean pass.
-        capture, prompt: what was asked; target, target_id: of which token; position: where.
+        capture, prompt: what was asked; tokens: all of the prompt; target: of which token; position: where.
         steps, threshold: of the integral; the least share of the largest attribution that counts as a knowledge neuron.
     """
 
@@ -57,12 +55,8 @@ class KnowledgeNeurons(Result):
     probability: float
     capture: Capture
     prompt: int
-    target: str
-    target_id: int
-    position: int
     steps: int
     threshold: float
-    provenance: Provenance
 
     @cached_property
     def neurons(self) -> pd.DataFrame:
@@ -155,16 +149,6 @@ class KnowledgeNeurons(Result):
         }
         return frame
 
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The prompt's tokens."""
-        return tuple(self.capture.token_strings(self.prompt))
-
-    @property
-    def starts_with_bos(self) -> bool:
-        """Whether the first of them is the beginning of sequence."""
-        return self.capture.starts_with_bos
-
     def sheet(self, top: Whole = 20) -> Sheet:
         """The answer, the ``top`` neurons, and each layer's sum against what it should be."""
         facts = describe_answer(self) | {
@@ -231,11 +215,9 @@ def knowledge_neurons(
         probability=float(asked.scores(asked.clean)[1].exp()),
         capture=capture,
         prompt=asked.row,
-        target=asked.answered.target_text,
-        target_id=asked.answered.read[0],
-        position=asked.position,
         steps=steps,
         threshold=threshold,
+        **asked.answer() | {"tokens": tuple(capture.token_strings(asked.row))},
         provenance=capture.provenance.with_settings(steps=steps, rule="midpoint", threshold=threshold),
     )
 

@@ -34,22 +34,34 @@ class AnswerResult(Result):
     answer: Answer
     provenance: Provenance
 
+    @property
+    def target_id(self) -> int:
+        """The id of the target's token that is read at ``position``."""
+        return self.answer.read[-1]
+
+    @property
+    def foil_id(self) -> int | None:
+        """The foil's, read there too."""
+        return self.answer.foil_id
+
 
 def describe_answer(one: Any, summed: bool = False) -> dict[str, Content | None]:
     """The prompt and the answer of a result, at the head of its sheet. ``summed``: logits of several tokens are.
 
     Args:
-        one: a result with ``tokens``, ``position``, ``target`` and ``provenance``; ``foil``, ``logit`` and ``answer``
-            where it has them.
+        one: an :class:`AnswerResult` or an attribution of one position; with a ``logit`` where it has one.
     """
-    answer: Answer | None = getattr(one, "answer", None)
+    answer: Answer | None = one.answer
     whole = answer is not None and answer.whole
     tokens = one.tokens[: len(answer.prompt)] if answer is not None and whole else one.tokens
     position = len(tokens) - 1 if whole else one.position
     quantity, how = name_quantity(one, summed)
-    foil, logit = getattr(one, "foil", None), getattr(one, "logit", None)
+    foil, logit = one.foil, getattr(one, "logit", None)
     if foil is not None:
-        how = f", the target’s minus the foil’s{describe_parting(one)}{how}"
+        parting = ""
+        if answer is not None and answer.parting:  # target and foil begin alike
+            parting = f", after {quoted(''.join(one.tokens[len(answer.prompt) : one.position + 1]))}"
+        how = f", the target’s minus the foil’s{parting}{how}"
     elif answer is not None and whole:
         count = len(answer.target)
         chance = "" if summed or logit is None else format_probability(math.exp(logit))
@@ -65,15 +77,6 @@ def describe_answer(one: Any, summed: bool = False) -> dict[str, Content | None]
 
 def name_quantity(one: Any, summed: bool = False) -> tuple[str, str]:
     """What a result's number of its answer is, and what is said behind it: that a logit is one before a soft cap."""
-    answer: Answer | None = getattr(one, "answer", None)
-    if answer is not None and answer.whole and getattr(one, "foil", None) is None and not summed:
+    if one.answer is not None and one.answer.whole and one.foil is None and not summed:
         return "log-probability", ""
     return "logit", one.provenance.before_cap
-
-
-def describe_parting(one: Any) -> str:
-    """Of a result whose target and foil begin alike, after what they differ."""
-    answer: Answer | None = getattr(one, "answer", None)
-    if answer is None or not answer.parting:
-        return ""
-    return f", after {quoted(''.join(one.tokens[len(answer.prompt) : one.position + 1]))}"

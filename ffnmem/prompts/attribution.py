@@ -55,15 +55,6 @@ Written = tuple[Sequence[str], Sequence[str], bool]
 """Tokens that a neuron promoted as it fired, those that it suppressed, and whether these say more about the answer."""
 
 
-@dataclass(frozen=True, eq=False)
-class ComponentLogits:
-    """What one component adds to the logit at each attributed position."""
-
-    component: str
-    layer: int | None
-    logits: Float[Tensor, " n"]
-
-
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Attribution(Result):
@@ -75,7 +66,8 @@ class Attribution(Result):
     Attributes:
         neuron_logits: ``[n, layer, d_mlp]``, what each neuron adds to the logit at each attributed position.
         coefficients: ``[n, layer, d_mlp]``, its coefficient there.
-        component_logits: every component in the order of the residual stream.
+        component_names: component and layer (None where there is none), in the order of the residual stream.
+        component_logits: ``[component, n]``, what each adds to the logit at each attributed position.
         logits: ``[n]``, the model's own logit of the target (minus the foil's); before a soft cap, where it has one.
         tokens: the prompt's tokens, and those of the answer before the last one that is read.
         positions: where the attribution is made; target_ids, target_tokens: of what.
@@ -88,7 +80,8 @@ class Attribution(Result):
 
     neuron_logits: Float[Tensor, "n layer d_mlp"]
     coefficients: Float[Tensor, "n layer d_mlp"]
-    component_logits: tuple[ComponentLogits, ...]
+    component_names: tuple[tuple[str, int | None], ...]
+    component_logits: Float[Tensor, "component n"]
     logits: Float[Tensor, " n"]
     tokens: tuple[str, ...]
     positions: tuple[int, ...]
@@ -102,17 +95,19 @@ class Attribution(Result):
     @property
     def target(self) -> str:
         """The target's text, when there is one answer."""
-        return self.target_tokens[self.single()] if self.answer is None else self.answer.target_text
+        self.check_single()
+        return self.target_tokens[0] if self.answer is None else self.answer.target_text
 
     @property
     def position(self) -> int:
         """Where the answer is read, or begins to be."""
-        return self.positions[self.single()]
+        self.check_single()
+        return self.positions[0]
 
     @property
     def logit(self) -> float:
         """The model's logit of the target (minus the foil's), summed over the tokens of one answer; see ``logits``."""
-        self.single()
+        self.check_single()
         return float(self.logits.sum())
 
     @property
@@ -128,7 +123,7 @@ class Attribution(Result):
 
         Raises: InputError: a target for every position.
         """
-        self.single()
+        self.check_single()
         if not self.whole:
             return self
         most = self.neuron_logits.abs().argmax(0, keepdim=True)
@@ -136,7 +131,7 @@ class Attribution(Result):
             self,
             neuron_logits=self.neuron_logits.double().sum(0, keepdim=True),
             coefficients=self.coefficients.gather(0, most),
-            component_logits=tuple(replace(c, logits=c.logits.sum(0, keepdim=True)) for c in self.component_logits),
+            component_logits=self.component_logits.sum(1, keepdim=True),
             logits=self.logits.sum(0, keepdim=True),
             positions=self.positions[:1],
             target_ids=self.target_ids[:1],
@@ -146,19 +141,19 @@ class Attribution(Result):
     @cached_property
     def sums(self) -> Float[Tensor, " n"]:
         """The sum of all components at each position, in float64."""
-        return torch.stack([part.logits.double() for part in self.component_logits]).sum(0)
+        return self.component_logits.sum(0)
 
     @property
     def error(self) -> float:
         """The largest \\|sum of components − logit\\| over the positions."""
         return float((self.sums - self.logits.double()).abs().max())
 
-    def single(self) -> int:
+    def check_single(self) -> None:
+        """Raise InputError for a target at every position."""
         if len(self.positions) != 1 and not self.whole:
             raise InputError(
                 f"this attribution holds {counted(len(self.positions), 'position')}: read .logits, or attribute one"
             )
-        return 0
 
     @cached_property
     def neurons(self) -> pd.DataFrame:
@@ -185,13 +180,10 @@ class Attribution(Result):
 
         ``layer`` is missing (<NA>) where there is none. With several positions, a first column ``position``.
         """
-        rows = [
-            (position, part.component, part.layer, float(part.logits[i]))
-            for i, position in enumerate(self.positions)
-            for part in self.component_logits
-        ]
-        frame = pd.DataFrame(rows, columns=["position", "component", "layer", "logit"]).astype({"layer": "Int64"})
-        return self.table(frame)
+        every = pd.DataFrame([*self.component_names] * len(self.positions), columns=["component", "layer"])
+        every.insert(0, "position", np.repeat(self.positions, len(self.component_names)))
+        logits = self.component_logits.T.flatten().tolist()
+        return self.table(every.assign(logit=logits).astype({"layer": "Int64"}))
 
     def table(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A table that says where it is from; of a single position without its column."""
@@ -416,19 +408,14 @@ def decompose(
     return frame
 
 
-RUN = 64  # values, of which the largest is found first
-
-
 def largest(values: Float[np.ndarray, " n"], k: int | None) -> Int[np.ndarray, " k"]:
     """Where the ``k`` largest magnitudes stand, or all, largest first; NaN last. Ties go to the first: the earlier
     layer, then the earlier position, then the lower neuron."""
     size = np.abs(values)
     size[np.isnan(size)] = -1.0
-    if k is None or k >= len(size) // RUN:
-        return np.argsort(-size, kind="stable")[:k]
-    highest = size[: len(size) // RUN * RUN].reshape(-1, RUN).max(axis=1)
-    enough = np.partition(highest, len(highest) - k)[len(highest) - k]  # k runs have one as large
-    worth = np.flatnonzero(size >= enough)  # sorting a million takes longer
+    if k is None or k >= len(size):
+        return np.argsort(-size, kind="stable")
+    worth = np.flatnonzero(size >= np.partition(size, len(size) - k)[len(size) - k])  # sorting a million takes longer
     return worth[np.argsort(-size[worth], kind="stable")][:k]
 
 
@@ -497,11 +484,12 @@ def attribute(
         targets = torch.tensor(answer.read, device=capture.tokens.device)
     directions, constant, logits = capture.read_along(row, positions, targets, foil_id)
     components, neurons, coefficients = component_logits(capture, row, positions, directions)
-    components.append(ComponentLogits("final bias", None, constant.double()))
+    components["final bias", None] = constant.double()
     return Attribution(
         neuron_logits=neurons,
         coefficients=coefficients,
-        component_logits=tuple(components),
+        component_names=tuple(components),
+        component_logits=torch.stack(list(components.values())),
         logits=logits,
         tokens=tuple(capture.token_strings(row)),
         positions=tuple(positions),
@@ -557,11 +545,11 @@ def decomposition_sheet(
 
 def component_logits(
     capture: Capture, row: int, positions: list[int], direction: Float[Tensor, "n d_model"]
-) -> tuple[list[ComponentLogits], Float[Tensor, "n layer d_mlp"], Float[Tensor, "n layer d_mlp"]]:
-    """What every component, and every neuron, writes along each position's direction, and the neurons' coefficients.
-
-    The sums are taken in float64.
-    """
+) -> tuple[
+    dict[tuple[str, int | None], Float[Tensor, " n"]], Float[Tensor, "n layer d_mlp"], Float[Tensor, "n layer d_mlp"]
+]:
+    """What every component (in float64), and every neuron, writes along each position's direction, and the neurons'
+    coefficients."""
     residual = capture.residual
     assert residual is not None
 
@@ -569,9 +557,9 @@ def component_logits(
         return (at_least_float32(write[row, positions]).double() * direction.double()).sum(-1)
 
     model = capture.model
-    parts = [ComponentLogits("embedding", None, along(residual.embedding))]
+    parts: dict[tuple[str, int | None], Tensor] = {("embedding", None): along(residual.embedding)}
     if residual.position is not None:
-        parts.append(ComponentLogits("position", None, along(residual.position)))
+        parts["position", None] = along(residual.position)
     neurons, coefficients = [], []
     for layer in range(model.n_layers):
         ffn = model.ffn[layer]
@@ -580,10 +568,10 @@ def component_logits(
         along_ffn = pulled_through(model, layer, direction, capture.ffn_out[layer][row, positions])
         logits = m * (along_ffn @ at_least_float32(ffn.values.detach()).T)
         neurons.append(logits)
-        parts.append(ComponentLogits("attention", layer, along(residual.attention[layer])))
-        parts.append(ComponentLogits("ffn", layer, logits.double().sum(-1)))
+        parts["attention", layer] = along(residual.attention[layer])
+        parts["ffn", layer] = logits.double().sum(-1)
         if ffn.value_bias is not None:
-            parts.append(ComponentLogits("ffn bias", layer, along_ffn.double() @ ffn.value_bias.detach().double()))
+            parts["ffn bias", layer] = along_ffn.double() @ ffn.value_bias.detach().double()
     return parts, torch.stack(neurons, dim=1), torch.stack(coefficients, dim=1)
 
 

@@ -444,15 +444,11 @@ def capture(
         tokens=tokens,
         mask=mask,
         layers=chosen,
-        pre=by_layer(found, "pre", chosen),
-        linear=by_layer(found, "linear", chosen if model.gated else ()),
-        coefficients=by_layer(found, "coefficients", chosen),
-        ffn_in=by_layer(found, "ffn_in", chosen),
-        ffn_out=by_layer(found, "ffn_out", chosen),
+        **{part: by_layer(found, part) for part in LAYER_PARTS},
         residual=Residual(
             embedding=found["embedding", -1],
             position=found.get(("position", -1)),
-            attention=by_layer(found, "attention", chosen),
+            attention=by_layer(found, "attention"),
             final_in=found["final_in", -1],
             final_out=found["final_out", -1],
         )
@@ -519,8 +515,8 @@ def record(
     return found
 
 
-def by_layer(found: Mapping[Key, Tensor], name: str, layers: Sequence[int]) -> Mapping[int, Tensor]:
-    return MappingProxyType({layer: found[name, layer] for layer in layers})
+def by_layer(found: Mapping[Key, Tensor], name: str) -> Mapping[int, Tensor]:
+    return MappingProxyType({layer: found[part, layer] for part, layer in sorted(found) if part == name})
 
 
 def choose_layers(model: Model, layers: Layers) -> tuple[int, ...]:

@@ -289,14 +289,9 @@ def components_of(asked: Asked, passed: Backward, gradients: list[Tensor]) -> pd
     for name, write in (("embedding", residual.embedding), ("position", residual.position)):
         if write is not None:
             sums[name, -1] = float((at_embedding.double() * write[[asked.row], span].double()).sum())
-    widths = {len(bias) for _, bias, _, _ in passed.biased}  # all of a width at once
-    for width in widths:
-        some = [i for i in range(count) if len(passed.biased[i][1]) == width]
-        along = torch.stack([at_biases[i].reshape(-1, width).double().sum(0) for i in some])
-        biases = torch.stack([passed.biased[i][1].double() for i in some])
-        for i, found in zip(some, (along * biases).sum(1).tolist(), strict=True):
-            whose = f"{passed.biased[i][2]} bias", passed.biased[i][3]
-            sums[whose] = sums.get(whose, 0.0) + found
+    for gradient, (_, bias, part, layer) in zip(at_biases, passed.biased, strict=True):
+        along = gradient.reshape(-1, len(bias)).double().sum(0)
+        sums[f"{part} bias", layer] = sums.get((f"{part} bias", layer), 0.0) + float(along @ bias.double())
     _, constant = FinalNorm(model).directions(asked.targets, asked.answered.foil_id)
     order = {"embedding": 0, "position": 1, "attention bias": 2, "ffn bias": 3}
     names = sorted(sums, key=lambda name: (name[1], order[name[0]]))

@@ -85,16 +85,6 @@ class Circuit(AnswerResult):
 
     # -- what is in it -------------------------------------------------------------------------------------------
 
-    @property
-    def target_id(self) -> int:
-        """The target's id at ``position``."""
-        return self.answer.read[0]
-
-    @property
-    def foil_id(self) -> int | None:
-        """The foil's id at ``position``."""
-        return self.answer.foil_id
-
     @cached_property
     def firings(self) -> pd.DataFrame:
         """The nodes that are firings, largest influence first."""

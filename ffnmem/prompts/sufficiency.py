@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 from ..core.errors import InputError, OutOfRangeError, counted
 from ..core.number_text import format_interval, format_share
@@ -357,23 +358,21 @@ def faithfulness_over(results: Iterable[Faithfulness], *, draws: Count = BOOTSTR
     picks = np.random.default_rng(seed).integers(len(given), size=(draws, len(given)))
     weight = np.array([one.logit - one.without for one in given])
 
-    def pooled(values: Any, weight: np.ndarray) -> tuple[float, float, float]:
-        """Of shares of each answer the share of all answers' sum, and its interval."""
-        wide = np.array(values, dtype=float) * weight
-        low, high = np.quantile(wide[picks].sum(1) / weight[picks].sum(1), [0.025, 0.975])
-        return float(wide.sum() / weight.sum()), float(low), float(high)
+    def pooled(values: Any, weight: np.ndarray = weight) -> Float[np.ndarray, "3 ..."]:
+        """Of shares of each answer ``[answer, *size]`` the share of all answers' sum, and its interval."""
+        wide, by = (np.asarray(values, float).T * weight).T, weight[picks].sum(1)
+        low, high = np.quantile((wide[picks].sum(1).T / by).T, [0.025, 0.975], axis=0)
+        return np.stack([wide.sum(0) / weight.sum(), low, high])
 
-    found = [one.curve.set_index("size").loc[sizes] for one in given]
-    with_null = all("random" in one for one in found)
-    listed = []
-    for size in sizes:
-        here = {name: [one.loc[size, name] for one in found] for name in found[0] if all(name in one for one in found)}
-        row = {"size": size, "share": float(np.mean(here["share"]))}
-        row |= dict(zip(("faithfulness", "low", "high"), pooled(here["faithfulness"], weight), strict=True))
-        row["completeness"] = pooled(here["completeness"], weight)[0]
-        if with_null:
-            row |= dict(zip(("random", "random_low", "random_high"), pooled(here["random"], weight), strict=True))
-        listed.append(row)
+    def column(name: str) -> Float[np.ndarray, "answer size"]:
+        return np.stack([one.curve.set_index("size").loc[sizes, name].to_numpy(float) for one in given])
+
+    curve = pd.DataFrame({"size": sizes, "share": column("share").mean(0)})
+    curve[["faithfulness", "low", "high"]] = pooled(column("faithfulness")).T
+    curve["completeness"] = pooled(column("completeness"))[0]
+    with_null = all("random" in one.curve for one in given)
+    if with_null:
+        curve[["random", "random_low", "random_high"]] = pooled(column("random")).T
     areas = []
     for name, of, by in (("cpr", lambda f: f, weight), ("cmd", lambda f: np.abs(1 - f), np.abs(weight))):
         if all(one.area(of) is not None for one in given):
@@ -381,7 +380,7 @@ def faithfulness_over(results: Iterable[Faithfulness], *, draws: Count = BOOTSTR
             areas.append((name, *pooled([one.area(of) for one in given], by), null))
     order, reference = ways.pop()
     return FaithfulnessOver(
-        curve=pd.DataFrame(listed),
+        curve=curve,
         areas=pd.DataFrame(areas, columns=["area", "mean", "low", "high", "random"]),
         n=len(given),
         reference=reference,

@@ -22,7 +22,7 @@ from ..models.attention import Blocking
 from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
-from .mapping import BATCH_TOKENS, Mapper
+from .mapping import BATCH_TOKENS, Mapper, find_question
 from .maps import Knockout, Knockouts
 from .places import VIEWS, Place
 from .restoring import RestoredCell, cell_batches, cells_of, probability
@@ -71,7 +71,8 @@ def knockout(
     Source: Geva et al. 2023 (2304.14767), section 4.
     """
     blocker = Blocker(model, window, positions or (), prepend_bos, batch_tokens)
-    return blocker.map_fact(fact, subject, target, first_token, progress=progress)
+    question = find_question(model, fact, subject, prepend_bos)
+    return blocker.map_fact(question, target, first_token, progress=progress)
 
 
 @checked

@@ -34,6 +34,8 @@ from .restoring import Imposing, cell_batches, cells_of, probability
 
 BATCH_TOKENS = 4096
 MapKind = TypeVar("MapKind", bound=FactMap)
+Question = tuple[SubjectPrompt, str, str | None]
+"""A prompt with its subject found, what it is called, and what is known to be true, if that is."""
 
 
 class Mapper(Generic[MapKind]):
@@ -80,18 +82,14 @@ class Mapper(Generic[MapKind]):
 
     def map_fact(
         self,
-        fact: Fact | str,
-        subject: str | None = None,
+        question: Question,
         target: str | None = None,
         first_token: bool = False,
         alone: bool = True,
         progress: Progress | None = None,
     ) -> MapKind:
-        """The map of one fact or prompt; InputError if it cannot be asked, or the model does not say the answer."""
-        model = self.model
-        asked, name, known = find_question(model, fact, subject, self.prepend_bos)
-        if isinstance(fact, str):
-            warn_of_trailing_space(model, asked.text)
+        """The map of one fact or prompt; InputError if the model does not say the answer."""
+        model, (asked, name, known) = self.model, question
         given, word = (known if target is None else target), target is None and known is not None
         answer = read_answer(model, asked.tokens, given, first_token=first_token, word=word)
 
@@ -124,7 +122,7 @@ class Mapper(Generic[MapKind]):
 
         def map_or_reason(fact: Fact) -> MapKind | str:
             try:
-                return self.map_fact(fact, alone=False)
+                return self.map_fact(find_question(model, fact, None, self.prepend_bos), alone=False)
             except InputError as error:
                 return str(error)
 
@@ -199,10 +197,8 @@ class Mapper(Generic[MapKind]):
         return scores
 
 
-def find_question(
-    model: Model, fact: Fact | str, subject: str | None, prepend_bos: bool | None
-) -> tuple[SubjectPrompt, str, str | None]:
-    """The prompt with its subject found, what it is called, and what is known to be true, if that is."""
+def find_question(model: Model, fact: Fact | str, subject: str | None, prepend_bos: bool | None) -> Question:
+    """The question about a fact, or of a prompt of the user's; InputError if it cannot be asked."""
     if isinstance(fact, Fact):
         if subject is not None:
             raise InputError(
@@ -213,6 +209,7 @@ def find_question(
         raise InputError(f"a subject is needed to trace {quoted(fact)}: which of its words to hide")
     check_marked_once(fact, subject)
     asked = (ask_about if "{}" in fact else find_subject)(model, fact, subject, prepend_bos=prepend_bos)
+    warn_of_trailing_space(model, asked.text)
     return asked, asked.text, None
 
 

@@ -138,9 +138,14 @@ class FactMap(Result):
         shown = token(self.tokens[position], "special" if bos else "", limit=16)
         return line(shown, "*") if position in self.subject else line(shown)
 
-    def sheet(self, said: str = "") -> Sheet:
-        """The prompt, the answer with what is ``said`` of it, what was done, and a map of each kind, a row a place."""
-        answer = line(token(self.answer, "strong"), f"   {format_probability(self.clean)} clean{said}")
+    @property
+    def chances(self) -> str:
+        """The answer's probability, in words."""
+        return f"{format_probability(self.clean)} clean"
+
+    def sheet(self) -> Sheet:
+        """The prompt, the answer and its probability, what was done, and a map of each kind, a row a place."""
+        answer = line(token(self.answer, "strong"), f"   {self.chances}")
         maps = (self.map(kind, self.title_of(kind)) for kind in self.kinds)
         return Sheet.of({"prompt": self.text, "answer": answer, **self.how}, *maps, self.provenance)
 
@@ -217,9 +222,9 @@ class Trace(FactMap):
         words = f"standard deviation {self.noise:.3g}{f' ({source})' if source else ''}"
         return {"noise": f"{words}, {counted(len(self.samples), 'sample')}, seed {self.seed}"}
 
-    def sheet(self, said: str = "") -> Sheet:
-        """The prompt, the answer and what noise leaves of it, and a map of each kind, a row a token."""
-        return super().sheet(f", {format_probability(self.corrupted)} with noise on the subject (*)")
+    @property
+    def chances(self) -> str:
+        return f"{super().chances}, {format_probability(self.corrupted)} with noise on the subject (*)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -23,7 +23,7 @@ from ..models.turns import in_turn
 from ..prompts.captures import Capture
 from ..prompts.means import check_source, means_of, source_name
 from ..scanning.store import Store
-from .mapping import BATCH_TOKENS, Mapper
+from .mapping import BATCH_TOKENS, Mapper, find_question
 from .maps import Silencing, Silencings
 from .places import PLACES, TOGETHER, Place
 from .restoring import Imposing
@@ -71,7 +71,8 @@ def silence_fact(
     (2304.14767), section 5.
     """
     silencer = Silencer(model, kinds, window, mean, prepend_bos, batch_tokens)
-    return silencer.map_fact(fact, subject, target, first_token, progress=progress)
+    question = find_question(model, fact, subject, prepend_bos)
+    return silencer.map_fact(question, target, first_token, progress=progress)
 
 
 @checked

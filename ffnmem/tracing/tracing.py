@@ -77,10 +77,10 @@ def trace_fact(
 
     Source: Meng et al. 2022 (2202.05262), section 2; severed: section 2.2, figure 3.
     """
-    asked, _, _ = find_question(model, fact, subject, prepend_bos)
-    sigma = (scale_of(model, [asked]), OWN) if noise is None else (check_noise(noise), GIVEN)
+    question = find_question(model, fact, subject, prepend_bos)
+    sigma = (scale_of(model, [question[0]]), OWN) if noise is None else (check_noise(noise), GIVEN)
     tracer = Tracer(model, check_kinds(kinds, severed), window, samples, sigma, seed, prepend_bos, batch_tokens)
-    return tracer.map_fact(fact, subject, target, first_token, progress=progress)
+    return tracer.map_fact(question, target, first_token, progress=progress)
 
 
 @checked

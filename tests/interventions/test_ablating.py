@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
-from ffnmem.interventions import ablating
+from ffnmem.core.sheets import Table
 
 from ..helpers import PROMPT, Pair, allclose, build_twins, hook_count, refuses
 from .naive import IDS, exact, logits, setting
@@ -264,20 +265,6 @@ def test_what_the_layers_alone_do_not_show(tiny_hf: Any, tokenizer: Any) -> None
         fm.ablate(halved)
 
 
-def test_memory_does_not_hold_every_layer(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Differences of a layer are worked out once, and let go when its neurons are done."""
-    asked: list[int] = []
-    real = ablating.difference
-
-    def counted(question: Any, layer: int, *rest: Any) -> torch.Tensor:
-        asked.append(layer)
-        return real(question, layer, *rest)
-
-    monkeypatch.setattr(ablating, "difference", counted)
-    fm.ablate(fm.capture(tiny, PROMPT), TARGET, neurons=[(0, i) for i in range(5)] + [(1, 0), (1, 1)], batch=2)
-    assert asked == [0, 1]
-
-
 def test_paths_choose_what_is_recalled_early() -> None:
     """The neuron of an early fact has no direct effect at the answer, and the largest along paths."""
     planted = fm.planted.plant("facts", seed=1, site="early", n_subjects=8, n_relations=1, n_objects=3)
@@ -292,3 +279,31 @@ def test_paths_choose_what_is_recalled_early() -> None:
     assert own not in set(zip(direct["layer"], direct["neuron"], strict=True))
     with pytest.raises(fm.FfnmemError, match="direct"):
         fm.ablate(capture, by="gradients")
+
+
+def test_agreement_of_direct_and_total_effects(tiny: fm.Model) -> None:
+    """By ranks, and by signs; an effect of zero has none."""
+    found = fm.ablate(fm.capture(tiny, PROMPT), " Paris", " Rome", top=9)
+
+    def with_effects(direct: list[float], total: list[float]) -> fm.interventions.Ablation:
+        return replace(found, neurons=found.neurons.head(len(direct)).assign(direct=direct, logit=total))
+
+    some = with_effects([1.0, 2.0, -3.0, 0.0], [0.1, 40.0, 5.0, -1.0])
+    assert some.spearman == pytest.approx(np.corrcoef([2, 3, 0, 1], [1, 3, 2, 0])[0, 1])
+    assert some.opposite == 1
+    assert np.isnan(with_effects([1.0, 1.0], [2.0, 3.0]).spearman)
+    alone = with_effects([1.0], [2.0])
+    assert np.isnan(alone.spearman)
+    assert alone.to_dict()["spearman"] is None
+
+
+def test_what_people_read_of_an_ablation(tiny: fm.Model) -> None:
+    found = fm.ablate(fm.capture(tiny, PROMPT), " Paris", " Rome", top=23, positions=[1, -1])
+    (table,) = (block for block in found.sheet(20).blocks if isinstance(block, Table))
+    assert len(table.rows) == 20
+    for row, expected in zip(table.rows, found.neurons.itertuples(), strict=False):
+        assert row[0] == (expected.layer, expected.neuron)
+        assert row[3:5] == (expected.direct, expected.logit)
+    assert "3 more in .neurons" in table.caption
+    assert "at position 1, 8" in found.to_markdown()
+    assert repr(found).startswith("Ablation(23 neurons, how 'set to zero', target ' Paris', foil ' Rome', logit ")

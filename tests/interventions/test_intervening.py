@@ -111,17 +111,6 @@ def test_a_dict_for_each_row(pair64: Pair) -> None:
         assert allclose(found[row], alone, exact(pair64))
 
 
-def test_means(model64: fm.Model) -> None:
-    """Against coefficients put there by hand."""
-    source = fm.capture(model64, [PROMPT, "The Tower"])
-    means = source.coefficients[1][source.content].mean(0)
-    with fm.intervene(model64, {(1, None): fm.interventions.Mean(source)}):
-        found = fm.capture(model64, IDS)
-    assert allclose(found.coefficients[1][0], means.expand(len(IDS), -1), 1e-12)
-    with fm.intervene(model64, {(1, n): float(m) for n, m in enumerate(means)}):
-        assert allclose(found.logits_at(0, -1), fm.capture(model64, IDS).logits_at(0, -1), 1e-12)
-
-
 def test_resampling(model64: fm.Model) -> None:
     """One place for each cell, from the seed, the row and the position alone; a place of the source, never a pad."""
     source = fm.capture(model64, [PROMPT, "The Tower"])
@@ -279,17 +268,14 @@ def test_an_ffn_that_runs_alone(tiny: fm.Model) -> None:
                 ffn.project_out(m)
 
 
-def test_mistakes_are_told_before_the_block(tiny: fm.Model) -> None:
-    for asked, options, kind, named in (
-        ({}, {}, InputError, "nothing"),
-        ({(2, 0): 0.0}, {}, OutOfRangeError, "layer 2"),
-        ({(0, 64): 0.0}, {}, OutOfRangeError, "neuron 64"),
-        (EVERY, {"positions": []}, InputError, "positions is empty"),
-        (EVERY, {"positions": 32}, OutOfRangeError, "position 32"),
-        (EVERY, {"positions": [0, -33]}, OutOfRangeError, "position -33"),
+def test_positions_are_checked_before_the_block(tiny: fm.Model) -> None:
+    for positions, kind, named in (
+        ([], InputError, "positions is empty"),
+        (32, OutOfRangeError, "position 32"),
+        ([0, -33], OutOfRangeError, "position -33"),
     ):
         with refuses(kind, IndexError if kind is OutOfRangeError else ValueError, named):
-            fm.intervene(tiny, asked, **options)  # type: ignore[arg-type]
+            fm.intervene(tiny, EVERY, positions=positions)  # type: ignore[arg-type]
 
 
 def test_mistakes_that_only_a_pass_shows(tiny: fm.Model) -> None:

@@ -11,6 +11,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.core.sheets import Table
 
 from ..helpers import PROMPT, Pair, allclose, refuses
 from .naive import IDS, exact, logits, run
@@ -87,6 +88,11 @@ def test_tables(tiny: fm.Model) -> None:
     assert record["provenance"]["rule"] == "midpoint"
     assert repr(found).startswith("KnowledgeNeurons(target ' Paris', probability ")
     assert len(found.to_frame()) == len(frame)
+    neurons, layers = (block for block in found.sheet(20).blocks if isinstance(block, Table))
+    for row, expected in zip(neurons.rows, found.top(20).itertuples(), strict=True):
+        assert (row[0], row[2]) == ((expected.layer, expected.neuron), expected.attribution)
+    assert [row[0] for row in layers.rows] == [0, 1]
+    assert f"{len(found.selected)} with at least" in found.to_markdown()
 
 
 def test_refinement(tiny: fm.Model) -> None:

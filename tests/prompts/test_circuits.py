@@ -400,16 +400,6 @@ def test_what_is_no_group(found: Circuit) -> None:
             condensed(found, groups)
 
 
-def test_the_picture_shows_the_strongest(found: Circuit) -> None:
-    from matplotlib.figure import Figure
-
-    ax = found.plot(Figure().add_subplot(), top=5)
-    named = {text.get_text() for text in ax.texts}
-    assert named == {name.split("@")[0] for name in found.firings["id"][:5]}
-    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["embedding", "0", "1", "answer"]
-    assert len(ax.get_xticklabels()) == len(found.tokens)
-
-
 def test_given_firings_are_the_graph(atlas: fm.Model) -> None:
     """What is enough for an answer is not what the graph would choose: its edges must still sum to what is read."""
     capture = fm.capture(atlas, "The capital of France is")

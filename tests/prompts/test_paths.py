@@ -58,17 +58,6 @@ def naive_paths(model: Model, capture: fm.prompts.Capture, target: int) -> torch
     return coefficients * torch.einsum("lpd,lmd->lpm", directions, values)
 
 
-def test_components_sum_to_the_logit_on_every_architecture(architecture: Model) -> None:
-    # if it failed, some path through attention would be missing or counted twice
-    capture = fm.capture(architecture, ["The Eiffel Tower is in Paris", "Rome is"])
-    for prompt in (0, 1):
-        for foil in (None, " Rome"):
-            paths = fm.attribute_paths(capture, " Paris", foil, prompt=prompt)
-            assert paths.error < 1e-4
-            direct = fm.attribute(capture, " Paris", foil, prompt=prompt)
-            assert paths.logit == pytest.approx(direct.logit, abs=1e-9)
-
-
 def test_what_the_capture_keeps_of_attention_is_the_second_pass(architecture: Model) -> None:
     # if it failed, a short prompt by itself would be explained otherwise than one among others
     capture = fm.capture(architecture, "The Eiffel Tower is in Paris")
