@@ -527,7 +527,7 @@ class EditSequence:
         self.catch_up()
         before, metrics = self.unedited, self.bench.metrics
         edited = {i: at for at, i in enumerate(self.cases) if i < len(self.rows) and self.rows[i]["edited"]}
-        measured: dict[int, Mapping[str, Any]] = {}
+        measured: dict[int, dict[str, Any]] = {}
         if edited:
             now = ask_cases(self.bench.layers, [self.cases[i] for i in edited])[0]
             places = list(edited.values())

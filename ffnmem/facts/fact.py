@@ -266,7 +266,8 @@ class Fact(Result):
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Fact:
         """The fact of a record in the project's own format; raises InputError naming the first field that is wrong."""
-        return read_as(cls, record)
+        fact: Fact = read_as(cls, record)
+        return fact
 
     def summary(self) -> str:
         return self.name

@@ -149,7 +149,8 @@ def facts_of_record(record: dict[str, Any], number: int, format: str, seed: int)
         return [Fact.from_dict(without(record, lambda _, value: value is None))]
     if format == "pararel":
         return facts_of_document(read_as(Document, record), seed)
-    return read_as(FOREIGN[format], record).facts(number)
+    read: ForeignRecord = read_as(FOREIGN[format], record)
+    return read.facts(number)
 
 
 @checked

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
@@ -20,8 +20,6 @@ PATTERNS = ("patterns", "pattern_data/graphs_json", "graphs_json")
 TRIPLES = "trex_lms_vocab"
 NEIGHBOURS = 10
 SUBJECT, OBJECT = "[X]", "[Y]"
-
-Read = TypeVar("Read")
 
 
 class Triple(ForeignRecord):
@@ -78,7 +76,7 @@ def read_folder(folder: Path, source: str, seed: int) -> list[Fact]:
     return facts
 
 
-def read_each(path: Path, kind: type[Read]) -> list[Read]:
+def read_each(path: Path, kind: Any) -> list[Any]:
     """Each record of a file; raises FileError naming the broken one."""
     found = []
     for place, record in read_records(path, str(path)):

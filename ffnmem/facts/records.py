@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import FileError, InputError, listed, quoted
 from ..core.files import check_ordinary
@@ -93,9 +93,6 @@ def check_records(records: list[Record], source: str) -> list[Record]:
     return records
 
 
-Read = TypeVar("Read")
-
-
 @cache
 def adapter(kind: Any) -> TypeAdapter[Any]:
     """What reads plain values as a class; made once, when the first is read."""
@@ -104,15 +101,14 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def read_as(kind: type[Read], value: Any) -> Read:
+def read_as(kind: Any, value: Any) -> Any:
     """Plain values as a dataclass or a model of pydantic's; raises InputError with the first mistake in one line."""
     from pydantic import ValidationError
 
     try:
-        found: Read = adapter(kind).validate_python(value)
+        return adapter(kind).validate_python(value)
     except ValidationError as error:
         raise InputError(describe_mistake(error)) from None
-    return found
 
 
 def describe_mistake(error: ValidationError) -> str:

@@ -117,11 +117,6 @@ def test_outliers(tiny64: fm.Model, moment: SecondMoment, monkeypatch: pytest.Mo
     assert "force=True" in str(found)
 
 
-def test_none(tiny64: fm.Model) -> None:
-    """The unedited model needs no second moment."""
-    assert setup_of(tiny64, None, "none").start(FACTS).edits(EDITORS["none"]) == [None] * 3
-
-
 def test_own_editor(tiny64: fm.Model) -> None:
     """A function of one's own is asked for all facts at once, and for each where that fails."""
     edits = random_edits(tiny64)
@@ -137,17 +132,6 @@ def test_own_editor(tiny64: fm.Model) -> None:
 
     (own,) = choose_editors((picky,))
     assert batch.edits(own) == [edits[0], "not the Tower", edits[0]]
-
-
-def test_own_editor_must_give_edits(tiny64: fm.Model) -> None:
-    """Edits that do not match the facts would be scored for others."""
-
-    def short(_model: fm.Model, _facts: list[Fact]) -> list[Edit]:
-        return []
-
-    (editor,) = choose_editors((short,))
-    batch = set_up(PlainLayers(tiny64), (editor,), None, layer=None, seed=0).start(FACTS)
-    assert all(" for 1 facts: give each an Edit of its own" in str(edit) for edit in batch.edits(editor))
 
 
 @pytest.mark.parametrize(("name", "numbers"), [("alphaedit", {"threshold": 0.5}), ("encore", {"weight": 0.1})])

@@ -16,11 +16,9 @@ from ffnmem.evaluation.effects import (
     AskedPrompt,
     EditEffects,
     Effects,
-    moved,
     moved_neighbours,
     prompt_table,
     prompts_of,
-    said,
 )
 from ffnmem.models.answers import generate
 
@@ -132,19 +130,6 @@ def test_neighbours_that_moved_are_counted() -> None:
     (line,) = moved_neighbours(pd.DataFrame([*rows, ("neighbour", "Louvre", " Paris", " Berlin")], columns=names))
     assert line.startswith("1 of 2 prompts about neighbours")
     assert "'Louvre' with ' Berlin' instead of ' Paris'" in line
-
-
-@pytest.mark.parametrize(("before", "after", "text"), [(0.5, 0.25, "50.0% → 25.0%"), (0.0001, 0.0002, "0.01% → 0.02%")])
-def test_moved(before: float, after: float, text: str) -> None:
-    """A change of less than a percent has no colour, or every row would shout."""
-    found = moved(before, after)
-    assert "".join(span.text for span in found) == text
-    assert bool(found[-1].style) == (abs(after - before) >= 0.01)
-
-
-def test_said() -> None:
-    assert [span.text for span in said(" Paris", " Rome")] == [" Paris", " → ", " Rome"]
-    assert [span.text for span in said(" Paris", " Paris")] == [" Paris"]
 
 
 def test_sheet(effects: Effects) -> None:

@@ -16,12 +16,12 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
 from ffnmem.editing import Edit, SecondMoment
-from ffnmem.evaluation import Scores, evaluate, evaluating
+from ffnmem.evaluation import Scores, evaluate, evaluating, measuring
 from ffnmem.facts import Fact
 
 from ..editing.edits import made, same_bits, weights
 from ..helpers import allclose, printed, refuses
-from .made import EIFFEL, FACTS, NO_TARGET, TEXTS, own_editor, plain_metrics, random_edits
+from .made import EIFFEL, FACTS, LONDON, NO_TARGET, TEXTS, own_editor, plain_metrics, random_edits
 
 QUICK: dict[str, Any] = {
     "contexts": ("{}", "Paris is in. {}"),
@@ -33,23 +33,36 @@ QUICK: dict[str, Any] = {
 }
 
 
-def test_equals_whole_passes(tiny64: fm.Model) -> None:
-    """The table, end to end, is what models with each edit in their weights say; the model is untouched."""
-    edits = random_edits(tiny64)
+# The mean of a long answer's tokens is high where they follow from the first; and of two answers one begins the other.
+BARE = replace(EIFFEL, neighbours=(), neighbour_prompts=(), probes=(), generation_prompts=())
+LONG = replace(BARE, id="long", target_true="Tower of London in the city of")
+BEGUN = replace(BARE, id="begun", target_true="Rome", target_new="Rome in the city")
+
+
+@pytest.mark.parametrize("gathered", [measuring.GATHERED, 0])
+def test_equals_whole_passes(tiny64: fm.Model, gathered: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table, end to end, is what models with each edit in their weights say; the model is untouched.
+
+    With edits beside each other, and one at a time as those that are too large for it.
+    """
+    monkeypatch.setattr(measuring, "GATHERED", gathered)
+    facts = (*FACTS, LONG, BEGUN)
+    edits = [*random_edits(tiny64), *(made(tiny64, (1,), seed=7, fact=fact) for fact in (LONG, BEGUN))]
     before = weights(tiny64)
-    scores = evaluate(tiny64, FACTS, own_editor(edits), compare=("none",), drift=TEXTS, draws=20)
+    scores = evaluate(tiny64, facts, own_editor(edits), compare=("none",), drift=TEXTS, draws=20)
     assert same_bits(tiny64, before)
-    assert list(scores.cases["editor"]) == ["ready", "none"] * 3
-    for (_, row), edit, fact in zip(scores.of("ready").iterrows(), edits, FACTS, strict=True):
+    assert list(scores.cases["editor"]) == ["ready", "none"] * 5
+    for (_, row), edit, fact in zip(scores.of("ready").iterrows(), edits, facts, strict=True):
         assert row["target"] == fact.target_new
         for name, value in plain_metrics(tiny64, fact, str(fact.target_new), edit).items():
             assert math.isnan(row[name]) if math.isnan(value) else allclose(row[name], value, 1e-9), name
         norms = [c.norm / float(tiny64.ffn[c.layer].values.detach().double().norm()) for c in edit.changes]
         assert allclose(row["change"], max(norms), 1e-12)
         assert row["steps"] == 20
+    assert math.isnan(scores.of("ready").set_index("id").loc["begun", "ES_first"])
     none = scores.of("none")
     assert allclose(none["ES"], none["ES_before"], 1e-12)
-    assert none["drift_perplexity"].tolist() == [1.0] * 3
+    assert none["drift_perplexity"].tolist() == [1.0] * 5
     assert none["NKL"].dropna().max() < 1e-12
 
 
@@ -118,6 +131,19 @@ def test_failures(tiny64: fm.Model, moment: SecondMoment) -> None:
     assert only.summary["n"].tolist() == [0] * len(only.summary)
 
 
+def test_a_prompt_that_is_too_long(tiny64: fm.Model) -> None:
+    """A long paraphrase must not take a fact out of the table, nor vanish from it unseen; its own prompt does."""
+    long, options = " is in the city of" * 9, {"metrics": ("ES", "PS"), "draws": 20}
+    found = evaluate(tiny64, replace(BARE, paraphrases=("The {}" + long, "{} is")), "none", **options).cases.iloc[0]
+    assert found["unasked"] == 1
+    assert not math.isnan(found["PS"])
+    assert (
+        "32" in evaluate(tiny64, replace(BARE, prompt="The {}" + long), "none", **options).failures["failure"].iloc[0]
+    )
+    same = evaluate(tiny64, LONDON, "none", target="Rome", **options).failures["failure"].iloc[0]
+    assert "'Rome' is its true one already" in same
+
+
 def test_one_editor_fails(tiny64: fm.Model) -> None:
     """The other editors' scores of the fact stay."""
     edits = random_edits(tiny64)
@@ -131,12 +157,6 @@ def test_one_editor_fails(tiny64: fm.Model) -> None:
     assert scores.failures.to_dict("records")[0]["failure"] == "not this one"
     assert scores.cases.query("editor == 'ready'")["EM"].notna().all()
     assert scores.cases.query("editor == 'picky'")["EM"].isna().tolist() == [True, False, False]
-
-
-def test_target(tiny64: fm.Model) -> None:
-    """One target for all facts."""
-    scores = evaluate(tiny64, FACTS[:2], "none", target=" France", metrics=["EM"], draws=20)
-    assert list(scores.cases["target"]) == ["France"] * 2
 
 
 def test_generation(tiny64: fm.Model) -> None:

@@ -1,13 +1,106 @@
-"""Names of metrics."""
+"""Names of metrics; means over records and their intervals, against numpy."""
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
+import pytest
+
 from ffnmem.core.errors import InputError
-from ffnmem.evaluation import METRICS
-from ffnmem.evaluation.metrics import check_metrics, columns_of
+from ffnmem.evaluation import METRICS, metrics
+from ffnmem.evaluation.metrics import check_metrics, differences, harmonic, means, resampled, summarised
 from ffnmem.facts.fact import KINDS
 
-from ..helpers import refuses
+from ..helpers import allclose, refuses
+
+DRAWS = 200
+
+
+@pytest.fixture(scope="module")
+def cases() -> pd.DataFrame:
+    generator = np.random.default_rng(5)
+    values = generator.random((30, 4))
+    values[::7, 2] = np.nan
+    return pd.DataFrame(values, columns=["ES", "PS", "NS", "NKL"])
+
+
+def by_hand(values: np.ndarray, seed: int) -> np.ndarray:
+    """Records picked one draw after the other."""
+    picked = np.random.default_rng(seed).integers(0, len(values), (DRAWS, len(values)))
+    return np.stack([np.nanmean(values[rows], axis=0) for rows in picked])
+
+
+@pytest.mark.parametrize("at_once", [metrics.AT_ONCE, 100])
+def test_equals_numpy(cases: pd.DataFrame, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws of metrics rather than of records, NaN counted as zero, blocks that draw the same records again."""
+    monkeypatch.setattr(metrics, "AT_ONCE", at_once)
+    values = cases.to_numpy()
+    expected = by_hand(values, 3)
+    assert allclose(resampled(values, DRAWS, 3), expected, 1e-12)
+    table = summarised(cases, list(cases), DRAWS, 3).set_index("metric")
+    assert list(table.index) == ["S", "ES", "PS", "NS", "NKL"]
+    times = np.array([100, 100, 100, 1])
+    low, high = np.quantile(expected, (0.025, 0.975), axis=0)
+    assert allclose(table["mean"].iloc[1:], np.nanmean(values, axis=0) * times, 1e-12)
+    assert allclose(table["low"].iloc[1:], low * times, 1e-12)
+    assert allclose(table["high"].iloc[1:], high * times, 1e-12)
+    assert list(table["n"]) == [25, 30, 30, 25, 30]
+
+
+def test_score(cases: pd.DataFrame) -> None:
+    """S is the harmonic mean of the means, not the mean of harmonic means; so are its draws."""
+    values = cases[["ES", "PS", "NS"]].to_numpy()
+    row = summarised(cases, list(cases), DRAWS, 3).iloc[0]
+    a, b, c = np.nanmean(values, axis=0)
+    assert allclose(row["mean"], 300 / (1 / a + 1 / b + 1 / c), 1e-12)
+    draws = 3 / (1 / by_hand(values, 3)).sum(axis=1)
+    assert allclose([row["low"], row["high"]], 100 * np.quantile(draws, (0.025, 0.975)), 1e-12)
+
+
+def test_harmonic() -> None:
+    """One score of zero makes S zero, whatever the others; one that is missing makes it missing."""
+    assert harmonic(np.array([0.5, 1.0, 1.0])) == 0.75
+    assert list(harmonic(np.array([[0.0, 1.0, 1.0], [1.0, 1.0, 1.0]]))) == [0.0, 1.0]
+    assert np.isnan(harmonic(np.array([np.nan, 0.0, 1.0])))
+
+
+def test_published_score() -> None:
+    """ROME on GPT-2 XL as its paper has it: 100, 96.4 and 75.4 give 89.2."""
+    assert allclose(harmonic(np.array([100.0, 96.4, 75.4])), 89.2, 1e-3)
+
+
+def test_missing() -> None:
+    """A metric without records, or an interval of one, must say so."""
+    table = summarised(pd.DataFrame({"ES": [np.nan, 1.0], "PS": [np.nan, np.nan]}), ["ES", "PS"], 50, 0)
+    assert list(table["n"]) == [1, 0]
+    assert table["mean"].iloc[0] == 100.0
+    assert table[["low", "high"]].isna().all(axis=None)
+    assert np.isnan(table["mean"].iloc[1])
+    assert summarised(pd.DataFrame(), [], 50, 0).empty
+    assert np.isnan(means(np.array([[np.nan]])))[0]
+
+
+def test_differences(cases: pd.DataFrame) -> None:
+    """Records of one side only would make a difference out of what was left out; unpaired draws a wide interval."""
+    other = cases - 0.1
+    other.loc[3, "ES"] = np.nan
+    table = differences(cases, other, list(cases), DRAWS, 1).set_index("metric")
+    for name in ("ES", "PS", "NS"):
+        assert allclose(table.loc[name, ["mean", "low", "high"]].astype(float), [10.0] * 3, 1e-9)
+    assert list(table["n"]) == [25, 29, 30, 25, 30]
+    both = cases.notna().all(axis=1) & other.notna().all(axis=1)
+    assert both.sum() == 24
+    assert table.loc["S", "low"] < table.loc["S", "mean"] < table.loc["S", "high"]
+
+
+def test_scores_by_the_first_token_and_the_whole_string_have_their_own_mean() -> None:
+    """S of another variant, or of parts that were not measured."""
+    cases = pd.DataFrame({"ES": [1.0, 1.0], "PS": [1.0, 1.0], "NS": [1.0, 0.0], "ES_sum": [1.0, 1.0]})
+    cases = cases.assign(PS_sum=[0.5, 0.5], NS_sum=[0.5, 0.5])
+    means = summarised(cases, list(cases), 10, 0).set_index("metric")["mean"]
+    assert allclose(means["S"], 75.0, 1e-9)
+    assert allclose(means["S_sum"], 60.0, 1e-9)
+    assert "S_first" not in means
 
 
 def test_choice() -> None:
@@ -17,21 +110,11 @@ def test_choice() -> None:
     assert "GE" not in check_metrics(None, False)
     assert check_metrics(None, True) == tuple(name for name, metric in METRICS.items() if not metric.written)
     assert check_metrics(["ES"], True) == ("ES", "GE", "RS")
-
-
-def test_columns() -> None:
-    """A column before the edit of what compares before and after would be empty."""
-    assert columns_of(["ES", "NKL"]) == ["ES", "NKL", "ES_before"]
+    for wrong, named in ((["ESS"], "NS_plus"), ([], "metrics")):
+        with refuses(InputError, ValueError, named):
+            check_metrics(wrong, False)
 
 
 def test_every_kind_of_probe_has_a_metric() -> None:
     """A probe that no metric reads would be asked for nothing."""
     assert {metric.asks for metric in METRICS.values()} >= set(KINDS)
-
-
-def test_refuses_unknown() -> None:
-    """A misspelt metric would be missing from the table without a word."""
-    with refuses(InputError, ValueError, "ESS", "NS_plus"):
-        check_metrics(["ESS"], False)
-    with refuses(InputError, ValueError, "metrics"):
-        check_metrics([], False)

@@ -1,8 +1,9 @@
-"""Scores: their tables."""
+"""Scores: their tables, and what is shown of them."""
 
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -10,10 +11,12 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
+from ffnmem.core.json_values import plain
 from ffnmem.evaluation import Scores
 from ffnmem.evaluation.metrics import NUMBERS
+from ffnmem.evaluation.scores import score_tables
 
-from ..helpers import allclose, refuses
+from ..helpers import allclose, printed, refuses
 
 
 def made_scores(model: fm.Model) -> Scores:
@@ -83,3 +86,84 @@ def test_refuses(scores: Scores) -> None:
     """An editor that is not here has no scores."""
     with refuses(InputError, ValueError, "'emmet'", "'memit'"):
         scores.of("emmet")
+
+
+def test_line(scores: Scores) -> None:
+    """A repr that does not say what failed, or fills a screen."""
+    found = repr(scores)
+    assert "\n" not in found
+    assert all(word in found for word in ("rome S", "memit S", "4 facts", "1 failures"))
+
+
+def test_sheet(scores: Scores) -> None:
+    """Each editor beside the unedited model; a metric nobody measured is no column; text of a fact is only text."""
+    lines = printed(scores.sheet(relations=True, kept="runs/a"))
+    assert lines[0] == "scores, in percent"
+    assert lines[1].split()[:3] == ["editor", "n", "S"]
+    text = "\n".join(lines)
+    for part in ("\n(unedited)", "\nrome", "\nby relation", "1 edit was not made", "kept in  runs/a", "NKL"):
+        assert part in text
+    html = scores._repr_html_()
+    assert "too &lt;large&gt;" in html
+    assert "by relation" not in html
+
+
+def test_the_unedited_model_is_in_the_data(scores: Scores) -> None:
+    """What the table shows and the file lacks would have to be typed off."""
+    found = scores.to_dict()["summary"]
+    assert [row for row in found if row["editor"] != "(unedited)"] == plain(scores.summary)
+    assert [row["metric"] for row in found if row["editor"] == "(unedited)"] == ["ES"]
+    assert list(found[0]) == list(scores.summary)
+
+
+def test_brief(scores: Scores) -> None:
+    assert set(scores.to_dict()) - set(scores.brief()) == {"cases", "relations"}
+
+
+SHOWN = {
+    "ES": (98.75, "98.8", "98–100"),
+    "NKL": (0.926, "0.93", "-0.1–1.9"),
+    "change": (0.1234, "0.123", "-0.88–1.12"),
+    "drift_kl": (0.000123, "1.2e-04", "-1e+00–1e+00"),
+    "drift_perplexity": (31556197.1, "3.2e+07", "3e+07–3e+07"),
+    "PS": (math.nan, "", ""),
+    "NS": (math.inf, "–", ""),
+}
+
+
+def test_digits_and_counts() -> None:
+    """As many digits as mean something; only what was measured; how many facts, for not all have neighbours."""
+    rows = [("rome", name, mean, mean - 1, mean + 1, 900 + 300 * (name == "ES")) for name, (mean, *_) in SHOWN.items()]
+    frame = pd.DataFrame(rows, columns=["editor", "metric", "mean", "low", "high", "n"])
+    (table,) = score_tables(frame, "editor", (tuple(SHOWN), "scores", "of each"), (("EM",), "nothing", ""))
+    measured = [name for name in SHOWN if name != "PS"]
+    assert len(table.columns) == 2 + len(measured)
+    assert (table.title, table.caption) == ("scores", "of each")
+    editor, n, *cells = table.rows[0]
+    assert (editor, n) == ("rome", "900–1,200")
+    for name, cell in zip(measured, cells, strict=True):
+        texts = ["".join(span.text for span in line) for line in cell]
+        assert texts == list(filter(None, SHOWN[name][1:])), name
+
+
+def test_a_missing_metric_shifts_no_other() -> None:
+    frame = pd.DataFrame(
+        [(1, "ES", 1.0), (1, "NS_plus", math.nan), (2, "ES", math.nan), (2, "NS_plus", 3.0)],
+        columns=["layer", "metric", "mean"],
+    ).assign(low=math.nan, high=math.nan, n=1)
+    (table,) = score_tables(frame, "layer", (("ES", "NS_plus"), "", ""))
+    assert printed(table)[0].split() == ["layer", "n", "ES", "NS+"]
+    assert ["2", "1", "–", "3.0"] in [line.split() for line in printed(table)]
+
+
+def test_too_few_for_an_interval(scores: Scores) -> None:
+    """Draws of two facts gave an interval as of two hundred."""
+    two = Scores(scores.cases[scores.cases["id"].isin(list(scores.of()["id"])[:2])], {}, scores.provenance, draws=50)
+    many = pd.concat([scores.of().assign(id=f"{i}") for i in range(3)])
+    note = "no interval over fewer than 5 facts"
+    assert two.summary["mean"].notna().any()
+    assert two.summary[["low", "high"]].isna().all(axis=None)
+    assert note in " ".join(printed(two.sheet()))
+    rest = Scores(many, {}, scores.provenance, draws=50)
+    assert rest.summary.set_index("metric").loc["ES", ["low", "high"]].notna().all()
+    assert note not in " ".join(printed(rest.sheet()))

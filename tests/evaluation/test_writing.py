@@ -19,7 +19,6 @@ from ffnmem.evaluation.texts import (
     entropy,
     pick_tokens,
     sample,
-    with_own_edits,
 )
 from ffnmem.models.replaying import PlainLayers
 
@@ -101,14 +100,6 @@ def test_no_room(tiny64: fm.Model) -> None:
     case = make_case(tiny64, replace(EIFFEL, generation_prompts=("The {}" + " is in the city of" * 9,)), None)
     assert Writer(PlainLayers(tiny64), None, 0).write([case], [None]) == [[]]
     assert math.isnan(Writer(PlainLayers(tiny64), None, 0).measure([case], [None])[0]["GE"])
-
-
-def test_hooks_without_edits(tiny: fm.Model) -> None:
-    """No edit, no hook."""
-    layers = PlainLayers(tiny)
-    before = hook_count(tiny.hf_model)
-    with with_own_edits(layers, None):
-        assert hook_count(tiny.hf_model) == before
 
 
 def test_chosen() -> None:

@@ -83,19 +83,6 @@ def test_tokens_equal_hugging_faces(pair: Pair) -> None:
     assert ended == [ids[: row + 1] for row, ids in enumerate(expected)]
 
 
-def test_tokens_equal_a_padded_batch_of_hugging_faces(pair: Pair) -> None:
-    """Hugging Face pads on the left, too, and must be told which tokens are pads."""
-    model = pair.model
-    prompts = [model.tokenize(text) for text in PROMPTS]
-    longest = max(map(len, prompts))
-    ids = torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts])
-    mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
-    more = {"max_new_tokens": 8, "pad_token_id": 0, "do_sample": False}
-    batch = pair.hf.generate(input_ids=ids, attention_mask=mask, **more)[:, longest:].tolist()
-    found = written_on(PlainLayers(model), prompts, [8] * 4)
-    assert found == [row[: row.index(0)] if 0 in row else row for row in batch]
-
-
 @pytest.mark.parametrize("name", ["Llama", *(kind for kind in EVERY if kind != "Llama")])
 def test_every_architecture_writes_as_hugging_faces(name: str, tokenizer: Any) -> None:
     """Prompts of unequal lengths in one batch: a kind of position, window or cache that pads are not kept out of.

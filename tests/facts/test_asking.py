@@ -10,7 +10,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import InputError, UnsupportedModelError
 from ffnmem.facts import load_facts
-from ffnmem.facts.questions import SubjectPrompt, ask_about, find_subject, locate, skip_space
+from ffnmem.facts.questions import SubjectPrompt, ask_about, find_subject, locate
 
 from ..helpers import REPOSITORY, build_gpt2, refuses
 
@@ -102,12 +102,6 @@ def test_a_tokenizer_without_offsets(tiny: fm.Model) -> None:
     model = with_tokenizer(tiny, Words("[UNK]", 0))
     with refuses(UnsupportedModelError, ValueError, model.name, "fast"):
         locate(model, "The Tower", 4, 9)
-
-
-def test_skip_space() -> None:
-    assert skip_space("a  b", 1, 4) == 3
-    assert skip_space("ab", 1, 2) == 1
-    assert skip_space("a  ", 1, 3) == 3
 
 
 def test_every_subject_of_the_embedded_facts(atlas: fm.Model) -> None:

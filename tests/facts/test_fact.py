@@ -202,20 +202,6 @@ def test_missing_fields() -> None:
             fm.Fact.from_dict(record)
 
 
-@pytest.mark.parametrize("name", ["neighbours", "paraphrases", "generation_prompts", "false_targets"])
-def test_a_text_where_a_list_belongs(name: str) -> None:
-    """A text is a sequence of texts to Python: each letter would become a neighbour."""
-    with refuses(InputError, ValueError, name):
-        fm.Fact.from_dict({**EIFFEL.to_dict(), name: "Louvre"})
-
-
-@pytest.mark.parametrize("name", ["subject", "target_true", "target_new", "id"])
-def test_a_list_where_a_text_belongs(name: str) -> None:
-    """A tuple would go where text is expected, and fail much later."""
-    with refuses(InputError, ValueError, name):
-        fm.Fact.from_dict({**EIFFEL.to_dict(), name: ["Rome"]})
-
-
 def test_html_is_escaped() -> None:
     """A file of facts from elsewhere could run a script in the reader's notebook."""
     evil = "<script>alert(1)</script>"

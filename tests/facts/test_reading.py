@@ -125,8 +125,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     """A traceback of several lines for a misspelt name."""
     with refuses(FileError, OSError, "nosuch.jsonl", "'atlas'", ".jsonl"):
         load_facts(tmp_path / "nosuch.jsonl")
-    with refuses(FileError, OSError, str(tmp_path), "folder"):
-        load_facts(tmp_path)
     with refuses(FileError, OSError, str(tmp_path), "folder", "'zsre'"):
         load_facts(tmp_path, "zsre")
     with refuses(FileError, OSError, "no facts"):
@@ -177,37 +175,12 @@ def test_a_flattened_copy(tmp_path: Path) -> None:
     ]
 
 
-def test_triples(tmp_path: Path) -> None:
-    """One file, or a folder as its authors have it; neighbours depend on the seed alone."""
-    pattern, pairs = "[X] is a city of [Y] .", [(f"town {i}", "France") for i in range(30)]
-    document = {"templates": {"country": [pattern]}, "triples": [[s, "country", o] for s, o in pairs]}
-    path = tmp_path / "triples.json"
-    for indent in (None, 1):
-        path.write_text(json.dumps(document, indent=indent))
-        found = load_facts(path)
-        assert len(found) == 30
-        assert found[3].text == "town 3 is a city of"
-    assert load_facts(path) == load_facts(path, "pararel", seed=0) == found != load_facts(path, seed=1)
-    for part, rows in (
-        ("patterns", [{"pattern": pattern}]),
-        ("trex_lms_vocab", [{"sub_label": s, "obj_label": o} for s, o in pairs]),
-    ):
-        write(tmp_path / part / "country.jsonl", *map(json.dumps, rows))
-    assert load_facts(tmp_path) == load_facts(tmp_path, "pararel") == found
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_broken_record_is_named(tmp_path: Path, format: str) -> None:
     """In a data set of thousands, the record would have to be searched for."""
     path = tmp_path / "facts.json"
-    path.write_text(
-        json.dumps(
-            [
-                RECORDS.get(format, {"triples": [["Rome", "P", "Italy"]], "templates": {"P": ["[X] is in [Y]"]}}),
-                {"subject": "Ann"},
-            ]
-        )
-    )
+    document = {"triples": [["Rome", "P", "Italy"]], "templates": {"P": ["[X] is in [Y]"]}}
+    path.write_text(json.dumps([RECORDS.get(format, document), {"subject": "Ann"}]))
     with refuses(FileError, OSError, str(path), "record 2"):
         load_facts(path, format)
 
@@ -239,50 +212,26 @@ def test_the_real_known_1000() -> None:
 # -- the embedded model's facts ---------------------------------------------------------------------------------------
 
 
-def test_there_are_enough(atlas_facts: list[fm.Fact]) -> None:
-    """Evaluations over relations and subjects would rest on too little."""
+def test_the_embedded_facts(atlas_facts: list[fm.Fact]) -> None:
+    """Enough of them; none contradicts another; neighbours share the answer; templates and targets are clean."""
     assert len(atlas_facts) >= 2400
     assert len({fact.relation for fact in atlas_facts}) >= 20
     subjects = Counter(fact.subject for fact in atlas_facts)
     assert len(subjects) >= 500
     assert sum(count >= 4 for count in subjects.values()) > len(subjects) / 2
-
-
-def test_none_stands_twice_or_contradicts(atlas_facts: list[fm.Fact]) -> None:
-    """A relation with two objects for one subject has no right answer."""
-    pairs = Counter((fact.relation, fact.subject) for fact in atlas_facts)
-    assert not [pair for pair, count in pairs.items() if count > 1]
-    ids = [fact.id for fact in atlas_facts]
-    assert all(ids)
-    assert len(set(ids)) == len(ids)
-
-
-def test_neighbours_share_relation_and_target(atlas_facts: list[fm.Fact]) -> None:
-    """A rewrite's side effects would be measured on subjects with another answer."""
+    assert max(Counter((fact.relation, fact.subject) for fact in atlas_facts).values()) == 1
+    assert len({fact.id for fact in atlas_facts} - {""}) == len(atlas_facts)
+    assert sum(bool(fact.neighbours) for fact in atlas_facts) > len(atlas_facts) / 2
     holders: dict[tuple[str, str], set[str]] = defaultdict(set)
     for fact in atlas_facts:
         holders[fact.relation, fact.target_true].add(fact.subject)
     for fact in atlas_facts:
         assert set(fact.neighbours) <= holders[fact.relation, fact.target_true] - {fact.subject}, fact.id
         assert len(set(fact.neighbours)) == len(fact.neighbours)
-    assert sum(bool(fact.neighbours) for fact in atlas_facts) > len(atlas_facts) / 2
-
-
-def test_prompts_and_targets(atlas_facts: list[fm.Fact]) -> None:
-    """A template would ask with a space too many, or an edit aim at what is already true."""
-    for fact in atlas_facts:
-        for template in (fact.prompt, *fact.paraphrases, *fact.generation_prompts):
-            assert template.count("{}") == 1
-            assert template == template.strip()
-        for target in (fact.target_true, *fact.false_targets):
-            assert target == target.strip() != ""
+        for text in (fact.prompt, *fact.paraphrases, *fact.generation_prompts, fact.target_true, *fact.false_targets):
+            assert text == text.strip() != ""
         assert fact.target_new is not None
         assert fact.target_true not in (fact.target_new, *fact.false_targets), fact.id
-        assert len(fact.paraphrases) >= 2
-        assert fact.prompt not in fact.paraphrases
-
-
-def test_the_first_fact_of_every_example(atlas_facts: list[fm.Fact]) -> None:
-    """The documents' example would not be among the facts."""
+        assert len({*fact.paraphrases} - {fact.prompt}) == len(fact.paraphrases) >= 2
     eiffel = [fact for fact in atlas_facts if fact.text == "The Eiffel Tower is located in the city of"]
-    assert [fact.target_true for fact in eiffel] == ["Paris"]
+    assert [fact.target_true for fact in eiffel] == ["Paris"]  # the documents' example

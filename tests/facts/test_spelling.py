@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ffnmem.core.errors import InputError
-from ffnmem.facts.templates import places, prompt_template, template_of, templates_of
+from ffnmem.facts.templates import places, prompt_template
 
 from ..helpers import refuses
 
@@ -28,19 +28,6 @@ def test_places(text: str, subject: str, expected: list[int]) -> None:
     assert places(text, subject) == expected
 
 
-def test_template_of() -> None:
-    assert template_of("The Louvre is in", "Louvre") == ("The {} is in", "")
-    assert template_of("{} is in", "Louvre") == ("{} is in", "")
-    template, note = template_of("The Louvre is in ", "Louvre")
-    assert template == "The {} is in"
-    assert "spaces" in note
-    for text, why in [("It is in", "not"), ("Louvre, Louvre", "2 times"), ("Louvre {} {}", "besides")]:
-        template, note = template_of(text, "Louvre")
-        assert template is None
-        assert why in note
-        assert repr(text) in note
-
-
 def test_prompt_template() -> None:
     """A prompt is needed, so the last place of a subject is taken, which is where the model has read all of it."""
     assert prompt_template("The Louvre is in", "Louvre") == ("The {} is in", ())
@@ -51,11 +38,3 @@ def test_prompt_template() -> None:
     for text in ("The museum is in", "The louvre is in", "Louvre {} and {}"):
         with refuses(InputError, ValueError, "'Louvre'", text):
             prompt_template(text, "Louvre")
-
-
-def test_templates_of() -> None:
-    """What is left out would not be seen."""
-    templates, notes = templates_of(("Louvre:", "it:", " of Louvre"), "Louvre", "paraphrase")
-    assert templates == ("{}:", "of {}")
-    assert len(notes) == 2
-    assert notes[0].startswith("paraphrase left out")
