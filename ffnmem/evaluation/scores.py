@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -21,10 +21,6 @@ from ..show.result import Result
 from .metrics import COLUMNS, FEW, METRICS, NUMBERS, SCORES, differences, summarised, unmeasured
 from .written import COLUMNS as TRANSCRIPT
 from .written import transcripts
-
-if TYPE_CHECKING:
-    pass
-
 
 # What is shown of scores: tables of means, each above its interval, and of the edits that were not made.
 
@@ -118,13 +114,11 @@ def transcript_table(found: pd.DataFrame) -> Table | None:
     if found.empty:
         return None
     first = found[found["id"] == found["id"].iloc[0]]
+    shown = first[first["prompt"] == first.groupby("kind")["prompt"].transform("first")]
+    shown = shown.sort_values("kind", key=lambda kinds: pd.Series(pd.factorize(kinds)[0], kinds.index), kind="stable")
     wide = (Column(name, wraps=True) for name in ("prompt", "before", "after"))
-    shown = rows("kind", "editor", *wide)
-    for kind, some in first.groupby("kind", sort=False):
-        for each in some[some["prompt"] == some["prompt"].iloc[0]].to_dict("records"):
-            shown.add(str(kind), *(str(each[name]) for name in ("editor", "prompt", "before", "after")))
-    what = f"what was written about {found['id'].iloc[0]}"
-    return shown.table(what, caption=f"--json --full has all {counted(len(found), 'answer')}")
+    caption = f"--json --full has all {counted(len(found), 'answer')}"
+    return Table.of(shown, "kind editor", *wide, title=f"what was written about {found['id'].iloc[0]}", caption=caption)
 
 
 def span(counts: Sequence[int]) -> str:
@@ -183,15 +177,10 @@ def failure_table(failures: pd.DataFrame) -> Table | None:
     """The first facts that were not edited, or whose edit was not reached, and why."""
     if not len(failures):
         return None
-    names = [name for name in ("layer", "editor", "id", "failure") if name in failures]
-    shown = rows(*names[:-1], Column(names[-1], wraps=True))
-    for each_row in failures.head(REASONS).to_dict("records"):
-        shown.add(*(str(each_row[name]) for name in names))
-    more = "--json has all of them" if len(failures) > REASONS else ""
-    return shown.table(
-        f"{counted(len(failures), 'edit')} {'was' if len(failures) == 1 else 'were'} not made or not reached",
-        caption=more,
-    )
+    names = [Column(name) for name in ("layer", "editor", "id") if name in failures]
+    title = f"{counted(len(failures), 'edit')} {'was' if len(failures) == 1 else 'were'} not made or not reached"
+    caption = "--json has all of them" if len(failures) > REASONS else ""
+    return Table.of(failures.head(REASONS), *names, Column("failure", wraps=True), title=title, caption=caption)
 
 
 # `Scores`: what an evaluation of editors measured, case by case and over records.

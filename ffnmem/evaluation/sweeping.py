@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -37,10 +37,6 @@ from .editors import OwnEditor, choose_editors
 from .evaluating import evaluate
 from .metrics import METRICS, SCORES, from_prompts, unmeasured
 from .scores import MAIN, SIZED, Scores, failure_table, missing_lines, score_tables
-
-if TYPE_CHECKING:
-    pass
-
 
 # `layer_sweep`: how well edits do in each layer, to be seen beside where a causal trace finds the facts.
 

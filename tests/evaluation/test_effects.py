@@ -37,14 +37,6 @@ def effects(tiny64: fm.Model) -> Effects:
     return Effects(made(tiny64, (0, 1), fact=EIFFEL), tiny64)
 
 
-def test_prompts_of_a_fact() -> None:
-    found = prompts_of(EIFFEL, "Rome")
-    assert [one.kind for one in found] == ["prompt", "paraphrase", "paraphrase", *["neighbour"] * 3]
-    assert found[0].text == EIFFEL.text
-    assert found[-1].text == "Paris is the city of"
-    assert {(one.true, one.target, one.fact) for one in found} == {("Paris", "Rome", "eiffel")}
-
-
 def test_probabilities_are_those_of_whole_passes(effects: Effects) -> None:
     """Before without the edit, after with it in the weights; the likeliest token too."""
     frame = effects.on(prompts_of(EIFFEL, "the France"))

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, unwarned
-from ffnmem.editing import Edit, SecondMoment, alphaedit, memit, rome
+from ffnmem.editing import Edit, SecondMoment, alphaedit, encore, memit, rome
 from ffnmem.evaluation import Decay, evaluate, sequential
 from ffnmem.evaluation.measuring import make_case
 from ffnmem.evaluation.metrics import NO_TEXT
@@ -117,17 +117,20 @@ def test_failures(tiny64: fm.Model) -> None:
     assert list(zip(rows["edits"], rows["n"], strict=True)) == [(1, 1), (3, 2)]
 
 
-def test_alphaedit_protects(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("editor", "own"), [(alphaedit, {"threshold": 0.5, "penalty": 1e-6}), (encore, {"weight": 0.1})]
+)
+def test_keys_are_protected(
+    tiny64: fm.Model, moment: SecondMoment, editor: Any, own: dict[str, float], tmp_path: Path
+) -> None:
     """The second edit holds the first one's key where it is: it is not the one that knows of no other."""
-    own = {"threshold": 0.5, "penalty": 1e-6}
-    sequential(tiny64, [EIFFEL, TOWER], "alphaedit", at=(2,), moment=moment, out=tmp_path / "run", **own, **QUICK)
-    first, second = (Edit.load(path) for path in sorted((tmp_path / "run" / "edits").glob("*.safetensors")))
+    run, name = tmp_path / "run", editor.__name__
+    sequential(tiny64, [EIFFEL, TOWER], name, at=(2,), moment=moment, out=run, **own, **QUICK)
+    first, second = (Edit.load(path) for path in sorted((run / "edits").glob("*.safetensors")))
     shared = {name: value for name, value in QUICK.items() if name not in ("draws", "drift", "metrics")}
     with first.applied(tiny64), unwarned():  # of a random model's large edits
-        held = alphaedit(tiny64, TOWER, previous=[EIFFEL], moment=moment, **own, **shared)
-        free = alphaedit(tiny64, TOWER, moment=moment, **own, **shared)
-    assert isinstance(held, Edit)
-    assert isinstance(free, Edit)
+        held = editor(tiny64, TOWER, previous=[EIFFEL], moment=moment, **own, **shared)
+        free = editor(tiny64, TOWER, moment=moment, **own, **shared)
     found, expected, other = (edit.changes[0].delta() for edit in (second, held, free))
     assert allclose(found, expected, 1e-8)
     assert float((found - other).norm()) > 1e-3 * float(other.norm())

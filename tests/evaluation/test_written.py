@@ -39,7 +39,7 @@ from ffnmem.models.answers import written_on
 from ffnmem.models.replaying import PlainLayers
 
 from ..architectures import DECODERS, EVERY
-from ..helpers import Pair, printed, refuses
+from ..helpers import printed, refuses
 from .made import EIFFEL, FACTS, own_editor, random_edits
 
 PROMPTS = ("The city", "In the city of Rome is the", "Paris is in the Tower of London", "The")
@@ -69,20 +69,6 @@ def by_hugging_face(hf: Any, model: fm.Model, prompts: Sequence[Sequence[int]], 
     return found
 
 
-def test_tokens_equal_hugging_faces(pair: Pair) -> None:
-    """Pads that are read, positions that are off by them, a cache that mixes rows, a row that goes on after its end."""
-    model = pair.model
-    prompts = [model.tokenize(text) for text in PROMPTS]
-    expected = by_hugging_face(pair.hf, model, prompts, 12)
-    assert written_on(PlainLayers(model), prompts, [12] * 4) == expected
-    rooms = [3, 12, 0, 7]
-    assert written_on(PlainLayers(model), prompts, rooms) == [
-        ids[:room] for ids, room in zip(expected, rooms, strict=True)
-    ]
-    ended = written_on(PlainLayers(model), prompts, [12] * 4, ended=lambda row, ids: len(ids) == row + 1)
-    assert ended == [ids[: row + 1] for row, ids in enumerate(expected)]
-
-
 @pytest.mark.parametrize("name", ["Llama", *(kind for kind in EVERY if kind != "Llama")])
 def test_every_architecture_writes_as_hugging_faces(name: str, tokenizer: Any) -> None:
     """Prompts of unequal lengths in one batch: a kind of position, window or cache that pads are not kept out of.
@@ -100,6 +86,8 @@ def test_every_architecture_writes_as_hugging_faces(name: str, tokenizer: Any) -
     ending = written_on(PlainLayers(model), prompts, rooms, keep=lambda rows: left.append(rows.tolist()))
     assert ending == [row[:room] for row, room in zip(found, rooms, strict=True)]
     assert left  # rows did end before the others, and left the batch
+    ended = written_on(PlainLayers(model), prompts, [12] * 4, ended=lambda row, ids: len(ids) == row + 1)
+    assert ended == [ids[: row + 1] for row, ids in enumerate(found)]
 
 
 def test_each_row_has_its_own_edit(tiny64: fm.Model) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from ffnmem.facts import Fact, Known, filter_known, load_facts
 from ffnmem.facts import known as module
 from ffnmem.facts.answers import word_ids
 from ffnmem.facts.known import COLUMNS
-from ffnmem.models.answers import Answered
 
 from ..helpers import WHOLE_WORDS, allclose, refuses
 
@@ -87,20 +85,6 @@ def test_known_by_the_first_token(tiny: fm.Model) -> None:
     assert by_target["rank"].tolist() == [1, 1]
     with refuses(InputError, ValueError, "known_by", "'guess'", "'target'"):
         filter_known(tiny, [whole], known_by="guess")
-
-
-def test_a_later_token_that_is_wrong(tiny: fm.Model) -> None:
-    """What the reason says for a target of which the model begins with the first token only."""
-    said = Answered((torch.tensor([-0.1, -3.0]).double(),), (False,), torch.tensor([0.0, 1.0, -1.0]))
-    row = module.judged(tiny, (1, 2), said, "target")
-    assert row["reason"] == "another token follows the target's first one"
-    assert (row["rank"], row["known"]) == (1, False)
-    assert row["probability"] == pytest.approx(math.exp(-3.1))
-    row = module.judged(tiny, (1, 2), said, "first")
-    assert (row["known"], row["reason"]) == (True, "")
-    row = module.judged(tiny, (2, 1), said, "first")
-    assert (row["rank"], row["known"]) == (3, False)
-    assert "the model says" in row["reason"]
 
 
 def test_facts_that_cannot_be_asked(tiny: fm.Model) -> None:
