@@ -18,7 +18,6 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,16 +97,10 @@ def slopes(between: Between, shares: Sequence[float]) -> torch.Tensor:
     the counterfactual's to the prompt's, by one hook a layer."""
     total = torch.zeros_like(between.own)
     for share in shares:
-        leaves = [(m - (1 - share) * away).requires_grad_() for m, away in zip(between.own, between.away, strict=True)]
-        with torch.enable_grad():
-            logit = between.here.rerun(1, partial(given_at, leaves))
-            total += torch.stack(torch.autograd.grad(logit.sum(), leaves))
+        given = between.own - (1 - share) * between.away
+        gradients, _, _ = between.here.gradients(1, lambda layer, _, given=given: given[layer, None])  # type: ignore[misc]
+        total += torch.cat(gradients)
     return between.away * total / len(shares)
-
-
-def given_at(given: list[torch.Tensor], layer: int, _m: torch.Tensor) -> torch.Tensor:
-    """A layer's coefficients as they are given, as a batch of one."""
-    return given[layer][None]
 
 
 def in_one_step(

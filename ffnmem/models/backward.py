@@ -1,4 +1,4 @@
-"""One forward pass of a model's own whose gradients reach its coefficients, by its true derivatives or by RelP's rules.
+"""One forward pass of a model's own whose gradients reach its coefficients by RelP's rules.
 
 Everything is done by hooks on the modules that a capture listens to, so it holds for every architecture, and what the
 pass computes is what the model computes, bit for bit: the rules change gradients alone.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,17 +33,17 @@ class Backward:
     Attributes:
         final: ``[rows, pos, d_model]``, the final norm's output.
         coefficients: by layer, what the down projection reads, shaped as the model has it.
-        embedding: ``[1, pos, d_model]``, what enters the first layer; under RelP alone, as all that follows.
+        embedding: ``[1, pos, d_model]``, what enters the first layer.
         biased: places of biases: a tensor, the bias that was added to it, and whose it is (part, layer).
         read, wrote: by layer, what attention read and what it wrote.
     """
 
     final: Tensor
     coefficients: dict[int, Tensor]
-    embedding: Tensor | None = None
-    biased: list[tuple[Tensor, Tensor, str, int]] = field(default_factory=list)
-    read: dict[int, Tensor] = field(default_factory=dict)
-    wrote: dict[int, Tensor] = field(default_factory=dict)
+    embedding: Tensor
+    biased: list[tuple[Tensor, Tensor, str, int]]
+    read: dict[int, Tensor]
+    wrote: dict[int, Tensor]
 
 
 class FixedScale(torch.autograd.Function):
@@ -75,19 +75,18 @@ class Sloped(torch.autograd.Function):
         return None, gradient * z_slope, None, None if b_slope is None else gradient * b_slope, None
 
 
-def backward_pass(model: Model, tokens: Int[Tensor, " pos"], *, relp: bool = False, frozen: bool = False) -> Backward:
-    """Run the model once over a prompt, with gradients.
+def backward_pass(model: Model, tokens: Int[Tensor, " pos"], *, frozen: bool = True) -> Backward:
+    """Run the model once over a prompt, with gradients: backwards, norms' scales are constants, activations are
+    z·const(act(z)/z), and half of a gated product goes to each side.
 
     Args:
         model: from :func:`ffnmem.load`.
         tokens: up to where the answer is read.
-        relp: whether norms' scales are constants backwards, activations z·const(act(z)/z), and half of a gated product
-            goes to each side.
-        frozen: whether attention patterns are constants, too.
+        frozen: whether attention patterns are constants backwards, too.
 
     Raises: HookError: a module that did not run, or attention that does not show its pattern.
     """
-    rules = Rules(model, relp, frozen)
+    rules = Rules(model, frozen)
     with torch.enable_grad():  # whoever asks may have switched gradients off
         with rules.hooked():
             model.layout.body(input_ids=tokens.unsqueeze(0), use_cache=False)
@@ -97,20 +96,19 @@ def backward_pass(model: Model, tokens: Int[Tensor, " pos"], *, relp: bool = Fal
 class Rules:
     """The hooks of one pass of this thread."""
 
-    def __init__(self, model: Model, relp: bool, frozen: bool) -> None:
-        self.model, self.relp, self.frozen = model, relp, frozen
+    def __init__(self, model: Model, frozen: bool) -> None:
+        self.model, self.frozen = model, frozen
         self.thread = threading.get_ident()
         self.coefficients: dict[int, Tensor] = {}
         self.parts: dict[tuple[str, int], Tensor] = {}
         self.biased: list[tuple[Tensor, Tensor, str, int]] = []
         self.running: Softmax | None = None
         self.silent: list[int] = []
-        if relp:
-            self.act = activation(model.ffn[0].activation, fused=False)
-            with torch.enable_grad():
-                nothing = torch.zeros(1, dtype=model.dtype, device=model.device, requires_grad=True)
-                (slope,) = torch.autograd.grad(self.act(nothing).sum(), nothing)
-            self.slope_at_0 = float(slope)
+        self.act = activation(model.ffn[0].activation, fused=False)
+        with torch.enable_grad():
+            nothing = torch.zeros(1, dtype=model.dtype, device=model.device, requires_grad=True)
+            (slope,) = torch.autograd.grad(self.act(nothing).sum(), nothing)
+        self.slope_at_0 = float(slope)
 
     def hooked(self) -> ExitStack:
         """A block in which the hooks are there."""
@@ -149,17 +147,15 @@ class Rules:
                 after(module, lambda args, out: self.fixed(held, part, layer, args[0], out))
 
         try:
-            if self.relp:
-                before(layout.blocks[0].whole, self.enter)
-                norm(layout.final_norm, "final", -1)
+            before(layout.blocks[0].whole, self.enter)
+            norm(layout.final_norm, "final", -1)
             for layer, block in enumerate(layout.blocks):
-                if self.relp:
-                    norm(block.attention_norm, "attention", layer)
-                    if block.norm is not block.attention_norm:
-                        norm(block.norm, "ffn", layer)
-                    norm(block.attention_post, "attention", layer)
-                    norm(block.post, "ffn", layer)
-                    self.listen(block, layer, before, after)
+                norm(block.attention_norm, "attention", layer)
+                if block.norm is not block.attention_norm:
+                    norm(block.norm, "ffn", layer)
+                norm(block.attention_post, "attention", layer)
+                norm(block.post, "ffn", layer)
+                self.listen(block, layer, before, after)
                 before(inner(block.project_out), partial(self.fire, layer))
                 if self.frozen:
                     before(block.attention, partial(self.look, layer))
@@ -211,16 +207,8 @@ class Rules:
             if len(running.found) != 1:
                 self.silent.append(layer)
 
-    def fire(self, layer: int, m: Tensor) -> Tensor | None:
+    def fire(self, layer: int, m: Tensor) -> Tensor:
         """What a down projection reads, as a place where gradients are kept."""
-        if self.relp:
-            m = self.sloped(layer, m)
-        elif not m.requires_grad:  # nothing below has gradients
-            m = m.detach().requires_grad_()
-        self.coefficients[layer] = m
-        return m
-
-    def sloped(self, layer: int, m: Tensor) -> Tensor:
         z = self.parts["pre", layer].reshape(m.shape)
         b = self.parts.get(("linear", layer))
         with torch.no_grad():
@@ -232,6 +220,7 @@ class Rules:
             b = b.reshape(m.shape)
             found = Sloped.apply(m, z, slope * b.detach() / 2, b, acted / 2)  # type: ignore[no-untyped-call]
         assert isinstance(found, Tensor)
+        self.coefficients[layer] = found
         return found
 
     def found(self) -> Backward:
@@ -249,7 +238,7 @@ class Rules:
         return Backward(
             final=self.parts["final_out", -1],
             coefficients=self.coefficients,
-            embedding=self.parts.get(("embedding", -1)),
+            embedding=self.parts["embedding", -1],
             biased=self.biased,
             read=of("read"),
             wrote=of("wrote"),

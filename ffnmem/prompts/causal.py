@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -187,12 +188,19 @@ def causal_scores(
     components: pd.DataFrame | None = None
     expected: float | None = None
     if rule == "ig":
-        scores, coefficients, logit, expected = integrated(asked, reference, steps, progress)
+        slopes, logit, expected = integrated(asked, reference, steps, progress)
+    elif rule == "gradient":
+        gradients, _, logits = asked.gradients(1, lambda _, m: m)
+        slopes, logit = torch.cat(gradients), float(logits)
     else:
-        linear = rule == "relp" and frozen and not asked.answered.whole  # a log-probability is no sum
-        passed = backward_pass(asked.model, asked.tokens, relp=rule == "relp", frozen=rule == "relp" and frozen)
-        scores, coefficients, logit, components = scored(asked, passed, reference, linear)
+        passed = backward_pass(asked.model, asked.tokens, frozen=frozen)
+        linear = frozen and not asked.answered.whole  # a log-probability is no sum
+        slopes, logit, components = relp_slopes(asked, passed, linear)
         expected = logit if linear else None
+    coefficients = at_least_float32(asked.coefficients)
+    scores = (coefficients - at_least_float32(reference).unsqueeze(1)) * at_least_float32(slopes)
+    if rule == "ig" and capture.starts_with_bos:
+        scores[:, 0] = 0.0  # its firings stay as they are
     largest_ones = largest(at_least_float32(scores).cpu().numpy().ravel(), max(exact, 1))[:exact]
     settings: dict[str, Any] = {"rule": rule, "reference": words}
     if rule == "relp":
@@ -243,16 +251,14 @@ def removed(
     return tuple(found)
 
 
-def scored(
-    asked: Asked, passed: Backward, reference: Float[Tensor, "layer d_mlp"], linear: bool
-) -> tuple[Tensor, Tensor, float, pd.DataFrame | None]:
-    """Scores, coefficients, Δ, and where all of it is linear what embeddings and biases come to."""
-    model, length = asked.model, len(asked.tokens)
-    layers = range(model.n_layers)
+def relp_slopes(
+    asked: Asked, passed: Backward, linear: bool
+) -> tuple[Float[Tensor, "layer pos d_mlp"], float, pd.DataFrame | None]:
+    """Slopes by RelP's rules, Δ, and where all of it is linear what embeddings and biases come to."""
+    layers = range(asked.model.n_layers)
     places = [passed.coefficients[layer] for layer in layers]
     ends: list[Tensor] = []
     if linear:
-        assert passed.embedding is not None
         ends = [
             passed.embedding,
             *(tensor for tensor, *_ in passed.biased),
@@ -263,12 +269,9 @@ def scored(
         logit = asked.measure(passed.final)
         found = torch.autograd.grad(logit.sum(), [*places, *ends], allow_unused=True)
     gradients = [torch.zeros_like(p) if g is None else g for p, g in zip([*places, *ends], found, strict=True)]
-    shape = (model.n_layers, length, model.d_mlp)
-    coefficients = at_least_float32(torch.stack(places).detach().reshape(shape))
-    slopes = at_least_float32(torch.stack(gradients[: len(places)]).reshape(shape))
-    scores = (coefficients - at_least_float32(reference).unsqueeze(1)) * slopes
+    slopes = torch.stack(gradients[: len(places)]).reshape(asked.coefficients.shape)
     components = components_of(asked, passed, gradients[len(places) :]) if linear else None
-    return scores, coefficients, float(logit.detach()), components
+    return slopes, float(logit.detach()), components
 
 
 def components_of(asked: Asked, passed: Backward, gradients: list[Tensor]) -> pd.DataFrame:
@@ -302,27 +305,26 @@ def components_of(asked: Asked, passed: Backward, gradients: list[Tensor]) -> pd
 
 def integrated(
     asked: Asked, reference: Float[Tensor, "layer d_mlp"], steps: int, progress: Progress | None
-) -> tuple[Tensor, Tensor, float, float]:
-    """Scores, coefficients, Δ, and Δ minus the Δ of every firing at its reference, but for the first token if BOS."""
+) -> tuple[Float[Tensor, "layer pos d_mlp"], float, float]:
+    """Mean slopes, Δ, and Δ minus the Δ of every firing at its reference, but for the first token if BOS."""
     m = asked.coefficients
     away = m - reference.unsqueeze(1)
     if asked.capture.starts_with_bos:
         away[:, 0] = 0.0
     parts = (torch.arange(steps, dtype=m.dtype, device=m.device) + 0.5) / steps
     total = torch.zeros_like(at_least_float32(m))
+
+    def at(shares: Tensor, layer: int, _own: Tensor) -> Tensor:
+        """Coefficients with these shares of the way from the reference gone, a row each."""
+        return m[layer] - (1 - shares).reshape(-1, 1, 1) * away[layer]
+
     done = 0
     for some in torch.split(parts, max(1, min(BATCH, BATCH_TOKENS // len(asked.tokens)))):
-        places = [(own - (1 - some).reshape(-1, 1, 1) * off).requires_grad_() for own, off in zip(m, away, strict=True)]
-        with torch.enable_grad():
-            logits = asked.rerun(len(some), lambda layer, _, of=places: of[layer])  # type: ignore[misc]
-            found = torch.autograd.grad(logits.sum(), places, allow_unused=True)
-        for layer, gradient in enumerate(found):
-            if gradient is not None:
-                total[layer] += at_least_float32(gradient).sum(0)
+        gradients, _, _ = asked.gradients(len(some), partial(at, some))
+        total += torch.stack([at_least_float32(one).sum(0) for one in gradients])
         done += len(some)
         if progress is not None:
             progress("causal", done, steps)
-    ends = torch.stack([m, m - away], 1)
     with torch.no_grad():
-        clean, without = asked.rerun(2, lambda layer, _: ends[layer]).tolist()
-    return at_least_float32(away) * total / steps, at_least_float32(m), clean, clean - without
+        clean, without = asked.rerun(2, partial(at, parts.new_tensor([1.0, 0.0]))).tolist()
+    return total / steps, clean, clean - without

@@ -125,6 +125,25 @@ class Asked:
             self.model.layout.body(input_ids=tokens, use_cache=False)
         return self.measure(final[-1].reshape(*tokens.shape, -1))
 
+    def gradients(
+        self, rows: int, change: Callable[[int, Tensor], Tensor]
+    ) -> tuple[list[Float[Tensor, "rows pos d_mlp"]], list[Float[Tensor, "rows pos d_mlp"]], Float[Tensor, " rows"]]:
+        """Of runs as those of :meth:`rerun`, by layer: ∂Δ/∂m of every coefficient that is read, and these coefficients;
+        and Δ."""
+        places: dict[int, Tensor] = {}
+
+        def place(layer: int, m: Tensor) -> Tensor:
+            m = change(layer, m)
+            places[layer] = m = m if m.requires_grad else m.detach().requires_grad_()
+            return m
+
+        with torch.enable_grad():  # whoever asks may have switched gradients off
+            logits = self.rerun(rows, place)
+            layers = [places[layer] for layer in range(self.model.n_layers)]
+            found = torch.autograd.grad(logits.sum(), layers, allow_unused=True)
+        filled = [torch.zeros_like(m) if one is None else one for m, one in zip(layers, found, strict=True)]
+        return filled, [m.detach() for m in layers], logits.detach()
+
     def attentions(self) -> list[FrozenAttention]:
         """Every attention layer of this prompt's pass up to the answer, frozen."""
         kept = self.capture.attended

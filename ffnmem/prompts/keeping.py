@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,21 +84,17 @@ class Keeping:
         found: list[Tensor] = []
         while some := [one for _, one in zip(range(self.batch), sets, strict=False)]:
             with torch.no_grad():
-                found.append(self.run(torch.stack(some)))
+                found.append(self.asked.rerun(len(some), self.change(some)))
         return torch.cat(found).cpu().numpy() if found else np.zeros(0)
 
-    def run(self, kept: Bool[Tensor, "rows layer pos d_mlp"], places: dict[int, Tensor] | None = None) -> Tensor:
-        """Δ of one batch; ``places`` gets what each down projection reads, for gradients."""
+    def change(self, sets: Sequence[Set]) -> Callable[[int, Tensor], Tensor]:
+        """What a batch of runs, one a set, does to each layer's coefficients."""
+        kept = torch.stack(list(sets))
         kept[:, :, self.always] = True
         self.runs += len(kept)
-
-        def change(layer: int, m: Tensor) -> Tensor:
-            m = torch.where(kept[:, layer], self.own[layer] if self.recorded else m, self.reference[layer])
-            if places is not None:
-                places[layer] = m = m if m.requires_grad else m.detach().requires_grad_()
-            return m
-
-        return self.asked.rerun(len(kept), change)
+        return lambda layer, m: torch.where(
+            kept[:, layer], self.own[layer] if self.recorded else m, self.reference[layer]
+        )
 
     def worth(self, kept: Set) -> Float[Tensor, " all"]:
         """Of one set, (m − m̄)·∂Δ/∂m of each firing as it is there, for the share that the set keeps: with its sign
@@ -116,15 +112,8 @@ class Keeping:
         self, sets: Sequence[Set]
     ) -> tuple[Float[Tensor, "set layer pos d_mlp"], Float[Tensor, "set layer pos d_mlp"], Float[np.ndarray, " set"]]:
         """Of some sets, run as one batch: ∂Δ/∂m of every firing, its coefficient there, and Δ."""
-        places: dict[int, Tensor] = {}
-        with torch.enable_grad():
-            logits = self.run(torch.stack(list(sets)), places)
-            layers = [places[layer] for layer in range(self.shape[0])]
-            found = torch.autograd.grad(logits.sum(), layers, allow_unused=True)
-        filled = [torch.zeros_like(m) if one is None else one for m, one in zip(layers, found, strict=True)]
-        shape = (len(sets), *self.shape[1:])
-        gradients, m = (torch.stack([one.detach().reshape(shape) for one in every], 1) for every in (filled, layers))
-        return gradients, m, logits.detach().cpu().numpy()
+        gradients, m, logits = self.asked.gradients(len(sets), self.change(sets))
+        return torch.stack(gradients, 1), torch.stack(m, 1), logits.cpu().numpy()
 
     # -- sets ----------------------------------------------------------------------------------------------------
 
