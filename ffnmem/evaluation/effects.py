@@ -43,7 +43,7 @@ MEASURED = {
     "steps": "{:.0f} steps",
     "loss": "loss {:.3g}",
     "delta": "δ {:.2g} of what was written",
-    "stretch": "{:.3g} × as long as found",
+    "stretch": "edit vector lengthened × {:.3g}",
     "rarity": "rarity {:.2g}",
     "key_u": "k·u {:.3g}",
 }

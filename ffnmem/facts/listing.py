@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError, counted, listed, quoted
-from ..core.sheets import Column, Sheet, Span, Table, Words, rows
+from ..core.sheets import Column, Sheet, Span, Table, Words
 from ..core.types import FactFormat
 from ..show.result import Result
 from .fact import Fact
@@ -21,7 +21,6 @@ from .formats import load_facts
 if TYPE_CHECKING:
     import pandas as pd
 
-LACKS = ("metric", "facts", "of", "reason")
 QUOTED = re.compile(r"(['\"]).*\1", re.DOTALL)
 """A text in a note, by which two notes of one kind differ."""
 
@@ -94,20 +93,18 @@ class Listing(Result):
     """Rows about facts.
 
     Attributes:
-        records: as plain values. table: what is shown of them. said: how many of how many they are.
-        names: of the columns.
+        records: as plain values. table: what is shown of them. counts: how many of how many they are, in words.
     """
 
     records: list[dict[str, Any]]
     table: Table
-    said: str
-    names: tuple[str, ...]
+    counts: str
 
     def summary(self) -> str:
-        return self.said
+        return self.counts
 
     def sheet(self) -> Sheet:
-        return Sheet.of(self.table, Words.of(self.said, "soft"))
+        return Sheet.of(self.table, Words.of(self.counts, "soft"))
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
         return {"rows": self.records[:top]}
@@ -115,7 +112,7 @@ class Listing(Result):
     def to_frame(self) -> pd.DataFrame:
         import pandas as pd
 
-        return pd.DataFrame(self.records, columns=list(self.names))
+        return pd.DataFrame(self.records)
 
 
 def list_facts(found: Sequence[Fact], limit: int | None = None, *, targets: bool = False) -> Listing:
@@ -124,13 +121,20 @@ def list_facts(found: Sequence[Fact], limit: int | None = None, *, targets: bool
     With ``targets`` also what an edit of each needs: the new target, and how many paraphrases and neighbours there are;
     and how many of all facts lack one of these.
     """
-    counts = (Column("paraphrases", "count"), Column("neighbours", "count"))
-    own = (Column("new target", wraps=True), *counts) if targets else ()
-    shown = rows("relation", Column("prompt", wraps=True), Column("true target", wraps=True), *own)
     chosen = found[:limit]
-    for fact in chosen:
-        needed = (fact.target_new or "–", len(fact.paraphrases), len(fact.prompts_about_neighbours))
-        shown.add(fact.relation, fact.text, Span(fact.target_true, "strong"), *(needed if targets else ()))
+    rows = [
+        {
+            "relation": fact.relation,
+            "prompt": fact.text,
+            "true target": Span(fact.target_true, "strong"),
+            "new target": fact.target_new or "–",
+            "paraphrases": len(fact.paraphrases),
+            "neighbours": len(fact.prompts_about_neighbours),
+        }
+        for fact in chosen
+    ]
+    own = (Column("new target", wraps=True), Column("paraphrases", "count"), Column("neighbours", "count"))
+    columns = ("relation", Column("prompt", wraps=True), Column("true target", wraps=True), *(own if targets else ()))
     more = "" if len(chosen) == len(found) else f"; --limit {len(found)} shows all, --relation and --subject choose"
     if targets:
         without = {
@@ -140,13 +144,8 @@ def list_facts(found: Sequence[Fact], limit: int | None = None, *, targets: bool
         }
         lacking = [f"{count:,} with {what}" for what, count in without.items() if count]
         more = f"; {', '.join(lacking) or 'each has new target, paraphrases and neighbours'}{more}"
-    records = [fact.to_dict() for fact in chosen]
-    return Listing(
-        records,
-        shown.table(),
-        f"{len(chosen):,} of {counted(len(found), 'fact')}{more}",
-        tuple(records[0]) if records else (),
-    )
+    counts = f"{len(chosen):,} of {counted(len(found), 'fact')}{more}"
+    return Listing([fact.to_dict() for fact in chosen], Table.of(rows, *columns), counts)
 
 
 def list_relations(found: Sequence[Fact], limit: int | None = None) -> Listing:
@@ -156,31 +155,21 @@ def list_relations(found: Sequence[Fact], limit: int | None = None) -> Listing:
         facts = list(group)
         targets = len({fact.target_true for fact in facts})
         records.append({"relation": name, "facts": len(facts), "targets": targets, "prompt": facts[0].prompt})
-    shown = rows("relation", Column("facts", "count"), Column("targets", "count"), Column("prompt", wraps=True))
     records = records[:limit]
-    for record in records:
-        shown.add(*record.values())
-    of = f"{sum(record['facts'] for record in records):,} of {counted(len(found), 'fact')}"
-    return Listing(
-        records, shown.table(), f"{counted(len(records), 'relation')}, {of}", tuple(records[0]) if records else ()
-    )
+    counts = f"{counted(len(records), 'relation')}, {sum(record['facts'] for record in records):,}"
+    columns = (Column("facts", "count"), Column("targets", "count"), Column("prompt", wraps=True))
+    return Listing(records, Table.of(records, "relation", *columns), f"{counts} of {counted(len(found), 'fact')}")
 
 
 def list_lacks(found: Sequence[Fact], limit: int | None = None) -> Listing:
     """One row a metric and reason: metric, facts (that lack it), of (all facts), reason; then readers' notes."""
-    counts = Counter((metric, reason) for fact in found for metric, reason in fact.lacks.items())
-    records: list[dict[str, Any]] = [
+    lacking = Counter((metric, reason) for fact in found for metric, reason in fact.lacks.items())
+    noted = Counter(("notes", kind) for fact in found for kind in {QUOTED.sub("…", note) for note in fact.notes})
+    records = [
         {"metric": metric, "facts": count, "of": len(found), "reason": reason}
-        for (metric, reason), count in counts.items()
+        for (metric, reason), count in [*lacking.items(), *sorted(noted.items())][:limit]
     ]
-    noted = Counter(kind for fact in found for kind in {QUOTED.sub("…", note) for note in fact.notes})
-    records += [
-        {"metric": "notes", "facts": count, "of": len(found), "reason": kind} for kind, count in sorted(noted.items())
-    ]
-    records = records[:limit]
-    shown = rows("cannot be computed", Column("facts", "count"), Column("because", wraps=True))
-    for record in records:
-        shown.add(record["metric"], record["facts"], record["reason"])
     whole = sum("S" not in fact.lacks for fact in found)
-    said = f"{whole:,} of {len(found):,} facts have all that S, the mean of ES, PS and NS, needs"
-    return Listing(records, shown.table(), said, LACKS)
+    columns = (Column("cannot be computed", of="metric"), "facts", Column("because", of="reason", wraps=True))
+    counts = f"{whole:,} of {len(found):,} facts have all that S, the mean of ES, PS and NS, needs"
+    return Listing(records, Table.of(records, *columns), counts)

@@ -137,7 +137,8 @@ def test_digits_and_counts() -> None:
     frame = pd.DataFrame(rows, columns=["editor", "metric", "mean", "low", "high", "n"])
     (table,) = score_tables(frame, "editor", (tuple(SHOWN), "scores", "of each"), (("EM",), "nothing", ""))
     measured = [name for name in SHOWN if name != "PS"]
-    assert len(table.columns) == 2 + len(measured)
+    heads = ["ES", "NKL", "‖ΔW‖/‖W‖", "drift KL", "perplexity ×", "NS"]
+    assert [column.name for column in table.columns] == ["editor", "n", *heads]
     assert (table.title, table.caption) == ("scores", "of each")
     editor, n, *cells = table.rows[0]
     assert (editor, n) == ("rome", "900–1,200")
