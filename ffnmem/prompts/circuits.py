@@ -308,10 +308,8 @@ class Circuit(AnswerResult):
 
 def typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
     """A table with these columns, of these types."""
-    found = frame.reindex(columns=list(columns))
-    return pd.DataFrame(
-        {name: found[name].astype(object if kind == "str" else kind) for name, kind in columns.items()}
-    ).reset_index(drop=True)
+    types = {name: object if kind == "str" else kind for name, kind in columns.items()}
+    return frame.reindex(columns=list(columns)).astype(types).reset_index(drop=True)  # type: ignore[arg-type]
 
 
 def ordered(edges: pd.DataFrame, nodes: pd.DataFrame) -> pd.DataFrame:

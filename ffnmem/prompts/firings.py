@@ -225,7 +225,7 @@ class Firings(AnswerResult):
     @cached_property
     def neurons(self) -> pd.DataFrame:
         """One row a neuron, its positions summed, largest first: layer, neuron, the score, share."""
-        found = rank_cells(["layer", "neuron"], **{self.column: self.scores.double().sum(1)})
+        found = rank_cells(["layer", "neuron"], None, **{self.column: self.scores.double().sum(1)})
         return found.assign(share=found[self.column] / self.shared)
 
     def top(self, k: int | None = 20) -> pd.DataFrame:

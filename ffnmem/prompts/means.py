@@ -87,11 +87,7 @@ def references(mean: Any, model: Model) -> tuple[Float[Tensor, "layer d_mlp"], s
         missing = [layer for layer in range(model.n_layers) if layer not in mean]
         if missing:
             raise InputError(f"mean has nothing for layer {missing[0]}: give every layer's [d_mlp]")
-        rows = {layer: of_numbers(mean[layer]) for layer in range(model.n_layers)}
-        for layer, row in rows.items():
-            if tuple(row.shape) != shape[1:]:
-                raise InputError(f"mean of layer {layer} must be numbers [{model.d_mlp}], not {list(row.shape)}")
-        mean = torch.stack([rows[layer].to(model.device, model.dtype) for layer in range(model.n_layers)])
+        mean = [of_numbers(mean[layer]).tolist() for layer in range(model.n_layers)]
     mean = of_numbers(mean)
     if tuple(mean.shape) != shape or not bool(mean.isfinite().all()):
         raise InputError(f"mean must be finite numbers {list(shape)}, [layer, d_mlp], not {list(mean.shape)}")
