@@ -35,7 +35,7 @@ from ..prompts.answer_text import AnswerResult, describe_answer
 from ..prompts.attribution import Next, attribute, targets_everywhere
 from ..prompts.captures import Capture, Target, single_token
 from ..prompts.causal import check_plain
-from ..prompts.firings import Asked
+from ..prompts.firings import PromptQuestion
 from ..prompts.paths import attribute_paths
 from .changes import Change, Mean, Resample, Set, as_change, make_plan
 
@@ -45,7 +45,7 @@ EXACT = 1e-10  # of the largest, in float64
 
 
 @dataclass(frozen=True, eq=False)
-class RestartedAnswer(Asked):
+class RestartedQuestion(PromptQuestion):
     """One answer of one token, and its prompt run layer by layer, each of which can be run again by itself."""
 
     restart: Restart
@@ -59,31 +59,31 @@ class RestartedAnswer(Asked):
         position: SupportsIndex,
         prompt: SupportsIndex | None,
         first_token: bool,
-    ) -> RestartedAnswer:
+    ) -> RestartedQuestion:
         """Run the prompt once more, and check that this is the pass that was captured.
 
-        Raises as :meth:`Asked.of`; InputError, too: several targets, or a capture of an intervention.
+        Raises as :meth:`PromptQuestion.of`; InputError, too: several targets, or a capture of an intervention.
         UnsupportedModelError: layers that cannot be run again by themselves.
         """
         if isinstance(target, Next):
             target = int(targets_everywhere(capture, target, capture.position(position, prompt), prompt)[1])
-        asked = Asked.of(capture, target, foil, position, prompt, first_token)
+        question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
         check_plain(capture)
-        model, residual = asked.model, asked.capture.residual
-        single_token(model, asked.answered, "this")
+        model, residual = question.model, question.capture.residual
+        single_token(model, question.answered, "this")
         assert residual is not None
-        expected = residual.final_in[asked.row, : asked.position + 1]
-        restart = Restart(model, asked.tokens)
+        expected = residual.final_in[question.row, : question.position + 1]
+        restart = Restart(model, question.tokens)
         off = distance(restart, expected)
         if model.dtype == torch.float64 and off > EXACT:  # the bridge's attention takes its softmax in float32
-            other = Restart(model, asked.tokens, "eager")
+            other = Restart(model, question.tokens, "eager")
             restart, off = min((restart, off), (other, distance(other, expected)), key=lambda pair: pair[1])
         if not off <= AGREE.get(model.dtype, HALF):
             raise InputError(
                 f"{model.name}: its layers by themselves compute something else than was captured (off by {off:.1g}): "
                 "remove hooks that change what passes, and load it without compatibility mode"
             )
-        return cls(asked.capture, asked.row, asked.answered, restart)
+        return cls(question.capture, question.row, question.answered, restart)
 
     @property
     def clean(self) -> Float[Tensor, "1 d_model"]:
@@ -275,7 +275,7 @@ def ablate(
         InputError: no single target, a partial or outdated capture, an unknown ``how``, no neurons. OutOfRangeError: no
             such layer, neuron or position. UnsupportedModelError: layers that cannot be run by themselves.
     """
-    asked = RestartedAnswer.of(capture, target, foil, position, prompt, first_token)
+    question = RestartedQuestion.of(capture, target, foil, position, prompt, first_token)
     if not isinstance(how, str):
         change = as_change(how)
         words = str(change)
@@ -288,9 +288,9 @@ def ablate(
             known = "'zero', 'mean', a number or a change such as Scale(2.0)"
             raise InputError(f"how {quoted(how)} is unknown: choose {known}")
         change, words = named[how]
-    cells = choose_cells(asked, positions, prompt)
-    frame = measure_effects(asked, choose_neurons(asked, neurons, top, by), change, cells, batch, progress)
-    logit, log = (float(score) for score in asked.scores(asked.clean))
+    cells = choose_cells(question, positions, prompt)
+    frame = measure_effects(question, choose_neurons(question, neurons, top, by), change, cells, batch, progress)
+    logit, log = (float(score) for score in question.scores(question.clean))
     frame["logit"] = logit - frame["logit"]
     frame["probability"], frame["loss"] = np.exp(log) - np.exp(frame["log"]), log - frame["log"]
     frame = frame.sort_values("logit", key=lambda total: -total.abs(), kind="stable", ignore_index=True)
@@ -306,38 +306,39 @@ def ablate(
         loss=-log,
         positions=cells,
         how=words,
-        **asked.answer() | {"tokens": tuple(asked.capture.token_strings(asked.row))},
+        **question.answer() | {"tokens": tuple(question.capture.token_strings(question.row))},
         provenance=provenance,
     )
 
 
 def choose_cells(
-    asked: Asked, positions: SupportsIndex | Iterable[SupportsIndex] | None, prompt: SupportsIndex | None
+    question: PromptQuestion, positions: SupportsIndex | Iterable[SupportsIndex] | None, prompt: SupportsIndex | None
 ) -> tuple[int, ...] | None:
     """The positions to change, ascending; None for all. Raises InputError for one that cannot reach the answer."""
     if positions is None:
         return None
     wanted = positions if isinstance(positions, Iterable) else [positions]
-    found = sorted({asked.capture.position(p, prompt) for p in wanted})
+    found = sorted({question.capture.position(p, prompt) for p in wanted})
     if not found:
         raise InputError("positions is empty: name at least one, or leave it out for all")
-    if found[-1] > asked.position:
+    if found[-1] > question.position:
         raise InputError(
-            f"position {found[-1]} stands right of the answer's, {asked.position}, which cannot see what changes there"
+            f"position {found[-1]} stands right of the answer's, {question.position}, which cannot see "
+            "what changes there"
         )
     return tuple(found)
 
 
 def choose_neurons(
-    asked: Asked, neurons: NeuronNames | None, top: int | None, by: str = "direct"
+    question: PromptQuestion, neurons: NeuronNames | None, top: int | None, by: str = "direct"
 ) -> list[tuple[int, int]]:
     """The neurons to remove, by ascending layer and neuron."""
     check_choice("by", by, CHOSEN_BY)
     if neurons is None:
         attributed = attribute_paths if by == "paths" else attribute
-        frame = attributed(asked.capture, asked.answered, prompt=asked.row).neurons[:top]
+        frame = attributed(question.capture, question.answered, prompt=question.row).neurons[:top]
         return sorted(zip(frame["layer"].tolist(), frame["neuron"].tolist(), strict=True))
-    pairs = {(asked.model.layer(pair_of(pair)[0]), asked.model.neuron(pair)) for pair in neurons}
+    pairs = {(question.model.layer(pair_of(pair)[0]), question.model.neuron(pair)) for pair in neurons}
     if not pairs:
         raise InputError("neurons is empty: name some, as in ['3.17', (4, 5)], or leave it out for the top ones")
     return sorted(pairs)
@@ -345,7 +346,7 @@ def choose_neurons(
 
 @torch.no_grad()
 def measure_effects(
-    asked: RestartedAnswer,
+    question: RestartedQuestion,
     neurons: list[tuple[int, int]],
     change: Change,
     cells: tuple[int, ...] | None,
@@ -354,13 +355,13 @@ def measure_effects(
 ) -> pd.DataFrame:
     """One row a neuron, in float64: layer, neuron, coefficient, direct effect, logit and log-probability without it,
     and where its coefficient is largest of the tokens at which it is removed."""
-    restart, model, first = asked.restart, asked.model, 0 if cells is None else cells[0]
-    along, _, _ = asked.reads()
+    restart, model, first = question.restart, question.model, 0 if cells is None else cells[0]
+    along, _, _ = question.reads()
     directions = [
         pulled_through(model, layer, along, restart.replay.ffn[layer][0, -1:])[0] for layer in range(model.n_layers)
     ]
-    every = range(asked.position + 1) if cells is None else cells
-    content = asked.capture.content[asked.row].tolist()
+    every = range(question.position + 1) if cells is None else cells
+    content = question.capture.content[question.row].tolist()
     places = torch.tensor([p for p in every if content[p]] or list(every), device=model.device)
     parts: list[pd.DataFrame] = []
     changes: dict[int, Tensor] = {}
@@ -368,13 +369,13 @@ def measure_effects(
         some = neurons[begin : begin + batch]
         layers = [layer for layer, _ in some]
         changes = {
-            i: changes[i] if i in changes else difference(asked, i, change, cells) for i in dict.fromkeys(layers)
+            i: changes[i] if i in changes else difference(question, i, change, cells) for i in dict.fromkeys(layers)
         }
         delta = torch.stack([changes[layer][first:, neuron] for layer, neuron in some])
         values = torch.stack([model.ffn[layer].values[neuron] for layer, neuron in some])
         firings = torch.stack([restart.coefficients[layer][:, neuron] for layer, neuron in some])
         outputs = restart.outputs(layers, first, delta.unsqueeze(-1) * values.unsqueeze(1))
-        logit, log = asked.scores(restart.finish(layers, outputs))
+        logit, log = question.scores(restart.finish(layers, outputs))
         added = (at_least_float32(values) * torch.stack([directions[layer] for layer in layers])).sum(-1)
         peaks = places[firings[:, places].abs().argmax(1)]
         columns = {
@@ -393,16 +394,16 @@ def measure_effects(
 
 
 def difference(
-    asked: RestartedAnswer, layer: int, change: Change, cells: tuple[int, ...] | None
+    question: RestartedQuestion, layer: int, change: Change, cells: tuple[int, ...] | None
 ) -> Float[Tensor, "pos d_mlp"]:
     """By how much each coefficient of a layer changes when its neuron alone is intervened on."""
-    m = asked.restart.coefficients[layer].unsqueeze(0)
+    m = question.restart.coefficients[layer].unsqueeze(0)
     where = None
     if cells is not None:
         where = torch.zeros(m.shape[:2], dtype=torch.bool, device=m.device)
         where[0, list(cells)] = True
 
     def uniforms(seed: int) -> Float[Tensor, "batch pos"]:
-        return torch.tensor(np.random.default_rng([seed, 0]).random(asked.model.n_ctx)[: m.shape[1]]).unsqueeze(0)
+        return torch.tensor(np.random.default_rng([seed, 0]).random(question.model.n_ctx)[: m.shape[1]]).unsqueeze(0)
 
-    return (make_plan(asked.model, {(layer, None): change}).layers[layer].applied(m, where, uniforms) - m)[0]
+    return (make_plan(question.model, {(layer, None): change}).layers[layer].applied(m, where, uniforms) - m)[0]

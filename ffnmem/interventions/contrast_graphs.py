@@ -15,7 +15,7 @@ from ..core.types import checked
 from ..prompts.answer_text import AnswerResult, describe_answer
 from ..prompts.circuit_edges import Firing, FrozenPass
 from ..prompts.circuits import ANSWER
-from ..prompts.firings import Asked
+from ..prompts.firings import PromptQuestion
 
 REST = "rest"
 """The id of the node that stands for all that is not in the graph."""
@@ -82,7 +82,7 @@ class ContrastGraph(AnswerResult):
 
 
 def graph_between(
-    here: Asked, there: Asked, alignment: Sequence[int], firings: pd.DataFrame, provenance: Provenance
+    here: PromptQuestion, there: PromptQuestion, alignment: Sequence[int], firings: pd.DataFrame, provenance: Provenance
 ) -> ContrastGraph:
     """The graph among some firings of a contrast."""
     places = [(int(row.layer), int(row.neuron), int(row.position)) for row in firings.itertuples()]

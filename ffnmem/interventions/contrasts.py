@@ -21,8 +21,8 @@ from ..models.model import Model
 from ..models.turns import in_turn
 from ..prompts.answer_text import AnswerResult, describe_answer
 from ..prompts.captures import Target, capture
-from ..prompts.firings import Asked
-from ..prompts.keeping import BATCH_TOKENS, Keeping, own_coefficients
+from ..prompts.firings import PromptQuestion
+from ..prompts.keeping import BATCH_TOKENS, Keeping
 from ..prompts.minimal import Search
 from ..prompts.sufficiency import chance_interval
 from ..vocabulary.projections import promoted_tokens
@@ -118,10 +118,10 @@ class Contrast(AnswerResult):
             here, there = (self.ask_again(ids) for ids in (self.answer.tokens, self.counterfactual_ids))
             return graph_between(here, there, self.alignment, self.firings.head(top), self.provenance)
 
-    def ask_again(self, ids: tuple[int, ...]) -> Asked:
+    def ask_again(self, ids: tuple[int, ...]) -> PromptQuestion:
         """Its answer after the tokens of one of its prompts."""
         prompt = ids[: len(ids) - self.answer.parting]
-        return Asked(capture(self.model, torch.tensor([ids])), 0, replace(self.answer, prompt=prompt))
+        return PromptQuestion(capture(self.model, torch.tensor([ids])), 0, replace(self.answer, prompt=prompt))
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -340,15 +340,15 @@ class Between:
 
     def __init__(
         self,
-        here: Asked,
-        there: Asked,
+        here: PromptQuestion,
+        there: PromptQuestion,
         places: tuple[int, ...],
         says: tuple[str, str],
         recorded: bool,
         batch_tokens: int,
     ) -> None:
         self.here, self.there, self.places, self.says = here, there, places, says
-        self.own, others = (torch.stack(own_coefficients(asked)) for asked in (here, there))
+        self.own, others = here.coefficients, there.coefficients
         self.at = torch.tensor(places, device=self.own.device).clamp(min=0)
         met = torch.tensor(places, device=self.own.device) >= 0
         back = others.clone()
@@ -607,9 +607,11 @@ def align_both(
         raise InputError(
             f"the model says {quoted(says[0])} after both prompts: give a target and a foil, or another counterfactual"
         )
-    here = Asked.of(one, first if target is None else target, second if foil is None else foil, -1, None, False)
+    here = PromptQuestion.of(
+        one, first if target is None else target, second if foil is None else foil, -1, None, False
+    )
     answered = replace(here.answered, prompt=tuple(other.tokens[0].tolist()))
-    there = Asked.of(other, answered, None, -1, None, False)
+    there = PromptQuestion.of(other, answered, None, -1, None, False)
     ids, other_ids = here.tokens.tolist(), there.tokens.tolist()
     if alignment is None:
         places = align(ids, other_ids)

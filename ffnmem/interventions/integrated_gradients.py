@@ -24,7 +24,7 @@ from ..models.turns import Turns, in_turn
 from ..prompts.answer_text import AnswerResult, describe_answer
 from ..prompts.attribution import Next, rank_cells
 from ..prompts.captures import Capture, Target, capture
-from .ablating import RestartedAnswer
+from .ablating import RestartedQuestion
 
 STEPS, THRESHOLD, SHARE = 20, 0.2, 0.7  # Dai et al. 2022, §3.1 and §4.3
 BATCH = 64
@@ -120,7 +120,7 @@ class KnowledgeNeurons(AnswerResult):
         """
         if not 0 < share <= 1:
             raise InputError(f"share must lie above 0 and at most at 1, not {quoted(share)}")
-        texts = asked_of(prompts)
+        texts = read_texts(prompts)
         model = self.capture.model
         found = [self]
         own = self.capture.tokens[self.prompt, : self.position + 1].tolist()
@@ -202,31 +202,31 @@ def knowledge_neurons(
     """
     if not 0 < threshold <= 1:
         raise InputError(f"threshold must lie above 0 and at most at 1, not {quoted(threshold)}")
-    asked = RestartedAnswer.of(capture, target, None, position, prompt, first_token)
-    layers = asked.model.n_layers
+    question = RestartedQuestion.of(capture, target, None, position, prompt, first_token)
+    layers = question.model.n_layers
     at_once = max(1, batch // (steps + 1))
     parts = [
-        integrated(asked, range(begin, min(begin + at_once, layers)), steps) for begin in range(0, layers, at_once)
+        integrated(question, range(begin, min(begin + at_once, layers)), steps) for begin in range(0, layers, at_once)
     ]
     return KnowledgeNeurons(
         attributions=torch.cat([attributions for attributions, _ in parts]),
-        coefficients=at_least_float32(asked.coefficients[:, -1]),
+        coefficients=at_least_float32(question.coefficients[:, -1]),
         without=torch.cat([without for _, without in parts]),
-        probability=float(asked.scores(asked.clean)[1].exp()),
+        probability=float(question.scores(question.clean)[1].exp()),
         capture=capture,
-        prompt=asked.row,
+        prompt=question.row,
         steps=steps,
         threshold=threshold,
-        **asked.answer() | {"tokens": tuple(capture.token_strings(asked.row))},
+        **question.answer() | {"tokens": tuple(capture.token_strings(question.row))},
         provenance=capture.provenance.with_settings(steps=steps, rule="midpoint", threshold=threshold),
     )
 
 
 def integrated(
-    asked: RestartedAnswer, layers: range, steps: int
+    question: RestartedQuestion, layers: range, steps: int
 ) -> tuple[Float[Tensor, "layer d_mlp"], Float[Tensor, " layer"]]:
     """Attributions of some layers' neurons, and the probability without each layer's coefficients."""
-    restart, model = asked.restart, asked.model
+    restart, model = question.restart, question.model
     shares = (torch.arange(steps, dtype=model.dtype, device=model.device) + 0.5) / steps
     shares = torch.cat([shares, shares.new_zeros(1)])  # and once without the layer, to check the sum
     m = [restart.coefficients[layer][-1] for layer in layers]
@@ -237,7 +237,7 @@ def integrated(
     with torch.enable_grad():
         starts = [layer for layer in layers for _ in shares]
         outputs = restart.outputs(starts, -1, rows)
-        probability = asked.scores(restart.finish(starts, outputs))[1].exp()
+        probability = question.scores(restart.finish(starts, outputs))[1].exp()
         (gradient,) = torch.autograd.grad(probability.sum(), rows)
     slopes = rearrange(at_least_float32(gradient), "(layer share) 1 d_model -> layer share d_model", layer=len(layers))
     mean = slopes[:, :-1].mean(1)
@@ -246,7 +246,7 @@ def integrated(
     return torch.stack(attributions), found[:, -1]
 
 
-def asked_of(prompts: Fact | Iterable[str]) -> list[str]:
+def read_texts(prompts: Fact | Iterable[str]) -> list[str]:
     """The texts of a fact or of a list, each once."""
     if isinstance(prompts, str):
         raise InputError("prompts is a list of texts or a fact, not one text")

@@ -24,7 +24,7 @@ from ..models.turns import in_turn
 from .answer_text import describe_answer
 from .attribution import largest
 from .captures import Capture, Target
-from .firings import Asked, Firings
+from .firings import Firings, PromptQuestion
 from .means import references
 
 STEPS = 20
@@ -182,22 +182,22 @@ def causal_scores(
     (2508.21258), on LRP's rules for transformers (2402.05602); integrated gradients, Sundararajan et al. 2017
     (1703.01365).
     """
-    asked = Asked.of(capture, target, foil, position, prompt, first_token)
+    question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)
-    reference, words = references(mean, asked.model)
+    reference, words = references(mean, question.model)
     components: pd.DataFrame | None = None
     expected: float | None = None
     if rule == "ig":
-        slopes, logit, expected = integrated(asked, reference, steps, progress)
+        slopes, logit, expected = integrated(question, reference, steps, progress)
     elif rule == "gradient":
-        gradients, _, logits = asked.gradients(1, lambda _, m: m)
+        gradients, _, logits = question.gradients(1, lambda _, m: m)
         slopes, logit = torch.cat(gradients), float(logits)
     else:
-        passed = backward_pass(asked.model, asked.tokens, frozen=frozen)
-        linear = frozen and not asked.answered.whole  # a log-probability is no sum
-        slopes, logit, components = relp_slopes(asked, passed, linear)
+        passed = backward_pass(question.model, question.tokens, frozen=frozen)
+        linear = frozen and not question.answered.whole  # a log-probability is no sum
+        slopes, logit, components = relp_slopes(question, passed, linear)
         expected = logit if linear else None
-    coefficients = at_least_float32(asked.coefficients)
+    coefficients = at_least_float32(question.coefficients)
     scores = (coefficients - at_least_float32(reference).unsqueeze(1)) * at_least_float32(slopes)
     if rule == "ig" and capture.starts_with_bos:
         scores[:, 0] = 0.0  # its firings stay as they are
@@ -214,8 +214,8 @@ def causal_scores(
         frozen=frozen and rule == "relp",
         components=components,
         expected=expected,
-        exact=removed(asked, reference, largest_ones, progress),
-        **asked.answer(),
+        exact=removed(question, reference, largest_ones, progress),
+        **question.answer(),
         provenance=capture.provenance.with_settings(**settings, **({"steps": steps} if rule == "ig" else {})),
     )
 
@@ -228,13 +228,16 @@ def check_plain(capture: Capture) -> None:
 
 
 def removed(
-    asked: Asked, reference: Float[Tensor, "layer d_mlp"], firings: Int[np.ndarray, " n"], progress: Progress | None
+    question: PromptQuestion,
+    reference: Float[Tensor, "layer d_mlp"],
+    firings: Int[np.ndarray, " n"],
+    progress: Progress | None,
 ) -> tuple[float, ...]:
     """Δ − Δ(without this firing) of each of some, by their places in ``[layer, pos, d_mlp]``, as rows of a batch."""
     found: list[float] = []
-    at_once = max(1, BATCH_TOKENS // len(asked.tokens))
+    at_once = max(1, BATCH_TOKENS // len(question.tokens))
     for start in range(0, len(firings), at_once):
-        layers, places, neurons = np.unravel_index(firings[start : start + at_once], asked.coefficients.shape)
+        layers, places, neurons = np.unravel_index(firings[start : start + at_once], question.coefficients.shape)
 
         def change(layer: int, m: Tensor, of: Any = (layers, places, neurons)) -> Tensor:
             rows = np.flatnonzero(of[0] == layer)
@@ -244,7 +247,7 @@ def removed(
             return m
 
         with torch.no_grad():
-            whole, *without = asked.rerun(len(layers) + 1, change).tolist()  # the first row is the prompt as it is
+            whole, *without = question.rerun(len(layers) + 1, change).tolist()  # the first row is the prompt as it is
         found += [whole - one for one in without]
         if progress is not None:
             progress("exact", len(found), len(firings))
@@ -252,10 +255,10 @@ def removed(
 
 
 def relp_slopes(
-    asked: Asked, passed: Backward, linear: bool
+    question: PromptQuestion, passed: Backward, linear: bool
 ) -> tuple[Float[Tensor, "layer pos d_mlp"], float, pd.DataFrame | None]:
     """Slopes by RelP's rules, Δ, and where all of it is linear what embeddings and biases come to."""
-    layers = range(asked.model.n_layers)
+    layers = range(question.model.n_layers)
     places = [passed.coefficients[layer] for layer in layers]
     ends: list[Tensor] = []
     if linear:
@@ -266,23 +269,23 @@ def relp_slopes(
             *(passed.wrote[layer] for layer in layers),
         ]
     with torch.enable_grad():
-        logit = asked.measure(passed.final)
+        logit = question.measure(passed.final)
         found = torch.autograd.grad(logit.sum(), [*places, *ends], allow_unused=True)
     gradients = [torch.zeros_like(p) if g is None else g for p, g in zip([*places, *ends], found, strict=True)]
-    slopes = torch.stack(gradients[: len(places)]).reshape(asked.coefficients.shape)
-    components = components_of(asked, passed, gradients[len(places) :]) if linear else None
+    slopes = torch.stack(gradients[: len(places)]).reshape(question.coefficients.shape)
+    components = components_of(question, passed, gradients[len(places) :]) if linear else None
     return slopes, float(logit.detach()), components
 
 
-def components_of(asked: Asked, passed: Backward, gradients: list[Tensor]) -> pd.DataFrame:
+def components_of(question: PromptQuestion, passed: Backward, gradients: list[Tensor]) -> pd.DataFrame:
     """What embeddings and biases come to, by the gradients at the embedding, the biases, attention's input and output.
 
     The biases inside attention are what it wrote beyond what its input gave.
     """
-    model, count = asked.model, len(passed.biased)
+    model, count = question.model, len(passed.biased)
     layers = range(model.n_layers)
     at_embedding, at_biases, at_ends = gradients[0], gradients[1 : 1 + count], gradients[1 + count :]
-    residual, span = asked.capture.residual, slice(0, asked.position + 1)
+    residual, span = question.capture.residual, slice(0, question.position + 1)
     assert residual is not None
 
     wrote, read = (torch.stack([ends[i] for i in layers]).double().detach() for ends in (passed.wrote, passed.read))
@@ -291,11 +294,11 @@ def components_of(asked: Asked, passed: Backward, gradients: list[Tensor]) -> pd
     sums = {("attention bias", layer): found for layer, found in zip(layers, inside.tolist(), strict=True)}
     for name, write in (("embedding", residual.embedding), ("position", residual.position)):
         if write is not None:
-            sums[name, -1] = float((at_embedding.double() * write[[asked.row], span].double()).sum())
+            sums[name, -1] = float((at_embedding.double() * write[[question.row], span].double()).sum())
     for gradient, (_, bias, part, layer) in zip(at_biases, passed.biased, strict=True):
         along = gradient.reshape(-1, len(bias)).double().sum(0)
         sums[f"{part} bias", layer] = sums.get((f"{part} bias", layer), 0.0) + float(along @ bias.double())
-    _, constant = FinalNorm(model).directions(asked.targets, asked.answered.foil_id)
+    _, constant = FinalNorm(model).directions(question.targets, question.answered.foil_id)
     order = {"embedding": 0, "position": 1, "attention bias": 2, "ffn bias": 3}
     names = sorted(sums, key=lambda name: (name[1], order[name[0]]))
     rows = [(part, None if layer < 0 else layer, sums[part, layer]) for part, layer in names]
@@ -304,12 +307,12 @@ def components_of(asked: Asked, passed: Backward, gradients: list[Tensor]) -> pd
 
 
 def integrated(
-    asked: Asked, reference: Float[Tensor, "layer d_mlp"], steps: int, progress: Progress | None
+    question: PromptQuestion, reference: Float[Tensor, "layer d_mlp"], steps: int, progress: Progress | None
 ) -> tuple[Float[Tensor, "layer pos d_mlp"], float, float]:
     """Mean slopes, Δ, and Δ minus the Δ of every firing at its reference, but for the first token if BOS."""
-    m = asked.coefficients
+    m = question.coefficients
     away = m - reference.unsqueeze(1)
-    if asked.capture.starts_with_bos:
+    if question.capture.starts_with_bos:
         away[:, 0] = 0.0
     parts = (torch.arange(steps, dtype=m.dtype, device=m.device) + 0.5) / steps
     total = torch.zeros_like(at_least_float32(m))
@@ -319,12 +322,12 @@ def integrated(
         return m[layer] - (1 - shares).reshape(-1, 1, 1) * away[layer]
 
     done = 0
-    for some in torch.split(parts, max(1, min(BATCH, BATCH_TOKENS // len(asked.tokens)))):
-        gradients, _, _ = asked.gradients(len(some), partial(at, some))
+    for some in torch.split(parts, max(1, min(BATCH, BATCH_TOKENS // len(question.tokens)))):
+        gradients, _, _ = question.gradients(len(some), partial(at, some))
         total += torch.stack([at_least_float32(one).sum(0) for one in gradients])
         done += len(some)
         if progress is not None:
             progress("causal", done, steps)
     with torch.no_grad():
-        clean, without = asked.rerun(2, partial(at, parts.new_tensor([1.0, 0.0]))).tolist()
+        clean, without = question.rerun(2, partial(at, parts.new_tensor([1.0, 0.0]))).tolist()
     return total / steps, clean, clean - without

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..models.attention import FrozenAttention
 from ..models.norms import at_least_float32
 from ..models.residual import pulled_through
-from .firings import Asked
+from .firings import PromptQuestion
 
 Visit = Callable[[int, Float[Tensor, "active pos d_model"]], None]
 """Is given a layer, and the directions at its FFN's output of the inputs that stand above it."""
@@ -71,15 +71,15 @@ class FrozenPass:
             what the attention beside it reads. logit: the model's own, of the target (minus the foil's).
     """
 
-    def __init__(self, asked: Asked) -> None:
-        capture, model, row, pos = asked.capture, asked.model, asked.row, asked.position
+    def __init__(self, question: PromptQuestion) -> None:
+        capture, model, row, pos = question.capture, question.model, question.row, question.position
         assert capture.residual is not None
-        self.asked, self.capture, self.model, self.row, self.pos = asked, capture, model, row, pos
+        self.question, self.capture, self.model, self.row, self.pos = question, capture, model, row, pos
         self.span = slice(0, pos + 1)
         residual = capture.residual
-        directions, constants, logits = asked.reads()
+        directions, constants, logits = question.reads()
         self.answer, self.constant, self.logit = directions[0], float(constants[0]), float(logits[0])
-        self.attentions: list[FrozenAttention] = asked.attentions()
+        self.attentions: list[FrozenAttention] = question.attentions()
         self.embedding = at_least_float32(residual.embedding[row, self.span])
         self.position = None if residual.position is None else at_least_float32(residual.position[row, self.span])
         self.parallel, self.scales = bool(model.numbers.parallel), []

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..core.errors import InputError, check_number
 from ..models.model import Model
 from .circuit_edges import Firing, FrozenPass, Head, Input
-from .firings import Asked
+from .firings import PromptQuestion
 
 GIB, ROOM = 1 << 30, 4.0
 AT_ONCE, FEWEST, MOST = 0.25, 4, 32
@@ -83,7 +83,7 @@ def expand(
     """
     shape = frozen.model.n_layers, frozen.pos + 1, frozen.model.d_mlp
     found = torch.zeros(shape, dtype=frozen.dtype, device=frozen.answer.device)
-    block, norms, taken = block_size(frozen.asked), dict[Input, float](), list[int]()
+    block, norms, taken = block_size(frozen.question), dict[Input, float](), list[int]()
     chosen: list[Firing] = []
     spread(frozen, [None], found, norms)
     while True:
@@ -105,35 +105,35 @@ def expand(
         spread(frozen, some, found, norms)
 
 
-def block_size(asked: Asked) -> int:
+def block_size(question: PromptQuestion) -> int:
     """How many firings are expanded at once."""
-    return max(FEWEST, min(MOST, int(AT_ONCE * weight_bytes(asked.model) / row_bytes(asked))))
+    return max(FEWEST, min(MOST, int(AT_ONCE * weight_bytes(question.model) / row_bytes(question))))
 
 
 def weight_bytes(model: Model) -> int:
     return sum(parameter.nbytes for parameter in model.hf_model.parameters())
 
 
-def row_bytes(asked: Asked) -> int:
+def row_bytes(question: PromptQuestion) -> int:
     """What the edges from every firing into the inputs of one firing take."""
-    model = asked.model
-    numbers = model.n_layers * len(asked.tokens) * model.d_mlp * (2 if model.gated else 1)
+    model = question.model
+    numbers = model.n_layers * len(question.tokens) * model.d_mlp * (2 if model.gated else 1)
     return numbers * torch.promote_types(model.dtype, torch.float32).itemsize
 
 
-def check_memory(asked: Asked, memory: float | None) -> None:
+def check_memory(question: PromptQuestion, memory: float | None) -> None:
     """Raise InputError where a circuit would hold more than ``memory`` GiB at once.
 
     Counted are attention's patterns, which are there twice while they are recorded, a block's rows, and three numbers a
     firing. Default: as much as the model's weights take, and at least ROOM.
     """
-    model, size = asked.model, torch.promote_types(asked.model.dtype, torch.float32).itemsize
-    patterns = model.n_layers * model.numbers.n_heads * len(asked.tokens) ** 2 * size
-    needed = (2 * patterns + (block_size(asked) + 3) * row_bytes(asked)) / GIB
+    model, size = question.model, torch.promote_types(question.model.dtype, torch.float32).itemsize
+    patterns = model.n_layers * model.numbers.n_heads * len(question.tokens) ** 2 * size
+    needed = (2 * patterns + (block_size(question) + 3) * row_bytes(question)) / GIB
     room = max(ROOM, weight_bytes(model) / GIB) if memory is None else check_number("memory", memory)
     if needed > room:
         raise InputError(
-            f"a circuit of {len(asked.tokens):,} tokens of {model.name} takes about {needed:.1f} GiB, and memory is "
+            f"a circuit of {len(question.tokens):,} tokens of {model.name} takes about {needed:.1f} GiB, and memory is "
             f"{room:.3g} GiB: shorten the prompt, or give more"
         )
 

@@ -26,7 +26,7 @@ from .circuit_edges import Firing, FrozenPass, Head
 from .circuit_export import graph_json
 from .circuit_heads import graph_with_attention
 from .circuit_pruning import Graph, Kept, check_memory, expand, graph, prune
-from .firings import Asked
+from .firings import PromptQuestion
 from .sufficiency import Faithfulness, faithfulness
 from .supernodes import grouped
 
@@ -429,12 +429,12 @@ def circuit(
     """
     if attention and heads:
         raise InputError("attention and heads exclude each other: whole layers are nodes, or their heads")
-    asked = Asked.of(capture, target, foil, position, prompt, first_token)
-    read = single_token(asked.model, asked.answered, "a circuit")
-    check_memory(asked, memory)
-    frozen = FrozenPass(asked)
+    question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
+    read = single_token(question.model, question.answered, "a circuit")
+    check_memory(question, memory)
+    frozen = FrozenPass(question)
     tell = None if progress is None else lambda done, most: progress("circuit", done, most)
-    given = None if firings is None else [Firing(*triple) for triple in asked.triples(firings)]
+    given = None if firings is None else [Firing(*triple) for triple in question.triples(firings)]
     if given is not None:
         if not given:
             raise InputError("firings is empty: name at least one, or leave it out")
@@ -448,12 +448,12 @@ def circuit(
         nodes=found,
         edges=edges,
         logit=frozen.logit,
-        **asked.answer(),
+        **question.answer(),
         expanded=len(chosen),
         attention="heads" if heads else "layers" if attention else "paths",
-        n_layers=asked.model.n_layers,
-        token_ids=tuple(asked.tokens.tolist()),
-        probability=float(asked.capture.logits_at(asked.row, asked.position).double().softmax(-1)[read]),
+        n_layers=question.model.n_layers,
+        token_ids=tuple(question.tokens.tolist()),
+        probability=float(question.capture.logits_at(question.row, question.position).double().softmax(-1)[read]),
         prompts=1,
         provenance=capture.provenance.with_settings(
             frozen="attention patterns, norm scales", nodes=nodes, node_threshold=float(node_threshold),
@@ -464,7 +464,7 @@ def circuit(
 
 def tables(frozen: FrozenPass, whole: Graph, kept: Kept) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The nodes and edges that pruning leaves, what it took as one node."""
-    n, node_of, texts = len(whole.nodes), np.array(whole.node_of()), frozen.asked.texts
+    n, node_of, texts = len(whole.nodes), np.array(whole.node_of()), frozen.question.texts
     weights, totals, values = whole.weights.numpy(), whole.totals.numpy(), whole.values.numpy()
     rows = [node_row(frozen, node, texts) for node in whole.nodes]
     rows += [
@@ -489,7 +489,7 @@ def tables(frozen: FrozenPass, whole: Graph, kept: Kept) -> tuple[pd.DataFrame, 
     for name in ("pre", "linear"):
         inputs[name] = np.where((read == "linear") == (name == "linear"), values, np.nan)
     by_node = inputs.groupby("node").max().reindex(range(len(sources) + 1))
-    answer = {"id": ANSWER, "kind": ANSWER, "position": frozen.pos, "token": frozen.asked.answered.target_text}
+    answer = {"id": ANSWER, "kind": ANSWER, "position": frozen.pos, "token": frozen.question.answered.target_text}
     nodes = pd.concat([pd.DataFrame([answer | {"influence": 1.0}]), sources.astype(object)], ignore_index=True)
     nodes = typed(nodes.assign(**by_node), NODES)
     left = nodes[1 : n + 1][kept.nodes.numpy()].sort_values("influence", ascending=False, kind="stable")

@@ -32,7 +32,7 @@ POSITIONS = 12  # rows of the table by position
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class PromptQuestion:
     """One answer of one prompt of a capture, as users name it, resolved.
 
     Attributes:
@@ -53,7 +53,7 @@ class Asked:
         position: SupportsIndex,
         prompt: SupportsIndex | None,
         first_token: bool,
-    ) -> Asked:
+    ) -> PromptQuestion:
         """Raises InputError: a capture of some layers or of what the model is no longer, or no such token.
         OutOfRangeError: no such position or prompt."""
         if capture.residual is None:

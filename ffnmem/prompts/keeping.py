@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.errors import InputError
 from .causal import causal_scores
-from .firings import Asked, Firings
+from .firings import Firings, PromptQuestion
 
 BATCH_TOKENS = 1024
 CARRIES = 0.5
@@ -37,21 +37,21 @@ class Keeping:
 
     def __init__(
         self,
-        asked: Asked,
+        question: PromptQuestion,
         reference: Float[Tensor, "layer *pos d_mlp"],
         words: str,
         recorded: bool = False,
         batch_tokens: int = BATCH_TOKENS,
         always: Sequence[int] = (),
     ) -> None:
-        self.asked, self.model, self.recorded = asked, asked.model, recorded
+        self.question, self.model, self.recorded = question, question.model, recorded
         self.reference, self.words = reference, words
-        self.own = asked.coefficients
+        self.own = question.coefficients
         self.shape = tuple(self.own.shape)
         self.always = torch.zeros(self.shape[1], dtype=torch.bool, device=self.model.device)
-        self.always[[*range(asked.capture.starts_with_bos), *always]] = True
+        self.always[[*range(question.capture.starts_with_bos), *always]] = True
         self.total = self.shape[0] * int((~self.always).sum()) * self.shape[2]
-        self.batch = max(1, batch_tokens // len(asked.tokens))
+        self.batch = max(1, batch_tokens // len(question.tokens))
         self.runs = 0
         if not self.total:
             raise InputError(
@@ -84,7 +84,7 @@ class Keeping:
         found: list[Tensor] = []
         while some := [one for _, one in zip(range(self.batch), sets, strict=False)]:
             with torch.no_grad():
-                found.append(self.asked.rerun(len(some), self.change(some)))
+                found.append(self.question.rerun(len(some), self.change(some)))
         return torch.cat(found).cpu().numpy() if found else np.zeros(0)
 
     def change(self, sets: Sequence[Set]) -> Callable[[int, Tensor], Tensor]:
@@ -112,7 +112,7 @@ class Keeping:
         self, sets: Sequence[Set]
     ) -> tuple[Float[Tensor, "set layer pos d_mlp"], Float[Tensor, "set layer pos d_mlp"], Float[np.ndarray, " set"]]:
         """Of some sets, run as one batch: ∂Δ/∂m of every firing, its coefficient there, and Δ."""
-        gradients, m, logits = self.asked.gradients(len(sets), self.change(sets))
+        gradients, m, logits = self.question.gradients(len(sets), self.change(sets))
         return torch.stack(gradients, 1), torch.stack(m, 1), logits.cpu().numpy()
 
     # -- sets ----------------------------------------------------------------------------------------------------
@@ -135,15 +135,15 @@ class Keeping:
         OutOfRangeError: a firing that this prompt does not have.
         """
         if firings is None:
-            asked = self.asked
+            question = self.question
             firings = causal_scores(
-                asked.capture, asked.answered, None, "relp", mean=self.reference, prompt=asked.row, exact=0
+                question.capture, question.answered, None, "relp", mean=self.reference, prompt=question.row, exact=0
             )
         if isinstance(firings, Firings):
             return self.by_score(firings)
         found = [
             int(np.ravel_multi_index((layer, position, neuron), self.shape))
-            for layer, neuron, position in self.asked.triples(firings)
+            for layer, neuron, position in self.question.triples(firings)
             if not self.always[position]
         ]
         if not found:
@@ -153,14 +153,9 @@ class Keeping:
     def by_score(self, firings: Firings) -> tuple[Int[np.ndarray, " n"], str, bool]:
         scores = firings.scores
         other = firings.provenance.fingerprint != self.model.fingerprint
-        if other or tuple(scores.shape) != self.shape or firings.tokens != self.asked.texts:
+        if other or tuple(scores.shape) != self.shape or firings.tokens != self.question.texts:
             raise InputError("these scores are of another prompt, position or model than the capture")
         places = self.counted()
         size = np.abs(scores.double().cpu().numpy().ravel()[places])
         rule = getattr(firings, "rule", "paths")
         return places[np.argsort(-size, kind="stable")], f"largest |score| by {rule} first", True
-
-
-def own_coefficients(asked: Asked) -> list[Float[Tensor, "pos d_mlp"]]:
-    """Of each layer, the coefficients in the capture, up to the answer."""
-    return list(asked.coefficients)

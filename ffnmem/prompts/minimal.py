@@ -18,7 +18,7 @@ from ..models.turns import in_turn
 from .answer_text import AnswerResult, describe_answer, name_quantity
 from .captures import Capture, Target
 from .causal import check_plain
-from .firings import Asked
+from .firings import PromptQuestion
 from .keeping import BATCH_TOKENS, CARRIES, Keeping
 from .means import references
 
@@ -123,9 +123,9 @@ def minimal_circuit(
     """
     if not isinstance(faithfulness, int | float) or not faithfulness > 0:
         raise InputError(f"faithfulness must be a share above 0, such as 0.9, not {faithfulness!r}")
-    asked = Asked.of(capture, target, foil, position, prompt, first_token)
+    question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)
-    keeping = Keeping(asked, *references(mean, asked.model), recorded, batch_tokens)
+    keeping = Keeping(question, *references(mean, question.model), recorded, batch_tokens)
     keeping.check_matters()
     order, words, ordered = keeping.ranked(firings)
     search = Search(keeping, float(faithfulness), progress)
@@ -138,7 +138,7 @@ def minimal_circuit(
         worth = search.worth(kept) / abs(keeping.everything - keeping.nothing)
     by_need = np.argsort(-worth if spared is None else spared, kind="stable")
     layer, place, neuron = np.unravel_index(kept[by_need], keeping.shape)
-    texts = asked.texts
+    texts = question.texts
     told = [
         f"the first {len(began):,} firings, {words}" if ordered else f"the {len(began):,} firings given",
         f"{len(began) - len(kept):,} of them taken away, in {counted(rounds, 'round')} by the set's own gradient",
@@ -166,7 +166,7 @@ def minimal_circuit(
         logit=keeping.everything,
         without=keeping.nothing,
         reference=keeping.words,
-        **asked.answer(),
+        **question.answer(),
         provenance=capture.provenance.with_settings(
             kept=words,
             values=keeping.values,

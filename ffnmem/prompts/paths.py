@@ -18,7 +18,7 @@ from ..models.residual import pulled_through
 from ..models.turns import in_turn
 from .answer_text import describe_answer
 from .captures import Capture, Target
-from .firings import Asked, Firings
+from .firings import Firings, PromptQuestion
 
 
 @checked
@@ -90,13 +90,13 @@ def attribute_paths(
     Source: the path expansion with frozen attention of Elhage et al. 2021, "A Mathematical Framework for Transformer
     Circuits", with FFN outputs as sources.
     """
-    asked = Asked.of(capture, target, foil, position, prompt, first_token)
-    directions, constants, logits = asked.reads()
-    attentions, at = asked.attentions(), list(asked.answered.positions)
+    question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
+    directions, constants, logits = question.reads()
+    attentions, at = question.attentions(), list(question.answered.positions)
     scores: Tensor | None = None
     rows: list[tuple[int, str, int | None, float]] = []
     for i, place in enumerate(at):
-        own, found = walk(asked, attentions, place, directions[i], float(constants[i]))
+        own, found = walk(question, attentions, place, directions[i], float(constants[i]))
         scores = own if scores is None else scores.add_(own)
         rows += [(place, *row) for row in found]
     assert scores is not None
@@ -104,29 +104,33 @@ def attribute_paths(
     sums = {"logit": logits.tolist(), "sum": parts.groupby("position")["logit"].sum().tolist()}
     return PathAttribution(
         scores=scores,
-        coefficients=at_least_float32(asked.coefficients),
+        coefficients=at_least_float32(question.coefficients),
         components=parts.groupby(["component", "layer"], sort=False, dropna=False, as_index=False)["logit"].sum(),
         logit=float(logits.sum()),
-        by_token=pd.DataFrame({"position": at, "token": asked.model.token_strings(asked.answered.read), **sums}),
-        **asked.answer(),
+        by_token=pd.DataFrame({"position": at, "token": question.model.token_strings(question.answered.read), **sums}),
+        **question.answer(),
         provenance=capture.provenance.with_settings(frozen="attention patterns, norm scales"),
     )
 
 
 def walk(
-    asked: Asked, attentions: list[FrozenAttention], position: int, answer: Float[Tensor, " d_model"], constant: float
+    question: PromptQuestion,
+    attentions: list[FrozenAttention],
+    position: int,
+    answer: Float[Tensor, " d_model"],
+    constant: float,
 ) -> tuple[Float[Tensor, "layer pos d_mlp"], list[tuple[str, int | None, float]]]:
     """What each component, and each neuron, adds to the logit that is read along a direction at one position."""
-    capture, model, row = asked.capture, asked.model, asked.row
-    residual, span = capture.residual, slice(0, asked.position + 1)
+    capture, model, row = question.capture, question.model, question.row
+    residual, span = capture.residual, slice(0, question.position + 1)
     assert residual is not None
-    directions = torch.zeros(asked.position + 1, model.d_model, dtype=answer.dtype, device=answer.device)
+    directions = torch.zeros(question.position + 1, model.d_model, dtype=answer.dtype, device=answer.device)
     directions[position] = answer
 
     def along(write: Tensor) -> float:
         return float((at_least_float32(write[row, span]).double() * directions.double()).sum())
 
-    neurons = torch.empty(model.n_layers, asked.position + 1, model.d_mlp, dtype=answer.dtype, device=answer.device)
+    neurons = torch.empty(model.n_layers, question.position + 1, model.d_mlp, dtype=answer.dtype, device=answer.device)
     rows: list[tuple[str, int | None, float]] = [("final bias", None, constant)]
     for layer in reversed(range(model.n_layers)):
         ffn = model.ffn[layer]

@@ -21,7 +21,7 @@ from ..show.result import Result
 from .answer_text import AnswerResult, describe_answer, name_quantity
 from .captures import Capture, Target
 from .causal import check_plain
-from .firings import Asked
+from .firings import PromptQuestion
 from .keeping import BATCH_TOKENS, CARRIES, Keeping, Set
 from .means import references
 
@@ -272,9 +272,9 @@ def faithfulness(
     Source: MIB, Mueller et al. 2025 (2504.13151), for CPR and CMD; faithfulness and completeness of Marks et al. 2024
         (2403.19647).
     """
-    asked = Asked.of(capture, target, foil, position, prompt, first_token)
+    question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)
-    keeping = Keeping(asked, *references(mean, asked.model), recorded, batch_tokens)
+    keeping = Keeping(question, *references(mean, question.model), recorded, batch_tokens)
     keeping.check_matters()
     order, words, ordered = keeping.ranked(firings)
     chosen = sizes_of(sizes, len(order), ordered)
@@ -316,7 +316,7 @@ def faithfulness(
         reference=keeping.words,
         order=f"{words}, {keeping.values}",
         runs=keeping.runs,
-        **asked.answer(),
+        **question.answer(),
         provenance=capture.provenance.with_settings(
             kept=words,
             values=keeping.values,

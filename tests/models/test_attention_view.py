@@ -15,7 +15,7 @@ from ffnmem.core.errors import HookError
 from ffnmem.models import Model
 from ffnmem.models import attention as attention_view
 from ffnmem.models.attention import KnownFFNs, Passed, frozen_attention
-from ffnmem.prompts.firings import Asked
+from ffnmem.prompts.firings import PromptQuestion
 
 from ..helpers import added
 
@@ -49,7 +49,7 @@ def test_a_silent_pattern_is_an_error(tiny: Model, monkeypatch: pytest.MonkeyPat
 
 
 def known_and_tokens(model: Model, prompt: int = 0, position: int = -1) -> tuple[KnownFFNs, torch.Tensor]:
-    asked = Asked.of(fm.capture(model, PROMPTS), None, None, position, prompt, False)
+    asked = PromptQuestion.of(fm.capture(model, PROMPTS), None, None, position, prompt, False)
     return asked.known_ffns(), asked.tokens
 
 
@@ -97,7 +97,7 @@ def test_hooks_on_ffns_act_once(tiny: Model, part: str) -> None:
         capture = fm.capture(tiny, PROMPTS)
         assert fm.attribute_paths(capture, " Paris", prompt=0).error < 1e-5
         expected = frozen_attention(tiny, tokens)
-        found = Asked.of(capture, None, None, -1, 0, False).attentions()
+        found = PromptQuestion.of(capture, None, None, -1, 0, False).attentions()
         assert all(torch.equal(a.pattern, b.pattern) for a, b in zip(found, expected, strict=True))
     finally:
         handle.remove()

@@ -21,7 +21,7 @@ from ffnmem.models import Model
 from ffnmem.prompts.circuit_edges import Firing, FrozenPass
 from ffnmem.prompts.circuits import ANSWER, EDGES, NODES, PRUNED, Circuit
 from ffnmem.prompts.condensing import condensed, id_of
-from ffnmem.prompts.firings import Asked
+from ffnmem.prompts.firings import PromptQuestion
 
 from ..helpers import PROMPT, allclose, build_tokenizer, build_twins, refuses
 
@@ -72,7 +72,7 @@ def test_the_answers_edges_are_the_path_attribution(captured: fm.prompts.Capture
 
 def test_an_edge_is_the_effect_of_a_firing_with_all_else_held(captured: fm.prompts.Capture) -> None:
     """Of the first layer on the second: no FFN stands between, so only attention and norms are held."""
-    frozen, model = FrozenPass(Asked.of(captured, " Paris", " Rome", -1, 0, False)), captured.model
+    frozen, model = FrozenPass(PromptQuestion.of(captured, " Paris", " Rome", -1, 0, False)), captured.model
     reader = Firing(1, 7, 4)
     sources = [Firing(0, n, p) for n in (3, 11) for p in (1, 4)]
     weights, _, _ = frozen.edges(frozen.inputs(reader), sources)
