@@ -27,7 +27,7 @@ from ..pages.rendering import script_of
 from ..prompts.captures import Capture, capture
 from ..prompts.circuit_edges import Firing
 from ..prompts.circuits import PRUNED, Circuit, circuit
-from ..prompts.condensing import GROUPED, condensed, id_of
+from ..prompts.condensing import GROUPED, condense, group_id
 from ..prompts.minimal import minimal_circuit
 from ..prompts.sufficiency import Faithfulness, faithfulness
 from .queries import CARRIED, Query, Text, Token, form_field, read_token
@@ -247,7 +247,7 @@ def circuit_page(explorer: Explorer, query: CircuitQuery, progress: Progress) ->
         )
         left = keep_alone(explorer, query, before, graph, firings)
     groups = find_groups(graph, query)
-    shown = condensed(graph, groups)
+    shown = condense(graph, groups)
     chips = explorer.cached(("promoted", *query.graph_key()), lambda: promoted_tokens(whole, [], model, NAMED, TOKENS))
     gone = [one.name for one in firings]
     values = circuit_values(shown, chips)
@@ -395,7 +395,7 @@ def describe_groups(
             "remove": query.without(ids),
         }
         for name, ids in groups.items()
-        if (own := id_of(name))
+        if (own := group_id(name))
     ]
     return sorted(described, key=lambda row: -row["influence"])
 

@@ -150,7 +150,7 @@ class Ablation(AnswerResult):
         from scipy import stats
 
         direct, total = self.neurons["direct"], self.neurons["logit"]
-        if len(self.neurons) < 2 or direct.nunique() < 2 or total.nunique() < 2:
+        if direct.nunique() < 2 or total.nunique() < 2:
             return float("nan")
         return float(stats.spearmanr(direct, total).statistic)
 

@@ -15,7 +15,7 @@ from ..core.neuron_names import layer_of_coefficients, read_neuron_or_layer
 from ..core.types import Finite, Seed, checked, is_number
 from ..models.model import Model
 from ..prompts.captures import Capture
-from ..prompts.means import Source, check_source, content_of, means_of, source_name
+from ..prompts.means import Source, check_source, name_source, read_content, read_means
 
 # What an intervention may do to a coefficient: set, scale, add a number; its mean; values drawn from elsewhere.
 
@@ -67,7 +67,7 @@ class Mean:
         check_source("Mean", self.source)
 
     def __str__(self) -> str:
-        return f"= mean of {source_name(self.source)}"
+        return f"= mean of {name_source(self.source)}"
 
 
 @checked
@@ -88,7 +88,7 @@ class Resample:
         check_source("Resample", self.source)
 
     def __str__(self) -> str:
-        return f"resampled from {source_name(self.source)} (seed {self.seed})"
+        return f"resampled from {name_source(self.source)} (seed {self.seed})"
 
 
 Change = Set | Scale | Add | Mean | Resample
@@ -105,10 +105,10 @@ def as_change(what: Any) -> Change:
     raise InputError(f"a coefficient becomes a number, Set, Scale, Add, Mean or Resample, not {quoted(what)}")
 
 
-def draws_of(source: Source, model: Model, layer: int) -> Float[Tensor, "n d_mlp"]:
+def read_draws(source: Source, model: Model, layer: int) -> Float[Tensor, "n d_mlp"]:
     """Coefficients of a layer's neurons at places of a source. Raises InputError: another model's, or none."""
     if isinstance(source, Capture):
-        return content_of(source, model, layer)
+        return read_content(source, model, layer)
     source.check_model(model)
     values, _, positions = source.view(layer).draws
     kept = torch.tensor(values[positions >= 0], device=model.device)
@@ -189,20 +189,22 @@ def make_plan(model: Model, asked: Any) -> Plan:
     """
     several = not isinstance(asked, Mapping)
     rows: list[Any] = list(asked) if several else [asked]
-    named = [by_neuron(model, row) for row in rows]
+    named = [read_changes(model, row) for row in rows]
     if not any(named):
         raise InputError("nothing is intervened: name at least one neuron, as in {(3, 17): 0.0}")
     layers = sorted({layer for row in named for layer, _ in row})
     memo: dict[tuple[int, int, str], Tensor] = {}
     changes = {
-        layer: layer_change(model, layer, [{n: c for (at, n), c in row.items() if at == layer} for row in named], memo)
+        layer: make_layer_change(
+            model, layer, [{n: c for (at, n), c in row.items() if at == layer} for row in named], memo
+        )
         for layer in layers
     }
-    words = [f"{'' if not several else f'row {i}: '}{in_words(row)}" for i, row in enumerate(named) if row]
+    words = [f"{'' if not several else f'row {i}: '}{describe_changes(row)}" for i, row in enumerate(named) if row]
     return Plan(changes, len(rows) if several else None, listed(words, 4))
 
 
-def by_neuron(model: Model, asked: NeuronChanges) -> dict[tuple[int, int | None], Change]:
+def read_changes(model: Model, asked: NeuronChanges) -> dict[tuple[int, int | None], Change]:
     """Each layer and neuron as indices, each once; the neuron is None for a whole layer."""
     found: dict[tuple[int, int | None], Change] = {}
     for where, what in asked.items():
@@ -214,12 +216,12 @@ def by_neuron(model: Model, asked: NeuronChanges) -> dict[tuple[int, int | None]
         layer = model.layer(layer_of_coefficients(asked_for[0]))
         place = (layer, None if asked_for[1] is None else model.neuron(layer, asked_for[1]))
         if place in found:
-            raise InputError(f"{name_of(place)} is named twice")
+            raise InputError(f"{name_place(place)} is named twice")
         found[place] = as_change(what)
     return found
 
 
-def layer_change(
+def make_layer_change(
     model: Model, layer: int, rows: Sequence[Mapping[int | None, Change]], memo: dict[tuple[int, int, str], Tensor]
 ) -> LayerChange:
     """The changes of one layer as tensors. A neuron named by itself takes that, whatever its whole layer takes."""
@@ -234,7 +236,7 @@ def layer_change(
     def once(source: Any, kind: str) -> Tensor:
         key = (id(source), layer, kind)
         if key not in memo:
-            memo[key] = (means_of if kind == "mean" else draws_of)(source, model, layer).cpu()
+            memo[key] = (read_means if kind == "mean" else read_draws)(source, model, layer).cpu()
         return memo[key]
 
     for row, changes in enumerate(rows):
@@ -266,10 +268,10 @@ def layer_change(
     return LayerChange(neurons, factor, shift, drawn)
 
 
-def name_of(place: tuple[int, int | None]) -> str:
+def name_place(place: tuple[int, int | None]) -> str:
     return f"every neuron of layer {place[0]}" if place[1] is None else f"{place[0]}.{place[1]}"
 
 
-def in_words(row: Mapping[tuple[int, int | None], Change]) -> str:
+def describe_changes(row: Mapping[tuple[int, int | None], Change]) -> str:
     """``3.17 = 0, 4.5 × 2``."""
-    return listed([f"{name_of(place)} {change}" for place, change in row.items()], 6)
+    return listed([f"{name_place(place)} {change}" for place, change in row.items()], 6)

@@ -192,7 +192,7 @@ def compare_pairs(
     rows = []
     for number, (pair, one) in enumerate(zip(pairs, found, strict=True)):
         others = [other for other, side in zip(found, half, strict=True) if side != half[number]]
-        firings = at_places(one, recurring_in(others))
+        firings = find_at_places(one, find_recurring(others))
         row: dict[str, Any] = {"size": len(firings)} | dict.fromkeys((*MEASURES, "random"), 0.0)
         if firings:
             (prompt, counterfactual, *_), answer = pair, one.answer
@@ -201,10 +201,10 @@ def compare_pairs(
             row["random"] = float(tried.proof["random"].iloc[0])
         rows.append(row)
         report(number + 1)
-    recurring = recurring_in(found)
+    recurring = find_recurring(found)
     fires_at = tuple(map(tuple, recurring.pop("fires_at")))
     return ContrastTask(
-        pairs=pd.DataFrame([pair_row(one) for one in found]),
+        pairs=pd.DataFrame([summarise_pair(one) for one in found]),
         recurring=recurring,
         fires_at=fires_at,
         promotes=promoted_by(model, recurring),
@@ -230,7 +230,7 @@ def read_pair(pair: Pair) -> tuple[str, str, Any, Any]:
     return (*found[:2], *(found[2:] or (None, None)))
 
 
-def pair_row(one: Contrast) -> dict[str, Any]:
+def summarise_pair(one: Contrast) -> dict[str, Any]:
     """A pair in short."""
     skip = int(one.starts_with_bos)
     return {
@@ -245,7 +245,7 @@ def pair_row(one: Contrast) -> dict[str, Any]:
     }
 
 
-def places_of(one: Contrast) -> list[str]:
+def name_places(one: Contrast) -> list[str]:
     """The place of each position of a prompt."""
     others = [one.counterfactual_tokens[at] if at >= 0 else None for at in one.alignment]
     differs = [place for place, (a, b) in enumerate(zip(one.tokens, others, strict=True)) if a != b]
@@ -256,13 +256,13 @@ def places_of(one: Contrast) -> list[str]:
     return names
 
 
-def recurring_in(some: Sequence[Contrast]) -> pd.DataFrame:
+def find_recurring(some: Sequence[Contrast]) -> pd.DataFrame:
     """The neurons at a place that a quarter of some contrasts or more have, at least two: those in most first."""
     columns = ["layer", "neuron", "place", "pairs", "difference", "score", "fires_at"]
     if not some:
         return pd.DataFrame(columns=columns)
     listed = [
-        one.firings.assign(place=[places_of(one)[p] for p in one.firings["position"]], pair=number)
+        one.firings.assign(place=[name_places(one)[p] for p in one.firings["position"]], pair=number)
         for number, one in enumerate(some)
     ]
     groups = pd.concat(listed).groupby(["layer", "neuron", "place"], sort=True)
@@ -277,9 +277,9 @@ def recurring_in(some: Sequence[Contrast]) -> pd.DataFrame:
     return found.sort_values(["pairs", "size"], ascending=False, kind="stable", ignore_index=True)[columns]
 
 
-def at_places(one: Contrast, memories: pd.DataFrame) -> list[tuple[int, int, int]]:
+def find_at_places(one: Contrast, memories: pd.DataFrame) -> list[tuple[int, int, int]]:
     """The firings of some neurons at all positions of their places that can be exchanged in a contrast."""
-    names = places_of(one)
+    names = name_places(one)
     free = [place for place, other in enumerate(one.alignment) if other >= 0 and place >= int(one.starts_with_bos)]
     return [
         (int(row.layer), int(row.neuron), place)

@@ -206,7 +206,8 @@ def knowledge_neurons(
     layers = question.model.n_layers
     at_once = max(1, batch // (steps + 1))
     parts = [
-        integrated(question, range(begin, min(begin + at_once, layers)), steps) for begin in range(0, layers, at_once)
+        integrate_gradients(question, range(begin, min(begin + at_once, layers)), steps)
+        for begin in range(0, layers, at_once)
     ]
     return KnowledgeNeurons(
         attributions=torch.cat([attributions for attributions, _ in parts]),
@@ -222,7 +223,7 @@ def knowledge_neurons(
     )
 
 
-def integrated(
+def integrate_gradients(
     question: RestartedQuestion, layers: range, steps: int
 ) -> tuple[Float[Tensor, "layer d_mlp"], Float[Tensor, " layer"]]:
     """Attributions of some layers' neurons, and the probability without each layer's coefficients."""

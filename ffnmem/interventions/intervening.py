@@ -82,7 +82,7 @@ class Intervention(ModelChange):
         super().__enter__()
 
     def begin(self, block: OpenBlock) -> None:
-        active = Active(self.model, self.plan, self.positions)
+        active = RunningIntervention(self.model, self.plan, self.positions)
         active.reader.follow(block)
         for module, change in self.changed.items():
             hook: Any = partial(active.change, change)
@@ -114,7 +114,7 @@ def choose_positions(model: Model, positions: SupportsIndex | Iterable[SupportsI
     return found
 
 
-class Active:
+class RunningIntervention:
     """An intervention while it acts."""
 
     def __init__(self, model: Model, plan: Plan, positions: tuple[int, ...] | None) -> None:

@@ -98,9 +98,9 @@ class CausalScores(Firings):
         if found.empty:
             return ""
         opposed = int((np.sign(found["score"]) * np.sign(found["exact"]) < 0).sum())
-        said = f"{counted(len(found), 'firing')} below removed one by one: {opposed:,} with the other sign"
+        words = f"{counted(len(found), 'firing')} below removed one by one: {opposed:,} with the other sign"
         many = len(found) > 2 and min(found["score"].std(), found["exact"].std()) > 0
-        return f"{said}; correlation with the scores {found['score'].corr(found['exact']):.2f}" if many else said
+        return f"{words}; correlation with the scores {found['score'].corr(found['exact']):.2f}" if many else words
 
     def summary(self) -> str:
         if self.answer.whole:
@@ -188,7 +188,7 @@ def causal_scores(
     components: pd.DataFrame | None = None
     expected: float | None = None
     if rule == "ig":
-        slopes, logit, expected = integrated(question, reference, steps, progress)
+        slopes, logit, expected = integrate_gradients(question, reference, steps, progress)
     elif rule == "gradient":
         gradients, _, logits = question.gradients(1, lambda _, m: m)
         slopes, logit = torch.cat(gradients), float(logits)
@@ -214,7 +214,7 @@ def causal_scores(
         frozen=frozen and rule == "relp",
         components=components,
         expected=expected,
-        exact=removed(question, reference, largest_ones, progress),
+        exact=remove_each(question, reference, largest_ones, progress),
         **question.answer(),
         provenance=capture.provenance.with_settings(**settings, **({"steps": steps} if rule == "ig" else {})),
     )
@@ -227,7 +227,7 @@ def check_plain(capture: Capture) -> None:
         raise InputError(f"the capture was made under an intervention ({made_under}): capture the prompt without it")
 
 
-def removed(
+def remove_each(
     question: PromptQuestion,
     reference: Float[Tensor, "layer d_mlp"],
     firings: Int[np.ndarray, " n"],
@@ -273,11 +273,11 @@ def relp_slopes(
         found = torch.autograd.grad(logit.sum(), [*places, *ends], allow_unused=True)
     gradients = [torch.zeros_like(p) if g is None else g for p, g in zip([*places, *ends], found, strict=True)]
     slopes = torch.stack(gradients[: len(places)]).reshape(question.coefficients.shape)
-    components = components_of(question, passed, gradients[len(places) :]) if linear else None
+    components = sum_components(question, passed, gradients[len(places) :]) if linear else None
     return slopes, float(logit.detach()), components
 
 
-def components_of(question: PromptQuestion, passed: Backward, gradients: list[Tensor]) -> pd.DataFrame:
+def sum_components(question: PromptQuestion, passed: Backward, gradients: list[Tensor]) -> pd.DataFrame:
     """What embeddings and biases come to, by the gradients at the embedding, the biases, attention's input and output.
 
     The biases inside attention are what it wrote beyond what its input gave.
@@ -306,7 +306,7 @@ def components_of(question: PromptQuestion, passed: Backward, gradients: list[Te
     return pd.DataFrame(rows, columns=["component", "layer", "score"]).astype({"layer": "Int64"})
 
 
-def integrated(
+def integrate_gradients(
     question: PromptQuestion, reference: Float[Tensor, "layer d_mlp"], steps: int, progress: Progress | None
 ) -> tuple[Float[Tensor, "layer pos d_mlp"], float, float]:
     """Mean slopes, Δ, and Δ minus the Δ of every firing at its reference, but for the first token if BOS."""

@@ -30,7 +30,7 @@ def cantor(x: int, y: int) -> int:
     return (x + y) * (x + y + 1) // 2 + y
 
 
-def slug_of(text: str) -> str:
+def make_slug(text: str) -> str:
     """A text as the name of a graph: letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "circuit"
 
@@ -40,20 +40,20 @@ def graph_json(circuit: Any, slug: str | None, groups: Mapping[str, Sequence[str
     nodes, edges, settings = circuit.nodes, circuit.edges, dict(circuit.provenance.settings)
     prompt = "".join(circuit.tokens[circuit.starts_with_bos :])
     known = {str(row["id"]): node_json(row, circuit) for row in nodes.to_dict("records")}
-    for name, share in cumulative(nodes).items():
+    for name, share in accumulate_influence(nodes).items():
         known[name]["influence"] = share
     found: dict[str, dict[str, Any]] = {}
     for node in known.values():
         found.setdefault(node["node_id"], node)
     ids = {name: str(node["node_id"]) for name, node in known.items()}
     weights: dict[tuple[str, str], float] = {}
-    for edge in weighed(nodes, edges).itertuples():
+    for edge in weigh_links(nodes, edges).itertuples():
         pair = ids[str(edge.source)], ids[str(edge.target)]
         weights[pair] = weights.get(pair, 0.0) + float(edge.weight)
     supernodes = [[name, *(ids[member] for member in members)] for name, members in groups.items()]
     return {
         "metadata": {
-            "slug": slug_of(prompt if slug is None else slug),
+            "slug": make_slug(prompt if slug is None else slug),
             "scan": circuit.provenance.model,
             "transcoder_list": [],
             "prompt_tokens": list(circuit.tokens),
@@ -81,7 +81,7 @@ def graph_json(circuit: Any, slug: str | None, groups: Mapping[str, Sequence[str
     }
 
 
-def cumulative(nodes: pd.DataFrame) -> dict[str, float]:
+def accumulate_influence(nodes: pd.DataFrame) -> dict[str, float]:
     """The share of all influence that firings and heads up to each have together, by which their pages prune."""
     some = nodes[nodes["kind"].isin(["firing", "attention", "head"])]
     some = some.sort_values("influence", ascending=False, kind="stable")
@@ -89,7 +89,7 @@ def cumulative(nodes: pd.DataFrame) -> dict[str, float]:
     return {str(name): float(share) for name, share in zip(some["id"], some["influence"].cumsum() / total, strict=True)}
 
 
-def weighed(nodes: pd.DataFrame, edges: pd.DataFrame) -> pd.DataFrame:
+def weigh_links(nodes: pd.DataFrame, edges: pd.DataFrame) -> pd.DataFrame:
     """One number a link: of a gated neuron, half of what is added to each input, in coefficients."""
     if not (edges["input"] == "gate").any():
         return edges

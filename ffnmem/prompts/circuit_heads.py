@@ -19,7 +19,7 @@ from torch import Tensor
 from ..models.norms import at_least_float32
 from ..models.residual import pull, pulled_through
 from .circuit_edges import Firing, FrozenPass, Head, Input
-from .circuit_pruning import Graph, by_layer
+from .circuit_pruning import Graph, sort_by_layer
 
 AT_ONCE = 16  # sets of directions for which all that firings add is summed at once
 
@@ -42,7 +42,7 @@ class Reads(NamedTuple):
 
 def graph_with_attention(frozen: FrozenPass, chosen: Sequence[Firing], most: int, heads: bool) -> Graph:
     """The graph of some firings and of at most ``most`` attention nodes, the most influential ones of each layer."""
-    return Walk(frozen, by_layer(chosen), heads).graph(most)
+    return Walk(frozen, sort_by_layer(chosen), heads).graph(most)
 
 
 class Walk:

@@ -166,14 +166,14 @@ def spread(
         found[layer] += torch.tensordot(scales[: len(row)], row, 1)
 
 
-def by_layer(firings: Sequence[Firing]) -> list[Firing]:
+def sort_by_layer(firings: Sequence[Firing]) -> list[Firing]:
     """Those of higher layers first."""
     return sorted(firings, key=lambda firing: (-firing.layer, firing.position, firing.neuron))
 
 
 def graph(frozen: FrozenPass, chosen: Sequence[Firing], norms: dict[Input, float]) -> Graph:
     """All edges among the chosen firings and the other sources, made in blocks."""
-    firings = by_layer(chosen)
+    firings = sort_by_layer(chosen)
     inputs = frozen.by_falling_layer([None, *firings])
     parts = [frozen.edges(inputs[start : start + BLOCK], firings) for start in range(0, len(inputs), BLOCK)]
     weights = torch.cat([torch.cat([edges, others], dim=1) for edges, others, _ in parts])
@@ -192,7 +192,7 @@ def graph(frozen: FrozenPass, chosen: Sequence[Firing], norms: dict[Input, float
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class Pruning:
     """What pruning leaves of a graph.
 
     Attributes:
@@ -207,13 +207,13 @@ class Kept:
 
 def prune(
     shares: Float[Tensor, "node source"], node_threshold: float, edge_threshold: float, n_biases: int = 0
-) -> Kept:
+) -> Pruning:
     """The fewest nodes that have a share ``node_threshold`` of all candidates' influence, and among what is left the
     fewest edges that carry a share ``edge_threshold`` of the influence, and of the ``n_biases`` last sources those
     that are no smaller; then without nodes that nothing reads."""
     n = len(shares) - 1
     whole = influence(shares)
-    kept = fewest(whole[:n], node_threshold)
+    kept = choose_fewest(whole[:n], node_threshold)
     left = shares.clone()
     left[1:][~kept] = 0
     left[:, :n][:, ~kept] = 0
@@ -221,17 +221,17 @@ def prune(
     carried = left * torch.cat([torch.ones(1, dtype=left.dtype), within[:n]]).unsqueeze(-1)
     some = carried[:, : carried.shape[1] - n_biases]
     edges = torch.zeros_like(carried, dtype=torch.bool)
-    edges[:, : some.shape[1]] = fewest(some.flatten(), edge_threshold).reshape(some.shape)
+    edges[:, : some.shape[1]] = choose_fewest(some.flatten(), edge_threshold).reshape(some.shape)
     if edges.any():
         edges[:, some.shape[1] :] = carried[:, some.shape[1] :] >= carried[edges].min()
     for place in range(n):  # whatever reads a node stands before it
         if not edges[: place + 1, place].any():
             edges[place + 1] = False
             kept[place] = False
-    return Kept(kept, edges, whole)
+    return Pruning(kept, edges, whole)
 
 
-def fewest(values: Float[Tensor, " n"], threshold: float) -> Bool[Tensor, " n"]:
+def choose_fewest(values: Float[Tensor, " n"], threshold: float) -> Bool[Tensor, " n"]:
     """Which of some shares are the largest ones that make up ``threshold`` of their sum; none that are 0."""
     order = values.argsort(descending=True, stable=True)
     before = values[order].cumsum(0) - values[order]

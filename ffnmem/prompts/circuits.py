@@ -25,10 +25,10 @@ from .captures import Capture, Target, single_token
 from .circuit_edges import Firing, FrozenPass, Head
 from .circuit_export import graph_json
 from .circuit_heads import graph_with_attention
-from .circuit_pruning import Graph, Kept, check_memory, expand, graph, prune
+from .circuit_pruning import Graph, Pruning, check_memory, expand, graph, prune
 from .firings import PromptQuestion
 from .sufficiency import Faithfulness, faithfulness
-from .supernodes import grouped
+from .supernodes import group_firings
 
 NODES = {
     "id": "str", "kind": "str", "layer": "Int64", "neuron": "Int64", "head": "Int64", "position": "Int64",
@@ -124,7 +124,7 @@ class Circuit(AnswerResult):
         biases = self.edges["source"].isin(into) & self.edges["source"].str.startswith("bias")
         shares = self.edges["share"].mask(biases, 0.0)  # biases stand beside the shares
         edges, _ = contract(self.edges.assign(share=shares), into)
-        table, edges = with_pruned(self.nodes[left], edges)
+        table, edges = add_pruned(self.nodes[left], edges)
         return replace(self, nodes=table, edges=edges)
 
     def merge(self, *others: Circuit) -> Circuit:
@@ -150,19 +150,19 @@ class Circuit(AnswerResult):
                 raise InputError("the circuits are of two models: merge those of one")
         counts = np.array([one.prompts for one in every])
         tables = pd.concat([one.nodes.assign(n=n) for one, n in zip(every, counts, strict=True)], ignore_index=True)
-        nodes = merged_nodes(tables, int(counts.sum()))
+        nodes = merge_nodes(tables, int(counts.sum()))
         scaled = [one.edges.assign(**(one.edges[WEIGHTS] * n)) for one, n in zip(every, counts, strict=True)]
         edges, _ = contract(pd.concat(scaled), {})
         edges[WEIGHTS] = edges[WEIGHTS].div(edges["target"].map(tables.groupby("id")["n"].sum()), axis=0)
         return replace(
             self,
             nodes=nodes,
-            edges=ordered(edges, nodes),
+            edges=sort_edges(edges, nodes),
             logit=float(np.average([one.logit for one in every], weights=counts)),
-            tokens=tuple(joined(column) for column in zip(*(one.tokens for one in every), strict=True)),
+            tokens=tuple(join_texts(column) for column in zip(*(one.tokens for one in every), strict=True)),
             starts_with_bos=all(one.starts_with_bos for one in every),
-            target=joined([one.target for one in every]),
-            foil=None if self.foil is None else joined([str(one.foil) for one in every]),
+            target=join_texts([one.target for one in every]),
+            foil=None if self.foil is None else join_texts([str(one.foil) for one in every]),
             expanded=max(one.expanded for one in every),
             probability=float(np.average([one.probability for one in every], weights=counts)),
             prompts=int(counts.sum()),
@@ -180,7 +180,7 @@ class Circuit(AnswerResult):
 
         Raises: InputError: a similarity that is not above 0 and at most 1.
         """
-        return grouped(self.nodes, self.edges, similarity)
+        return group_firings(self.nodes, self.edges, similarity)
 
     def faithfulness(
         self, capture: Capture, *, mean: Any = None, prompt: int | None = None, random: int = 0, seed: Seed = 0
@@ -306,17 +306,17 @@ class Circuit(AnswerResult):
 # -- tables ----------------------------------------------------------------------------------------------------------
 
 
-def typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
+def set_types(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
     """A table with these columns, of these types."""
     types = {name: object if kind == "str" else kind for name, kind in columns.items()}
-    return frame.reindex(columns=list(columns)).astype(types).reset_index(drop=True)  # type: ignore[arg-type]
+    return frame.reindex(columns=list(columns)).astype(types).reset_index(drop=True)
 
 
-def ordered(edges: pd.DataFrame, nodes: pd.DataFrame) -> pd.DataFrame:
+def sort_edges(edges: pd.DataFrame, nodes: pd.DataFrame) -> pd.DataFrame:
     """Edges by their targets' order among the nodes, each one's largest first."""
     place = {name: i for i, name in enumerate(nodes["id"])}
     order = np.lexsort((-edges["weight"].abs().to_numpy(), edges["input"].astype(str), edges["target"].map(place)))
-    return typed(edges.iloc[order], EDGES)
+    return set_types(edges.iloc[order], EDGES)
 
 
 def contract(edges: pd.DataFrame, into: Mapping[str, str]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -330,7 +330,7 @@ def contract(edges: pd.DataFrame, into: Mapping[str, str]) -> tuple[pd.DataFrame
     return outer.groupby(["source", "target", "input"], sort=False, as_index=False).sum(), edges[inner]
 
 
-def with_pruned(nodes: pd.DataFrame, edges: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def add_pruned(nodes: pd.DataFrame, edges: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A graph with the node of all that was pruned: what it adds to the answer, and the influence that enters by it."""
     depth = np.where(nodes["id"] == ANSWER, np.inf, 2.0 * nodes["layer"].fillna(-1).astype(float))
     depth = depth + (nodes["kind"] == "firing")  # of one layer, the FFN may read attention
@@ -341,32 +341,32 @@ def with_pruned(nodes: pd.DataFrame, edges: pd.DataFrame) -> tuple[pd.DataFrame,
             through[source] += through[name] * share
     score = edges.loc[(edges["source"] == PRUNED) & (edges["target"] == ANSWER), "weight"].sum()
     row = {"id": PRUNED, "kind": PRUNED, "token": "", "influence": through[PRUNED], "score": float(score)}
-    table = pd.concat([typed(nodes, NODES), typed(pd.DataFrame([row]), NODES)], ignore_index=True)
-    return table, ordered(edges, table)
+    table = pd.concat([set_types(nodes, NODES), set_types(pd.DataFrame([row]), NODES)], ignore_index=True)
+    return table, sort_edges(edges, table)
 
 
-def joined(texts: Iterable[str]) -> str:
+def join_texts(texts: Iterable[str]) -> str:
     """Texts that differ, in one."""
     return "/".join(dict.fromkeys(texts))
 
 
-def merged_nodes(nodes: pd.DataFrame, prompts: int) -> pd.DataFrame:
+def merge_nodes(nodes: pd.DataFrame, prompts: int) -> pd.DataFrame:
     """Rows of one id as one: means over the prompts that have it, of the influence over all prompts."""
     means = ["coefficient", "pre", "linear", "score"]
     numbers = [*means, "influence"]
     groups = nodes.assign(**nodes[numbers].mul(nodes["n"], axis=0)).groupby("id", sort=False)
     found = groups[["kind", "layer", "neuron", "head", "position"]].first()
-    found = found.assign(token=groups["token"].agg(joined), error=groups["error"].max())
+    found = found.assign(token=groups["token"].agg(join_texts), error=groups["error"].max())
     found[numbers] = groups[numbers].sum(min_count=1)
     found[means] = found[means].div(groups["n"].sum(), axis=0)
-    return by_influence(found.assign(influence=found["influence"] / prompts).reset_index())
+    return sort_nodes(found.assign(influence=found["influence"] / prompts).reset_index())
 
 
-def by_influence(nodes: pd.DataFrame) -> pd.DataFrame:
+def sort_nodes(nodes: pd.DataFrame) -> pd.DataFrame:
     """The answer, firings and groups, all others, what was pruned: of each the largest influence first."""
     ranks = {ANSWER: 0, "firing": 1, GROUP: 1, PRUNED: 9}
     order = np.lexsort((-nodes["influence"].astype(float), [ranks.get(kind, 5) for kind in nodes["kind"]]))
-    return typed(nodes.iloc[order], NODES)
+    return set_types(nodes.iloc[order], NODES)
 
 
 # -- making one ------------------------------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ def circuit(
     )  # fmt: skip
 
 
-def tables(frozen: FrozenPass, whole: Graph, kept: Kept) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tables(frozen: FrozenPass, whole: Graph, kept: Pruning) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The nodes and edges that pruning leaves, what it took as one node."""
     n, node_of, texts = len(whole.nodes), np.array(whole.node_of()), frozen.question.texts
     weights, totals, values = whole.weights.numpy(), whole.totals.numpy(), whole.values.numpy()
@@ -491,10 +491,10 @@ def tables(frozen: FrozenPass, whole: Graph, kept: Kept) -> tuple[pd.DataFrame, 
     by_node = inputs.groupby("node").max().reindex(range(len(sources) + 1))
     answer = {"id": ANSWER, "kind": ANSWER, "position": frozen.pos, "token": frozen.question.answered.target_text}
     nodes = pd.concat([pd.DataFrame([answer | {"influence": 1.0}]), sources.astype(object)], ignore_index=True)
-    nodes = typed(nodes.assign(**by_node), NODES)
+    nodes = set_types(nodes.assign(**by_node), NODES)
     left = nodes[1 : n + 1][kept.nodes.numpy()].sort_values("influence", ascending=False, kind="stable")
     others = nodes[n + 1 :][nodes["id"][n + 1 :].isin(edges["source"])]
-    return with_pruned(pd.concat([nodes[:1], left, others]), edges)
+    return add_pruned(pd.concat([nodes[:1], left, others]), edges)
 
 
 def node_row(frozen: FrozenPass, node: Firing | Head, tokens: tuple[str, ...]) -> dict[str, Any]:

@@ -8,18 +8,18 @@ from dataclasses import replace
 import pandas as pd
 
 from ..core.errors import InputError, quoted
-from .circuits import GROUP, NODES, Circuit, by_influence, contract, ordered, typed
+from .circuits import GROUP, NODES, Circuit, contract, set_types, sort_edges, sort_nodes
 
 GROUPED = ("firing", "attention", "head", "embedding", "position")
 """Kinds that may be in a group: not the answer, nor biases, which everything reads, nor what was pruned."""
 
 
-def id_of(name: str) -> str:
+def group_id(name: str) -> str:
     """A group's id, which no other node has."""
     return f"{GROUP}:{name}"
 
 
-def condensed(circuit: Circuit, groups: Mapping[str, Sequence[str]]) -> Circuit:
+def condense(circuit: Circuit, groups: Mapping[str, Sequence[str]]) -> Circuit:
     """The graph with each group of nodes as one, named by their ids; it is for looking at, and may have cycles.
 
     What a group reads is what its members read from outside of it, all added up, so that its edges still sum to it;
@@ -33,7 +33,7 @@ def condensed(circuit: Circuit, groups: Mapping[str, Sequence[str]]) -> Circuit:
     Raises: InputError: a group of nothing, a node that the circuit does not have or cannot be grouped, or in two.
     """
     nodes = circuit.nodes.set_index("id", drop=False)
-    into = members_of(nodes, groups)
+    into = read_groups(nodes, groups)
     if not into:
         return circuit
     influence = circuit.edges["target"].map(nodes["influence"]).to_numpy(float)
@@ -55,11 +55,11 @@ def condensed(circuit: Circuit, groups: Mapping[str, Sequence[str]]) -> Circuit:
     )
     reached = edges["target"].map(sums.set_index("id")["influence"].replace(0.0, 1.0))
     edges["share"] = (edges["flow"] / reached).fillna(edges["share"])
-    found = by_influence(pd.concat([typed(nodes[~nodes["id"].isin(into)], NODES), typed(sums, NODES)]))
-    return replace(circuit, nodes=found, edges=ordered(edges, found))
+    found = sort_nodes(pd.concat([set_types(nodes[~nodes["id"].isin(into)], NODES), set_types(sums, NODES)]))
+    return replace(circuit, nodes=found, edges=sort_edges(edges, found))
 
 
-def members_of(nodes: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def read_groups(nodes: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """By node, the id of the group that it is in."""
     found: dict[str, str] = {}
     for name, ids in groups.items():
@@ -73,5 +73,5 @@ def members_of(nodes: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> dict
                 raise InputError(f"{quoted(one)} cannot be grouped: a group is of {', '.join(GROUPED)} nodes")
             if one in found:
                 raise InputError(f"{quoted(one)} is in two groups, or twice in one")
-            found[one] = id_of(name)
+            found[one] = group_id(name)
     return found

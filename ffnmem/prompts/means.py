@@ -27,14 +27,14 @@ def check_source(name: str, source: Source) -> None:
         raise InputError(f"{name} takes a Store or a Capture, not {type(source).__name__}")
 
 
-def source_name(source: Source) -> str:
+def name_source(source: Source) -> str:
     return "a capture" if isinstance(source, Capture) else "a store"
 
 
-def means_of(source: Source, model: Model, layer: int) -> Float[Tensor, " d_mlp"]:
+def read_means(source: Source, model: Model, layer: int) -> Float[Tensor, " d_mlp"]:
     """Mean coefficients of a layer's neurons, in float64. Raises InputError: another model's source, or no content."""
     if isinstance(source, Capture):
-        return content_of(source, model, layer).double().mean(0)
+        return read_content(source, model, layer).double().mean(0)
     source.check_model(model)
     frame = source.stats(layer).sort_values("neuron")
     means = torch.tensor(frame["mean"].to_numpy(dtype=float), device=model.device)
@@ -43,7 +43,7 @@ def means_of(source: Source, model: Model, layer: int) -> Float[Tensor, " d_mlp"
     return means
 
 
-def content_of(capture: Capture, model: Model, layer: int) -> Float[Tensor, "n d_mlp"]:
+def read_content(capture: Capture, model: Model, layer: int) -> Float[Tensor, "n d_mlp"]:
     """A capture's coefficients of a layer at its content positions: no pads, no special tokens."""
     if capture.provenance.fingerprint != model.fingerprint:
         raise InputError(f"the capture is of {capture.model.name} {capture.provenance.fingerprint}, not of this model")
@@ -55,7 +55,7 @@ def content_of(capture: Capture, model: Model, layer: int) -> Float[Tensor, "n d
     return found
 
 
-def of_numbers(given: Any) -> Tensor:
+def read_numbers(given: Any) -> Tensor:
     """A tensor, an array or a list as a tensor. Raises InputError for what is no numbers."""
     if isinstance(given, Tensor):
         return given
@@ -81,19 +81,19 @@ def references(mean: Any, model: Model) -> tuple[Float[Tensor, "layer d_mlp"], s
     if mean is None:
         return torch.zeros(shape, dtype=model.dtype, device=model.device), "zero"
     if isinstance(mean, Capture) or is_store(mean):
-        found = torch.stack([means_of(mean, model, layer) for layer in range(model.n_layers)])
-        return named(found.to(model.dtype), f"mean over {source_name(mean)}")
+        found = torch.stack([read_means(mean, model, layer) for layer in range(model.n_layers)])
+        return name_means(found.to(model.dtype), f"mean over {name_source(mean)}")
     if isinstance(mean, Mapping):
         missing = [layer for layer in range(model.n_layers) if layer not in mean]
         if missing:
             raise InputError(f"mean has nothing for layer {missing[0]}: give every layer's [d_mlp]")
-        mean = [of_numbers(mean[layer]).tolist() for layer in range(model.n_layers)]
-    mean = of_numbers(mean)
+        mean = [read_numbers(mean[layer]).tolist() for layer in range(model.n_layers)]
+    mean = read_numbers(mean)
     if tuple(mean.shape) != shape or not bool(mean.isfinite().all()):
         raise InputError(f"mean must be finite numbers {list(shape)}, [layer, d_mlp], not {list(mean.shape)}")
-    return named(mean.to(model.device, model.dtype), "given means")
+    return name_means(mean.to(model.device, model.dtype), "given means")
 
 
-def named(means: Float[Tensor, "layer d_mlp"], words: str) -> tuple[Float[Tensor, "layer d_mlp"], str]:
+def name_means(means: Float[Tensor, "layer d_mlp"], words: str) -> tuple[Float[Tensor, "layer d_mlp"], str]:
     """Means and their name, with a checksum: results of two stores are not pooled, and say of which they are."""
     return means, f"{words} ({array_checksum(means.detach().float().cpu().numpy()):08x})"

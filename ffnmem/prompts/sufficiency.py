@@ -31,7 +31,7 @@ STEPS = (1, 2, 5)
 SWINGS = -0.05  # a share of an answer below which it is said that some firings lower it
 
 
-def sizes_of(sizes: Iterable[int] | None, count: int, ordered: bool) -> list[int]:
+def choose_sizes(sizes: Iterable[int] | None, count: int, ordered: bool) -> list[int]:
     """How many firings to keep, ascending: 1, 2, 5, 10, … and all of them; of a set without order all of it."""
     if sizes is not None:
         found = sorted(set(sizes))
@@ -123,19 +123,21 @@ class Faithfulness(AnswerResult):
             band = chance_interval(one, "random")
             keep = f"{keep}, by as many at random {band}"
         if len(found):
-            of = f"{'these firings' if alone else first} ({fine_share(one['share'])} of all)"
-            told = f"the answer is carried by {of}: {keep}"
+            of = f"{'these firings' if alone else first} ({format_fine_share(one['share'])} of all)"
+            words = f"the answer is carried by {of}: {keep}"
         elif alone:
-            told = f"these firings do not carry the answer: {keep}"
+            words = f"these firings do not carry the answer: {keep}"
         else:
-            told = f"no number listed carries the answer, short of all firings: at best, with {first}, {keep}"
+            words = f"no number listed carries the answer, short of all firings: at best, with {first}, {keep}"
         if "random_without" in one:
             band = chance_interval(one, "random_without")
-            told += f"; without them {format_share(one['completeness'])} is left, without as many at random {band}"
+            words += f"; without them {format_share(one['completeness'])} is left, without as many at random {band}"
         low = some.loc[some["faithfulness"].idxmin()]
         if not alone and low["faithfulness"] < SWINGS:
-            told += f"; with {int(low['size']):,} kept it is lower than with none ({format_share(low['faithfulness'])})"
-        return told
+            words += (
+                f"; with {int(low['size']):,} kept it is lower than with none ({format_share(low['faithfulness'])})"
+            )
+        return words
 
     def sheet(self) -> Sheet:
         """Whether they carry it, the answer, with all firings and with none, and the curve."""
@@ -152,7 +154,7 @@ class Faithfulness(AnswerResult):
         return Sheet.of(facts, curve_table(self.curve), self.provenance)
 
 
-def fine_share(share: float) -> str:
+def format_fine_share(share: float) -> str:
     """A share in percent, a small one with a digit that is not 0."""
     return format_share(share) if share >= 0.0995 / 100 else f"{100 * share:.1g}%"
 
@@ -172,7 +174,7 @@ def curve_table(curve: pd.DataFrame) -> Table:
     return Table.of(
         curve,
         Column("kept", "count", of="size"),
-        Column("share", left=False, of=lambda row: fine_share(row["share"])),
+        Column("share", left=False, of=lambda row: format_fine_share(row["share"])),
         Column("faithful", "percent", of="faithfulness"),
         interval if "low" in curve else None,
         Column("without them", "percent", of="completeness"),
@@ -277,7 +279,7 @@ def faithfulness(
     keeping = Keeping(question, *references(mean, question.model), recorded, batch_tokens)
     keeping.check_matters()
     order, words, ordered = keeping.ranked(firings)
-    chosen = sizes_of(sizes, len(order), ordered)
+    chosen = choose_sizes(sizes, len(order), ordered)
     generator = np.random.default_rng(seed)
     drawn = [generator.permutation(keeping.counted()) for _ in range(random)]
     shown = 2 + random * (1 if ordered else 2)  # of a set, what is left without random ones, too

@@ -11,7 +11,7 @@ LEFT_OUT = ("pruned", "bias")
 """Kinds that everything reads: they tell nothing of who is alike."""
 
 
-def grouped(nodes: pd.DataFrame, edges: pd.DataFrame, similarity: float) -> pd.DataFrame:
+def group_firings(nodes: pd.DataFrame, edges: pd.DataFrame, similarity: float) -> pd.DataFrame:
     """One row a firing: supernode (from 0, the most influential group first), and what names the firing.
 
     Two firings are as alike as the smaller cosine of what they read, and of what reads them: edges' shares with their

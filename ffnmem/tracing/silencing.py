@@ -21,7 +21,7 @@ from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
 from ..models.turns import in_turn
 from ..prompts.captures import Capture
-from ..prompts.means import check_source, means_of, source_name
+from ..prompts.means import check_source, name_source, read_means
 from ..scanning.store import Store
 from .mapping import BATCH_TOKENS, Mapper, find_question
 from .maps import Silencing, Silencings
@@ -130,12 +130,12 @@ class Silencer(Mapper[Silencing]):
             if self.kinds != ("ffn",):
                 raise InputError("mean is of coefficients, so it replaces what FFNs write: kinds must be ('ffn',)")
         width, layers = check_window(window, model.n_layers), PlainLayers(model)
-        self.replaced_by = "zero" if mean is None else f"mean over {source_name(mean)}"
+        self.replaced_by = "zero" if mean is None else f"mean over {name_source(mean)}"
         self.means: list[Tensor] | None = None
         if mean is not None:
             with torch.no_grad():  # what a layer's FFN writes of its neurons' mean coefficients
                 self.means = [
-                    part.project_out(means_of(mean, model, layer).to(model.dtype))
+                    part.project_out(read_means(mean, model, layer).to(model.dtype))
                     for layer, part in enumerate(layers.parts)
                 ]
         recorded = {"kinds": ", ".join(self.kinds), "window": width, "replaced_by": self.replaced_by}

@@ -20,7 +20,7 @@ from ffnmem.core.sheets import Facts
 from ffnmem.models import Model
 from ffnmem.prompts.circuit_edges import Firing, FrozenPass
 from ffnmem.prompts.circuits import ANSWER, EDGES, NODES, PRUNED, Circuit
-from ffnmem.prompts.condensing import condensed, id_of
+from ffnmem.prompts.condensing import condense, group_id
 from ffnmem.prompts.firings import PromptQuestion
 
 from ..helpers import PROMPT, allclose, build_tokenizer, build_twins, refuses
@@ -348,20 +348,20 @@ def test_firings_that_read_and_write_alike_are_one_supernode(found: Circuit) -> 
 def test_sums_of_groups_stay_true(architecture: Model) -> None:
     circuit = fm.circuit(fm.capture(architecture, "The Eiffel Tower is in Paris"), " Paris", " Rome", nodes=16)
     ids = [str(one) for one in circuit.firings["id"]]
-    few = condensed(circuit, {"a": ids[:3], "b": [*ids[4:6], "embedding@1"]})
+    few = condense(circuit, {"a": ids[:3], "b": [*ids[4:6], "embedding@1"]})
     sums = few.sums()
     assert allclose(sums["sum"], sums["read"], 1e-3)
-    assert {id_of("a"), id_of("b")} <= set(few.nodes["id"])
+    assert {group_id("a"), group_id("b")} <= set(few.nodes["id"])
     into = few.edges[(few.edges["target"] == ANSWER)]["weight"].sum()
     assert into == pytest.approx(circuit.logit, abs=1e-4)
 
 
 def test_a_group_adds_what_its_members_add(everything: Circuit) -> None:
     ids = [str(one) for one in everything.firings["id"].head(4)]
-    few = condensed(everything, {"some": ids})
-    nodes, own = everything.nodes.set_index("id"), few.nodes.set_index("id").loc[id_of("some")]
+    few = condense(everything, {"some": ids})
+    nodes, own = everything.nodes.set_index("id"), few.nodes.set_index("id").loc[group_id("some")]
     assert own["score"] == pytest.approx(nodes.loc[ids, "score"].sum())
-    out = few.edges[few.edges["source"] == id_of("some")]
+    out = few.edges[few.edges["source"] == group_id("some")]
     before = everything.edges[everything.edges["source"].isin(ids) & ~everything.edges["target"].isin(ids)]
     assert out["weight"].sum() == pytest.approx(before["weight"].sum())
     assert not (few.edges["source"] == few.edges["target"]).any()
@@ -374,12 +374,12 @@ def test_influence_within_a_group_counts_once(everything: Circuit) -> None:
     """All nodes but the answer as one group: what reaches it is all there is, however they read each other."""
     kinds = everything.nodes.set_index("id")["kind"]
     ids = [str(one) for one in kinds.index[~kinds.isin([ANSWER, PRUNED, "bias"])]]
-    few = condensed(everything, {"all": ids})
-    own = few.nodes.set_index("id").loc[id_of("all"), "influence"]
+    few = condense(everything, {"all": ids})
+    own = few.nodes.set_index("id").loc[group_id("all"), "influence"]
     direct = everything.edges[(everything.edges["target"] == ANSWER) & everything.edges["source"].isin(ids)][
         "share"
     ].sum()
-    through = few.edges[(few.edges["target"] == ANSWER) & (few.edges["source"] == id_of("all"))]["share"].sum()
+    through = few.edges[(few.edges["target"] == ANSWER) & (few.edges["source"] == group_id("all"))]["share"].sum()
     assert through == pytest.approx(direct)
     assert own == pytest.approx(direct, rel=1e-6)
 
@@ -394,10 +394,10 @@ NO_GROUPS: list[tuple[dict[str, list[str]], str]] = [
 
 
 def test_what_is_no_group(found: Circuit) -> None:
-    assert condensed(found, {}) is found
+    assert condense(found, {}) is found
     for groups, says in NO_GROUPS:
         with refuses(InputError, ValueError, says):
-            condensed(found, groups)
+            condense(found, groups)
 
 
 def test_given_firings_are_the_graph(atlas: fm.Model) -> None:
