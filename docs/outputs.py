@@ -35,6 +35,7 @@ PAGES = (
     "README.md",
     "docs/guide/answers.md",
     "docs/guide/circuits.md",
+    "docs/guide/editing.md",
     "docs/guide/prompts.md",
     "docs/guide/neurons.md",
     "docs/guide/atlas.md",

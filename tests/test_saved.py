@@ -79,6 +79,15 @@ class Given:
         steps = pd.DataFrame({"edits": [0, 1], "made": [False, True], "loss": [2.3, np.nan], "norm": [1.0, 1.1]})
         return fm.evaluation.Decay(frame, cases, "rome", {"seed": 0}, self.scores.provenance, steps, 0.5)
 
+    def audit(self) -> fm.editing.Audit:
+        others = [fm.Fact(f"A{i}", "", "{} is", "Paris") for i in range(20)]
+        edit, before = (
+            random_edit(self.tiny, (0, 1), fact=EIFFEL),
+            fm.load(self.tiny.hf_model, tokenizer=self.tiny.tokenizer),
+        )
+        with edit.applied(self.tiny):
+            return fm.editing.audit(before, self.tiny, EIFFEL, others=others)
+
     def effects(self) -> Result:
         return Effects(random_edit(self.tiny, (0, 1), fact=EIFFEL), self.tiny).measure(top=3)
 
@@ -95,6 +104,7 @@ class Given:
 EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Ablation": lambda given: fm.ablate(given.capture, " Paris", top=3),
     "Anatomy": lambda given: fm.models.anatomy(given.tiny),
+    "Audit": Given.audit,
     "Attribution": lambda given: fm.attribute(given.capture, " Paris", " Rome"),
     "Calibration": lambda given: made_calibration(),
     "Capture": lambda given: fm.capture(given.tiny, [PROMPT, "The city"], logits=True),

@@ -50,6 +50,7 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "silence": "tracing",
     "knockout": "tracing",
     "edit": "edit",
+    "audit": "audit",
     "compare": "compare",
     "evaluate": "evaluate",
     "moment": "scan",

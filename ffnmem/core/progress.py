@@ -11,7 +11,7 @@ Phase = Literal[
     "judge", "directions", "verdicts", "geometry", "duplicates", "edit", "trace", "traces", "silence", "silences",
     "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "dying", "causal", "exact",
     "faithfulness", "prune", "variants", "effects", "contrast",
-    "contrasts",
+    "contrasts", "audit",
 ]  # fmt: skip
 Progress = Callable[[Phase, int, int], None]
 """Called as (phase, done, total) now and then, e.g. ("scan", 2048, 100000). Which phases there are, and what is counted
@@ -65,5 +65,6 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "variants": ("running variants of the prompt", "variants"),
     "contrast": ("adding firings", "percent of the goal"),
     "contrasts": ("contrasting prompts", "pairs"),
+    "audit": ("taking changes apart", "matrices"),
     "effects": ("measuring what the edit does", "steps"),
 }

@@ -1,6 +1,8 @@
 from .accumulating import convergence as convergence
 from .accumulating import second_moment as second_moment
 from .anchoring import value_norm as value_norm
+from .auditing import Audit as Audit
+from .auditing import audit as audit
 from .baselines import embedding_swap as embedding_swap
 from .baselines import ft_l as ft_l
 from .closed_forms import alphaedit as alphaedit

@@ -32,6 +32,7 @@ class Given(NamedTuple):
     projection: Path
     corpus: Path
     edit: Path
+    edited: Path
 
     @property
     def capture(self) -> fm.prompts.Capture:
@@ -44,8 +45,9 @@ def given(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path_factory
     file, corpus = folder / "values.parquet", folder / "corpus.txt"
     corpus.write_text("\n\n".join(tiny_texts()), "utf-8")
     run("project", "all", "--out", file, "--model", tiny_folder, "--top", 3)
-    edit = random_edit(fm.load(tiny_folder), (1,)).save(folder / "edit.safetensors")
-    return Given(tiny, tiny_store, file, corpus, edit)
+    edit = random_edit(fm.load(tiny_folder), (1,))
+    edited = edit.export(fm.load(tiny_folder), folder / "edited")
+    return Given(tiny, tiny_store, file, corpus, edit.save(folder / "edit.safetensors"), edited)
 
 
 CHANGES: dict[Any, Any] = {
@@ -162,6 +164,7 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: fm.neurons.geometry(g.model, threshold=0.5, limit=4).duplicates,
         "duplicates",
     ),
+    "audit {model} {edited}": (lambda g: fm.editing.audit(g.model, g.edited).matrices, "matrices"),
     "anatomy {model} --context 30": (lambda g: fm.models.anatomy(g.model, context=30).to_frame(), "components"),
     f"health {{corpus}} {M} --tokens 200 --seed 1 --full": (
         lambda g: fm.neurons.neuron_health(g.model, g.corpus, tokens=200, seed=1).neurons,

@@ -1,0 +1,335 @@
+"""``audit``: what an edit left behind: which matrices of two checkpoints differ, by what rank, and what that says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jaxtyping import Float
+from torch import Tensor
+
+from ..core.errors import InputError, counted, listed
+from ..core.number_text import format_share
+from ..core.progress import Progress
+from ..core.provenance import Provenance
+from ..core.sheets import Column, Origin, Sheet, Table, Words, line, token, tokens
+from ..core.types import LOGIT, Count, checked
+from ..facts.fact import Fact, as_facts
+from ..models.loading import load
+from ..models.model import Model
+from ..models.norms import at_least_float32
+from ..models.residual import FinalNorm
+from ..models.turns import in_turn
+from ..show.result import Result
+from ..vocabulary.lenses import JacobianLens, Lens, describe_lens, load_lens
+from ..vocabulary.scoring import Scorer
+from ..vocabulary.vectors import ready, side_tokens
+from .subject_keys import TEXTS, SubjectKeys, predict_both
+from .weight_changes import WeightChange, pair_weights, rounding_step
+
+RANKS = 64
+PARTS = 4
+TOKENS = 10  # at each end of a part's direction, and its neurons
+ROWS = 20  # of a table that is shown
+SHOWN_NEURONS = 3
+MOVED = 0.5  # total variation: further facts of a subject are shown whose prediction moves at least so far
+READS = "of what reads the residual stream: the tokens that it looks for, and their opposite"
+MATRICES = ("layer", "matrix", "parameter", "norm", "of_norm", "rank", "more", "tolerance")
+
+
+@dataclass(frozen=True)
+class ChangePart:
+    """A rank-one part of a change, a pair of its singular vectors.
+
+    Attributes:
+        layer, matrix: of which, as in ``matrices``. part: from 1, the largest.
+        size: the singular value. share: of ‖ΔW‖².
+        neurons: of an FFN's matrix, those that the part uses most, by name; of an embedding, the tokens.
+        promotes, suppresses: tokens, the furthest first: of a matrix that writes to the residual stream those that are
+            written, of one that reads it those that it looks for; none of others.
+    """
+
+    layer: int
+    matrix: str
+    part: int
+    size: float
+    share: float
+    neurons: tuple[str, ...] = ()
+    promotes: tuple[str, ...] = ()
+    suppresses: tuple[str, ...] = ()
+
+
+@checked
+@dataclass(frozen=True, eq=False, repr=False)
+class Audit(Result):
+    """How a checkpoint differs from the one that it was made of. Made by :func:`audit`.
+
+    Attributes:
+        matrices: one row a tensor that changed, by falling ‖ΔW‖/‖W‖: ``layer`` (-1 outside of layers), ``matrix``, what
+            it is, ``parameter``, its name in the checkpoint; ``norm`` ‖ΔW‖, ``of_norm`` ‖ΔW‖/‖W‖; ``rank``, the
+            singular values of ΔW above ``tolerance``, the most that rounding makes (0 of a vector); ``more``, whether
+            there are more than were counted.
+        parts: of each matrix the largest rank-one parts, see :class:`ChangePart`.
+        facts: None where none were given. For each FFN down projection that changed by a low rank, one row a subject
+            that it is not for, and of one that it is for (``touched``) one row a fact, that which moved most first:
+            ``layer``, ``subject``, ``touched``; ``overlap``, the cosine of its key with the change's; ``typical``, the
+            median of other subjects; ``z``, how far above it, in robust standard deviations; ``moved``, ‖ΔWᵀk‖/‖Wᵀk‖,
+            ``moved_typical``; ``fact`` (its name), ``prompt``, ``says_before``, ``says_after``, the token that gained
+            most (``raised``, by ``rise``), ``distance``, the total variation of both predictions.
+        compared: how many tensors there are. rounded: those that differ by rounding to another numeric type alone.
+        others: how many other keys a subject's was compared with.
+        before, after: the models' names. provenance, other: of both.
+    """
+
+    matrices: pd.DataFrame
+    parts: tuple[ChangePart, ...]
+    facts: pd.DataFrame | None
+    compared: int
+    rounded: int
+    others: int
+    before: str
+    after: str
+    provenance: Provenance
+    other: Provenance
+
+    main = "matrices"
+    in_json = "before after conclusion compared rounded matrices parts touched facts others provenance other"
+    not_brief = "facts"
+
+    @property
+    def touched(self) -> pd.DataFrame | None:
+        """The rows of ``facts`` about subjects that the change is for."""
+        return None if self.facts is None else self.facts[self.facts["touched"]].reset_index(drop=True)
+
+    @property
+    def conclusion(self) -> str:
+        """What differs, in a sentence or two."""
+        rounded = f"; {self.rounded:,} differ by rounding alone" if self.rounded else ""
+        if not len(self.matrices):
+            return f"no weight of {self.compared:,} tensors differs{rounded}"
+        names = [f"{row.matrix}{of_layer(row.layer)}{of_rank(row)}" for row in self.matrices.itertuples()]
+        found = f"{len(names):,} of {self.compared:,} tensors changed: {listed(names, 3)}{rounded}"
+        if self.touched is None or self.facts is None:
+            return found
+        subjects = list(dict.fromkeys(self.touched["subject"]))
+        if not len(self.facts):
+            return f"{found}; facts have keys in FFN down projections alone, none of which changed by a low rank"
+        tested = counted(self.facts["subject"].nunique(), "subject")
+        return f"{found}; of {tested}, the change is for {listed(subjects, 4) if subjects else 'none'}"
+
+    def summary(self) -> str:
+        return self.conclusion
+
+    def sheet(self) -> Sheet:
+        """What changed, what each part of it reads and writes, and which facts it is for."""
+        layer = Column("layer", left=False, of=lambda row: "" if row["layer"] < 0 else str(row["layer"]))
+        matrices = Table.of(
+            self.matrices,
+            layer,
+            "matrix",
+            Column("change", "percent", of="of_norm"),
+            Column("rank", left=False, of=lambda row: f"over {row['rank']}" if row["more"] else str(row["rank"] or "")),
+            top=ROWS,
+            title="what changed",
+            caption="change: ‖ΔW‖ of ‖W‖; rank: singular values above what rounding makes",
+        )
+        parts = Table.of(
+            [vars(part) for part in self.parts],
+            layer,
+            "matrix part share",
+            Column("neurons", of=lambda row: tokens(row["neurons"][:SHOWN_NEURONS])),
+            Column("promotes", wraps=True, of=lambda row: tokens(row["promotes"])),
+            Column("suppresses", wraps=True, of=lambda row: tokens(row["suppresses"])),
+            top=ROWS,
+            title="its parts, the largest first",
+            caption=READS if any(part.matrix != "FFN down" for part in self.parts) else "",
+        )
+        return Sheet.of(
+            Words.of(self.conclusion, "strong"),
+            matrices if len(self.matrices) else None,
+            parts if len(self.parts) else None,
+            self.fact_table(),
+            Origin(self.provenance.to_dict()),
+            Origin(self.other.to_dict()),
+        )
+
+    def fact_table(self) -> Table | None:
+        """The facts that moved of those that the change is for: how their keys stand out, and what the models say."""
+        found = self.touched
+        if found is None or not len(found):
+            return None
+        first = ~found.duplicated(["layer", "subject"])
+        return Table.of(
+            found[first | (found["distance"] >= MOVED)],
+            "layer subject",
+            Column("overlap", "number", digits=2),
+            Column("typical", "number", digits=2),
+            Column("z", "number", places=0),
+            Column("moved", "percent"),
+            Column("says", of=lambda row: line(token(row["says_before"]), " → ", token(row["says_after"], "strong"))),
+            Column("gained most", of=lambda row: line(token(row["raised"]), f" {row['rise']:+.0%}")),
+            top=ROWS,
+            title="the facts that it is for",
+            caption=f"overlap: of the subject's key with the change's keys; typical, z: of {self.others:,} other keys; "
+            "moved: of what the layer writes there",
+        )
+
+
+def of_layer(layer: int) -> str:
+    return "" if layer < 0 else f" of layer {layer}"
+
+
+def of_rank(row: Any) -> str:
+    about = f"{format_share(row.of_norm, 1)} of its norm"
+    return f" ({about})" if not row.rank else f" (rank {'over ' * row.more}{row.rank}, {about})"
+
+
+@checked
+@in_turn
+def audit(
+    before: Model | str | Path,
+    after: Model | str | Path,
+    facts: Fact | str | Iterable[Fact] | None = None,
+    *,
+    subject: str | None = None,
+    others: Iterable[Fact] | None = None,
+    ranks: Count = RANKS,
+    parts: Count = PARTS,
+    k: Count = TOKENS,
+    lens: Lens = LOGIT,
+    progress: Progress | None = None,
+) -> Audit:
+    """What an edit left behind: which matrices of a checkpoint changed, and for which facts.
+
+    From both checkpoints alone, whoever made the edit: by ffnmem, with PEFT (merged), by fine-tuning or by hand. Hooks,
+    and adapters that are not merged, are no weights and not seen.
+
+    Each tensor that differs is named with its size and rank. A change is read part by part (its singular vectors):
+    which neurons it uses, and which tokens it promotes and suppresses. With facts, the key of each subject (the
+    coefficients at its last token in ``before``) is compared with the keys of each change of low rank of an FFN's down
+    projection, in the metric in which keys on text have no preferred direction: there C⁻¹k, which editors write, is k.
+    The subject that stands out most from others is what the change is for; what it explains is taken away, and the next
+    is looked for, at most as many as the change has ranks. A change that was not made along whitened keys, such as that
+    of training, acts on many subjects, and may be for none.
+
+    Args:
+        before: the original: a model, or what :func:`ffnmem.load` takes. after: the one to look into, of the same
+            architecture and sizes.
+        facts: about the subjects in question; or a text, with the ``subject`` in it.
+        others: facts about other subjects, whose keys are the null. Default: ``facts``, if these have 200 subjects or
+            more; else 400 of the embedded model's.
+        ranks: singular values to count. parts: of each matrix to read. k: tokens at each end of a part.
+        lens: how what FFNs write is read in tokens, as :func:`ffnmem.project` takes it.
+        progress: called as ("audit", done, total) in tensors that changed.
+
+    Returns: An :class:`Audit`. Without facts the sign of a part is arbitrary; with them, it is that of the key which
+        uses the part most.
+
+    Raises: InputError: models of other sizes or architectures, or one that runs by a bridge; a text without its
+        subject, fewer than 20 other subjects. What :func:`ffnmem.load` raises.
+
+    Source: Meng et al. 2022 (2202.05262), eq. 2: C⁻¹k. Bandeira and van Handel 2016 (1408.6185), §1: the largest
+        singular value of independent errors is at most about the longest row of their standard deviations plus the
+        longest column. Halko et al. 2011 (0909.4061): singular values. Iglewicz and Hoaglin 1993: z by median and MAD,
+        here of Fisher's atanh of cosines. Mallat and Zhang 1993: matching pursuit.
+    """
+    first, second = (one if isinstance(one, Model) else load(one) for one in (before, after))
+    asked = None if facts is None else asked_facts(facts, subject)
+    through = load_lens(first, lens)
+    pairs = pair_weights(first, second)
+    differ = [pair for pair in pairs if pair.differs]
+    changed = [pair for pair in differ if not pair.is_rounding]
+    steps = [rounding_step(model) for model in (first, second)]
+    step = steps[1] if len(changed) == len(differ) else max(steps)
+    changes = []
+    for done, pair in enumerate(changed, 1):
+        changes.append(WeightChange.of(pair, step, ranks, parts))
+        if progress is not None:
+            progress("audit", done, len(changed))
+    table, compared = None, 0
+    if asked is not None:
+        table, compared, changes = compare_keys(first, second, asked, others, changes)
+    changes.sort(key=lambda change: -change.of_norm)
+    return Audit(
+        matrices=pd.DataFrame([row_of(change) for change in changes], columns=list(MATRICES)),
+        parts=tuple(read_parts(first, changes, parts, k, through)),
+        facts=table,
+        compared=len(pairs),
+        rounded=len(differ) - len(changed),
+        others=compared,
+        before=first.name,
+        after=second.name,
+        provenance=first.provenance(lens=describe_lens(through)),
+        other=second.provenance(),
+    )
+
+
+def asked_facts(facts: Fact | str | Iterable[Fact], subject: str | None) -> list[Fact]:
+    """Facts, or a text about a subject as one; nobody reads what its target is."""
+    if not isinstance(facts, str):
+        return as_facts(facts)
+    if subject is None:
+        raise InputError("a text needs the subject that it is about: name it with subject= (--subject)")
+    return [Fact.from_text(facts, subject, true="unknown")]
+
+
+def compare_keys(
+    before: Model, after: Model, facts: list[Fact], others: Iterable[Fact] | None, changes: Sequence[WeightChange]
+) -> tuple[pd.DataFrame, int, list[WeightChange]]:
+    """The table of facts, the number of keys that are the null, and the changes with signs that fit the keys."""
+    own = [i for i, change in enumerate(changes) if change.pair.matrix == "FFN down" and change.is_low]
+    keys = SubjectKeys.of(before, facts, others, [changes[i].pair.layer for i in own])
+    found = {i: keys.match(changes[i]) for i in own}
+    turned = [change.turn_round(found[i][1]) if i in found else change for i, change in enumerate(changes)]
+    empty = pd.DataFrame(columns=["layer", "subject", "touched"]).astype({"touched": bool})
+    rows = pd.concat([rows for rows, _ in found.values()]) if found else empty
+    named = set(rows["subject"][rows["touched"]])
+    said = predict_both(before, after, [fact for fact in facts if fact.subject in named])
+    table = rows.merge(said.assign(touched=True), "left", ["subject", "touched"])
+    texts = list(TEXTS)
+    table[texts] = table[texts].astype(object).where(table[texts].notna(), None)
+    return table, keys.others, turned
+
+
+def row_of(change: WeightChange) -> tuple[Any, ...]:
+    """Its row in ``matrices``."""
+    pair, about = change.pair, (change.norm, change.of_norm, change.rank, change.more, change.tolerance)
+    return pair.layer, pair.matrix, pair.name, *about
+
+
+def read_parts(
+    model: Model, changes: Sequence[WeightChange], parts: int, k: int, lens: JacobianLens | None
+) -> Iterator[ChangePart]:
+    """The first parts of each change, in neurons and tokens."""
+    scorers = {side: Scorer(side_tokens(model, side), k) for side in ("value", "key")}
+    for change in changes:
+        layer, matrix, side = change.pair.layer, change.pair.matrix, change.pair.side
+        for i, (unit, size) in enumerate(zip(change.units[:parts], change.sizes.tolist(), strict=False)):
+            part = ChangePart(layer, matrix, i + 1, size, size**2 / change.norm**2)
+            most = unit.abs().topk(min(k, len(unit))).indices.tolist()
+            if side == "tokens":
+                part = replace(part, neurons=tuple(model.token_strings(most)))
+            elif side:
+                kind = "value" if side == "writes" else "key"
+                vector = folded(model, layer, matrix, kind, at_least_float32(change.stream[[i]]).to(model.device), lens)
+                ends = scorers[kind].extremes(vector)
+                names = [tuple(model.token_strings(ids[0].tolist())) for ids in (ends.promoted, ends.suppressed)]
+                neurons = tuple(f"{layer}.{neuron}" for neuron in most) if matrix.startswith("FFN") else ()
+                part = replace(part, neurons=neurons, promotes=names[0], suppresses=names[1])
+            yield part
+
+
+def folded(
+    model: Model, layer: int, matrix: str, kind: str, vectors: Float[Tensor, "n d_model"], lens: JacobianLens | None
+) -> Float[Tensor, "n d_model"]:
+    """What :func:`ffnmem.project` makes of values and keys; of attention with its own norms."""
+    if matrix.startswith("FFN"):
+        return ready(model, layer, kind, vectors, "folded", lens if kind == "value" else None)
+    block = model.layout.blocks[layer]
+    norm = model.layout.norm(block.attention_norm if kind == "key" else block.attention_post, model.d_model)
+    if kind == "key":
+        return vectors if norm is None else norm.pull(vectors)
+    return FinalNorm(model).norm.passed(vectors if norm is None else norm.passed(vectors))

@@ -1,0 +1,196 @@
+"""What an edit left behind in a checkpoint, found again from both checkpoints: known changes, rounding, and nothing."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.core.errors import InputError, InputTypeError
+from ffnmem.editing import Audit, Edit, audit
+from ffnmem.facts.answers import word_ids
+from ffnmem.models.layout import oriented
+
+from ..architectures import DECODERS
+from ..helpers import allclose, build_gpt2, refuses
+
+SOME = list({fact.subject: fact for fact in random.Random(0).sample(fm.load_facts("atlas"), 120)}.values())
+OTHERS, SOME = SOME[20:], SOME[:20]
+KINDS = ("GPT-2", "GPT-2 untied", "Llama", "Phi 3", "Gemma 2", "OLMo 2", "Falcon 40B", "OPT")
+
+
+def stored(model: fm.Model, kind: torch.dtype) -> fm.Model:
+    """The checkpoint after it was stored in a numeric type."""
+    return fm.load(copy.deepcopy(model.hf_model).to(kind).float(), tokenizer=model.tokenizer)
+
+
+def ranks(found: Audit) -> dict[tuple[int, str], int]:
+    return {(row.layer, row.matrix): row.rank for row in found.matrices.itertuples() if not row.more}
+
+
+def add(model: fm.Model, change: Callable[[fm.Model], None]) -> fm.Model:
+    """A copy of a model with a change of its weights."""
+    with torch.no_grad():
+        changed = fm.load(copy.deepcopy(model.hf_model), tokenizer=model.tokenizer)
+        change(changed)
+        return changed
+
+
+EDITORS: dict[str, tuple[int, Callable[[fm.Model, list[fm.Fact]], Edit], torch.dtype]] = {
+    "rome": (1, lambda model, facts: fm.rome(model, facts[0]), torch.float32),
+    "memit": (3, fm.editing.memit, torch.bfloat16),
+    "two layers": (2, lambda model, facts: fm.editing.memit(model, facts, layer=3, layers=2), torch.float16),
+    "emmet": (4, fm.editing.emmet, torch.float32),
+}
+
+
+@pytest.mark.parametrize("name", EDITORS)
+@pytest.mark.filterwarnings("ignore::ffnmem.core.errors.FfnmemWarning")
+def test_facts_of_editors_are_named(atlas: fm.Model, name: str) -> None:
+    """A checkpoint would be edited and nobody could say where, or whose facts, once it is stored in half precision."""
+    count, make, kind = EDITORS[name]
+    edit = make(atlas, SOME[:count])
+    with edit.applied(atlas):
+        after = stored(atlas, kind)
+    found = audit(atlas, after, SOME, others=OTHERS)
+    assert ranks(found) == {(layer, "FFN down"): count for layer in edit.layers}
+    assert (found.rounded > 0) == (kind == torch.bfloat16)  # atlas is stored in float16
+    assert found.touched is not None
+    assert found.facts is not None
+    assert set(found.touched["subject"]) == {fact.subject for fact in SOME[:count]}
+    first = {fact.text: word_ids(atlas, fact.text, str(fact.target_new))[0] for fact in SOME[:count]}
+    for row in found.touched.itertuples():
+        assert row.raised == atlas.token_strings([first[row.prompt]])[0]
+    assert len(found.facts.drop_duplicates(["layer", "subject"])) == len(SOME) * len(edit.layers)
+
+
+def test_how_far_a_fact_moves(atlas: fm.Model) -> None:
+    """The share of what the layer writes there would be another, or the change of the prediction."""
+    fact = SOME[0]
+    edit = fm.rome(atlas, fact)
+    with edit.applied(atlas):
+        after = stored(atlas, torch.float32)
+        now = fm.capture(atlas, fact.text, logits=True)
+    found = audit(atlas, after, fact, others=OTHERS)
+    assert found.touched is not None
+    row, taken = found.touched.iloc[0], fm.capture(atlas, fact.text, logits=True)
+    key = taken.coefficients[row["layer"]][0].double()
+    moved = (key @ edit.changes[0].delta()).norm(dim=1) / (key @ atlas.ffn[row["layer"]].values.double()).norm(dim=1)
+    assert min(abs(moved.detach() - row["moved"])) < 1e-5  # at the subject's last token
+    one, two = (c.logits_at(0, -1).detach().double().softmax(0) for c in (taken, now))
+    allclose([row["distance"], row["rise"]], [(two - one).abs().sum() / 2, (two - one).max()], 1e-5)
+    assert found.parts[0].share == pytest.approx(1)
+    assert row["overlap"] > 0.5 > row["typical"]
+
+
+@pytest.mark.parametrize("kind", ["atlas", "Llama"])
+def test_a_random_adapter_is_for_nobody(atlas: fm.Model, tokenizer: Any, kind: str) -> None:
+    """Facts would be said to be edited by a change that has nothing to do with them."""
+    model = atlas if kind == "atlas" else fm.load(DECODERS["Llama"](), tokenizer=tokenizer)
+    generator = torch.Generator().manual_seed(0)
+
+    def adapt(changed: fm.Model) -> None:
+        for layer, module in ((0, changed.ffn[0].project_in), (1, changed.ffn[1].project_out)):
+            weight = oriented(module)
+            a, b = (torch.randn(2, size, generator=generator) for size in weight.shape)
+            weight += 0.1 * weight.norm() * (a.T @ b) / (a.T @ b).norm() * (1 + layer)
+
+    found = audit(model, add(model, adapt), SOME if kind == "atlas" else None, others=OTHERS)
+    inside = "FFN up" if model.gated else "FFN in"
+    assert list(ranks(found)) == [(1, "FFN down"), (0, inside)]
+    assert set(ranks(found).values()) == {2}
+    allclose(found.matrices["of_norm"], [0.2, 0.1], 1e-5)
+    assert found.touched is None if kind == "Llama" else found.touched is not None and not len(found.touched)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_parts_read_as_projections(name: str, tokenizer: Any) -> None:
+    """A neuron's value or key that was scaled would read otherwise than ``project`` reads it."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer)
+    sides = {"value": "FFN down", "key": "FFN up" if model.gated else "FFN in"}
+    for side, matrix in list(sides.items())[: 1 if name == "Phi 3" else 2]:  # gates and keys in one
+
+        def scale(changed: fm.Model, side: str = side) -> None:
+            (changed.ffn[1].values if side == "value" else changed.ffn[1].keys)[7].mul_(2)
+
+        part = audit(model, add(model, scale), k=4).parts[0]
+        tokens = fm.project(model, 1, 7, k=4, side=side)
+        ends = [tuple(tokens[tokens["sign"] == sign]["token"]) for sign in ("promoted", "suppressed")]
+        assert (part.layer, part.matrix, part.part, part.neurons[0]) == (1, matrix, 1, "1.7")
+        assert {part.promotes, part.suppresses} == set(ends)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_tensor_is_named_once(name: str, tokenizer: Any) -> None:
+    """A change would be overlooked, or told twice where embeddings are tied; or its rank would be another."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer)
+
+    def change(changed: fm.Model) -> None:
+        for one in changed.hf_model.parameters():
+            ends = [torch.linspace(1, 2, size) for size in one.shape]
+            one += ends[0] if one.ndim == 1 else ends[0][:, None] * ends[1]
+
+    found = audit(model, add(model, change))
+    parameters = dict(model.hf_model.named_parameters())
+    assert set(found.matrices["parameter"]) == set(parameters)
+    assert found.compared == len(found.matrices) == len(parameters)
+    assert all(row.rank == (parameters[row.parameter].ndim > 1) for row in found.matrices.itertuples())
+    blocks = found.matrices.groupby("matrix")["layer"].agg(list)
+    assert sorted(blocks["FFN down"]) == sorted(blocks["attention out"]) == [0, 1]
+    assert ("unembedding" in blocks) == (model.unembedding is not model.embedding)
+
+
+def test_rows_of_embeddings_are_tokens(tiny: fm.Model) -> None:
+    """Whose embedding was changed could not be read."""
+
+    def change(changed: fm.Model) -> None:
+        changed.embedding[[11, 300 % len(changed.tokenizer)]] += torch.eye(changed.d_model)[:2]
+
+    found = audit(tiny, add(tiny, change))
+    named = tiny.token_strings([11, 300 % len(tiny.tokenizer)])
+    assert ranks(found) == {(-1, "embedding"): 2}
+    assert {part.neurons[0] for part in found.parts} <= set(named)
+
+
+def test_ranks_of_a_large_matrix(atlas: fm.Model) -> None:
+    """Random directions would miss singular values that torch finds; of a full rank more would be claimed."""
+    a, b = (torch.randn(5, size, generator=torch.Generator().manual_seed(1)) for size in (1024, 256))
+
+    def low(changed: fm.Model) -> None:
+        changed.ffn[2].values.add_(a.T @ b, alpha=0.1)
+
+    found = audit(atlas, add(atlas, low), parts=9)
+    expected = torch.linalg.svdvals(0.1 * a.double().T @ b.double())[:5]
+    allclose([part.size for part in found.parts], expected, 1e-5)
+    full = audit(atlas, add(atlas, lambda changed: changed.ffn[2].values.mul_(1.01)), SOME, others=OTHERS, ranks=10)
+    assert full.matrices[["rank", "more"]].iloc[0].tolist() == [10, True]
+    assert "rank over 10" in full.conclusion
+    assert "none of which changed by a low rank" in full.conclusion
+
+
+def test_nothing_but_rounding(atlas: fm.Model, tiny: fm.Model, tiny_folder: Path) -> None:
+    """What was only stored in another type would be told as an edit."""
+    assert audit(tiny, tiny_folder).conclusion == f"no weight of {audit(tiny, tiny).compared} tensors differs"
+    for pair in ((atlas, stored(atlas, torch.bfloat16)), (stored(atlas, torch.bfloat16), atlas)):
+        found = audit(*pair)
+        assert not len(found.matrices)
+        assert found.rounded > 70
+
+
+def test_mistakes(tiny: fm.Model, tokenizer: Any) -> None:
+    """What cannot be compared would fail inside torch, or be compared."""
+    larger = fm.load(build_gpt2(n_inner=32), tokenizer=tokenizer)
+    with refuses(InputError, ValueError, "mlp.c_fc.weight", "[16, 64]", "[16, 32]"):
+        audit(tiny, larger)
+    with refuses(InputError, ValueError, "subject="):
+        audit(tiny, tiny, "The Eiffel Tower is in")
+    with refuses(InputError, ValueError, "2 other subjects", "20"):
+        audit(tiny, tiny, SOME[0], others=SOME[:3])
+    with refuses(InputTypeError, TypeError, "before"):
+        audit(3, tiny)  # type: ignore[arg-type]
