@@ -31,7 +31,7 @@ RIDGE = 0.3
 rare without it."""
 OUTLYING = 8.0
 """Robust standard deviations above other subjects from which on a change is for a subject. `benchmarks/audit.py`: the
-subjects of 76 edits stand out by 8.3 or more, none of 60 subjects by more than 5.2 where a random adapter was merged."""
+subjects of 76 edits stand out by 8.3 or more, none of 60 by more than 5.2 where a random adapter was merged."""
 TEXTS = ("fact", "prompt", "says_before", "says_after", "raised")
 NUMBERS = ("rise", "distance")
 
