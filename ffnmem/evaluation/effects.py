@@ -19,7 +19,7 @@ from ..editing.applying import RowEdits, check_fits, with_edit
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit
 from ..editing.preparing import weight_norm
-from ..facts.answers import word_ids
+from ..facts.answers import make_question
 from ..facts.fact import Fact
 from ..models.answers import Answered, Question, answer, generate
 from ..models.model import Model
@@ -151,8 +151,7 @@ class Effects:
         questions: list[Question] = []
         for one in prompts:
             try:
-                answers = tuple(word_ids(self.model, one.text, word) for word in (one.target, one.true) if word)
-                questions.append(self.question(one.text, answers))
+                questions.append(make_question(self.model, one.text, *filter(None, (one.target, one.true))))
             except InputError:
                 if one.kind in ("prompt", "other"):
                     raise
@@ -163,16 +162,6 @@ class Effects:
             said = answer(self.layers, questions, rows.changing, start=rows.lowest, next_token=True)
         found = [self.row(one, before, after) for one, before, after in zip(kept, *said, strict=True)]
         return pd.DataFrame(found, columns=list(COLUMNS))
-
-    def question(self, text: str, answers: tuple[tuple[int, ...], ...]) -> Question:
-        """A prompt with its answers; raises InputError where they are longer than the model reads."""
-        tokens = tuple(self.model.tokenize(text))
-        length = len(tokens) + max(map(len, answers)) - 1
-        if length > self.model.n_ctx:
-            raise InputError(
-                f"{quoted(text)} and its answer have {length} tokens; {self.model.name} reads {self.model.n_ctx}"
-            )
-        return Question(tokens, answers)
 
     def row(self, one: AskedPrompt, before: Answered, after: Answered) -> dict[str, Any]:
         row: dict[str, Any] = {"fact": one.fact, "kind": one.kind, "prompt": one.text}

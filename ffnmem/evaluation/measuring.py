@@ -9,7 +9,7 @@ from typing import Any
 from ..core.errors import InputError, quoted
 from ..editing.applying import RowEdits
 from ..editing.edit import Edit
-from ..facts.answers import word_ids
+from ..facts.answers import make_question
 from ..facts.fact import KINDS, Fact
 from ..models.answers import BATCH_TOKENS, Answered, Question, answer
 from ..models.model import Model
@@ -72,18 +72,13 @@ def make_case(model: Model, fact: Fact, target: str | None, roles: Collection[st
         if role not in roles:
             continue
         try:
-            tokens = tuple(model.tokenize(text))
-            words = (fact.target_true, new) if one is None else (one,)
-            answers = tuple(word_ids(model, text, word) for word in words)
-            longest = len(tokens) + max(map(len, answers)) - 1
-            if longest > model.n_ctx:
-                raise InputError(f"the prompt and its answer have {longest} tokens; {model.name} reads {model.n_ctx}")
+            question = make_question(model, text, *((fact.target_true, new) if one is None else (one,)))
         except InputError:
             if role == "rewrite":
                 raise
             unasked += 1
             continue
-        asked.append((role, Question(tokens, answers)))
+        asked.append((role, question))
     return EditCase(fact, new, tuple(role for role, _ in asked), tuple(question for _, question in asked), unasked)
 
 

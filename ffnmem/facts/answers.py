@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..core.errors import InputError, check_text, quoted, warn
 from ..core.types import checked
+from ..models.answers import Question
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.turns import in_turn
@@ -306,3 +307,9 @@ def last_logits(model: Model, tokens: Sequence[int], count: int = 1) -> Float[Te
 def word_ids(model: Model, prompt: str, word: str) -> tuple[int, ...]:
     """The ids of a fact's target as it continues a prompt: :func:`read_answer` of a word."""
     return read_answer(model, prompt, word, word=True).target
+
+
+def make_question(model: Model, prompt: str, *words: str) -> Question:
+    """A prompt with some targets of facts as its answers; raises InputError as :func:`read_answer`."""
+    answers = [read_answer(model, prompt, word, word=True) for word in words]
+    return Question(answers[0].prompt, tuple(answer.target for answer in answers))

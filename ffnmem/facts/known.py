@@ -16,12 +16,12 @@ from ..core.provenance import Provenance
 from ..core.sheets import Column, Origin, Sheet, Span, Words, line, rows, token
 from ..core.token_text import printable
 from ..core.types import Count, KnownBy, checked
-from ..models.answers import Answered, Question, answer
+from ..models.answers import Answered, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
 from ..show.result import Result
-from .answers import read_answer
+from .answers import make_question
 from .fact import Fact, as_facts
 
 AT_ONCE = 256  # facts whose next tokens' probabilities are held at a time
@@ -136,7 +136,7 @@ def ask(layers: PlainLayers, facts: Sequence[Fact], known_by: str) -> list[dict[
         row = {"id": fact.id, "subject": fact.subject, "relation": fact.relation, "target": fact.target_true}
         rows.append({**row, "answer": None, "probability": float("nan"), "rank": pd.NA, "known": False, "reason": ""})
         try:
-            questions.append(question(layers.model, fact))
+            questions.append(make_question(layers.model, fact.text, fact.target_true))
             asked.append(place)
         except InputError as error:
             rows[place]["reason"] = str(error)
@@ -144,12 +144,6 @@ def ask(layers: PlainLayers, facts: Sequence[Fact], known_by: str) -> list[dict[
     for place, one, said in zip(asked, questions, found, strict=True):
         rows[place].update(judged(layers.model, one.answers[0], said, known_by))
     return rows
-
-
-def question(model: Model, fact: Fact) -> Question:
-    """A fact's prompt and true target; raises InputError where they are longer than the model reads."""
-    answer = read_answer(model, fact.text, fact.target_true, word=True)
-    return Question(answer.prompt, (answer.target,))
 
 
 def judged(model: Model, target: tuple[int, ...], said: Answered, known_by: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ffnmem.editing.edit_record import EditedLayer
 from ffnmem.evaluation import Scores, Sweep, evaluate, layer_sweep, made, sequential
 from ffnmem.facts import Fact
 
-from ..editing.edits import change, same_bits, weights
+from ..editing.edits import change
 from ..helpers import allclose, refuses
 from .made import EIFFEL, FACTS, LONDON, TOWER, own_editor, probability, random_edits
 
@@ -148,14 +148,6 @@ def test_a_sweep_is_saved_without_its_edits(tiny64: fm.Model, moment: SecondMome
     again = Sweep.load(sweep.save(tmp_path / "sweep.safetensors"))
     assert again.scores[0].edits == {}
     pd.testing.assert_frame_equal(again.frame, sweep.frame)
-
-
-def test_one_after_another(tiny64: fm.Model) -> None:
-    """Ready edits are kept in the model as others are, and taken out again."""
-    before = weights(tiny64)
-    found = sequential(tiny64, FACTS, made(random_edits(tiny64)), at=(3,), drift=False, draws=20, metrics=("ES",))
-    assert same_bits(tiny64, before)
-    assert found.cases["ES"].notna().all()
 
 
 def test_edits_of_another_model(tiny64: fm.Model, tiny: fm.Model) -> None:

@@ -16,14 +16,11 @@ from torch.nn.functional import cross_entropy
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, unwarned
-from ffnmem.editing import Edit, SecondMoment, alphaedit, encore, memit, rome
+from ffnmem.editing import Edit, SecondMoment, alphaedit, encore, memit
 from ffnmem.evaluation import Decay, evaluate, sequential
-from ffnmem.evaluation.measuring import make_case
 from ffnmem.evaluation.metrics import NO_TEXT
 from ffnmem.evaluation.series import EditSequence, checkpoints
-from ffnmem.evaluation.written import Interview, Written
 from ffnmem.facts import Fact
-from ffnmem.models.replaying import PlainLayers
 
 from ..editing.edits import change, made, same_bits, weights
 from ..helpers import allclose, printed, refuses, rewritten
@@ -74,20 +71,6 @@ def test_one_edit_is_an_evaluation(tiny64: fm.Model, moment: SecondMoment) -> No
     assert decay.transcripts.drop(columns="edits").equals(expected.transcripts)
     found = decay.cases.drop(columns="edits")
     pd.testing.assert_frame_equal(found, expected.cases, rtol=1e-7)
-
-
-def test_later_edits_see_the_earlier(tiny64: fm.Model, moment: SecondMoment) -> None:
-    """ROME in the edited model, with the second moment of the unedited one."""
-    decay = sequential(tiny64, [EIFFEL, TOWER], at=(2,), moment=moment, **QUICK)
-    options = {name: value for name, value in QUICK.items() if name not in ("draws", "metrics")}
-    with unwarned():  # of changes that are large: what is edited is random
-        first = rome(tiny64, EIFFEL, moment=moment, **options)
-        alone = rome(tiny64, TOWER, moment=moment, **options)
-    assert isinstance(first, Edit)
-    assert isinstance(alone, Edit)
-    changes = decay.cases["change"].tolist()
-    assert allclose(changes[0], first.numbers["change"][0], 1e-7)
-    assert abs(changes[1] - alone.numbers["change"][0]) > 1e-6
 
 
 def test_restored_whatever_happens(tiny64: fm.Model) -> None:
@@ -317,21 +300,3 @@ def test_edits_of_other_weights_are_refused(tiny64: fm.Model, tmp_path: Path) ->
     rewritten(tmp_path / "steps" / "00001.zip", lambda content: content["result"]["$Step"].update(digest=""))
     with refuses(FileError, OSError, "other weights"):
         sequential(tiny64, FACTS, breaking_editor, at=(3,), out=tmp_path, metrics=["ES"])
-
-
-def test_what_the_model_writes(tiny64: fm.Model) -> None:
-    """Answers of the model with all edits so far, beside those of the unedited one."""
-    decay = sequential(tiny64, FACTS, plain_editor, at=(2, 3), protocol="generated", metrics=["ES"], draws=20)
-    edits: list[Edit] = []
-    for fact in FACTS[:2]:
-        edits += plain_editor(tiny64, [fact])
-    cases = [make_case(tiny64, fact, None) for fact in FACTS[:2]]
-    written = Written(Interview.of(PlainLayers(tiny64), FACTS, None), cases, decay.settings["metrics"])
-    expected = list(written.rows([0, 1], [edits[0] + edits[1]] * 2))
-    found = decay.cases[decay.cases["edits"] == 2]
-    assert found["written"].tolist() == [row["written"] for row in expected]
-    for row, (_, case) in zip(expected, found.iterrows(), strict=True):
-        assert case["says_before"] == row["says_before"]
-        assert case["unasked"] == row["unasked"]
-    assert set(decay.transcripts["edits"]) == {2, 3}
-    assert "what the model writes" in " ".join(printed(decay.sheet()))
