@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..core.errors import InputError, check_text, quoted
-from ..core.json_values import plain
 from ..core.sheets import Sheet, Span, Words, line
 from ..core.types import checked
 from ..show.result import Result
@@ -257,11 +256,6 @@ class Fact(Result):
         found = {metric: ", ".join(f"no {need}" for need in needs) for metric, needs in missing.items() if needs}
         kinds = {probe.kind for probe in self.probes}
         return {**found, **{kind: f"no probe of kind {kind!r}" for kind in KINDS if kind not in kinds}}
-
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        found: dict[str, Any] = plain(asdict(self))
-        return found
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Fact:

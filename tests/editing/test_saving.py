@@ -128,7 +128,7 @@ def test_refuses_damaged_files(saved: Path) -> None:
     [
         ({"kind": "scan state"}, "scan state"),
         ({"schema": 99}, "schema 99"),
-        ({"facts": [{"subject": "x"}]}, "missing fields"),
+        ({"facts": [{"subject": "x"}]}, "no target"),
         ({"targets": []}, "targets"),
         ({"checksums": {}}, "arrays"),
     ],
