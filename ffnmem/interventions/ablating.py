@@ -70,7 +70,7 @@ class RestartedQuestion(PromptQuestion):
         question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
         check_plain(capture)
         model, residual = question.model, question.capture.residual
-        single_token(model, question.answered, "this")
+        single_token(model, question.answer, "this")
         assert residual is not None
         expected = residual.final_in[question.row, : question.position + 1]
         restart = Restart(model, question.tokens)
@@ -83,7 +83,7 @@ class RestartedQuestion(PromptQuestion):
                 f"{model.name}: its layers by themselves compute something else than was captured (off by {off:.1g}): "
                 "remove hooks that change what passes, and load it without compatibility mode"
             )
-        return cls(question.capture, question.row, question.answered, restart)
+        return cls(question.capture, question.row, question.answer, restart)
 
     @property
     def clean(self) -> Float[Tensor, "1 d_model"]:
@@ -94,7 +94,7 @@ class RestartedQuestion(PromptQuestion):
         """The target's logit (minus the foil's), before a soft cap, and its log-probability, in float64, of what
         reaches the final norm."""
         logits = self.restart.logits(final).double()
-        (target,), foil = self.answered.read, self.answered.foil_id
+        (target,), foil = self.answer.read, self.answer.foil_id
         log = logits[:, target] - logits.logsumexp(-1)
         if self.model.layout.soft_cap is not None:
             normed = self.restart.replay.layers.final_norm(final)
@@ -306,7 +306,7 @@ def ablate(
         loss=-log,
         positions=cells,
         how=words,
-        **question.answer() | {"tokens": tuple(question.capture.token_strings(question.row))},
+        **question.result_fields() | {"tokens": tuple(question.capture.token_strings(question.row))},
         provenance=provenance,
     )
 
@@ -336,7 +336,7 @@ def choose_neurons(
     check_choice("by", by, CHOSEN_BY)
     if neurons is None:
         attributed = attribute_paths if by == "paths" else attribute
-        frame = attributed(question.capture, question.answered, prompt=question.row).neurons[:top]
+        frame = attributed(question.capture, question.answer, prompt=question.row).neurons[:top]
         return sorted(zip(frame["layer"].tolist(), frame["neuron"].tolist(), strict=True))
     pairs = {(question.model.layer(pair_of(pair)[0]), question.model.neuron(pair)) for pair in neurons}
     if not pairs:

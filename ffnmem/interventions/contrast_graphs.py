@@ -124,6 +124,6 @@ def graph_between(
         edges=pd.DataFrame(rows, columns=["source", "target", "input", "weight", "share"]),
         n_layers=here.model.n_layers,
         logit=ours.logit,
-        **here.answer(),
+        **here.result_fields(),
         provenance=provenance.with_settings(frozen="attention patterns, norm scales"),
     )

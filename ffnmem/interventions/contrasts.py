@@ -361,13 +361,13 @@ class Between:
         logit, counterfactual = self.keeping.everything, self.transfer.everything
         if logit <= counterfactual:
             raise InputError(
-                f"{quoted(here.answered.target_text)} is no likelier than {quoted(str(here.answered.foil_text))} after "
+                f"{quoted(here.answer.target_text)} is no likelier than {quoted(str(here.answer.foil_text))} after "
                 f"the prompt than after the counterfactual (logits of {logit:.3f} and {counterfactual:.3f}): exchange "
                 "the prompts, or the target and the foil"
             )
         self.keeping.check_matters()
         if not logit > 0 > counterfactual:
-            first, second = here.answered.target_text, here.answered.foil_text
+            first, second = here.answer.target_text, here.answer.foil_text
             warn(
                 f"the model prefers {quoted(first if logit > 0 else str(second))} after both prompts (logits of "
                 f"{logit:.3f} and {counterfactual:.3f} for {quoted(first)} against {quoted(str(second))}): what is "
@@ -477,7 +477,7 @@ class Between:
             counterfactual_ids=tuple(there.tokens.tolist()),
             model=here.model,
             **about,
-            **here.answer(),
+            **here.result_fields(),
             provenance=here.capture.provenance.with_settings(
                 goal=about["goal"], values=keeping.values, random=random, seed=seed, always="beginning of sequence"
             ),
@@ -610,7 +610,7 @@ def align_both(
     here = PromptQuestion.of(
         one, first if target is None else target, second if foil is None else foil, -1, None, False
     )
-    answered = replace(here.answered, prompt=tuple(other.tokens[0].tolist()))
+    answered = replace(here.answer, prompt=tuple(other.tokens[0].tolist()))
     there = PromptQuestion.of(other, answered, None, -1, None, False)
     ids, other_ids = here.tokens.tolist(), there.tokens.tolist()
     if alignment is None:

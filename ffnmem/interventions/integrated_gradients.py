@@ -218,7 +218,7 @@ def knowledge_neurons(
         prompt=question.row,
         steps=steps,
         threshold=threshold,
-        **question.answer() | {"tokens": tuple(capture.token_strings(question.row))},
+        **question.result_fields() | {"tokens": tuple(capture.token_strings(question.row))},
         provenance=capture.provenance.with_settings(steps=steps, rule="midpoint", threshold=threshold),
     )
 

@@ -194,7 +194,7 @@ def causal_scores(
         slopes, logit = torch.cat(gradients), float(logits)
     else:
         passed = backward_pass(question.model, question.tokens, frozen=frozen)
-        linear = frozen and not question.answered.whole  # a log-probability is no sum
+        linear = frozen and not question.answer.whole  # a log-probability is no sum
         slopes, logit, components = relp_slopes(question, passed, linear)
         expected = logit if linear else None
     coefficients = at_least_float32(question.coefficients)
@@ -215,7 +215,7 @@ def causal_scores(
         components=components,
         expected=expected,
         exact=remove_each(question, reference, largest_ones, progress),
-        **question.answer(),
+        **question.result_fields(),
         provenance=capture.provenance.with_settings(**settings, **({"steps": steps} if rule == "ig" else {})),
     )
 
@@ -298,7 +298,7 @@ def sum_components(question: PromptQuestion, passed: Backward, gradients: list[T
     for gradient, (_, bias, part, layer) in zip(at_biases, passed.biased, strict=True):
         along = gradient.reshape(-1, len(bias)).double().sum(0)
         sums[f"{part} bias", layer] = sums.get((f"{part} bias", layer), 0.0) + float(along @ bias.double())
-    _, constant = FinalNorm(model).directions(question.targets, question.answered.foil_id)
+    _, constant = FinalNorm(model).directions(question.targets, question.answer.foil_id)
     order = {"embedding": 0, "position": 1, "attention bias": 2, "ffn bias": 3}
     names = sorted(sums, key=lambda name: (name[1], order[name[0]]))
     rows = [(part, None if layer < 0 else layer, sums[part, layer]) for part, layer in names]

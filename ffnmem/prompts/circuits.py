@@ -430,7 +430,7 @@ def circuit(
     if attention and heads:
         raise InputError("attention and heads exclude each other: whole layers are nodes, or their heads")
     question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
-    read = single_token(question.model, question.answered, "a circuit")
+    read = single_token(question.model, question.answer, "a circuit")
     check_memory(question, memory)
     frozen = FrozenPass(question)
     tell = None if progress is None else lambda done, most: progress("circuit", done, most)
@@ -448,7 +448,7 @@ def circuit(
         nodes=found,
         edges=edges,
         logit=frozen.logit,
-        **question.answer(),
+        **question.result_fields(),
         expanded=len(chosen),
         attention="heads" if heads else "layers" if attention else "paths",
         n_layers=question.model.n_layers,
@@ -489,7 +489,7 @@ def tables(frozen: FrozenPass, whole: Graph, kept: Pruning) -> tuple[pd.DataFram
     for name in ("pre", "linear"):
         inputs[name] = np.where((read == "linear") == (name == "linear"), values, np.nan)
     by_node = inputs.groupby("node").max().reindex(range(len(sources) + 1))
-    answer = {"id": ANSWER, "kind": ANSWER, "position": frozen.pos, "token": frozen.question.answered.target_text}
+    answer = {"id": ANSWER, "kind": ANSWER, "position": frozen.pos, "token": frozen.question.answer.target_text}
     nodes = pd.concat([pd.DataFrame([answer | {"influence": 1.0}]), sources.astype(object)], ignore_index=True)
     nodes = set_types(nodes.assign(**by_node), NODES)
     left = nodes[1 : n + 1][kept.nodes.numpy()].sort_values("influence", ascending=False, kind="stable")

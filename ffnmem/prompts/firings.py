@@ -37,12 +37,12 @@ class PromptQuestion:
 
     Attributes:
         capture: of the prompt, and of the answer's tokens before the last one that is read. row: of its prompts.
-        answered: which tokens.
+        answer: which tokens.
     """
 
     capture: Capture
     row: int
-    answered: Answer
+    answer: Answer
 
     @classmethod
     def of(
@@ -70,7 +70,7 @@ class PromptQuestion:
     @property
     def position(self) -> int:
         """The last one that is read."""
-        return self.answered.positions[-1]
+        return self.answer.positions[-1]
 
     @property
     def tokens(self) -> Int[Tensor, " pos"]:
@@ -90,17 +90,17 @@ class PromptQuestion:
     @property
     def targets(self) -> Int[Tensor, " n"]:
         """The ids that are read, one a position."""
-        return torch.tensor(self.answered.read, device=self.capture.tokens.device)
+        return torch.tensor(self.answer.read, device=self.capture.tokens.device)
 
     def reads(self) -> tuple[Float[Tensor, "n d_model"], Float[Tensor, " n"], Float[Tensor, " n"]]:
         """:meth:`Capture.read_along` of the positions that are read."""
-        return self.capture.read_along(self.row, self.answered.positions, self.targets, self.answered.foil_id)
+        return self.capture.read_along(self.row, self.answer.positions, self.targets, self.answer.foil_id)
 
     def measure(self, final: Float[Tensor, "rows pos d_model"]) -> Float[Tensor, " rows"]:
         """Δ of the outputs of the final norm at all positions, in float64: the logit of the target, before a soft cap
         (minus the foil's); of several tokens the log-probability of all of them."""
-        at, targets, foil = list(self.answered.positions), self.targets, self.answered.foil_id
-        if not self.answered.whole:
+        at, targets, foil = list(self.answer.positions), self.targets, self.answer.foil_id
+        if not self.answer.whole:
             return model_logits(self.model, final[:, at[0]], targets.expand(len(final)), foil)
         logs = self.model.logits_of(final[:, at]).double().log_softmax(-1)
         return logs.gather(-1, targets.expand(len(final), -1).unsqueeze(-1)).sum((1, 2))
@@ -161,15 +161,15 @@ class PromptQuestion:
         )
         return KnownFFNs(pre, linear, out, capture.residual.final_in[own])
 
-    def answer(self) -> dict[str, Any]:
+    def result_fields(self) -> dict[str, Any]:
         """What every result says of the question and the answer, by the names of its fields."""
         return {
             "tokens": self.texts,
             "starts_with_bos": self.capture.starts_with_bos,
             "position": self.position,
-            "target": self.answered.target_text,
-            "foil": self.answered.foil_text,
-            "answer": self.answered,
+            "target": self.answer.target_text,
+            "foil": self.answer.foil_text,
+            "answer": self.answer,
         }
 
     def triples(self, firings: Any) -> list[tuple[int, int, int]]:

@@ -137,7 +137,7 @@ class Keeping:
         if firings is None:
             question = self.question
             firings = causal_scores(
-                question.capture, question.answered, None, "relp", mean=self.reference, prompt=question.row, exact=0
+                question.capture, question.answer, None, "relp", mean=self.reference, prompt=question.row, exact=0
             )
         if isinstance(firings, Firings):
             return self.by_score(firings)

@@ -166,7 +166,7 @@ def minimal_circuit(
         logit=keeping.everything,
         without=keeping.nothing,
         reference=keeping.words,
-        **question.answer(),
+        **question.result_fields(),
         provenance=capture.provenance.with_settings(
             kept=words,
             values=keeping.values,

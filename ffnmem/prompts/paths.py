@@ -92,7 +92,7 @@ def attribute_paths(
     """
     question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
     directions, constants, logits = question.reads()
-    attentions, at = question.attentions(), list(question.answered.positions)
+    attentions, at = question.attentions(), list(question.answer.positions)
     scores: Tensor | None = None
     rows: list[tuple[int, str, int | None, float]] = []
     for i, place in enumerate(at):
@@ -107,8 +107,8 @@ def attribute_paths(
         coefficients=at_least_float32(question.coefficients),
         components=parts.groupby(["component", "layer"], sort=False, dropna=False, as_index=False)["logit"].sum(),
         logit=float(logits.sum()),
-        by_token=pd.DataFrame({"position": at, "token": question.model.token_strings(question.answered.read), **sums}),
-        **question.answer(),
+        by_token=pd.DataFrame({"position": at, "token": question.model.token_strings(question.answer.read), **sums}),
+        **question.result_fields(),
         provenance=capture.provenance.with_settings(frozen="attention patterns, norm scales"),
     )
 

@@ -318,7 +318,7 @@ def faithfulness(
         reference=keeping.words,
         order=f"{words}, {keeping.values}",
         runs=keeping.runs,
-        **question.answer(),
+        **question.result_fields(),
         provenance=capture.provenance.with_settings(
             kept=words,
             values=keeping.values,
