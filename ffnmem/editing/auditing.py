@@ -35,6 +35,7 @@ PARTS = 4
 TOKENS = 10  # at each end of a part's direction, and its neurons
 ROWS = 20  # of a table that is shown
 SHOWN_NEURONS = 3
+SHOWN_SHARE = 0.05  # of parts: what a change of full rank consists of are hundreds of smaller ones
 MOVED = 0.5  # total variation: further facts of a subject are shown whose prediction moves at least so far
 READS = "of what reads the residual stream: the tokens that it looks for, and their opposite"
 MATRICES = ("layer", "matrix", "parameter", "norm", "of_norm", "rank", "more", "tolerance")
@@ -68,10 +69,10 @@ class Audit(Result):
     """How a checkpoint differs from the one that it was made of. Made by :func:`audit`.
 
     Attributes:
-        matrices: one row a tensor that changed, by falling ‖ΔW‖/‖W‖: ``layer`` (-1 outside of layers), ``matrix``, what
-            it is, ``parameter``, its name in the checkpoint; ``norm`` ‖ΔW‖, ``of_norm`` ‖ΔW‖/‖W‖; ``rank``, the
-            singular values of ΔW above ``tolerance``, the most that rounding makes (0 of a vector); ``more``, whether
-            there are more than were counted.
+        matrices: one row a tensor that changed, by falling ‖ΔW‖/‖W‖, vectors last: ``layer`` (-1 outside of layers),
+            ``matrix``, what it is, ``parameter``, its name in the checkpoint; ``norm`` ‖ΔW‖, ``of_norm`` ‖ΔW‖/‖W‖;
+            ``rank``, the singular values of ΔW above ``tolerance``, the most that rounding makes (0 of a vector);
+            ``more``, whether there are more than were counted.
         parts: of each matrix the largest rank-one parts, see :class:`ChangePart`.
         facts: None where none were given. For each FFN down projection that changed by a low rank, one row a subject
             that it is not for, and of one that it is for (``touched``) one row a fact, that which moved most first:
@@ -111,7 +112,9 @@ class Audit(Result):
         if not len(self.matrices):
             return f"no weight of {self.compared:,} tensors differs{rounded}"
         names = [f"{row.matrix}{of_layer(row.layer)}{of_rank(row)}" for row in self.matrices.itertuples()]
-        found = f"{len(names):,} of {self.compared:,} tensors changed: {listed(names, 3)}{rounded}"
+        full = int(self.matrices["more"].sum())
+        many = f", {full:,} by a high rank, as training does" if full else ""
+        found = f"{len(names):,} of {self.compared:,} tensors changed{many}: {listed(names, 3)}{rounded}"
         if self.touched is None or self.facts is None:
             return found
         subjects = list(dict.fromkeys(self.touched["subject"]))
@@ -137,7 +140,7 @@ class Audit(Result):
             caption="change: ‖ΔW‖ of ‖W‖; rank: singular values above what rounding makes",
         )
         parts = Table.of(
-            [vars(part) for part in self.parts],
+            [vars(part) for part in self.parts if part.share >= SHOWN_SHARE],
             layer,
             "matrix part share",
             Column("neurons", of=lambda row: tokens(row["neurons"][:SHOWN_NEURONS])),
@@ -150,7 +153,7 @@ class Audit(Result):
         return Sheet.of(
             Words.of(self.conclusion, "strong"),
             matrices if len(self.matrices) else None,
-            parts if len(self.parts) else None,
+            parts if parts.rows else None,
             self.fact_table(),
             Origin(self.provenance.to_dict()),
             Origin(self.other.to_dict()),
@@ -252,7 +255,7 @@ def audit(
     table, compared = None, 0
     if asked is not None:
         table, compared, changes = compare_keys(first, second, asked, others, changes)
-    changes.sort(key=lambda change: -change.of_norm)
+    changes.sort(key=lambda change: (not change.rank, -change.of_norm))
     return Audit(
         matrices=pd.DataFrame([row_of(change) for change in changes], columns=list(MATRICES)),
         parts=tuple(read_parts(first, changes, parts, k, through)),

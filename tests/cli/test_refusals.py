@@ -166,6 +166,8 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
         )
     ),
     (f"silence {ABOUT} {M} --mean nosuch", "nosuch"),
+    ("audit {model} {model} --prompt x", "--prompt --subject --facts"),
+    ("audit {model} atlas", "architecture wte"),
     ("compare {model}", "B --edit"),
     ("compare {model} {model} --edit e", "B --edit"),
     ("compare {model} {model} --reach 2", "text --corpus"),
