@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from ..core.errors import FileError, InputError, quoted
@@ -131,6 +130,7 @@ def neighbours_of(
     relation: str, holders: Mapping[str, Sequence[str]], seed: int
 ) -> dict[tuple[str, str], tuple[str, ...]]:
     """For each object and subject, at most ten other subjects of it; the same whatever else is in the data set."""
+    import numpy as np  # not needed to list facts
 
     drawn = {}
     for target, subjects in holders.items():
