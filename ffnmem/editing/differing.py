@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.errors import InputError, counted
 from ..core.number_text import decimals, format_probability
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, Words, line, rows, token, tokens
+from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, Words, line, promoted_column, token
 from ..core.types import checked
 from ..facts.answers import Answer, read_answer
 from ..facts.fact import Fact
@@ -114,30 +114,28 @@ class EditDiff(Result):
             promoted: the tokens that each neuron promotes after the edit, by (layer, neuron); without them, the table
                 has what the edit itself adds to each neuron's logit.
         """
-        frame = self.neurons
         places = {
-            name: decimals([*frame[f"{name}_before"], *frame[f"{name}_after"]], 3) for name in ("coefficient", "logit")
+            name: decimals(self.neurons[[f"{name}_before", f"{name}_after"]].to_numpy().ravel(), 3)
+            for name in ("coefficient", "logit")
         }
-        shown = rows(
-            Column("neuron", "neuron"),
-            *(Column(name, left=False) for name in places),
+
+        def both(name: str) -> Column:
+            ends = f"{name}_before", f"{name}_after"
+            return Column(name, left=False, of=lambda row: " → ".join(f"{row[end]:.{places[name]}f}" for end in ends))
+
+        minus = "" if self.foil is None else f" minus {self.foil!r}"
+        return Table.of(
+            self.neurons,
+            "neuron",
+            both("coefficient"),
+            both("logit"),
             Column("change", "number", places=places["logit"], sign=True, colour=True),
             Column("written", "number", places=places["logit"], sign=True)
             if promoted is None
-            else Column("promotes", wraps=True),
+            else promoted_column(promoted, [self.target, self.foil]),
+            title=f"memories that changed most, by the logit of {self.target!r}{minus}",
+            caption=self.carried(),
         )
-        named = [self.target, *([] if self.foil is None else [self.foil])]
-        for row in frame.to_dict("records"):
-            at = (int(row["layer"]), int(row["neuron"]))
-            both = [
-                f"{row[f'{name}_before']:.{digits}f} → {row[f'{name}_after']:.{digits}f}"
-                for name, digits in places.items()
-            ]
-            last = row["written"] if promoted is None else tokens(promoted[at], named)
-            shown.add(at, *both, row["change"], last)
-        against = "" if self.foil is None else f" minus {self.foil!r}"
-        title = f"memories that changed most, by the logit of {self.target!r}{against}"
-        return shown.table(title, caption=self.carried())
 
     def carried(self) -> str:
         """By which components the change came to the answer."""
