@@ -66,6 +66,15 @@ def test_equals_whole_passes(tiny64: fm.Model, gathered: int, monkeypatch: pytes
     assert none["NKL"].dropna().max() < 1e-12
 
 
+def test_large_edits_are_asked_one_by_one(tiny64: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dense change laid out for each row of a batch would take gigabytes."""
+    edits = random_edits(tiny64)
+    assert list(measuring.case_slices(edits, 4096)) == [slice(0, 3)]
+    monkeypatch.setattr(measuring, "GATHERED", 0)
+    assert list(measuring.case_slices(edits, 4096)) == [slice(0, 1), slice(1, 2), slice(2, 3)]
+    assert list(measuring.case_slices([None, None], 4096)) == [slice(0, 2)]
+
+
 def test_the_padding_side_of_a_tokenizer(tiny64: fm.Model, moment: SecondMoment) -> None:
     """Neighbours of other lengths are asked as one batch: padded on the left, positions would be shifted."""
     found, fact = [], replace(EIFFEL, neighbours=("city", "Tower of London", "the city of the London Tower"))
