@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, SupportsIndex, overload
 
 import torch
@@ -22,15 +21,6 @@ from ..models.turns import OpenBlock
 from .edit_record import EditedLayer, EditRecord
 
 # Edits in a model's weights and out again: a ledger of what they were, so that reverting gives back every bit.
-
-
-@dataclass(frozen=True, eq=False)
-class LayerValues:
-    """The values of one layer, in the model's dtype: as they were before any edit, and as the ledger wrote them."""
-
-    pristine: Float[Tensor, "d_mlp d_model"]
-    written: Float[Tensor, "d_mlp d_model"]
-
 
 MANY = 8  # edits from which on sums are kept in float64: to add up all of them anew for each takes squared time
 
@@ -54,15 +44,16 @@ class EditLedger(Sequence[EditRecord]):
 
     Attributes:
         fingerprint: of the model without these edits.
+        pristine, written: by layer that has had an edit, its values before any and as they are now, in their dtype.
+        sums: of many edits: by layer, its values and changes in float64.
     """
 
     def __init__(self, model: Model) -> None:
-        self.model = model
-        self.fingerprint = model.fingerprint
-        self.state = model.weight_state()
+        self.model, self.fingerprint, self.state = model, model.fingerprint, model.weight_state()
         self.active: tuple[EditRecord, ...] = ()
-        self.held: dict[int, LayerValues] = {}
-        self.sums: dict[int, Float64[Tensor, "d_mlp d_model"]] = {}  # of many edits: by layer, of all that are active
+        self.pristine: dict[int, Float[Tensor, "d_mlp d_model"]] = {}
+        self.written: dict[int, Float[Tensor, "d_mlp d_model"]] = {}
+        self.sums: dict[int, Float64[Tensor, "d_mlp d_model"]] = {}
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> EditRecord: ...
@@ -74,52 +65,31 @@ class EditLedger(Sequence[EditRecord]):
     def __len__(self) -> int:
         return len(self.active)
 
-    def find(self, edit: EditRecord) -> int | None:
-        """Where an edit stands, by its digest."""
-        return next((i for i, held in enumerate(self.active) if held.digest == edit.digest), None)
-
-    def become(self, active: tuple[EditRecord, ...]) -> None:
-        """Write the values that the model has with these edits, all layers or none.
-
-        Raises: InputError: values changed by somebody else, or too large for the model's dtype; nothing is changed.
-        """
-        self.check_untouched()
-        moved = {change.layer for edit in {*self.active} ^ {*active} for change in edit.changes}
-        more = active[len(self.active) :] if active[: len(self.active)] == self.active else None
-        new: dict[int, LayerValues] = {}
-        sums = {layer: total for layer, total in self.sums.items() if layer not in moved}
+    def with_edits(self, edits: tuple[EditRecord, ...]) -> EditLedger:
+        """The ledger of these edits instead. Raises InputError for values too large for the model's dtype."""
+        moved = {layer for edit in {*self.active} ^ {*edits} for layer in edit.layers}
+        ledger = copy.copy(self)
+        ledger.active, ledger.pristine, ledger.written = edits, dict(self.pristine), dict(self.written)
+        ledger.sums = {layer: total for layer, total in self.sums.items() if layer not in moved}
+        appended = edits[: len(self.active)] == self.active
         for layer in sorted(moved):
-            held = self.held.get(layer)
-            pristine = self.model.ffn[layer].values.detach().clone() if held is None else held.pristine
-            if more is not None and layer in self.sums:
-                total = with_changes(self.sums[layer], more, layer)
+            if layer not in ledger.pristine:
+                ledger.pristine[layer] = self.model.ffn[layer].values.detach().clone()
+            if appended and layer in self.sums:
+                total, added = self.sums[layer], edits[len(self.active) :]
             else:
-                total = with_changes(pristine.double(), active, layer)
-            new[layer] = LayerValues(pristine, rounded(total, pristine, active, layer))
-            if len(active) >= MANY:
-                sums[layer] = total
-        before = {
-            layer: self.held[layer].written if layer in self.held else held.pristine for layer, held in new.items()
-        }
-        was = self.model.edits, self.held, self.active, self.sums
-        try:
-            self.model.edits = self
-            self.write({layer: held.written for layer, held in new.items()})
-            self.held, self.active, self.sums = {**self.held, **new}, active, sums
-        except BaseException:  # an interrupt on the way: neither edit nor model may stay in halves
-            self.write(before)
-            self.model.edits, self.held, self.active, self.sums = was
-            raise
-
-    def write(self, values: dict[int, Tensor]) -> None:
-        with torch.no_grad():
-            for layer, written in values.items():
-                self.model.ffn[layer].values.copy_(written)
+                total, added = ledger.pristine[layer].double(), edits
+            for change in (change for edit in added for change in edit.changes if change.layer == layer):
+                total = total + change.delta().to(total.device)
+            ledger.written[layer] = rounded(total, ledger.pristine[layer].dtype, layer)
+            if len(edits) >= MANY:
+                ledger.sums[layer] = total
+        return ledger
 
     def check_untouched(self) -> None:
-        """Raise InputError if the values of a layer are not what the ledger wrote."""
-        for layer, held in self.held.items():
-            live, written = self.model.ffn[layer].values.detach(), held.written
+        """Raise InputError if the values of a layer are not what was written."""
+        for layer, written in self.written.items():
+            live = self.model.ffn[layer].values.detach()
             same = (live.shape, live.dtype, live.device) == (written.shape, written.dtype, written.device)
             if not same or not torch.equal(live, written):
                 raise InputError(
@@ -129,56 +99,64 @@ class EditLedger(Sequence[EditRecord]):
 
     def others_untouched(self) -> bool:
         """Whether no weight but the values in the ledger was changed since it was begun."""
-        own = {id(self.model.ffn[layer].project_out.weight) for layer in self.held}
+        own = {id(self.model.ffn[layer].project_out.weight) for layer in self.written}
         parameters = dict(self.model.hf_model.named_parameters())
         state = self.model.weight_state()
         return state.keys() == self.state.keys() and all(
             state[name] == self.state[name] for name, parameter in parameters.items() if id(parameter) not in own
         )
 
-    def settle(self) -> None:
-        """Be the model's ledger, or, with nothing in it, leave the model as it was found."""
-        self.model.edits = self if self.active else ()
-        if not self.active and self.held and self.others_untouched():
-            self.model.remember_fingerprint(self.fingerprint)
-
     def __repr__(self) -> str:
         return f"EditLedger({', '.join(edit.title for edit in self.active) or 'no edits'})"
 
 
-def with_changes(
-    values: Float64[Tensor, "d_mlp d_model"], edits: Iterable[EditRecord], layer: int
-) -> Float64[Tensor, "d_mlp d_model"]:
-    """A layer's values with the changes of edits, added one by one in their order."""
-    for change in (change for edit in edits for change in edit.changes if change.layer == layer):
-        values = values + change.delta().to(values.device)
-    return values
-
-
-def rounded(
-    total: Float64[Tensor, "d_mlp d_model"],
-    pristine: Float[Tensor, "d_mlp d_model"],
-    edits: Iterable[EditRecord],
-    layer: int,
-) -> Float[Tensor, "d_mlp d_model"]:
-    """The sum of a layer's values and edits in the values' dtype; the pristine bits where no edit changes it.
-
-    Raises InputError if what comes out is too large for that dtype.
-    """
-    if not any(layer in edit.layers for edit in edits):
-        return pristine.clone()
-    found = total.to(pristine.dtype)
-    if not bool(found.isfinite().all()):
+def rounded(total: Float64[Tensor, "d_mlp d_model"], dtype: torch.dtype, layer: int) -> Float[Tensor, "d_mlp d_model"]:
+    """The sum of a layer's values and edits in the values' dtype; raises InputError if it is too large for that."""
+    values = total.to(dtype)
+    if not bool(values.isfinite().all()):
         raise InputError(
-            f"the edited values of layer {layer} reach {float(total.abs().max()):.3g}, too large for {pristine.dtype}: "
+            f"the edited values of layer {layer} reach {float(total.abs().max()):.3g}, too large for {dtype}: "
             "nothing was changed"
         )
-    return found.clone() if found is total else found
+    return values
 
 
 def ledger_of(model: Model) -> EditLedger:
     """The model's ledger, or a new one, which is the model's once it holds something."""
     return model.edits if isinstance(model.edits, EditLedger) and model.edits.active else EditLedger(model)
+
+
+def set_edits(model: Model, edits: Sequence[EditRecord]) -> None:
+    """Give a model these edits in place of those that it has: all layers are written, or none.
+
+    Every change of a model's edits is made here, by whoever has the model's turn.
+
+    Raises: InputError: values changed by somebody else, or too large for the model's dtype; nothing is changed.
+    """
+    old, was = ledger_of(model), model.edits
+    if tuple(edits) == old.active:
+        return
+    old.check_untouched()
+    new = old.with_edits(tuple(edits))
+    changed = [layer for layer, values in new.written.items() if values is not old.written.get(layer)]
+    try:
+        model.edits = new
+        write_values(model, {layer: new.written[layer] for layer in changed})
+    except BaseException:  # an interrupt on the way: neither edit nor model may stay in halves
+        write_values(model, {layer: old.written.get(layer, new.pristine[layer]) for layer in changed})
+        model.edits = was
+        raise
+    if not edits:
+        model.edits = ()
+        if new.others_untouched():
+            model.remember_fingerprint(new.fingerprint)
+
+
+def write_values(model: Model, values: Mapping[int, Float[Tensor, "d_mlp d_model"]]) -> None:
+    """Overwrite the values of some layers."""
+    with torch.no_grad():
+        for layer, written in values.items():
+            model.ffn[layer].values.copy_(written)
 
 
 def apply(edit: EditRecord, model: Model) -> None:
@@ -197,7 +175,7 @@ def apply(edit: EditRecord, model: Model) -> None:
             then.
     """
     with model.turns.changing(f"applying {edit.title}", changed_by(edit, model)):
-        write(edit, model)
+        add_edit(edit, model)
 
 
 def changed_by(edit: EditRecord, model: Model) -> list[nn.Module]:
@@ -205,19 +183,18 @@ def changed_by(edit: EditRecord, model: Model) -> list[nn.Module]:
     return [model.ffn[layer].project_out for layer in edit.layers if 0 <= layer < model.n_layers]
 
 
-def write(edit: EditRecord, model: Model) -> None:
+def add_edit(edit: EditRecord, model: Model) -> None:
     """:func:`apply`, for who has the model's turn."""
     ledger = ledger_of(model)
     check_absent(edit, model)
     ledger.check_untouched()
     if not ledger.others_untouched():
         raise InputError(
-            f"weights of {model.name} were changed by something else while {ledger.active[-1].title} was applied: "
+            f"weights of {model.name} were changed by something else while {ledger[-1].title} was applied: "
             "revert that first, then apply this one"
         )
     check_fits(edit, model)
-    ledger.become((*ledger.active, edit))
-    ledger.settle()
+    set_edits(model, (*ledger, edit))
 
 
 def revert(edit: EditRecord, model: Model) -> None:
@@ -231,19 +208,21 @@ def revert(edit: EditRecord, model: Model) -> None:
         as :func:`apply`.
     """
     with model.turns.changing(f"reverting {edit.title}", changed_by(edit, model)):
-        erase(edit, model)
+        if not is_applied(edit, model):
+            whole = next((other for other in model.edits for part in edit.parts if part in other.parts), None)
+            sums = "" if whole is None else f" by itself, but in {whole.title}, which can be reverted as one"
+            raise InputError(f"{edit.title} is not applied to {model.name}{sums}")
+        set_edits(model, edits_without(edit, model))
 
 
-def erase(edit: EditRecord, model: Model) -> None:
-    """:func:`revert`, for who has the model's turn."""
-    ledger = ledger_of(model)
-    place = ledger.find(edit)
-    if place is None:
-        whole = next((other for other in ledger for part in edit.parts if part in other.parts), None)
-        sums = "" if whole is None else f" by itself, but in {whole.title}, which can be reverted as one"
-        raise InputError(f"{edit.title} is not applied to {model.name}{sums}")
-    ledger.become(ledger.active[:place] + ledger.active[place + 1 :])
-    ledger.settle()
+def is_applied(edit: EditRecord, model: Model) -> bool:
+    """Whether a model's weights hold an edit, or its like from a file."""
+    return any(held.digest == edit.digest for held in model.edits)
+
+
+def edits_without(edit: EditRecord, model: Model) -> list[EditRecord]:
+    """A model's edits but this one."""
+    return [held for held in model.edits if held.digest != edit.digest]
 
 
 def applied(edit: EditRecord, model: Model) -> AbstractContextManager[Model]:
@@ -257,17 +236,12 @@ def applied(edit: EditRecord, model: Model) -> AbstractContextManager[Model]:
 
     def begin(block: OpenBlock) -> Model:
         check_absent(edit, model)  # or leaving the block would take out what somebody else put in
-        block.undo.append(lambda: erase_if_there(edit, model))
-        write(edit, model)
+        block.undo.append(lambda: set_edits(model, edits_without(edit, model)))
+        add_edit(edit, model)
         return model
 
     words = f"edit {edit.digest} ({edit.title}) applied"
     return model.turns.changing(words, changed_by(edit, model), begin)
-
-
-def erase_if_there(edit: EditRecord, model: Model) -> None:
-    if ledger_of(model).find(edit) is not None:
-        erase(edit, model)
 
 
 def with_edit(edit: EditRecord, model: Model, present: bool = True) -> AbstractContextManager[object]:
@@ -275,24 +249,19 @@ def with_edit(edit: EditRecord, model: Model, present: bool = True) -> AbstractC
 
     Raises: as :func:`apply` and :func:`revert`.
     """
-    before = ledger_of(model).active
-    if (ledger_of(model).find(edit) is not None) == present:
+    if is_applied(edit, model) == present:
         return nullcontext()
+    before = tuple(model.edits)
 
     def begin(block: OpenBlock) -> None:
-        block.undo.append(lambda: put_back(model, before))
-        (write if present else erase)(edit, model)
+        block.undo.append(lambda: set_edits(model, before))
+        if present:
+            add_edit(edit, model)
+        else:
+            set_edits(model, edits_without(edit, model))
 
     words = f"edit {edit.digest} ({edit.title}) {'applied' if present else 'taken out'}"
     return model.turns.changing(words, changed_by(edit, model), begin)
-
-
-def put_back(model: Model, before: tuple[EditRecord, ...]) -> None:
-    """Give a model the edits that it had ``before`` again."""
-    ledger = ledger_of(model)
-    if ledger.active != before:
-        ledger.become(before)
-        ledger.settle()
 
 
 def check_absent(edit: EditRecord, model: Model) -> None:
@@ -300,7 +269,7 @@ def check_absent(edit: EditRecord, model: Model) -> None:
     marks = [hook for ffn in model.ffn for hook in ffn.project_out._forward_pre_hooks.values()]
     hooked = [mark.edit for mark in marks if isinstance(mark, EditMark)]
     for held, how, mend in (
-        (tuple(ledger_of(model)), "applied to", "revert it first"),
+        (list(model.edits), "applied to", "revert it first"),
         (hooked, "acting as hooks on", "leave their block first"),
     ):
         whole = next((other for part in edit.parts for other in held if part in other.parts), None)

@@ -26,7 +26,7 @@ from ..core.run_folders import RunFolder, run_folder
 from ..core.sheets import Content, Facts, Origin, Sheet
 from ..core.token_text import printable
 from ..core.types import Count, Positive, Seed, checked
-from ..editing.applying import put_back
+from ..editing.applying import set_edits
 from ..editing.edit import Edit
 from ..editing.moments import SecondMoment
 from ..editing.preparing import weight_norm
@@ -322,7 +322,7 @@ def restored(model: Model) -> AbstractContextManager[object]:
     """A block after which the model has the edits that it has now, and no others."""
     before = tuple(model.edits)
     return model.turns.changing(
-        "a sequence of edits", begin=lambda block: block.undo.append(lambda: put_back(model, before))
+        "a sequence of edits", begin=lambda block: block.undo.append(lambda: set_edits(model, before))
     )
 
 
@@ -432,7 +432,7 @@ class EditSequence:
         for edit in self.waiting:
             self.remember_norms(edit)
         *most, last = self.waiting
-        put_back(self.model, (*self.model.edits, *most))
+        set_edits(self.model, (*self.model.edits, *most))
         try:
             last.apply(self.model)  # which looks at the weights
         except ModelError as error:

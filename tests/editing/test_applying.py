@@ -13,8 +13,8 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError
-from ffnmem.editing import Edit
-from ffnmem.editing.applying import MANY, EditLedger, with_edit
+from ffnmem.editing import Edit, applying
+from ffnmem.editing.applying import MANY, with_edit
 from ffnmem.editing.edit_record import EditedLayer
 
 from ..helpers import ARCHITECTURES, allclose, refuses
@@ -303,17 +303,17 @@ def test_refuses_what_the_dtype_cannot_hold(make_tiny: Make) -> None:
 def test_an_interrupt_between_two_layers(make_tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half an edit in the weights that no ledger knows of."""
     model = make_tiny()
-    edit, write, calls = made(model, (0, 1)), EditLedger.write, []
+    edit, write, calls = made(model, (0, 1)), applying.write_values, []
 
-    def halfway(ledger: EditLedger, values: dict[int, torch.Tensor]) -> None:
+    def halfway(model: fm.Model, values: dict[int, torch.Tensor]) -> None:
         calls.append(values)
         if len(calls) > 1:
-            write(ledger, values)
+            write(model, values)
             return
-        write(ledger, {0: values[0]})
+        write(model, {0: values[0]})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(EditLedger, "write", halfway)
+    monkeypatch.setattr(applying, "write_values", halfway)
     with unchanged(model), pytest.raises(KeyboardInterrupt):
         edit.apply(model)
     assert len(calls) == 2
