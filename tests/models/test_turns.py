@@ -422,21 +422,19 @@ def test_an_interrupted_edit_is_out_again(model: fm.Model, monkeypatch: pytest.M
     """An interrupt just after the values were written, before the block began."""
     before = last_logits(model)
     edit = made(model, (0,))
-    monkeypatch.setattr("ffnmem.editing.applying.EditLedger.settle", interrupted(settle := [True]))
+    monkeypatch.setattr("ffnmem.editing.applying.set_edits", interrupted(once := [True]))
     with pytest.raises(KeyboardInterrupt), edit.applied(model):
         pass
-    assert settle == []
+    assert once == []
     monkeypatch.undo()
     assert torch.equal(elsewhere(lambda: last_logits(model)), before)
 
 
-def interrupted(once: list[bool]) -> Callable[[Any], None]:
-    from ffnmem.editing.applying import EditLedger
+def interrupted(once: list[bool]) -> Callable[..., None]:
+    from ffnmem.editing.applying import set_edits
 
-    settle = EditLedger.settle
-
-    def run(ledger: Any) -> None:
-        settle(ledger)
+    def run(*args: Any) -> None:
+        set_edits(*args)
         if once:
             once.pop()
             raise KeyboardInterrupt
