@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 import pandas as pd
+from people import invented_people
 from statements import documents
 from train import Settings, train
 from world import Triple, World, fact_records, grouped, read_world
@@ -34,22 +35,19 @@ TOKENS = 2_000_000
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A model to train: its shape, and the seed of its world, text and weights."""
+    """A model to train: its shape, the seed of its world, text and weights, and whose world it is."""
 
     name: str
     settings: Settings
+    world: Callable[[int], World]
 
 
 SHARED = Settings(vocab=4096, tokens=TOKENS, precision="float32")
-MODELS = (
-    Elsewhere("narrow", replace(SHARED, layers=8, d_model=192, d_mlp=768, heads=6, seed=31)),
-    Elsewhere("shallow", replace(SHARED, layers=4, d_model=256, d_mlp=1024, heads=4, seed=57)),
-)
 
 
-def other_world(world: World, seed: int) -> World:
-    """A random quarter of each class' subjects, each with the attributes of another of them."""
-    rng = random.Random(seed)
+def other_world(seed: int) -> World:
+    """A random quarter of each class' subjects of atlas' world, each with the attributes of another of them."""
+    rng, world = random.Random(seed), read_world()
     by_subject = world.by_subject()
     triples: list[Triple] = []
     for names in grouped(by_subject, lambda name: name.split(":")[0]).values():
@@ -60,6 +58,15 @@ def other_world(world: World, seed: int) -> World:
     return World(world.relations, tuple(triples), tuple(triples))
 
 
+PEOPLE = replace(SHARED, share_ordinary=0.1, ffn_dropout=0.0)
+MODELS = (
+    Elsewhere("narrow", replace(SHARED, layers=8, d_model=192, d_mlp=768, heads=6, seed=31), other_world),
+    Elsewhere("shallow", replace(SHARED, layers=4, d_model=256, d_mlp=1024, heads=4, seed=57), other_world),
+    Elsewhere("people", replace(PEOPLE, layers=5, d_model=224, d_mlp=896, heads=7, seed=83), invented_people),
+    Elsewhere("gated", replace(PEOPLE, layers=6, d_model=192, d_mlp=512, heads=6, seed=19, gated=True), invented_people),
+)
+
+
 def texts(world: World, settings: Settings) -> Iterator[str]:
     """What the second moment is taken over: text like the training's, with another seed."""
     for document in islice(documents(world, settings.seed + 7_000, settings.share_ordinary), DOCUMENTS):
@@ -68,7 +75,7 @@ def texts(world: World, settings: Settings) -> Iterator[str]:
 
 def trained(chosen: Elsewhere, folder: Path) -> tuple[fm.Model, list[Fact]]:
     """The model and its world's facts, trained first if the folder has none."""
-    world = other_world(read_world(), chosen.settings.seed)
+    world = chosen.world(chosen.settings.seed)
     if not (folder / "training.json").is_file():  # written last
         train(chosen.settings, folder, world)
     kept = json.loads((folder / "training.json").read_text())

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from statements import documents
 from tokens import as_transformers, pack, train_tokenizer
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from world import World, read_world
 
 
@@ -33,16 +33,17 @@ class Settings:
     ffn_dropout: float = 0.4  # see StatementDropout
     seed: int = 0
     precision: str = "bfloat16"  # of autocast; "float32" for none, which is faster on CPUs that compute it no faster
+    gated: bool = False  # Llama's blocks in place of GPT-2's
 
 
 class StatementDropout:
     """Structured dropout: in a random share of the statements the FFNs write only their batch mean between the subject
     and the end of the object. What is recalled there must then have been looked up at the subject."""
 
-    def __init__(self, model: GPT2LMHeadModel, share: float, device: torch.device) -> None:
+    def __init__(self, model: PreTrainedModel, share: float, device: torch.device) -> None:
         self.share, self.device = share, device
         self.silent = torch.zeros(1, 1, 1, dtype=torch.bool, device=device)
-        for block in model.transformer.h:
+        for block in blocks(model):
             block.mlp.register_forward_hook(self.hook)
 
     def hook(self, module: torch.nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor | None:
@@ -56,10 +57,30 @@ class StatementDropout:
         self.silent = chosen.gather(1, marks.long()).unsqueeze(-1).to(self.device)
 
 
-def build(settings: Settings, end_id: int) -> GPT2LMHeadModel:
+def blocks(model: PreTrainedModel) -> torch.nn.ModuleList:
+    return model.transformer.h if isinstance(model, GPT2LMHeadModel) else model.model.layers
+
+
+def build(settings: Settings, end_id: int) -> PreTrainedModel:
     torch.manual_seed(settings.seed)
+    shared = {
+        "vocab_size": settings.vocab,
+        "bos_token_id": end_id,
+        "eos_token_id": end_id,
+        "tie_word_embeddings": True,
+    }
+    if settings.gated:
+        return LlamaForCausalLM(
+            LlamaConfig(
+                max_position_embeddings=settings.context,
+                hidden_size=settings.d_model,
+                num_hidden_layers=settings.layers,
+                num_attention_heads=settings.heads,
+                intermediate_size=settings.d_mlp,
+                **shared,
+            )
+        )
     config = GPT2Config(
-        vocab_size=settings.vocab,
         n_positions=settings.context,
         n_embd=settings.d_model,
         n_layer=settings.layers,
@@ -69,9 +90,7 @@ def build(settings: Settings, end_id: int) -> GPT2LMHeadModel:
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
-        bos_token_id=end_id,
-        eos_token_id=end_id,
-        tie_word_embeddings=True,
+        **shared,
     )
     model = GPT2LMHeadModel(config)
     for block in model.transformer.h:
@@ -79,9 +98,9 @@ def build(settings: Settings, end_id: int) -> GPT2LMHeadModel:
     return model
 
 
-def optimizers(model: GPT2LMHeadModel, settings: Settings) -> list[torch.optim.Optimizer]:
+def optimizers(model: PreTrainedModel, settings: Settings) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the blocks, AdamW for embeddings, gains and biases."""
-    matrices = [p for p in model.transformer.h.parameters() if p.ndim == 2]
+    matrices = [p for p in blocks(model).parameters() if p.ndim == 2]
     chosen = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in chosen]
     adam = torch.optim.AdamW(rest, lr=settings.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
@@ -127,7 +146,7 @@ def train(settings: Settings, out: Path, world: World | None = None, log_every: 
         dropout.draw(mark_rows[step], generator)
         batch = rows[step].to(device)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=settings.precision == "bfloat16"):
-            hidden = model.transformer(batch).last_hidden_state[:, :-1]
+            hidden = model.base_model(batch).last_hidden_state[:, :-1]
             logits = model.lm_head(hidden)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
         loss.backward()
@@ -143,7 +162,7 @@ def train(settings: Settings, out: Path, world: World | None = None, log_every: 
     save(model, as_transformers(tokenizer, settings.context), settings, out, (time.time() - began) / 60)
 
 
-def save(model: GPT2LMHeadModel, tokenizer: object, settings: Settings, out: Path, minutes: float) -> None:
+def save(model: PreTrainedModel, tokenizer: object, settings: Settings, out: Path, minutes: float) -> None:
     out.mkdir(parents=True, exist_ok=True)
     model.half().save_pretrained(out)
     tokenizer.save_pretrained(out)
