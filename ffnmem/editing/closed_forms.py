@@ -311,7 +311,7 @@ def alphaedit_left(plan: EditPlan, thresholds: Mapping[int, float], penalty: flo
 
 # `rome`: a fact rewritten by a rank-one change of one layer's values.
 
-KEYS = ("everywhere", "consistent", "original")
+KEYS = ("consistent", "original")
 
 
 @checked
@@ -346,10 +346,9 @@ def rome(
         subject: of a text, as it is spelled there.
         layer: whose FFN is edited; default the one published for the model's name, else the one that a sweep chose for
             it (:func:`ffnmem.evaluation.choose_layer`; "swept": that in any case), else one by its depth.
-        keys: "consistent", the default, uses the averaged key throughout; "everywhere" does, too, and looks for v* with
-            ΔW itself, which acts at every position as far as the key there is like k*, where the others add v* − Wk*
-            at the subject's last token alone; "original" takes the plain prompt's key everywhere but in C⁻¹k*, as the
-            published program does.
+        keys: "consistent", the default, uses the averaged key throughout, and looks for v* with ΔW itself, which acts
+            as far as a position's key is like k*; "original" takes the plain prompt's key everywhere but in C⁻¹k*, and
+            adds v* − Wk* at the subject's last token alone while it looks for v*, as the published program does.
         moment: the second moment C: from :func:`ffnmem.editing.second_moment`, a file, or None for one that ships.
         ridge: added to C, relative to its mean diagonal; default a millionth.
         contexts: texts with ``{}`` for the prompt; default 20 that the model writes, sampled with ``seed``.
@@ -380,7 +379,7 @@ def rome(
 
 def directions_of(plan: EditPlan, keys: str | None, ridge: float | None) -> Directions | None:
     """C⁻¹k* over k*ᵀC⁻¹k* of averaged keys, where v* is looked for with ΔW itself; None where it is not."""
-    if keys != "everywhere":
+    if (keys or ("original" if plan.published else "consistent")) == "original":
         return None
 
     def directions(averaged: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:

@@ -52,6 +52,7 @@ class Adam:
 
 BATCH_TOKENS = 3072
 BEGIN = 8  # steps: where there are fewer, a search has all contexts from the first
+LEAST = 0.1  # of δ: what a change writes in front of the subject's last token, from which on a search takes it in
 SKIPPED = 2.0  # times the norm anchor: a v* that is longer is not rescaled but given up
 
 
@@ -131,13 +132,14 @@ def optimise(
         layers: of the model.
         requests: from :func:`ffnmem.editing.requests.make_requests`.
         settings: layer, optimiser, steps, step size, stop, clamp and weights of the loss.
-        directions: δ is added at every position as often as its key has of a request's direction, as the rank-one
-            change of the weights does; None: once, at the subject's last token.
+        directions: δ is added at each position as often as its key has of a request's direction, as the rank-one
+            change of the weights does (before the subject's last token only where that is LEAST times or more); None:
+            once, at the subject's last token.
         batch_tokens: positions that are run at once; memory grows with it.
         progress: called with "edit", the requests done and all of them.
     """
     found: dict[int, FoundValue] = {}
-    for chunk in request_batches(requests, batch_tokens, whole=directions is not None):
+    for chunk in request_batches(requests, batch_tokens):
         batch = RequestBatch(layers, [requests[i] for i in chunk], settings, directions)
         found.update(zip(chunk, batch.descend(), strict=True))
         if progress is not None:
@@ -204,7 +206,8 @@ class RequestBatch(RequestRows):
     """Some requests' rows, their essences' too, stepped together.
 
     Attributes:
-        gains: ``[rows, pos]``, how many times δ is added at each position; None: once, at the subject's last token.
+        gains: ``[rows, pos]``, how many times δ is added at each position, what is below LEAST in front of the
+            subject's last token left out; None: once, at the subject's last token.
         likeliest: by request, whether in the rows that were measured last each token of the target was the likeliest
             one; looked at only where the settings ask for it.
     """
@@ -232,7 +235,11 @@ class RequestBatch(RequestRows):
             own = directions(averaged)[self.owner]
             coefficients = self.replay.coefficients[settings.layer]
             gains = torch.stack([row.double() @ u for row, u in zip(coefficients, own, strict=True)])
-            self.gains, self.first = (gains if mask is None else gains * mask).to(wide(self.written).dtype), 0
+            before = torch.arange(gains.shape[1], device=device) < self.lookup.unsqueeze(1)
+            gains = gains.masked_fill(before & (gains.abs() < LEAST), 0.0)
+            gains = gains if mask is None else gains * mask
+            self.gains = gains.to(wide(self.written).dtype)
+            self.first = min(self.first, int(gains.any(0).nonzero()[0]))
         self.likeliest = torch.zeros(len(requests), dtype=torch.bool, device=device)
         self.width = max(len(request.ids) for request in requests)
         self.targets = torch.tensor(

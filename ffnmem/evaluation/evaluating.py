@@ -19,7 +19,7 @@ from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..core.run_folders import RunFolder, run_folder
 from ..core.types import PROTOCOLS, Count, Seed, checked
-from ..editing.closed_forms import KEYS, rank_one
+from ..editing.closed_forms import KEYS, directions_of, rank_one
 from ..editing.edit import Edit
 from ..editing.edit_record import missed_words, unreached_words
 from ..editing.layer_choice import kept_choice, warn_of_seen
@@ -390,7 +390,6 @@ def edit_quality(
 ) -> Callable[[SecondMoment], float]:
     """A function that scores ROME's edits of some facts with a second moment that it is given.
 
-    v* does not depend on the second moment, but for ``keys="everywhere"``, which is refused: it is found here, once.
     Edits are made whatever their size, since a second moment of little text is what makes them large.
 
     Args:
@@ -403,15 +402,15 @@ def edit_quality(
     """
     known = ("S", *from_prompts())
     names = check_metrics([check_choice("metric", metric, known)], generate=False)
-    if keys is not None and check_choice("keys", keys, KEYS) == "everywhere":
-        raise InputError("keys='everywhere' looks for v* with each second moment anew: compare those by evaluate")
+    if keys is not None:
+        check_choice("keys", keys, KEYS)
     plan = plan_edits(model, facts, layer=layer, contexts=contexts, seed=seed, settings=settings)
     plan = replace(plan, doubting=False)
-    found = find_values(plan)
     cases = [make_case(model, request.fact, None, roles_of(names)) for request in plan.requests]
 
     def quality(moment: SecondMoment) -> float:
         own = replace(plan, source=moment)
+        found = find_values(own, directions=directions_of(own, keys, None))
         edits = [rank_one(own, i, one, keys, None, force=True) for i, one in enumerate(found)]
         before, after = ask_cases(plan.layers, cases, edits)
         rows = [measure(case, b, a, names) for case, b, a in zip(cases, before, after, strict=True)]
