@@ -63,7 +63,9 @@ MODELS = (
     Elsewhere("narrow", replace(SHARED, layers=8, d_model=192, d_mlp=768, heads=6, seed=31), other_world),
     Elsewhere("shallow", replace(SHARED, layers=4, d_model=256, d_mlp=1024, heads=4, seed=57), other_world),
     Elsewhere("people", replace(PEOPLE, layers=5, d_model=224, d_mlp=896, heads=7, seed=83), invented_people),
-    Elsewhere("gated", replace(PEOPLE, layers=6, d_model=192, d_mlp=512, heads=6, seed=19, gated=True), invented_people),
+    Elsewhere(
+        "gated", replace(PEOPLE, layers=6, d_model=192, d_mlp=512, heads=6, seed=19, gated=True), invented_people
+    ),
 )
 
 

@@ -7,9 +7,9 @@ from itertools import product
 
 from world import Relation, Triple, World
 
-ONSETS = "b br d dr f g gr h j k kl l m n p r s st t tr v w z".split()
-VOWELS = "a e i o u ai ea ou".split()
-CODAS = "l m n r s th x rd nt sk".split()
+ONSETS = "b br d dr f g gr h j k kl l m n p r s st t tr v w z"
+VOWELS = "a e i o u ai ea ou"
+CODAS = "l m n r s th x rd nt sk"
 COUNT = 800
 
 # What is true of a person: its label, the objects, and what may stand between a subject and one of them.
@@ -54,13 +54,13 @@ TRAINED, HELD_OUT, GENERATED = 8, 3, 2
 
 
 def invented_people(seed: int, count: int = COUNT) -> World:
-    """``count`` people and five facts of each; which sentences are trained and which are held out is the seed's, too."""
+    """``count`` people and five facts of each; which sentences are held out is the seed's, too."""
     rng = random.Random(seed)
-    syllables = [onset + vowel for onset, vowel in product(ONSETS, VOWELS)]
+    syllables = [onset + vowel for onset, vowel in product(ONSETS.split(), VOWELS.split())]
     names: set[str] = set()
     while len(names) < count:
-        first = rng.choice(syllables) + rng.choice(syllables) + rng.choice(CODAS)
-        last = rng.choice(syllables) + rng.choice(syllables) + rng.choice(syllables) + rng.choice(CODAS)
+        first = rng.choice(syllables) + rng.choice(syllables) + rng.choice(CODAS.split())
+        last = rng.choice(syllables) + rng.choice(syllables) + rng.choice(syllables) + rng.choice(CODAS.split())
         names.add(f"{first.title()} {last.title()}")
     relations, triples = {}, []
     for name, (label, objects, middles) in RELATIONS.items():

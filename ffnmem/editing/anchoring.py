@@ -12,7 +12,7 @@ from ..core.types import Seed, checked
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
-from .preparing import Settings, check_reaches, find_values, plan_edits, settings_asked, texts_for, with_truth
+from .preparing import Settings, check_reaches, contexts_for, find_values, plan_edits, settings_asked, with_truth
 from .published import UNNAMED
 from .requests import PLAIN, make_requests
 
@@ -63,7 +63,7 @@ def value_norm(
     check_choice("editor", editor, UNNAMED)
     if settings_asked(model, layer, settings, editor)[0].anchor is not None:
         raise InputError("settings have an anchor, which is what is measured here: leave it out")
-    texts, every = texts_for(model, contexts, seed), as_facts(facts)
+    (texts, _), every = contexts_for(model, contexts, seed), as_facts(facts)
     fine, reasons = [], []
     for fact in every:
         try:

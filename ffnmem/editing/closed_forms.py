@@ -37,7 +37,7 @@ from .preparing import (
 from .published import UNNAMED, published
 from .requests import Request, request_for
 from .settings import EditSettings, is_published
-from .values import BATCH_TOKENS, Directions, FoundValue, RequestRows, request_batches
+from .values import BATCH_TOKENS, Directions, FoundValue, RequestRows, optimise, request_batches
 
 # Closed forms for many facts at once, in one layer or spread over several: MEMIT, ENCORE, EMMET and AlphaEdit.
 #
@@ -90,7 +90,9 @@ def layer_range(plan: EditPlan, layers: int | None, editor: str) -> list[int]:
 
 def edit_together(plan: EditPlan, form: ClosedForm, force: bool, progress: Progress | None) -> Edit:
     """One edit of all of a plan's requests; what is doubtful about it is warned of."""
-    edit = closed_form_edit(plan, range(len(plan.requests)), find_values(plan, progress), form, force)
+    edit = closed_form_edit(
+        plan, range(len(plan.requests)), find_values(plan, progress, directions_of(plan, None, None)), form, force
+    )
     announce([edit], plan.doubts)
     return edit
 
@@ -136,20 +138,15 @@ def closed_form_edit(
 def lengthened(
     plan: EditPlan, found: Sequence[FoundValue], ridge: float
 ) -> tuple[list[FoundValue], list[dict[str, float]]]:
-    """What was found, each δ as long as the settings have it for a key so rare; and how rare, how much longer."""
+    """What was found, each δ as long as the settings have it; and how rare its key is, how much longer it became."""
     rarities = plan.moment.rarity(plan.settings.layer, torch.stack([one.key for one in found]), ridge).tolist()
-    times = [stretch_of(plan.settings, one, rarity) for one, rarity in zip(found, rarities, strict=True)]
+    times = [stretch_of(plan.settings, one) for one in found]
     longer = [one if by == 1.0 else replace(one, delta=one.delta * by) for one, by in zip(found, times, strict=True)]
     return longer, [{"rarity": rarity, "stretch": by} for rarity, by in zip(rarities, times, strict=True)]
 
 
-def stretch_of(settings: EditSettings, found: FoundValue, rarity: float) -> float:
-    """How many times as long the settings have δ for a key so rare, within their clamp.
-
-    Where they set out from rarity, a δ that did not make the target likely enough is no direction to go further in.
-    """
-    if settings.stretch == 1.0 or (settings.rare > 0 and not (rarity >= settings.rare and found.nll <= settings.stop)):
-        return 1.0
+def stretch_of(settings: EditSettings, found: FoundValue) -> float:
+    """How many times as long the settings have δ, within their clamp."""
     return max(1.0, min(settings.stretch, found.longest / max(float(found.delta.norm()), 1e-30)))
 
 
@@ -312,6 +309,7 @@ def alphaedit_left(plan: EditPlan, thresholds: Mapping[int, float], penalty: flo
 # `rome`: a fact rewritten by a rank-one change of one layer's values.
 
 KEYS = ("consistent", "original")
+LONGER = 1.5  # times the clamp, where an edit is not reached
 
 
 @checked
@@ -337,6 +335,11 @@ def rome(
     k* is the average coefficient vector at the subject's last token over contexts; v* is what makes the model say the
     new target there; W + ΔW with ΔW = (v* − Wk*) (C⁻¹k*)ᵀ / (k*ᵀC⁻¹k*) takes k* to v* at the least cost for the keys
     of the corpus behind C. Several facts are prepared in one batch and give an edit each, independent of each other.
+
+    The edited model is asked for the target in the prompt, and behind four contexts that no search had. Where it does
+    not say it, settings that nobody gave are changed: twice the steps, with all contexts, to half the loss and half as
+    long again; then other layers, unless the layer was given, published or chosen for the model. The first edit that is
+    reached is returned, else the best; ``numbers["tried"]`` says what each came to.
 
     Args:
         model: from :func:`ffnmem.load`, as it is now.
@@ -390,7 +393,56 @@ def directions_of(plan: EditPlan, keys: str | None, ridge: float | None) -> Dire
 
 
 def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ridge: float | None, force: bool) -> Edit:
-    """The edit of one of a plan's requests."""
+    """The edit of one of a plan's requests, the first that is reached of those that are tried, else the best."""
+    edits: list[Edit] = []
+    tried: list[str] = []
+    refusal: InputError | None = None
+    own, values = plan, [found]
+    for settings, words in [(plan.settings, f"layer {plan.settings.layer}"), *further_tries(plan)]:
+        if settings is not plan.settings:
+            own = replace(plan, requests=(plan.requests[which],), settings=settings, doubting=False)
+            values = optimise(own.layers, own.requests, settings, directions=directions_of(own, keys, ridge))
+        try:
+            edit = rank_one_once(own, which if own is plan else 0, values[0], keys, ridge, force)
+        except InputError as error:
+            refusal = refusal or error
+            tried.append(f"{words} refused")
+            continue
+        edits.append(edit)
+        row = edit.numbers.iloc[0]
+        tried.append(f"{words} {row['after']:.2g}")
+        if row["reached"] and not row.get("unseen", 1.0) < 1:
+            break
+    if not edits:
+        assert refusal is not None
+        raise refusal
+    best = max(
+        edits, key=lambda edit: tuple(edit.numbers.iloc[0].reindex(["reached", "unseen", "after"], fill_value=0))
+    )
+    if len(tried) == 1:
+        return best
+    doubts = tuple(dict.fromkeys((*(plan.doubts[which],) * bool(plan.doubts[which]), *best.warnings)))
+    return replace(best, numbers=best.numbers.assign(tried="; ".join(tried)), warnings=doubts)
+
+
+def further_tries(plan: EditPlan) -> list[tuple[EditSettings, str]]:
+    """What else is tried where an edit is not reached, in words too: of derived settings a longer and longer search,
+    then other layers where nobody chose one."""
+    settings, last = plan.settings, round(plan.model.n_layers * 2 / 3)
+    if settings.source != "derived":
+        return []
+    longer = replace(
+        settings, steps=2 * settings.steps, first=None, stop=settings.stop / 2, clamp=LONGER * settings.clamp
+    )
+    near = [settings.layer + 1, settings.layer + 2, settings.layer - 1] if settings.layer_by == "depth" else []
+    others = [replace(settings, layer=at, layer_by="tried") for at in near if 0 <= at < max(last, 1)]
+    return [(longer, f"layer {settings.layer}, longer"), *((one, f"layer {one.layer}") for one in others)]
+
+
+def rank_one_once(
+    plan: EditPlan, which: int, found: FoundValue, keys: str | None, ridge: float | None, force: bool
+) -> Edit:
+    """The edit of one of a plan's requests with a v* that was found for it."""
     keys, ridge = keys or ("original" if plan.published else "consistent"), plan.ridge(ridge)
     layer, request = plan.settings.layer, plan.requests[which]
     check_reaches(plan, request, found)

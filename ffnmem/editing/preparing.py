@@ -25,7 +25,7 @@ from ..prompts.captures import warn_of_trailing_space
 from .edit import Edit
 from .edit_record import EditedLayer
 from .moments import RIDGE, SecondMoment, load_second_moment
-from .requests import PLAIN, Request, check_contexts, make_requests, sample_contexts
+from .requests import LENGTHS, PLAIN, Request, check_contexts, make_requests, write_contexts
 from .settings import EditSettings, check_settings, settings_for
 from .values import SKIPPED, Directions, FoundValue, optimise
 from .verifying import verify
@@ -120,6 +120,7 @@ class EditPlan:
         model: to edit, as it is now. layers: its plain layers.
         requests: what is to be rewritten.
         contexts: in which keys are averaged and targets are trained. seed: of their sampling.
+        unseen: contexts that no search has, in which edits are looked at as in the prompt itself.
         settings: how v* is found. published: whether the editor's published program is followed in everything else.
         source: what the second moment is read from.
         doubting: whether what is doubtful is said, which costs a pass over the requests.
@@ -134,6 +135,7 @@ class EditPlan:
     source: Moment
     doubting: bool = True
     published: bool = False
+    unseen: tuple[str, ...] = ()
 
     @cached_property
     def moment(self) -> SecondMoment:
@@ -215,9 +217,10 @@ def plan_edits(
     if needs_moment:
         moment = load_second_moment(moment, model)
         moment.width(own.layer)
-    texts = texts_for(model, contexts, seed)
+    texts, unseen = contexts_for(model, contexts, seed)
     requests = make_requests(model, some, target, texts)
-    return EditPlan(model, PlainLayers(model), tuple(requests), texts, seed, own, moment, published=published)
+    layers = PlainLayers(model)
+    return EditPlan(model, layers, tuple(requests), texts, seed, own, moment, published=published, unseen=unseen)
 
 
 def with_truth(model: Model, fact: Fact) -> Fact:
@@ -257,10 +260,16 @@ def settings_asked(
     return settings_for(model, layer, changes or None, procedure, published), published
 
 
-def texts_for(model: Model, contexts: Sequence[str] | None, seed: int) -> tuple[str, ...]:
-    """Contexts given or sampled; the first is the prompt alone."""
-    texts = sample_contexts(model, seed=seed) if contexts is None else check_contexts(contexts)
-    return (PLAIN, *(text for text in texts if text != PLAIN))
+SAMPLED, UNSEEN = 20, 4  # contexts, half of them of each length; others, a token longer than the longest
+
+
+def contexts_for(model: Model, contexts: Sequence[str] | None, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Contexts given or sampled, the first being the prompt alone; and of sampled ones others, which no search has."""
+    if contexts is not None:
+        return (PLAIN, *(text for text in check_contexts(contexts) if text != PLAIN)), ()
+    lengths = [length for length in LENGTHS for _ in range(SAMPLED // len(LENGTHS))]
+    texts = write_contexts(model, [*lengths, *[max(LENGTHS) + 1] * UNSEEN], seed)
+    return (PLAIN, *texts[:SAMPLED]), texts[SAMPLED:]
 
 
 def find_values(
@@ -370,7 +379,7 @@ def make_edit(
         targets=[request.target for request in requests],
         settings=settings,
     )
-    verified = verify(plan.layers, requests, edit)
+    verified = verify(plan.layers, requests, edit, plan.unseen)
     numbers = [{**row, "change": ratio, **one.numbers()} for row, one in zip(rows, verified, strict=True)]
     doubts = [*(plan.doubts[i] for i in which), change_doubt(layer, ratio) if plan.doubting else ""]
     return replace(edit, numbers=pd.DataFrame(numbers), warnings=tuple(doubt for doubt in doubts if doubt))

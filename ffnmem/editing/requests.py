@@ -53,17 +53,24 @@ def sample_contexts(
     sizes = [check_count("length", length, least=2) for length in lengths]
     if not sizes:
         raise InputError("lengths is empty: give at least one, such as 10")
-    if max(sizes) > model.n_ctx:
-        raise InputError(f"length {max(sizes)} is too long: {model.name} reads at most {model.n_ctx} tokens")
+    shared = [n // len(sizes) + (place < n % len(sizes)) for place in range(len(sizes))]
+    return (
+        PLAIN,
+        *write_contexts(model, [size for size, rows in zip(sizes, shared, strict=True) for _ in range(rows)], seed),
+    )
+
+
+def write_contexts(model: Model, lengths: Sequence[int], seed: int) -> tuple[str, ...]:
+    """A context of each length; of a length not seen before, the ones before it stay the same."""
+    if max(lengths, default=0) > model.n_ctx:
+        raise InputError(f"length {max(lengths)} is too long: {model.name} reads at most {model.n_ctx} tokens")
     begin = model.bos_token_id if model.bos_token_id is not None else model.tokenizer.eos_token_id
     if begin is None:
         raise InputError(
             f"{model.name}'s tokenizer has no beginning-of-sequence or end-of-text token to sample after: give contexts"
         )
-    shared = [n // len(sizes) + (place < n % len(sizes)) for place in range(len(sizes))]
-    lengths_of = [size for size, rows in zip(sizes, shared, strict=True) for _ in range(rows)]
-    texts = sample(model, int(begin), lengths_of, torch.Generator().manual_seed(seed))
-    return (PLAIN, *(f"{cleaned(model, ids)}. {PLAIN}" for ids in texts))
+    texts = sample(model, int(begin), lengths, torch.Generator().manual_seed(seed))
+    return tuple(f"{cleaned(model, ids)}. {PLAIN}" for ids in texts)
 
 
 def sample(model: Model, begin: int, lengths: Sequence[int], generator: torch.Generator) -> list[list[int]]:
@@ -147,6 +154,10 @@ class RequestRow:
         """How many positions there are from the lookup on."""
         return len(self.tokens) - self.lookup
 
+    def prompt(self, target: Sequence[int]) -> tuple[int, ...]:
+        """Its tokens without those of the target."""
+        return self.tokens[: len(self.tokens) - max(len(target) - 1, 0)]
+
 
 @dataclass(frozen=True)
 class Request:
@@ -169,8 +180,7 @@ class Request:
     @property
     def prompt(self) -> tuple[int, ...]:
         """The tokens of the fact's prompt alone."""
-        tokens = self.rows[0].tokens
-        return tokens[: len(tokens) - max(len(self.ids) - 1, 0)]
+        return self.rows[0].prompt(self.ids)
 
 
 def make_requests(model: Model, facts: Sequence[Fact], target: str | None, contexts: Sequence[str]) -> list[Request]:

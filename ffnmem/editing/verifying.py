@@ -14,7 +14,7 @@ from ..models.answers import Question, answer
 from ..models.replaying import Change, PlainLayers, Replay
 from .applying import RowEdits
 from .edit_record import EditRecord
-from .requests import Request
+from .requests import Request, request_for
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Verified:
         after: the target's probability, the geometric mean over its tokens.
         reached: whether each token of the target is the likeliest where it stands: greedy decoding gives it.
         says: the likeliest token after the prompt.
+        unseen: the share of contexts that no search had in which greedy decoding gives it; NaN where there are none.
         gain: how much of what the change writes at the subject's last token it writes at another position of the same
             row: the projection, largest in size over positions and layers. ΔW is δ at one position where it is 0.
     """
@@ -33,20 +34,35 @@ class Verified:
     reached: bool
     says: str
     gain: float
+    unseen: float = math.nan
+
+    @property
+    def rank(self) -> tuple[bool, float, float]:
+        """What of two edits the better one has more of."""
+        return self.reached, -1.0 if math.isnan(self.unseen) else self.unseen, self.after
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether the target is said in the prompt and behind every context that was looked at."""
+        return self.reached and not self.unseen < 1
 
     def numbers(self) -> dict[str, Any]:
         """As an edit records it."""
-        return {"after": self.after, "reached": self.reached, "says": self.says, "gain": self.gain}
+        told = {"after": self.after, "reached": self.reached, "says": self.says, "gain": self.gain}
+        return told if math.isnan(self.unseen) else {**told, "unseen": self.unseen}
 
 
-def verify(layers: PlainLayers, requests: Sequence[Request], edit: EditRecord) -> list[Verified]:
+def verify(
+    layers: PlainLayers, requests: Sequence[Request], edit: EditRecord, unseen: Sequence[str] = ()
+) -> list[Verified]:
     """What a model says to the prompts of requests with an edit of all of them, in one pass of the layers from it on.
 
     Args:
         layers: of the model that the edit was made for.
-        requests: which. edit: of them.
+        requests: which. edit: of them. unseen: contexts behind which the prompts are asked, too.
     """
-    rows = RowEdits([edit], [0] * len(requests))
+    count = len(requests)
+    rows = RowEdits([edit], [0] * count * (1 + len(unseen)))
     gains = [math.nan] * len(requests)
 
     def changing(which: Int[Tensor, " rows"], replay: Replay) -> Change:
@@ -57,6 +73,8 @@ def verify(layers: PlainLayers, requests: Sequence[Request], edit: EditRecord) -
             if part == "ffn" and layer in edit.layers:
                 more = after.double() - written.double()
                 for row, place in enumerate(which.tolist()):
+                    if place >= count:
+                        continue
                     at = replay.length - requests[place].rows[0].after - first
                     pads = 0 if replay.mask is None else int((~replay.mask[row]).sum())
                     found = gain_of(more[row, max(pads - first, 0) :], at - max(pads - first, 0))
@@ -66,13 +84,18 @@ def verify(layers: PlainLayers, requests: Sequence[Request], edit: EditRecord) -
 
         return measured
 
+    behind = [request_for(layers.model, one.fact, one.target, one.ids, unseen) for one in requests] if unseen else []
     questions = [Question(request.prompt, (request.ids,)) for request in requests]
+    questions += [Question(row.prompt(one.ids), (one.ids,)) for one in behind for row in one.rows]
     _, said = answer(layers, questions, changing, start=rows.lowest, next_token=True)
     found = []
-    for one, gain in zip(said, gains, strict=True):
+    others = [one.exact[0] for one in said[count:]]
+    for i, (one, gain) in enumerate(zip(said[:count], gains, strict=True)):
         assert one.next_log is not None
+        own = others[i * len(unseen) : (i + 1) * len(unseen)]
+        share = sum(own) / len(own) if own else math.nan
         says = layers.model.token_strings([int(one.next_log.argmax())])[0]
-        found.append(Verified(math.exp(one.mean_log(0)), one.exact[0], says, gain))
+        found.append(Verified(math.exp(one.mean_log(0)), one.exact[0], says, gain, share))
     return found
 
 

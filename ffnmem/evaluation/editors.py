@@ -46,7 +46,7 @@ from ..editing.closed_forms import (
 )
 from ..editing.edit import Edit
 from ..editing.moments import SecondMoment, load_second_moment
-from ..editing.preparing import EditPlan, Moment, Settings, check_reaches, find_values, settings_asked, texts_for
+from ..editing.preparing import EditPlan, Moment, Settings, check_reaches, contexts_for, find_values, settings_asked
 from ..editing.requests import PLAIN, Request, make_request
 from ..editing.settings import EditSettings
 from ..editing.values import FoundValue
@@ -433,13 +433,15 @@ def set_up(
     own, _ = settings_asked(model, layer, settings, "rome")
     optimised = any(editor.procedure is not None for editor in editors)
     source: Moment = load_second_moment(moment, model) if optimised else moment
-    texts = texts_for(model, contexts, seed) if optimised else (PLAIN,)
+    texts, unseen = contexts_for(model, contexts, seed) if optimised else ((PLAIN,), ())
     theirs = {
         editor.name: settings_asked(model, layer, settings, editor.procedure, editor.published)
         for editor in editors
         if editor.procedure is not None
     }
-    setup = Setup(EditPlan(model, plain, (), texts, seed, own, source, doubting=False), target, options, theirs)
+    setup = Setup(
+        EditPlan(model, plain, (), texts, seed, own, source, doubting=False, unseen=unseen), target, options, theirs
+    )
     check_options(setup, editors)
     return setup
 

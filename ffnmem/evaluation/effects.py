@@ -30,7 +30,9 @@ from .texts import Texts, drift_texts
 LAYER_BY = {
     "name": "published for the model's name",
     "sweep": "the one that a sweep chose for this model",
+    "shipped": "the best one of a sweep, which ships with ffnmem",
     "depth": "by the model's depth, for want of anything better",
+    "tried": "one where the edit is reached, which it was not in that by the model's depth",
 }
 """Of a layer that nobody gave, how it was chosen."""
 TITLES = {

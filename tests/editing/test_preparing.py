@@ -55,7 +55,7 @@ def test_mistakes_are_told_before_anything_is_sampled(tiny: fm.Model, monkeypatc
     def sampled(*_args: object, **_more: object) -> tuple[str, ...]:
         raise AssertionError("contexts were sampled")
 
-    monkeypatch.setattr(preparing, "sample_contexts", sampled)
+    monkeypatch.setattr(preparing, "write_contexts", sampled)
     with refuses(InputError, ValueError, "its true one already"):
         fm.rome(tiny, FACTS[0], target=FACTS[0].target_true)
     with refuses(InputError, ValueError, "setting"):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, InputError
-from ffnmem.editing import value_norm
+from ffnmem.editing import value_norm, values
 from ffnmem.editing.closed_forms import directions_of
 from ffnmem.editing.preparing import check_reaches, plan_edits
 from ffnmem.editing.requests import Request, RequestRow
@@ -90,15 +90,18 @@ def weight_of(model: fm.Model, layer: int) -> tuple[str, bool]:
 
 
 @pytest.mark.parametrize(("kind", "kl_at"), [("gpt2", "last"), ("llama", "last"), ("llama", "subject")])
-def test_everywhere_is_the_edited_model(kind: str, kl_at: str, tokenizer: Any) -> None:
-    """``keys="everywhere"``: loss and gradient are those of the model with W + ΔW in its weights, at every position.
+def test_a_change_is_searched_as_it_acts(
+    kind: str, kl_at: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With directions, loss and gradient are those of the model with W + ΔW in its weights, at every position.
 
     A gain of a pad, of another request's direction, none before the subject or behind it, none in the essence.
     """
+    monkeypatch.setattr(values, "LEAST", 0.0)
     model = fm.load(ARCHITECTURES[kind](), tokenizer=tokenizer, dtype="float64")
     model.hf_model.set_attn_implementation("sdpa")  # the eager one takes its softmax in float32
     plan = moved_plan(model, layer=0, settings={**SETTINGS, "kl_at": kl_at})
-    directions = directions_of(plan, "everywhere", None)
+    directions = directions_of(plan, None, None)
     assert directions is not None
     batch = RequestBatch(plan.layers, plan.requests, plan.settings, directions)
     delta = random_like(len(FACTS), model.d_model).requires_grad_()
