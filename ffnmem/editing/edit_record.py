@@ -110,8 +110,9 @@ class EditRecord(Result):
         settings: everything that the editor was run with, as plain values.
         numbers: one row a fact: what the editor measured. With the change of the weights itself: ``after``, the
             target's probability in the fact's prompt (the geometric mean over its tokens); ``reached``, whether greedy
-            decoding gives the target; ``says``, the likeliest next token; ``gain``, how much of what the change writes
-            at the subject's last token it writes at another position
+            decoding gives the target; ``says``, the likeliest next token; ``unseen``, the share of contexts that no
+            search had behind which the target is said; ``tried``, what each try came to, where there were several;
+            ``gain``, how much of what the change writes at the subject's last token it writes at another position
             (:class:`ffnmem.editing.verifying.Verified`).
         provenance: of the model and the run.
         under: digests of the edits that the model already had; :meth:`ffnmem.Edit.of` fills it in.
@@ -252,6 +253,8 @@ def unreached_words(edit: EditRecord) -> str:
         return ""
     row = edit.numbers.iloc[places[0]]
     more = f"; {len(places) - 1} more of {len(edit.facts)} facts are not" if len(places) > 1 else ""
+    if isinstance(tried := row.get("tried"), str):
+        more = f"; tried, with its probability: {tried}{more}"
     return missed_words(edit.facts[places[0]], edit.targets[places[0]], row["after"], row["says"]) + more
 
 

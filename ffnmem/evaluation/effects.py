@@ -48,6 +48,7 @@ MEASURED = {
     "stretch": "edit vector lengthened × {:.3g}",
     "rarity": "rarity {:.2g}",
     "key_u": "k·u {:.3g}",
+    "tried": "tried, with the target’s probability: {}",
 }
 MOST = 4  # facts whose numbers are listed
 KINDS = ("prompt", "paraphrase", "neighbour", "other")

@@ -29,7 +29,7 @@ from ..vocabulary.projections import promoted_tokens
 from .contrast_graphs import ContrastGraph, graph_between
 
 DRAWS = 10  # random sets
-BEGIN, PART = 8, 8  # the search begins with so many firings, and a step adds a part of those that there are
+BEGIN, PART = 8, 4  # the search begins with so many firings, and a step adds a part of those that there are
 WIDENED = 3  # rounds of widening the set and pruning it again
 PARTS = (16, 32)  # of a set that is thinned, at first and at last
 ONE_BY_ONE = 64  # firings at most that are each left out alone
@@ -510,7 +510,7 @@ def contrast(
     syntax and positions, is left out of the question.
 
     The search adds those firings that gain most to first order, by the gradients of the run that keeps the set and of
-    the run that lacks it, an eighth more each step, until both shares reach the goal; then takes away all that can go
+    the run that lacks it, a quarter more each step, until both shares reach the goal; then takes away all that can go
     together, those worth least first; widens the set and prunes it again while that makes it smaller; and leaves out
     parts of it, each tried, and single firings where there are at most 64. It need not find the smallest set.
 

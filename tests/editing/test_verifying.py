@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing import Edit
+from ffnmem.editing import Edit, settings
 from ffnmem.editing.applying import hooked
 from ffnmem.editing.edit_record import EditedLayer, unreached_words
+from ffnmem.editing.preparing import plan_edits
 from ffnmem.editing.verifying import gain_of, verify
 
 from ..helpers import Pair
@@ -93,3 +94,43 @@ def test_several_are_one_line(tiny: fm.Model) -> None:
     count = len(edit.unreached)
     assert count == sum(not row["reached"] for row in numbers) > 1
     assert unreached_words(edit).endswith(f"; {count - 1} more of 3 facts are not")
+
+
+@pytest.mark.parametrize(("layer", "tries"), [(None, 4), (0, 2)])
+def test_what_is_not_reached_is_tried_again(
+    layer: int | None, tries: int, atlas: fm.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer, then in other layers unless one was given; the best is returned, and says what each came to."""
+    monkeypatch.setattr(settings, "SHIPPED_LAYERS", {})
+    fact = next(fact for fact in fm.load_facts("atlas") if fact.target_new and fact.neighbours)
+    assert "tried" not in fm.rome(atlas, fact, layer=layer).numbers  # type: ignore[union-attr]
+    monkeypatch.setattr(settings, "DERIVED_CLAMP", 0.05)
+    edit = fm.rome(atlas, fact, layer=layer)
+    assert isinstance(edit, Edit)
+    (tried,) = edit.numbers["tried"]
+    found = [float(part.split()[-1]) for part in tried.split("; ")]
+    assert len(found) == tries
+    assert tried.startswith("layer 0 ")
+    assert "; layer 0, longer " in tried
+    assert edit.numbers["after"][0] == pytest.approx(max(found), rel=0.06)  # two digits are told
+    assert edit.unreached == (0,)
+    assert f"tried, with its probability: {tried}" in unreached_words(edit)
+    assert edit.layers[0] == edit.settings["layer"]
+    scores = fm.evaluate(atlas, fact, metrics=["ES"], drift=False, layer=layer, keep_edits=True)
+    assert scores.edits["rome"][fact.name].digest == edit.digest
+
+
+def test_contexts_that_no_search_had(atlas: fm.Model) -> None:
+    """The share behind which the target is said, by hooks; none of contexts that were given."""
+    fact = next(fact for fact in fm.load_facts("atlas") if fact.target_new and fact.neighbours)
+    plan = plan_edits(atlas, fact)
+    assert len(set(plan.unseen) - set(plan.contexts)) == 4
+    edit = fm.rome(atlas, fact)
+    assert isinstance(edit, Edit)
+    right = []
+    for context in plan.unseen:
+        with edit.hooks(atlas):
+            said = fm.capture(atlas, context.replace("{}", fact.text)).predictions(-1, 1)["token"].iloc[0]
+        right.append(f" {fact.target_new}".startswith(said))
+    assert edit.numbers["unseen"][0] == sum(right) / 4
+    assert "unseen" not in fm.rome(atlas, fact, contexts=["{}"]).numbers  # type: ignore[union-attr]
