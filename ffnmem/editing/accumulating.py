@@ -243,25 +243,18 @@ class MomentSums(Accumulator):
 
     def check_same_as(self, found: SecondMoment, path: Path) -> None:
         """Raise FileError if a file holds something else than this pass gives."""
-        wanted = {
-            "model": self.model.fingerprint,
-            "tokenizer": self.packed.tokenizer_hash,
+        expected = {
+            "fingerprint": self.model.fingerprint,
+            "tokenizer_hash": self.packed.tokenizer_hash,
             "layers": self.layers,
             "context": self.settings.context,
             "prepend_bos": self.settings.prepend_bos,
-            "corpus": self.packed.hash,
-            "sequences": (self.ranges,),
+            "corpus_hash": self.packed.hash,
         }
-        held = (
-            *(found.fingerprint, found.tokenizer_hash, found.layers, found.context, found.prepend_bos),
-            found.corpus_hash,
-            tuple(part.ranges for part in found.parts),
-        )
-        differ = [
-            "other parts of the text" if name == "sequences" else f"{name} {b}, not {a}"
-            for (name, a), b in zip(wanted.items(), held, strict=True)
-            if a != b
-        ]
+        held = {name: getattr(found, name) for name in expected}
+        differ = [f"{name} {held[name]}, not {value}" for name, value in expected.items() if held[name] != value]
+        if tuple(part.ranges for part in found.parts) != (self.ranges,):
+            differ.append("other parts of the text")
         if differ:
             raise FileError(
                 f"{path} holds another second moment ({'; '.join(differ)}): name another file, or remove it"

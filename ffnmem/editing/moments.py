@@ -21,7 +21,7 @@ from ..core.errors import FileError, InputError, ModelError, OutOfRangeError, ch
 from ..core.files import check_destination, user_path
 from ..core.neuron_names import LayerName
 from ..core.resources import EMBEDDED, embedded_folder
-from ..core.sheets import Column, Facts, Origin, Sheet, rows
+from ..core.sheets import Column, Facts, Origin, Sheet, Table
 from ..core.types import checked
 from ..corpus.tokenizing import tokenizer_hash
 from ..models.model import Model
@@ -94,14 +94,9 @@ def length_of(width: int) -> int:
 
 def square(packed: Float[Tensor, " triangle"], width: int) -> Float64[Tensor, "width width"]:
     """The whole symmetric matrix of a triangle, in float64."""
-    sums = TriangleSums(width)
-    sums.load(packed)
     matrix = torch.zeros(width, width, dtype=torch.float64)
-    for start, block in zip(sums.starts, sums.blocks, strict=True):
-        matrix[start : start + BLOCK, start:] = block.triu()
-        matrix[start:, start : start + BLOCK] = block.triu().T
-        corner = block[:, : len(block)]
-        matrix[start : start + BLOCK, start : start + BLOCK] = corner.triu() + corner.triu(1).T
+    matrix[upper(matrix)] = packed.double()
+    matrix += matrix.triu(1).T
     return matrix
 
 
@@ -441,24 +436,19 @@ class SecondMoment(Result):
         """
         sources = ", ".join(dict.fromkeys(part.source for part in self.parts))
         heading = {"second moment": name or self.model, "text": f"{self.count:,} tokens of {sources}"}
-        more = [Column("rank", "count"), Column("effective rank", "number", places=1)]
-        shown = rows(
+        if measured is None:
+            measured = pd.DataFrame({"layer": self.layers, "condition": map(self._conditions.get, self.layers)})
+        full = "rank" in measured
+        table = Table.of(
+            measured.assign(neurons=self.widths),
             Column("layer", "number", places=0),
             Column("neurons", "count"),
-            *([] if measured is None else [Column("trace", "number", places=2)]),
-            Column("condition", left=False),
-            *([] if measured is None else more),
+            Column("trace", "number", places=2) if full else None,
+            Column("condition", left=False, of=lambda row: scientific(row["condition"])),
+            Column("rank", "count") if full else None,
+            Column("effective rank", "number", places=1, of="effective_rank") if full else None,
         )
-        if measured is None:
-            for layer, width in zip(self.layers, self.widths, strict=True):
-                known = self._conditions.get(layer)
-                shown.add(layer, width, "–" if known is None else f"{known:.2e}")
-        else:
-            for row in measured.to_dict("records"):
-                condition = f"{row['condition']:.2e}"
-                at = (row["layer"], self.width(row["layer"]))
-                shown.add(*at, row["trace"], condition, row["rank"], row["effective_rank"])
-        return Sheet.of(Facts(heading), shown.table(), Origin(self.provenance))
+        return Sheet.of(Facts(heading), table, Origin(self.provenance))
 
     # -- joining and keeping -------------------------------------------------------------------------------------
 
@@ -474,18 +464,26 @@ class SecondMoment(Result):
             raise InputError("no second moments to merge: give at least one")
         ordered = sorted(moments, key=lambda m: [(part.corpus_hash, part.ranges) for part in m.parts])
         first = ordered[0]
+        names = ("fingerprint", "tokenizer_hash", "layers", "widths", "context", "prepend_bos")
         for place, other in enumerate(ordered[1:], start=1):
-            check_mergeable(first, other)
+            both = {name: (getattr(first, name), getattr(other, name)) for name in names}
+            differ = [f"{name} {mine} and {theirs}" for name, (mine, theirs) in both.items() if mine != theirs]
+            if differ:
+                raise InputError(f"second moments that cannot be merged: {'; '.join(differ)}")
             for part in other.parts:
                 if any(part.overlaps(seen) for earlier in ordered[:place] for seen in earlier.parts):
                     raise InputError(f"two second moments hold the same text of {part.source}: it would count twice")
         count = sum(moment.count for moment in ordered)
+        sums = {layer: torch.zeros_like(first.sums[layer], dtype=torch.float64) for layer in first.layers}
+        for layer, total in sums.items():
+            for moment in ordered:
+                total += moment.sums[layer]
         return replace(
             first,
             count=count,
             parts=joined(part for moment in ordered for part in moment.parts),
             provenance={**first.provenance, "tokens": count},
-            sums={layer: sum_of([moment.sums[layer] for moment in ordered]) for layer in first.layers},
+            sums=sums,
             _conditions={},
             _kept={},
         )
@@ -501,18 +499,25 @@ class SecondMoment(Result):
         target = check_destination(path)
         conditions = {str(layer): self.condition(layer) for layer in self.layers}
         finite = {layer: found if found < math.inf else None for layer, found in conditions.items()}
-        write_moment(target, self, dtype, {"conditions": finite})
+        header = {"kind": KIND, "schema": SCHEMA, **described(self), "conditions": finite}
+        arrays = {str(layer): self.sums[layer].to(DTYPES[dtype]).numpy() for layer in self.layers}
+        write_tensors(target, header, arrays, sort_keys=True)
         return target
 
     @staticmethod
     def load(path: str | Path) -> SecondMoment:  # type: ignore[override]  # it holds no model
         """Open a file; a layer is read, and checked, when it is first asked for. Raises FileError."""
-        moment, header = read_moment(user_path(path))
-        if "progress" in header:
+        sums = FileSums(user_path(path))
+        if "progress" in sums.file.header:
             raise FileError(
                 f"{path} is the checkpoint of a second moment that is not finished: run the same call again"
             )
-        return moment
+        return moment_of(sums.file.header, sums)
+
+
+def scientific(value: float | None) -> str:
+    """A condition number as it is shown; a dash where it is not known."""
+    return "–" if value is None or math.isnan(value) else f"{value:.2e}"
 
 
 def load_second_moment(source: SecondMoment | str | Path | None, model: Model) -> SecondMoment:
@@ -547,25 +552,6 @@ def shipped(name: str) -> SecondMoment:
 
 
 # -- joining ---------------------------------------------------------------------------------------------------------
-
-
-def check_mergeable(first: SecondMoment, other: SecondMoment) -> None:
-    """Raise InputError unless both are of the same weights, layers and settings."""
-    names = ("fingerprint", "tokenizer_hash", "layers", "widths", "context", "prepend_bos")
-    differ = [
-        f"{name} {getattr(first, name)} and {getattr(other, name)}"
-        for name in names
-        if getattr(first, name) != getattr(other, name)
-    ]
-    if differ:
-        raise InputError(f"second moments that cannot be merged: {'; '.join(differ)}")
-
-
-def sum_of(triangles: Sequence[Float[Tensor, " triangle"]]) -> Float64[Tensor, " triangle"]:
-    total = triangles[0].to(torch.float64, copy=True)
-    for triangle in triangles[1:]:
-        total += triangle
-    return total
 
 
 def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
@@ -608,24 +594,6 @@ def moment_of(header: Mapping[str, Any], sums: Mapping[int, Tensor]) -> SecondMo
     parts = tuple(Part(h, s, tuple((a, b) for a, b in ranges)) for h, s, ranges in header["parts"])
     conditions = {int(k): float("inf") if v is None else float(v) for k, v in header.get("conditions", {}).items()}
     return SecondMoment(**values, parts=parts, provenance=header["provenance"], sums=sums, _conditions=conditions)
-
-
-def write_moment(path: Path, moment: SecondMoment, dtype: str, more: Mapping[str, Any]) -> None:
-    """The file, with more in its header. Raises FileError."""
-    arrays = {str(layer): moment.sums[layer].to(DTYPES[dtype]).numpy() for layer in moment.layers}
-    header = {
-        "kind": KIND,
-        "schema": SCHEMA,
-        **described(moment),
-        **more,
-    }
-    write_tensors(path, header, arrays, sort_keys=True)
-
-
-def read_moment(path: Path) -> tuple[SecondMoment, dict[str, Any]]:
-    """A second moment and the header of its file. Raises FileError."""
-    sums = FileSums(path)
-    return moment_of(sums.file.header, sums), dict(sums.file.header)
 
 
 def triangle_of(array: np.ndarray, layer: int, width: int, path: Path) -> Tensor:
