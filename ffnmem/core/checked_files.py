@@ -179,17 +179,14 @@ class HeadedTensors:
         path: of the file.
         form: of its header.
         missing: the message where there is no such file.
-        checksum: of an array.
 
     Raises: FileError.
     """
 
-    def __init__(
-        self, path: Path, form: Form, missing: str = "", checksum: Callable[[np.ndarray], int] = array_checksum
-    ) -> None:
+    def __init__(self, path: Path, form: Form, missing: str = "") -> None:
         from safetensors import safe_open
 
-        self.path, self._checksum = path, checksum
+        self.path = path
         check_regular(path, missing or f"there is no {path}")
         with reading(path):
             file: Any = safe_open(path, framework="numpy")
@@ -214,7 +211,7 @@ class HeadedTensors:
         """One array, checked, and yours to change; raises FileError."""
         with reading(self.path):
             array: np.ndarray = self.file.get_tensor(name)
-        if self._checksum(array) != self.header["checksums"].get(name):
+        if array_checksum(array) != self.header["checksums"].get(name):
             raise FileError(f"{self.path} is damaged: array {name} does not match its checksum")
         return array
 
@@ -226,20 +223,13 @@ def check_tensors(path: Path) -> None:
         file.array(name)
 
 
-def write_tensors(
-    path: Path,
-    header: Mapping[str, Any],
-    arrays: Mapping[str, np.ndarray],
-    checksum: Callable[[np.ndarray], int] = array_checksum,
-    **options: Any,
-) -> None:
+def write_tensors(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], **options: Any) -> None:
     """Write what :class:`HeadedTensors` reads; it appears whole or not at all. Raises FileError: it cannot be written.
 
     Args:
         path: of the file.
         header: its fields, to which the arrays' checksums are added.
         arrays: by name.
-        checksum: of an array.
         options: of the JSON.
     """
     from safetensors import SafetensorError
@@ -247,7 +237,7 @@ def write_tensors(
 
     # Not ascontiguousarray, which makes a list of one of a single number.
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    checksums = {name: checksum(array) for name, array in contiguous.items()}
+    checksums = {name: array_checksum(array) for name, array in contiguous.items()}
     entry = header_entry({**header, "checksums": checksums}, **options)
     with replacing(path) as temporary:
         try:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..core.errors import FileError, InputError, quoted
+from ..core.errors import FileError, InputError
 from ..core.files import check_destination
 from ..core.folders import Kind
 from ..core.neuron_names import LayerName
@@ -101,7 +101,10 @@ def second_moment(
     Source: Meng et al. 2022 (2202.05262), section 3.1: 100,000 samples of Wikipedia for GPT-2 XL.
     """
     settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
-    chosen, shard = checked_layers(model, layers), check_shard(shard)
+    chosen = tuple(range(model.n_layers) if layers is None else sorted({model.layer(layer) for layer in layers}))
+    if not chosen:
+        raise InputError("layers is empty: give at least one")
+    shard = check_shard(shard)
     target = None if out is None else check_destination(out)
     finished = None if target is None or not target.exists() else SecondMoment.load(target)
     with workplace(target, PARTIAL) as folder:
@@ -127,16 +130,6 @@ def second_moment(
             moment.save(target)
     remove_partial(folder)
     return SecondMoment.load(target)
-
-
-def checked_layers(model: Model, layers: Sequence[LayerName] | None) -> tuple[int, ...]:
-    """Layers by their numbers, ascending, each once; None for all. Raises InputError, OutOfRangeError."""
-    if not isinstance(layers, Sequence | range | None) or isinstance(layers, str):
-        raise InputError(f"layers must be a list of layers, such as [0, 5], not {quoted(layers)}")
-    chosen = range(model.n_layers) if layers is None else sorted({model.layer(layer) for layer in layers})
-    if not chosen:
-        raise InputError("layers is empty: give at least one")
-    return tuple(chosen)
 
 
 class MomentSums(Accumulator):

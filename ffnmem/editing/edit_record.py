@@ -185,11 +185,36 @@ class EditRecord(Result):
         return f"{self.method}: {listed(rewrites, 3)}" if rewrites else self.method
 
     def __add__(self: Record, other: Record) -> Record:
-        """Both edits as one: changes side by side in each layer. Raises InputError where they were not made together.
+        """Both edits as one, for the weights that the first was made for: changes side by side in each layer.
 
-        They fit where both were made for the same weights, or the second for a model that has the first.
+        Raises: InputError: made for other weights (they fit where both were made for the same ones, or the second for
+            a model that has the first); parts that both have; layers of other sizes.
         """
-        return stacked(self, other)
+        shared = [part for part in other.parts if part in self.parts]
+        if shared:
+            raise InputError(f"edit {shared[0]} is in both: an edit stands in a sum once")
+        on_top = other.under == (*self.under, *self.parts)
+        if other.fingerprint != self.fingerprint and not on_top:
+            raise InputError(
+                f"{other.title} was made for weights {other.fingerprint} and {self.title} for {self.fingerprint}: "
+                "edits add up where both were made for the same weights, or the second for a model that has the first"
+            )
+        changes = {change.layer: change for change in self.changes}
+        for change in other.changes:
+            changes[change.layer] = changes[change.layer] + change if change.layer in changes else change
+        return type(self)(
+            changes=tuple(changes[layer] for layer in sorted(changes)),
+            fingerprint=self.fingerprint,
+            method=self.method if self.method == other.method else f"{self.method} + {other.method}",
+            facts=self.facts + other.facts,
+            targets=self.targets + other.targets,
+            settings=settings_of_both(self, other),
+            numbers=numbers_of_both(self, other),
+            provenance=self.provenance.with_settings(edits=self.parts + other.parts),
+            under=self.under,
+            parts=self.parts + other.parts,
+            warnings=self.warnings + other.warnings,
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """One row a fact: fact (its id), subject, prompt, target_true, target, and what the editor measured."""
@@ -290,47 +315,6 @@ def in_words(value: Any) -> str:
         return f" {', '.join(quoted(one) if isinstance(one, str) else format_value(one) for one in value)}"
     small = isinstance(value, int) and abs(value) < COUNTED
     return f" {value if small else format_value(value)}"
-
-
-# -- two edits as one ----------------------------------------------------------------------------------------------
-
-
-def stacked(first: Record, second: Record) -> Record:
-    """The edit that does what both do, ``first + second``.
-
-    Args:
-        first: made for some weights.
-        second: made for the same weights, or for them with ``first`` written into them.
-
-    Returns: An edit for the weights of ``first``; each layer's change has the ranks of both together.
-
-    Raises: InputError: made for other weights; parts that both have; layers of other sizes.
-    """
-    shared = [part for part in second.parts if part in first.parts]
-    if shared:
-        raise InputError(f"edit {shared[0]} is in both: an edit stands in a sum once")
-    on_top = second.under == (*first.under, *first.parts)
-    if second.fingerprint != first.fingerprint and not on_top:
-        raise InputError(
-            f"{second.title} was made for weights {second.fingerprint} and {first.title} for {first.fingerprint}: "
-            "edits add up where both were made for the same weights, or the second for a model that has the first"
-        )
-    changes = {change.layer: change for change in first.changes}
-    for change in second.changes:
-        changes[change.layer] = changes[change.layer] + change if change.layer in changes else change
-    return type(first)(
-        changes=tuple(changes[layer] for layer in sorted(changes)),
-        fingerprint=first.fingerprint,
-        method=first.method if first.method == second.method else f"{first.method} + {second.method}",
-        facts=first.facts + second.facts,
-        targets=first.targets + second.targets,
-        settings=settings_of_both(first, second),
-        numbers=numbers_of_both(first, second),
-        provenance=first.provenance.with_settings(edits=first.parts + second.parts),
-        under=first.under,
-        parts=first.parts + second.parts,
-        warnings=first.warnings + second.warnings,
-    )
 
 
 def settings_of_both(first: EditRecord, second: EditRecord) -> dict[str, Any]:
