@@ -3,7 +3,7 @@
 A pass runs the layers above the edited one forward and back, over all contexts of a fact. ``small steps`` is
 Adam as edits take it where settings are derived, ``large steps`` Adam with 20 steps of .2, ``lbfgs`` scipy's L-BFGS on
 the same loss until it is below the same bound, ``projections`` steps to the smallest δ with every context
-taken as linear (Gauss–Newton on margins), six of the contexts at first, and a quarter as long again;
+taken as linear (Gauss–Newton on margins), six of the contexts at first, and a quarter as long again for rare keys;
 ``as found`` the same without that, the next two longer. Each makes ROME's edit of the fact, with consistent keys, and
 lets δ act as ΔW does while it is looked for; ``at the subject`` at the subject's last token alone.
 ``published`` is ROME's published procedure, original keys and all. ``--half`` takes every other fact: settings are

@@ -138,15 +138,20 @@ def closed_form_edit(
 def lengthened(
     plan: EditPlan, found: Sequence[FoundValue], ridge: float
 ) -> tuple[list[FoundValue], list[dict[str, float]]]:
-    """What was found, each δ as long as the settings have it; and how rare its key is, how much longer it became."""
+    """What was found, each δ as long as the settings have it for a key so rare; and how rare, how much longer."""
     rarities = plan.moment.rarity(plan.settings.layer, torch.stack([one.key for one in found]), ridge).tolist()
-    times = [stretch_of(plan.settings, one) for one in found]
+    times = [stretch_of(plan.settings, one, rarity) for one, rarity in zip(found, rarities, strict=True)]
     longer = [one if by == 1.0 else replace(one, delta=one.delta * by) for one, by in zip(found, times, strict=True)]
     return longer, [{"rarity": rarity, "stretch": by} for rarity, by in zip(rarities, times, strict=True)]
 
 
-def stretch_of(settings: EditSettings, found: FoundValue) -> float:
-    """How many times as long the settings have δ, within their clamp."""
+def stretch_of(settings: EditSettings, found: FoundValue, rarity: float) -> float:
+    """How many times as long the settings have δ for a key so rare, within their clamp.
+
+    Where they set out from rarity, a δ that did not make the target likely enough is no direction to go further in.
+    """
+    if settings.stretch == 1.0 or (settings.rare > 0 and not (rarity >= settings.rare and found.nll <= settings.stop)):
+        return 1.0
     return max(1.0, min(settings.stretch, found.longest / max(float(found.delta.norm()), 1e-30)))
 
 

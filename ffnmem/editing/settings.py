@@ -23,10 +23,10 @@ ROME = UNNAMED["rome"]
 DERIVED_CLAMP, DERIVED_STOP, DERIVED_PLAIN = 4.0, 0.12, 0.25
 DERIVED: Mapping[str, Mapping[str, Any]] = {
     "projections": {
-        "steps": 30, "first": 6, "rate": 1.0, "relative": False, "decay": 0.0, "stretch": 1.25,
+        "steps": 30, "first": 6, "rate": 1.0, "relative": False, "decay": 0.0, "stretch": 1.25, "rare": 2.0,
     },
     "adam": {
-        "steps": 120, "first": None, "rate": 0.03, "relative": True, "decay": ROME.decay, "stretch": 1.0,
+        "steps": 120, "first": None, "rate": 0.03, "relative": True, "decay": ROME.decay, "stretch": 1.0, "rare": 0.0,
     },
 }  # fmt: skip
 """What an optimiser takes for a model without published settings, unless it is given."""
@@ -56,8 +56,11 @@ class EditSettings:
         likeliest: looks that find the target the likeliest answer, each of its tokens in every context, after which no
             further step is taken; projections count those that became their best. 0: that ends nothing.
         clamp: the largest ‖δ‖ in units of ‖v₀‖.
-        stretch: how many times as long an editor makes δ once it is found, within the clamp: what other words for the
-            fact need beyond the contexts; what keys like it, of neighbours, pay. 1: as it was found.
+        stretch: how many times as long an editor makes δ once it is found, within the clamp, where the key is rare
+            enough. What other words for the fact need beyond the contexts; what keys like it, of neighbours, pay.
+            1: as it was found.
+        rare: the rarity of a key (:meth:`ffnmem.editing.SecondMoment.rarity`) from which on δ is stretched: of a rarer
+            one neighbours have little. Not where the search did not come down to ``stop``. 0: every key's is.
         anchor: the norm to which v* = v₀ + δ is rescaled once δ is found, in the model's own units; where v* is more
             than twice as long there is no edit. :func:`ffnmem.editing.value_norm` measures it. None: v* stays.
         kl, decay: weights of the essence's KL divergence and of ‖δ‖/‖v₀‖²; projections have no decay.
@@ -85,6 +88,7 @@ class EditSettings:
     likeliest: Whole = 0
     clamp: Positive = ROME.clamp
     stretch: Annotated[float, Range(1, below=math.inf)] = 1.0
+    rare: NonNegative = 0.0
     anchor: Annotated[float, Range(above=0, below=math.inf)] | None = None
     kl: NonNegative = ROME.kl
     decay: NonNegative = ROME.decay
@@ -198,15 +202,15 @@ def settings_for(
 
     Derived: the layer that a sweep chose for the model, where one was kept, else one in the first third (the published
     ones lie between .33 and .42 of the depth; small models recall earlier); projections, with six contexts at first
-    and a δ that is a quarter longer, or, where "adam" is asked for, small steps in units of what the FFN
+    and a δ that is a quarter longer for rare keys, or, where "adam" is asked for, small steps in units of what the FFN
     writes, since Adam moves every coordinate by one whether it matters or not, and what does not matter leaks into
     neighbours; a quarter of the averages for the prompt without context, where a subject that begins a text has other
-    tokens than behind one. Another optimiser brings its own steps, first, rate, relative, decay and stretch.
+    tokens than behind one. Another optimiser brings its own steps, first, rate, relative, decay, stretch and rare.
 
     Args:
         layer: another one than theirs; "swept": the one that was kept.
-        changes: fields of :class:`EditSettings` to set. Without a ``stretch``, ``likeliest``, which wants little, and
-            ``anchor``, which sets the length, make it 1.
+        changes: fields of :class:`EditSettings` to set. A ``stretch`` holds for every key unless ``rare`` is given,
+            too; without one, ``likeliest``, which wants little, and ``anchor``, which sets the length, make it 1.
         editor: whose they are. as_published: as its published program has them, not the model's own as above.
 
     Raises: InputError: an unknown field, a value out of range, "swept" where none was kept. OutOfRangeError: no such
@@ -234,8 +238,8 @@ def settings_for(
         theirs = DERIVED.get(str(changes["optimiser"]), {}) if other else {}
         given = {"layer_by": "given"} if "layer" in changes else {}
         found = replace(found, **{**theirs, **changes, **given}, source="given")
-    if found.likeliest or found.anchor is not None:
-        found = replace(found, stretch=changes.get("stretch", 1.0))
+    if "stretch" in changes or found.likeliest or found.anchor is not None:
+        found = replace(found, stretch=changes.get("stretch", 1.0), rare=changes.get("rare", 0.0))
     return check_settings(model, found)
 
 
@@ -251,6 +255,8 @@ def check_settings(model: Model, found: EditSettings) -> EditSettings:
         raise InputError("first is of projections: add optimiser=projections, or leave it out")
     if found.optimiser == "projections" and (found.decay or found.relative):
         raise InputError(f"{'decay' if found.decay else 'relative'} is Adam's: add optimiser=adam, or leave it out")
+    if found.stretch == 1.0 and found.rare:
+        raise InputError(f"rare is of stretch, which is 1: add a larger one, or leave rare {quoted(found.rare)} out")
     if found.stretch != 1.0 and found.anchor is not None:
         raise InputError("stretch and anchor both set the length of what is written: leave one out")
     return replace(found, layer=model.layer(found.layer))

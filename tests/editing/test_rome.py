@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemWarning, InputError
+from ffnmem.core.errors import InputError
 from ffnmem.editing import Edit, rome
 from ffnmem.editing.closed_forms import directions_of, stretch_of
 from ffnmem.editing.preparing import find_values
@@ -22,7 +21,7 @@ from ffnmem.models.answers import generate
 from ..helpers import allclose, refuses, warned
 from .plans import CONTEXTS, FACTS, moment_of, plan_of
 
-SETTINGS = {"steps": 5, "stretch": 1.0}
+SETTINGS = {"steps": 5}
 
 
 @pytest.mark.parametrize("keys", ["consistent", "original"])
@@ -63,8 +62,7 @@ def test_rarity_is_one_on_average_over_text(tiny: fm.Model) -> None:
     assert float((moment.solve(0, keys[n:]) * keys[n:]).sum(1).mean()) / d > 1.4
     short = replace(moment, count=d + 1)
     assert bool(short.rarity(0, keys).isnan().all())
-    with warnings.catch_warnings(action="ignore", category=FfnmemWarning):  # a large change
-        edit = rome(tiny, FACTS[0], layer=0, moment=moment, contexts=CONTEXTS, settings=SETTINGS, force=True)
+    edit = rome(tiny, FACTS[0], layer=0, moment=moment, contexts=CONTEXTS, settings=SETTINGS, force=True)
     key = find_values(plan_of(tiny, FACTS[:1], moment=moment, settings=SETTINGS, layer=0))[0].key
     own = (1 - (d + 1) / n) * float(key @ moment.solve(0, key.unsqueeze(0))[0]) / d
     assert float(edit.numbers["rarity"][0]) == pytest.approx(own, rel=1e-4)
@@ -79,24 +77,39 @@ def test_a_change_is_stretched_within_the_clamp(clamp: float, times: float) -> N
         longest=5 * clamp, steps=1, passes=2.0, loss=0.1, nll=0.1, before=0.0, after=0.9,
     )  # fmt: skip
     settings = EditSettings(0, optimiser="projections", clamp=clamp, stop=0.12)
-    assert stretch_of(replace(settings, stretch=1.5), found) == pytest.approx(times)
-    assert stretch_of(settings, found) == 1.0
+    assert stretch_of(replace(settings, stretch=1.5), found, 0.1) == pytest.approx(times)
+    assert stretch_of(replace(settings, stretch=1.5, rare=2.0), found, 2.0) == pytest.approx(times)
+    assert stretch_of(replace(settings, stretch=1.5, rare=2.0), found, 1.9) == 1.0
+    assert stretch_of(replace(settings, stretch=1.5, rare=2.0), found, math.nan) == 1.0  # too little text to tell
+    assert stretch_of(replace(settings, stretch=1.5, rare=2.0, stop=0.05), found, 2.0) == 1.0  # not reached
+    assert stretch_of(settings, found, 9.0) == 1.0
 
 
-def test_every_editor_that_shares_v_lengthens_it(tiny: fm.Model) -> None:
-    """By a quarter; emmet of one fact stays rome, and encore, which stops early, writes less."""
-    longer, moment = settings_for(tiny, 0).stretch, moment_of(tiny)
+def test_rare_keys_are_lengthened_by_every_editor_that_shares_v(tiny: fm.Model) -> None:
+    """Text that hardly has the key gets a δ a quarter longer; emmet of one fact stays rome, and encore writes less."""
+    of, longer = moment_of(tiny).matrix(0), settings_for(tiny, 0).stretch
+    near = {"steps": 60, "kl": 0.0, "stop": 8.0}  # which a random model comes down to; what is not reached stays
+    common, rare = (fm.editing.SecondMoment.of(tiny, {0: c * of}, count=10**6) for c in (1.0, 1e-3))
     deltas: dict[str, Tensor] = {}
     for name, times in (("rome", longer), ("emmet", longer), ("memit", longer), ("encore", 1.0)):
-        options = {"layer": 0, "contexts": CONTEXTS, "moment": moment, "force": True, "ridge": 1e-3}
-        edit = getattr(fm.editing, name)(tiny, FACTS[0], settings={"steps": 60, "kl": 0.0, "stop": 8.0}, **options)
-        deltas[name] = edit.changes[0].delta()
-        assert edit.numbers["stretch"].tolist() == [times]
+        changes, numbers = [], []
+        for moment in (common, rare):
+            edit = getattr(fm.editing, name)(
+                tiny, FACTS[0], layer=0, contexts=CONTEXTS, moment=moment, settings=near, force=True, ridge=1e-3
+            )
+            changes.append(edit.changes[0].delta())
+            numbers.append(edit.numbers.iloc[0])
+        deltas[name] = changes[1]
+        assert numbers[0]["rarity"] < 2 < numbers[1]["rarity"]
+        assert [row["stretch"] for row in numbers] == [1.0, times]
+        assert numbers[1]["delta"] == pytest.approx(times * numbers[0]["delta"], rel=1e-4)
+        if name in ("rome", "emmet"):  # of which C's scale changes nothing
+            assert allclose(changes[1], times * changes[0], 1e-4)
     assert allclose(deltas["rome"], deltas["emmet"], 1e-4)
 
 
 @warned("changes layer")
-def test_alphaedit_takes_little_text(tiny: fm.Model) -> None:
+def test_alphaedit_takes_too_little_text_to_tell_what_is_rare(tiny: fm.Model) -> None:
     """It inverts nothing, so a C of fewer tokens than neurons is enough for it: rarity is unknown, and δ as found."""
     keys = torch.randn(tiny.d_mlp // 2, tiny.d_mlp, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     moment = fm.editing.SecondMoment.of(tiny, {0: keys.T @ keys / len(keys)}, count=len(keys))
