@@ -34,6 +34,7 @@ RANKS = 64
 PARTS = 4
 TOKENS = 10  # at each end of a part's direction, and its neurons
 ROWS = 20  # of a table that is shown
+ASKED = 8  # facts that are asked even if the change is for none of them
 SHOWN_NEURONS = 2
 SHOWN_SHARE = 0.05  # of parts: what a change of full rank consists of are hundreds of smaller ones
 MOVED = 0.5  # total variation: further facts of a subject are shown whose prediction moves at least so far
@@ -79,7 +80,7 @@ class Audit(Result):
             ``layer``, ``subject``, ``touched``; ``overlap``, the cosine of its key with the change's; ``typical``, the
             median of other subjects; ``z``, how far above it, in robust standard deviations; ``moved``, ‖ΔWᵀk‖/‖Wᵀk‖,
             ``moved_typical``; ``fact`` (its name), ``prompt``, ``says_before``, ``says_after``, the token that gained
-            most (``raised``, by ``rise``), ``distance``, the total variation of both predictions.
+            most (``raised``, by ``rise``), ``distance``, the total variation of both predictions; of up to 8 facts all.
         compared: how many tensors there are. rounded: those that differ by rounding to another numeric type alone.
         others: how many other keys a subject's was compared with.
         before, after: the models' names. provenance, other: of both.
@@ -116,12 +117,14 @@ class Audit(Result):
         many = f", {full:,} by a high rank, as training does" if full else ""
         found = f"{len(names):,} of {self.compared:,} tensors changed{many}: {listed(names, 3)}{rounded}"
         if self.touched is None or self.facts is None:
-            return found
+            return f"{found}; no facts were asked about" if len(self.parts) else found
         subjects = list(dict.fromkeys(self.touched["subject"]))
         if not len(self.facts):
             return f"{found}; facts have keys in FFN down projections alone, none of which changed by a low rank"
         tested = counted(self.facts["subject"].nunique(), "subject")
-        return f"{found}; of {tested}, the change is for {listed(subjects, 4) if subjects else 'none'}"
+        if not subjects:
+            return f"{found}; of {tested}, the key of none stands out: it may act on many at once"
+        return f"{found}; of {tested}, the change is for {listed(subjects, 4)}"
 
     def summary(self) -> str:
         return self.conclusion
@@ -162,6 +165,8 @@ class Audit(Result):
     def fact_table(self) -> Table | None:
         """The facts that moved of those that the change is for: how their keys stand out, and what the models say."""
         found = self.touched
+        if found is not None and self.facts is not None and not len(found) and "says_before" in self.facts:
+            found = self.facts[self.facts["says_before"].notna()]
         if found is None or not len(found):
             return None
         first = ~found.duplicated(["layer", "subject"])
@@ -175,7 +180,7 @@ class Audit(Result):
             Column("says", of=lambda row: line(token(row["says_before"]), " → ", token(row["says_after"], "strong"))),
             Column("gained most", of=lambda row: line(token(row["raised"]), f" {row['rise']:+.0%}")),
             top=ROWS,
-            title="the facts that it is for",
+            title="the facts that it is for" if found["touched"].any() else "what both say",
             caption=f"overlap: of the subject's key with the change's keys; typical, z: of {self.others:,} other keys; "
             "moved: of what the layer writes there",
         )
@@ -290,8 +295,11 @@ def compare_keys(
     empty = pd.DataFrame(columns=["layer", "subject", "touched"]).astype({"touched": bool})
     rows = pd.concat([rows for rows, _ in found.values()]) if found else empty
     named = set(rows["subject"][rows["touched"]])
-    said = predict_both(before, after, [fact for fact in facts if fact.subject in named])
-    table = rows.merge(said.assign(touched=True), "left", ["subject", "touched"])
+    if len(facts) <= ASKED:  # by hand, and so to be answered whatever comes out
+        table = rows.merge(predict_both(before, after, facts), "left", "subject")
+    else:
+        said = predict_both(before, after, [fact for fact in facts if fact.subject in named])
+        table = rows.merge(said.assign(touched=True), "left", ["subject", "touched"])
     texts = list(TEXTS)
     table[texts] = table[texts].astype(object).where(table[texts].notna(), None)
     return table, keys.others, turned

@@ -52,6 +52,7 @@ def test_the_key_writes_what_it_should(tiny: fm.Model, keys: str) -> None:
         assert float(written.norm()) == pytest.approx(delta * float(plain.norm()), rel=1e-3)
 
 
+@warned("changes layer")
 def test_rarity_is_one_on_average_over_text(tiny: fm.Model) -> None:
     """Also of tokens that C is not of, which without the correction would seem rare where text was short."""
     n, d = 3 * tiny.d_mlp, tiny.d_mlp
