@@ -289,7 +289,9 @@ def missed_words(fact: Fact, target: str, after: float, says: str | None = None)
     Args:
         after: the target's probability with the edit. says: the likeliest next token, where it was looked for.
     """
+    begun = says is not None and f" {target}".startswith(says) and says.strip() != target
     likeliest = "" if says is None else f", and the likeliest next token is {quoted(says)}"
+    likeliest = f" a token, which it begins with {quoted(str(says))} and then leaves" if begun else likeliest
     return (
         f"the edit of {quoted(fact.text)} is not reached: with it {quoted(f' {target}')} has a probability of "
         f"{after:.1%}{likeliest}"

@@ -68,6 +68,7 @@ class Contrast(AnswerResult):
         scores: ``[layer, pos, d_mlp]``, the score of every firing.
         logit, counterfactual_logit: Δ of both prompts. without: Δ of the prompt with all its firings at m′.
         carried: the share of the difference of Δ that passes through FFNs; attention and embeddings carry the rest.
+        carried_over: the share of it that all firings at m bring into the counterfactual's run, what transfer is of.
         total: firings that could be chosen. goal: the sufficiency and necessity asked for; None of given firings.
         minimal: whether no single firing can be left out, each tried. search: how it was found, in words.
         kept: positions of the prompt that have none of the counterfactual aligned with them; their firings stay.
@@ -79,7 +80,7 @@ class Contrast(AnswerResult):
     main = "firings"
     in_json = (
         "verdict tokens counterfactual_tokens alignment position target foil says logit counterfactual_logit without "
-        "carried total goal minimal search values proof curve firings"
+        "carried carried_over total goal minimal search values proof curve firings"
     )
     in_repr = "firings total target foil"
 
@@ -92,6 +93,7 @@ class Contrast(AnswerResult):
     counterfactual_logit: float
     without: float
     carried: float
+    carried_over: float
     total: int
     goal: float | None
     minimal: bool
@@ -159,8 +161,8 @@ class Contrast(AnswerResult):
             **about,
             "the model says": line(token(self.says[0]), ", after the counterfactual ", token(self.says[1])),
             "counterfactual logit": f"{self.counterfactual_logit:.3f}, a difference of {gap:.3f}",
-            "through FFNs": f"{format_share(self.carried)} of the difference, which shares below are of; attention and "
-            "embeddings bring the rest",
+            "through FFNs": f"{format_share(self.carried)} of the difference, which what is kept and lost is of, and "
+            f"{format_share(self.carried_over)} into the other run, which what is brought over is of",
             "not aligned": kept and f"{kept}: the firings there stay as they are",
             "search": self.search,
         }
@@ -469,6 +471,7 @@ class Between:
             counterfactual_logit=counterfactual,
             without=keeping.nothing,
             carried=(logit - keeping.nothing) / (logit - counterfactual),
+            carried_over=(self.transfer.nothing - counterfactual) / (logit - counterfactual),
             total=keeping.total,
             values=keeping.values,
             alignment=self.places,

@@ -13,7 +13,7 @@ import torch
 import ffnmem as fm
 from ffnmem.editing import Edit, settings
 from ffnmem.editing.applying import hooked
-from ffnmem.editing.edit_record import EditedLayer, unreached_words
+from ffnmem.editing.edit_record import EditedLayer, missed_words, unreached_words
 from ffnmem.editing.preparing import plan_edits
 from ffnmem.editing.verifying import gain_of, verify
 
@@ -134,3 +134,10 @@ def test_contexts_that_no_search_had(atlas: fm.Model) -> None:
         right.append(f" {fact.target_new}".startswith(said))
     assert edit.numbers["unseen"][0] == sum(right) / 4
     assert "unseen" not in fm.rome(atlas, fact, contexts=["{}"]).numbers  # type: ignore[union-attr]
+
+
+def test_a_target_that_is_begun_and_left() -> None:
+    """The probability of several tokens is that of one of them in the middle, and the likeliest token is its own."""
+    fact = FACTS[0]
+    assert "10.5% a token, which it begins with ' x' and then leaves" in missed_words(fact, "xqzzyt", 0.105, " x")
+    assert "of 10.5%, and the likeliest next token is ' Paris'" in missed_words(fact, "Rome", 0.105, " Paris")

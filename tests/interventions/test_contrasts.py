@@ -70,6 +70,7 @@ def check_proof(model: Model, found: fm.interventions.Contrast, one: str, other:
     assert found.counterfactual_logit == pytest.approx(plain, abs=close)
     assert found.share("transfer") == pytest.approx((some - plain) / (full - plain), abs=10 * close)
     assert found.carried == pytest.approx((everything - nothing) / (everything - plain), abs=10 * close)
+    assert found.carried_over == pytest.approx((full - plain) / (everything - plain), abs=10 * close)
     first = found.firings.iloc[0]
     only = torch.ones_like(chosen)
     only[first["layer"], first["position"], first["neuron"]] = False
