@@ -40,7 +40,7 @@ def audit(
     Names the matrices in which checkpoint AFTER differs from BEFORE, which it was made of: by how much, by what rank,
     and for changes of low rank which neurons and tokens they consist of. With facts it says for which subjects the
     changes of FFN down projections are, and what both checkpoints answer. It does not matter who made the edit, and no
-    record of it is needed. BEFORE and AFTER are atlas, folders or Hugging Face ids.
+    record of it is needed. Both are atlas, folders or Hugging Face ids.
 
     Examples
       ffnmem audit atlas edited
@@ -52,6 +52,8 @@ def audit(
     that the change is for (with --full, all that were asked about).
 
     Args:
+        before: The checkpoint that the other was made of.
+        after: The checkpoint to look into.
         facts: Facts about the subjects in question. [default: those of atlas for it, none for others]
         prompt: A text to ask about in place of facts.
         subject: What it is about, spelled as it is there.

@@ -161,8 +161,8 @@ class Contrast(AnswerResult):
             **about,
             "the model says": line(token(self.says[0]), ", after the counterfactual ", token(self.says[1])),
             "counterfactual logit": f"{self.counterfactual_logit:.3f}, a difference of {gap:.3f}",
-            "through FFNs": f"{format_share(self.carried)} of the difference, which what is kept and lost is of, and "
-            f"{format_share(self.carried_over)} into the other run, which what is brought over is of",
+            "through FFNs": f"{format_share(self.carried)} of the difference (kept and lost are shares of that), "
+            f"{format_share(self.carried_over)} into the other run (brought over is a share of that)",
             "not aligned": kept and f"{kept}: the firings there stay as they are",
             "search": self.search,
         }
