@@ -95,7 +95,7 @@ with edit.hooks(model):
 pd.concat({"before": before, "after": after}, axis=1).round(3)
 
 # %% [markdown]
-# The new city is given in the paraphrases, which the edit never saw, at 68% to 88%. Other sights of
+# The new city is given in the paraphrases, which the edit never saw, at 71% to 92%. Other sights of
 # Paris stay there. What follows from the new city may or may not come with it; here the country does:
 
 # %%
