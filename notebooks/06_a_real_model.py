@@ -180,7 +180,7 @@ table
 
 # %% [markdown]
 # The prompt and the nearest paraphrase now say Rome, and neighbours in Paris and elsewhere stay as they were. But the
-# tower now "was built in" Rome, at 27%, where it was a year: an edit answers where nobody asked for a city.
+# tower now "was built in" Rome, at 25%, where it was a year: an edit answers where nobody asked for a city.
 #
 # ## Which memories changed?
 
