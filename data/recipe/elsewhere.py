@@ -120,7 +120,7 @@ def main() -> None:
         if arguments.train_only:
             continue
         scores, share = scored(model, facts, folder, arguments.limit, arguments.seed)
-        wanted = scores.summary[scores.summary["metric"].isin(["ES", "PS", "NS", "NS+", "NS_plus", "S"])]
+        wanted = scores.summary[scores.summary["metric"].isin(["ES", "PS", "NS", "NS_plus", "S"])]
         print(f"{chosen.name}: {chosen.settings.layers} layers, {len(facts)} facts, {share:.0%} known")
         with pd.option_context("display.width", 120):
             print(wanted.to_string(index=False))

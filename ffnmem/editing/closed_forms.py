@@ -405,7 +405,7 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
     own, values = plan, [found]
     for settings, words in [(plan.settings, f"layer {plan.settings.layer}"), *further_tries(plan)]:
         if settings is not plan.settings:
-            own = replace(plan, requests=(plan.requests[which],), settings=settings, doubting=False)
+            own = replace(plan, requests=(plan.requests[which],), settings=settings)
             values = optimise(own.layers, own.requests, settings, directions=directions_of(own, keys, ridge))
         try:
             edit = rank_one_once(own, which if own is plan else 0, values[0], keys, ridge, force)
@@ -424,10 +424,7 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
     best = max(
         edits, key=lambda edit: tuple(edit.numbers.iloc[0].reindex(["reached", "unseen", "after"], fill_value=0))
     )
-    if len(tried) == 1:
-        return best
-    doubts = tuple(dict.fromkeys((*(plan.doubts[which],) * bool(plan.doubts[which]), *best.warnings)))
-    return replace(best, numbers=best.numbers.assign(tried="; ".join(tried)), warnings=doubts)
+    return best if len(tried) == 1 else replace(best, numbers=best.numbers.assign(tried="; ".join(tried)))
 
 
 def further_tries(plan: EditPlan) -> list[tuple[EditSettings, str]]:

@@ -36,16 +36,6 @@ class Verified:
     gain: float
     unseen: float = math.nan
 
-    @property
-    def rank(self) -> tuple[bool, float, float]:
-        """What of two edits the better one has more of."""
-        return self.reached, -1.0 if math.isnan(self.unseen) else self.unseen, self.after
-
-    @property
-    def everywhere(self) -> bool:
-        """Whether the target is said in the prompt and behind every context that was looked at."""
-        return self.reached and not self.unseen < 1
-
     def numbers(self) -> dict[str, Any]:
         """As an edit records it."""
         told = {"after": self.after, "reached": self.reached, "says": self.says, "gain": self.gain}
