@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,17 +22,7 @@ from ..core.progress import Progress
 from ..core.types import ComparisonBaseline, Count, Division, NonNegative, Range, Seed, Whole, at_least, checked
 from ..corpus.excerpts import BATCH_TOKENS, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
-from ..corpus.passes import (
-    CORPUS,
-    MANIFEST,
-    STATE,
-    Checkpoint,
-    keep,
-    read,
-    remove_partial,
-    restored,
-    workplace,
-)
+from ..corpus.passes import CORPUS, MANIFEST, STATE, go_on, read, remove_partial, workplace
 from ..corpus.sources import open_corpus
 from ..corpus.tokenizing import tokenizer_hash
 from ..editing.edit import Edit
@@ -187,7 +178,7 @@ def compare(
             "assign": assign,
         }
         run(sums, sample, made_by, None if target is None else folder, checkpoint_seconds, progress)
-        if not sums.sums["count"][0]:
+        if not sums.arrays["count"][0]:
             raise InputError(f"{packed.source} has no text but special tokens")
         found = written(compared(one, two, sums, chance, tolerance), target)
     if target is not None:
@@ -204,20 +195,16 @@ def run(
     progress: Progress | None,
 ) -> None:
     """Read the sample once for each group of layers, going on from what a folder keeps, if there is one."""
-    path = None if folder is None else folder / STATE
-    pages = 0 if path is None else restored(path, [sums], made_by)
+    checkpoint = None if folder is None else go_on(folder / STATE, [sums], made_by, every)
     while True:
-        checkpoint = None
-        if path is not None:
-            checkpoint = Checkpoint(pages, lambda done, path=path: keep(path, [sums], made_by, done), every)  # type: ignore[misc]
         read(sample, sums.take, "compare", progress, checkpoint)
-        if not sums.sums["count"][0]:
+        if not sums.arrays["count"][0]:
             return
         sums.finish()
         if sums.group == len(sums.groups) - 1:
             return
-        sums.begin(sums.group + 1)
-        pages = 0
+        sums.begin_group(sums.group + 1)
+        checkpoint = None if checkpoint is None else replace(checkpoint, pages=0)
 
 
 def other_model(first: Model, second: Model | None, edit: Edit | None) -> Model:
@@ -328,7 +315,7 @@ def what_both_say(sums: PairSums) -> dict[str, float]:
     scored, agreed = (int(n) for n in sums.scored)
     one, two, kl = (float(total) / scored if scored else float("nan") for total in sums.said)
     return {
-        "tokens": int(sums.sums["count"][0]),
+        "tokens": int(sums.arrays["count"][0]),
         "scored": scored,
         "loss_first": one,
         "loss_second": two,

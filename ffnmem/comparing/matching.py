@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from ..core.errors import InputError
 from ..corpus.excerpts import Page
-from ..corpus.passes import Held, HeldSums
+from ..corpus.passes import Statistic
 from ..models.answers import LOGITS
 from ..models.norms import at_least_float32
 from ..neurons.health import scored_places
@@ -83,7 +83,7 @@ def random_signs(d: int, seed: Sequence[int]) -> Float[Tensor, " d"]:
     return torch.from_numpy((2 * drawn - 1).astype(np.float32))
 
 
-class PairSums(HeldSums):
+class PairSums(Statistic):
     """Sums over the positions of a text of what two models' neurons do there, a group of layers at a time.
 
     Args:
@@ -108,9 +108,9 @@ class PairSums(HeldSums):
         self.starts = np.cumsum([0, *widths])
         self.found = np.full((int(self.starts[-1]), len(FOUND)), np.nan)
         self.said, self.scored = np.zeros(3), np.zeros(2, np.int64)
-        self.begin(0)
+        self.begin_group(0)
 
-    def begin(self, group: int) -> None:
+    def begin_group(self, group: int) -> None:
         """Empty sums for a group of layers."""
         self.group = group
         self.pairs = {pair.layer: pair.others for pair in self.groups[group]}
@@ -120,6 +120,7 @@ class PairSums(HeldSums):
             "said": self.said,
             "scored": self.scored,
             "count": np.zeros(1, np.int64),
+            "group": np.array([group]),
         }
         for layer in self.wanted:
             d = self.first.model.ffn[layer].d_mlp
@@ -132,7 +133,7 @@ class PairSums(HeldSums):
             for other in others:
                 for name in ("real", "null"):
                     sums[f"{name}.{layer}.{other}"] = np.zeros((d, self.first.model.ffn[other].d_mlp))
-        self.sums = sums
+        self.arrays = sums
 
     # -- a page --------------------------------------------------------------------------------------------------
 
@@ -144,7 +145,7 @@ class PairSums(HeldSums):
             raise InputError(f"{self.second.title} has no embedding of token {int(page.batch.tokens.max())}")
         final: list[Tensor] = []
         kept: dict[int, Tensor] = {}
-        self.new = not self.sums["count"][0]
+        self.new = not self.arrays["count"][0]
 
         def keep(layer: int, _pre: Tensor, coefficients: Tensor) -> None:
             if layer in self.pairs:
@@ -159,8 +160,8 @@ class PairSums(HeldSums):
                 for one, others in self.pairs.items():
                     if layer in others:
                         rows = self.centred(f"b.{one}", kept[one]).to(own.device)
-                        add_product(self.sums[f"real.{one}.{layer}"], rows, own)
-                        add_product(self.sums[f"null.{one}.{layer}"], rows.to(null.dtype), null)
+                        add_product(self.arrays[f"real.{one}.{layer}"], rows, own)
+                        add_product(self.arrays[f"null.{one}.{layer}"], rows.to(null.dtype), null)
 
         linear: dict[int, Tensor] = {}
         says = final.append if self.group == 0 else None
@@ -170,17 +171,17 @@ class PairSums(HeldSums):
             linear.clear()
             assert side.body is not None
             side.body.run(tokens, hand, on_linear=linear.__setitem__, on_final=says)
-        self.sums["count"] += len(page.places)
+        self.arrays["count"] += len(page.places)
         if final:
             self.compare_answers(page, final[1], final[0])
-        for name, sums in self.sums.items():
+        for name, sums in self.arrays.items():
             if name.startswith(("a.", "b.", "random.")) and not np.isfinite(sums[2]).all():
                 side = self.second if name.startswith("b.") else self.first
                 raise InputError(f"coefficients of layer {name.split('.')[1]} of {side.title} are not finite")
 
     def shifted(self, name: str, x: Float[Tensor, "n d"]) -> Float64[Tensor, "n d"]:
         """Coefficients less what is taken off of them, in float64, counted."""
-        held = torch.from_numpy(self.sums[name])
+        held = torch.from_numpy(self.arrays[name])
         if self.new:
             held[0] = x.double().mean(0).cpu()
         wide = self.centred(name, x)
@@ -189,7 +190,7 @@ class PairSums(HeldSums):
         return wide
 
     def centred(self, name: str, x: Float[Tensor, "n d"]) -> Float64[Tensor, "n d"]:
-        return x.double() - torch.from_numpy(self.sums[name][0]).to(x.device)
+        return x.double() - torch.from_numpy(self.arrays[name][0]).to(x.device)
 
     def random(
         self, layer: int, pre: Float[Tensor, "n d"], own: Float64[Tensor, "n d"], linear: Float[Tensor, "n d"] | None
@@ -205,7 +206,7 @@ class PairSums(HeldSums):
 
     def turned(self, layer: int, part: int, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Pre-activations, or linear parts, in units of their deviations from their means, rotated among each other."""
-        wide, held = at_least_float32(x), torch.from_numpy(self.sums[f"inner.{layer}"])
+        wide, held = at_least_float32(x), torch.from_numpy(self.arrays[f"inner.{layer}"])
         if self.new:
             held[part, 0], held[part, 1] = wide.double().mean(0).cpu(), wide.double().std(0, correction=0).cpu()
         centre, length = (one.to(wide) for one in held[part])
@@ -239,12 +240,9 @@ class PairSums(HeldSums):
 
     # -- what goes on ----------------------------------------------------------------------------------------------
 
-    def state(self) -> Held:
-        return Held(self.sums, {"group": self.group})
-
-    def restore(self, state: Held, path: Path) -> None:
-        self.begin(int(state.header["group"]))
-        super().restore(state, path)
+    def restore(self, read: Callable[[str], np.ndarray], path: Path) -> None:
+        self.begin_group(int(read("group")[0]))
+        super().restore(read, path)
 
     # -- what comes of it --------------------------------------------------------------------------------------------
 
@@ -253,7 +251,7 @@ class PairSums(HeldSums):
         for layer, others in self.pairs.items():
             rows = slice(*self.starts[layer : layer + 2])
             self.found[rows] = self.matches(layer, others)
-        self.sums = {name: sums for name, sums in self.sums.items() if name in ("found", "said", "scored", "count")}
+        self.arrays = {name: self.arrays[name] for name in ("found", "said", "scored", "count", "group")}
 
     def matches(self, layer: int, others: Sequence[int]) -> Float64[np.ndarray, "d found"]:
         """The best match of each neuron of a layer, its own place's, that of the baseline, and one to one."""
@@ -291,9 +289,9 @@ class PairSums(HeldSums):
 
     def correlations(self, layer: int, other: int, kind: str) -> Float64[np.ndarray, "d_b d_a"]:
         """Pearson's, made of the sums in their place; NaN where a coefficient does not vary."""
-        count = int(self.sums["count"][0])
-        found = self.sums[f"{kind}.{layer}.{other}"]
-        b, a = self.sums[f"b.{layer}"], self.sums[f"{'a' if kind == 'real' else 'random'}.{other}"]
+        count = int(self.arrays["count"][0])
+        found = self.arrays[f"{kind}.{layer}.{other}"]
+        b, a = self.arrays[f"b.{layer}"], self.arrays[f"{'a' if kind == 'real' else 'random'}.{other}"]
         found -= np.outer(b[1], a[1] / count)
         for sums, shape in ((b, (-1, 1)), (a, (1, -1))):
             variance = sums[2] - sums[1] ** 2 / count

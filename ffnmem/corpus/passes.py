@@ -1,17 +1,16 @@
-"""The one pass over a corpus: pages of text through a model's layers into accumulators, with checkpoints and progress.
+"""The one pass over a corpus: pages of text through a model's layers into statistics, with checkpoints and progress.
 
-A statistic of a corpus is one class, an :class:`Accumulator` (most are :class:`Sums`). :func:`accumulate` reads an
+A statistic of a corpus is one class, a :class:`Statistic`. :func:`accumulate` reads an
 :class:`ffnmem.corpus.excerpts.Excerpt`, such as a shard, into some of them, goes on where it was killed, and says which
-sequences a mistake was in. Memory holds one page's coefficients of one layer, and what the accumulators keep.
+sequences a mistake was in. Memory holds one page's coefficients of one layer, and what the statistics keep.
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, TypeVar
@@ -32,17 +31,17 @@ from .packing import FILES
 
 CHECKPOINT_SECONDS = 60.0
 STATE = "state.safetensors"
+FORM = Form("ffnmem statistic", 1, "statistic under way")
 
 # What a pass tells, and to whom.
 
 
-class Observer(ABC):
+class Observer:
     """Is shown a text, page by page and layer by layer."""
 
-    def begin(self, page: Page) -> None:  # noqa: B027 (most need not know)
+    def begin(self, page: Page) -> None:
         """Told of a page before its layers."""
 
-    @abstractmethod
     def add(
         self,
         page: Page,
@@ -59,93 +58,51 @@ class Observer(ABC):
             coefficients: what the down projection reads. linear: the linear parts of gated neurons.
         """
 
-    def end(self, page: Page) -> None:  # noqa: B027
+    def end(self, page: Page) -> None:
         """Told of a page after its layers."""
 
 
-@dataclass(frozen=True)
-class Held:
-    """All that an accumulator holds.
+Same = TypeVar("Same", bound="Statistic")
+
+
+class Statistic(Observer):
+    """Arrays that a text fills. They can be kept in a file, gone on with, and joined with those of other text.
 
     Attributes:
-        arrays: by name.
-        header: what else there is to say, ready for JSON.
-    """
-
-    arrays: Mapping[str, np.ndarray]
-    header: Mapping[str, Any] = field(default_factory=dict)
-
-
-Same = TypeVar("Same", bound="Accumulator")
-SameSums = TypeVar("SameSums", bound="Sums")
-
-
-class Kept(ABC):
-    """What of a pass can be kept in a file and gone on with.
-
-    Attributes:
-        form: of the header of its file, where it is kept alone.
-    """
-
-    form: ClassVar[Form] = Form(
-        "ffnmem statistic",
-        1,
-        "statistic under way",
-    )
-
-    @abstractmethod
-    def state(self) -> Held | None:
-        """All that it holds, where it stands by the next page; None while there is nothing to keep."""
-
-    @abstractmethod
-    def restore(self, state: Held, path: Path) -> None:
-        """Go on from what another's :meth:`state` gave; an array is read when it is asked for.
-
-        Raises FileError, with the path of the file, for what another statistic left there.
-        """
-
-
-class Accumulator(Observer, Kept):
-    """A statistic that can be kept in a file, gone on with and joined with that of other text.
+        arrays: by name; changed in place.
+        joins: how two arrays of a name become one; those that are not named are added.
+        made_by: what the arrays depend on besides the text, ready for JSON.
 
     Source: the protocol of baukit's running statistics (add, merge, state).
     """
 
-    @abstractmethod
+    joins: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {}
+    made_by: Mapping[str, Any] = {}
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.arrays = dict(arrays)
+
     def merge(self: Same, other: Same) -> None:
         """Take in what another one holds, which was shown other text."""
+        for name, array in self.arrays.items():
+            array[...] = self.joins.get(name, np.add)(array, other.arrays[name])
 
+    def state(self) -> Mapping[str, np.ndarray]:
+        """All that it holds, as arrays."""
+        return self.arrays
 
-class HeldSums(Kept):
-    """Arrays that a pass fills.
+    def restore(self, read: Callable[[str], np.ndarray], path: Path) -> None:
+        """Go on from what another's :meth:`state` gave, which ``read`` reads by name.
 
-    Attributes:
-        sums: by name; changed in place.
-    """
-
-    def __init__(self, sums: Mapping[str, np.ndarray]) -> None:
-        self.sums = dict(sums)
-
-    def state(self) -> Held:
-        return Held(self.sums)
-
-    def restore(self, state: Held, path: Path) -> None:
-        for name, total in self.sums.items():
-            found, mine = np.atleast_1d(state.arrays[name]), np.atleast_1d(total)  # a file may add an axis
-            if (found.dtype, found.shape) != (mine.dtype, mine.shape):
+        Raises FileError, with the path of the file, for arrays of another statistic."""
+        for name, array in self.arrays.items():
+            kept, mine = np.atleast_1d(read(name)), np.atleast_1d(array)  # a file may add an axis
+            if (kept.dtype, kept.shape) != (mine.dtype, mine.shape):
                 raise FileError(
-                    f"{path} holds another statistic: {name} is {found.dtype} {list(found.shape)}, not {mine.dtype} "
+                    f"{path} holds another statistic: {name} is {kept.dtype} {list(kept.shape)}, not {mine.dtype} "
                     f"{list(mine.shape)}"
                 )
-            mine[...] = found
-
-
-class Sums(HeldSums, Accumulator):
-    """Arrays that add up: of a statistic that is a sum, or counts, only ``add`` is left to write."""
-
-    def merge(self: SameSums, other: SameSums) -> None:
-        for name, total in self.sums.items():
-            total += other.sums[name]
+            mine[...] = kept
 
 
 # Where a pass that writes one file keeps what it needs to go on.
@@ -183,7 +140,7 @@ def remove_partial(folder: Path) -> None:
 def accumulate(
     model: Model,
     excerpt: Excerpt,
-    accumulators: Sequence[Accumulator],
+    statistics: Sequence[Statistic],
     phase: Phase,
     progress: Progress | None = None,
     *,
@@ -192,12 +149,12 @@ def accumulate(
     folder: Path | None = None,
     every: float = CHECKPOINT_SECONDS,
 ) -> None:
-    """Read an excerpt into accumulators, all of them in one pass.
+    """Read an excerpt into statistics, all of them in one pass.
 
     Args:
         model: whose weights; hooks on its bridge are not seen.
-        excerpt: what is read. Shards of a corpus are read each by itself, and joined by :meth:`Accumulator.merge`.
-        accumulators: new ones.
+        excerpt: what is read. Shards of a corpus are read each by itself, and joined by :meth:`Statistic.merge`.
+        statistics: new ones.
         phase: what ``progress`` is told, with tokens of text done, and in all.
         dtype, until: see :class:`Forward`.
         folder: keeps what is needed to go on, where the same call goes on after a kill; the caller removes it. None:
@@ -205,75 +162,45 @@ def accumulate(
         every: seconds between checkpoints.
 
     Raises:
-        InputError: what the accumulators raise, with the sequences that it was in. FileError: a folder of another pass.
+        InputError: what the statistics raise, with the sequences that it was in. FileError: a folder of another pass.
         UnsupportedModelError: hooks or an intervention change what the layers compute.
     """
-    forward, checkpoint = Forward(model, accumulators, dtype, until), None
+    forward, checkpoint = Forward(model, statistics, dtype, until), None
     if folder is not None:
         made_by = {**excerpt.made_by(), "fingerprint": model.fingerprint, "dtype": str(dtype or model.dtype)}
-        path = folder / STATE
-        checkpoint = Checkpoint(
-            restored(path, accumulators, made_by), lambda pages: keep(path, accumulators, made_by, pages), every
-        )
+        checkpoint = go_on(folder / STATE, statistics, made_by, every)
     read(excerpt, forward, phase, progress, checkpoint)
 
 
-def keep(path: Path, accumulators: Sequence[Kept], made_by: Mapping[str, Any], pages: int) -> None:
-    """Write what accumulators hold of so many pages, whole or not at all. Raises FileError."""
-    states = [state for one in accumulators if (state := one.state()) is not None]
-    if len(states) < len(accumulators):
-        return
-    progress = {"progress": {"batches": pages, **made_by}}
-    if len(states) == 1:
-        form = accumulators[0].form
-        header = {"kind": form.kind, "schema": form.newest, **states[0].header, **progress}
-        write_tensors(path, header, states[0].arrays)
-        return
-    arrays = {f"{i}.{name}": array for i, state in enumerate(states) for name, array in state.arrays.items()}
-    form = Accumulator.form
-    header = {"kind": form.kind, "schema": form.newest, "held": [dict(s.header) for s in states], **progress}
-    write_tensors(path, header, arrays)
+def go_on(path: Path, statistics: Sequence[Statistic], made_by: Mapping[str, Any], every: float) -> Checkpoint:
+    """Let statistics go on from what a file keeps of them, if there is one, and keep them there.
 
+    Args:
+        path: of the file. made_by: all that the pages depend on, ready for JSON. every: seconds between two savings.
 
-def restored(path: Path, accumulators: Sequence[Kept], made_by: Mapping[str, Any]) -> int:
-    """Let accumulators go on from a file, if there is one; returns the pages that they hold.
-
-    Raises FileError for another pass's.
+    Raises: FileError: what another pass kept.
     """
-    if not path.exists():
-        return 0
-    alone = len(accumulators) == 1
-    file = HeadedTensors(path, accumulators[0].form if alone else Accumulator.form)
-    held = [file.header] if alone else file.header.get("held", [])
-    if len(held) != len(accumulators):
-        raise FileError(f"{path} holds {len(held)} statistics, not {len(accumulators)}: remove {path.parent}")
-    progress = file.header["progress"]
-    for name, now in made_by.items():  # first: of other settings there may be other arrays
-        before = progress.get(name, now)  # second moments were once kept with their batch_tokens alone
-        if before != now:
-            raise FileError(
-                f"{path.parent} was begun with {name} {quoted(before)}, not {quoted(now)}: finish it with that, or "
-                "remove this folder"
-            )
-    for index, (one, header) in enumerate(zip(accumulators, held, strict=True)):
-        one.restore(Held(Stored(file, "" if alone else f"{index}."), header), path)
-    return int(progress["batches"])
+    made_by = {"statistics": len(statistics), **made_by}
+    for one in statistics:
+        made_by |= one.made_by
 
+    def save(pages: int) -> None:
+        arrays = {f"{i}.{name}": array for i, one in enumerate(statistics) for name, array in one.state().items()}
+        write_tensors(path, {"kind": FORM.kind, "schema": FORM.newest, "pages": pages, "made_by": made_by}, arrays)
 
-class Stored(Mapping[str, np.ndarray]):
-    """The arrays of a file whose names begin so, each read, and checked, when it is asked for."""
-
-    def __init__(self, file: HeadedTensors, prefix: str) -> None:
-        self.file, self.prefix = file, prefix
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.file.array(f"{self.prefix}{name}")
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.removeprefix(self.prefix) for name in self.file.shapes if name.startswith(self.prefix))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+    pages = 0
+    if path.exists():
+        file = HeadedTensors(path, FORM)
+        for name, before in file.header["made_by"].items():  # first: of other settings there may be other arrays
+            if made_by.get(name) != before:
+                raise FileError(
+                    f"{path.parent} was begun with {name} {quoted(before)}, not {quoted(made_by.get(name))}: finish it "
+                    "with that, or remove this folder"
+                )
+        for i, one in enumerate(statistics):
+            one.restore(lambda name, i=i: file.array(f"{i}.{name}"), path)  # type: ignore[misc]
+        pages = int(file.header["pages"])
+    return Checkpoint(pages, save, every)
 
 
 class Forward:

@@ -26,8 +26,7 @@ from ..corpus.passes import (
     CHECKPOINT_SECONDS,
     CORPUS,
     MANIFEST,
-    Accumulator,
-    Held,
+    Statistic,
     accumulate,
     remove_partial,
     workplace,
@@ -36,15 +35,11 @@ from ..corpus.sources import open_corpus
 from ..models.model import Model
 from ..models.turns import in_turn
 from .moments import (
-    FORM,
     RIDGE,
     Part,
     SecondMoment,
     TriangleSums,
-    described,
     fewest,
-    moment_of,
-    triangle_of,
 )
 
 # `second_moment`: one pass over a corpus, every layer's coefficients into C = E[m mᵀ].
@@ -132,8 +127,8 @@ def second_moment(
     return SecondMoment.load(target)
 
 
-class MomentSums(Accumulator):
-    """Σ m mᵀ of some layers over the content of pages. Half a pass is kept as a second moment is, see ``form``.
+class MomentSums(Statistic):
+    """Σ m mᵀ of some layers over the content of pages, which lie where the model is.
 
     Args:
         model, packed, settings: whose coefficients, over which text, read how.
@@ -144,8 +139,6 @@ class MomentSums(Accumulator):
         sums: by layer. count: content tokens in them. ranges: the numbers of the sequences that they are to hold.
     """
 
-    form = FORM
-
     def __init__(
         self, model: Model, packed: Packed, settings: TextSettings, layers: tuple[int, ...], exact: bool = False
     ) -> None:
@@ -155,6 +148,7 @@ class MomentSums(Accumulator):
             layer: TriangleSums(width, model.device, exact) for layer, width in zip(layers, self.widths, strict=True)
         }
         self.count = 0
+        self.made_by = {"layers": list(layers)}
         self.ranges: tuple[tuple[int, int], ...] = ()
 
     # -- a page ----------------------------------------------------------------------------------------------------
@@ -214,18 +208,14 @@ class MomentSums(Accumulator):
 
     # -- what goes on, and is joined ---------------------------------------------------------------------------------
 
-    def state(self) -> Held | None:
-        if not self.count:
-            return None
-        moment = self.moment()
-        return Held({str(layer): found.numpy() for layer, found in moment.sums.items()}, described(moment))
+    def state(self) -> dict[str, np.ndarray]:
+        triangles = {str(layer): sums.packed().numpy() for layer, sums in self.sums.items()}
+        return {"count": np.array([self.count]), **triangles}
 
-    def restore(self, state: Held, path: Path) -> None:
-        found = moment_of(state.header, {})
-        self.check_same_as(found, path)
+    def restore(self, read: Callable[[str], np.ndarray], path: Path) -> None:
+        self.count = int(read("count")[0])
         for layer, sums in self.sums.items():
-            sums.load(triangle_of(state.arrays[str(layer)], layer, sums.width, path))
-        self.count = found.count
+            sums.load(torch.from_numpy(read(str(layer))))
 
     def merge(self, other: MomentSums) -> None:
         for layer, sums in self.sums.items():

@@ -508,10 +508,6 @@ class SecondMoment(Result):
     def load(path: str | Path) -> SecondMoment:  # type: ignore[override]  # it holds no model
         """Open a file; a layer is read, and checked, when it is first asked for. Raises FileError."""
         sums = FileSums(user_path(path))
-        if "progress" in sums.file.header:
-            raise FileError(
-                f"{path} is the checkpoint of a second moment that is not finished: run the same call again"
-            )
         return moment_of(sums.file.header, sums)
 
 

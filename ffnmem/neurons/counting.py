@@ -17,7 +17,7 @@ from ..core.progress import Progress
 from ..core.threads import Threads
 from ..core.types import Count, Seed, checked
 from ..corpus.excerpts import Page, Selection, draw_sequences
-from ..corpus.passes import Sums, accumulate
+from ..corpus.passes import Statistic, accumulate
 from ..models.model import Model
 from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
@@ -115,7 +115,7 @@ MEMORY = 1 << 29  # bytes of counts by token, at most; rarer tokens are then not
 SORTED = 512  # neurons whose counts are sorted at once: all would take as much again as the counts
 
 
-class ActiveCounts(Sums):
+class ActiveCounts(Statistic):
     """How often each neuron fired in each group of tokens.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -40,10 +40,10 @@ from ..corpus.passes import (
     CORPUS,
     MANIFEST,
     STATE,
-    HeldSums,
-    keep,
+    Checkpoint,
+    Statistic,
+    go_on,
     remove_partial,
-    restored,
     workplace,
 )
 from ..corpus.sources import open_corpus
@@ -396,7 +396,7 @@ class Texts(Excerpt):
         return Page(self.batch(page), self.sequences.lead, np.array(self.settings.special, np.int64))
 
 
-class JacobianSums(HeldSums):
+class JacobianSums(Statistic):
     """Rows of every layer's J as far as they are taken, what they may be off by, and the text of each."""
 
     def __init__(self, n_layers: int, d_model: int) -> None:
@@ -404,22 +404,22 @@ class JacobianSums(HeldSums):
             {
                 "rows": np.zeros((n_layers - 1, d_model, d_model)),
                 "variances": np.zeros((n_layers - 1, d_model)),
-                "done": np.zeros(1, np.int64),
             }
         )
 
-    def add(self, dimension: int, found: Float[Tensor, "layers rows d_model"], counts: Int[Tensor, " rows"]) -> None:
+    def add_row(
+        self, dimension: int, found: Float[Tensor, "layers rows d_model"], counts: Int[Tensor, " rows"]
+    ) -> None:
         """Take in :func:`jacobian_row` and how many positions counted in each sequence.
 
         The mean over positions is a ratio of sums over sequences; so is its variance (Cochran 1977, §6.4).
         """
         total, n = counts.sum(), len(counts)
         mean = found.sum(1) / total
-        self.sums["rows"][:, dimension] = mean.cpu().numpy()
+        self.arrays["rows"][:, dimension] = mean.cpu().numpy()
         off = found - rearrange(counts.double(), "rows -> rows 1") * rearrange(mean, "layer d_model -> layer 1 d_model")
         variance = off.square().sum((1, 2)) / total**2 * (n / (n - 1) if n > 1 else float("nan"))
-        self.sums["variances"][:, dimension] = variance.cpu().numpy()
-        self.sums["done"] += 1
+        self.arrays["variances"][:, dimension] = variance.cpu().numpy()
 
 
 # `jacobian_lens`: one way back for each dimension of h_final, over a page of text.
@@ -508,9 +508,7 @@ def jacobian_lens(
             check_same(finished, provenance, target)
         else:
             sums = JacobianSums(model.n_layers, model.d_model)
-            path = folder / STATE
-            restored(path, [sums], made_by)
-            measure(model, texts, sums, lambda done: keep(path, [sums], made_by, done), checkpoint_seconds, progress)
+            measure(model, texts, sums, go_on(folder / STATE, [sums], made_by, checkpoint_seconds), progress)
             lens = lens_of(model, sums, provenance, tokenizer_hash(model))
             lens.save(target, dtype)
     remove_partial(folder)
@@ -521,8 +519,7 @@ def measure(
     model: Model,
     texts: Texts,
     sums: JacobianSums,
-    save: Callable[[int], None],
-    every: float,
+    checkpoint: Checkpoint,
     progress: Progress | None,
 ) -> None:
     """Take the rows that are still missing, those of one page after another."""
@@ -530,7 +527,7 @@ def measure(
     order = [(page, row) for page in range(pages) for row in range(page, model.d_model, pages)]
     saved, at = time.monotonic(), -1
     stream: list[Tensor] = []
-    for place in range(int(sums.sums["done"][0]), len(order)):
+    for place in range(checkpoint.pages, len(order)):
         page, dimension = order[place]
         if page != at:
             shown = texts.page(page)
@@ -544,19 +541,19 @@ def measure(
         found = jacobian_row(stream, counted, dimension)
         if not bool(found.isfinite().all()):
             raise InputError(f"the gradients of {model.name} are not finite in row {dimension} of its Jacobians")
-        sums.add(dimension, found, counts)
+        sums.add_row(dimension, found, counts)
         if progress is not None:
             progress("lens", place + 1, len(order))
-        if time.monotonic() - saved > every:
-            save(place + 1)
+        if time.monotonic() - saved > checkpoint.every:
+            checkpoint.save(place + 1)
             saved = time.monotonic()
 
 
 def lens_of(model: Model, sums: JacobianSums, provenance: Mapping[str, Any], tokenizer: str) -> JacobianLens:
     """The lens of all rows."""
-    matrices = sums.sums["rows"]
+    matrices = sums.arrays["rows"]
     squares = np.square(matrices).sum((1, 2))
-    errors = np.sqrt(sums.sums["variances"].sum(1) / squares)
+    errors = np.sqrt(sums.arrays["variances"].sum(1) / squares)
     return JacobianLens(
         matrices={layer: torch.from_numpy(matrix.astype(np.float32)) for layer, matrix in enumerate(matrices)},
         n_layers=model.n_layers,

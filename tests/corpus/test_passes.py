@@ -15,13 +15,13 @@ from ffnmem.core.progress import Progress
 from ffnmem.corpus import batches, pack
 from ffnmem.corpus.batches import Sequences
 from ffnmem.corpus.excerpts import Excerpt, Page, Selection, Stretch, TextSettings
-from ffnmem.corpus.passes import STATE, Checkpoint, Forward, Sums, accumulate, read
+from ffnmem.corpus.passes import STATE, Checkpoint, Forward, Statistic, accumulate, read
 
 from ..helpers import allclose, refuses
 from ..scanning.texts import tiny_texts
 
 
-class Mean(Sums):
+class Mean(Statistic):
     """The mean coefficient of layer 1: all that a new statistic needs."""
 
     def __init__(self, model: fm.Model) -> None:
@@ -31,8 +31,8 @@ class Mean(Sums):
         self, page: Page, layer: int, pre: torch.Tensor, coefficients: torch.Tensor, linear: torch.Tensor | None
     ) -> None:
         if layer == 1:
-            self.sums["sum"] += coefficients[page.places].double().sum(0).numpy()
-            self.sums["count"] += len(page.places)
+            self.arrays["sum"] += coefficients[page.places].double().sum(0).numpy()
+            self.arrays["count"] += len(page.places)
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def test_a_new_statistic_is_one_class(tiny: fm.Model, sequences: Sequences, sett
         keep = [int(token) not in tiny.special_token_ids for token in ids[0]]
         found.append(fm.capture(tiny, ids).coefficients[1][0, keep].double())
     expected = torch.cat(found)
-    assert mean.sums["count"] == len(expected)
-    assert allclose(mean.sums["sum"] / mean.sums["count"], expected.mean(0), 1e-5)
+    assert mean.arrays["count"] == len(expected)
+    assert allclose(mean.arrays["sum"] / mean.arrays["count"], expected.mean(0), 1e-5)
 
 
 def killer(after: int) -> Progress:
@@ -90,7 +90,7 @@ def test_it_goes_on_after_a_kill(
         progress=lambda _phase, done, _total: told.append(done),
         folder=tmp_path,
     )
-    assert all(np.array_equal(one.sums[name], whole.sums[name]) for one in again for name in whole.sums)
+    assert all(np.array_equal(one.arrays[name], whole.arrays[name]) for one in again for name in whole.arrays)
     assert not told  # all of it was kept
 
 
@@ -99,7 +99,7 @@ def test_what_another_pass_kept_is_refused(
 ) -> None:
     """Two passes would be mixed in one sum, or a file of another statistic be believed."""
 
-    def go_on(excerpt: Excerpt, *statistics: Sums) -> None:
+    def go_on(excerpt: Excerpt, *statistics: Statistic) -> None:
         accumulate(tiny, excerpt, statistics, "mean", folder=tmp_path, every=-1.0)
 
     go_on(Stretch(sequences, settings), Mean(tiny))
@@ -113,7 +113,7 @@ def test_what_another_pass_kept_is_refused(
         go_on(Selection(sequences, settings, np.array([1, 3])), Mean(tiny))
     with refuses(FileError, OSError, "holds another statistic: sum is float64 [64], not float64 [3]"):
         go_on(Selection(sequences, settings, np.array([1, 2])), Other())
-    with refuses(FileError, OSError, "0 statistics, not 2"):
+    with refuses(FileError, OSError, "statistics 1, not 2"):
         go_on(Selection(sequences, settings, np.array([1, 2])), Mean(tiny), Mean(tiny))
 
 
@@ -121,7 +121,7 @@ class Other(Mean):
     """Another statistic under the same names."""
 
     def __init__(self) -> None:
-        Sums.__init__(self, {"sum": np.zeros(3), "count": np.zeros((), np.int64)})
+        Statistic.__init__(self, {"sum": np.zeros(3), "count": np.zeros((), np.int64)})
 
 
 def test_shards_are_joined(
@@ -143,8 +143,8 @@ def test_shards_are_joined(
         folder = tmp_path / "kept" if index else None
         accumulate(tiny, Stretch(sequences, settings, (index, 2)), [shard], "mean", folder=folder)
     shards[0].merge(shards[1])
-    assert shards[0].sums["count"] == whole.sums["count"]
-    assert allclose(shards[0].sums["sum"], whole.sums["sum"], 1e-6)
+    assert shards[0].arrays["count"] == whole.arrays["count"]
+    assert allclose(shards[0].arrays["sum"], whole.arrays["sum"], 1e-6)
 
 
 def test_progress_is_in_tokens_of_text_up_to_the_end(sequences: Sequences, settings: TextSettings) -> None:

@@ -124,7 +124,7 @@ def test_killed_and_resumed_writes_the_same_bytes(tiny: fm.Model, tmp_path: Path
     with pytest.raises(Killed):
         run("killed", killer(after))
     assert not (tmp_path / "killed").exists()
-    with refuses(FileError, OSError, "not finished"):
+    with refuses(FileError, OSError, "is no second moment"):
         SecondMoment.load(tmp_path / "killed.partial" / STATE)
     heard: list[tuple[int, int]] = []
     run("killed", lambda phase, done, total: heard.append((done, total)))
