@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, SupportsIndex, overload
 
 import torch
@@ -17,7 +17,6 @@ from ..models.hooks import first_tensor
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import Change, Replay
-from ..models.turns import OpenBlock
 from .edit_record import EditedLayer, EditRecord
 
 # Edits in a model's weights and out again: a ledger of what they were, so that reverting gives back every bit.
@@ -166,13 +165,12 @@ def apply(edit: EditRecord, model: Model) -> None:
         edit: made for this model, without edits or with those that it has now.
         model: which.
 
-    It stays for every thread and context, until :func:`revert`.
+    It stays for every thread, until :func:`revert`.
 
     Raises:
         InputError: applied already, by itself or in a sum, or acting as hooks; weights that something else changed
             meanwhile; values too large for the model's dtype. ModelError: an edit of another model. BusyError: another
-            thread or context is inside a block of this model, or in the middle of something with it. Nothing is changed
-            then.
+            thread changes or reads the model. Nothing is changed then.
     """
     with model.turns.changing(f"applying {edit.title}", changed_by(edit, model)):
         add_edit(edit, model)
@@ -225,43 +223,48 @@ def edits_without(edit: EditRecord, model: Model) -> list[EditRecord]:
     return [held for held in model.edits if held.digest != edit.digest]
 
 
-def applied(edit: EditRecord, model: Model) -> AbstractContextManager[Model]:
+@contextmanager
+def applied(edit: EditRecord, model: Model) -> Iterator[Model]:
     """A block in which a model has an edit; after it the edit is reverted, unless the block did that itself.
 
-    The block belongs to the context that opened it, as one of :func:`ffnmem.intervene` does: other threads and contexts
-    that run the model, or read it through ffnmem, are refused while it is open.
+    The block belongs to the thread that opened it, as one of :func:`ffnmem.intervene` does: other threads that run the
+    model, or read it through ffnmem, are refused while it is open.
 
     Raises: as :func:`apply` and :func:`revert`.
     """
-
-    def begin(block: OpenBlock) -> Model:
+    with model.turns.changing(f"edit {edit.digest} ({edit.title}) applied", changed_by(edit, model)) as block:
         check_absent(edit, model)  # or leaving the block would take out what somebody else put in
-        block.undo.append(lambda: set_edits(model, edits_without(edit, model)))
+        block.callback(put_back, model, lambda: edits_without(edit, model))
         add_edit(edit, model)
-        return model
-
-    words = f"edit {edit.digest} ({edit.title}) applied"
-    return model.turns.changing(words, changed_by(edit, model), begin)
+        yield model
 
 
-def with_edit(edit: EditRecord, model: Model, present: bool = True) -> AbstractContextManager[object]:
+def put_back(model: Model, edits: Callable[[], Sequence[EditRecord]]) -> None:
+    """:func:`set_edits` at the end of a block, done although an interrupt comes in its middle."""
+    try:
+        set_edits(model, edits())
+    except KeyboardInterrupt:
+        set_edits(model, edits())
+        raise
+
+
+@contextmanager
+def with_edit(edit: EditRecord, model: Model, present: bool = True) -> Iterator[None]:
     """A block in which a model has an edit, or has not, whatever it had before; then again what it had before.
 
     Raises: as :func:`apply` and :func:`revert`.
     """
     if is_applied(edit, model) == present:
-        return nullcontext()
-    before = tuple(model.edits)
-
-    def begin(block: OpenBlock) -> None:
-        block.undo.append(lambda: set_edits(model, before))
+        yield
+        return
+    before, words = tuple(model.edits), f"edit {edit.digest} ({edit.title}) {'applied' if present else 'taken out'}"
+    with model.turns.changing(words, changed_by(edit, model)) as block:
+        block.callback(put_back, model, lambda: before)
         if present:
             add_edit(edit, model)
         else:
             set_edits(model, edits_without(edit, model))
-
-    words = f"edit {edit.digest} ({edit.title}) {'applied' if present else 'taken out'}"
-    return model.turns.changing(words, changed_by(edit, model), begin)
+        yield
 
 
 def check_absent(edit: EditRecord, model: Model) -> None:
@@ -407,29 +410,26 @@ class EditHook:
         return (at_least_float32(written) + more).to(written.dtype)
 
 
-def hooked(edit: EditRecord, model: Model) -> AbstractContextManager[Model]:
+@contextmanager
+def hooked(edit: EditRecord, model: Model) -> Iterator[Model]:
     """A block in which hooks on a model write what an edit would, in every pass, its weights untouched.
 
     All that runs the model sees it, generation too. What runs the layers by themselves refuses to run inside, and
     attribution, which reads values off the weights, does not add up there: that is for :meth:`Edit.applied`. The block
-    belongs to the context that opened it, as one of :func:`ffnmem.intervene` does: other threads are refused.
+    belongs to the thread that opened it, as one of :func:`ffnmem.intervene` does: other threads are refused.
 
     Args:
         edit: made for this model, without edits or with those that it has now.
         model: which.
 
     Raises: ModelError: an edit of another model. InputError: one that is applied, or acts as hooks, already.
-        BusyError: another thread or context is inside a block of this model, or in the middle of something with it.
+        BusyError: another thread changes or reads the model.
     """
-
-    def begin(block: OpenBlock) -> Model:
+    with model.turns.changing(f"edit {edit.digest} ({edit.title}) as hooks", changed_by(edit, model)) as block:
         check_absent(edit, model)
         check_fits(edit, model)
         for change in edit.changes:
             module = model.ffn[change.layer].project_out
             block.hook(module, EditHook(change, model.ffn[change.layer].values))
             block.hook(module, EditMark(edit), before=True)
-        return model
-
-    words = f"edit {edit.digest} ({edit.title}) as hooks"
-    return model.turns.changing(words, changed_by(edit, model), begin)
+        yield model

@@ -78,16 +78,15 @@ class Edit(EditRecord):
     def applied(self, model: Model) -> AbstractContextManager[Model]:
         """A ``with`` block in which the model has it; it is reverted after the block, whatever happens in it.
 
-        The block belongs to the context that opened it: what runs in that context, also by ``asyncio.to_thread`` or
-        ``contextvars.copy_context().run`` in another thread, sees the edit; any other thread or context that runs the
-        model, or reads it through ffnmem, is refused by BusyError. :meth:`apply` is for every thread.
+        The block belongs to the thread that opened it: any other thread that runs the model meanwhile, or reads it
+        through ffnmem, is refused by BusyError. :meth:`apply` is for every thread.
         """
         return applying.applied(self, model)
 
     def hooks(self, model: Model) -> AbstractContextManager[Model]:
         """A ``with`` block in which hooks write what it would write, the weights untouched.
 
-        The block belongs to the context that opened it, as that of :meth:`applied` does.
+        The block belongs to the thread that opened it, as that of :meth:`applied` does.
 
         See :func:`ffnmem.editing.applying.hooked`.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from ..core.run_folders import RunFolder, run_folder
 from ..core.sheets import Content, Facts, Origin, Sheet
 from ..core.token_text import printable
 from ..core.types import Count, Positive, Seed, checked
-from ..editing.applying import set_edits
+from ..editing.applying import put_back, set_edits
 from ..editing.edit import Edit
 from ..editing.moments import SecondMoment
 from ..editing.preparing import weight_norm
@@ -318,12 +318,13 @@ def checkpoints(at: Sequence[int] | None, facts: int, together: int = 1) -> list
     return sorted({min(-(-point // together) * together, facts) for point in points})
 
 
-def restored(model: Model) -> AbstractContextManager[object]:
-    """A block after which the model has the edits that it has now, and no others."""
+@contextmanager
+def restored(model: Model) -> Iterator[None]:
+    """A block after which the model has the edits that it had before, and no others."""
     before = tuple(model.edits)
-    return model.turns.changing(
-        "a sequence of edits", begin=lambda block: block.undo.append(lambda: set_edits(model, before))
-    )
+    with model.turns.changing("a sequence of edits") as block:
+        block.callback(put_back, model, lambda: before)
+        yield
 
 
 # -- the sequence itself -----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from ..models.hooks import first_tensor
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers, Replay
-from ..models.turns import OpenBlock
 from .measuring import GATHERED, EditCase, case_slices, row_edits
 from .metrics import mean
 
@@ -294,7 +293,8 @@ def write_with_edits(
     return [texts[at] for at in range(len(prompts))]
 
 
-def with_own_edits(layers: PlainLayers, rows: RowEdits | None) -> AbstractContextManager[Keep]:
+@contextmanager
+def with_own_edits(layers: PlainLayers, rows: RowEdits | None) -> Iterator[Keep]:
     """A block in which each row of a batch has its own edit, in every pass; it takes which rows go on alone."""
 
     def keep(some: Int[Tensor, " some"]) -> None:
@@ -313,17 +313,13 @@ def with_own_edits(layers: PlainLayers, rows: RowEdits | None) -> AbstractContex
 
         return add
 
-    def begin(block: OpenBlock) -> Keep:
-        assert rows is not None
+    if rows is None:
+        yield keep
+        return
+    with layers.model.turns.changing("the edits whose texts are written") as block:
         for layer in rows.stacks:
             block.hook(layers.parts[layer].project_out, hook(layer))
-        return keep
-
-    return (
-        nullcontext(keep)
-        if rows is None
-        else layers.model.turns.changing("the edits whose texts are written", begin=begin)
-    )
+        yield keep
 
 
 def sample(

@@ -116,7 +116,7 @@ class Contrast(AnswerResult):
 
     def graph(self, top: Count = NODES) -> ContrastGraph:
         """How the ``top`` first firings make one another differ: see :class:`ContrastGraph`."""
-        with self.model.turns.reading("contrast"):
+        with self.model.turns.reading():
             here, there = (self.ask_again(ids) for ids in (self.answer.tokens, self.counterfactual_ids))
             return graph_between(here, there, self.alignment, self.firings.head(top), self.provenance)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from functools import partial
 from typing import Any, SupportsIndex
 
@@ -19,7 +19,6 @@ from ..core.sheets import Column, Content, Facts, Prompt, Sheet, Table, place
 from ..core.types import checked
 from ..models.layer_pass import ForwardPass, Reader
 from ..models.model import Model
-from ..models.turns import ModelChange, OpenBlock
 from ..prompts.captures import Capture
 from .ablating import format_change
 from .changes import LayerChange, NeuronChanges, Plan, make_plan
@@ -40,11 +39,10 @@ def intervene(
     and generation by the bridge or by Hugging Face, with or without a cache. What runs the layers by themselves (a
     scan, :func:`ffnmem.ablate`) refuses to run inside. Blocks nest; an inner one acts on what the outer one left.
 
-    The block belongs to the thread and context that opened it. What runs inside that context sees the change: nested
-    calls, ``asyncio.to_thread``, ``contextvars.copy_context().run`` in another thread. Any other thread or context that
-    runs the model, or reads it through ffnmem, is refused by BusyError while the block is open, so none gets other
-    numbers unawares; to work beside it, load a model of its own. The block does not begin while another thread is in
-    the middle of a pass or inside a block of this model. Threads that only read go side by side.
+    The block belongs to the thread that opened it. Any other thread that runs the model, or reads it through ffnmem, is
+    refused by BusyError while the block is open, so none gets other numbers unawares; to work beside it, load a model
+    of its own. The block does not begin while another thread is in the middle of a pass or a function of this model.
+    Threads that only read go side by side.
 
     Args:
         model: from :func:`ffnmem.load`.
@@ -62,33 +60,41 @@ def intervene(
         InputError: nothing to do, a neuron named twice, no finite number, a source of another model, another number of
             rows than a batch has. OutOfRangeError: no such layer, neuron or position; a position that no pass inside
             the block reached is named at its end. HookError: a pass whose positions cannot be told. BusyError: another
-            thread or context is inside a block of this model, or in the middle of something with it.
+            thread changes or reads the model.
     """
     return Intervention(model, make_plan(model, interventions), choose_positions(model, positions))
 
 
-class Intervention(ModelChange):
+class Intervention(ContextDecorator):
     """What ``intervene`` returns: nothing is changed until a ``with`` enters it, and who forgets that is told."""
 
     def __init__(self, model: Model, plan: Plan, positions: tuple[int, ...] | None) -> None:
         self.model, self.plan, self.positions, self.entered = model, plan, positions, False
+        self.blocks: list[AbstractContextManager[None]] = []  # that are open
         self.changed = {model.ffn[layer].project_out: change for layer, change in plan.layers.items()}
         where = "" if positions is None else f" at position {listed(positions)}"
         self.what = plan.words + where
-        super().__init__(model.turns, f"intervene ({self.what})", self.changed)
 
     def __enter__(self) -> None:
         self.entered = True
-        super().__enter__()
+        block = self.change()
+        block.__enter__()
+        self.blocks.append(block)
 
-    def begin(self, block: OpenBlock) -> None:
-        active = RunningIntervention(self.model, self.plan, self.positions)
-        active.reader.follow(block)
-        for module, change in self.changed.items():
-            hook: Any = partial(active.change, change)
-            hook.intervention = self.what  # which Model.interventions reads
-            block.hook(module, hook, before=True)
-        block.after = active.check_reached
+    def __exit__(self, *error: Any) -> None:
+        self.blocks.pop().__exit__(*error)
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        with self.model.turns.changing(f"intervene ({self.what})", self.changed) as block:
+            active = RunningIntervention(self.model, self.plan, self.positions)
+            active.reader.follow(block)
+            for module, change in self.changed.items():
+                hook: Any = partial(active.change, change)
+                hook.intervention = self.what  # which Model.interventions reads
+                block.hook(module, hook, before=True)
+            yield
+        active.check_reached()
 
     def __repr__(self) -> str:
         return f"<intervene: {self.plan.words}, while entered: with fm.intervene(…): …>"

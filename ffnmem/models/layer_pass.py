@@ -295,7 +295,7 @@ def network_around(model: Model, dtype: torch.dtype, attention: str = "sdpa") ->
     """A plain Hugging Face model around a bridge's weights, and the attention that it uses.
 
     Raises UnsupportedModelError while :func:`ffnmem.intervene` changes the model: its hooks are not seen here;
-    BusyError, as every pass through it does, while another thread or context changes it.
+    BusyError, as every pass through it does, while another thread changes it.
     """
     model.turns.check()
     if model.interventions:

@@ -122,7 +122,7 @@ class FFN:
     def values(self) -> Float[Tensor, "d_mlp d_model"]:
         """Row i is neuron i's value: what it writes into the residual stream, times its coefficient.
 
-        Raises BusyError while another thread or context changes the model.
+        Raises BusyError while another thread changes the model.
         """
         check_turn(self.project_out)
         return oriented(self.project_out)

@@ -355,9 +355,9 @@ class Model(Live):
         """Twelve hexadecimal digits that change with any weight, its type, or how the weights are put together.
 
         Hashed when first asked for, and again after an in-place change of a parameter (writes through ``.data`` are
-        not noticed). Raises BusyError while another thread or context changes the model.
+        not noticed). Raises BusyError while another thread changes the model.
         """
-        with self.turns.reading("fingerprint"):
+        with self.turns.reading():
             return self.hashed()
 
     def hashed(self) -> str:

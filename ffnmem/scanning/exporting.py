@@ -262,7 +262,7 @@ def delphi(
     }
     with appearing(path) as room:
         firings = Firings(thresholds, numbers, room)
-        with model.turns.reading("export"):
+        with model.turns.reading():
             forward = Forward(model, [firings], torch.float32, max(thresholds))
             read(Selection(store.sequences, store.settings.text, numbers), forward, "text", progress)
         for layer in thresholds:

@@ -135,7 +135,7 @@ def read_passages(
             progress(phase, before + done, total)
 
     text = replace(settings, batch_tokens=BATCH_TOKENS)
-    with model.turns.reading("shading"):
+    with model.turns.reading():
         for reader.until in sorted(set(deepest.values())):
             here = np.array(sorted(n for n, layer in deepest.items() if layer == reader.until), np.int64)
             selection = Selection(contexts.sequences, text, here, together=len(here))

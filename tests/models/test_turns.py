@@ -1,19 +1,14 @@
-"""One context changes a model for a while; nobody else gets numbers that are neither the one nor the other."""
+"""One thread changes a model for a while; nobody else gets numbers that are neither the one nor the other."""
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import copy
 import gc
 import inspect
 import pickle
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -21,7 +16,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import BusyError
-from ffnmem.editing.applying import RowEdits, apply, revert
+from ffnmem.editing.applying import RowEdits, apply, revert, write_values
 from ffnmem.editing.differing import diff
 from ffnmem.editing.saving import export, export_lora
 from ffnmem.evaluation.series import restored
@@ -29,12 +24,12 @@ from ffnmem.evaluation.texts import with_own_edits
 from ffnmem.models.answers import generate
 from ffnmem.models.layer_pass import LayerPass
 from ffnmem.models.replaying import PlainLayers, Replay
-from ffnmem.models.turns import INSIDE, Turns
+from ffnmem.models.turns import Turns
 from ffnmem.studies import geva2021, gurnee2024, voita2023
 from tests.helpers import public_things
 
 from ..editing.edits import made
-from ..helpers import PROMPT, hook_count, refuses
+from ..helpers import PROMPT, build_gpt2, hook_count, refuses
 
 LONG = 60  # seconds that a thread may wait for another one: for ever, to a test that passes
 Block = Callable[[fm.Model], AbstractContextManager[Any]]
@@ -49,7 +44,7 @@ CHANGING = ["intervene", "hooks", "applied"]
 
 
 def elsewhere(call: Callable[[], Any]) -> Any:
-    """What a call gives in a thread with a context of its own; an error is raised here."""
+    """What a call gives in another thread; an error is raised here."""
     found: list[Any] = []
     errors: list[BaseException] = []
 
@@ -59,7 +54,7 @@ def elsewhere(call: Callable[[], Any]) -> Any:
         except BaseException as error:  # noqa: BLE001 (raised again below)
             errors.append(error)
 
-    thread = threading.Thread(target=contextvars.Context().run, args=(run,))
+    thread = threading.Thread(target=run)
     thread.start()
     thread.join(LONG)
     assert not thread.is_alive(), "waits for ever"
@@ -91,7 +86,7 @@ class Halfway:
         self.call, self.found = call, []
         self.error: BaseException | None = None
         self.handle = module.register_forward_pre_hook(self.stop)
-        self.thread = threading.Thread(target=contextvars.copy_context().run, args=(self.run,))
+        self.thread = threading.Thread(target=self.run)
         self.thread.start()
         assert self.there.wait(LONG)
 
@@ -156,7 +151,7 @@ def test_every_public_function_is_refused_elsewhere(model: fm.Model, kind: str) 
                 "behind", function
             )  # its kinds of arguments are checked before, and are not due
             # In the middle of nothing: whatever else is given is not looked at before.
-            with refuses(BusyError, RuntimeError, "another thread or context", "copy_context", "load"):
+            with refuses(BusyError, RuntimeError, "another thread", "load"):
                 elsewhere(lambda f=behind, g={**rest, **given}: f(**g))
             tried.add(name)
     assert {
@@ -203,66 +198,12 @@ def test_every_way_to_run_it_is_refused_elsewhere(model: fm.Model, block: Block)
             inside = last_logits(model)
             assert not torch.equal(inside, before)
         for way in ways.values():
-            with pytest.raises(BusyError, match="another thread or context"):
+            with pytest.raises(BusyError, match="another thread"):
                 elsewhere(way)
         assert model.d_mlp == elsewhere(lambda: model.d_mlp)  # what nobody changes is anybody's
     for way in list(ways.values())[:-2]:
         elsewhere(way)
     assert torch.equal(elsewhere(lambda: last_logits(model)), before)
-
-
-# -- who sees it -------------------------------------------------------------------------------------------------------
-
-
-def test_the_context_sees_it_in_any_thread(model: fm.Model, block: Block) -> None:
-    """A worker that a user starts for speed would be refused, or get the numbers of before."""
-    before = last_logits(model)
-
-    async def both() -> tuple[torch.Tensor, torch.Tensor]:
-        return await asyncio.to_thread(last_logits, model), last_logits(model)
-
-    with block(model):
-        inside = last_logits(model)
-        assert not torch.equal(inside, before)
-        context = contextvars.copy_context()
-        assert torch.equal(elsewhere(lambda: context.run(last_logits, model)), inside)
-        assert all(torch.equal(found, inside) for found in asyncio.run(both()))
-    assert torch.equal(last_logits(model), before)
-    assert INSIDE.get() == ()
-
-
-def test_a_task_beside_is_refused(model: fm.Model, block: Block) -> None:
-    """Two tasks of one loop run in the same thread: thread numbers would not tell them apart."""
-    begun, done = asyncio.Event(), asyncio.Event()
-
-    async def changes() -> None:
-        with block(model):
-            begun.set()
-            await done.wait()
-
-    async def reads() -> None:
-        await begun.wait()
-        try:
-            with pytest.raises(BusyError):
-                fm.capture(model, PROMPT)
-        finally:
-            done.set()
-
-    async def together() -> None:
-        await asyncio.gather(changes(), reads())
-
-    asyncio.run(together())
-
-
-def test_threads_inside_have_passes_of_their_own(model: fm.Model) -> None:
-    """Positions of one thread's prompt would be those of another's."""
-    texts = [PROMPT, "The city of"]
-    with fm.intervene(model, {(0, 3): 5.0}, positions=-1):
-        alone = [fm.capture(model, text).coefficients[0] for text in texts]
-        first = Halfway(model.ffn[0].project_out, lambda: fm.capture(model, texts[0]).coefficients[0])
-        second = fm.capture(model, texts[1]).coefficients[0]
-        assert torch.equal(first.finish(), alone[0])
-        assert torch.equal(second, alone[1])
 
 
 # -- when a block begins and ends --------------------------------------------------------------------------------------
@@ -276,7 +217,7 @@ def test_no_block_begins_in_the_middle(model: fm.Model, block: Block, run: str) 
     before = calls[run]()
     reading = Halfway(model.layout.blocks[1].attention, calls[run])
     edit = made(model, (0,), seed=4)
-    with refuses(BusyError, RuntimeError, "cannot begin", "capture" if run == "function" else "a pass"):
+    with refuses(BusyError, RuntimeError, "cannot begin"):
         block(model).__enter__()
     with refuses(BusyError, RuntimeError, "cannot begin"):
         edit.apply(model)
@@ -294,56 +235,7 @@ def test_no_block_begins_in_the_middle(model: fm.Model, block: Block, run: str) 
     assert torch.equal(calls[run](), before)
 
 
-@pytest.mark.parametrize("run", ["pass", "function"])
-def test_a_block_left_in_the_middle_is_named(model: fm.Model, block: Block, run: str) -> None:
-    """A thread that outlives its block would give numbers that are partly with the change and partly without."""
-    ids = torch.tensor([model.tokenize(PROMPT)])
-    calls = {"pass": lambda: model.bridge(ids), "function": lambda: fm.capture(model, ids, logits=True).logits}
-    before = calls[run]()
-    with block(model):
-        reading = Halfway(model.layout.blocks[1].attention, calls[run])
-    with refuses(BusyError, RuntimeError, "was left", "in the middle"):
-        reading.finish()
-    assert torch.equal(calls[run](), before)
-    assert torch.equal(elsewhere(calls[run]), before)
-
-
-def test_a_block_left_too_early_ends_with_the_one_inside_it(model: fm.Model, block: Block) -> None:
-    """Else the inner one's owner would lose half of what it sees, or put back an edit that is gone."""
-    before = last_logits(model)
-    with block(model):
-        context = contextvars.copy_context()
-        inner = fm.intervene(model, {(1, 9): 1.0})
-        elsewhere(lambda: context.run(inner.__enter__))
-        both = elsewhere(lambda: context.run(last_logits, model))
-        with pytest.raises(BusyError):
-            fm.capture(model, PROMPT)  # the outer one's context is not inside the inner one
-    with pytest.raises(BusyError):
-        fm.capture(model, PROMPT)
-    assert torch.equal(elsewhere(lambda: context.run(last_logits, model)), both)
-    elsewhere(lambda: context.run(inner.__exit__, None, None, None))
-    assert torch.equal(last_logits(model), before)
-    assert len(model.edits) == 0
-
-
-@pytest.mark.parametrize("inside", ["applied", "hooks"])
-def test_an_edit_is_out_again_whatever_was_left_around_it(model: fm.Model, inside: str) -> None:
-    """What puts the values back would be refused itself, and the model stay edited."""
-    before = last_logits(model)
-    edit = made(model, (0,), seed=3)
-
-    def run() -> None:
-        with edit.applied(model) if inside == "applied" else edit.hooks(model):
-            fm.capture(model, PROMPT)
-
-    with fm.intervene(model, {(1, 9): 1.0}):
-        reading = Halfway(model.layout.blocks[1].attention, run)
-    reading.finish()
-    assert len(model.edits) == 0
-    assert torch.equal(last_logits(model), before)
-
-
-def test_blocks_of_one_context_in_any_order(model: fm.Model) -> None:
+def test_blocks_in_any_order(model: fm.Model) -> None:
     before = last_logits(model)
     first, second = (fm.intervene(model, {(layer, 3): 2.0}) for layer in (0, 1))
     first.__enter__()
@@ -364,7 +256,6 @@ def test_any_way_out_gives_it_back(model: fm.Model, block: Block, kind: type[Bas
     with pytest.raises(kind), block(model):
         raise kind("out")
     assert torch.equal(elsewhere(lambda: last_logits(model)), before)
-    assert INSIDE.get() == ()
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
@@ -384,15 +275,14 @@ def test_a_generator_that_is_dropped(model: fm.Model, block: Block, where: str) 
     assert torch.equal(elsewhere(lambda: last_logits(model)), before)
 
 
-@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
-def test_a_pass_that_fails_is_over(model: fm.Model, kind: type[BaseException]) -> None:
+def test_a_pass_that_fails_is_over(model: fm.Model) -> None:
     """Nobody could change the model after it."""
 
     def fails(_module: torch.nn.Module, _args: Any) -> None:
-        raise kind("out")
+        raise RuntimeError("out")
 
     def run(call: Callable[[], Any]) -> None:
-        with pytest.raises(kind):
+        with pytest.raises(RuntimeError):
             call()
 
     handle = model.layout.blocks[1].attention.register_forward_pre_hook(fails)
@@ -418,77 +308,23 @@ def test_an_interrupted_function_is_over(model: fm.Model) -> None:
     elsewhere(lambda: edit.revert(model))
 
 
-def test_an_interrupted_edit_is_out_again(model: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interrupt just after the values were written, before the block began."""
-    before = last_logits(model)
-    edit = made(model, (0,))
-    monkeypatch.setattr("ffnmem.editing.applying.set_edits", interrupted(once := [True]))
-    with pytest.raises(KeyboardInterrupt), edit.applied(model):
-        pass
-    assert once == []
-    monkeypatch.undo()
-    assert torch.equal(elsewhere(lambda: last_logits(model)), before)
+@pytest.mark.parametrize("call", [1, 2])
+def test_an_interrupted_edit_is_out_again(model: fm.Model, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    """An interrupt while the values are written, before the block begins (1) or when it ends (2)."""
+    before, hooks, calls = last_logits(model), hook_count(model.hf_model), []
 
-
-def interrupted(once: list[bool]) -> Callable[..., None]:
-    from ffnmem.editing.applying import set_edits
-
-    def run(*args: Any) -> None:
-        set_edits(*args)
-        if once:
-            once.pop()
+    def write(model: fm.Model, values: Any) -> None:
+        calls.append(1)
+        write_values(model, values)
+        if len(calls) == call:
             raise KeyboardInterrupt
 
-    return run
-
-
-OURS = str(Path(fm.__file__).parent)
-
-
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_an_interrupt_at_every_line(model: fm.Model, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C anywhere in the entry or the exit of a block would leave the change on, and nobody would be told: also
-    while its traceback is kept, as notebooks do."""
-    ids = torch.tensor([model.tokenize(PROMPT)])
-    before, hooks, block = model.hf_model(ids).logits, hook_count(model.hf_model), BLOCKS[kind](model)
-    inside = INSIDE.get()
-    times: dict[Any, int] = {}  # that a line was run in this trial
-    kept: list[KeyboardInterrupt] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda _of: None)  # Python says nothing more of some
-
-    def interrupt(frame: FrameType, event: str, _of: Any) -> Any:
-        place = (frame.f_code, frame.f_lineno, event)
-        if not frame.f_code.co_filename.startswith(OURS) or frame.f_code.co_name == "<genexpr>":
-            return None
-        times[place] = times.get(place, 0) + 1
-        if event in ("call", "line") and times[place] == nth.get(place, 1) and place not in tried:
-            tried.add(place)
-            kept.append(KeyboardInterrupt())
-            raise kept[-1]
-        return interrupt
-
-    def enter_and_leave() -> None:
-        times.clear()
-        tracing = sys.gettrace()
-        sys.settrace(interrupt)
-        try:
-            with block:
-                pass
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(tracing)
-            torch.set_grad_enabled(True)  # torch's own block, which an interrupt may leave open
-
-    for _ in range(2):  # at the first, and at the last time that a line is run
-        nth, tried, trials = dict(times), set[Any](), -1
-        while trials < len(tried):
-            trials = len(tried)
-            enter_and_leave()
-            assert torch.equal(model.hf_model(ids).logits, before), kept[-1].__traceback__
-            assert (model.turns.blocks, len(model.edits), INSIDE.get()) == ((), 0, inside)
-            assert hook_count(model.hf_model) == hooks
-        assert trials > 40
+    monkeypatch.setattr("ffnmem.editing.applying.write_values", write)
+    with pytest.raises(KeyboardInterrupt), made(model, (0,)).applied(model):
+        pass
+    assert len(calls) > call
+    assert torch.equal(elsewhere(lambda: last_logits(model)), before)
+    assert (len(model.edits), hook_count(model.hf_model)) == (0, hooks)
 
 
 # -- threads that only read --------------------------------------------------------------------------------------------
@@ -535,12 +371,6 @@ def test_copies_are_models_of_their_own(model: fm.Model, block: Block) -> None:
         other = copy.deepcopy(model.hf_model)
         elsewhere(lambda: other(input_ids=torch.tensor([[1, 2]])))
     assert isinstance(pickle.loads(pickle.dumps(model.turns)), Turns)
-    own = fm.load(build_from(model), tokenizer=model.tokenizer)
+    own = fm.load(build_gpt2(), tokenizer=model.tokenizer)
     with block(model):
         elsewhere(lambda: fm.capture(own, PROMPT))
-
-
-def build_from(_model: fm.Model) -> Any:
-    from ..helpers import build_gpt2
-
-    return build_gpt2()
