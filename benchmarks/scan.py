@@ -41,7 +41,7 @@ from ffnmem.corpus.passes import CHECKPOINT_SECONDS
 from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning import kernels, passes, scanning
 from ffnmem.scanning.projected import sides_kept
-from ffnmem.scanning.reduction import Planner, Reducer, choose
+from ffnmem.scanning.reduction import Reducer, choose
 from ffnmem.scanning.settings import make_settings
 from ffnmem.scanning.state import ScanState
 from ffnmem.vocabulary.vectors import matrix_of, side_tokens
@@ -76,11 +76,12 @@ class OurPass:
         sample = choose(sequences, 0, 8, 64)
         self.state = ScanState.empty(settings, [ffn.d_mlp for ffn in model.ffn], sample.sequences, sample.draws)
         self.body, self.special = LayerPass(model), np.array(settings.special)
-        self.reducer = Reducer(self.state, Planner(self.state, sample), Threads(whole=kernels.WIDTH))
+        self.reducer = Reducer(self.state, sample, Threads(whole=kernels.WIDTH))
 
     def __call__(self, batch: Batch) -> None:
-        plan = self.reducer.begin(Page(batch, 1, self.special))
-        self.body.run(torch.from_numpy(batch.tokens), lambda layer, pre, m: self.reducer.layer(plan, layer, pre, m))
+        page = Page(batch, 1, self.special)
+        self.reducer.begin(page)
+        self.body.run(torch.from_numpy(batch.tokens), lambda layer, pre, m: self.reducer.add(page, layer, pre, m))
 
 
 class Cached:
@@ -175,7 +176,7 @@ def excerpt(model: fm.Model, source: Path, most: int, out: Path) -> Path:
 
 PARTS = {
     "pack": [(scanning, "packed_corpus")],
-    "reduction": [(Reducer, "begin"), (Reducer, "layer")],
+    "reduction": [(Reducer, "begin"), (Reducer, "add")],
     "state": [(passes, "save_state"), (scanning, "save_state")],
     "tables": [(scanning, "write_tables")],
     "checksums": [(scanning, "write_manifest"), (scanning, "open_store")],

@@ -34,7 +34,7 @@ CANDIDATES = 64
 """Of the store's random sequences, in which quiet windows are looked for; the same for all neurons."""
 LEVELS = 10
 """The strengths that explainers read are whole numbers from 0 to this (Bills et al. 2023)."""
-KEYS = {"positive": ("top", "max", 1.0), "negative": ("bottom", "min", -1.0)}
+KEYS = {"positive": ("top", 0, 1.0), "negative": ("bottom", 1, -1.0)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,12 +138,12 @@ def draw(
 def firing(store: Store, place: Place, asked: Asked) -> Drawn:
     """The contexts in which a neuron fires, as far as the store knows them."""
     layer, neuron = place
-    kind, extreme, factor = KEYS[asked.sign]
+    kind, side, factor = KEYS[asked.sign]
     top = store.example_rows(layer, neuron, kind=kind)
     view = store.view(layer)
-    values, at = (array[:, neuron] for array in view.sample[extreme])
+    values, at = view.sample[side, :, neuron], view.sample_at[side, :, neuron]
     there = np.flatnonzero(~np.isnan(values))
-    sequences = np.concatenate([top["sequence"].to_numpy(), view.sample_sequences[there]]).astype(np.int64)
+    sequences = np.concatenate([top["sequence"].to_numpy(), store.state.shared["sequences"][there]]).astype(np.int64)
     positions = np.concatenate([top["position"].to_numpy(), at[there]]).astype(np.int64)
     sizes = factor * np.concatenate([top["coefficient"].to_numpy(), values[there]]).astype(np.float64)
     largest = float(sizes.max(initial=0.0))
@@ -188,7 +188,7 @@ def quota(most: int, band: int) -> int:
 
 def candidates(store: Store, seed: int) -> Int64[np.ndarray, " n"]:
     """Some of the store's random sequences, in random order."""
-    sequences = np.asarray(store.view(0).sample_sequences, np.int64)
+    sequences = store.state.shared["sequences"]
     there = sequences[(sequences >= 0) & (sequences < store.sequences.n_sequences)]
     return np.random.default_rng([seed, 51]).permutation(there)[:CANDIDATES]
 

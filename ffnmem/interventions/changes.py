@@ -110,8 +110,8 @@ def read_draws(source: Source, model: Model, layer: int) -> Float[Tensor, "n d_m
     if isinstance(source, Capture):
         return read_content(source, model, layer)
     source.check_model(model)
-    values, _, positions = source.view(layer).draws
-    kept = torch.tensor(values[positions >= 0], device=model.device)
+    seen = source.state.shared["draw_positions"] >= 0
+    kept = torch.tensor(source.view(layer).draw[seen], device=model.device)
     if not len(kept):
         raise InputError("the store kept no random positions to resample from: scan with draws of at least 1")
     return kept

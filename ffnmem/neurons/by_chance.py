@@ -342,7 +342,7 @@ def chance_verdicts(
         layer: {kind: directions(kind, model, layer, neurons[layer], backgrounds[layer], seed) for kind in asked}
         for layer in chosen
     }
-    sample = store.view(0).sample_sequences
+    sample = store.state.shared["sequences"]
     sample = np.unique(sample[(sample >= 0) & (sample < store.sequences.n_sequences)]).astype(np.int64)
     numbers = np.union1d(draw_tokens(store.sequences, budget, seed), sample).astype(np.int64)
     found, positions = highest(store, model, numbers, sample, reading, factor, progress)

@@ -74,13 +74,13 @@ class Firing:
 
 def firing(store: Store, layer: int, neurons: Int64[np.ndarray, " n"] | None = None, sign: str = "positive") -> Firing:
     """The examples of a layer's neurons, or of some, for coefficients of one sign."""
-    kind, extreme, factor = (
-        ("top", "max", 1.0) if check_choice("sign", sign, COEFFICIENT_SIGNS) == "positive" else ("bottom", "min", -1.0)
+    kind, side, factor = (
+        ("top", 0, 1.0) if check_choice("sign", sign, COEFFICIENT_SIGNS) == "positive" else ("bottom", 1, -1.0)
     )
     asked = np.arange(store.d_mlp(layer)) if neurons is None else neurons
     view = store.view(layer)
-    values, at = view.sample[extreme]
-    sampled = place_of(view.sample_sequences[:, None], at.astype(np.int64))
+    values, at = view.sample[side], view.sample_at[side]
+    sampled = place_of(store.state.shared["sequences"][:, None], at.astype(np.int64))
     only = int(asked[0]) if len(asked) == 1 else None
     table = store.opened(EXAMPLES).table(layer, only)
     rows = {name: table.column(name).to_numpy() for name in ("neuron", "activation", "sequence", "position", "rank")}
@@ -313,7 +313,7 @@ def background_of(inputs: Float32[np.ndarray, "n d_model"]) -> Background:
 
 def random_places(store: Store, seed: int) -> Int64[np.ndarray, " n"]:
     """Random positions of the store's shared sample of sequences, without BOS and special tokens, in random order."""
-    sequences = store.view(0).sample_sequences
+    sequences = store.state.shared["sequences"]
     lead, special = store.sequences.lead, list(store.settings.special)
     places = []
     for sequence in sequences[(sequences >= 0) & (sequences < store.sequences.n_sequences)].tolist():

@@ -202,7 +202,7 @@ def token_sample(store: Store, positions: int = POSITIONS, seed: int = 0) -> Sam
     ``positions``: at most so many, but for the last sequence. ``seed``: of which sequences fit.
     """
     lead, special = store.sequences.lead, list(store.settings.special)
-    drawn = np.random.default_rng([seed, 3]).permutation(store.view(0).sample_sequences)
+    drawn = np.random.default_rng([seed, 3]).permutation(store.state.shared["sequences"])
     found, total = [], 0
     for sequence in drawn[(drawn >= 0) & (drawn < store.sequences.n_sequences)].tolist():
         tokens = store.sequences.sequence_tokens(sequence).astype(np.int64)

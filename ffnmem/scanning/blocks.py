@@ -16,18 +16,13 @@ from ..vocabulary.projections import COLUMNS as PROJECTED
 from .contexts import Columns
 from .neuron import Known
 from .state import PARTS
-from .statistics import histogram_columns
 from .tables import (
-    BANDS,
     COLUMNS,
     EXAMPLES,
     GROUP,
     ROWS,
     STATS,
     VALUES,
-    Arrays,
-    LayerView,
-    Rows,
     example_rows,
     plain_rows,
 )
@@ -82,21 +77,19 @@ def block(
     store: Store, layer: int, first: int, last: int, most: Mapping[str, int | None], context: int, measured: bool
 ) -> Iterator[OfBlock]:
     """Neurons ``first`` up to ``last`` of a layer."""
-    view = store.view(layer)
     stats, bounds = store.opened(STATS).block(layer, first, last)
     if (np.diff(bounds) != 1).any():
         raise FileError(f"{store.folder / STATS} has not one row of each neuron of layer {layer}: scan again")
     numbers = plain_rows(stats)
-    found = examples_of(store, view, layer, first, last, most)
-    places: Any = (row[5:7] for rows, _ in found for row in rows)  # sequence and position
+    found = examples_of(store, layer, first, last, most)
+    places: Any = (row[5:7] for rows in found for row in rows)  # sequence and position
     windows = iter(store.contexts.windows(places, context))
-    settings = store.settings
-    ids = np.array(settings.frequent, np.int64)
-    by_token = each(view.by_token(ids, store.contexts.strings(ids), first, last), last - first)
-    by_position = each(view.by_position(settings.context, first, last), last - first)
-    histogram = cut(*histogram_columns(view.histogram[first:last]))
+    histogram = cut(*store.histograms(layer, first, last))
+    by_token = cut(*store.token_means(layer, first, last))
+    by_position = cut(*store.position_means(layer, first, last))
     values = values_of(store, layer, first, last)
-    for at, (rows, parts) in enumerate(found):
+    names = (*COLUMNS, *(PARTS if store.gated else ()))
+    for at, rows in enumerate(found):
         around = tuple(next(windows) for _ in rows)
         table, lack = values(at)
         yield OfBlock(
@@ -105,8 +98,7 @@ def block(
             neuron=first + at,
             stats=numbers[at],
             examples={
-                **dict(zip(COLUMNS, columns_of(rows, len(COLUMNS)), strict=True)),
-                **(dict(zip(PARTS, columns_of(parts, len(PARTS)), strict=True)) if view.gated else {}),
+                **dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True)),
                 "token": [window.tokens[window.at] for window in around],
             },
             windows=around,
@@ -123,42 +115,30 @@ def block(
 # Tables of many neurons, cut into those of each.
 
 
-def columns_of(rows: Sequence[tuple[Any, ...]], width: int) -> list[tuple[Any, ...]]:
-    """Rows as ``width`` columns."""
-    return list(zip(*rows, strict=True)) if rows else [()] * width
-
-
-def cut(columns: Arrays, starts: np.ndarray) -> Cut:
+def cut(columns: Mapping[str, np.ndarray], starts: np.ndarray) -> Cut:
     """A table of many neurons as that of each, by its place among them; ``starts``: where each begins, and the end."""
     plain, bounds = {name: column.tolist() for name, column in columns.items()}, starts.tolist()
     return lambda at: {name: column[bounds[at] : bounds[at + 1]] for name, column in plain.items()}
 
 
-def each(columns: Arrays, count: int) -> Cut:
-    """:func:`cut` where all have as many rows."""
-    rows = {len(column) for column in columns.values()}.pop() // count
-    return cut(columns, np.arange(count + 1) * rows)
-
-
-def arrays_of(table: pa.Table, names: Sequence[str]) -> Arrays:
+def arrays_of(table: pa.Table, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Columns of an Arrow table, of texts as objects."""
     return {name: table[name].to_numpy() for name in names}
 
 
 def examples_of(
-    store: Store, view: LayerView, layer: int, first: int, last: int, most: Mapping[str, int | None]
-) -> list[Rows]:
+    store: Store, layer: int, first: int, last: int, most: Mapping[str, int | None]
+) -> list[list[tuple[Any, ...]]]:
     """The examples of each neuron of a block."""
+    view = store.view(layer)
     table, bounds = store.opened(EXAMPLES).block(layer, first, last)
     there = np.zeros(len(table), bool)
     for kind, k in most.items():
         ours = pc.equal(table["kind"].cast(pa.string()), kind)
         there |= (ours if k is None else pc.and_(ours, pc.less_equal(table["rank"], k))).to_numpy()
-    names = (*ROWS, *(PARTS if view.gated else ()))
+    names = (*ROWS, *(PARTS if store.gated else ()))
     extremes = cut(arrays_of(table.filter(pa.array(there)), names), np.searchsorted(np.flatnonzero(there), bounds))
-    return [
-        example_rows(view, store.settings, (layer, first + at), extremes(at), most, BANDS) for at in range(last - first)
-    ]
+    return [example_rows(store.state, view, (layer, first + at), extremes(at), most) for at in range(last - first)]
 
 
 def values_of(store: Store, layer: int, first: int, last: int) -> Callable[[int], tuple[Columns, str]]:

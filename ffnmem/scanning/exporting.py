@@ -106,7 +106,7 @@ def records(
         own = stats.iloc[neuron]
         largest = max(abs(float(own["max"])), abs(float(own["min"])))
         activations = []
-        sample = store.view(layer).sample["max"][0][:, neuron].astype(np.float64)
+        sample = store.view(layer).sample[0][:, neuron].astype(np.float64)
         random = np.sort(sample[~np.isnan(sample)])
         for row, window in zip(rows.itertuples(), store.windows(rows, width), strict=True):
             passage = passages[layer, neuron][row.sequence]

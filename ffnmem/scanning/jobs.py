@@ -5,8 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +122,9 @@ def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, sh
         mine = set(range(shard[0], len(sequences.units), shard[1]))
         if progress.complete and mine <= set(state.done.tolist()) and is_vouched_for(folder):
             return None
-        progress = progress.with_(shard=shard, complete=False)
+        progress = replace(progress, shard=shard, complete=False)
         if not mine <= set(state.done.tolist()):
-            progress = progress.with_(rescored=0)  # new units bring other candidates
+            progress = replace(progress, rescored=0)  # new units bring other candidates
             state.forget_exact()
         if FOLDER.is_finished(folder):
             FOLDER.mark(folder)
@@ -207,9 +206,11 @@ def run_shard(task: ShardTask, report: Progress | None = None) -> str:
 def merge_files(first: str, second: str) -> str:
     """Join two shards' states, in a file beside them."""
     a, b = StateFile(Path(first)), StateFile(Path(second))
+    state = a.state()
+    state.merge(b.state())
     shards = next(parent for parent in a.path.parents if parent.name == SHARDS)
     out = shards / f"merged-{secrets.token_hex(4)}.safetensors"
-    save_state(out, a.state().merged(b.state()), a.identity, a.progress)
+    save_state(out, state, a.identity, a.progress)
     return str(out)
 
 
@@ -241,8 +242,9 @@ def scan_with_workers(job: Scanner, folder: Path, workers: int, engine: str) -> 
     progress = Together(job.report, "scan", count, job.sequences.packed.n_tokens)
     gpus = int(tasks[0].device.startswith("cuda"))
     paths = run_shards(tasks, run_shard, progress, engine, join=merge_files, gpus=gpus)
-    state = reduce(lambda a, b: a.merged(b), (StateFile(Path(path)).state() for path in paths))
-    job.state, job.progress = state, ScanProgress()
+    for path in paths:  # nothing was done yet
+        job.state.merge(StateFile(Path(path)).state())
+    job.progress = ScanProgress()
     job.checkpoint()
     remove_shards(folder)
 

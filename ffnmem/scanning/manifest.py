@@ -18,10 +18,7 @@ from ..core.folders import UNFINISHED, Kind
 from .state_file import StateFile
 from .tables import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
 
-SCHEMA = 3
-"""What this version reads: 1; 2 of gated neurons, whose examples have kinds and columns of their own; 3 without a table
-of what values write, which older versions ask for."""
-
+SCHEMA = 1
 KIND = "ffnmem store"
 MANIFEST = "manifest.json"
 FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the store", subfolders=(CORPUS,))
@@ -37,10 +34,9 @@ FORM = Form(
 
 def write_manifest(folder: Path, content: dict[str, Any], names: Sequence[str] = NAMES) -> None:
     """Vouch for the store's files by size and checksum; until then the manifest only says what the folder is for."""
-    schema = 2 if content.get("gated") else 1
     manifest = {
         "kind": KIND,
-        "schema": schema if VALUES in names else SCHEMA,
+        "schema": SCHEMA,
         **content,
         "ffnmem": __version__,
         "torch": torch.__version__,

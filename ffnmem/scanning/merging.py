@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +48,9 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     # The one with the first unit speaks for all, whatever their order: names and devices may differ between shards.
     first = min(opened, key=first_unit)
     with making(target.parent), appearing(target) as folder:
-        state = reduce(lambda a, b: a.merged(b), (store.state.state() for store in opened))
+        state = opened[0].state.state()
+        for other in opened[1:]:
+            state.merge(other.state.state())
         link_pack(first.folder / CORPUS, folder / CORPUS)
         shutil.copyfile(first.verified_path(TOKENIZER), folder / TOKENIZER)
         scanned = [store for store in opened if VALUES in store.manifest["files"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..corpus.excerpts import Page, Selection, Stretch
 from ..corpus.passes import CHECKPOINT_SECONDS, Checkpoint, Forward, Observer, read
 from ..models.model import Model
 from . import kernels
-from .reduction import SIDES, LayerBatch, Planner, RandomSample, Reducer, observe_sample
+from .reduction import LayerBatch, Planner, RandomSample, Reducer, observe_sample
 from .state import EXTREMES, NOWHERE, ScanState, place_of, sequence_of
 from .state_file import Identity, ScanProgress, save_state
 
@@ -59,36 +59,26 @@ class Scanner(Observer):
         text = Stretch(self.sequences, settings.text, self.progress.shard, done=set(self.state.done.tolist()))
         if not text.pieces:
             return
-        forward = Forward(self.model, [self], getattr(torch, settings.dtype))
         threads = Threads(whole=kernels.WIDTH)
-        self.reducer = Reducer(self.state, Planner(self.state, self.sample), threads)
+        observers = [Reducer(self.state, self.sample, threads), self]
+        forward = Forward(self.model, observers, getattr(torch, settings.dtype))
         try:
             going_on = Checkpoint(self.progress.batch, lambda _pages: self.checkpoint(), self.every)
             read(text, forward, "scan", self.report, going_on)
         finally:
             threads.close()
-        self.state.done = np.union1d(self.state.done, [piece.unit.index for piece in text.pieces])
-        self.progress = self.progress.with_(batch=0)
-
-    def begin(self, page: Page) -> None:
-        self.unit = int(np.searchsorted(self.sequences.units.sequences, page.batch.sequences[0], side="right")) - 1
-        self.plan = self.reducer.begin(page)
-
-    def add(
-        self,
-        page: Page,
-        layer: int,
-        pre: torch.Tensor,
-        coefficients: torch.Tensor,
-        linear: torch.Tensor | None,
-    ) -> None:
-        self.reducer.layer(self.plan, layer, pre, coefficients, linear)
+        self.state.mark_done([piece.unit.index for piece in text.pieces])
+        self.progress = replace(self.progress, batch=0)
 
     def end(self, page: Page) -> None:
         """Note how far the pass is, as a checkpoint tells it."""
         if page.ends:
-            self.state.done = np.union1d(self.state.done, [self.unit])
-        self.progress = self.progress.with_(batch=0 if page.ends else self.progress.batch + 1)
+            self.state.mark_done([self.unit_of(int(page.batch.sequences[0]))])
+        self.progress = replace(self.progress, batch=0 if page.ends else self.progress.batch + 1)
+
+    def unit_of(self, sequence: int) -> int:
+        """The unit of the corpus that a sequence is in."""
+        return int(np.searchsorted(self.sequences.units.sequences, sequence, side="right")) - 1
 
     # -- after a half-precision pass -------------------------------------------------------------------------------
 
@@ -97,39 +87,36 @@ class Scanner(Observer):
         extremes."""
         if not self.state.settings.rescored:
             return
-        wanted = Wanted(self.state, self.sample, self.my_sequences())
+        done = set(self.state.done.tolist())
+        wanted = Wanted(self.state, self.sample, lambda number: self.unit_of(number) in done)
         again = Selection(self.sequences, self.state.settings.text, wanted.sequences, together=1)
         forward = Forward(self.model, [wanted], torch.float32)
 
         def save(pages: int) -> None:
-            self.progress = self.progress.with_(rescored=pages)
+            self.progress = replace(self.progress, rescored=pages)
             self.checkpoint()
 
         read(again, forward, "rescore", self.report, Checkpoint(self.progress.rescored, save, self.every))
-
-    def my_sequences(self) -> Callable[[int], bool]:
-        """Whether a sequence of the corpus was scanned here."""
-        done = self.state.done
-        starts = self.sequences.units.sequences
-        return lambda number: bool(np.isin(np.searchsorted(starts, number, side="right") - 1, done))
 
 
 class Wanted(Observer):
     """Which sequences must run again, and which neurons' extremes each of them is for."""
 
     def __init__(self, state: ScanState, sample: RandomSample, mine: Callable[[int], bool]) -> None:
-        self.state, self.planner = state, Planner(state, sample)
+        self.layers, self.planner = state.layers, Planner(state, sample)
+        self.order: dict[
+            tuple[int, int], np.ndarray
+        ] = {}  # of each layer and side: the slots, and the sequence of each
+        self.sorted: dict[tuple[int, int], np.ndarray] = {}
+        for layer, arrays in enumerate(self.layers):
+            for side, at in enumerate(arrays.kept_at):
+                held = sequence_of(rearrange(at, "d_mlp kept -> (d_mlp kept)"))
+                order = self.order[layer, side] = np.argsort(held, kind="stable")
+                self.sorted[layer, side] = held[order]
         extra = [int(n) for n in np.union1d(sample.sequences, sample.draws) if mine(int(n))]
-        sides = [(index, side) for index, layer in enumerate(state.layers) for side in layer.sides]
-        found = [self.places(layer, side) for layer, side in sides]
-        self.order = {key: np.argsort(sequence_of(at), kind="stable") for key, at in zip(sides, found, strict=True)}
-        self.sorted = {key: sequence_of(at)[self.order[key]] for key, at in zip(sides, found, strict=True)}
-        real = [np.unique(at) for at in self.sorted.values()]
+        real = [np.unique(held) for held in self.sorted.values()]
         every = np.unique(np.concatenate([*real, np.array(extra, np.int64)]))
         self.sequences = every[every != sequence_of(NOWHERE)]
-
-    def places(self, layer: int, side: str) -> np.ndarray:
-        return rearrange(self.state.layers[layer].ranking(side).at, "d_mlp kept -> (d_mlp kept)")
 
     def begin(self, page: Page) -> None:
         self.plan = self.planner.plan(page)
@@ -143,22 +130,19 @@ class Wanted(Observer):
         linear: torch.Tensor | None,
     ) -> None:
         """Note the float32 extremes of one sequence for the neurons that hold it as a candidate."""
-        number, state = int(page.batch.sequences[0]), self.state.layers[layer]
+        number, state = int(page.batch.sequences[0]), self.layers[layer]
         batch = LayerBatch.of(self.plan, pre, coefficients, linear)
-        batch.reduce(0, len(state.high), None)
-        observe_sample(state, batch, 0, len(state.high))
-        for side in batch.sides:
-            key = (layer, side)
-            first, last = np.searchsorted(self.sorted[key], [number, number + 1])
-            slots = self.order[key][first:last]
-            ranking = state.ranking(side)
-            neurons, columns = np.divmod(slots, ranking.value.shape[1])
-            values = batch.best[SIDES.index(side), 0, neurons]
-            # In float32 a sequence may never be in the case that it was in: then it is no candidate any more.
-            there = values > 0 if side not in EXTREMES else np.ones(len(neurons), bool)
-            neurons, columns, values = neurons[there], columns[there], values[there]
+        batch.reduce(0, coefficients.shape[1], None)
+        observe_sample(state, batch, 0, coefficients.shape[1])
+        for side in range(len(batch.best)):
+            first, last = np.searchsorted(self.sorted[layer, side], [number, number + 1])
+            neurons, columns = np.divmod(self.order[layer, side][first:last], state.exact.shape[-1])
+            if side >= EXTREMES:
+                # In float32 a sequence may never be in the case that it was in: then it is no candidate any more.
+                there = batch.best[side, 0, neurons] > 0
+                neurons, columns = neurons[there], columns[there]
             at = batch.positions(side, np.zeros(len(neurons), np.int64), neurons)
-            ranking.exact[neurons, columns] = values if side in EXTREMES else batch.coefficients[at, neurons]
-            ranking.exact_at[neurons, columns] = place_of(np.int64(number), at)
+            state.exact[side, neurons, columns] = batch.coefficients[at, neurons]
+            state.exact_at[side, neurons, columns] = place_of(np.int64(number), at)
             if batch.linear is not None:
-                ranking.parts[:, neurons, columns] = batch.parts(at, neurons)
+                state.parts[side][:, neurons, columns] = batch.parts(at, neurons)

@@ -12,11 +12,11 @@ from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64, UInt64
 from torch import Tensor
 
 from ..core.threads import Threads
-from ..core.types import CASES
 from ..corpus.batches import Batch, Sequences
 from ..corpus.excerpts import Page
+from ..corpus.passes import Observer
 from . import exact_sums, kernels
-from .state import EXTREMES, SPAN, LayerState, Ranking, ScanState, joined_range
+from .state import EXTREMES, NO_VALUE, SIDES, SPAN, LayerState, ScanState, join_ranges
 
 # Which sequences and positions are the random sample: a function of the seed and their numbers, known before the pass.
 #
@@ -169,7 +169,6 @@ def common(numbers: Int64[np.ndarray, " n"], chosen: Int64[np.ndarray, " m"]) ->
     return np.stack([np.flatnonzero(hit), slot[hit]], axis=1).astype(np.int64)
 
 
-SIDES = (*EXTREMES, *CASES)
 Lists = tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
 
 
@@ -202,14 +201,10 @@ class LayerBatch:
         )
 
     def __post_init__(self) -> None:
-        shape = (len(self.sides), self.plan.shape[0], self.coefficients.shape[1])
-        self.best: Float32[np.ndarray, "sides rows d_mlp"] = np.full(shape, kernels.NONE, np.float32)
-        self.best[0], self.best[1] = -np.inf, np.inf
+        shape = (len(SIDES) if self.linear is not None else EXTREMES, self.plan.shape[0], self.coefficients.shape[1])
+        self.best: Float32[np.ndarray, "sides rows d_mlp"] = np.empty(shape, np.float32)
+        self.best[:] = NO_VALUE[: len(self.best)]
         self.at: Int32[np.ndarray, "sides rows d_mlp"] = np.zeros(shape, np.int32)
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return EXTREMES if self.linear is None else SIDES
 
     @property
     def numbers(self) -> tuple[Any, Any, Any]:
@@ -225,13 +220,11 @@ class LayerBatch:
         )
 
     def positions(
-        self, side: str, rows: Int64[np.ndarray, " n"], neurons: Int64[np.ndarray, " n"]
+        self, side: int, rows: Int64[np.ndarray, " n"], neurons: Int64[np.ndarray, " n"]
     ) -> Int64[np.ndarray, " n"]:
         """Where the extremes of a side stand."""
-        index = SIDES.index(side)
-        case = index - len(EXTREMES)
-        mask, pos = self.plan.mask, self.plan.shape[1]
-        return kernels.places(*self.numbers, mask, pos, self.best[index], self.at[index], case, rows, neurons)
+        mask, pos, best, at = self.plan.mask, self.plan.shape[1], self.best[side], self.at[side]
+        return kernels.places(*self.numbers, mask, pos, best, at, side - EXTREMES, rows, neurons)
 
     def parts(
         self, tokens: Int64[np.ndarray, "*places"], neurons: Int64[np.ndarray, "*places"]
@@ -245,93 +238,75 @@ class LayerSums:
     """What a batch adds to a layer, before it is made exact."""
 
     def __init__(self, state: LayerState) -> None:
-        width, gate = len(state.high), state.gate
-        self.sums = np.zeros((8 if gate is None else 16, width))
-        self.counts = np.zeros((2 if gate is None else 6, width), np.int64)
-        self.span = np.tile(SPAN, (1 if gate is None else 2, width))
+        self.sums, self.counts = np.zeros(state.sums.shape[1:]), np.zeros_like(state.counts)
+        self.span = np.tile(SPAN[: len(state.pre_range)], (1, state.counts.shape[1]))
         self.histogram = state.histogram  # counts are exact
-        self.buckets = np.zeros((len(state.bucket_sums), width))
-        self.tokens = np.zeros((len(state.token_sums), width))
+        self.buckets, self.tokens = np.zeros(state.bucket_sums.shape), np.zeros(state.token_sums.shape)
 
     def add_to(self, state: LayerState, where: str) -> None:
         """Raises InputError if sums are NaN or infinite."""
-        exact_sums.add(state.sums, self.sums[:8], where)
+        exact_sums.add(state.sums, self.sums, where)
         exact_sums.add_small(state.bucket_sums, self.buckets, where)
         exact_sums.add_small(state.token_sums, self.tokens, where)
-        state.counts += self.counts[:2]
-        state.pre_range[:] = joined_range(state.pre_range, self.span[:2])
-        if state.gate is not None:
-            exact_sums.add(state.gate.linear_sums, self.sums[8:12], where)
-            exact_sums.add(state.gate.case_sums, self.sums[12:], where)
-            state.gate.case_counts += self.counts[2:]
-            state.gate.linear_range[:] = joined_range(state.gate.linear_range, self.span[2:])
+        state.counts[:] += self.counts
+        state.pre_range[:] = join_ranges(state.pre_range, self.span)
 
 
-class Reducer:
-    """Adds batches to a state. Neurons are shared out among threads; results do not depend on how many."""
+class Reducer(Observer):
+    """Adds pages to a state. Neurons are shared out among threads; results do not depend on how many."""
 
-    def __init__(self, state: ScanState, planner: Planner, threads: Threads) -> None:
-        self.state, self.planner, self.threads = state, planner, threads
+    def __init__(self, state: ScanState, sample: RandomSample, threads: Threads) -> None:
+        self.arrays, self.layers, self.threads = state.arrays, state.layers, threads
+        self.planner, self.exact = Planner(state, sample), not state.settings.rescored
 
-    def begin(self, page: Page) -> BatchPlan:
-        """Count a page; its layers follow by :meth:`layer`."""
-        plan, state = self.planner.plan(page), self.state
-        state.n_sequences += len(page.batch.sequences)
-        state.tokens += len(plan.buckets)
-        state.bucket_counts += np.bincount(plan.buckets, minlength=len(state.bucket_counts))
-        np.add.at(state.token_counts, plan.chosen[:, 1], 1)
-        state.draw_positions[plan.drawn[:, 1]] = plan.drawn[:, 2]
-        return plan
+    def begin(self, page: Page) -> None:
+        """Count a page."""
+        plan = self.plan = self.planner.plan(page)
+        self.arrays["totals"] += (len(plan.buckets), len(page.batch.sequences))
+        buckets = self.arrays["bucket_counts"]
+        buckets += np.bincount(plan.buckets, minlength=len(buckets))
+        np.add.at(self.arrays["token_counts"], plan.chosen[:, 1], 1)
+        self.arrays["draw_positions"][plan.drawn[:, 1]] = plan.drawn[:, 2]
 
-    def layer(
+    def add(
         self,
-        plan: BatchPlan,
+        page: Page,
         layer: int,
-        pre: Float[Tensor, "tokens d_mlp"],
-        coefficients: Float[Tensor, "tokens d_mlp"],
-        linear: Float[Tensor, "tokens d_mlp"] | None = None,
+        pre: Float[Tensor, "cells d_mlp"],
+        coefficients: Float[Tensor, "cells d_mlp"],
+        linear: Float[Tensor, "cells d_mlp"] | None = None,
     ) -> None:
-        """Reduce one layer of a batch into the state. Raises InputError if its numbers are NaN or infinite.
+        """Reduce one layer of a page into the state. Raises InputError if its numbers are NaN or infinite."""
+        state, batch = self.layers[layer], LayerBatch.of(self.plan, pre, coefficients, linear)
+        sums = LayerSums(state)
+        # Gates and linear parts are only noted where they are exact.
+        lists = tuple(zip(state.kept, state.kept_at, state.parts[:, : None if self.exact else 0], strict=True))
 
-        ``linear``: the linear parts of gated neurons, whose ``pre`` are their gates'.
-        """
-        state, batch = self.state.layers[layer], LayerBatch.of(plan, pre, coefficients, linear)
-        sums, exact = LayerSums(state), not self.state.settings.rescored
-        lists = tuple(lists_of(state.ranking(side), exact) for side in batch.sides)
-
-        def add(start: int, stop: int) -> None:
+        def share(start: int, stop: int) -> None:
             batch.reduce(start, stop, sums, lists)
-            kernels.grouped(batch.coefficients, plan.chosen, start, stop, sums.tokens)
-            if exact:
+            kernels.grouped(batch.coefficients, self.plan.chosen, start, stop, sums.tokens)
+            if self.exact:
                 observe_sample(state, batch, start, stop)
 
-        self.threads(add, len(state.high))
+        self.threads(share, batch.coefficients.shape[1])
         sums.add_to(state, f"layer {layer}")
-        state.range[:] = joined_range(state.range, np.stack([batch.best[1].min(0), batch.best[0].max(0)]))
-
-
-def lists_of(ranking: Ranking, exact: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A ranking as the kernels fill it. ``exact``: gates and linear parts are noted."""
-    return ranking.value, ranking.at, ranking.parts if exact else ranking.parts[:0]
+        state.range[:] = join_ranges(state.range, np.stack([batch.best[1].min(0), batch.best[0].max(0)]))
 
 
 def observe_sample(state: LayerState, batch: LayerBatch, start: int, stop: int) -> None:
     """Keep what the random sample asks for of some neurons, from float32 coefficients that were reduced."""
-    plan, gate = batch.plan, state.gate
-    pos, its = plan.shape[1], slice(start, stop)
-    for side, (value, at) in enumerate(
-        ((state.sample_high, state.sample_high_at), (state.sample_low, state.sample_low_at))
-    ):
-        parts = None if gate is None else gate.sample_parts[side]
+    plan, its = batch.plan, slice(start, stop)
+    pos = plan.shape[1]
+    for side in range(EXTREMES):
         kernels.sample(
-            *(*batch.numbers, pos, start, stop, batch.best[side], batch.at[side], plan.sampled, value, at, parts),
+            *(*batch.numbers, pos, start, stop, batch.best[side], batch.at[side], plan.sampled),
+            *(state.sample[side], state.sample_at[side], state.sample_parts[side]),
         )
     for row, slot, position in plan.drawn:
         token = row * pos + position
         state.draw[slot, its] = batch.coefficients[token, its]
-        if gate is not None and batch.linear is not None:
-            gate.draw_parts[0, slot, its] = batch.pre[token, its]
-            gate.draw_parts[1, slot, its] = batch.linear[token, its]
+        if batch.linear is not None:
+            state.draw_parts[:, slot, its] = batch.pre[token, its], batch.linear[token, its]
 
 
 def as_float32(tensor: Float[Tensor, "tokens d_mlp"]) -> Float32[np.ndarray, "tokens d_mlp"]:

@@ -84,11 +84,11 @@ def write_store(
         "tokenizer_hash": identity.tokenizer_hash,
         "settings": state.settings.to_dict(),
         "layers": len(state.layers),
-        "d_mlp": [len(layer.high) for layer in state.layers],
+        "d_mlp": [layer.kept.shape[1] for layer in state.layers],
         "tokens": state.tokens,
-        "sequences": state.n_sequences,
+        "sequences": int(state.arrays["totals"][1]),
         "units": {"done": len(state.done), "total": identity.n_units},
-        **({"gated": True} if state.gated else {}),
+        "gated": any(layer.gated for layer in state.layers),
         "state_header": StateFile(folder / STATE).digest,
     }
     write_manifest(folder, content, [name for name in NAMES if projected or name != VALUES])

@@ -5,19 +5,17 @@ It is the checkpoint of a running scan and, once complete, what a store reads hi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from ..core.checked_files import Form, HeadedTensors, write_tensors
 from .settings import ScanSettings
-from .state import GATE_ARRAYS, LAYER_ARRAYS, SHARED_ARRAYS, GateState, LayerState, ScanState
+from .state import SHARED, LayerState, ScanState
 
-SCHEMA = 2
-"""What this version reads: 1, and 2 of gated neurons, which older versions would take for others."""
-
-KIND = "ffnmem scan state"
-FORM = Form(KIND, SCHEMA, "scan state: scan writes one")
+FORM = Form("ffnmem scan state", 1, "scan state: scan writes one")
 
 
 @dataclass(frozen=True)
@@ -53,28 +51,17 @@ class ScanProgress:
     rescored: int = 0
     complete: bool = False
 
-    def with_(self, **changes: Any) -> ScanProgress:
-        return replace(self, **changes)
-
 
 def save_state(path: Path, state: ScanState, identity: Identity, progress: ScanProgress) -> None:
     """Write a state, whole or not at all. Raises FileError."""
-    arrays = {name: getattr(state, name) for name in SHARED_ARRAYS}
-    for index, layer in enumerate(state.layers):
-        arrays |= {f"{index}.{name}": getattr(layer, name) for name in LAYER_ARRAYS}
-        if layer.gate is not None:
-            arrays |= {f"{index}.gate.{name}": getattr(layer.gate, name) for name in GATE_ARRAYS}
     header = {
-        "kind": KIND,
-        "schema": 2 if state.gated else 1,
+        "kind": FORM.kind,
+        "schema": FORM.newest,
         "settings": state.settings.to_dict(),
-        "identity": {f.name: getattr(identity, f.name) for f in fields(Identity)},
-        "progress": {f.name: getattr(progress, f.name) for f in fields(ScanProgress)},
-        "tokens": state.tokens,
-        "n_sequences": state.n_sequences,
-        "n_layers": len(state.layers),
+        "identity": asdict(identity),
+        "progress": asdict(progress),
     }
-    write_tensors(path, header, arrays, sort_keys=True)
+    write_tensors(path, header, state.arrays, sort_keys=True)
 
 
 class StateFile(HeadedTensors):
@@ -82,43 +69,20 @@ class StateFile(HeadedTensors):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, FORM)
-        header = self.header
-        self.settings = ScanSettings.from_dict(header["settings"])
-        self.identity = Identity(**{f.name: header["identity"][f.name] for f in fields(Identity)})
-        progress = header["progress"]
-        self.progress = ScanProgress(
-            tuple(progress["shard"]), progress["batch"], progress["rescored"], progress["complete"]
-        )
-        self.n_layers = int(header["n_layers"])
-        self.tokens, self.n_sequences = int(header["tokens"]), int(header["n_sequences"])
+        self.settings = ScanSettings.from_dict(self.header["settings"])
+        self.identity = Identity(**self.header["identity"])
+        progress = self.header["progress"]
+        self.progress = ScanProgress(**{**progress, "shard": tuple(progress["shard"])})
 
-    def size(self, name: str, axis: int) -> int:
-        shape = self.shapes.get(name, ("", ()))[1]
-        return shape[axis] if axis < len(shape) else 0
-
-    @property
-    def widths(self) -> list[int]:
-        """d_mlp of every layer."""
-        return [self.size(f"{index}.high", 0) for index in range(self.n_layers)]
-
-    @property
-    def gated(self) -> bool:
-        """Whether its neurons have gates."""
-        return "0.gate.case" in self.header["checksums"]
+    @cached_property
+    def shared(self) -> dict[str, np.ndarray]:
+        """The arrays that are of no single layer."""
+        return {name: self.array(name) for name in SHARED}
 
     def layer(self, index: int) -> LayerState:
-        found: dict[str, Any] = {name: self.array(f"{index}.{name}") for name in LAYER_ARRAYS}
-        if self.gated:
-            found["gate"] = GateState(**{name: self.array(f"{index}.gate.{name}") for name in GATE_ARRAYS})
-        return LayerState(**found)
+        """One layer, whose arrays are read when they are asked for."""
+        return LayerState(self.array, index)
 
     def state(self) -> ScanState:
         """All of it, in memory and writable."""
-        layers = [self.layer(index) for index in range(self.n_layers)]
-        return ScanState(
-            settings=self.settings,
-            layers=layers,
-            **{name: self.array(name) for name in SHARED_ARRAYS},
-            tokens=self.tokens,
-            n_sequences=self.n_sequences,
-        )
+        return ScanState(self.settings, {name: self.array(name) for name in self.shapes})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Float32, Float64, Int64
 
 from . import exact_sums
-from .state import BINS, COLUMNS, GateState, LayerState, Ranking, ScanState, edges, strengths
+from .state import BINS, COLUMNS, LayerState, ScanState, edges, strengths, take_slots
 
 STATS = (
     "count",
@@ -91,9 +93,9 @@ def layer_stats(state: ScanState, layer: int) -> pd.DataFrame:
     Gated neurons have :data:`GATE_STATS` besides; what fires, or is dead, is the gate.
     """
     found, n = state.layers[layer], state.tokens
-    pre = without_noise(moments(found.sums[:, :4], n), found.pre_range)
-    coefficient = without_noise(moments(found.sums[:, 4:], n), found.range)
-    fired, zeros = found.counts
+    pre = without_noise(moments(found.sums[:, :4], n), found.pre_range[:2])
+    coefficient = without_noise(moments(found.sums[:, 4:8], n), found.range)
+    fired, zeros = found.counts[:2]
     share = n or np.nan  # an empty shard has no rates
 
     columns: dict[str, object] = {
@@ -109,7 +111,7 @@ def layer_stats(state: ScanState, layer: int) -> pd.DataFrame:
         **dict(zip(STATS[10:14], pre, strict=True)),
         "pre_min": bound(found.pre_range[0]),
         "pre_max": bound(found.pre_range[1]),
-        **({} if found.gate is None else gate_stats(found.gate, n)),
+        **(gate_stats(found, n) if found.gated else {}),
     }
     return pd.DataFrame(columns)
 
@@ -119,15 +121,14 @@ def bound(values: Float32[np.ndarray, " d_mlp"]) -> Float64[np.ndarray, " d_mlp"
     return np.where(np.isfinite(values), values, np.nan).astype(np.float64)
 
 
-def gate_stats(gate: GateState, count: int) -> dict[str, Float64[np.ndarray, " d_mlp"]]:
+def gate_stats(layer: LayerState, count: int) -> dict[str, Float64[np.ndarray, " d_mlp"]]:
     """:data:`GATE_STATS` of a layer over ``count`` positions."""
-    linear = without_noise(moments(gate.linear_sums, count), gate.linear_range)
-    sums = exact_sums.as_integers(gate.case_sums)
+    cases, sums = layer.counts[2:], exact_sums.as_integers(layer.sums[:, 12:])
     rows = [
-        *linear,
-        *(bound(values) for values in gate.linear_range),
-        *(counts / (count or np.nan) for counts in gate.case_counts),
-        *(exact_means(total, counts) for total, counts in zip(sums, gate.case_counts, strict=True)),
+        *without_noise(moments(layer.sums[:, 8:12], count), layer.pre_range[2:]),
+        *(bound(values) for values in layer.pre_range[2:]),
+        *(counts / (count or np.nan) for counts in cases),
+        *(exact_means(total, counts) for total, counts in zip(sums, cases, strict=True)),
     ]
     return dict(zip(GATE_STATS, rows, strict=True))
 
@@ -151,9 +152,14 @@ def means(sums: Int64[np.ndarray, "..."], counts: Int64[np.ndarray, "..."]) -> F
         return np.where(counts > 0, exact_sums.small_as_floats(sums) / counts, np.nan)
 
 
-def histogram_columns(counts: Int64[np.ndarray, "neurons bins"]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Of each neuron the bins between the lowest and the highest that anything fell into: low, high, count of all below
-    each other, and where those of each begin, and the last end."""
+# Tables of several neurons: the columns, and where the rows of each begin, and the last end.
+
+Cuts = tuple[dict[str, np.ndarray], Int64[np.ndarray, " neurons+1"]]
+
+
+def histogram_columns(counts: Int64[np.ndarray, "neurons bins"]) -> Cuts:
+    """:meth:`ffnmem.scanning.Store.histogram`: of each neuron the bins between the lowest and the highest that anything
+    fell into."""
     bounds, filled = edges(), counts != 0
     low = np.where(filled.any(1), filled.argmax(1), 0)
     high = np.where(filled.any(1), BINS - filled[:, ::-1].argmax(1), BINS)
@@ -163,28 +169,44 @@ def histogram_columns(counts: Int64[np.ndarray, "neurons bins"]) -> tuple[dict[s
     return columns, np.concatenate([[0], np.cumsum(high - low)])
 
 
-def histogram_frame(counts: Int64[np.ndarray, " bins"]) -> pd.DataFrame:
-    """:func:`histogram_columns` of one neuron."""
-    return pd.DataFrame(histogram_columns(counts[None])[0])
+def token_columns(
+    sums: Int64[np.ndarray, "tokens neurons"],
+    counts: Int64[np.ndarray, " tokens"],
+    ids: Int64[np.ndarray, " tokens"],
+    texts: Sequence[str],
+) -> Cuts:
+    """:meth:`ffnmem.scanning.Store.by_token`; ``ids``, ``texts``: the frequent tokens."""
+    mean = means(sums, counts[:, None]).T
+    order = np.argsort(-mean, axis=1, kind="stable")
+    columns = {
+        "token": np.array(texts, object)[order].ravel(),
+        "token_id": ids[order].ravel(),
+        "count": counts[order].ravel(),
+        "mean": np.take_along_axis(mean, order, 1).ravel(),
+    }
+    return columns, np.arange(len(mean) + 1) * len(ids)
 
 
-def final_order(ranking: Ranking, k: int) -> Int64[np.ndarray, "d_mlp k"]:
-    """Which k of a list's slots come first: as scanned, or re-ranked by their float32 values."""
-    if not ranking.exact.shape[1]:
-        return np.broadcast_to(np.arange(k), (len(ranking.value), k))
-    worst = np.where(np.isnan(ranking.exact), np.inf, -strengths(ranking.exact, ranking.sign))
-    return np.lexsort((ranking.exact_at, worst), axis=1)[:, :k]
+def position_columns(
+    sums: Int64[np.ndarray, "buckets neurons"], counts: Int64[np.ndarray, " buckets"], context: int
+) -> Cuts:
+    """:meth:`ffnmem.scanning.Store.by_position`; ``context``: of the scan."""
+    seen, neurons = np.flatnonzero(counts > 0), sums.shape[1]
+    names = np.array([bucket_name(int(bucket), context) for bucket in seen], object)
+    columns = {
+        "positions": np.tile(names, neurons),
+        "count": np.tile(counts[seen], neurons),
+        "mean": means(sums, counts[:, None])[seen].T.ravel(),
+    }
+    return columns, np.arange(neurons + 1) * len(seen)
 
 
-def final_extremes(layer: LayerState, side: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k best values and places of each neuron ``[d_mlp, k]``; places are NOWHERE where there are fewer."""
-    ranking = layer.ranking(side)
-    order = final_order(ranking, k)
-    value, at = (ranking.exact, ranking.exact_at) if ranking.exact.shape[1] else (ranking.value, ranking.at)
-    return np.take_along_axis(value, order, axis=1), np.take_along_axis(at, order, axis=1)
-
-
-def final_parts(layer: LayerState, side: str, k: int) -> Float32[np.ndarray, "2 d_mlp k"]:
-    """Gate and linear part at each of :func:`final_extremes`, of gated neurons."""
-    ranking = layer.ranking(side)
-    return np.take_along_axis(ranking.parts, final_order(ranking, k)[None], axis=2)
+def final_lists(layer: LayerState, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The k best values and places of each list ``[sides, d_mlp, k]``, and of gated neurons gate and linear part there
+    ``[sides, 2, d_mlp, k]``: as scanned, or ranked again by their float32 values. Places are NOWHERE where there are
+    fewer."""
+    if not layer.exact.shape[-1]:
+        return layer.kept[..., :k], layer.kept_at[..., :k], layer.parts[..., :k]
+    worst = np.where(np.isnan(layer.exact), np.inf, -strengths(layer.exact))
+    order = np.lexsort((layer.exact_at, worst), axis=-1)[..., :k]
+    return take_slots(layer.exact, order), take_slots(layer.exact_at, order), take_slots(layer.parts, order)

@@ -50,23 +50,22 @@ from .projected import Source, check_scanned, is_table_of, lacking, write_values
 from .searching import search_examples
 from .settings import ScanSettings
 from .shading import is_quick, shadable, shaded
-from .state import COLUMNS, PARTS
+from .state import COLUMNS, PARTS, LayerState
 from .state_file import StateFile
-from .statistics import GATE_STATS, histogram_frame
+from .statistics import GATE_STATS, Cuts, histogram_columns, position_columns, token_columns
 from .statistics import STATS as STATISTICS
 from .tables import (
     BANDS,
     CORPUS,
     EXAMPLES,
-    GATED_KINDS,
     ROWS,
     STATE,
     STATS,
     TOKENIZER,
     VALUES,
-    LayerView,
     NeuronTable,
     example_frame,
+    example_rows,
 )
 
 LAYERS_KEPT = 8  # some 13 MB each for GPT-2 small
@@ -89,7 +88,7 @@ class Store(Scanned, Result):
 
     folder: Path
     manifest: Mapping[str, Any]
-    _layers: dict[int, LayerView] = field(default_factory=dict, repr=False)
+    _layers: dict[int, LayerState] = field(default_factory=dict, repr=False)
     _tables: dict[tuple[Any, ...], NeuronTable] = field(default_factory=dict, repr=False)
     _checked: set[tuple[Any, ...]] = field(default_factory=set, repr=False)
     _source: Source = field(default_factory=Source, repr=False)
@@ -128,7 +127,7 @@ class Store(Scanned, Result):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of examples that it has: of gated neurons the sign cases too."""
-        return GATED_KINDS if self.gated else EXAMPLE_KINDS
+        return (*EXAMPLE_KINDS, *CASES) if self.gated else EXAMPLE_KINDS
 
     @property
     def complete(self) -> bool:
@@ -319,12 +318,12 @@ class Store(Scanned, Result):
             self._checked.add(key)
         return path
 
-    def view(self, layer: int) -> LayerView:
-        """One layer's arrays, read when first asked for; a few layers are kept."""
+    def view(self, layer: int) -> LayerState:
+        """One layer's arrays, each read when first asked for; a few layers are kept."""
         if layer not in self._layers:
             while len(self._layers) >= LAYERS_KEPT:
                 self._layers.pop(next(iter(self._layers)))
-            self._layers[layer] = LayerView(self.state, layer)
+            self._layers[layer] = self.state.layer(layer)
         return self._layers[layer]
 
     def table(self, name: str, layer: int | None = None, neuron: int | None = None) -> pd.DataFrame:
@@ -413,9 +412,10 @@ class Store(Scanned, Result):
         bands: Sequence[float] = BANDS,
     ) -> pd.DataFrame:
         """:meth:`examples` of indices, without texts."""
-        kinds = self.check_kinds(kind)
+        most = dict.fromkeys(self.check_kinds(kind), k)
         extremes = self.opened(EXAMPLES).table(layer, neuron).to_pydict()
-        return example_frame(self.view(layer), self.settings, (layer, neuron), extremes, kinds, k, bands)
+        rows = example_rows(self.state, self.view(layer), (layer, neuron), extremes, most, bands)
+        return example_frame(rows, self.gated)
 
     def check_kinds(self, kind: str | Sequence[str] | None) -> list[str]:
         """Kinds of examples that the store has, all for None; raises InputError."""
@@ -444,19 +444,33 @@ class Store(Scanned, Result):
         """How often each range of the coefficient occurred: low, high, count. Bins are four to a doubling of the
         magnitude, the same for all neurons."""
         row, column = self.index(layer, neuron)
-        return histogram_frame(self.view(row).histogram[column])
+        return pd.DataFrame(self.histograms(row, column, column + 1)[0])
+
+    def histograms(self, layer: int, first: int, last: int) -> Cuts:
+        """:meth:`histogram` of neurons ``first`` up to ``last`` of a layer, below each other."""
+        return histogram_columns(self.view(layer).histogram[first:last])
 
     def by_token(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """Mean coefficient at each of the corpus's most frequent tokens: token, token_id, count, mean; largest
         first."""
         row, column = self.index(layer, neuron)
+        return pd.DataFrame(self.token_means(row, column, column + 1)[0])
+
+    def token_means(self, layer: int, first: int, last: int) -> Cuts:
+        """:meth:`by_token` of neurons ``first`` up to ``last`` of a layer, below each other."""
         ids = np.array(self.settings.frequent, np.int64)
-        return pd.DataFrame(self.view(row).by_token(ids, self.contexts.strings(ids), column, column + 1))
+        sums, counts = self.view(layer).token_sums[:, first:last], self.state.shared["token_counts"]
+        return token_columns(sums, counts, ids, self.contexts.strings(ids))
 
     def by_position(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """Mean coefficient by position in the sequence: positions, count, mean."""
         row, column = self.index(layer, neuron)
-        return pd.DataFrame(self.view(row).by_position(self.settings.context, column, column + 1))
+        return pd.DataFrame(self.position_means(row, column, column + 1)[0])
+
+    def position_means(self, layer: int, first: int, last: int) -> Cuts:
+        """:meth:`by_position` of neurons ``first`` up to ``last`` of a layer, below each other."""
+        sums, counts = self.view(layer).bucket_sums[:, first:last], self.state.shared["bucket_counts"]
+        return position_columns(sums, counts, self.settings.context)
 
     def values(
         self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None, *, lens: Lens = LOGIT

@@ -19,12 +19,10 @@ from jaxtyping import Float32, Int64
 from ..core.checked_files import open_parquet, reading
 from ..core.errors import FileError, InputError, listed
 from ..core.files import replacing
-from ..core.types import CASES, EXAMPLE_KINDS
 from ..corpus.batches import Sequences
-from .settings import ScanSettings
-from .state import NOWHERE, PARTS, LayerState, ScanState, position_of, sequence_of, with_parts
+from .state import NOWHERE, PARTS, SIDES, LayerState, ScanState, case_names, position_of, sequence_of
 from .state_file import StateFile
-from .statistics import bucket_name, final_extremes, final_parts, layer_stats, means
+from .statistics import final_lists, layer_stats
 
 # Parquet files whose row groups are sorted by layer and neuron: one neuron is read in a millisecond or two.
 
@@ -114,93 +112,6 @@ def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     return [{name: np.nan if value is None else value for name, value in row.items()} for row in table.to_pylist()]
 
 
-# One layer of a stored state, array by array when asked.
-
-Arrays = dict[str, np.ndarray]
-"""The columns of a table of several neurons, the rows of each below those before it."""
-
-
-class LayerView:
-    """The arrays of one layer that answer questions about single neurons."""
-
-    def __init__(self, file: StateFile, layer: int) -> None:
-        self.file, self.layer = file, layer
-
-    def read(self, name: str) -> np.ndarray:
-        return self.file.array(f"{self.layer}.{name}")
-
-    @cached_property
-    def histogram(self) -> np.ndarray:
-        return self.read("histogram")
-
-    @cached_property
-    def token_counts(self) -> np.ndarray:
-        return self.file.array("token_counts")
-
-    @cached_property
-    def token_sums(self) -> np.ndarray:
-        return self.read("token_sums")
-
-    @cached_property
-    def bucket_sums(self) -> np.ndarray:
-        return self.read("bucket_sums")
-
-    @cached_property
-    def sample_sequences(self) -> np.ndarray:
-        return self.file.array("sequences")
-
-    @cached_property
-    def sample(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Per extreme ("max", "min"): coefficients and positions ``[sample, d_mlp]`` of the random sequences."""
-        return {
-            name: (self.read(f"sample_{side}"), self.read(f"sample_{side}_at"))
-            for name, side in (("max", "high"), ("min", "low"))
-        }
-
-    @cached_property
-    def draws(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The random positions: coefficients ``[draws, d_mlp]``, sequences, positions (−1 where not scanned)."""
-        return self.read("draw"), self.file.array("draws"), self.file.array("draw_positions")
-
-    @property
-    def gated(self) -> bool:
-        """Whether its neurons have gates."""
-        return self.file.gated
-
-    @cached_property
-    def sample_parts(self) -> np.ndarray:
-        """Of gated neurons: gate and linear part at the maximum and at the minimum ``[2, 2, sample, d_mlp]``."""
-        return self.read("gate.sample_parts")
-
-    @cached_property
-    def draw_parts(self) -> np.ndarray:
-        """The same at the random positions ``[2, draws, d_mlp]``."""
-        return self.read("gate.draw_parts")
-
-    def by_token(self, ids: Int64[np.ndarray, " tokens"], texts: Sequence[str], first: int, last: int) -> Arrays:
-        """:meth:`Store.by_token` of neurons ``first`` up to ``last``; ``ids``, ``texts``: the frequent tokens."""
-        counts = self.token_counts
-        mean = means(self.token_sums[:, first:last], counts[:, None]).T
-        order = np.argsort(-mean, axis=1, kind="stable")
-        return {
-            "token": np.array(texts, object)[order].ravel(),
-            "token_id": ids[order].ravel(),
-            "count": counts[order].ravel(),
-            "mean": np.take_along_axis(mean, order, 1).ravel(),
-        }
-
-    def by_position(self, context: int, first: int, last: int) -> Arrays:
-        """:meth:`Store.by_position` of neurons ``first`` up to ``last``; ``context``: of the scan."""
-        counts = self.file.array("bucket_counts")
-        seen = np.flatnonzero(counts > 0)
-        names = np.array([bucket_name(int(bucket), context) for bucket in seen], object)
-        return {
-            "positions": np.tile(names, last - first),
-            "count": np.tile(counts[seen], last - first),
-            "mean": means(self.bucket_sums[:, first:last], counts[:, None])[seen].T.ravel(),
-        }
-
-
 # A neuron's examples as one table: extremes from the store's rows, bands and random positions from the sample.
 #
 # Gated neurons have extremes of each sign case too, and the gate, the linear part and the case beside every example.
@@ -208,7 +119,6 @@ class LayerView:
 BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 PER_BAND = 3
 RANDOM = 10
-GATED_KINDS = (*EXAMPLE_KINDS, *CASES)
 COLUMNS = (
     "layer",
     "neuron",
@@ -231,100 +141,74 @@ def check_bands(bands: Sequence[float]) -> tuple[float, ...]:
     return found
 
 
-def example_frame(
-    view: LayerView,
-    settings: ScanSettings,
-    index: tuple[int, int],
-    extremes: Mapping[str, Sequence[Any]],
-    kinds: Sequence[str],
-    k: int | None,
-    bands: Sequence[float],
-) -> pd.DataFrame:
-    """Rows of the kinds asked for, in that order, with :data:`COLUMNS`; of gated neurons gate, linear and case besides.
-
-    ``extremes`` are the stored rows, by column.
-    """
-    return frame_of(view.gated, *example_rows(view, settings, index, extremes, dict.fromkeys(kinds, k), bands))
-
-
-Rows = tuple[list[tuple[object, ...]], list[tuple[float, float]]]
-"""Examples, and of gated neurons the gate and the linear part of each."""
-
-
 def example_rows(
-    view: LayerView,
-    settings: ScanSettings,
+    state: StateFile,
+    layer: LayerState,
     index: tuple[int, int],
     extremes: Mapping[str, Sequence[Any]],
     most: Mapping[str, int | None],
-    bands: Sequence[float],
-) -> Rows:
-    """What :func:`example_frame` makes a table of; ``most``: of each kind, in their order."""
-    limits = check_bands(bands)
-    rows: list[tuple[object, ...]] = []
-    parts: list[tuple[float, float]] = []
+    bands: Sequence[float] = BANDS,
+) -> list[tuple[Any, ...]]:
+    """Examples of the kinds asked for, in that order, with :data:`COLUMNS`; of gated neurons gate and linear part
+    besides.
+
+    Args:
+        state, layer: of the store. index: of the neuron.
+        extremes: the stored rows, by column.
+        most: kinds, and how many of each, or of a band, at most; None for the default.
+        bands: see :meth:`Store.examples`.
+    """
+    limits, neuron, shared = check_bands(bands), index[1], state.shared
+    rows: list[tuple[Any, ...]] = []
     for kind, k in most.items():
         if kind == "quantile":
             for side, extreme in enumerate(("max", "min")):
-                found = list(banded(view, index[1], extreme, limits, k or PER_BAND))
-                rows += [(*index, kind, *row) for row in found]
-                if view.gated:
-                    slots = np.searchsorted(view.sample_sequences, [row[2] for row in found])
-                    parts += pairs(view.sample_parts[side][:, slots, index[1]])
+                values, at, parts = layer.sample[side], layer.sample_at[side], layer.sample_parts[side]
+                strength = values[:, neuron] if side == 0 else -values[:, neuron]
+                for rank, slot, low, high in choose_by_band(strength, limits, k or PER_BAND):
+                    place = int(shared["sequences"][slot]), int(at[slot, neuron])
+                    numbers = rank, float(values[slot, neuron]), *place, extreme, low, high
+                    rows.append((*index, kind, *numbers, *parts[:, slot, neuron].tolist()))
         elif kind == "random":
-            found_draws = list(drawn(view, index[1], k or RANDOM))
-            rows += [(*index, kind, *row, "", np.nan, np.nan) for row in found_draws]
-            if view.gated:
-                slots = np.searchsorted(view.draws[1], [row[2] for row in found_draws])
-                parts += pairs(view.draw_parts[:, slots, index[1]])
+            for rank, slot in enumerate(spread(np.flatnonzero(shared["draw_positions"] >= 0), k or RANDOM), 1):
+                place = int(shared["draws"][slot]), int(shared["draw_positions"][slot])
+                numbers = rank, float(layer.draw[slot, neuron]), *place, "", np.nan, np.nan
+                rows.append((*index, kind, *numbers, *layer.draw_parts[:, slot, neuron].tolist()))
         else:
-            names = ("kind", "rank", "activation", "sequence", "position", *(PARTS if view.gated else ()))
+            names = ("kind", "rank", "activation", "sequence", "position", *(PARTS if layer.gated else ()))
             for its, rank, *row in zip(*(extremes[name] for name in names), strict=True):
-                if its == kind and rank <= (k or settings.k):
-                    rows.append((*index, kind, rank, *row[:3], "", np.nan, np.nan))
-                    parts += [(row[3], row[4])] if view.gated else []
-    return rows, parts
+                if its == kind and rank <= (k or state.settings.k):
+                    rows.append((*index, kind, rank, *row[:3], "", np.nan, np.nan, *row[3:]))
+    return rows
 
 
-def frame_of(gated: bool, rows: Sequence[tuple[object, ...]], parts: Sequence[tuple[float, float]]) -> pd.DataFrame:
+def example_frame(rows: Sequence[tuple[Any, ...]], gated: bool) -> pd.DataFrame:
     """Rows of examples as a table."""
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame = pd.DataFrame(rows, columns=[*COLUMNS, *(PARTS if gated else ())])
     frame = frame.astype(
         dict.fromkeys(("layer", "neuron", "rank", "sequence", "position"), np.int64)
-        | dict.fromkeys(("coefficient", "band_low", "band_high"), np.float64)
+        | dict.fromkeys(("coefficient", "band_low", "band_high", *(PARTS if gated else ())), np.float64)
     )
-    return with_parts(frame, np.array(parts, np.float64).reshape(-1, 2).T) if gated else frame
+    if gated:
+        names = case_names(frame["gate"].to_numpy(), frame["linear"].to_numpy())
+        frame["case"] = pd.Series(names, frame.index, str)
+    return frame
 
 
-def pairs(parts: Float32[np.ndarray, "2 n"]) -> list[tuple[float, float]]:
-    """Gate and linear part of each example."""
-    return list(zip(*parts.tolist(), strict=True))
-
-
-def banded(
-    view: LayerView, neuron: int, extreme: str, bands: Sequence[float], k: int
-) -> Iterator[tuple[int, float, int, int, str, float, float]]:
-    """For each band, at most k of the random sequences whose extreme coefficient lies in it, spread evenly, best first.
+def choose_by_band(
+    strength: Float32[np.ndarray, " sample"], bands: Sequence[float], k: int
+) -> Iterator[tuple[int, int, float, float]]:
+    """For each band, at most k of the random sequences whose strength lies in it, spread evenly, best first: rank,
+    index, and the band. NaN is of those not seen.
 
     The minimum's bands begin at its lowest values, as the maximum's end at its highest: the last band is the strongest.
     """
-    values, places = (array[:, neuron] for array in view.sample[extreme])
-    seen = np.flatnonzero(~np.isnan(values))
-    strength = values[seen] if extreme == "max" else -values[seen]
-    order = seen[np.argsort(strength, kind="stable")]
+    seen = np.flatnonzero(~np.isnan(strength))
+    order = seen[np.argsort(strength[seen], kind="stable")]
     for low, high in reversed(list(pairwise(bands))):
         inside = order[int(np.ceil(low * len(order))) : int(np.ceil(high * len(order)))]
-        for rank, slot in enumerate(spread(inside, k)[::-1], 1):
-            sequence = int(view.sample_sequences[slot])
-            yield rank, float(values[slot]), sequence, int(places[slot]), extreme, low, high
-
-
-def drawn(view: LayerView, neuron: int, k: int) -> Iterator[tuple[int, float, int, int]]:
-    """At most k random positions, in the order of the text."""
-    values, sequences, positions = view.draws
-    seen = np.flatnonzero(positions >= 0)
-    for rank, slot in enumerate(spread(seen, k), 1):
-        yield rank, float(values[slot, neuron]), int(sequences[slot]), int(positions[slot])
+        for rank, slot in enumerate(spread(inside, k)[::-1].tolist(), 1):
+            yield rank, slot, low, high
 
 
 def spread(items: Int64[np.ndarray, " n"], k: int) -> Int64[np.ndarray, " m"]:
@@ -348,7 +232,6 @@ CORPUS = "corpus"
 SHARDS = "shards"  # of workers, while they run
 GROUP = 256  # neurons a Parquet row group: reading one neuron reads one group
 ROWS = ("kind", "rank", "activation", "sequence", "position", "token_id")  # of examples, besides layer and neuron
-KINDS_WRITTEN = {"top": "high", "bottom": "low"}
 
 
 def write_tables(folder: Path, state: ScanState, sequences: Sequences) -> None:
@@ -359,39 +242,28 @@ def write_tables(folder: Path, state: ScanState, sequences: Sequences) -> None:
     write_parquet(folder / EXAMPLES, example_groups(state, sequences))
 
 
-def kinds_of(layer: LayerState) -> dict[str, str]:
-    """The kinds of examples of a layer's neurons, and the list that each is of."""
-    return KINDS_WRITTEN if layer.gate is None else KINDS_WRITTEN | {case: case for case in CASES}
-
-
 def example_groups(state: ScanState, sequences: Sequences) -> Iterator[pa.Table]:
     """Rows of examples for GROUP neurons at a time, ordered by neuron, kind and rank; no rows for empty slots."""
-    k = state.settings.k
     for index, layer in enumerate(state.layers):
-        kinds = kinds_of(layer)
-        found = {kind: final_extremes(layer, side, k) for kind, side in kinds.items()}
-        parts = None if layer.gate is None else np.stack([final_parts(layer, side, k) for side in kinds.values()])
-        width = len(layer.high)
-        for first in range(0, width, GROUP):
-            last = min(first + GROUP, width)
-            value = np.stack([v[first:last] for v, _ in found.values()], axis=1)
-            place = np.stack([at[first:last] for _, at in found.values()], axis=1)
-            neuron, kind, rank = (np.asarray(i) for i in np.indices(value.shape))
+        value, at, parts = final_lists(layer, state.settings.k)
+        for first in range(0, value.shape[1], GROUP):
+            group = slice(first, first + GROUP)
+            place = rearrange(at[:, group], "side neuron k -> neuron side k")
             there = place != NOWHERE
+            neuron, side, rank = np.nonzero(there)
             places = place[there]
             columns = {
                 "layer": np.full(len(places), index, np.int32),
-                "neuron": (neuron[there] + first).astype(np.int32),
-                "kind": pa.DictionaryArray.from_arrays(kind[there].astype(np.int8), list(kinds)),
-                "rank": (rank[there] + 1).astype(np.int32),
-                "activation": value[there].astype(np.float32),
+                "neuron": (neuron + first).astype(np.int32),
+                "kind": pa.DictionaryArray.from_arrays(side.astype(np.int8), list(SIDES[: len(value)])),
+                "rank": (rank + 1).astype(np.int32),
+                "activation": rearrange(value[:, group], "side neuron k -> neuron side k")[there],
                 "sequence": sequence_of(places),
                 "position": position_of(places).astype(np.int32),
                 "token_id": sequences.tokens_at(sequence_of(places), position_of(places)).astype(np.int32),
             }
-            if parts is not None:
-                of_group = rearrange(parts[:, :, first:last], "kind part neuron k -> part neuron kind k")
-                columns |= {name: part[there] for name, part in zip(PARTS, of_group, strict=True)}
+            of_group = rearrange(parts[:, :, group], "side part neuron k -> part neuron side k")
+            columns |= {name: part[there] for name, part in zip(PARTS, of_group, strict=False)}
             yield pa.table(columns)
 
 

@@ -91,7 +91,7 @@ def test_means_and_draws_of_a_store(tiny: fm.Model, tiny_store: Store) -> None:
     stats = tiny_store.stats(1).set_index("neuron")["mean"]
     means = changed(tiny, {(1, None): Mean(tiny_store)}, layer=1)[0]
     assert allclose(means, np.tile([stats[neuron] for neuron in range(tiny.d_mlp)], (len(IDS), 1)), 1e-6)
-    values, _, positions = tiny_store.view(1).draws
+    values, positions = tiny_store.view(1).draw, tiny_store.state.shared["draw_positions"]
     drawn = changed(tiny, {(1, None): Resample(tiny_store)}, layer=1)[0]
     assert {tuple(row) for row in drawn.tolist()} <= {tuple(row) for row in values[positions >= 0].tolist()}
 
@@ -147,8 +147,8 @@ def test_no_finite_number_and_no_source(tiny: fm.Model, make_tiny: Callable[...,
 
 def test_sources_without_numbers(tiny: fm.Model, tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mean of nothing is no number."""
-    unseen = np.zeros((2, 64), np.float32), np.zeros(2, np.int64), np.full(2, -1)
-    monkeypatch.setitem(vars(tiny_store.view(0)), "draws", unseen)  # what it has read already is there
+    positions = tiny_store.state.shared["draw_positions"]
+    monkeypatch.setitem(tiny_store.state.shared, "draw_positions", np.full_like(positions, -1))
     stats = tiny_store.stats(0).assign(mean=np.nan)
     monkeypatch.setattr(Store, "stats", lambda store, layer: stats)
     nothing, other_layer = fm.capture(tiny, torch.tensor([0])), fm.capture(tiny, PROMPT, layers=1)

@@ -127,10 +127,10 @@ def test_random_places_are_content_of_the_sample(tiny_store: Store) -> None:
     places = random_places(tiny_store, 0)
     store = tiny_store
     assert len(set(places.tolist())) == len(places)
-    assert set(sequence_of(places).tolist()) <= set(store.view(0).sample_sequences.tolist())
+    assert set(sequence_of(places).tolist()) <= set(store.state.shared["sequences"].tolist())
     expected = sum(
         int((~np.isin(store.sequences.sequence_tokens(s)[store.sequences.lead :], store.settings.special)).sum())
-        for s in store.view(0).sample_sequences.tolist()
+        for s in store.state.shared["sequences"].tolist()
     )
     assert len(places) == expected
     assert (position_of(places) >= store.sequences.lead).all()

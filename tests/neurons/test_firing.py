@@ -12,12 +12,12 @@ from ffnmem.scanning.state import position_of, sequence_of
 
 from ..helpers import refuses
 
-NAIVE = {"positive": ("top", "max", 1.0), "negative": ("bottom", "min", -1.0)}
+NAIVE = {"positive": ("top", 0, 1.0), "negative": ("bottom", 1, -1.0)}
 
 
 def naive(store: Store, layer: int, neuron: int, sign: str) -> tuple[dict[tuple[int, int], float], list[float]]:
     """The examples that must be there, and the strengths of those of which at most SAMPLED may be."""
-    kind, extreme, factor = NAIVE[sign]
+    kind, side, factor = NAIVE[sign]
     rows = store.example_rows(layer, neuron, kind=kind)
     best = factor * rows["coefficient"].iloc[0]
     if best <= 0:
@@ -27,11 +27,11 @@ def naive(store: Store, layer: int, neuron: int, sign: str) -> tuple[dict[tuple[
         (int(row.sequence), int(row.position)): factor * float(row.coefficient)
         for row in strong.itertuples(index=False)
     }
-    values = store.view(layer).sample[extreme][0][:, neuron]
+    values = store.view(layer).sample[side, :, neuron]
     taken = {sequence for sequence, _ in top}
     sampled = [
         factor * float(value)
-        for sequence, value in zip(store.view(layer).sample_sequences.tolist(), values.tolist(), strict=True)
+        for sequence, value in zip(store.state.shared["sequences"].tolist(), values.tolist(), strict=True)
         if factor * value >= FLOOR * best and sequence not in taken
     ]
     return top, sampled
@@ -66,8 +66,8 @@ def test_sampled_examples_are_what_the_store_says(meanings_store: Store) -> None
     """Each strength is the coefficient at its own place, not at another's."""
     found = firing(meanings_store, 0)
     view = meanings_store.view(0)
-    values, at = view.sample["max"]
-    slots = {int(sequence): slot for slot, sequence in enumerate(view.sample_sequences)}
+    values, at = view.sample[0], view.sample_at[0]
+    slots = {int(sequence): slot for slot, sequence in enumerate(meanings_store.state.shared["sequences"])}
     seen = 0
     for row, neuron in enumerate(found.neurons.tolist()):
         for place, strength in zip(found.places[row].tolist(), found.strengths[row].tolist(), strict=True):

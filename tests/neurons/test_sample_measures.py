@@ -56,7 +56,7 @@ def found(tiny: fm.Model, read: tuple[Sample, np.ndarray]) -> dict[str, Estimate
 
 def test_sample_is_the_stores_own(tiny_store: Store) -> None:
     sample = token_sample(tiny_store)
-    expected = tiny_store.view(0).sample_sequences.tolist()
+    expected = tiny_store.state.shared["sequences"].tolist()
     place = 0
     for number, sequence in enumerate(expected):
         ids = tiny_store.sequences.sequence_tokens(sequence).tolist()

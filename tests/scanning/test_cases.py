@@ -5,20 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.core.types import CASES
-from ffnmem.corpus import batches
-from ffnmem.corpus.excerpts import Page
-from ffnmem.corpus.passes import Forward
-from ffnmem.scanning.state import COLUMNS, case_index, case_names, with_parts
+from ffnmem.scanning.state import COLUMNS, case_names
 from ffnmem.scanning.statistics import GATE_STATS, STATS
 
 from ..helpers import allclose, refuses
-from .corpora import SMALL, digests, texts
+from .corpora import SMALL
 from .gated import CORPUS, GATED, Everywhere, gated_store, load_gated, look_everywhere
 
 NEURONS = [0, 17, 63]
@@ -41,10 +37,7 @@ def everywhere(model: fm.Model) -> Everywhere:
 
 def test_names_say_the_signs_and_zero_is_not_above() -> None:
     gate, linear = np.array([1.0, 1.0, 0.0, -0.0]), np.array([2.0, 0.0, 1e-30, -3.0])
-    assert case_index(gate, linear).tolist() == [0, 1, 2, 3]
     assert case_names(gate, linear) == list(CASES)
-    frame = with_parts(pd.DataFrame({"rank": [1, 2]}, index=[5, 9]), np.array([[1.0, -1.0], [1.0, 1.0]]))
-    assert frame["case"].tolist() == [CASES[0], CASES[2]]
 
 
 # -- known answers ---------------------------------------------------------------------------------------------------
@@ -63,7 +56,7 @@ def test_counts_and_means_of_each_case(store: fm.scanning.Store, everywhere: Eve
         assert (stats[f"mean_{column}"].isna().to_numpy() == ~known).all()
         assert allclose(stats[f"mean_{column}"].to_numpy()[known], mean[known], 1e-6)
     assert allclose(stats[[f"share_{column}" for column in COLUMNS]].sum(axis=1), np.ones(64), 1e-12)
-    counts = store.state.array("1.gate.case_counts")
+    counts = store.state.array("1.counts")[2:]
     assert (counts.sum(0) == store.n_tokens).all()
     assert allclose(stats["firing_rate"], counts[:2].sum(0) / store.n_tokens, 1e-12)
 
@@ -128,47 +121,6 @@ def test_both_keys_are_kept_in_tokens(model: fm.Model, store: fm.scanning.Store)
     assert set(store.search("Paris")["side"]) <= {"value", "key", "gate"}
 
 
-# -- a scan in pieces ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_shards_give_the_bytes_of_one_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    monkeypatch.setattr(batches, "UNIT", 10)
-    model, corpus = load_gated("llama"), texts(30)
-    options = {"dtype": dtype, **SMALL}
-    whole = fm.scan(model, corpus, tmp_path / "whole", **options)
-    parts = [fm.scan(model, corpus, tmp_path / f"part{i}", shard=(i, 3), **options) for i in range(3)]
-    a, b, c = parts
-    one = fm.merge([c, a, b], tmp_path / "one")
-    other = fm.merge([b, fm.merge([a, c], tmp_path / "ac")], tmp_path / "other")
-    assert digests(one.folder) == digests(other.folder) == digests(whole.folder)
-    assert one.gated
-    one.verify()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_an_interrupted_scan_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    model = load_gated("llama")
-    options = {"dtype": dtype, "batch_tokens": 64, **SMALL}
-    corpus = texts(24)
-    whole = fm.scan(model, corpus, tmp_path / "whole", **options)
-    run, calls = Forward.__call__, iter(range(10**6))
-
-    def stopping(self: Forward, page: Page) -> None:
-        if next(calls) % 9 == 8:
-            raise KeyboardInterrupt
-        run(self, page)
-
-    monkeypatch.setattr(Forward, "__call__", stopping)
-    for _ in range(100):
-        try:
-            again = fm.scan(model, corpus, tmp_path / "again", checkpoint_seconds=0.0, **options)
-        except KeyboardInterrupt:
-            continue
-        break
-    assert digests(again.folder) == digests(whole.folder)
-
-
 def test_after_a_bfloat16_pass_examples_are_exact(tmp_path: Path) -> None:
     """Gate and linear part of the half-precision pass would be shown as exact, or in another case than theirs."""
     half = gated_store("gemma2", tmp_path / "half", dtype="bfloat16")
@@ -190,25 +142,16 @@ def test_after_a_bfloat16_pass_examples_are_exact(tmp_path: Path) -> None:
     assert agree >= 0.9 * total
 
 
-# -- classic stores --------------------------------------------------------------------------------------------------
-
-
 def test_a_classic_store_has_nothing_of_it(tiny_store: fm.scanning.Store) -> None:
-    """Nor a byte more: an older version must go on reading it."""
     assert not tiny_store.gated
     assert list(tiny_store.stats().columns) == ["layer", "neuron", *STATS]
     assert not {"gate", "linear", "case"} & set(tiny_store.examples(0, 0).columns)
     assert set(tiny_store.values(0, 0)["side"]) == {"value"}
     assert tiny_store.neuron(0, 0).cases == ()
-    assert tiny_store.manifest["schema"] == tiny_store.state.header["schema"] == 1
-    assert "gated" not in tiny_store.manifest
-    assert not any("gate" in name for name in tiny_store.state.header["checksums"])
     with refuses(InputError, ValueError, CASES[0], "gated"):
         tiny_store.examples(0, 0, kind=CASES[0])
 
 
-def test_a_gated_store_is_refused_by_versions_that_know_no_gates(store: fm.scanning.Store) -> None:
-    """They would read it without its cases, and merge it into one that has none."""
-    assert store.manifest["schema"] == store.state.header["schema"] == 2
+def test_other_kinds_are_refused(store: fm.scanning.Store) -> None:
     with refuses(InputError, ValueError, "kind 'best'", *CASES):
         store.examples(0, 0, kind="best")

@@ -5,62 +5,45 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ffnmem.core.errors import InputError
 from ffnmem.scanning.state_file import Identity, ScanProgress, StateFile, save_state
-from ffnmem.scanning.tables import BANDS, COLUMNS, LayerView, banded, check_bands, drawn, example_frame, spread
+from ffnmem.scanning.tables import BANDS, COLUMNS, check_bands, choose_by_band, example_frame, example_rows, spread
 
 from ..helpers import refuses
 from .states import settings, shards
 
-IDENTITY = Identity("tiny", "f00d", "70c3", "c0de", 2, "1.2.3")
 SAMPLE = 40
+SHUFFLED = np.random.default_rng(0).permutation(SAMPLE).astype(np.float32)
 
 
-def made(folder: Path, values: np.ndarray, seen: int) -> LayerView:
-    """A layer in which neuron 1 has these coefficients in the sampled sequences, of which the first ``seen`` ran."""
-    state = shards(0, 1, settings())[0]
-    state.sequences = np.arange(len(values)) * 10
-    state.layers = state.layers[:1]
-    (layer,) = state.layers
-    for side, sign in (("high", 1), ("low", -1)):
-        filled = np.full((len(values), 5), np.nan, np.float32)
-        at = np.full((len(values), 5), -1, np.int32)
-        filled[:seen], at[:seen] = (sign * values[:seen])[:, None], np.arange(seen)[:, None]
-        setattr(layer, f"sample_{side}", filled)
-        setattr(layer, f"sample_{side}_at", at)
-    state.draw_positions[:] = [4, -1, 9]
-    layer.draw[:] = np.arange(15, dtype=np.float32).reshape(3, 5)
-    save_state(folder / "state", state, IDENTITY, ScanProgress())
-    return LayerView(StateFile(folder / "state"), 0)
-
-
-@pytest.fixture
-def view(tmp_path: Path) -> LayerView:
-    return made(tmp_path, np.random.default_rng(0).permutation(SAMPLE).astype(np.float32), SAMPLE)
-
-
-@pytest.mark.parametrize("extreme", ["max", "min"])
 @pytest.mark.parametrize("bands", [BANDS, (0.0, 1.0), (0.0, 0.31, 0.32, 1.0)])
-def test_bands_partition_the_sample(view: LayerView, extreme: str, bands: tuple[float, ...]) -> None:
+def test_bands_partition_the_sample(bands: tuple[float, ...]) -> None:
     """A sequence in no band, or in two; a band that is not where its limits say."""
-    rows = list(banded(view, 1, extreme, bands, SAMPLE))
-    assert sorted(row[2] for row in rows) == [10 * i for i in range(SAMPLE)]
-    limits = [(row[5], row[6]) for row in rows]
-    assert limits == sorted(limits, reverse=True)
-    sign = 1 if extreme == "max" else -1
-    strength = [sign * row[1] for row in rows]
-    assert strength == sorted(strength, reverse=True)
-    for rank, value, sequence, position, name, low, high in rows:
-        share = sign * value / SAMPLE  # the values are 0 to 39
-        assert low <= share < high
-        assert name == extreme
-        assert position == sequence // 10
-        assert rank >= 1
+    rows = list(choose_by_band(SHUFFLED, bands, SAMPLE))
+    assert sorted(slot for _, slot, _, _ in rows) == list(range(SAMPLE))
+    assert [SHUFFLED[slot] for _, slot, _, _ in rows] == sorted(SHUFFLED, reverse=True)
+    for _, slot, low, high in rows:
+        assert low <= SHUFFLED[slot] / SAMPLE < high  # the values are 0 to 39
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_k_limits_every_band(k: int) -> None:
+    rows = list(choose_by_band(SHUFFLED, BANDS, k))
+    assert [rank for rank, *_ in rows] == list(range(1, k + 1)) * (len(BANDS) - 1)
+
+
+def test_what_a_shard_has_not_seen_is_left_out_and_ties_come_in_order() -> None:
+    """Unseen sequences would be shown with the coefficient NaN at position −1."""
+    values = np.zeros(8, np.float32)
+    assert [slot for _, slot, _, _ in choose_by_band(values, (0.0, 0.5, 1.0), 9)] == [7, 6, 5, 4, 3, 2, 1, 0]
+    values[[0, 5]] = np.nan
+    assert sorted(slot for _, slot, _, _ in choose_by_band(values, BANDS, 9)) == [1, 2, 3, 4, 6, 7]
+    values[:] = np.nan
+    assert list(choose_by_band(values, BANDS, 3)) == []
 
 
 @given(st.integers(0, 40), st.integers(1, 50))
@@ -75,33 +58,6 @@ def test_spread(n: int, k: int) -> None:
         assert np.ptp(np.diff(found)) <= 3
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_k_limits_every_band(view: LayerView, k: int) -> None:
-    rows = pd.DataFrame(banded(view, 1, "max", BANDS, k))
-    assert (rows.groupby(5).size() == k).all()
-    assert (rows.groupby(5)[0].apply(list).apply(lambda ranks: ranks == list(range(1, k + 1)))).all()
-
-
-def test_a_shard_leaves_out_what_it_has_not_seen(tmp_path: Path) -> None:
-    """Unseen sequences would be shown with the coefficient NaN at position −1."""
-    view = made(tmp_path, np.arange(20, dtype=np.float32), 7)
-    rows = list(banded(view, 1, "max", BANDS, 99))
-    assert sorted(row[2] for row in rows) == [0, 10, 20, 30, 40, 50, 60]
-    found = list(drawn(view, 1, 10))
-    assert [(row[0], row[1], row[3]) for row in found] == [(1, 1.0, 4), (2, 11.0, 9)]
-    assert len(list(drawn(view, 1, 1))) == 1
-
-
-def test_a_shard_that_has_seen_nothing(tmp_path: Path) -> None:
-    view = made(tmp_path, np.arange(20, dtype=np.float32), 0)
-    assert list(banded(view, 1, "min", BANDS, 3)) == []
-
-
-def test_ties_come_in_the_order_of_the_text(tmp_path: Path) -> None:
-    view = made(tmp_path, np.zeros(8, np.float32), 8)
-    assert [row[2] for row in banded(view, 1, "max", (0.0, 0.5, 1.0), 9)] == [70, 60, 50, 40, 30, 20, 10, 0]
-
-
 @pytest.mark.parametrize(
     "bands",
     [(), (0.0,), (0.0, 0.5), (0.5, 1.0), (0.0, 0.5, 0.5, 1.0), (0.0, 0.9, 0.1, 1.0), (0.0, 2.0, 1.0), (0, np.nan, 1)],
@@ -109,40 +65,45 @@ def test_ties_come_in_the_order_of_the_text(tmp_path: Path) -> None:
 def test_refuses_bands_that_do_not_ascend(bands: tuple[float, ...]) -> None:
     with refuses(InputError, ValueError, "bands must ascend from 0 to 1", str(tuple(float(band) for band in bands))):
         check_bands(bands)
-
-
-def test_whole_numbers_are_bands_too() -> None:
     assert check_bands([0, 1]) == (0.0, 1.0)
 
 
-def kept() -> pd.DataFrame:
-    ranks = [1, 2, 3, 1, 2, 3]
-    return pd.DataFrame(
-        {
-            "kind": ["top"] * 3 + ["bottom"] * 3,
-            "rank": ranks,
-            "activation": [9.0, 8.0, 7.0, -3.0, -2.0, -1.0],
-            "sequence": [1, 2, 3, 4, 5, 6],
-            "position": ranks,
-        }
-    )
+KEPT = {
+    "kind": ["top"] * 3 + ["bottom"] * 3,
+    "rank": [1, 2, 3] * 2,
+    "activation": [9.0, 8.0, 7.0, -3.0, -2.0, -1.0],
+    "sequence": [1, 2, 3, 4, 5, 6],
+    "position": [1, 2, 3] * 2,
+}
 
 
-def test_example_frame(view: LayerView) -> None:
+def test_rows(tmp_path: Path) -> None:
     """Kinds in the order asked for, each with its own limit, types that do not change with what is there."""
-    frame = example_frame(
-        view, settings(), (0, 1), kept().to_dict("list"), ["random", "bottom", "top", "quantile"], None, BANDS
-    )
-    assert list(frame.columns) == list(COLUMNS)
-    assert list(dict.fromkeys(frame["kind"])) == ["random", "bottom", "top", "quantile"]
-    assert frame["kind"].value_counts().to_dict() == {"quantile": 30, "top": 3, "bottom": 3, "random": 2}
-    assert set(frame.loc[frame["kind"] == "quantile", "extreme"]) == {"max", "min"}
-    assert frame.loc[frame["kind"] == "bottom", "coefficient"].tolist() == [-3.0, -2.0, -1.0]
-    others = frame[frame["kind"] != "quantile"]
-    assert others[["band_low", "band_high"]].isna().all(axis=None)
-    fewer = example_frame(view, settings(), (0, 1), kept().to_dict("list"), ["top", "quantile"], 2, (0.0, 1.0))
+    state = shards(0, 1, settings())[0]
+    state.arrays["draw_positions"][:] = [4, -1, 9]
+    save_state(tmp_path / "state", state, Identity("tiny", "f00d", "70c3", "c0de", 2, "1.2.3"), ScanProgress())
+    file = StateFile(tmp_path / "state")
+
+    def frame(most: dict[str, int | None], extremes: dict[str, list[object]] = KEPT, **more: object):  # type: ignore
+        return example_frame(example_rows(file, file.layer(0), (0, 1), extremes, most, **more), False)
+
+    every = frame(dict.fromkeys(("random", "bottom", "top", "quantile")))
+    assert list(every.columns) == list(COLUMNS)
+    assert list(dict.fromkeys(every["kind"])) == ["random", "bottom", "top", "quantile"]
+    assert every["kind"].value_counts().to_dict() == {"quantile": 8, "top": 3, "bottom": 3, "random": 2}
+    random = every[every["kind"] == "random"]
+    assert random[["rank", "position"]].to_numpy().tolist() == [[1, 4], [2, 9]]
+    assert random["coefficient"].tolist() == state.layers[0].draw[[0, 2], 1].tolist()
+    for side, extreme in enumerate(("max", "min")):
+        rows = every[every["extreme"] == extreme]
+        slots = np.searchsorted(state.arrays["sequences"], rows["sequence"])
+        assert rows["coefficient"].tolist() == state.layers[0].sample[side, slots, 1].tolist()
+        assert rows["position"].tolist() == state.layers[0].sample_at[side, slots, 1].tolist()
+        assert rows["coefficient"].is_monotonic_decreasing == (side == 0)
+    assert every.loc[every["kind"] == "bottom", "coefficient"].tolist() == [-3.0, -2.0, -1.0]
+    assert every.loc[every["kind"] != "quantile", ["band_low", "band_high"]].isna().all(axis=None)
+    fewer = frame(dict.fromkeys(("top", "quantile"), 2), bands=(0.0, 1.0))
     assert fewer["kind"].tolist() == ["top"] * 2 + ["quantile"] * 4
-    more = example_frame(view, settings(), (0, 1), kept().to_dict("list"), ["top"], 99, BANDS)
-    assert len(more) == 3
-    nothing = example_frame(view, settings(), (0, 1), kept().iloc[:0].to_dict("list"), ["top"], None, BANDS)
-    assert nothing.dtypes.drop(["kind", "extreme"]).equals(frame.dtypes.drop(["kind", "extreme"]))
+    assert len(frame({"top": 99})) == 3
+    nothing = frame({"top": None}, {name: [] for name in KEPT})
+    assert nothing.dtypes.drop(["kind", "extreme"]).equals(every.dtypes.drop(["kind", "extreme"]))

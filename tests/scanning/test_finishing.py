@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import ffnmem as fm
@@ -53,14 +52,6 @@ def test_that_the_kept_tokenizer_reads_as_the_models(tiny: fm.Model, store: fm.s
     content = json.loads((store.folder / TOKENIZER).read_text("utf-8"))
     assert content["truncation"] is None
     assert content["padding"] is None
-
-
-def test_that_tables_have_their_types(store: fm.scanning.Store) -> None:
-    examples = pd.read_parquet(store.folder / "examples.parquet")
-    assert examples["kind"].dtype == "category"
-    assert examples["activation"].dtype == "float32"
-    assert len(examples) == 2 * 64 * 2 * SMALL["k"]
-    assert len(pd.read_parquet(store.folder / "stats.parquet")) == 2 * 64
 
 
 def test_that_a_tokenizer_that_cannot_be_kept_is_refused(

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from ffnmem.scanning import Store
 from ffnmem.scanning.contexts import Bin, clipped, merged
 from ffnmem.scanning.neuron import Neuron
 from ffnmem.scanning.state import edges
-from ffnmem.scanning.statistics import histogram_frame
+from ffnmem.scanning.statistics import histogram_columns
 from ffnmem.show.notebook import HistogramDrawing, draw_histogram
 
 NATIVE = edges()
@@ -29,7 +30,11 @@ def made(tiny_store: Store) -> Make:
     def make(counts: dict[float, int], least: float, largest: float) -> Neuron:
         whole = np.array([counts.get(float(edge), 0) for edge in NATIVE[:-1]], np.int64)
         assert whole.sum() == sum(counts.values())
-        return replace(one, histogram=histogram_frame(whole), stats={**one.stats, "min": least, "max": largest})
+        return replace(
+            one,
+            histogram=pd.DataFrame(histogram_columns(whole[None])[0]),
+            stats={**one.stats, "min": least, "max": largest},
+        )
 
     return make
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,10 @@ from ffnmem.corpus import batches
 
 from ..helpers import refuses
 from .corpora import SMALL, digests, texts
+from .gated import load_gated
 
 CORPUS = texts(150)
+Scans = tuple[fm.Model, fm.scanning.Store, list[fm.scanning.Store]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,22 +29,20 @@ def small_units() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
-def scans(
-    request: pytest.FixtureRequest, tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[fm.scanning.Store, list[fm.scanning.Store]]:
-    """One scan of a corpus, and its three shards."""
+@pytest.fixture(scope="module", params=["classic float32", "classic bfloat16", "gated float32", "gated bfloat16"])
+def scans(request: pytest.FixtureRequest, tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Scans:
+    """A model, one scan of a corpus, and its three shards."""
     folder = tmp_path_factory.mktemp("merging")
-    whole = fm.scan(tiny, CORPUS, folder / "whole", dtype=request.param, **SMALL)
+    kind, dtype = request.param.split()
+    model = tiny if kind == "classic" else load_gated("llama")
+    whole = fm.scan(model, CORPUS, folder / "whole", dtype=dtype, **SMALL)
     assert whole.manifest["units"]["total"] == 3
-    shards = [fm.scan(tiny, CORPUS, folder / f"shard{i}", dtype=request.param, shard=(i, 3), **SMALL) for i in range(3)]
-    return whole, shards
+    shards = [fm.scan(model, CORPUS, folder / f"shard{i}", dtype=dtype, shard=(i, 3), **SMALL) for i in range(3)]
+    return model, whole, shards
 
 
-def test_that_shards_in_any_order_give_the_bytes_of_one_scan(
-    scans: tuple[fm.scanning.Store, list[fm.scanning.Store]], tmp_path: Path
-) -> None:
-    whole, shards = scans
+def test_that_shards_in_any_order_give_the_bytes_of_one_scan(scans: Scans, tmp_path: Path) -> None:
+    _, whole, shards = scans
     assert not any(shard.complete for shard in shards)
     for number, order in enumerate(itertools.permutations(shards)):
         joined = fm.merge(order, tmp_path / str(number))
@@ -49,8 +50,8 @@ def test_that_shards_in_any_order_give_the_bytes_of_one_scan(
         assert digests(joined.folder) == digests(whole.folder)
 
 
-def test_that_merges_may_be_nested(scans: tuple[fm.scanning.Store, list[fm.scanning.Store]], tmp_path: Path) -> None:
-    whole, (a, b, c) = scans
+def test_that_merges_may_be_nested(scans: Scans, tmp_path: Path) -> None:
+    _, whole, (a, b, c) = scans
     left = fm.merge([fm.merge([a, b], tmp_path / "ab"), c], tmp_path / "ab c")
     right = fm.merge([a, fm.merge([c, b], tmp_path / "cb")], tmp_path / "a cb")
     assert digests(left.folder) == digests(right.folder) == digests(whole.folder)
@@ -65,47 +66,42 @@ def test_that_one_store_and_an_empty_shard_merge_too(tiny: fm.Model, tmp_path: P
     assert digests(fm.merge([whole], tmp_path / "copy").folder) == digests(whole.folder)
 
 
-def test_that_a_partial_store_can_be_finished_where_it_lies(
-    tiny: fm.Model, scans: tuple[fm.scanning.Store, list[fm.scanning.Store]], tmp_path: Path
-) -> None:
-    whole, (a, _, c) = scans
+def test_that_a_partial_store_can_be_finished_where_it_lies(scans: Scans, tmp_path: Path) -> None:
+    model, whole, (a, _, c) = scans
     part = fm.merge([c, a], tmp_path / "part")
     assert not part.complete
-    finished = fm.scan(tiny, CORPUS, part.folder, dtype=whole.settings.dtype, **SMALL)
+    finished = fm.scan(model, CORPUS, part.folder, dtype=whole.settings.dtype, **SMALL)
     assert digests(finished.folder) == digests(whole.folder)
 
 
 def test_that_what_does_not_belong_together_is_refused(
-    tiny: fm.Model,
-    make_tiny: Callable[..., fm.Model],
-    scans: tuple[fm.scanning.Store, list[fm.scanning.Store]],
-    tmp_path: Path,
+    tiny: fm.Model, make_tiny: Callable[..., fm.Model], tmp_path: Path
 ) -> None:
-    whole, shards = scans
-    dtype = whole.settings.dtype
-    other_k = fm.scan(tiny, CORPUS, tmp_path / "k", dtype=dtype, shard=(1, 3), **{**SMALL, "k": 5})
-    other_text = fm.scan(tiny, texts(40), tmp_path / "text", dtype=dtype, **{**SMALL, "frequent": 0})
     changed = make_tiny()
     changed.ffn[0].values.data[0, 0] += 1
-    other_model = fm.scan(changed, CORPUS, tmp_path / "model", dtype=dtype, shard=(1, 3), **SMALL)
-    for other, named in ((other_k, "k 4 and 5"), (other_text, "corpus"), (other_model, "model")):
-        with refuses(InputError, ValueError, "different scans", named):
-            fm.merge([shards[0], other], tmp_path / "never")
-    with refuses(InputError, ValueError, "count twice"):
-        fm.merge([whole, shards[1]], tmp_path / "never")
-    with refuses(InputError, ValueError, "given twice"):
-        fm.merge([shards[0], shards[0].folder], tmp_path / "never")
-    with refuses(InputError, ValueError, "no stores"):
-        fm.merge([], tmp_path / "never")
+
+    def scanned(name: str, model: fm.Model = tiny, corpus: list[str] = CORPUS, **more: Any) -> fm.scanning.Store:
+        return fm.scan(model, corpus, tmp_path / name, **{"shard": (1, 3), **SMALL, **more})
+
+    one, whole = scanned("one", shard=(0, 3)), scanned("whole", shard=(0, 1))
+    refused: list[tuple[list[Any], Any, tuple[str, ...]]] = [
+        ([one, scanned("k", k=5)], InputError, ("different scans", "k 4 and 5")),
+        ([one, scanned("text", corpus=texts(40), shard=(0, 1))], InputError, ("different scans", "corpus")),
+        ([one, scanned("model", model=changed)], InputError, ("different scans", "model")),
+        ([whole, one], InputError, ("count twice",)),
+        ([one, one.folder], InputError, ("given twice",)),
+        ([], InputError, ("no stores",)),
+    ]
+    for stores, error, named in refused:
+        with refuses(error, ValueError, *named):
+            fm.merge(stores, tmp_path / "never")
     with refuses(FileError, OSError, "one of the stores"):
-        fm.merge(shards, shards[0].folder)
+        fm.merge([one], one.folder)
     assert not (tmp_path / "never").exists()
 
 
-def test_that_a_merge_replaces_nothing(
-    scans: tuple[fm.scanning.Store, list[fm.scanning.Store]], tmp_path: Path
-) -> None:
-    whole, shards = scans
+def test_that_a_merge_replaces_nothing(scans: Scans, tmp_path: Path) -> None:
+    _, whole, shards = scans
     before = digests(whole.folder)
     with refuses(FileError, OSError, "exists already"):
         fm.merge(shards, whole.folder)

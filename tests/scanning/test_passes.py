@@ -10,13 +10,10 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.models.layer_pass import LayerPass
-from ffnmem.scanning import passes
-from ffnmem.scanning.reduction import choose
-from ffnmem.scanning.state import NOWHERE
-from ffnmem.scanning.state_file import StateFile
-from ffnmem.scanning.tables import STATE
+from ffnmem.scanning.state import NOWHERE, sequence_of
 
 from .corpora import SMALL, digests, texts
+from .gated import load_gated
 
 
 def test_that_progress_is_told_in_tokens_up_to_the_end(tiny: fm.Model, tmp_path: Path) -> None:
@@ -32,12 +29,14 @@ def test_that_progress_is_told_in_tokens_up_to_the_end(tiny: fm.Model, tmp_path:
     assert total == store.corpus.n_tokens
 
 
+@pytest.mark.parametrize("kind", ["classic", "gated"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_that_an_interrupted_pass_goes_on_where_it_was(
-    tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+    tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, kind: str
 ) -> None:
+    model = tiny if kind == "classic" else load_gated("llama")
     options = {"dtype": dtype, "batch_tokens": 64, **SMALL}
-    whole = fm.scan(tiny, texts(60), tmp_path / "whole", **options)
+    whole = fm.scan(model, texts(60), tmp_path / "whole", **options)
     ran: list[int] = []
     run = LayerPass.run
     monkeypatch.setattr("ffnmem.corpus.passes.check_same", lambda *_: None)  # runs, but scans nothing
@@ -51,7 +50,7 @@ def test_that_an_interrupted_pass_goes_on_where_it_was(
     monkeypatch.setattr(LayerPass, "run", counting)
     for _ in range(60):
         try:
-            again = fm.scan(tiny, texts(60), tmp_path / "again", checkpoint_seconds=0.0, **options)
+            again = fm.scan(model, texts(60), tmp_path / "again", checkpoint_seconds=0.0, **options)
             break
         except KeyboardInterrupt:
             continue
@@ -61,29 +60,17 @@ def test_that_an_interrupted_pass_goes_on_where_it_was(
     needed = len(ran) - attempts  # nothing that was checkpointed ran twice
     ran.clear()
     monkeypatch.setattr(LayerPass, "run", lambda self, *rest, **more: (ran.append(1), run(self, *rest, **more))[0])
-    fm.scan(tiny, texts(60), tmp_path / "third", **options)
+    fm.scan(model, texts(60), tmp_path / "third", **options)
     assert needed == len(ran)
 
 
 def test_that_every_candidate_is_run_again_after_half_precision(tiny: fm.Model, tmp_path: Path) -> None:
     store = fm.scan(tiny, texts(40), tmp_path / "out", dtype="bfloat16", **SMALL)
     for index in range(2):
-        layer = StateFile(store.folder / STATE).layer(index)
-        assert layer.high.shape[1] == 2 * SMALL["k"]
-        for side in ("high", "low"):
-            real = getattr(layer, f"{side}_at") != NOWHERE
-            assert np.isfinite(getattr(layer, f"{side}_exact")[real]).all()
-            assert (getattr(layer, f"{side}_at")[real] >> 20 == getattr(layer, f"{side}_exact_at")[real] >> 20).all()
-        assert np.isfinite(layer.sample_high).all()
+        layer = store.state.layer(index)
+        assert layer.kept.shape[2] == 2 * SMALL["k"]
+        real = layer.kept_at != NOWHERE
+        assert np.isfinite(layer.exact[real]).all()
+        assert (sequence_of(layer.kept_at[real]) == sequence_of(layer.exact_at[real])).all()
+        assert np.isfinite(layer.sample).all()
         assert np.isfinite(layer.draw).all()
-
-
-def test_that_sequences_are_known_by_the_units_that_were_scanned(tiny: fm.Model, tmp_path: Path) -> None:
-    store = fm.scan(tiny, texts(40), tmp_path / "out", **SMALL)
-    state = StateFile(store.folder / STATE).state()
-    sample = choose(store.sequences, 0, 5, 5)
-    identity, progress = store.state.identity, store.state.progress
-    scanner = passes.Scanner(tiny, store.sequences, sample, state, identity, progress, tmp_path)
-    assert all(scanner.my_sequences()(n) for n in range(40))
-    state.done = np.empty(0, np.int64)
-    assert not any(scanner.my_sequences()(n) for n in range(40))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.checked_files import digest_of
 from ffnmem.core.errors import InputError, ModelError
 from ffnmem.scanning import Store, open_store, projected, scan
 from ffnmem.scanning.projected import AT_ONCE, is_quick
@@ -70,7 +68,6 @@ def test_nothing_else_differs(both: tuple[Store, Store]) -> None:
     whole, bare = (contents(store.folder) for store in both)
     assert set(whole) - set(bare) == {VALUES}
     assert [name for name in bare if bare[name] != whole[name]] == ["manifest.json"]
-    assert (both[0].manifest["schema"], both[1].manifest["schema"]) == (2 if both[0].gated else 1, 3)
 
 
 def test_single_neurons_are_the_table_s(both: tuple[Store, Store]) -> None:
@@ -226,7 +223,6 @@ def test_merging_needs_no_model(model: fm.Model, tmp_path: Path) -> None:
     mixed = fm.merge([parts["False0"], parts["True1"]], tmp_path / "mixed")
     assert (whole.projected, bare.projected, mixed.projected) == (True, False, True)
     assert contents(mixed.folder) == contents(whole.folder)
-    assert bare.manifest["schema"] == 3
     open_store(parts["False1"], model=model).keep_values()
     kept = fm.merge([parts["False0"], parts["False1"]], tmp_path / "kept")
     assert kept.projected
@@ -245,17 +241,3 @@ def test_small_models_are_projected_with_the_scan(atlas: fm.Model, tiny: fm.Mode
 def test_a_large_model_is_not(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projected, "AT_ONCE", 1000)
     assert not scan(tiny, tiny_texts(), tmp_path / "out", **SMALL).projected
-
-
-def test_a_store_of_a_version_before_vouches_for_its_table(tiny_store: Store, tmp_path: Path) -> None:
-    """Stores that have the table keep it among the files that must be there; none of their bytes changes."""
-    copied = Path(shutil.copytree(tiny_store.folder, tmp_path / "old"))
-    before = contents(copied)
-    store = open_store(copied)
-    store._source.failed = ModelError("not to be asked")
-    same(store.values(1, 17), tiny_store.values(1, 17))
-    store.search("e")
-    assert contents(copied) == before
-    manifest = json.loads((copied / "manifest.json").read_text())
-    assert manifest["schema"] == 1
-    assert manifest["checksum"] == digest_of(manifest)

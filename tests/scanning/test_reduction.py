@@ -1,8 +1,6 @@
-"""Batches into the state: what counts, where, and what is kept of it."""
+"""Pages into the state: what counts, where, and what is kept of it, of classic and of gated neurons."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +8,13 @@ import torch
 
 from ffnmem.core.errors import InputError
 from ffnmem.core.threads import Threads
+from ffnmem.core.types import CASES
 from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import Page
 from ffnmem.scanning import exact_sums
 from ffnmem.scanning.reduction import Planner, RandomSample, Reducer, choose, common, runs
 from ffnmem.scanning.settings import ScanSettings
-from ffnmem.scanning.state import BINS, ScanState, place_of
+from ffnmem.scanning.state import BINS, NOWHERE, ScanState, place_of
 
 from ..corpus.packs import packed
 from ..helpers import allclose, refuses
@@ -25,6 +24,7 @@ from .states import difference, settings
 WIDTH, BOS, SPECIAL = 6, 99, np.array([45, 99])
 LENGTHS = [1 + 5 * i % 13 for i in range(30)]
 CHOSEN = settings(context=9, k=4, candidates=4, sample=5, draws=4, frequent=(44, 7, 21))
+HALF = settings(context=9, dtype="bfloat16", k=2, candidates=4, sample=5, draws=4, frequent=())
 
 
 @pytest.fixture(scope="module")
@@ -37,143 +37,165 @@ def sample(sequences: Sequences) -> RandomSample:
     return choose(sequences, CHOSEN.seed, CHOSEN.sample, CHOSEN.draws)
 
 
-def activations(sequence: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pre-activations and coefficients of one sequence, multiples of 1/8, so that sums are exact in any order."""
-    random = np.random.default_rng(sequence)
-    pre = random.integers(-20, 21, (length, WIDTH)).astype(np.float32) / 8
-    return pre, np.maximum(pre, 0)
+@pytest.fixture(scope="module", params=[False, True], ids=["classic", "gated"])
+def gated(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def activations(sequence: int, length: int, gated: bool) -> np.ndarray:
+    """Pre-activations (of gated neurons: gates), coefficients and linear parts of a sequence, multiples of 1/16, so
+    that sums are exact in any order; of few values, so that nearly all tie."""
+    pre, linear = np.random.default_rng(sequence).integers(-8, 9, (2, length, WIDTH)).astype(np.float32) / 4
+    return np.stack([pre, pre * linear if gated else np.maximum(pre, 0), linear])
+
+
+def reducer_of(sample: RandomSample, chosen: ScanSettings, gated: bool, workers: int = 1) -> tuple[ScanState, Reducer]:
+    state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws, gated)
+    return state, Reducer(state, sample, Threads(workers))
 
 
 def reduced(
-    sequences: Sequences, sample: RandomSample, batch_tokens: int, workers: int, chosen: ScanSettings
-) -> ScanState:
-    state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws)
-    pool = Threads(workers)
-    reducer = Reducer(state, Planner(state, sample), pool)
+    sequences: Sequences, sample: RandomSample, gated: bool, batch_tokens: int = 40, workers: int = 1,
+    chosen: ScanSettings = CHOSEN,
+) -> ScanState:  # fmt: skip
+    state, reducer = reducer_of(sample, chosen, gated, workers)
     for unit in sequences.units:
         for batch in sequences.batches(unit, batch_tokens):
-            plan = reducer.begin(Page(batch, 1, SPECIAL))
-            rows, pos = batch.tokens.shape
-            pre, m = np.full((2, rows, pos, WIDTH), 1e9, np.float32)  # at pads anything may stand
+            page, (rows, pos) = Page(batch, 1, SPECIAL), batch.tokens.shape
+            three = np.full((3, rows, pos, WIDTH), 1e9, np.float32)  # at pads anything may stand
             for row, (number, length) in enumerate(zip(batch.sequences, batch.lengths, strict=True)):
-                pre[row, :length], m[row, :length] = activations(int(number), int(length))
-            tensors = (torch.from_numpy(a.reshape(-1, WIDTH)) for a in (pre, m))
-            reducer.layer(plan, 0, *tensors)
-    pool.close()
+                three[:, row, :length] = activations(int(number), int(length), gated)
+            pre, m, linear = (torch.from_numpy(a.reshape(-1, WIDTH)) for a in three)
+            reducer.begin(page)
+            reducer.add(page, 0, pre, m, linear if gated else None)
+    reducer.threads.close()
     return state
 
 
 @pytest.fixture(scope="module")
-def state(sequences: Sequences, sample: RandomSample) -> ScanState:
-    return reduced(sequences, sample, 40, 1, CHOSEN)
+def state(sequences: Sequences, sample: RandomSample, gated: bool) -> ScanState:
+    return reduced(sequences, sample, gated)
 
 
-def content(sequences: Sequences) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Of every sequence: number, positions, ids, pre-activations, coefficients, content only."""
+def content(sequences: Sequences, gated: bool) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """Of every sequence: number, positions, ids, and the three activations, content only."""
     found = []
     for number in range(len(sequences)):
         ids = sequences.sequence_tokens(number)
         at = np.flatnonzero(~np.isin(ids, SPECIAL))
-        pre, m = activations(number, len(ids))
-        found.append((number, at, ids[at], pre[at], m[at]))
+        found.append((number, at, ids[at], activations(number, len(ids), gated)[:, at]))
     return found
 
 
-def test_equals_looking_at_every_token(state: ScanState, sequences: Sequences, sample: RandomSample) -> None:
+def in_case(gate: np.ndarray, linear: np.ndarray, case: int) -> np.ndarray:
+    return ((gate > 0) == (case < 2)) & ((linear > 0) == (case % 2 == 0))
+
+
+def test_equals_looking_at_every_token(state: ScanState, sequences: Sequences, gated: bool) -> None:
     """BOS, pads and special tokens in a statistic, or a token in the wrong place."""
-    rows = content(sequences)
-    pre, m = np.concatenate([row[3] for row in rows]), np.concatenate([row[4] for row in rows])
-    layer = state.layers[0]
-    powers = [a.astype(np.float64) ** p for a in (pre, m) for p in (1, 2, 3, 4)]
-    found = exact_sums.as_integers(layer.sums) / 2**64
-    assert found.tolist() == [power.sum(0).tolist() for power in powers]
-    assert layer.counts.tolist() == [(pre > 0).sum(0).tolist(), (m == 0).sum(0).tolist()]
+    rows = content(sequences, gated)
+    pre, m, linear = np.concatenate([row[3] for row in rows], axis=1)
+    (layer,) = state.layers
+    sums = [(a.astype(np.float64) ** p).sum(0) for a in (pre, m, *([linear] if gated else [])) for p in (1, 2, 3, 4)]
+    cases = [in_case(pre, linear, case) for case in range(4)] if gated else []
+    sums += [np.where(case, m, 0).sum(0) for case in cases]
+    assert (exact_sums.as_integers(layer.sums) / 2**64 == np.stack(sums)).all()
+    assert (layer.counts == [(pre > 0).sum(0), (m == 0).sum(0), *(case.sum(0) for case in cases)]).all()
     assert (layer.range == [m.min(0), m.max(0)]).all()
-    assert (layer.pre_range == [pre.min(0), pre.max(0)]).all()
+    assert (
+        layer.pre_range == [f(a, axis=0) for a in ((pre, linear) if gated else (pre,)) for f in (np.min, np.max)]
+    ).all()
     for neuron in range(WIDTH):
         assert (layer.histogram[neuron] == np.bincount(bin_of(m[:, neuron]), minlength=BINS)).all()
-    assert (state.tokens, state.n_sequences) == (len(m), len(sequences))
+    assert state.arrays["totals"].tolist() == [len(m), len(sequences)]
 
     ids, at = np.concatenate([row[2] for row in rows]), np.concatenate([row[1] for row in rows])
     bucket = np.array([int(p).bit_length() for p in at])
     for index in range(CHOSEN.n_buckets):
-        assert state.bucket_counts[index] == (bucket == index).sum()
+        assert state.arrays["bucket_counts"][index] == (bucket == index).sum()
         assert allclose(layer.bucket_sums[index] / 2.0**25, m[bucket == index].sum(0), 0)
     for index, token in enumerate(CHOSEN.frequent):
-        assert state.token_counts[index] == (ids == token).sum() > 0
+        assert state.arrays["token_counts"][index] == (ids == token).sum() > 0
         assert allclose(layer.token_sums[index] / 2.0**25, m[ids == token].sum(0), 0)
 
 
-def test_keeps_the_best_sequences(state: ScanState, sequences: Sequences) -> None:
-    """Values are few, so nearly all tie: the earlier sequence and its first position win."""
-    for side, sign in (("high", 1), ("low", -1)):
+def test_keeps_the_best_sequences(state: ScanState, sequences: Sequences, gated: bool) -> None:
+    """The earlier sequence and its first position win ties; gate and linear part are those of that place."""
+    (layer,) = state.layers
+    for side in range(2 + len(CASES) if gated else 2):
         for neuron in range(WIDTH):
             best = []
-            for number, at, _, _, m in content(sequences):
-                if len(at):
-                    first = int(np.argmax(sign * m[:, neuron]))
-                    best.append((-sign * m[first, neuron], int(place_of(number, int(at[first])))))
+            for number, at, _, (pre, m, linear) in content(sequences, gated):
+                x, value, u = pre[:, neuron], m[:, neuron], linear[:, neuron]
+                strength = (
+                    value if side == 0 else -value if side == 1 else np.where(in_case(x, u, side - 2), abs(value), 0)
+                )
+                if len(at) and (side < 2 or strength.max() > 0):
+                    first = int(np.argmax(strength))
+                    place = int(place_of(number, int(at[first])))
+                    best.append((-strength[first], place, value[first], x[first], u[first]))
             best.sort()
-            layer = state.layers[0]
-            assert getattr(layer, side)[neuron].tolist() == [-sign * value for value, _ in best[:4]]
-            assert getattr(layer, f"{side}_at")[neuron].tolist() == [place for _, place in best[:4]]
+            rows = [layer.kept_at[side, neuron], layer.kept[side, neuron], *layer.parts[side, :, neuron]]
+            found = [row for row in zip(*(row.tolist() for row in rows), strict=True) if row[0] != NOWHERE]
+            assert found == [row[1 : 5 if gated else 3] for row in best[:4]]
 
 
-def test_the_sample(state: ScanState, sequences: Sequences, sample: RandomSample) -> None:
-    rows = {row[0]: row for row in content(sequences)}
-    layer = state.layers[0]
+def test_the_sample(state: ScanState, sequences: Sequences, sample: RandomSample, gated: bool) -> None:
+    rows = {row[0]: row for row in content(sequences, gated)}
+    (layer,) = state.layers
     assert len(sample.sequences) == 5
     for slot, number in enumerate(sample.sequences):
-        _, at, _, _, m = rows[int(number)]
-        assert (layer.sample_high[slot] == m.max(0)).all()
-        assert (layer.sample_low[slot] == m.min(0)).all()
-        assert (layer.sample_high_at[slot] == at[m.argmax(0)]).all()
-        assert (layer.sample_low_at[slot] == at[m.argmin(0)]).all()
+        _, at, _, (pre, m, linear) = rows[int(number)]
+        for side, first in enumerate((m.argmax(0), m.argmin(0))):
+            there = first, np.arange(WIDTH)
+            assert (layer.sample[side, slot] == m[there]).all()
+            assert (layer.sample_at[side, slot] == at[first]).all()
+            assert (layer.sample_parts[side, :, slot] == np.stack([pre[there], linear[there]])[: 2 * gated]).all()
     for slot, number in enumerate(sample.draws):
-        _, at, _, _, m = rows[int(number)]
+        _, at, _, (pre, m, linear) = rows[int(number)]
         index = int(sample.places[slot] * len(at))
-        assert state.draw_positions[slot] == at[index]
+        assert state.arrays["draw_positions"][slot] == at[index]
         assert (layer.draw[slot] == m[index]).all()
+        assert (layer.draw_parts[:, slot] == np.stack([pre[index], linear[index]])[: 2 * gated]).all()
 
 
 @pytest.mark.parametrize(("batch_tokens", "workers"), [(9, 1), (1000, 1), (40, 3)])
 def test_batches_and_threads_do_not_matter(
-    state: ScanState, sequences: Sequences, sample: RandomSample, batch_tokens: int, workers: int
+    state: ScanState, sequences: Sequences, sample: RandomSample, gated: bool, batch_tokens: int, workers: int
 ) -> None:
     """Sums here are exact in floats, so every byte must be the same."""
-    assert difference(reduced(sequences, sample, batch_tokens, workers, CHOSEN), state) == []
+    assert difference(reduced(sequences, sample, gated, batch_tokens, workers), state) == []
 
 
-def test_no_sample_before_the_exact_pass(sequences: Sequences, sample: RandomSample) -> None:
+def test_nothing_exact_after_half_precision(sequences: Sequences, sample: RandomSample, gated: bool) -> None:
     """Half-precision numbers would be shown as exact ones."""
-    half = settings(context=9, dtype="bfloat16", k=2, candidates=4, frequent=())
-    layer = reduced(sequences, sample, 40, 1, half).layers[0]
-    assert np.isnan(layer.sample_high).all()
-    assert np.isnan(layer.draw).all()
-    assert np.isfinite(layer.high).all()
+    (layer,) = reduced(sequences, sample, gated, chosen=HALF).layers
+    for name in ("exact", "parts", "sample", "sample_parts", "draw", "draw_parts"):
+        assert np.isnan(getattr(layer, name)).all()
+    assert np.isfinite(layer.kept).all()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_refuses_numbers_that_are_none(sequences: Sequences, sample: RandomSample, value: float) -> None:
-    state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws)
-    reducer = Reducer(state, Planner(state, sample), Threads(1))
-    batch = next(sequences.batches(sequences.units[0], 40))
-    plan = reducer.begin(Page(batch, 1, SPECIAL))
-    values = torch.zeros(batch.tokens.size, WIDTH)
-    values[int(np.flatnonzero(plan.mask)[0]), 2] = value
+def test_refuses_numbers_that_are_none(sequences: Sequences, sample: RandomSample, gated: bool, value: float) -> None:
+    _, reducer = reducer_of(sample, CHOSEN, gated)
+    page = Page(next(sequences.batches(sequences.units[0], 40)), 1, SPECIAL)
+    reducer.begin(page)
+    zeros = torch.zeros(page.batch.tokens.size, WIDTH)
+    values = zeros.clone()
+    values[int(page.places[0]), 2] = value
     with refuses(InputError, ValueError, "layer 0", "no usable number"):
-        reducer.layer(plan, 0, values, values)
+        reducer.add(page, 0, zeros if gated else values, zeros if gated else values, values if gated else None)
 
 
-def test_a_batch_without_content(sample: RandomSample) -> None:
+def test_a_page_without_content(sample: RandomSample, gated: bool) -> None:
     """A sequence of special tokens alone has no extreme: −∞ would be kept as its coefficient."""
-    state = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws)
-    reducer = Reducer(state, Planner(state, sample), Threads(1))
-    batch = Batch(np.array([[BOS, 45, 45]]), sample.sequences[:1], np.array([3]))
-    plan = reducer.begin(Page(batch, 1, SPECIAL))
-    before = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws)
-    reducer.layer(plan, 0, torch.ones(3, WIDTH), torch.ones(3, WIDTH))
-    before.n_sequences = 1
+    state, reducer = reducer_of(sample, CHOSEN, gated)
+    page = Page(Batch(np.array([[BOS, 45, 45]]), sample.sequences[:1], np.array([3])), 1, SPECIAL)
+    reducer.begin(page)
+    ones = torch.ones(3, WIDTH)
+    reducer.add(page, 0, ones, ones, ones if gated else None)
+    before = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws, gated)
+    before.arrays["totals"][1] = 1
     assert difference(state, before) == []
 
 
@@ -185,7 +207,7 @@ def test_runs_and_common() -> None:
     assert common(np.array([7]), np.array([], np.int64)).shape == (0, 2)
 
 
-def test_planner_without_frequent_tokens(sequences: Sequences, sample: RandomSample, tmp_path: Path) -> None:
+def test_planner_without_frequent_tokens(sequences: Sequences, sample: RandomSample) -> None:
     chosen = settings(context=9, frequent=())
     state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws)
     plan = Planner(state, sample).plan(Page(next(sequences.batches(sequences.units[0], 40)), 1, SPECIAL))

@@ -28,35 +28,6 @@ def store(tiny: fm.Model, corpus: list[str], tmp_path_factory: pytest.TempPathFa
     return fm.scan(tiny, corpus, tmp_path_factory.mktemp("stores") / "plain", **SMALL)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_that_every_example_and_moment_is_what_looking_everywhere_gives(
-    tiny: fm.Model, corpus: list[str], store: fm.scanning.Store, seed: int
-) -> None:
-    layer, neuron = seed, 7 + seed
-    found = []  # (coefficient, pre, sequence, position) of every content token
-    for number, text in enumerate(corpus):
-        capture = fm.capture(tiny, text)
-        for position in np.flatnonzero(capture.content[0].numpy()):
-            m = float(capture.coefficients[layer][0, position, neuron])
-            found.append((m, float(capture.pre[layer][0, position, neuron]), number, int(position)))
-    largest = {}
-    for m, _, number, position in found:
-        if number not in largest or m > largest[number][0]:
-            largest[number] = (m, number, position)
-    best = sorted(largest.values(), key=lambda row: -row[0])[: SMALL["k"]]
-    top = store.examples(layer, neuron, kind="top")
-    assert allclose(top["coefficient"], [row[0] for row in best], 1e-5)
-    assert list(zip(top["sequence"], top["position"], strict=True)) == [row[1:] for row in best]
-    stats = store.stats(layer, neuron).iloc[0]
-    values, pre = np.array([row[0] for row in found]), np.array([row[1] for row in found])
-    assert stats["count"] == len(found) == store.n_tokens
-    assert allclose(stats["mean"], values.mean(), 1e-6)
-    assert allclose(stats["std"], values.std(), 1e-6)
-    assert allclose(stats["pre_kurtosis"], ((pre - pre.mean()) ** 4).mean() / pre.var() ** 2 - 3, 1e-4)
-    assert allclose(stats["firing_rate"], (pre > 0).mean(), 1e-12)
-    assert int(store.histogram(layer, neuron)["count"].sum()) == len(found)
-
-
 def test_that_other_batch_sizes_change_rounding_only(
     tiny: fm.Model, corpus: list[str], store: fm.scanning.Store, tmp_path: Path
 ) -> None:
@@ -144,15 +115,10 @@ def test_that_a_folder_keeps_what_it_holds(
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"context": 33}, ["context 33", "at most 32"]),
-        ({"context": 1}, ["context", "2"]),
-        ({"dtype": "float16"}, ["float16", "bfloat16"]),
-        ({"k": 0}, ["k must be at least 1"]),
+        ({"k": 10_001}, ["k must be at most 10,000", "10001"]),
         ({"shard": (2, 2)}, ["shard 2 of 2"]),
         ({"workers": 0}, ["workers"]),
         ({"engine": "spark"}, ["spark", "ray"]),
-        ({"batch_tokens": 0}, ["batch_tokens"]),
-        ({"seed": -1}, ["seed"]),
     ],
 )
 def test_that_settings_that_cannot_be_are_refused(

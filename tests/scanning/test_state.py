@@ -1,6 +1,9 @@
-"""States of a scan add up: in any order, in any grouping, with nothing."""
+"""States of a scan add up, in any order and grouping, and with nothing; on disk they are what was written, or an error
+with the file's name."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -8,12 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ffnmem.core.errors import FileError
 from ffnmem.scanning.settings import ScanSettings
-from ffnmem.scanning.state import NOWHERE, ScanState, joined_range, place_of, position_of, sequence_of
+from ffnmem.scanning.state import NOWHERE, SIGNS, join_ranges, place_of, position_of, sequence_of
+from ffnmem.scanning.state_file import Identity, ScanProgress, StateFile, save_state
 
-from .states import HALF, difference, empty, settings, shards
+from ..helpers import refuses
+from .states import HALF, difference, empty, merged, settings, shards
 
-chosen_settings = st.sampled_from([settings(), settings(**HALF), settings(frequent=())])
+IDENTITY = Identity("tiny", "f00d", "70c3", "c0de", 5, "1.2.3")
+PROGRESS = ScanProgress(shard=(1, 3), batch=7, rescored=2, complete=False)
+CHOSEN = [settings(), settings(**HALF), settings(frequent=())]
 seeds = st.integers(0, 10**6)
 few = hypothesis.settings(max_examples=6)
 
@@ -27,82 +35,111 @@ def test_places(sequence: int, position: int) -> None:
 
 
 @few
-@given(chosen_settings, seeds, st.randoms(use_true_random=False), st.booleans())
+@given(st.sampled_from(CHOSEN), seeds, st.randoms(use_true_random=False), st.booleans())
 def test_merging_in_any_order_and_grouping(chosen: ScanSettings, seed: int, random: object, gated: bool) -> None:
-    """Stores merged by different machines in different trees would differ."""
-    parts = shards(seed, 4, chosen, gated)
-    left = parts[0].merged(parts[1]).merged(parts[2]).merged(parts[3])
-    right = parts[0].merged(parts[1].merged(parts[2].merged(parts[3])))
+    """Stores merged by different machines in different trees would differ, or a merge change its parts."""
+    parts, again = shards(seed, 4, chosen, gated), shards(seed, 4, chosen, gated)
+    left, right = merged(*parts), merged(parts[0], merged(parts[1], merged(parts[2], parts[3])))
+    assert not any(difference(part, same) for part, same in zip(parts, again, strict=True))
     random.shuffle(parts)  # type: ignore[attr-defined]
-    pairs = parts[0].merged(parts[1]).merged(parts[2].merged(parts[3]))
-    assert difference(left, right) == []
-    assert difference(left, pairs) == []
-
-
-@few
-@given(chosen_settings, seeds, st.booleans())
-def test_a_state_that_has_seen_nothing_changes_nothing(chosen: ScanSettings, seed: int, gated: bool) -> None:
-    (state,) = shards(seed, 1, chosen, gated)
+    pairs = merged(merged(parts[0], parts[1]), merged(parts[2], parts[3]))
+    assert difference(left, right) == difference(left, pairs) == []
     nothing = empty(chosen, gated)
-    assert difference(state.merged(nothing), state) == []
-    assert difference(nothing.merged(state), state) == []
-    assert difference(nothing.merged(nothing), nothing) == []
+    assert difference(merged(left, nothing), left) == difference(merged(nothing, left), left) == []
+    assert difference(merged(nothing, nothing), nothing) == []
 
 
 @pytest.mark.parametrize("changes", [{}, HALF])
 def test_the_merged_lists_are_the_best_of_all(changes: dict[str, object]) -> None:
-    """A shard's winners would be lost, or come in the wrong order where they tie; exact values go with them."""
-    parts = shards(1, 3, settings(**changes))
-    whole = parts[0].merged(parts[1]).merged(parts[2])
+    """A shard's winners would be lost, or come in the wrong order where they tie; exact values and parts go along."""
+    parts = shards(1, 3, settings(**changes), gated=True)
+    whole = merged(*parts)
+    names = ("kept", "kept_at", *(("exact", "exact_at") if changes else ()))
+
+    def rows(state_layer: object, side: int, neuron: int) -> list[tuple[float, ...]]:
+        columns = [getattr(state_layer, name)[side, neuron].tolist() for name in names]
+        columns += state_layer.parts[side, :, neuron].tolist()  # type: ignore[attr-defined]
+        return [row for row in zip(*columns, strict=True) if row[1] != NOWHERE]
+
     for index, layer in enumerate(whole.layers):
-        for side, sign in (("high", 1.0), ("low", -1.0)):
-            names = [side, f"{side}_at", *([f"{side}_exact", f"{side}_exact_at"] if changes else [])]
-            for neuron in range(len(layer.high)):
-                rows = [
-                    row
-                    for part in parts
-                    for row in zip(*(getattr(part.layers[index], name)[neuron].tolist() for name in names), strict=True)
-                    if row[1] != NOWHERE
-                ]
-                rows.sort(key=lambda row: (-sign * row[0], row[1]))
-                found = zip(*(getattr(layer, name)[neuron].tolist() for name in names), strict=True)
-                assert [row for row in found if row[1] != NOWHERE] == rows[: layer.high.shape[1]]
+        for side, neuron in np.ndindex(layer.kept.shape[:2]):
+            every = [row for part in parts for row in rows(part.layers[index], side, neuron)]
+            every.sort(key=lambda row: (-SIGNS[side] * row[0] if SIGNS[side] else -abs(row[0]), row[1]))
+            assert rows(layer, side, neuron) == every[: layer.kept.shape[2]]
 
 
 def test_counts_add_and_the_sample_fills_up() -> None:
     parts = shards(2, 3, settings())
-    whole = parts[0].merged(parts[1]).merged(parts[2])
+    whole = merged(*parts)
     assert whole.tokens == sum(part.tokens for part in parts)
-    assert whole.n_sequences == 40
+    assert whole.arrays["totals"][1] == 40
     assert whole.done.tolist() == [0, 1, 2]
-    assert (whole.draw_positions >= 0).all()
+    assert (whole.arrays["draw_positions"] >= 0).all()
     for index, layer in enumerate(whole.layers):
-        assert not np.isnan(layer.sample_high).any()
+        assert not np.isnan(layer.sample).any()
         assert not np.isnan(layer.draw).any()
-        assert (layer.counts == sum(part.layers[index].counts for part in parts)).all()
-        assert (layer.histogram == sum(part.layers[index].histogram for part in parts)).all()
-
-
-def test_merging_leaves_its_parts_alone() -> None:
-    first, second = shards(3, 2, settings())
-    again = shards(3, 2, settings())
-    first.merged(second)
-    assert difference(first, again[0]) == []
-    assert difference(second, again[1]) == []
+        for name in ("counts", "histogram"):
+            assert (getattr(layer, name) == sum(getattr(part.layers[index], name) for part in parts)).all()
 
 
 def test_a_range_has_no_negative_zero() -> None:
     """Which of −0 and 0 is the least depends on which came first, and with it the bytes of a store."""
     zero = np.array([[0.0], [-0.0]], np.float32)
     for a, b in ((zero, -zero), (-zero, zero), (zero, zero), (-zero, -zero)):
-        assert joined_range(a, b).tobytes() == np.zeros((2, 1), np.float32).tobytes()
+        assert join_ranges(a, b).tobytes() == np.zeros((2, 1), np.float32).tobytes()
 
 
-def test_an_empty_state_has_the_shapes_of_its_settings() -> None:
-    for chosen, exact in ((settings(), 0), (settings(**HALF), 6)):
-        state: ScanState = empty(chosen)
-        for width, layer in zip((5, 3), state.layers, strict=True):
-            assert layer.high.shape == layer.low.shape == (width, chosen.candidates)
-            assert layer.high_exact.shape == (width, exact)
-            assert layer.bucket_sums.shape == (5, width)
-            assert layer.token_sums.shape == (2, width)
+# -- on disk ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chosen", CHOSEN)
+@pytest.mark.parametrize("gated", [False, True])
+def test_round_trip(tmp_path: Path, chosen: ScanSettings, gated: bool) -> None:
+    """A resumed scan would go on from another state."""
+    for number, state in enumerate([*shards(4, 2, chosen, gated), empty(chosen, gated)]):
+        path = tmp_path / f"{number}.safetensors"
+        save_state(path, state, IDENTITY, PROGRESS)
+        file = StateFile(path)
+        assert difference(file.state(), state) == []
+        assert (file.identity, file.progress, file.settings) == (IDENTITY, PROGRESS, chosen)
+        assert file.layer(1).gated == gated
+        assert (file.layer(0).kept == state.layers[0].kept).all()
+        again = file.state()
+        save_state(tmp_path / "again", again, IDENTITY, PROGRESS)
+        assert (tmp_path / "again").read_bytes() == path.read_bytes()
+        again.layers[0].counts[:] += 1  # what is read can be written to
+
+
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    """Damage would pass for a result: in the header as in the numbers."""
+    path = tmp_path / "state.safetensors"
+    save_state(path, shards(0, 1, settings())[0], IDENTITY, PROGRESS)
+    whole = path.read_bytes()
+    random = np.random.default_rng(0)
+    header = 8 + int.from_bytes(whole[:8], "little")
+    places = [*range(0, 20), *range(20, header, 97), *random.integers(header, len(whole), 20), len(whole) - 1]
+    for place in places:
+        data = bytearray(whole)
+        data[place] ^= 1 << int(random.integers(8))
+        path.write_bytes(data)
+        with refuses(FileError, OSError, str(path)):
+            StateFile(path).state()
+    for share in (0.0, 0.001, 0.5, 0.99):
+        path.write_bytes(whole[: int(len(whole) * share)])
+        with refuses(FileError, OSError, str(path)):
+            StateFile(path).state()
+    with refuses(FileError, FileError, "there is no", str(tmp_path / "nothing")):
+        StateFile(tmp_path / "nothing")
+    with refuses(FileError, OSError, "cannot write"):
+        save_state(tmp_path / "none" / "state", empty(settings()), IDENTITY, PROGRESS)
+
+
+def test_identities_differ_by_what_is_scanned() -> None:
+    """Other weights or another text must not be merged; another name or version may."""
+    assert IDENTITY.differences(Identity("other name", "f00d", "70c3", "c0de", 5, "9.9")) == []
+    assert IDENTITY.differences(Identity("tiny", "beef", "70c4", "c0d3", 6, "1.2.3")) == [
+        "model f00d and beef",
+        "tokenizer 70c3 and 70c4",
+        "corpus c0de and c0d3",
+        "units 5 and 6",
+    ]

@@ -76,14 +76,6 @@ def every(looked: list[Looked], layer: int, neuron: int) -> tuple[np.ndarray, np
 # -- a neuron's answers against looking everywhere -----------------------------------------------------------------
 
 
-def test_the_corpus_is_what_it_should_be(tiny_store: Store, looked: list[Looked]) -> None:
-    """The tests below are worth something: sequences of many lengths, documents of several."""
-    assert len(looked) > len(tiny_texts()) == tiny_store.corpus.n_documents
-    assert tiny_store.n_tokens == sum(len(one.at) for one in looked)
-    assert len({len(one.at) for one in looked}) > 10
-    assert tiny_store.complete
-
-
 @pytest.mark.parametrize(("layer", "neuron"), NEURONS)
 def test_top_and_bottom(tiny_store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
     found = tiny_store.examples(layer, neuron, kind=("top", "bottom"))
@@ -171,15 +163,6 @@ def test_quantiles_and_random_positions(tiny_store: Store, looked: list[Looked],
         assert allclose(row.coefficient, one.m[layer][index, neuron], 1e-5)
 
 
-def test_values_are_projections(tiny_store: Store, tiny: fm.Model) -> None:
-    expected = fm.project(tiny, 1, 17, k=10, side="value")
-    found = tiny_store.values(1, 17)
-    assert list(found.columns) == list(expected.columns)
-    found, expected = (frame.sort_values(["sign", "rank"], ignore_index=True) for frame in (found, expected))
-    assert found["token_id"].tolist() == expected["token_id"].tolist()
-    assert allclose(found["score"], expected["score"], 1e-5)
-
-
 @pytest.fixture(scope="module")
 def half_store(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
     folder = tmp_path_factory.mktemp("stores") / "half"
@@ -246,14 +229,6 @@ def test_examples_say_where(tiny_store: Store, tiny: fm.Model) -> None:
         assert row.token == strings[row.position]
         assert row.context == "".join(strings[max(1, row.position - 2) : row.position + 3])
     assert frame.attrs["provenance"]["fingerprint"] == tiny.fingerprint
-
-
-def test_what_it_is(tiny_store: Store, tiny: fm.Model) -> None:
-    assert (tiny_store.model, tiny_store.n_layers, tiny_store.d_mlp(1)) == (tiny.name, 2, 64)
-    assert tiny_store.fingerprint == tiny.fingerprint
-    assert "128 neurons" in repr(tiny_store)
-    assert {"fingerprint", "dtype", "prepend_bos", "corpus", "seed", "ffnmem"} <= tiny_store.provenance.keys()
-    assert tiny_store.provenance["corpus"] == tiny_store.corpus.hash
 
 
 @pytest.mark.parametrize(
@@ -366,10 +341,10 @@ def test_an_unfinished_scan(copied: Path) -> None:
 
 def test_a_newer_schema(copied: Path) -> None:
     manifest = json.loads((copied / "manifest.json").read_text())
-    manifest["schema"] = 4
+    manifest["schema"] = 2
     manifest["checksum"] = digest_of(manifest)
     (copied / "manifest.json").write_text(json.dumps(manifest))
-    with refuses(FileError, OSError, "schema 4", "up to 3", "newer"):
+    with refuses(FileError, OSError, "schema 2", "up to 1", "newer"):
         open_store(copied)
 
 

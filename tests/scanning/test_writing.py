@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ffnmem.core.checked_files import digest_of, file_hash
 from ffnmem.core.errors import FileError
 from ffnmem.corpus.batches import Sequences
 from ffnmem.scanning import tables as writing
-from ffnmem.scanning.manifest import write_manifest
-from ffnmem.scanning.state import NOWHERE, position_of, sequence_of
+from ffnmem.scanning.state import NOWHERE, SIDES, SIGNS, position_of, sequence_of
 from ffnmem.scanning.tables import example_groups, write_parquet, write_tables
 
 from ..corpus.packs import packed, tokens_of
@@ -37,26 +34,23 @@ def sequences(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
 def test_examples_are_the_states_extremes(sequences: Sequences, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row lost at the edge of a group, or a value under another neuron's number."""
     monkeypatch.setattr(writing, "GROUP", 2)
-    state = shards(6, 1, settings(**(HALF if half else {})))[0]
+    state = shards(6, 1, settings(**(HALF if half else {})), gated=True)[0]
     tables = list(example_groups(state, sequences))
     assert len(tables) == 3 + 2
     rows = pa.concat_tables(tables).to_pandas()
-    assert list(rows.columns) == COLUMNS
+    assert list(rows.columns) == [*COLUMNS, "gate", "linear"]
     expected = []
     for index, layer in enumerate(state.layers):
-        for neuron in range(len(layer.high)):
-            for kind, side, sign in (("top", "high", 1), ("bottom", "low", -1)):
-                suffix = "_exact" if half else ""
-                found = zip(
-                    getattr(layer, f"{side}{suffix}")[neuron].tolist(),
-                    getattr(layer, f"{side}{suffix}_at")[neuron].tolist(),
-                    strict=True,
-                )
-                best = sorted((row for row in found if row[1] != NOWHERE), key=lambda row: (-sign * row[0], row[1]))
-                for rank, (value, place) in enumerate(best[: state.settings.k], 1):
-                    position = position_of(place)
-                    token = 99 if position == 0 else tokens_of(15)[position - 1]
-                    expected.append((index, neuron, kind, rank, value, sequence_of(place), position, token))
+        values, places = (layer.exact, layer.exact_at) if half else (layer.kept, layer.kept_at)
+        for neuron, side in np.ndindex(values.shape[1], len(SIDES)):
+            columns = (values[side, neuron], places[side, neuron], *layer.parts[side, :, neuron])
+            found = [row for row in zip(*(one.tolist() for one in columns), strict=True) if row[1] != NOWHERE]
+            found.sort(key=lambda row: (-SIGNS[side] * row[0] if SIGNS[side] else -abs(row[0]), row[1]))
+            for rank, (value, place, *parts) in enumerate(found[: state.settings.k], 1):
+                position = position_of(place)
+                token = 99 if position == 0 else tokens_of(15)[position - 1]
+                row = (index, neuron, SIDES[side], rank, value, sequence_of(place), position, token)
+                expected.append((*row, *parts))
     assert [tuple(row) for row in rows.itertuples(index=False)] == expected
 
 
@@ -98,20 +92,3 @@ def test_a_table_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
     with refuses(FileError, OSError, "cannot write", "none"):
         write_parquet(tmp_path / "none" / "t.parquet", iter([pa.table({"a": [1]})]))
-
-
-def test_the_manifest_vouches_for_every_file(tmp_path: Path) -> None:
-    names = ["state.safetensors", "examples.parquet", "stats.parquet", "values.parquet", "tokenizer.json"]
-    for number, name in enumerate(names):
-        (tmp_path / name).write_bytes(b"x" * number)
-    write_manifest(tmp_path, {"model": "tiny"})
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert {name: record["bytes"] for name, record in manifest["files"].items()} == dict(
-        zip(names, range(5), strict=True)
-    )
-    for name, record in manifest["files"].items():
-        assert record["sha256"] == file_hash(tmp_path / name)
-    assert manifest["checksum"] == digest_of(manifest)
-    for name in manifest.keys() - {"checksum"}:
-        assert digest_of({**manifest, name: "changed"}) != manifest["checksum"]
-    assert {"kind", "schema", "ffnmem", "torch", "transformers", "model"} <= manifest.keys()
