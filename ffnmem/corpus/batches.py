@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import SupportsIndex, overload
+from typing import SupportsIndex
 
 import numpy as np
-from einops import rearrange
 from jaxtyping import Bool, Int64
 
 from ..core.errors import check_count, check_index
@@ -40,6 +39,15 @@ class Batch:
         return Batch(self.tokens[rows][:, : int(lengths.max())], self.sequences[rows], lengths)
 
 
+def padded(rows: Sequence[Int64[np.ndarray, " pos"]], sequences: Int64[np.ndarray, " rows"]) -> Batch:
+    """A batch of rows that come longest first."""
+    lengths = np.array([len(row) for row in rows], np.int64)
+    tokens = np.full((len(rows), len(rows[0])), PAD, np.int64)
+    for place, row in enumerate(rows):
+        tokens[place, : len(row)] = row
+    return Batch(tokens, sequences, lengths)
+
+
 def batches_of(
     read: Callable[[int], Int64[np.ndarray, " pos"]],
     numbers: Int64[np.ndarray, " n"],
@@ -55,15 +63,13 @@ def batches_of(
     """
     if not len(numbers):
         return
-    rows = [read(int(number)) for number in numbers] if lengths is None else None
-    sizes = np.array([len(row) for row in rows], np.int64) if rows is not None else lengths
-    assert sizes is not None
-    for chosen in grouped(sizes, limit):
-        tokens = np.full((len(chosen), int(sizes[chosen[0]])), PAD, np.int64)
-        for place, index in enumerate(chosen):
-            row = read(int(numbers[index])) if rows is None else rows[index]
-            tokens[place, : sizes[index]] = row[: sizes[index]]
-        yield Batch(tokens, numbers[chosen], sizes[chosen])
+    rows = None if lengths is not None else [read(number) for number in numbers.tolist()]
+    if rows is not None:
+        lengths = np.array([len(row) for row in rows], np.int64)
+    assert lengths is not None
+    for chosen in grouped(lengths, limit):
+        own = [read(number) for number in numbers[chosen].tolist()] if rows is None else [rows[i] for i in chosen]
+        yield padded([row[:n] for row, n in zip(own, lengths[chosen].tolist(), strict=True)], numbers[chosen])
 
 
 def grouped(lengths: Int64[np.ndarray, " n"], limit: int) -> list[Int64[np.ndarray, " rows"]]:
@@ -147,25 +153,7 @@ class Unit:
     last_document: int
 
 
-class Units(Sequence[Unit]):
-    """The units of a corpus, a few numbers each."""
-
-    def __init__(self, documents: Int64[np.ndarray, " bounds"], sequences: Int64[np.ndarray, " bounds"]) -> None:
-        self.documents, self.sequences = documents, sequences  # where each begins, and the ends of the last
-
-    def __len__(self) -> int:
-        return len(self.documents) - 1
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Unit: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Unit]: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Unit | list[Unit]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        i = check_index("unit", index, len(self), "the corpus")
-        first, end = (int(n) for n in self.sequences[i : i + 2])
-        return Unit(i, first, end - first, int(self.documents[i]), int(self.documents[i + 1]) - 1)
+Windows = tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]
 
 
 class Sequences:
@@ -189,8 +177,13 @@ class Sequences:
         self.bos = None if bos is None else check_count("bos", bos, least=0)
         self.lead = 0 if bos is None else 1
         self.context = check_count("context", context, least=1 + self.lead)
-        self.units = Units(*unit_bounds(packed, self.window))
-        self._latest: tuple[Unit, tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]] | None = None
+        bounds = unit_bounds(packed, self.window)
+        self.units = [
+            Unit(index, sequence, end - sequence, document, end_document - 1)
+            for index, ((document, sequence), (end_document, end)) in enumerate(pairwise(bounds))
+        ]
+        self._ends = np.array([end for _, end in bounds[1:]], np.int64)  # of the units, in sequences
+        self._latest: tuple[Unit, Windows] | None = None
 
     @property
     def window(self) -> int:
@@ -199,7 +192,7 @@ class Sequences:
 
     @property
     def n_sequences(self) -> int:
-        return int(self.units.sequences[-1])
+        return int(self._ends[-1])
 
     def __len__(self) -> int:
         return self.n_sequences
@@ -208,6 +201,10 @@ class Sequences:
         return (
             f"Sequences({self.n_sequences} of at most {self.context} tokens, bos {self.bos}, {len(self.units)} units)"
         )
+
+    def unit_of(self, sequences: Int64[np.ndarray, "*n"] | int) -> Int64[np.ndarray, "*n"]:
+        """The index of the unit that each sequence is in."""
+        return np.searchsorted(self._ends, sequences, side="right")
 
     # -- batches -------------------------------------------------------------------------------------------------
 
@@ -219,23 +216,20 @@ class Sequences:
         damaged.
         """
         limit = check_count("batch_tokens", batch_tokens)
-        first, end = self._span(unit)
-        text = self.packed.read(first, end)
-        starts, lengths = self._windows(unit)
-        for rows in grouped(lengths + self.lead, limit):
-            places = np.arange(int(lengths[rows[0]]))
-            inside = places < rearrange(lengths[rows], "rows -> rows 1")
-            source = rearrange(starts[rows] - first, "rows -> rows 1") + places
-            body = np.where(inside, text[np.minimum(source, len(text) - 1)], PAD)
-            tokens = np.empty((len(body), body.shape[1] + self.lead), dtype=np.int64)
-            tokens[:, self.lead :] = body
-            if self.bos is not None:
-                tokens[:, 0] = self.bos
-            yield Batch(tokens, rows + unit.first_sequence, lengths[rows] + self.lead)
+        _, starts, lengths = self._windows(unit)
+        text = self.packed.read(int(starts[0]), int(starts[-1] + lengths[-1]))
+        begins, ends = (starts - starts[0]).tolist(), (starts - starts[0] + lengths).tolist()
+
+        def read(number: int) -> Int64[np.ndarray, " pos"]:
+            at = number - unit.first_sequence
+            return self._with_bos(text[begins[at] : ends[at]])
+
+        numbers = np.arange(unit.first_sequence, unit.first_sequence + unit.n_sequences)
+        return batches_of(read, numbers, limit, lengths + self.lead)
 
     def lengths(self, unit: Unit) -> Int64[np.ndarray, " n"]:
         """The tokens of every sequence of a unit, BOS included, in the order of their numbers."""
-        return self._windows(unit)[1] + self.lead
+        return self._windows(unit)[2] + self.lead
 
     # -- single sequences ----------------------------------------------------------------------------------------
 
@@ -243,61 +237,48 @@ class Sequences:
         """Where a sequence comes from: its document, the offset of its first token in the corpus, and its length
         without BOS. Raises OutOfRangeError, FileError."""
         number = check_index("sequence", sequence, self.n_sequences, "the corpus")
-        unit = self.units[int(np.searchsorted(self.units.sequences, number, side="right")) - 1]
-        offsets = self.packed.offsets(unit.first_document, unit.last_document + 2)
-        ends = np.cumsum(windows_of(np.diff(offsets), self.window))
-        within = number - unit.first_sequence
-        document = int(np.searchsorted(ends, within, side="right"))
-        before = int(ends[document - 1]) if document else 0
-        start = int(offsets[document]) + (within - before) * self.window
-        return unit.first_document + document, start, min(self.window, int(offsets[document + 1]) - start)
+        unit = self.units[int(self.unit_of(number))]
+        document, start, length = (int(of[number - unit.first_sequence]) for of in self._windows(unit))
+        return document, start, length
 
     def sequence_tokens(self, sequence: SupportsIndex) -> Int64[np.ndarray, " pos"]:
         """The tokens of one sequence, with BOS in front if the sequences have one."""
-        number = check_index("sequence", sequence, self.n_sequences, "the corpus")
-        unit = self.units[int(np.searchsorted(self.units.sequences, number, side="right")) - 1]
-        starts, lengths = self._windows(unit)
-        start, length = (int(of[number - unit.first_sequence]) for of in (starts, lengths))
-        text = self.packed.read(start, start + length).astype(np.int64)
-        return text if self.bos is None else np.concatenate(([self.bos], text))
+        _, start, length = self.locate(sequence)
+        return self._with_bos(self.packed.read(start, start + length))
 
     def tokens_at(
         self, sequences: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"]
     ) -> Int64[np.ndarray, " n"]:
         """The token at a position of a sequence, for many at once, whatever their order."""
-        found = np.full(len(sequences), -1 if self.bos is None else self.bos, np.int64)
-        unit_of = np.searchsorted(self.units.sequences, sequences, side="right") - 1
-        order = np.argsort(unit_of, kind="stable")
-        bounds = np.flatnonzero(np.diff(unit_of[order])) + 1
-        for rows in np.split(order, bounds):
-            if not len(rows):
-                continue
-            unit = self.units[int(unit_of[rows[0]])]
-            first, end = self._span(unit)
-            starts, _ = self._windows(unit)
-            places = starts[sequences[rows] - unit.first_sequence] - first + positions[rows] - self.lead
-            text = positions[rows] >= self.lead
-            found[rows[text]] = self.packed.read(first, end)[places[text]]
-        return found
+        tokens = np.full(len(sequences), -1 if self.bos is None else self.bos, np.int64)
+        unit_of = self.unit_of(sequences)
+        for index in np.unique(unit_of).tolist():
+            unit = self.units[index]
+            _, starts, lengths = self._windows(unit)
+            text = self.packed.read(int(starts[0]), int(starts[-1] + lengths[-1]))
+            rows = np.flatnonzero((unit_of == index) & (positions >= self.lead))
+            places = starts[sequences[rows] - unit.first_sequence] - starts[0] + positions[rows] - self.lead
+            tokens[rows] = text[places]
+        return tokens
 
-    def _span(self, unit: Unit) -> tuple[int, int]:
-        first = int(self.packed.offsets(unit.first_document, unit.first_document + 1)[0])
-        end = int(self.packed.offsets(unit.last_document + 1, unit.last_document + 2)[0])
-        return first, end
+    def _with_bos(self, text: np.ndarray) -> Int64[np.ndarray, " pos"]:
+        tokens = np.empty(self.lead + len(text), np.int64)
+        tokens[: self.lead], tokens[self.lead :] = self.bos or 0, text
+        return tokens
 
-    def _windows(self, unit: Unit) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
-        """The first token and the number of tokens, without BOS, of every sequence of a unit, in order."""
-        latest = self._latest
-        if latest is not None and latest[0] == unit:
-            return latest[1]
+    def _windows(self, unit: Unit) -> Windows:
+        """The document, the first token and the number of tokens, without BOS, of every sequence of a unit, in
+        order."""
+        if self._latest is not None and self._latest[0] == unit:
+            return self._latest[1]
         offsets = self.packed.offsets(unit.first_document, unit.last_document + 2)
         counts = windows_of(np.diff(offsets), self.window)
         document = np.repeat(np.arange(len(counts)), counts)
         within = np.arange(unit.n_sequences) - np.repeat(np.cumsum(counts) - counts, counts)
         starts = offsets[document] + within * self.window
-        found = starts, np.minimum(self.window, offsets[document + 1] - starts)
-        self._latest = unit, found  # single sequences are mostly asked for in a row
-        return found
+        windows = document + unit.first_document, starts, np.minimum(self.window, offsets[document + 1] - starts)
+        self._latest = unit, windows  # single sequences are mostly asked for in a row
+        return windows
 
 
 def windows_of(lengths: Int64[np.ndarray, " n"], window: int) -> Int64[np.ndarray, " n"]:
@@ -305,23 +286,19 @@ def windows_of(lengths: Int64[np.ndarray, " n"], window: int) -> Int64[np.ndarra
     return -(-lengths // window)
 
 
-def unit_bounds(packed: Packed, window: int) -> tuple[Int64[np.ndarray, " bounds"], Int64[np.ndarray, " bounds"]]:
+def unit_bounds(packed: Packed, window: int) -> list[tuple[int, int]]:
     """Where units begin, in documents and in sequences, followed by the ends of the last.
 
     A unit ends with the document that brings it to UNIT sequences; the last takes what is left.
     """
-    documents, sequences = [0], [0]
+    bounds = [(0, 0)]
     total = 0
     for start in range(0, packed.n_documents, STEP):
         offsets = packed.offsets(start, min(start + STEP, packed.n_documents) + 1)
         ends = total + np.cumsum(windows_of(np.diff(offsets), window))
-        while (place := int(np.searchsorted(ends, sequences[-1] + UNIT))) < len(ends):
-            documents.append(start + place + 1)
-            sequences.append(int(ends[place]))
+        while (place := int(np.searchsorted(ends, bounds[-1][1] + UNIT))) < len(ends):
+            bounds.append((start + place + 1, int(ends[place])))
         total = int(ends[-1])
-    if len(documents) == 1 or total > sequences[-1]:
-        documents.append(packed.n_documents)
-        sequences.append(total)
-    else:  # nothing is left but documents without tokens
-        documents[-1] = packed.n_documents
-    return np.array(documents, dtype=np.int64), np.array(sequences, dtype=np.int64)
+    if len(bounds) > 1 and total == bounds[-1][1]:  # nothing is left but documents without tokens
+        bounds.pop()
+    return [*bounds, (packed.n_documents, total)]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import weakref
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,62 +21,25 @@ from ..core.files import user_folder
 from ..core.folders import UNFINISHED, Kind
 from ..core.sheets import Sheet
 from ..show.result import Result
-from .readers import Problem, problem_table, problems_from
+from .readers import Problem, problem_table
 
 # Arrays on disk whose every part can be checked before it is believed.
 
 CHUNK = 1 << 20  # bytes that share one checksum
-SMALL = 1 << 16  # bytes up to which a read keeps the file open for the next
 
 
-class ChunkedWriter:
-    """Writes one array to an open binary file, piece by piece, and keeps the CRC-32 of every CHUNK bytes.
-
-    Raises FileError where the disk takes no more.
-    """
-
-    def __init__(self, file: BinaryIO, dtype: np.dtype[Any]) -> None:
-        self.file, self.dtype = file, dtype
-        self.size = 0
-        self.checksums: list[int] = []
-        self._running = 0
-
-    def write(self, values: np.ndarray) -> None:
-        """Append values, which must fit the array's dtype."""
-        data = memoryview(values.astype(self.dtype).tobytes())
-        self._try(lambda: self.file.write(data))
-        while data:
-            room = CHUNK - self.size % CHUNK
-            part, data = data[:room], data[room:]
-            self._running = zlib.crc32(part, self._running)
-            self.size += len(part)
-            if self.size % CHUNK == 0:
-                self._finish_chunk()
-
-    def record(self) -> dict[str, Any]:
-        """What is needed to read the file again: size in bytes, dtype, checksums. Call it once, at the end."""
-        if self.size % CHUNK:
-            self._finish_chunk()
-        self._try(self.file.flush)
-        return {"bytes": self.size, "dtype": self.dtype.str, "chunk": CHUNK, "crc32": self.checksums}
-
-    def _try(self, act: Callable[[], object]) -> None:
-        try:
-            act()
-        except OSError as error:
-            raise FileError(f"cannot write {self.file.name}: {error.strerror or error}") from None
-
-    def _finish_chunk(self) -> None:
-        self.checksums.append(self._running)
-        self._running = 0
+def file_record(path: Path, dtype: np.dtype[Any]) -> dict[str, Any]:
+    """What is needed to read a file of one array again: size in bytes, dtype, the CRC-32 of every CHUNK bytes."""
+    with path.open("rb") as file:
+        checksums = [zlib.crc32(part) for part in iter(lambda: file.read(CHUNK), b"")]
+    return {"bytes": path.stat().st_size, "dtype": dtype.str, "chunk": CHUNK, "crc32": checksums}
 
 
-class ChunkedFile:
+class ArrayFile:
     """One array in a file. What ``read`` returns has been checked; each chunk is checked when it is first touched.
 
     Args:
-        path: the file, of which only the size is looked at here.
-        record: what :meth:`ChunkedWriter.record` gave.
+        path: the file, of which only the size is looked at here. record: its :func:`file_record`.
 
     Raises:
         FileError: no such file, or of another size.
@@ -86,28 +47,16 @@ class ChunkedFile:
 
     def __init__(self, path: Path, record: Mapping[str, Any]) -> None:
         self.path = path
-        self.dtype: np.dtype[Any] = np.dtype(str(record["dtype"]))
-        self._bytes, self._chunk = int(record["bytes"]), int(record["chunk"])
-        self._checksums = np.array(record["crc32"], dtype=np.uint32)
-        self._good = np.zeros(len(self._checksums), dtype=bool)
-        if len(self._checksums) != -(-self._bytes // self._chunk) or {
-            self._chunk % self.dtype.itemsize,
-            self._bytes % self.dtype.itemsize,
-        } != {0}:
-            raise FileError(f"{path}: the checksums in corpus.json do not fit its size: pack the corpus again")
-        found = check_regular(path, f"{path} is missing: pack the corpus again")
-        if found != self._bytes:
-            raise FileError(f"{path} has {found:,} bytes and should have {self._bytes:,}: pack the corpus again")
+        self.dtype: np.dtype[Any] = np.dtype(record["dtype"])
+        self._length, self._chunk = (record[name] // self.dtype.itemsize for name in ("bytes", "chunk"))
+        self._checksums = record["crc32"]
+        self._checked = np.zeros(len(self._checksums), bool)
+        size = check_regular(path, f"{path} is missing: pack the corpus again")
+        if size != record["bytes"]:
+            raise FileError(f"{path} has {size:,} bytes and should have {record['bytes']:,}: pack the corpus again")
 
     def __len__(self) -> int:
-        return self._bytes // self.dtype.itemsize
-
-    @cached_property
-    def _descriptor(self) -> int:
-        """The file, opened once for many small reads."""
-        descriptor = os.open(self.path, os.O_RDONLY)
-        weakref.finalize(self, os.close, descriptor)
-        return descriptor
+        return self._length
 
     @property
     def map(self) -> np.memmap[Any, Any]:
@@ -118,43 +67,37 @@ class ChunkedFile:
         """Elements ``start`` to ``stop`` as a new array; raises FileError where the file is not what was written."""
         if not 0 <= start <= stop <= len(self):
             raise OutOfRangeError(f"{start} to {stop} is out of range: {self.path.name} has 0 to {len(self)}")
-        # Reading, not mapping: mapped pages would stay in this process's resident memory.
-        item = self.dtype.itemsize
-        first, last = start * item // self._chunk, -(-stop * item // self._chunk)
-        if start == stop or bool(self._good[first:last].all()):
-            return self._raw(start * item, stop * item).view(self.dtype)
-        data = self._raw(first * self._chunk, min(last * self._chunk, self._bytes))
-        self._check(data, first, last)
-        begin = start * item - first * self._chunk
-        return data[begin : begin + (stop - start) * item].view(self.dtype)
+        first, last = start // self._chunk, -(-stop // self._chunk)
+        if start == stop or bool(self._checked[first:last].all()):
+            return self._unchecked(start, stop)
+        begin = first * self._chunk
+        data = self._unchecked(begin, min(last * self._chunk, len(self)))
+        for index in range(first, last):
+            at = index * self._chunk - begin
+            if zlib.crc32(data[at : at + self._chunk].data) != self._checksums[index]:
+                size = self._chunk * self.dtype.itemsize
+                raise FileError(
+                    f"{self.path} is damaged between bytes {index * size:,} and {(index + 1) * size:,} (checksum): "
+                    "pack the corpus again"
+                )
+        self._checked[first:last] = True
+        return data[start - begin : stop - begin]
 
     def verify(self) -> None:
         """Check every chunk, also those that were checked before; raises FileError naming the first bad one."""
-        for index in range(len(self._checksums)):
-            start = index * self._chunk
-            self._check(self._raw(start, min(start + self._chunk, self._bytes)), index, index + 1)
+        self._checked[:] = False
+        for start in range(0, len(self), self._chunk):
+            self.read(start, min(start + self._chunk, len(self)))
 
-    def _raw(self, start: int, stop: int) -> np.ndarray:
+    def _unchecked(self, start: int, stop: int) -> np.ndarray:
+        # Reading, not mapping: mapped pages would stay in this process's resident memory.
         try:
-            if stop - start <= SMALL and hasattr(os, "pread"):
-                data = np.frombuffer(os.pread(self._descriptor, stop - start, start), np.uint8).copy()
-            else:
-                data = np.fromfile(self.path, dtype=np.uint8, count=stop - start, offset=start)
+            data = np.fromfile(self.path, self.dtype, stop - start, offset=start * self.dtype.itemsize)
         except OSError as error:
             raise FileError(f"{self.path}: {error.strerror or error}") from None
         if len(data) != stop - start:
             raise FileError(f"{self.path} became shorter while it was read: pack the corpus again")
         return data
-
-    def _check(self, data: np.ndarray, first: int, last: int) -> None:
-        for index in range(first, last):
-            part = data[(index - first) * self._chunk : (index - first + 1) * self._chunk]
-            if zlib.crc32(part.data) != self._checksums[index]:
-                raise FileError(
-                    f"{self.path} is damaged between bytes {index * self._chunk:,} and "
-                    f"{min((index + 1) * self._chunk, self._bytes):,} (checksum): pack the corpus again"
-                )
-            self._good[index] = True
 
 
 SCHEMA = 1
@@ -162,15 +105,11 @@ MANIFEST = "corpus.json"
 TOKENS, DOCUMENTS, COUNTS = "tokens.bin", "documents.bin", "counts.bin"
 KIND = "ffnmem corpus"
 FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the packed corpus")
-FILES = {TOKENS: ("<u2", "<u4"), DOCUMENTS: ("<i8",), COUNTS: ("<i8",)}
-"""The arrays of a packed corpus, and the types that each may have."""
+ARRAYS = (TOKENS, DOCUMENTS, COUNTS)
+FILES = (*ARRAYS, MANIFEST)
+"""All that a packed corpus consists of, what vouches for the rest last."""
 
-FORM = Form(
-    KIND,
-    SCHEMA,
-    "packed corpus: make one with pack (ffnmem pack)",
-    "pack the corpus again",
-)
+FORM = Form(KIND, SCHEMA, "packed corpus: make one with pack (ffnmem pack)", "pack the corpus again")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -201,7 +140,7 @@ class Packed(Result):
     problems: tuple[Problem, ...]
     stamp: str | None
     digest: str
-    _files: Mapping[str, ChunkedFile]
+    _files: Mapping[str, ArrayFile]
 
     no_file = "it is its folder; fm.corpus.open_packed opens that"
     in_json = "n_documents n_tokens model hash tokenizer_hash folder problems"
@@ -209,14 +148,14 @@ class Packed(Result):
 
     def sheet(self) -> Sheet:
         """What it holds, and what was wrong with its source."""
-        told = {
+        facts = {
             "documents": f"{self.n_documents:,}",
             "tokens": f"{self.n_tokens:,} of {self.model}'s tokenizer",
             "hash": self.hash,
             "folder": str(self.folder),
             "problems": f"{len(self.problems)} kinds" if self.problems else "none",
         }
-        return Sheet.of(told, problem_table(self.problems) if self.problems else None)
+        return Sheet.of(facts, problem_table(self.problems) if self.problems else None)
 
     def to_frame(self) -> pd.DataFrame:
         """One row a kind of problem: kind, count, first (the place), meaning."""
@@ -244,17 +183,11 @@ class Packed(Result):
         Raises:
             FileError: the file is damaged there. OutOfRangeError: the corpus is shorter.
         """
-        found = self._files[TOKENS].read(start, stop)
-        if len(found) and int(found.max()) >= self.vocab:
-            raise FileError(f"{self.folder / TOKENS} has token {found.max()} of {self.vocab}: pack the corpus again")
-        return found
+        return self._files[TOKENS].read(start, stop)
 
     def offsets(self, start: int, stop: int) -> Int64[np.ndarray, " n"]:
         """Entries ``start`` to ``stop`` of :attr:`documents`, checked."""
-        found = self._files[DOCUMENTS].read(start, stop)
-        if len(found) and not (found[0] >= 0 and found[-1] <= self.n_tokens and (found[1:] >= found[:-1]).all()):
-            raise FileError(f"{self.folder / DOCUMENTS}: its documents are not in order: pack the corpus again")
-        return found
+        return self._files[DOCUMENTS].read(start, stop)
 
     def document(self, number: int) -> np.ndarray:
         """The tokens of one document; raises OutOfRangeError, FileError."""
@@ -280,26 +213,16 @@ def open_packed(folder: str | Path, tokenizer_hash: str | None = None) -> Packed
     """
     path = user_folder(folder)
     state = read_manifest(path)
-    files = {name: ChunkedFile(path / name, state["files"][name]) for name in FILES}
+    records = {name: state["files"][name] for name in ARRAYS}
     packed = Packed(
         folder=path,
-        hash=state["hash"],
-        tokenizer_hash=state["tokenizer_hash"],
-        model=state["model"],
-        source=state["source"],
         n_documents=state["documents"],
         n_tokens=state["tokens"],
-        vocab=state["vocab"],
-        problems=problems_from(state["problems"]),
-        stamp=state["stamp"],
-        digest=hashlib.sha256(
-            json.dumps([state["files"][name] for name in FILES], sort_keys=True).encode()
-        ).hexdigest(),
-        _files=files,
+        problems=tuple(Problem(**record) for record in state["problems"]),
+        digest=hashlib.sha256(json.dumps(list(records.values()), sort_keys=True).encode()).hexdigest(),
+        _files={name: ArrayFile(path / name, record) for name, record in records.items()},
+        **{name: state[name] for name in ("hash", "tokenizer_hash", "model", "source", "vocab", "stamp")},
     )
-    sizes = tuple(len(files[name]) for name in FILES)
-    if sizes != (packed.n_tokens, packed.n_documents + 1, packed.vocab):
-        raise FileError(f"{path / MANIFEST}: its counts do not fit its files: pack the corpus again")
     if tokenizer_hash is not None and tokenizer_hash != packed.tokenizer_hash:
         raise FileError(
             f"{path} was packed with another tokenizer ({packed.model}'s, {packed.tokenizer_hash}, "

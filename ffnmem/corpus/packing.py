@@ -7,9 +7,10 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -20,23 +21,22 @@ from ..core.folders import claimed
 from ..core.progress import Progress
 from ..core.types import checked
 from .packed import (
+    ARRAYS,
     COUNTS,
     DOCUMENTS,
+    FILES,
     FOLDER,
     KIND,
     MANIFEST,
     SCHEMA,
     TOKENS,
-    ChunkedWriter,
     Packed,
+    file_record,
     open_packed,
 )
 from .readers import Document, Problem, Problems
 from .sources import Corpus, open_corpus
 from .tokenizing import Encoded, Encoder, tokenizer_hash
-
-FILES = (TOKENS, DOCUMENTS, COUNTS, MANIFEST)
-"""All that a pack consists of, what vouches for the rest last."""
 
 
 @checked
@@ -128,46 +128,45 @@ def write_pack(
     folder: Path, corpus: Corpus, encoder: Encoder, settings: dict[str, Any], progress: Progress | None
 ) -> None:
     """Tokenise into temporary files, then put them in place, the description last. Raises FileError."""
+    types = {TOKENS: encoder.dtype, DOCUMENTS: np.dtype("<i8"), COUNTS: np.dtype("<i8")}
+    counts = np.zeros(encoder.size, np.int64)
+    reading = DocumentsRead(corpus, encoder)
+    total = n_documents = 0
     with workspace(folder / MANIFEST) as (_, room), ExitStack() as open_files:
-        files: dict[str, BinaryIO] = {}
         with writing(folder):
-            for name in (TOKENS, DOCUMENTS, COUNTS):
-                files[name] = (room / name).open("xb")
-                open_files.callback(closed, files[name])
-        tokens = ChunkedWriter(files[TOKENS], encoder.dtype)
-        documents = ChunkedWriter(files[DOCUMENTS], np.dtype("<i8"))
-        counts = np.zeros(encoder.size, dtype=np.int64)
-        reading = DocumentsRead(corpus, encoder)
-        total = n_documents = 0
-        documents.write(np.zeros(1, dtype=np.int64))
+            # Unbuffered: what a full disk does not take is an error of the write, not of the close.
+            files = {name: open_files.enter_context((room / name).open("xb", buffering=0)) for name in ARRAYS}
+
+        def append(name: str, values: np.ndarray) -> None:
+            with writing(folder):
+                values.astype(types[name]).tofile(files[name])
+
+        append(DOCUMENTS, np.zeros(1))
         for part in encoder.encode(reading.texts()):
-            tokens.write(part.tokens)
+            append(TOKENS, part.tokens)
+            append(DOCUMENTS, part.ends + total)
             counts += np.bincount(part.tokens, minlength=encoder.size)
             reading.count_empty(part)
-            documents.write(part.ends + total)
             total += len(part.tokens)
             n_documents += len(part.ends)
             if progress is not None:
                 progress("pack", n_documents, total)
         if not total:
-            found = ", ".join(f"{p.kind} {p.count} (first {p.first})" for p in corpus.problems)
-            raise FileError(f"{corpus.name} holds no text" + (f": {found}" if found else ""))
-        by_count = ChunkedWriter(files[COUNTS], np.dtype("<i8"))
-        by_count.write(counts)
-        records = {TOKENS: tokens.record(), DOCUMENTS: documents.record(), COUNTS: by_count.record()}
-        state = {
-            "kind": KIND,
-            "schema": SCHEMA,
-            "hash": reading.digest.hexdigest(),
-            **settings,
-            "vocab": encoder.size,
-            "documents": n_documents,
-            "tokens": total,
-            "problems": [problem.record() for problem in reading.problems()],
-            "files": records,
-        }
-        open_files.close()
+            kinds = ", ".join(f"{p.kind} {p.count} (first {p.first})" for p in corpus.problems)
+            raise FileError(f"{corpus.name} holds no text" + (f": {kinds}" if kinds else ""))
+        append(COUNTS, counts)
         with writing(folder):
+            state = {
+                "kind": KIND,
+                "schema": SCHEMA,
+                "hash": reading.digest.hexdigest(),
+                **settings,
+                "vocab": encoder.size,
+                "documents": n_documents,
+                "tokens": total,
+                "problems": [asdict(problem) for problem in reading.problems()],
+                "files": {name: file_record(room / name, types[name]) for name in ARRAYS},
+            }
             (room / MANIFEST).write_text(json.dumps(with_checksum(state), ensure_ascii=False, indent=1) + "\n", "utf-8")
             put_in_place(room, folder)
 
@@ -203,11 +202,6 @@ class DocumentsRead:
     def problems(self) -> tuple[Problem, ...]:
         """Those of the source and those of the tokens."""
         return Problems((*self.corpus.problems, *self.found.table())).table()
-
-
-def closed(file: BinaryIO) -> None:
-    with suppress(OSError):  # a full disk was reported by the write; here it would hide that
-        file.close()
 
 
 def put_in_place(room: Path, folder: Path) -> None:

@@ -27,7 +27,7 @@ from ..core.progress import Phase, Progress
 from ..models.layer_pass import LayerPass, check_same
 from ..models.model import Model
 from .excerpts import Excerpt, Page
-from .packing import FILES
+from .packed import FILES
 
 CHECKPOINT_SECONDS = 60.0
 STATE = "state.safetensors"

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import shutil
 import tempfile
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from io import BufferedIOBase
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..core.errors import FfnmemError, FileError, listed, quoted
 from ..core.files import check_ordinary
@@ -24,11 +21,10 @@ from ..core.sheets import Column, Table
 
 # Bytes of a corpus file: plain, gzip or zstd, read from front to back and never whole.
 #
-# Not by fsspec: its zstd stream (2026.9) gives a file that was cut off as a whole one, without a word.
+# By pyarrow, not by fsspec, whose zstd stream (2026.9) gives a file that was cut off as a whole one, without a word.
 
-COMPRESSIONS = (".gz", ".zst")
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 BLOCK = 1 << 20
-INPUT = 1 << 13  # compressed bytes at a time, which can grow ten thousandfold
 LONGEST = 1 << 28  # bytes of one line or document; beyond that the file is not what it was taken for
 BOM = b"\xef\xbb\xbf"
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -37,58 +33,17 @@ UTF16 = (b"\xff\xfe", b"\xfe\xff")
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedIOBase]:
     """The decompressed bytes of a file. Errors in the block that come from reading it raise FileError with its name."""
-    from zstandard import ZstdError
+    import pyarrow as pa
 
+    check_ordinary(path)
     try:
-        kind = check_ordinary(path).suffix.lower()
-        with io.BufferedReader(path.open("rb", buffering=0), BLOCK) as raw:
-            if kind not in COMPRESSIONS:
-                yield raw
-            else:
-                plain = gzip.GzipFile(fileobj=raw) if kind == ".gz" else ZstdStream(raw)
-                with io.BufferedReader(plain, BLOCK) as stream:
-                    yield stream
-    except EOFError:
-        raise FileError(f"{path} ends before its compressed data do: it was cut off") from None
-    except (gzip.BadGzipFile, zlib.error, ZstdError) as error:
-        raise FileError(f"{path} cannot be decompressed: {error}") from None
+        raw = pa.input_stream(str(path), compression=COMPRESSIONS.get(path.suffix.lower()))
+        with io.BufferedReader(raw, BLOCK) as stream:
+            yield stream
     except FileError:
         raise
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-class ZstdStream(io.RawIOBase):
-    """Decompressed zstd, frame after frame. The library's own reader does not tell a cut-off file from a whole one."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        from zstandard import ZstdDecompressor
-
-        self._raw = raw
-        self._decompressor = ZstdDecompressor(max_window_size=1 << 31)  # what zstd --long=31 writes
-        self._frame = self._decompressor.decompressobj()
-        self._begun = False  # this frame has had input
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
-        while not self._ready:
-            rest = self._frame.unused_data if self._frame.eof else b""
-            if self._frame.eof:
-                self._frame, self._begun = self._decompressor.decompressobj(), False
-            data = rest or self._raw.read(INPUT)
-            if not data:
-                if self._begun:
-                    raise EOFError
-                return 0
-            self._begun = True
-            self._ready = memoryview(self._frame.decompress(data))
-        size = min(len(view), len(self._ready))
-        view[:size], self._ready = self._ready[:size], self._ready[size:]
-        return size
+    except (pa.ArrowException, OSError) as error:
+        raise FileError(f"{path} cannot be read: {first_line(error)}") from None
 
 
 def lines(stream: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
@@ -155,13 +110,9 @@ class Problem:
         """What the kind is, and what was done about it."""
         return MEANINGS[self.kind]
 
-    def record(self) -> dict[str, Any]:
-        """As a manifest keeps it."""
-        return {"kind": self.kind, "count": self.count, "first": self.first}
-
     def to_dict(self) -> dict[str, Any]:
         """The same with its meaning."""
-        return {**self.record(), "meaning": self.meaning}
+        return {**asdict(self), "meaning": self.meaning}
 
 
 def problem_table(problems: Iterable[Problem]) -> Table:
@@ -175,28 +126,18 @@ class Problems:
     """Counts problems while a corpus is read."""
 
     def __init__(self, known: Iterable[Problem] = ()) -> None:
-        self._found: dict[str, tuple[int, str]] = {p.kind: (p.count, p.first) for p in known}
+        self._by_kind = {problem.kind: problem for problem in known}
 
     def add(self, kind: str, source: str, number: int | None = None) -> None:
         """Count one more of ``kind``, one of MEANINGS; the first of a kind keeps its place."""
-        if kind not in MEANINGS:
-            raise KeyError(kind)
-        count, first = self._found.get(kind, (0, ""))
-        place = first if count else (source if number is None else f"{source}:{number}")
-        self._found[kind] = (count + 1, place)
+        before = self._by_kind.get(kind)
+        if before is None:
+            before = Problem(kind, 0, source if number is None else f"{source}:{number}")
+        self._by_kind[kind] = replace(before, count=before.count + 1)
 
     def table(self) -> tuple[Problem, ...]:
         """What was counted, in the order of MEANINGS."""
-        return tuple(Problem(kind, *self._found[kind]) for kind in MEANINGS if kind in self._found)
-
-
-def problems_from(records: Iterable[Mapping[str, Any]]) -> tuple[Problem, ...]:
-    """The inverse of :meth:`Problem.record`; kinds that this version does not know raise KeyError."""
-    known = [Problem(str(r["kind"]), int(r["count"]), str(r["first"])) for r in records]
-    unknown = [problem.kind for problem in known if problem.kind not in MEANINGS]
-    if unknown:
-        raise KeyError(unknown[0])
-    return Problems(known).table()
+        return tuple(self._by_kind[kind] for kind in MEANINGS if kind in self._by_kind)
 
 
 def clean(raw: Any, source: str, number: int, problems: Problems) -> Document | None:
@@ -234,9 +175,10 @@ def decoded(raw: str | bytes) -> tuple[str, bool]:
     return raw, True
 
 
-# One reader a file format: a file becomes documents, one at a time, with its problems counted.
+# One reader a file format: a file becomes numbered records (or texts), one at a time, with its problems counted.
 
 ROWS = 64  # of a Parquet file at a time
+Records = Iterator[tuple[int, Any]]
 
 
 @dataclass(frozen=True)
@@ -251,7 +193,7 @@ class CorpusFile:
 
     def read(self, problems: Problems) -> Iterator[Document]:
         """The documents. Raises FileError where the file is broken as a whole."""
-        return READERS[self.format](self, problems)
+        return from_records(READERS[self.format](self, problems), self.column, self.name, problems, FileError)
 
 
 def format_of(path: Path) -> str | None:
@@ -262,21 +204,14 @@ def format_of(path: Path) -> str | None:
     return suffixes[-1] if suffixes and suffixes[-1] in READERS else None
 
 
-def read_text(file: CorpusFile, problems: Problems) -> Iterator[Document]:
+def read_text(file: CorpusFile, problems: Problems) -> Records:
     """Paragraphs, lines or the whole of a text file; line ends become line feeds."""
     with opened(file.path) as stream:
         numbered = enumerate(map(without_end, lines(stream, file.path)), start=1)
-        if file.division == "line":
-            parts: Iterable[tuple[int, bytes]] = ((n, line) for n, line in numbered)
-        else:
-            parts = joined(numbered, file, whole=file.division == "file")
-        for number, part in parts:
-            document = clean(part, file.name, number, problems)
-            if document is not None:
-                yield document
+        yield from numbered if file.division == "line" else joined(numbered, file, file.division == "file")
 
 
-def joined(numbered: Iterable[tuple[int, bytes]], file: CorpusFile, whole: bool) -> Iterator[tuple[int, bytes]]:
+def joined(numbered: Iterable[tuple[int, bytes]], file: CorpusFile, whole: bool) -> Records:
     """Lines joined to paragraphs, or all of them, with the number of the first line of each."""
     kept: list[bytes] = []
     begin, size = 1, 0
@@ -298,111 +233,84 @@ def joined(numbered: Iterable[tuple[int, bytes]], file: CorpusFile, whole: bool)
         yield begin, b"\n".join(kept)
 
 
-def read_jsonl(file: CorpusFile, problems: Problems) -> Iterator[Document]:
+def read_jsonl(file: CorpusFile, problems: Problems) -> Records:
     """One JSON object a line; blank lines are none."""
     with opened(file.path) as stream:
-        yield from from_records(json_records(stream, file, problems), file.column, file.name, problems, FileError)
+        for number, line in enumerate(lines(stream, file.path), start=1):
+            text, valid = decoded(line)
+            if not text.strip():
+                continue
+            try:
+                record = json.loads(text)
+            except (ValueError, RecursionError):
+                record = None
+            if not isinstance(record, dict):
+                problems.add("broken_record", file.name, number)
+                continue
+            if not valid:
+                problems.add("invalid_utf8", file.name, number)
+            yield number, record
 
 
-def json_records(
-    stream: BufferedIOBase, file: CorpusFile, problems: Problems
-) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(lines(stream, file.path), start=1):
-        text, valid = decoded(line)
-        if not text.strip():
-            continue
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            record = None
-        if not isinstance(record, dict):
-            problems.add("broken_record", file.name, number)
-            continue
-        if not valid:
-            problems.add("invalid_utf8", file.name, number)
-        yield number, record
-
-
-def read_csv(file: CorpusFile, problems: Problems) -> Iterator[Document]:
+def read_csv(file: CorpusFile, problems: Problems) -> Records:
     """Comma-separated values under a line of names; quoted fields may hold line breaks, and be of any length."""
-    with opened(file.path) as stream:
-        yield from from_records(csv_records(stream, file, problems), file.column, file.name, problems, FileError)
-
-
-def csv_records(
-    stream: BufferedIOBase, file: CorpusFile, problems: Problems
-) -> Iterator[tuple[int, Mapping[str, Any]]]:
     header: Sequence[str] | None = None
     number = 0
-    for row, valid in csv_rows(Rewindable(decoded(line) for line in lines(stream, file.path))):
-        if row == []:  # a blank line
-            continue
-        if header is None and row is not None:
-            header = row
-            if file.column not in header:
-                raise no_column(file.name, file.column, header, FileError)
-            continue
-        number += 1
-        if row is None:
-            problems.add("broken_record", file.name, number)
-        else:
+    with opened(file.path) as stream:
+        for row, valid in csv_rows(map(decoded, lines(stream, file.path))):
+            if row == []:  # a blank line
+                continue
+            if header is None and row is not None:
+                header = row
+                if file.column not in header:
+                    raise no_column(file.name, file.column, header, FileError)
+                continue
+            number += 1
+            if row is None:
+                problems.add("broken_record", file.name, number)
+                continue
             if not valid:
                 problems.add("invalid_utf8", file.name, number)
             yield number, dict(zip(header or (), row, strict=False))
 
 
-class Rewindable:
-    """Lines, each with whether it was valid, that can be given again from the second line of a row on."""
-
-    def __init__(self, source: Iterable[tuple[str, bool]]) -> None:
-        self.source = iter(source)
-        self.row: list[tuple[str, bool]] = []  # what was given of this row
-        self.again: deque[tuple[str, bool]] = deque()
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        line = self.again.popleft() if self.again else next(self.source)
-        self.row.append(line)
-        return line[0]
-
-    def rewind(self) -> None:
-        self.again.extendleft(reversed(self.row[1:]))
-        del self.row[1:]
-
-
-def csv_rows(texts: Rewindable) -> Iterator[tuple[list[str] | None, bool]]:
-    """Rows, None for one that is no CSV, each with whether its bytes were valid.
+def csv_rows(texts: Iterable[tuple[str, bool]]) -> Iterator[tuple[list[str] | None, bool]]:
+    """Rows of lines, None for one that is no CSV, each with whether its bytes were valid.
 
     A quote that is not closed takes everything up to the next one, or to the end, into its field. That is seen where
     the next quote stands in the middle of a field, the file ends, or a row of several lines has another number of
-    fields than the first; only the line where the row begins is given up then. The limit on fields is the csv
-    module's, so it is lent and given back.
+    fields than the first; only the line where the row begins is given up then, and those behind it are read again.
     """
-    reader = csv.reader(texts, strict=True)
+    source, again, taken = iter(texts), deque[tuple[str, bool]](), list[tuple[str, bool]]()
     columns: int | None = None
+
+    def take() -> Iterator[str]:
+        while (line := again.popleft() if again else next(source, None)) is not None:
+            taken.append(line)
+            yield line[0]
+
+    reader = csv.reader(take(), strict=True)
     while True:
-        texts.row.clear()
-        limit = csv.field_size_limit(LONGEST)
+        taken.clear()
+        limit = csv.field_size_limit(LONGEST)  # of the whole module, so it is lent and given back
         try:
-            row: list[str] | None = next(reader)
-        except StopIteration:
-            return
+            row = next(reader, None)
         except csv.Error:
             row = None
         finally:
             csv.field_size_limit(limit)
-        if row:
-            columns = columns or len(row)
-        if row is None or (len(texts.row) > 1 and len(row) != columns):
+        if not taken:
+            return
+        columns = columns or len(row or ())
+        if row is None or (len(taken) > 1 and len(row) != columns):
             row = None
-            texts.rewind()
-            reader = csv.reader(texts, strict=True)
-        yield row, all(valid for _, valid in texts.row)
+            again.extendleft(reversed(taken[1:]))
+            del taken[1:]
+            reader = csv.reader(take(), strict=True)
+        yield row, all(valid for _, valid in taken)
 
 
-def read_parquet(file: CorpusFile, problems: Problems) -> Iterator[Document]:
+def read_parquet(file: CorpusFile, problems: Problems) -> Records:
     """One column of a Parquet file, some rows at a time. Compressed from outside, it is unpacked to disk first."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -418,13 +326,10 @@ def read_parquet(file: CorpusFile, problems: Problems) -> Iterator[Document]:
             with pq.ParquetFile(source, buffer_size=BLOCK, pre_buffer=False) as table:
                 if file.column not in table.schema_arrow.names:
                     raise no_column(file.name, file.column, table.schema_arrow.names, FileError)
-                number = 0
-                for batch in table.iter_batches(batch_size=ROWS, columns=[file.column], use_threads=False):
-                    for value in column_values(batch.column(0)):
-                        number += 1
-                        document = clean(value, file.name, number, problems)
-                        if document is not None:
-                            yield document
+                batches = table.iter_batches(batch_size=ROWS, columns=[file.column], use_threads=False)
+                values = (value for batch in batches for value in column_values(batch.column(0)))
+                for number, value in enumerate(values, start=1):
+                    yield number, {file.column: value}
         except FfnmemError:
             raise
         except (pa.ArrowException, OSError) as error:
@@ -435,13 +340,10 @@ def column_values(column: Any) -> list[Any]:
     """A column as Python values; text as bytes, because Parquet does not promise that it is UTF-8."""
     import pyarrow as pa
 
-    kinds = pa.types
-    if kinds.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if kinds.is_large_string(column.type):
+    if str(column.type) in ("string", "large_string", "string_view"):
         column = column.cast(pa.large_binary())
-    elif kinds.is_string(column.type) or kinds.is_string_view(column.type):
-        column = column.cast(pa.binary())
     return column.to_pylist()
 
 
@@ -449,19 +351,19 @@ def from_records(
     records: Iterable[tuple[int, Any]], column: str, name: str, problems: Problems, kind: type[FfnmemError]
 ) -> Iterator[Document]:
     """Documents of numbered records (mappings, or texts themselves); raises ``kind`` if none has the column."""
-    columns: Sequence[str] | None = None  # of the first record, until one has the column
-    found = False
+    columns: Sequence[str] | None = None  # of the first record
+    has_column = False
     for number, record in records:
         if isinstance(record, Mapping):
             value = record.get(column)
-            found = found or column in record
+            has_column = has_column or column in record
             columns = columns or [str(key) for key in record]
         else:
-            value, found = record, True
+            value, has_column = record, True
         document = clean(value, name, number, problems)
         if document is not None:
             yield document
-    if columns is not None and not found:
+    if columns is not None and not has_column:
         raise no_column(name, column, columns, kind)
 
 
@@ -470,7 +372,7 @@ def no_column(name: str, column: str, columns: Sequence[str], kind: type[FfnmemE
     return kind(f"{name} has no column {quoted(column)}: {has}; choose one with text=… (--text)")
 
 
-READERS: Mapping[str, Callable[[CorpusFile, Problems], Iterator[Document]]] = {
+READERS: Mapping[str, Callable[[CorpusFile, Problems], Records]] = {
     ".txt": read_text,
     ".jsonl": read_jsonl,
     ".csv": read_csv,

@@ -5,59 +5,39 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
-import sys
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import FileError, InputError, MissingExtraError, quoted
 from ..core.files import check_ordinary, user_path
-from ..core.foreign import first_line
+from ..core.foreign import foreign
 from ..core.resources import EMBEDDED, embedded_corpus
 from ..core.types import DIVISIONS, Division, checked
 from .packed import Packed, is_packed, open_packed
-from .readers import (
-    COMPRESSIONS,
-    READERS,
-    CorpusFile,
-    Document,
-    Problem,
-    Problems,
-    format_of,
-    from_records,
-)
+from .readers import COMPRESSIONS, READERS, CorpusFile, Document, Problem, Problems, format_of, from_records
 
 # Data sets of the Hugging Face hub, streamed.
 
 HUB = "hf:"
 SPLIT = "train"
+END = object()
 
 
-@dataclass(frozen=True)
-class HubName:
-    """What stands behind ``hf:``. ``choices`` are (data set, configuration): ``a/b`` may be an owner's data set or a
-    configuration of one without owner."""
-
-    choices: tuple[tuple[str, str | None], ...]
-    split: str
-
-
-def read_name(source: str) -> HubName:
-    """``hf:name``, ``hf:owner/name``, ``hf:owner/name/config``, ``hf:name/config``, each with ``:split`` behind it."""
-    body, _, split = source.removeprefix(HUB).partition(":")
-    parts = body.split("/")
-    if not all(part.strip() for part in parts) or len(parts) > 3 or (":" in source.removeprefix(HUB) and not split):
+def read_name(source: str) -> tuple[list[tuple[str, str | None]], str]:
+    """What ``hf:name``, ``hf:owner/name``, ``hf:owner/name/config`` or ``hf:name/config`` can mean, each as data set
+    and configuration, and the split (``:split`` behind it). Raises InputError."""
+    name = re.fullmatch(rf"{HUB}(([^\s/:]+)(?:/([^/:]+))?(?:/([^/:]+))?)(?::(.+))?", source)
+    if name is None:
         raise InputError(
             f"{quoted(source)} names no data set: write hf:owner/name, hf:owner/name/config or hf:name:split"
         )
-    if len(parts) == 1:
-        choices: tuple[tuple[str, str | None], ...] = ((parts[0], None),)
-    elif len(parts) == 2:
-        choices = ((body, None), (parts[0], parts[1]))
-    else:
-        choices = (("/".join(parts[:2]), parts[2]),)
-    return HubName(choices, split or SPLIT)
+    body, first, second, third, split = name.groups()
+    if third is not None:
+        return [(f"{first}/{second}", third)], split or SPLIT
+    # "a/b" may be an owner's data set, or a configuration of one without owner
+    return [(body, None), *([(first, second)] if second is not None else [])], split or SPLIT
 
 
 def open_hub(source: str, column: str) -> Callable[[Problems], Iterator[Document]]:
@@ -67,67 +47,40 @@ def open_hub(source: str, column: str) -> Callable[[Problems], Iterator[Document
         InputError: no such name can be. MissingExtraError: ``datasets`` is not installed. FileError: the hub has no
             such data set, or cannot be reached.
     """
-    name = read_name(source)
+    choices, split = read_name(source)
     try:
         import datasets
     except ImportError:
         raise MissingExtraError(f"{quoted(source)} needs the package datasets: pip install 'ffnmem[hf]'") from None
-    path, config = first_known(name, source)
-    try:
+    with foreign(FileError, f"{source} cannot be opened"):
+        known = [(path, config) for path, config in choices if is_on_hub(path)]
+        if not known:
+            raise FileError(f"{source}: the Hugging Face hub has no such data set")
         # Version 4 and later never run code of a data set's own, so there is nothing to switch off.
-        stream = datasets.load_dataset(path, config, split=name.split, streaming=True)
-    except (datasets.exceptions.DatasetsError, ValueError, OSError) as error:
-        raise FileError(f"{source} cannot be opened: {first_line(error)}") from None
+        stream = datasets.load_dataset(*known[0], split=split, streaming=True)
 
-    def read(problems: Problems) -> Iterator[Document]:
-        return from_records(records(stream, source), column, source, problems, FileError)
+    def records() -> Iterator[tuple[int, Any]]:
+        iterator, number = iter(stream), 0
+        while True:
+            number += 1
+            with foreign(FileError, f"{source} broke off at record {number}"):
+                record = next(iterator, END)
+            if record is END:
+                return
+            yield number, record
 
-    return read
+    return lambda problems: from_records(records(), column, source, problems, FileError)
 
 
-def first_known(name: HubName, source: str) -> tuple[str, str | None]:
-    """The first reading of a name that the hub knows: one short question, where ``datasets`` would retry for long."""
+def is_on_hub(path: str) -> bool:
+    """Whether the hub has a data set, in one short question, where ``datasets`` would retry for long."""
     import huggingface_hub
 
-    session = huggingface_hub.get_session()
-    library = sys.modules[type(session).__module__.partition(".")[0]]  # the hub's HTTP library of the day
-    for path, config in name.choices:
-        try:
-            huggingface_hub.HfApi().dataset_info(path, timeout=15)
-        except huggingface_hub.errors.HfHubHTTPError as error:
-            if error.response.status_code not in (401, 404):
-                raise FileError(f"{source}: the Hugging Face hub refused: {first_line(error)}") from None
-        except (library.HTTPError, OSError) as error:
-            raise FileError(f"{source}: the Hugging Face hub cannot be reached: {first_line(error)}") from None
-        except ValueError as error:
-            raise InputError(f"{quoted(source)} names no data set: {first_line(error)}") from None
-        else:
-            return path, config
-    raise FileError(f"{source}: the Hugging Face hub has no such data set")
-
-
-def records(stream: Any, source: str) -> Iterator[tuple[int, Any]]:
-    """Numbered records; raises FileError when the connection breaks."""
-    iterator, number = iter(stream), 0
-    broken = network_errors()
-    while True:
-        number += 1
-        try:
-            record = next(iterator)
-        except StopIteration:
-            return
-        except broken as error:
-            raise FileError(f"{source} broke off at record {number}: {first_line(error)}") from None
-        yield number, record
-
-
-def network_errors() -> tuple[type[Exception], ...]:
-    """What a stream that breaks raises: OSErrors, broken records, and errors of the HTTP libraries that are in use."""
-    found: list[type[Exception]] = [OSError, ValueError]
-    for library, error in (("httpx", "HTTPError"), ("aiohttp", "ClientError"), ("requests", "RequestException")):
-        if library in sys.modules:
-            found.append(getattr(sys.modules[library], error))
-    return tuple(found)
+    try:
+        huggingface_hub.HfApi().dataset_info(path, timeout=15)
+    except huggingface_hub.errors.RepositoryNotFoundError:
+        return False
+    return True
 
 
 READING = 1  # goes up when the same bytes become other documents

@@ -78,7 +78,7 @@ class Scanner(Observer):
 
     def unit_of(self, sequence: int) -> int:
         """The unit of the corpus that a sequence is in."""
-        return int(np.searchsorted(self.sequences.units.sequences, sequence, side="right")) - 1
+        return int(self.sequences.unit_of(sequence))
 
     # -- after a half-precision pass -------------------------------------------------------------------------------
 

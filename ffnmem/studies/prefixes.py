@@ -131,7 +131,7 @@ def followers(
 ) -> Int64[np.ndarray, " n"]:
     """The token that follows each position within its sequence, or −1 where the sequence ends there."""
     last = np.zeros(len(sequences), np.int64)
-    unit_of = np.searchsorted(text.units.sequences, sequences, side="right") - 1
+    unit_of = text.unit_of(sequences)
     for index in np.unique(unit_of).tolist():
         unit, rows = text.units[index], unit_of == index
         last[rows] = text.lengths(unit)[sequences[rows] - unit.first_sequence] - 1

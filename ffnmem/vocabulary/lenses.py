@@ -32,7 +32,7 @@ from ..core.progress import Progress
 from ..core.resources import EMBEDDED, cache_folder, embedded_folder
 from ..core.sheets import Column, Origin, Sheet, Table
 from ..core.types import JACOBIAN, LENSES, LOGIT, Count, Division, NonNegative, Seed, at_least, checked
-from ..corpus.batches import PAD, Batch, Sequences
+from ..corpus.batches import Batch, Sequences, padded
 from ..corpus.excerpts import Excerpt, Page, TextSettings
 from ..corpus.packing import pack
 from ..corpus.passes import (
@@ -373,12 +373,9 @@ class Texts(Excerpt):
 
     def batch(self, page: int) -> Batch:
         """One of them."""
-        texts = [self.sequences.sequence_tokens(int(number)) for number in self.numbers[page]]
+        texts = [self.sequences.sequence_tokens(number) for number in self.numbers[page].tolist()]
         order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
-        tokens = np.full((len(texts), len(texts[order[0]])), PAD, np.int64)
-        for place, index in enumerate(order):
-            tokens[place, : len(texts[index])] = texts[index]
-        return Batch(tokens, self.numbers[page][order], np.array([len(texts[index]) for index in order], np.int64))
+        return padded([texts[index] for index in order], self.numbers[page][order])
 
     def n_content(self) -> int:
         """Tokens that count; those of a sequence that several pages have once."""

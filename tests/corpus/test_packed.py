@@ -1,42 +1,56 @@
-"""Opening a packed corpus: everything that can be wrong with it is one clear error."""
+"""A packed corpus: what is read is what was written, or one clear error."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ffnmem.core.errors import FileError, OutOfRangeError
-from ffnmem.corpus import open_packed
-from ffnmem.corpus.packed import is_packed
+from ffnmem.corpus import Packed, open_packed
+from ffnmem.corpus import packed as module
 
 from ..helpers import refuses
 from .packs import packed, tokens_of
 
-LENGTHS = [5, 0, 12, 3]
+LENGTHS = [5, 0, 12, 3, 980]
+FLAT = [token for length in LENGTHS for token in tokens_of(length)]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """1,000 tokens in two bytes each, with a checksum every 64 bytes."""
+    monkeypatch.setattr(module, "CHUNK", 64)
     return packed(LENGTHS, tmp_path / "pack").folder
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.write_bytes(data)
 
 
 def test_what_it_holds(folder: Path) -> None:
     found = open_packed(folder)
-    flat = [token for length in LENGTHS for token in tokens_of(length)]
-    assert (found.n_documents, found.n_tokens, found.vocab) == (4, 20, 100)
-    assert found.tokens.tolist() == found.read(0, 20).tolist() == flat
-    assert found.documents.tolist() == found.offsets(0, 5).tolist() == [0, 5, 5, 17, 20]
-    assert found.token_counts.tolist() == np.bincount(flat, minlength=100).tolist()
-    assert [found.document(i).tolist() for i in range(4)] == [tokens_of(length) for length in LENGTHS]
-    assert found.document(-1).tolist() == tokens_of(3)
+    assert (found.n_documents, found.n_tokens, found.vocab) == (5, 1000, 100)
+    assert found.tokens.tolist() == found.read(0, 1000).tolist() == FLAT
+    assert found.documents.tolist() == found.offsets(0, 6).tolist() == [0, 5, 5, 17, 20, 1000]
+    assert found.token_counts.tolist() == np.bincount(FLAT, minlength=100).tolist()
+    assert [found.document(i).tolist() for i in range(-1, 4)] == [tokens_of(LENGTHS[i]) for i in range(-1, 4)]
     assert [p.kind for p in found.problems] == ["no_tokens"]
-    assert is_packed(folder)
     found.verify()
-    with refuses(OutOfRangeError, IndexError, "document 4", "0 to 3"):
-        found.document(4)
+
+
+def test_any_part_can_be_read(folder: Path) -> None:
+    """Before and after its chunks were checked."""
+    found = open_packed(folder)
+    for start, stop in 2 * [(0, 0), (0, 1), (31, 32), (31, 33), (5, 200), (960, 1000), (1000, 1000)]:
+        part = found.read(start, stop)
+        assert (part.dtype, part.tolist()) == (np.dtype("<u2"), FLAT[start:stop])
 
 
 def test_little_endian_everywhere(folder: Path) -> None:
@@ -45,68 +59,93 @@ def test_little_endian_everywhere(folder: Path) -> None:
     assert (folder / "documents.bin").read_bytes()[8:16] == bytes([5, 0, 0, 0, 0, 0, 0, 0])
 
 
-def test_another_tokenizer(folder: Path) -> None:
-    mine = open_packed(folder).tokenizer_hash
-    assert open_packed(folder, mine).n_documents == 4
-    with refuses(FileError, OSError, str(folder), "another tokenizer", mine, "0123"):
-        open_packed(folder, "0123")
-
-
-@pytest.mark.parametrize("name", ["tokens.bin", "documents.bin", "counts.bin"])
-def test_truncated_or_missing(folder: Path, name: str) -> None:
-    path = folder / name
-    path.write_bytes(path.read_bytes()[:-1])
-    with refuses(FileError, OSError, str(path), "bytes"):
-        open_packed(folder)
-    path.unlink()
-    with refuses(FileError, OSError, str(path)):
-        open_packed(folder)
-
-
-@pytest.mark.parametrize("name", ["tokens.bin", "documents.bin", "counts.bin"])
-def test_a_flipped_bit(folder: Path, name: str) -> None:
-    path = folder / name
-    data = bytearray(path.read_bytes())
-    data[9] ^= 64
-    path.write_bytes(data)
+def test_a_flipped_bit_is_found_where_it_is(folder: Path) -> None:
+    """Parts that are whole stay readable; the part that is not names its file and place."""
+    path = folder / "tokens.bin"
+    flip(path, 700)  # in chunk 10, bytes 640 to 704: tokens 320 to 351
     found = open_packed(folder)
-    reads = {
-        "tokens.bin": lambda: found.read(0, 1),
-        "documents.bin": lambda: found.offsets(0, 1),
-        "counts.bin": lambda: found.token_counts,
-    }
-    for read in (reads[name], found.verify):
-        with refuses(FileError, OSError, str(path), "damaged"):
+    assert found.read(0, 320).tolist() == FLAT[:320]
+    assert found.read(352, 1000).tolist() == FLAT[352:]
+    for read in (lambda: found.read(351, 352), lambda: found.read(0, 1000), found.verify):
+        with refuses(FileError, OSError, str(path), "damaged", "640", "704"):
             read()
 
 
-def test_a_newer_schema(folder: Path) -> None:
-    """It may have any shape, so it is not looked into further."""
-    (folder / "corpus.json").write_text(json.dumps({"kind": "ffnmem corpus", "schema": 2}))
-    with refuses(FileError, OSError, "corpus.json", "schema 2", "up to 1"):
+def test_a_chunk_is_checked_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan reads the same chunk many times."""
+    found = open_packed(folder)
+    found.read(5, 200)
+    monkeypatch.setattr("zlib.crc32", lambda data: pytest.fail("checked again"))
+    assert found.read(6, 150).tolist() == FLAT[6:150]
+
+
+ARRAYS = {
+    "tokens.bin": lambda found: found.read(0, 1),
+    "documents.bin": lambda found: found.offsets(0, 1),
+    "counts.bin": lambda found: found.token_counts,
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_damaged_array_is_refused(folder: Path, name: str) -> None:
+    """Flipped, cut while it is open, cut or longer before, and gone."""
+    path, read = folder / name, ARRAYS[name]
+    whole = path.read_bytes()
+    flip(path, 9)
+    with refuses(FileError, OSError, str(path), "damaged"):
+        read(open_packed(folder))
+    path.write_bytes(whole)
+    opened = open_packed(folder)
+    path.write_bytes(b"")
+    with refuses(FileError, OSError, str(path), "shorter"):
+        read(opened)
+    for data in (whole[:-1], whole + b"\0"):
+        path.write_bytes(data)
+        with refuses(FileError, OSError, str(path), f"{len(data):,} bytes", f"{len(whole):,}"):
+            open_packed(folder)
+    path.unlink()
+    for again in (lambda: read(opened), lambda: open_packed(folder)):
+        with refuses(FileError, OSError, str(path)):
+            again()
+
+
+def manifest(text: str) -> Callable[[Path], Any]:
+    return lambda folder: (folder / "corpus.json").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        *((manifest(text), "corpus.json") for text in ("", "[]", "{}", '{"kind": "other"}', "[" * 100_000)),
+        (manifest('{"kind": "ffnmem corpus"}'), "corpus.json"),
+        # It may have any shape, so it is not looked into further.
+        (
+            manifest(json.dumps({"kind": "ffnmem corpus", "schema": 2})),
+            "schema 2; this version of ffnmem reads up to 1",
+        ),
+        *((lambda folder, at=at: flip(folder / "corpus.json", at), "corpus.json") for at in (60, 200, -20)),
+        (lambda folder: (folder / "corpus.json").unlink(), "no finished packed corpus: make one with pack"),
+    ],
+)
+def test_no_description(folder: Path, change: Callable[[Path], Any], named: str) -> None:
+    change(folder)
+    with refuses(FileError, OSError, str(folder), named):
         open_packed(folder)
 
 
-@pytest.mark.parametrize("at", [60, 200, -20])
-def test_a_damaged_description(folder: Path, at: int) -> None:
-    path = folder / "corpus.json"
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
-    with refuses(FileError, OSError, str(path)):
-        open_packed(folder)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "other"}', "[" * 100_000, '{"kind": "ffnmem corpus"}'])
-def test_no_description(folder: Path, text: str) -> None:
-    (folder / "corpus.json").write_text(text)
-    with refuses(FileError, OSError, "corpus.json"):
-        open_packed(folder)
-
-
-def test_no_pack_at_all(tmp_path: Path) -> None:
-    with refuses(FileError, OSError, str(tmp_path), "no finished packed corpus", "ffnmem pack"):
-        open_packed(tmp_path)
+def test_what_is_not_there(folder: Path) -> None:
+    found = open_packed(folder)
+    refused: dict[str, Callable[[], Any]] = {
+        "document 5 0 to 4": lambda: found.document(5),
+        "-1 to 3": lambda: found.read(-1, 3),
+        "5 to 4": lambda: found.read(5, 4),
+        "0 to 1001 0 to 1000": lambda: found.read(0, 1001),
+    }
+    for named, read in refused.items():
+        with refuses(OutOfRangeError, IndexError, *named.split(" ")):
+            read()
     with refuses(FileError, OSError, "nowhere", "no folder"):
-        open_packed(tmp_path / "nowhere")
-    assert not is_packed(tmp_path)
+        open_packed(folder / "nowhere")
+    assert isinstance(open_packed(folder, found.tokenizer_hash), Packed)
+    with refuses(FileError, OSError, str(folder), "another tokenizer", found.tokenizer_hash, "0123"):
+        open_packed(folder, "0123")

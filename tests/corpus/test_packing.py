@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
 from ffnmem.core.files import workspace
-from ffnmem.corpus import Document, Packed, open_corpus, open_packed, pack, packing, tokenizing
+from ffnmem.corpus import Document, Packed, Problem, open_corpus, open_packed, pack, packing, tokenizing
 from ffnmem.corpus.packing import corpus_hash
 
 from ..helpers import BOS, refuses
@@ -60,7 +60,7 @@ def test_special_names_become_ordinary_tokens(tiny: fm.Model, tmp_path: Path) ->
     found = pack([*TEXTS, f"one{BOS}two", f"three{BOS}"], tiny, tmp_path / "pack")
     assert found.token_counts[tiny.bos_token_id] == 0
     assert texts_of(found, tiny)[3] == f"one{BOS}two"
-    assert [p.record() for p in found.problems] == [{"kind": "special_text", "count": 2, "first": "list:4"}]
+    assert found.problems == (Problem("special_text", 2, "list:4"),)
 
 
 def test_a_complete_pack_is_kept(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_a_packed_source_is_opened_where_it_lies(tiny: fm.Model, tmp_path: Path)
 def test_documents_without_tokens_keep_their_number(tmp_path: Path) -> None:
     found = packed([0, 3, 0, 0, 2, 0], tmp_path / "pack")
     assert found.documents.tolist() == [0, 0, 3, 3, 3, 5, 5]
-    assert [p.record() for p in found.problems] == [{"kind": "no_tokens", "count": 4, "first": "list:1"}]
+    assert found.problems == (Problem("no_tokens", 4, "list:1"),)
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=30).filter(any), st.integers(1, 7))

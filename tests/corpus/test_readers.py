@@ -1,4 +1,4 @@
-"""Each format: its documents, and every problem that it can have."""
+"""Each format, compressed or not: its documents, and every problem that it can have."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ffnmem.core.errors import FileError, InputError
-from ffnmem.corpus import open_corpus, readers
-from ffnmem.corpus import readers as streams
+from ffnmem.corpus import Problem, open_corpus, readers
 from ffnmem.corpus.packing import corpus_hash
-from ffnmem.corpus.readers import READERS, format_of
+from ffnmem.corpus.readers import MEANINGS
 
 from ..helpers import refuses
 
@@ -49,12 +49,19 @@ WRITERS: dict[str, Callable[[Path, list[str]], None]] = {
     ".csv": write_csv,
     ".parquet": write_parquet,
 }
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
+
+
+def zstd(data: bytes) -> bytes:
+    return pa.Codec("zstd").compress(data, asbytes=True)
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstd, ".GZ": gzip.compress}
 
 
 def texts_and_problems(source: Any, **options: Any) -> tuple[list[str], dict[str, tuple[int, str]]]:
     corpus = open_corpus(source, **options)
     texts = [document.text for document in corpus]
+    assert all(problem.meaning == MEANINGS[problem.kind] for problem in corpus.problems)
     return texts, {p.kind: (p.count, p.first) for p in corpus.problems}
 
 
@@ -66,7 +73,7 @@ def made(path: Path, data: bytes) -> Path:
 @pytest.mark.parametrize("end", COMPRESS)
 @pytest.mark.parametrize("kind", WRITERS)
 def test_every_format_holds_the_same(tmp_path: Path, kind: str, end: str) -> None:
-    """The same documents and the same hash, whatever file they come from."""
+    """The same documents and the same hash, whatever file they come from, and where each stands in it."""
     path = tmp_path / f"a{kind}{end}"
     WRITERS[kind](path, TEXTS)
     path.write_bytes(COMPRESS[end](path.read_bytes()))
@@ -74,28 +81,94 @@ def test_every_format_holds_the_same(tmp_path: Path, kind: str, end: str) -> Non
     assert [document.text for document in corpus] == TEXTS
     assert corpus_hash(corpus) == corpus_hash(open_corpus(TEXTS))
     assert corpus.problems == ()
-    assert {document.source for document in corpus} == {path.name}
+    numbers = [1, 3, 5, 8, 10] if kind == ".txt" else [1, 2, 3, 4, 5]
+    assert [(document.source, document.number) for document in corpus] == [(path.name, n) for n in numbers]
     assert corpus.stamp() == open_corpus(path).stamp() is not None
 
 
-def test_numbers_say_where(tmp_path: Path) -> None:
-    """Lines of text and JSON files, rows of tables."""
-    expected = {
-        ".txt": [1, 3, 5, 8, 10],
-        ".jsonl": [1, 2, 3, 4, 5],
-        ".csv": [1, 2, 3, 4, 5],
-        ".parquet": [1, 2, 3, 4, 5],
-    }
-    for kind, write in WRITERS.items():
-        write(tmp_path / f"a{kind}", TEXTS)
-        assert [document.number for document in open_corpus(tmp_path / f"a{kind}")] == expected[kind]
+# -- bytes -----------------------------------------------------------------------------------------------------------
+
+DATA = b"".join(b"line %d of a text\n" % i for i in range(5000))
 
 
-def test_formats_by_name() -> None:
-    named = {"a.txt": ".txt", "a.b.JSONL": ".jsonl", "a.csv.gz": ".csv", "a.parquet.zst": ".parquet"}
-    others = {"a": None, "a.gz": None, "a.pdf": None, "a.txt.bz2": None, "txt": None, ".txt": None}
-    assert {name: format_of(Path(name)) for name in {**named, **others}} == {**named, **others}
-    assert set(READERS) == set(WRITERS)
+@pytest.mark.parametrize("end", [".gz", ".zst"])
+def test_compressed_streams(tmp_path: Path, end: str) -> None:
+    """Parallel compressors write many members, and `cat` joins files; what is cut off or damaged is no shorter text."""
+    compress, path = COMPRESS[end], tmp_path / f"a.txt{end}"
+    data = compress(DATA)
+    path.write_bytes(b"".join(map(compress, (DATA, b"", b"end"))))
+    assert texts_and_problems(path, documents="line")[0] == [*DATA.decode().splitlines(), "end"]
+    for broken in (data[:5], data[: len(data) // 2], data[:-1], b"no compressed data", data + b"garbage behind"):
+        path.write_bytes(broken)
+        with refuses(FileError, OSError, str(path), "cannot be read"):
+            texts_and_problems(path)
+
+
+def test_decompression_is_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first line of a file is there before its last byte is read."""
+    monkeypatch.setattr(readers, "BLOCK", 1000)
+    path = made(tmp_path / "a.txt.zst", zstd(b"first\n" + bytes(range(256)) * 20_000)[:-100])
+    assert next(iter(open_corpus(path, documents="line"))).text == "first"
+
+
+@given(st.lists(st.text("ab\0 é\ufeff\ufffe", max_size=8), min_size=1), st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_lines_and_their_ends(tmp_path_factory: pytest.TempPathFactory, parts: list[str], end: str, mark: bool) -> None:
+    """Either line end, with or without a byte order mark, which is no part of the text."""
+    path = tmp_path_factory.mktemp("lines") / "a.txt"
+    path.write_bytes(end.join(parts).encode("utf-8-sig" if mark else "utf-8"))
+    kept = [part.removeprefix("" if mark or i else "\ufeff") for i, part in enumerate(parts)]
+    assert texts_and_problems(path, documents="line")[0] == [part for part in kept if part.strip()]
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        ("one\n".encode("utf-16"), ["UTF-16", "UTF-8"]),
+        (b"x" * 100 + b"\n" + b"y" * 101, ["line of more than"]),  # a disk image that is called .txt
+    ],
+)
+def test_what_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, named: list[str]) -> None:
+    monkeypatch.setattr(readers, "LONGEST", 100)
+    path = made(tmp_path / "a.txt", data)
+    with refuses(FileError, OSError, str(path), *named):
+        texts_and_problems(path, documents="line")
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "text", "kinds"),
+    [
+        ("zwei – deux 🙂", "zwei – deux 🙂", []),
+        (b"zwei \xe2\x80\x93", "zwei –", []),
+        (b"bad \xff byte", "bad � byte", ["invalid_utf8"]),
+        ("half \ud83d a pair", "half � a pair", ["invalid_utf8"]),
+        ("two halves \ud83d\ude42", "two halves 🙂", ["invalid_utf8"]),
+        (b"\0\xff", "\0�", ["invalid_utf8", "nul"]),
+        ("", None, ["empty"]),
+        (" \n\u3000", None, ["empty"]),
+        (None, None, ["missing_text"]),
+        ({"body": "x"}, None, ["missing_text"]),
+        ({"text": "x"}, "x", []),
+        (3.5, None, ["not_text"]),
+        (["a"], None, ["not_text"]),
+    ],
+    ids=repr,
+)
+def test_values(raw: Any, text: str | None, kinds: list[str]) -> None:
+    """Every kind of value is kept, mended or skipped as MEANINGS says, and counted with its first place."""
+    corpus = open_corpus(["before", raw, raw])
+    assert [(d.text, d.number) for d in corpus] == [("before", 1), *((text, n) for n in (2, 3) if text is not None)]
+    assert corpus.problems == tuple(Problem(kind, 2, "list:2") for kind in kinds)
+
+
+@given(st.one_of(st.binary(), st.text(st.characters())))
+def test_what_is_read_can_be_encoded(raw: str | bytes) -> None:
+    """A tokenizer takes no half surrogates; valid text must stay as it is."""
+    texts, problems = texts_and_problems([raw])
+    data = raw if isinstance(raw, bytes) else raw.encode("utf-8", "surrogatepass")
+    assert all(("invalid_utf8" not in problems) == (text.encode() == data) for text in texts)
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
@@ -103,39 +176,38 @@ def test_formats_by_name() -> None:
 TEXT = b"\xef\xbb\xbfone\r\ntwo\r\n\r\n\n  \t\nthree \xff\n\nnul \x00\n"
 
 
-def test_paragraphs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("documents", "texts", "problems"),
+    [
+        (None, ["one\ntwo", "three �", "nul \0"], {"invalid_utf8": (1, "a.txt:6"), "nul": (1, "a.txt:8")}),
+        (
+            "line",
+            ["one", "two", "three �", "nul \0"],
+            {"invalid_utf8": (1, "a.txt:6"), "nul": (1, "a.txt:8"), "empty": (6, "a.txt:3")},
+        ),
+        (
+            "file",
+            ["one\ntwo\n\n\n  \t\nthree �\n\nnul \0"],
+            {"invalid_utf8": (1, "a.txt:1"), "nul": (1, "a.txt:1"), "empty": (1, "c.txt:1")},
+        ),
+    ],
+)
+def test_documents_of_text(
+    tmp_path: Path, documents: Any, texts: list[str], problems: dict[str, tuple[int, str]]
+) -> None:
     """Blank lines separate, whatever their whitespace; byte order mark and carriage returns go."""
-    texts, problems = texts_and_problems(made(tmp_path / "a.txt", TEXT))
-    assert texts == ["one\ntwo", "three �", "nul \0"]
-    assert problems == {"invalid_utf8": (1, "a.txt:6"), "nul": (1, "a.txt:8")}
-
-
-def test_lines(tmp_path: Path) -> None:
-    texts, problems = texts_and_problems(made(tmp_path / "a.txt", TEXT), documents="line")
-    assert texts == ["one", "two", "three �", "nul \0"]
-    assert problems == {"invalid_utf8": (1, "a.txt:6"), "nul": (1, "a.txt:8"), "empty": (4, "a.txt:3")}
-
-
-def test_whole_files(tmp_path: Path) -> None:
     made(tmp_path / "a.txt", TEXT)
     made(tmp_path / "b.txt", b"")
     made(tmp_path / "c.txt", b"\n \n")
-    texts, problems = texts_and_problems(tmp_path, documents="file")
-    assert texts == ["one\ntwo\n\n\n  \t\nthree �\n\nnul \0"]
-    assert problems == {"invalid_utf8": (1, "a.txt:1"), "nul": (1, "a.txt:1"), "empty": (1, "c.txt:1")}
+    assert texts_and_problems(tmp_path, documents=documents) == (texts, problems)
 
 
-def test_a_ten_megabyte_line(tmp_path: Path) -> None:
+def test_long_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten megabytes are one; a file of lines taken for paragraphs would be one that fills the memory."""
     path = made(tmp_path / "a.txt", b"one\n\n" + b"word " * 2_000_000 + b"\n\nend")
-    texts, problems = texts_and_problems(path)
-    assert list(map(len, texts)) == [3, 10_000_000, 3]
-    assert not problems
-
-
-def test_a_document_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of lines taken for paragraphs would be one document that fills the memory."""
+    assert [len(text) for text in texts_and_problems(path)[0]] == [3, 10_000_000, 3]
     monkeypatch.setattr(readers, "LONGEST", 100)
-    path = made(tmp_path / "a.txt", b"short\n\n" + b"a line\n" * 30)
+    path.write_bytes(b"short\n\n" + b"a line\n" * 30)
     assert len(texts_and_problems(path, documents="line")[0]) == 31
     with refuses(FileError, OSError, str(path), "from line 3", "documents='line'"):
         texts_and_problems(path)
@@ -143,7 +215,7 @@ def test_a_document_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         texts_and_problems(path, documents="file")
 
 
-# -- JSON lines ------------------------------------------------------------------------------------------------------
+# -- JSON lines and CSV ----------------------------------------------------------------------------------------------
 
 
 def test_json_problems(tmp_path: Path) -> None:
@@ -176,9 +248,6 @@ def test_json_problems(tmp_path: Path) -> None:
     }
 
 
-# -- CSV -------------------------------------------------------------------------------------------------------------
-
-
 def test_csv_problems(tmp_path: Path) -> None:
     rows = [
         b"\xef\xbb\xbfid,text",
@@ -201,24 +270,37 @@ def test_csv_problems(tmp_path: Path) -> None:
     }
 
 
+def unclosed(rows: int) -> str:
+    """A CSV of so many rows of which the second opens a quote and does not close it."""
+    return "text,n\n" + "".join(f'"row {n}{"" if n == 1 else chr(34)},{n}\n' for n in range(rows))
+
+
+@pytest.mark.parametrize(
+    ("content", "texts", "broken"),
+    [
+        (unclosed(500), [f"row {n}" for n in range(500) if n != 1], 1),
+        ('text\n"one\ntwo\nthree\n', ["two", "three"], 1),  # to the end of the file
+        ('text\none\n"two\n' + "more text\n" * 11, ["one", *["more text"] * 11], 1),  # further than a field may be long
+        ('text,n\n"one,1\ntwo,2\n5 inch"\n', ["two", '5 inch"'], 1),  # closed by a quote that is another's
+        ('text\n"he said "no" to me"\nyes\n', ["yes"], 1),  # quotes that are not doubled
+        ('text,n\n"a\nb\n\nc",1\n"say ""no""",2\n', ["a\nb\n\nc", 'say "no"'], 0),  # as it should be
+    ],
+)
+def test_a_quote_that_is_not_closed_costs_one_line_and_is_counted(
+    content: str, texts: list[str], broken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One quote would swallow all rows up to the next into one document, and nobody would be told."""
+    monkeypatch.setattr(readers, "LONGEST", 100)
+    found, problems = texts_and_problems(made(tmp_path / "texts.csv", content.encode()))
+    assert found == texts
+    assert problems.get("broken_record", (0, ""))[0] == broken
+
+
 def test_csv_limit_stays_the_users(tmp_path: Path) -> None:
     """Fields above the module's limit are read, and the limit is nobody else's business."""
-    path = tmp_path / "a.csv"
+    path, limit = tmp_path / "a.csv", csv.field_size_limit()
     write_csv(path, ["y" * 500_000, "z"])
-    limit = csv.field_size_limit()
-    for document in open_corpus(path):
-        assert csv.field_size_limit() == limit, document.number
-    assert csv.field_size_limit() == limit
-
-
-def test_a_quote_that_never_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would take the rest of a file into one field."""
-    monkeypatch.setattr(readers, "LONGEST", 100)
-    path = made(tmp_path / "a.csv", b'text\none\n"two\n' + b"more text\n" * 11 + b"end\n")
-    texts, problems = texts_and_problems(path)
-    assert texts[0] == "one"
-    assert texts[-1] == "end"
-    assert problems["broken_record"] == (1, "a.csv:2")
+    assert [csv.field_size_limit() for _ in open_corpus(path)] == [limit, limit]
 
 
 # -- Parquet ---------------------------------------------------------------------------------------------------------
@@ -238,12 +320,13 @@ def test_parquet_text_of_every_kind(tmp_path: Path, kind: Any) -> None:
 
 
 def test_parquet_problems(tmp_path: Path) -> None:
-    """Text that is no UTF-8, which Parquet does not look at, and a column of numbers."""
+    """Text that is no UTF-8, which Parquet does not look at, and a column of numbers, or of records."""
     path = tmp_path / "a.parquet"
     bad = pa.Array.from_buffers(pa.string(), 1, pa.array([b"bad \xff"], pa.binary()).buffers())
-    pq.write_table(pa.table({"text": bad, "number": [1]}), path)
+    pq.write_table(pa.table({"text": bad, "number": [1], "record": [{"record": "x"}]}), path)
     assert texts_and_problems(path) == (["bad �"], {"invalid_utf8": (1, "a.parquet:1")})
-    assert texts_and_problems(path, text="number") == ([], {"not_text": (1, "a.parquet:1")})
+    for column in ("number", "record"):
+        assert texts_and_problems(path, text=column) == ([], {"not_text": (1, "a.parquet:1")})
 
 
 @pytest.mark.parametrize("end", COMPRESS)
@@ -256,7 +339,7 @@ def test_broken_parquet(tmp_path: Path, end: str) -> None:
             texts_and_problems(path)
 
 
-# -- columns ---------------------------------------------------------------------------------------------------------
+# -- all of them -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [".jsonl", ".csv", ".parquet"])
@@ -266,24 +349,14 @@ def test_no_such_column(tmp_path: Path, kind: str) -> None:
     WRITERS[kind](path, TEXTS)
     with refuses(FileError, OSError, path.name, "'body'", "'id', 'text'", "--text"):
         texts_and_problems(path, text="body")
-    assert texts_and_problems(path, text="text")[0] == TEXTS
-
-
-def test_no_such_column_in_an_iterable() -> None:
     with refuses(InputError, ValueError, "'text'", "'body', 'id'"):
         texts_and_problems([{"body": "x", "id": 3}] * 2)
-
-
-def test_iterables_of_both_kinds() -> None:
-    texts, problems = texts_and_problems(["one", {"text": "two"}, {"body": "x"}, 3, None, b"bytes"])
-    assert texts == ["one", "two", "bytes"]
-    assert problems == {"missing_text": (2, "list:3"), "not_text": (1, "list:4")}
 
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_memory_is_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Ten times more documents in a file, and no more memory."""
-    monkeypatch.setattr(streams, "BLOCK", 1 << 13)
+    monkeypatch.setattr(readers, "BLOCK", 1 << 13)
 
     def peak(n: int) -> int:
         path = tmp_path / f"{n}{kind}"
@@ -296,29 +369,3 @@ def test_memory_is_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: s
 
     peak(10)
     assert peak(1500) < 1.2 * peak(150) + 50_000  # all of it would be 330,000
-
-
-def unclosed(rows: int) -> str:
-    """A CSV of so many rows of which the second opens a quote and does not close it."""
-    return "text,n\n" + "".join(f'"row {n}{"" if n == 1 else chr(34)},{n}\n' for n in range(rows))
-
-
-@pytest.mark.parametrize(
-    ("content", "texts", "broken"),
-    [
-        (unclosed(500), [f"row {n}" for n in range(500) if n != 1], 1),
-        ('text\n"one\ntwo\nthree\n', ["two", "three"], 1),  # to the end of the file
-        ('text,n\n"one,1\ntwo,2\n5 inch"\n', ["two", '5 inch"'], 1),  # closed by a quote that is another's
-        ('text\n"he said "no" to me"\nyes\n', ["yes"], 1),  # quotes that are not doubled
-        ('text,n\n"a\nb\n\nc",1\n"say ""no""",2\n', ["a\nb\n\nc", 'say "no"'], 0),  # as it should be
-    ],
-)
-def test_a_quote_that_is_not_closed_costs_one_line_and_is_counted(
-    content: str, texts: list[str], broken: int, tmp_path: Path
-) -> None:
-    """One quote would swallow all rows up to the next into one document, and nobody would be told."""
-    path = tmp_path / "texts.csv"
-    path.write_text(content)
-    corpus = open_corpus(path)
-    assert [document.text for document in corpus] == texts
-    assert sum(problem.count for problem in corpus.problems if problem.kind == "broken_record") == broken

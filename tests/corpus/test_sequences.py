@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, OutOfRangeError
 from ffnmem.corpus import Packed, open_packed, pack
-from ffnmem.corpus import batches as sequences
-from ffnmem.corpus.batches import Sequences
+from ffnmem.corpus import batches as module
+from ffnmem.corpus.batches import Batch, Sequences
 
 from ..helpers import refuses
 from .packs import log_normal, packed, tokens_of
@@ -23,11 +23,26 @@ from .packs import log_normal, packed, tokens_of
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=60).filter(any)
 
 
-def expected(lengths: list[int], window: int, bos: int | None) -> list[list[int]]:
-    """Windows, cut by hand."""
+def windows(lengths: list[int], context: int, bos: int | None) -> dict[tuple[int, int, int], list[int]]:
+    """Windows, cut by hand: document, offset in the corpus and length of each, and its tokens."""
     front = [] if bos is None else [bos]
-    texts = [tokens_of(n) for n in lengths]
-    return [front + text[i : i + window] for text in texts for i in range(0, len(text), window)]
+    step = context - len(front)
+    found, begin = {}, 0
+    for document, length in enumerate(lengths):
+        for i in range(0, length, step):
+            text = tokens_of(length)[i : i + step]
+            found[document, begin + i, len(text)] = front + text
+        begin += length
+    return found
+
+
+def batches_of(found: Sequences, limit: int) -> list[Batch]:
+    return [batch for unit in found.units for batch in found.batches(unit, limit)]
+
+
+def padding(batches: list[Batch]) -> float:
+    """The share of pads in all that batches hold."""
+    return 1 - sum(int(batch.lengths.sum()) for batch in batches) / sum(batch.tokens.size for batch in batches)
 
 
 @given(LENGTHS, st.integers(2, 12), st.sampled_from([None, 0, 99]), st.integers(1, 60), st.integers(1, 9))
@@ -37,32 +52,39 @@ def test_laws(
     """Against windows cut by hand, for every context, BOS, batch size and unit size."""
     corpus = packed(lengths, tmp_path_factory.mktemp("laws") / "pack")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sequences, "UNIT", least)
-        patch.setattr(sequences, "STEP", 7)
+        patch.setattr(module, "UNIT", least)
+        patch.setattr(module, "STEP", 7)
         found = Sequences(corpus, context, bos)
-    wanted = expected(lengths, context - (bos is not None), bos)
+    wanted = windows(lengths, context, bos)
+    texts = list(wanted.values())
     assert found.n_sequences == len(found) == len(wanted)
+    assert [found.locate(i) for i in range(len(found))] == list(wanted)
+    assert [found.sequence_tokens(i).tolist() for i in range(len(found))] == texts
+    places = [(number, position) for number, text in enumerate(texts) for position in range(len(text))][::-1]
+    at = found.tokens_at(*np.array(places).T)
+    assert at.tolist() == [texts[number][position] for number, position in places]
     check_units(found, corpus, least)
-    seen: list[int] = []
     for unit in found.units:
         batches = list(found.batches(unit, limit))
         numbers = [int(n) for batch in batches for n in batch.sequences]
         assert sorted(numbers) == list(range(unit.first_sequence, unit.first_sequence + unit.n_sequences))
-        seen += numbers
+        assert found.unit_of(np.array(numbers)).tolist() == [unit.index] * len(numbers)
+        assert found.lengths(unit).tolist() == [len(texts[n]) for n in sorted(numbers)]
+        firsts = [(-int(batch.lengths[0]), int(batch.sequences[0])) for batch in batches]
+        assert firsts == sorted(firsts)
         for batch in batches:
+            order = [(-int(n), int(number)) for n, number in zip(batch.lengths, batch.sequences, strict=True)]
+            assert order == sorted(order), "the longest first, ties by number"
             assert batch.tokens.shape[1] == batch.lengths[0]
             assert len(batch.tokens) == 1 or batch.tokens.size <= limit
-            for row, number, length in zip(batch.tokens.tolist(), batch.sequences, batch.lengths, strict=True):
-                assert row[:length] == wanted[number]
-                assert row[length:] == [0] * (len(row) - length)
-    assert sorted(seen) == list(range(len(wanted)))
-    assert [found.sequence_tokens(i).tolist() for i in range(len(wanted))] == wanted
-    assert 0 <= padding(found, limit) < 0.05
+            for row, number in zip(batch.tokens.tolist(), batch.sequences, strict=True):
+                assert row == texts[number] + [0] * (len(row) - len(texts[number]))
+    assert 0 <= padding(batches_of(found, limit)) < 0.05
 
 
 def check_units(found: Sequences, corpus: Packed, least: int) -> None:
     """Consecutive whole documents, no larger than they must be."""
-    units = list(found.units)
+    units = found.units
     assert [unit.index for unit in units] == list(range(len(units)))
     assert units[0].first_document == units[0].first_sequence == 0
     assert units[-1].last_document == corpus.n_documents - 1
@@ -74,96 +96,79 @@ def check_units(found: Sequences, corpus: Packed, least: int) -> None:
     for unit in units:
         assert unit.n_sequences > 0
         documents = range(unit.first_document, unit.last_document + 1)
-        windows = [-(-int(offsets[d + 1] - offsets[d]) // found.window) for d in documents]
-        assert sum(windows) == unit.n_sequences
-        kept = [w for w in windows if w]
-        assert sum(kept[:-1]) < least, "a unit went on after it was full"
+        counts = [-(-int(offsets[d + 1] - offsets[d]) // found.window) for d in documents]
+        assert sum(counts) == unit.n_sequences
+        assert sum([count for count in counts if count][:-1]) < least, "a unit went on after it was full"
 
 
-def test_locate(tmp_path: Path) -> None:
-    lengths = [5, 0, 1, 12, 4]
-    corpus = packed(lengths, tmp_path / "pack")
-    found = Sequences(corpus, 5, 0)
-    places = [(0, 0, 4), (0, 4, 1), (2, 5, 1), (3, 6, 4), (3, 10, 4), (3, 14, 4), (4, 18, 4)]
-    assert [found.locate(i) for i in range(len(found))] == places
-    assert found.locate(-1) == places[-1]
-    with refuses(OutOfRangeError, IndexError, "sequence 7", "0 to 6"):
-        found.locate(7)
+def test_units_of_the_usual_size(tmp_path: Path) -> None:
+    """Documents without tokens at the end belong to the last unit that has sequences."""
+    found = Sequences(packed([1] * 2048 + [0] * 5, tmp_path / "pack"), 8, None)
+    assert [(unit.n_sequences, unit.last_document) for unit in found.units] == [(1024, 1023), (1024, 2052)]
+    assert "2048" in repr(found)
 
 
-def test_units_are_a_sequence(tmp_path: Path) -> None:
-    found = Sequences(packed([1] * 3000, tmp_path / "pack"), 8, None)
-    assert [unit.n_sequences for unit in found.units] == [1024, 1024, 952]
-    assert found.units[-1] == found.units[2]
-    assert found.units[1:] == [found.units[1], found.units[2]]
-    with refuses(OutOfRangeError, IndexError, "unit 3", "0 to 2"):
-        found.units[3]
-    assert "3000" in repr(found)
-
-
-def test_documents_without_tokens_at_the_end(tmp_path: Path) -> None:
-    """They belong to the last unit that has sequences."""
-    found = Sequences(packed([1] * 1024 + [0] * 5, tmp_path / "pack"), 8, None)
-    assert [(u.n_sequences, u.last_document) for u in found.units] == [(1024, 1028)]
-
-
-def padding(found: Sequences, limit: int) -> float:
-    """The share of pads in all that batches of the whole corpus hold."""
-    batches = [batch for unit in found.units for batch in found.batches(unit, limit)]
-    return 1 - sum(int(batch.lengths.sum()) for batch in batches) / sum(batch.tokens.size for batch in batches)
+def atlas_text(folder: Path) -> Sequences:
+    model = fm.load("atlas")
+    return Sequences(pack("atlas", model, folder), model.n_ctx, model.bos_token_id)
 
 
 @pytest.mark.parametrize("limit", [2048, 8192])
-def test_padding_of_the_bundled_corpus(atlas: fm.Model, tmp_path: Path, limit: int) -> None:
-    found = Sequences(pack("atlas", atlas, tmp_path / "pack"), atlas.n_ctx, atlas.bos_token_id)
-    assert len(found) > 4000
-    assert padding(found, limit) < 0.05
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda folder: Sequences(packed(log_normal(1024, 4.0, 0.8), folder), 128, 0),
+        lambda folder: Sequences(packed(log_normal(1024, 5.5, 1.0), folder), 1024, 0),
+        atlas_text,
+    ],
+    ids=["short", "long", "atlas"],
+)
+def test_batches_are_few_and_hardly_padded(text: Callable[[Path], Sequences], tmp_path: Path, limit: int) -> None:
+    """Little padding is easy with a batch for each sequence; each batch has a cost of its own."""
+    found = text(tmp_path / "pack")
+    batches = batches_of(found, limit)
+    tokens = sum(int(batch.lengths.sum()) for batch in batches)
+    assert padding(batches) < 0.05
+    assert len(batches) <= 1.1 * tokens / limit + 14 * len(found.units)
 
 
-def test_padding_of_log_normal_lengths(tmp_path: Path) -> None:
-    found = Sequences(packed(log_normal(3000, 4.5, 1.0), tmp_path / "pack"), 512, 0)
-    assert padding(found, 8192) < 0.05
-
-
-def test_random_access_is_quick(tmp_path: Path) -> None:
-    """A page of examples asks for hundreds. A quarter of a millisecond; here every call is type-checked on the way."""
-    found = Sequences(packed([30] * 5_000, tmp_path / "pack"), 16, 0)
-    times = []
-    for number in np.random.default_rng(0).integers(0, len(found), 50):
-        start = time.perf_counter()
-        found.sequence_tokens(number)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 4e-3
+def test_equal_lengths_fill_batches(tmp_path: Path) -> None:
+    """Windows of a long document: full batches and one rest."""
+    found = Sequences(packed([103 * 50], tmp_path / "pack"), 50, None)
+    assert [len(batch.tokens) for batch in batches_of(found, 500)] == [10] * 10 + [3]
 
 
 def test_opened_again_it_is_the_same(tmp_path: Path) -> None:
     """A scan that resumes must find the same batches."""
     corpus = packed(log_normal(2000, 3, 1), tmp_path / "pack")
     one, other = Sequences(corpus, 32, 0), Sequences(open_packed(corpus.folder), 32, 0)
-    assert list(one.units) == list(other.units)
-    for unit in one.units:
-        for a, b in zip(one.batches(unit, 500), other.batches(unit, 500), strict=True):
-            assert (a.tokens == b.tokens).all()
-            assert (a.sequences == b.sequences).all()
+    assert one.units == other.units
+    for a, b in zip(batches_of(one, 500), batches_of(other, 500), strict=True):
+        assert (a.tokens == b.tokens).all()
+        assert (a.sequences == b.sequences).all()
 
 
 def test_damaged_tokens_are_refused(tmp_path: Path) -> None:
     corpus = packed([100] * 50, tmp_path / "pack")
     path = corpus.folder / "tokens.bin"
-    data = bytearray(path.read_bytes())
-    data[10] ^= 1
-    path.write_bytes(data)
+    path.write_bytes(b"\1" + path.read_bytes()[1:])
     found = Sequences(open_packed(corpus.folder), 16, 0)
-    with refuses(FileError, OSError, str(path), "damaged"):
-        list(found.batches(found.units[0], 500))
-    with refuses(FileError, OSError, str(path), "damaged"):
-        found.sequence_tokens(0)
+    for read in (lambda: batches_of(found, 500), lambda: found.sequence_tokens(0)):
+        with refuses(FileError, OSError, str(path), "damaged"):
+            read()
 
 
-@pytest.mark.parametrize(("context", "bos", "named"), [(0, None, "context"), (1, 0, "context"), (8, -1, "bos")])
-def test_settings_that_cannot_be(tmp_path: Path, context: int, bos: int | None, named: str) -> None:
+@pytest.mark.parametrize(
+    ("context", "bos", "limit", "named"),
+    [(0, None, 9, "context"), (1, 0, 9, "context"), (8, -1, 9, "bos"), (8, 0, 0, "batch_tokens")],
+)
+def test_settings_that_cannot_be(tmp_path: Path, context: int, bos: int | None, limit: int, named: str) -> None:
     with refuses(InputError, ValueError, named, "at least"):
-        Sequences(packed([3], tmp_path / "pack"), context, bos)
-    with refuses(InputError, ValueError, "batch_tokens"):
-        found = Sequences(packed([3], tmp_path / "pack"), 8, 0)
-        list(found.batches(found.units[0], 0))
+        batches_of(Sequences(packed([3], tmp_path / "pack"), context, bos), limit)
+
+
+def test_sequences_that_are_not_there(tmp_path: Path) -> None:
+    found = Sequences(packed([5, 0, 1, 12, 4], tmp_path / "pack"), 5, 0)
+    assert found.locate(-1) == found.locate(6) == (4, 18, 4)
+    with refuses(OutOfRangeError, IndexError, "sequence 7", "0 to 6"):
+        found.locate(7)

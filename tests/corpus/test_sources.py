@@ -16,7 +16,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
 from ffnmem.core.resources import embedded_corpus
-from ffnmem.corpus import Corpus, Document, Packed, open_corpus, pack
+from ffnmem.corpus import Corpus, Document, Packed, Problem, open_corpus, pack
 
 from ..helpers import REPOSITORY, refuses
 
@@ -49,7 +49,7 @@ def test_folders_are_read_in_the_order_of_names(tree: Path) -> None:
         ("in z", "a/z.jsonl", 1),
         ("in b", "b.txt", 1),
     ]
-    assert [p.record() for p in corpus.problems] == [{"kind": "skipped_file", "count": 2, "first": "a/data.json"}]
+    assert corpus.problems == (Problem("skipped_file", 2, "a/data.json"),)
     assert corpus.files == tuple(tree / name for name in ("a.txt", "a/k.txt.gz", "a/z.jsonl", "b.txt"))
     assert "4 files" in repr(corpus)
     assert corpus.name == "tree"

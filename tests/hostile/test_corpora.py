@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 from hypothesis import strategies as st
 
 import ffnmem as fm
@@ -34,7 +33,7 @@ def files() -> dict[str, bytes]:
         ".parquet": table.read_bytes(),
     }
     packed = {f"{suffix}.gz": gzip.compress(data) for suffix, data in plain.items()}
-    packed |= {f"{suffix}.zst": zstandard.compress(data) for suffix, data in plain.items()}
+    packed |= {f"{suffix}.zst": pa.Codec("zstd").compress(data, asbytes=True) for suffix, data in plain.items()}
     return plain | packed
 
 
