@@ -148,8 +148,8 @@ def open_corpus(source: Any, *, text: str = "text", documents: Division | None =
     """Open a source of documents. Nothing is read yet, and never more than one document is held.
 
     Args:
-        source: a ``.txt``, ``.jsonl``, ``.csv`` or ``.parquet`` file, each also with ``.gz`` or ``.zst`` behind it; a
-            folder of them, searched recursively, or a pattern such as ``"news/*.jsonl"``, in the order of their names;
+        source: a ``.txt``, ``.jsonl``, ``.csv`` or ``.parquet`` file, each also with ``.gz`` or ``.zst`` (windows up
+            to 128 MiB, ``--long=27``) behind it; a folder of them, searched recursively, or a pattern such as ``"news/*.jsonl"``, in the order of their names;
             ``"atlas"``, the bundled corpus; ``"hf:owner/name/config:split"``, a data set of the Hugging Face hub,
             streamed (split ``train`` unless given; needs ``pip install 'ffnmem[hf]'``); an iterable of strings, or of
             mappings with the text column; or a folder that :func:`pack` wrote.
