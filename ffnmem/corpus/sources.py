@@ -149,10 +149,11 @@ def open_corpus(source: Any, *, text: str = "text", documents: Division | None =
 
     Args:
         source: a ``.txt``, ``.jsonl``, ``.csv`` or ``.parquet`` file, each also with ``.gz`` or ``.zst`` (windows up
-            to 128 MiB, ``--long=27``) behind it; a folder of them, searched recursively, or a pattern such as ``"news/*.jsonl"``, in the order of their names;
-            ``"atlas"``, the bundled corpus; ``"hf:owner/name/config:split"``, a data set of the Hugging Face hub,
-            streamed (split ``train`` unless given; needs ``pip install 'ffnmem[hf]'``); an iterable of strings, or of
-            mappings with the text column; or a folder that :func:`pack` wrote.
+            to 128 MiB, ``--long=27``) behind it; a folder of them, searched recursively, or a pattern such as
+            ``"news/*.jsonl"``, in the order of their names; ``"atlas"``, the bundled corpus;
+            ``"hf:owner/name/config:split"``, a data set of the Hugging Face hub, streamed (split ``train`` unless
+            given; needs ``pip install 'ffnmem[hf]'``); an iterable of strings, or of mappings with the text column; or
+            a folder that :func:`pack` wrote.
         text: the column that holds the text, where there are columns.
         documents: what a document of a ``.txt`` file is: ``"paragraph"`` (default; blank lines separate), ``"line"``
             or ``"file"``.
