@@ -433,7 +433,7 @@ fm.plots.decay(fm.evaluation.sequential(model, many, at=(1, 3, 10, 30, 60), cont
                 "How far the neurons that an edit changed have moved, by layer: most, the middle half, the median "
                 "and the largest.",
                 'fm.plots.comparison(fm.compare(model, edit=fm.rome(model, fact, " Rome")), "changes")',
-                "ffnmem compare atlas --edit eiffel.safetensors --plot moved.png",
+                "ffnmem compare atlas --edit eiffel.zip --plot moved.png",
             ),
             Picture(
                 "convergence",

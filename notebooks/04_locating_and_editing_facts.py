@@ -235,7 +235,7 @@ table.round(3)
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
-    path = edit.save(Path(folder) / "eiffel.safetensors")
+    path = edit.save(Path(folder) / "eiffel.zip")
     print(f"{path.stat().st_size:,} bytes")
     loaded = fm.Edit.load(path)
 with loaded.applied(model):

@@ -23,7 +23,7 @@ from ffnmem.core.errors import FileError, InputError, ModelError
 from ffnmem.core.provenance import Live, Provenance
 from ffnmem.core.saved import hints_of, load_result, save_result
 from ffnmem.core.sheets import Sheet
-from ffnmem.editing.edit_record import EditRecord
+from ffnmem.editing import Edit
 from ffnmem.evaluation.effects import Effects
 from ffnmem.facts.listing import list_facts
 from ffnmem.neurons.concepts import Survey, clearest
@@ -31,6 +31,7 @@ from ffnmem.scanning import Store
 from ffnmem.scanning.searching import Found
 from ffnmem.show.result import Result
 
+from .editing.edits import change
 from .editing.edits import made as random_edit
 from .evaluation.made import EIFFEL, FACTS
 from .evaluation.test_scores import made_scores
@@ -41,8 +42,7 @@ from .planted.made import made as made_calibration
 def classes(base: type[Any] = Result) -> Iterator[type[Any]]:
     for cls in base.__subclasses__():
         if cls.__module__.startswith("ffnmem."):
-            shared = cls.__subclasses__() and cls is not EditRecord  # a base of results, and none itself
-            if "__dataclass_fields__" in vars(cls) and not shared:
+            if "__dataclass_fields__" in vars(cls) and not cls.__subclasses__():  # a base of results, and none itself
                 yield cls
             yield from classes(cls)
 
@@ -124,8 +124,9 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Dying": lambda given: fm.neurons.dying_relu(steps=10),
     "EditDiff": lambda given: random_edit(given.tiny, (0, 1), fact=EIFFEL).diff(given.tiny, EIFFEL),
     "EditEffects": Given.effects,
-    "EditRecord": lambda given: EditRecord(
-        **{f.name: getattr(random_edit(given.tiny, (1,)), f.name) for f in fields(EditRecord)}
+    "Edit": lambda given: (
+        random_edit(given.tiny, (0, 1), rank=2)
+        + Edit.of(given.tiny, [change(given.tiny, 1, seed=3)], method="mine", facts=FACTS[:1], targets=["London"])
     ),
     "Fact": lambda given: EIFFEL,
     "Faithfulness": lambda given: fm.faithfulness(given.capture, " Paris", " Rome", random=1),
@@ -399,6 +400,7 @@ FRAME.attrs = {"provenance": {"layers": (1, 2)}, "nan": float("nan")}
         FRAME.set_index("text"),
         FRAME[["float"]].iloc[::-1],
         FRAME[["int"]].set_axis([4, 7, 9]),
+        pd.DataFrame({"a": [True, float("nan"), "x", None], "b": [0, 1, 2, 3]}),
         Sheet.of(title="t"),
     ],
     ids=lambda value: f"{type(value).__name__}",
@@ -423,7 +425,7 @@ def test_a_value_comes_back(value: Any, tmp_path: Path) -> None:
         Everything,
         pd.Timestamp(0),
         np.array([None, [1, 2], "x"], dtype=object),
-        pd.DataFrame({"a": [[1], (2,)]}),
+        pd.DataFrame({"a": [{1}, None]}),
         pd.DataFrame([[1, 2.0]], columns=["a", "a"]),
         pd.DataFrame(np.ones((2, 2))),
     ],

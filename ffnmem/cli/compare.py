@@ -81,11 +81,11 @@ def compare(
     Hugging Face ids, two checkpoints or two seeds; or an edit takes B's place.
 
     Examples
-      ffnmem compare atlas --edit eiffel.safetensors
-      ffnmem compare atlas --edit eiffel.safetensors --corpus atlas --plot a.png
+      ffnmem compare atlas --edit eiffel.zip
+      ffnmem compare atlas --edit eiffel.zip --corpus atlas --plot a.png
       ffnmem compare checkpoint-1000 checkpoint-2000 --corpus texts.jsonl
       ffnmem compare seed-1 seed-2 --corpus texts.jsonl --html seeds.html
-      ffnmem compare atlas --edit eiffel.safetensors --csv > neurons.csv
+      ffnmem compare atlas --edit eiffel.zip --csv > neurons.csv
 
     same: weights as in its place, to rounding. moved: changed, and still most like the neuron of its place. permuted:
     most like another. new: like none beyond chance. silent: changed, and never varies on the text.

@@ -159,12 +159,11 @@ class EditOutput(Output):
             prompts: to ask; by default those of the edit's facts. seed: of the texts for drift.
             out: where to save the edit. warned: how many of its doubts the editor has said already.
         """
-        from ..editing.edit_record import unreached_words
         from ..evaluation.effects import Effects, moved_neighbours
         from ..vocabulary.projections import promoted_tokens  # these need torch
 
         effects = Effects(edit, model).measure(prompts, self.top, seed)
-        doubts = (*edit.warnings, unreached_words(edit), *moved_neighbours(effects.prompts))
+        doubts = (*edit.warnings, edit.unreached_words, *moved_neighbours(effects.prompts))
         effects = replace(effects, warnings=tuple(filter(None, doubts)))
         unsaid = effects.warnings[warned:]
         for doubt in unsaid[:MOST_DOUBTS]:
@@ -222,7 +221,7 @@ def edit_fact(
 
     Examples
       ffnmem edit "The Eiffel Tower is located in the city of" \\
-          --subject "Eiffel Tower" --target " Rome" -o eiffel.safetensors
+          --subject "Eiffel Tower" --target " Rome" -o eiffel.zip
       ffnmem edit "The capital of France is" --subject France \\
           --target Rome --editor memit --layer 1 --report france.html
 
@@ -239,7 +238,7 @@ def edit_fact(
         paraphrase: The same in other words (repeatable).
         neighbour: A prompt about another subject with the same true target (repeatable).
         unreached: Exit with status 0 also where the model does not say the target with the edit.
-        out: Save the edit: FILE.safetensors, a few kB.
+        out: Save the edit: FILE.zip, a few kB.
     """
     word = target.strip()
     if not word:
@@ -293,8 +292,8 @@ def apply_edits(
     folder. Several files are one edit.
 
     Examples
-      ffnmem edit apply eiffel.safetensors --prompt "The Eiffel Tower is in"
-      ffnmem edit apply eiffel.safetensors --export edited
+      ffnmem edit apply eiffel.zip --prompt "The Eiffel Tower is in"
+      ffnmem edit apply eiffel.zip --export edited
 
     --csv and --json are as of ffnmem edit.
 
@@ -321,7 +320,7 @@ def revert_edits(
     is copied, not computed, after a check that the checkpoint is the original with these edits and nothing else.
 
     Examples
-      ffnmem edit revert eiffel.safetensors --model edited --export plain
+      ffnmem edit revert eiffel.zip --model edited --export plain
 
     Args:
         files: All of the checkpoint's edits.
@@ -330,7 +329,7 @@ def revert_edits(
     """
     # Subtracting an edit would not give back the bits that adding it rounded away.
     from ..core.files import appearing
-    from ..editing.saving import plain_network, plain_tokenizer
+    from ..editing.exporting import plain_network, plain_tokenizer
     from ..models.configs import quiet
 
     edits, checkpoint = reduce(add, map(fm.Edit.load, files)), model.load()

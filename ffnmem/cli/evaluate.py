@@ -140,7 +140,7 @@ def evaluate_edits(
 
     Examples
       ffnmem evaluate --limit 2 --compare memit
-      ffnmem evaluate --edits eiffel.safetensors
+      ffnmem evaluate --edits eiffel.zip
       ffnmem evaluate --limit 2 --protocol generated --set steps=10
       ffnmem evaluate --relation landmark.city --limit 2 --set steps=10 --csv
 
@@ -194,9 +194,9 @@ def written_by(protocol: EvaluationProtocol, every: Sequence[Fact]) -> dict[str,
 def load_made_edits(path: str) -> MadeEdits:
     """The edits in a file, or in the files of a folder, by its name. Raises FileError, InputError."""
     place = user_folder(path)
-    files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
+    files = sorted(place.glob("*.zip")) if place.is_dir() else [place]
     if not files:
-        raise FileError(f"{path} has no edits in it: ffnmem edit -o writes them, as NAME.safetensors")
+        raise FileError(f"{path} has no edits in it: ffnmem edit -o writes them, as NAME.zip")
     name = place.resolve().name if place.is_dir() else place.stem
     return fm.evaluation.made([fm.editing.Edit.load(file) for file in files], name)
 

@@ -12,8 +12,7 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from ..core.provenance import Provenance
-from ..editing.applying import with_edit
-from ..editing.edit import Edit
+from ..editing.edit import Edit, with_edit
 from ..ffn.activations import activation
 from ..models.layer_pass import LayerPass, check_same
 from ..models.model import Model

@@ -213,18 +213,17 @@ class Writer:
         return self.add("arrays", at, "npy", data)
 
     def frame(self, frame: pd.DataFrame, at: str) -> dict[str, Any]:
-        """A table as Parquet. Its columns of objects must be of texts, which Arrow gives back as another type."""
+        """A table as Parquet; its columns of objects that are not all texts, which Arrow does not have, as JSON."""
         objects = [name for name, dtype in frame.dtypes.items() if isinstance(dtype, np.dtypes.ObjectDType)]
-        for name in objects:
-            if strange := {type(value).__name__ for value in frame[name]} - {"str", "NoneType"}:
-                raise InputError(f"{at}.{name} holds a {min(strange)}, which no file holds")
+        mixed = [name for name in objects if {type(value) for value in frame[name]} - {str, type(None)}]
+        packed = {name: self.pack(frame[name].tolist(), f"{at}.{name}") for name in mixed}
         data = io.BytesIO()
         with foreign(InputError, f"{at} is a table that no file holds"):
             if not frame.columns.is_unique or not all(isinstance(name, str) for name in frame.columns):
                 raise ValueError("its columns must have names, each another one")
-            pq.write_table(pa.Table.from_pandas(frame), data)
+            pq.write_table(pa.Table.from_pandas(frame.assign(**dict.fromkeys(mixed))), data)
         attrs = self.pack(dict(frame.attrs), f"{at}.attrs")
-        return {"file": self.add("frames", at, "parquet", data), "objects": objects, "attrs": attrs}
+        return {"file": self.add("frames", at, "parquet", data), "objects": objects, "mixed": packed, "attrs": attrs}
 
     def add(self, folder: str, at: str, ending: str, data: io.BytesIO) -> str:
         """The name of a file in the archive, after the way to its value."""
@@ -289,10 +288,13 @@ class Reader:
         # Read whole, since only then its checksum is looked at.
         return np.lib.format.read_array(io.BytesIO(self.archive.read(name)), allow_pickle=False)
 
-    def frame(self, file: str, objects: Sequence[str], attrs: Any) -> pd.DataFrame:
+    def frame(self, file: str, objects: Sequence[str], mixed: Mapping[str, Any], attrs: Any) -> pd.DataFrame:
         frame = pq.read_table(io.BytesIO(self.archive.read(file))).to_pandas()
         for name in objects:
-            frame[name] = frame[name].astype(object).where(frame[name].notna(), None)
+            values = (
+                self.unpack(mixed[name]) if name in mixed else frame[name].where(frame[name].notna(), None).tolist()
+            )
+            frame[name] = pd.Series(values, frame.index, dtype=object)
         frame.attrs = self.unpack(attrs)
         return frame
 

@@ -5,6 +5,7 @@ from .auditing import Audit as Audit
 from .auditing import audit as audit
 from .baselines import embedding_swap as embedding_swap
 from .baselines import ft_l as ft_l
+from .changes import EditedLayer as EditedLayer
 from .closed_forms import alphaedit as alphaedit
 from .closed_forms import emmet as emmet
 from .closed_forms import encore as encore
@@ -12,7 +13,6 @@ from .closed_forms import memit as memit
 from .closed_forms import rome as rome
 from .differing import EditDiff as EditDiff
 from .edit import Edit as Edit
-from .edit_record import EditedLayer as EditedLayer
 from .layer_choice import LayerChoice as LayerChoice
 from .layer_choice import keep_choice as keep_choice
 from .layer_choice import kept_choice as kept_choice

@@ -20,8 +20,8 @@ from ..models.model import Model
 from ..models.replaying import Replay
 from ..models.turns import in_turn
 from ..prompts.captures import capture
+from .changes import EditedLayer
 from .edit import Edit
-from .edit_record import EditedLayer
 from .preparing import EditPlan, make_edit, one_by_one, plan_edits
 from .published import FT_L, plain_name
 from .values import Adam, wide

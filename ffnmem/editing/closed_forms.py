@@ -19,8 +19,8 @@ from ..core.types import Count, Seed, checked
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
+from .changes import EditedLayer
 from .edit import Edit
-from .edit_record import EditedLayer
 from .moments import RIDGE
 from .preparing import (
     EditPlan,

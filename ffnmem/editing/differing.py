@@ -1,5 +1,4 @@
-"""What an edit changes: ``diff``, which memories fire otherwise and what that does to an answer; and
-``value_changes``, which values it rewrites."""
+"""``EditDiff``: which memories fire otherwise with an edit, and what that does to an answer."""
 
 from __future__ import annotations
 
@@ -19,16 +18,12 @@ from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, Words, line, promoted_column, token
 from ..core.types import checked
 from ..facts.answers import Answer, read_answer
-from ..facts.fact import Fact
-from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, pulled_through
-from ..models.turns import in_turn
-from ..prompts.attribution import Attribution, attribute
-from ..prompts.captures import Capture, answer_probability, capture, with_answer
+from ..prompts.attribution import Attribution
+from ..prompts.captures import Capture, answer_probability
 from ..show.result import Result
-from .applying import with_edit
-from .edit_record import EditRecord
+from .changes import EditedLayer
 
 COMPONENTS = 4  # that are named
 WRITES = 20  # places that are listed
@@ -37,7 +32,7 @@ WRITES = 20  # places that are listed
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
 class EditDiff(Result):
-    """A prompt before and after an edit, memory by memory. Made by :func:`diff`.
+    """A prompt before and after an edit, memory by memory. Made by :meth:`ffnmem.Edit.diff`.
 
     Each side is the direct attribution of the target's logit (minus the foil's) in the model of that side, so the
     changes of all components add up to the change of the logit.
@@ -72,6 +67,36 @@ class EditDiff(Result):
     in_json = "tokens position target foil logit_before logit_after probability_before probability_after neurons hidden"
     in_json += " components writes"
     not_brief = "tokens components writes"
+
+    @classmethod
+    def of(
+        cls,
+        changes: Sequence[EditedLayer],
+        answer: Answer,
+        before: Capture,
+        after: Capture,
+        old: Attribution,
+        new: Attribution,
+        k: int | None,
+    ) -> EditDiff:
+        """The difference of two attributions of an answer, in the model without changes and with them."""
+        neurons = neuron_table(old, new, written_along(changes, after, new))
+        shown = neurons if k is None else neurons.head(k).copy()
+        return cls(
+            neurons=shown,
+            components=component_table(old, new),
+            writes=write_table(changes, after),
+            hidden=len(neurons) - len(shown),
+            logit_before=old.logit,
+            logit_after=new.logit,
+            probability_before=answer_probability(before, answer),
+            probability_after=answer_probability(after, answer),
+            target=new.target,
+            foil=new.foil,
+            position=new.position,
+            tokens=new.tokens,
+            provenance=before.provenance,
+        )
 
     @property
     def change(self) -> float:
@@ -145,124 +170,30 @@ class EditDiff(Result):
         return f"in all the logit changed by {self.change:+.2f}, most of it by {parts} (component and layer)"
 
 
-@in_turn
-def diff(
-    edit: EditRecord,
-    model: Model,
-    prompt: str | Fact,
-    k: int | None = 20,
-    *,
-    target: str | None = None,
-    foil: str | None = None,
-    position: SupportsIndex = -1,
-) -> EditDiff:
-    """Which memories' coefficients and contributions an edit changes on a prompt, before and after.
-
-    Args:
-        edit: made for the model; applied or not, which stays as it is.
-        model: which.
-        prompt: a text, or a fact whose prompt is taken.
-        k: neurons to keep, by \\|change\\|; None for all.
-        target: a word or some; default: the edit's target for the fact whose subject is in the prompt, or for its
-            first fact. Without a foil its first token is attributed, with one that in which the two part.
-        foil: a word to attribute against; default: that fact's true target, if a token tells them apart.
-        position: where the answer is predicted.
-
-    Returns: An :class:`EditDiff`.
-
-    Raises:
-        InputError: no target given for an edit without facts, or one that the model has no token for; a foil that
-            begins as the target does.
-        OutOfRangeError: no such position. ModelError: an edit of another model.
-    """
-    text = prompt.text if isinstance(prompt, Fact) else prompt
-    if not isinstance(text, str):
-        raise InputError(f"a prompt is a text or a fact, not {type(text).__name__}")
-    with with_edit(edit, model, present=False):
-        before = capture(model, text)
-        answer = answer_of(edit, before, text, target, foil, position)
-        before, _ = with_answer(before, answer, 0)
-        old = attribute(before, answer)
-    with with_edit(edit, model):
-        after, _ = with_answer(capture(model, text), answer, 0)
-        new = attribute(after, answer)
-        own = written_along(edit, after, new)
-    neurons = neuron_table(old, new, own)
-    shown = neurons if k is None else neurons.head(k).copy()
-    return EditDiff(
-        neurons=shown,
-        components=component_table(old, new),
-        writes=write_table(edit, after),
-        hidden=len(neurons) - len(shown),
-        logit_before=old.logit,
-        logit_after=new.logit,
-        probability_before=answer_probability(before, answer),
-        probability_after=answer_probability(after, answer),
-        target=new.target,
-        foil=new.foil,
-        position=new.position,
-        tokens=new.tokens,
-        provenance=before.provenance.with_settings(edit=edit.digest, method=edit.method),
-    )
-
-
-@in_turn
-def value_changes(edit: EditRecord, model: Model, k: int | None = 20) -> pd.DataFrame:
-    """How much of each neuron's value an edit rewrites.
-
-    Args:
-        edit: made for the model; applied or not, which stays as it is.
-        model: which.
-        k: neurons to keep; None for all of the layers that it changes.
-
-    Returns: One row a neuron, largest norm first: ``layer``, ``neuron``, ``norm`` ‖Δvᵢ‖, ``of_value`` ‖Δvᵢ‖/‖vᵢ‖ with
-        vᵢ as it is without the edit (NaN where it is zero), ``share`` ‖Δvᵢ‖² of what is added to all layers, ‖ΔW‖².
-
-    Raises: InputError: ``k`` below 1. ModelError: an edit of another model.
-    """
-    with with_edit(edit, model, present=False):
-        own = [model.ffn[change.layer].values.detach().double().norm(dim=-1).cpu() for change in edit.changes]
-    norms = [change.norms for change in edit.changes]
-    found, lengths = torch.cat(norms).numpy(), torch.cat(own).numpy()
-    whole = edit.norm**2
-    frame = pd.DataFrame(
-        {
-            "layer": np.repeat(edit.layers, [len(one) for one in norms]),
-            "neuron": np.concatenate([np.arange(len(one)) for one in norms]),
-            "norm": found,
-            "of_value": np.divide(found, lengths, out=np.full_like(found, np.nan), where=lengths > 0),
-            "share": found**2 / whole if whole else np.full_like(found, np.nan),
-        }
-    )
-    frame = frame.sort_values("norm", ascending=False, kind="stable", ignore_index=True)
-    return frame if k is None else frame.head(k)
-
-
-def answer_of(
-    edit: EditRecord, before: Capture, text: str, target: str | None, foil: str | None, position: SupportsIndex
+def read_first(
+    before: Capture, target: str, foils: Sequence[str | None], position: SupportsIndex, word: bool
 ) -> Answer:
-    """The answer that is attributed, of one token that is read: by default the words of the edit itself."""
-    model, place = before.model, next((i for i, fact in enumerate(edit.facts) if fact.subject in text), 0)
-    if target is None and not edit.facts:
-        raise InputError(f"{edit.title} names no facts, so there is no default target: give target=")
-    at = before.position(position)
-    own = target is None
-    tokens, word = before.tokens[0, : at + 1].tolist(), edit.targets[place] if target is None else target
-
-    def read(foil: str | None) -> Answer:
-        return read_answer(
-            model, tokens, word, foil, first_token=foil is None, word=own, logits=lambda: before.logits_at(0, at)
-        )
-
-    if foil is None and own and edit.facts[place].target_true:
+    """The answer that is attributed, of one token that is read, against the first foil that a token tells it from."""
+    model, at = before.model, before.position(position)
+    tokens = before.tokens[0, : at + 1].tolist()
+    for foil in foils:
         try:
-            return read(edit.facts[place].target_true)
-        except InputError:  # no token tells the two apart
-            return read(None)
-    return read(foil)
+            return read_answer(
+                model,
+                tokens,
+                target,
+                foil,
+                first_token=foil is None,
+                word=word,
+                logits=lambda: before.logits_at(0, at),
+            )
+        except InputError:
+            if foil is foils[-1]:
+                raise
+    raise AssertionError("there are no foils")
 
 
-def written_along(edit: EditRecord, after: Capture, new: Attribution) -> Float[Tensor, "layer d_mlp"]:
+def written_along(changes: Sequence[EditedLayer], after: Capture, new: Attribution) -> Float[Tensor, "layer d_mlp"]:
     """What the edit's own factors add to each neuron's logit: mᵢ Σᵣ leftᵣᵢ (rightᵣ·u/σ), in float64."""
     assert after.residual is not None
     norm = FinalNorm(after.model)
@@ -270,7 +201,7 @@ def written_along(edit: EditRecord, after: Capture, new: Attribution) -> Float[T
     u, _ = norm.directions(torch.tensor(new.target_ids, device=after.model.device), new.foil_id)
     direction = u / norm.scale(final_in).unsqueeze(-1)
     found = torch.zeros(new.neuron_logits.shape[1:], dtype=torch.float64)
-    for change in edit.changes:
+    for change in changes:
         m = after.coefficients[change.layer][0, new.position].double().cpu()
         written = after.ffn_out[change.layer][0, [new.position]]
         along = pulled_through(after.model, change.layer, direction, written)[0].double().cpu()
@@ -310,10 +241,10 @@ def component_table(old: Attribution, new: Attribution) -> pd.DataFrame:
     return frame
 
 
-def write_table(edit: EditRecord, after: Capture) -> pd.DataFrame:
+def write_table(changes: Sequence[EditedLayer], after: Capture) -> pd.DataFrame:
     """What the edit adds to its layers' FFN outputs at each position of the prompt."""
     found = []
-    for change in edit.changes:
+    for change in changes:
         m = after.coefficients[change.layer][0].double().cpu()
         norms = ((m @ change.left.T) @ change.right).norm(dim=-1)
         whole = after.ffn_out[change.layer][0].double().cpu().norm(dim=-1)

@@ -22,8 +22,8 @@ from ..models.answers import Answered, Question, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
 from ..prompts.captures import warn_of_trailing_space
+from .changes import EditedLayer
 from .edit import Edit
-from .edit_record import EditedLayer
 from .moments import RIDGE, SecondMoment, load_second_moment
 from .requests import LENGTHS, PLAIN, Request, check_contexts, make_requests, write_contexts
 from .settings import EditSettings, check_settings, settings_for

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ..models.answers import Question, answer
 from ..models.replaying import Change, PlainLayers, Replay
-from .applying import RowEdits
-from .edit_record import EditRecord
+from .edit import Edit, row_changes
 from .requests import Request, request_for
 
 
@@ -42,9 +41,7 @@ class Verified:
         return told if math.isnan(self.unseen) else {**told, "unseen": self.unseen}
 
 
-def verify(
-    layers: PlainLayers, requests: Sequence[Request], edit: EditRecord, unseen: Sequence[str] = ()
-) -> list[Verified]:
+def verify(layers: PlainLayers, requests: Sequence[Request], edit: Edit, unseen: Sequence[str] = ()) -> list[Verified]:
     """What a model says to the prompts of requests with an edit of all of them, in one pass of the layers from it on.
 
     Args:
@@ -52,7 +49,7 @@ def verify(
         requests: which. edit: of them. unseen: contexts behind which the prompts are asked, too.
     """
     count = len(requests)
-    rows = RowEdits([edit], [0] * count * (1 + len(unseen)))
+    rows = row_changes(layers.model, [edit], [0] * count * (1 + len(unseen)))
     gains = [math.nan] * len(requests)
 
     def changing(which: Int[Tensor, " rows"], replay: Replay) -> Change:

@@ -29,7 +29,6 @@ from ..core.errors import (
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.types import WITHOUT_MOMENT, checked
-from ..editing.applying import check_absent, check_fits
 from ..editing.baselines import swapped, tuned
 from ..editing.closed_forms import (
     KEYS,
@@ -273,8 +272,8 @@ class MadeEdits:
     def check(self, model: Model) -> None:
         """Raise ModelError for an edit of another model, InputError for one that the model has already."""
         for edit in self.edits.values():
-            check_fits(edit, model)
-            check_absent(edit, model)
+            edit.check_fits(model)
+            edit.check_absent(model)
 
     @property
     def digest(self) -> str:

@@ -15,9 +15,8 @@ from ..core.errors import InputError, counted, quoted
 from ..core.number_text import format_probability, format_share
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Style, Table, line, rows, token
-from ..editing.applying import RowEdits, check_fits, with_edit
 from ..editing.differing import EditDiff
-from ..editing.edit import Edit
+from ..editing.edit import Edit, row_changes, with_edit
 from ..editing.preparing import weight_norm
 from ..facts.answers import make_question
 from ..facts.fact import Fact
@@ -99,7 +98,7 @@ class Effects:
     model: Model
 
     def __post_init__(self) -> None:
-        check_fits(self.edit, self.model)
+        self.edit.check_fits(self.model)
 
     def measure(self, texts: Sequence[str] | None = None, top: int = 8, seed: int = 0) -> EditEffects:
         """What the edit does, all in all.
@@ -161,7 +160,7 @@ class Effects:
                 continue
             kept.append(one)
         with self.unedited():
-            rows = RowEdits([self.edit], [0] * len(questions))
+            rows = row_changes(self.model, [self.edit], [0] * len(questions))
             said = answer(self.layers, questions, rows.changing, start=rows.lowest, next_token=True)
         found = [self.row(one, before, after) for one, before, after in zip(kept, *said, strict=True)]
         return pd.DataFrame(found, columns=list(COLUMNS))

@@ -21,10 +21,10 @@ from ..core.run_folders import RunFolder, run_folder
 from ..core.types import PROTOCOLS, Count, Seed, checked
 from ..editing.closed_forms import KEYS, directions_of, rank_one
 from ..editing.edit import Edit
-from ..editing.edit_record import missed_words, unreached_words
 from ..editing.layer_choice import kept_choice, warn_of_seen
 from ..editing.moments import SecondMoment
 from ..editing.preparing import EditPlan, Settings, find_values, plan_edits
+from ..editing.wording import missed_words
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.replaying import PlainLayers
@@ -319,7 +319,7 @@ class Bench:
 
 def failure_of(edit: EditOrReason) -> str:
     """Why there is no edit, or what it does not do; empty of one that does what it is for."""
-    return edit if isinstance(edit, str) else "" if edit is None else unreached_words(edit)
+    return edit if isinstance(edit, str) else "" if edit is None else edit.unreached_words
 
 
 def is_unlooked(edit: Edit | None) -> bool:

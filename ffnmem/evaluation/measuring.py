@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import InputError, quoted
-from ..editing.applying import RowEdits
-from ..editing.edit import Edit
+from ..editing.changes import RowChanges
+from ..editing.edit import Edit, row_changes
 from ..facts.answers import make_question
 from ..facts.fact import KINDS, Fact
 from ..models.answers import BATCH_TOKENS, Answered, Question, answer
@@ -139,12 +139,12 @@ def case_slices(edits: Sequence[Edit | None], batch_tokens: int) -> Iterator[sli
         yield from (slice(i, i + 1) for i in range(len(edits)))
 
 
-def row_edits(edits: Sequence[Edit | None], owners: Sequence[int]) -> RowEdits | None:
+def changes_by_owner(model: Model, edits: Sequence[Edit | None], owners: Sequence[int]) -> RowChanges | None:
     """For rows that belong to some of these edits, each with its own; None where none has any."""
     made = [edit for edit in edits if edit is not None]
     place = {id(edit): i for i, edit in enumerate(made)}
     rows = [-1 if (edit := edits[owner]) is None else place[id(edit)] for owner in owners]
-    return RowEdits(made, rows) if made else None
+    return row_changes(model, made, rows) if made else None
 
 
 def ask_slice(
@@ -159,7 +159,7 @@ def ask_slice(
         if not where:
             continue
         questions = [cases[i].questions[j] for i, j in where]
-        rows = row_edits(edits, [i for i, _ in where])
+        rows = changes_by_owner(layers.model, edits, [i for i, _ in where])
         changed: dict[str, Any] = {} if rows is None else {"changing": rows.changing, "start": rows.lowest}
         both = answer(layers, questions, next_token=next_token, batch_tokens=batch_tokens, **changed)
         for into, answers in zip(found, both, strict=True):

@@ -26,8 +26,8 @@ from ..core.run_folders import RunFolder, run_folder
 from ..core.sheets import Content, Facts, Origin, Sheet
 from ..core.token_text import printable
 from ..core.types import Count, Positive, Seed, checked
-from ..editing.applying import put_back, set_edits
 from ..editing.edit import Edit
+from ..editing.ledger import put_back, set_edits
 from ..editing.moments import SecondMoment
 from ..editing.preparing import weight_norm
 from ..facts.fact import Fact, as_facts
@@ -388,7 +388,7 @@ class EditSequence:
 
     def step(self, number: int, facts: range, folder: RunFolder) -> Step:
         """Make an edit and measure what it leaves, or read both from the folder; a step that is there has its edit."""
-        file = Path() if folder.path is None else folder.path / "edits" / f"{number:05d}.safetensors"
+        file = Path() if folder.path is None else folder.path / "edits" / f"{number:05d}.zip"
         made: list[Step] = []
 
         def make() -> Step:

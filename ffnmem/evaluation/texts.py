@@ -9,27 +9,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from einops import rearrange
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.errors import InputError, quoted
 from ..core.resources import EMBEDDED
 from ..corpus.packed import Packed
 from ..corpus.sources import open_corpus
-from ..editing.applying import RowEdits
-from ..editing.edit import Edit
+from ..editing.changes import RowChanges
+from ..editing.edit import Edit, row_changes
 from ..facts.templates import mentions
 from ..models.answers import LOGITS, padded, written_on
-from ..models.hooks import first_tensor
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers, Replay
-from .measuring import GATHERED, EditCase, case_slices, row_edits
+from .measuring import GATHERED, EditCase, case_slices, changes_by_owner
 from .metrics import mean
 
 # Drift: how much an edit changes what a model says of text that has nothing to do with it.
@@ -136,7 +134,7 @@ class Texts:
     def finals(self, edits: Sequence[Edit]) -> Float[Tensor, "edits rows pos d_model"]:
         """What reaches the final norm under each edit."""
         count, length = self.tokens.shape
-        rows = RowEdits(edits, [i for i in range(len(edits)) for _ in range(count)])
+        rows = row_changes(self.layers.model, edits, [i for i in range(len(edits)) for _ in range(count)])
         index = torch.arange(count, device=self.tokens.device).repeat(len(edits))
         with torch.no_grad():
             final = self.replay.finish(
@@ -288,38 +286,21 @@ def write_with_edits(
         own = [at for at, owner in enumerate(owners) if some.start <= owner < some.stop]
         for places in batches_of_like_length([len(prompts[at]) for at in own], pads):
             batch = [own[place] for place in places]
-            with with_own_edits(layers, row_edits(edits, [owners[at] for at in batch])) as keep:
+            with with_own_edits(layers, changes_by_owner(layers.model, edits, [owners[at] for at in batch])) as keep:
                 texts |= zip(batch, write(batch, keep), strict=True)
     return [texts[at] for at in range(len(prompts))]
 
 
 @contextmanager
-def with_own_edits(layers: PlainLayers, rows: RowEdits | None) -> Iterator[Keep]:
+def with_own_edits(layers: PlainLayers, rows: RowChanges | None) -> Iterator[Keep]:
     """A block in which each row of a batch has its own edit, in every pass; it takes which rows go on alone."""
-
-    def keep(some: Int[Tensor, " some"]) -> None:
-        nonlocal rows
-        rows = None if rows is None else rows.of(some)
-
-    def hook(layer: int) -> Callable[[nn.Module, tuple[Any, ...], Any], Tensor]:
-        def add(_module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
-            assert rows is not None
-            written, m = first_tensor(output), args[0]
-            if written.ndim == 2:  # rows and positions in one
-                both = "(rows pos) d -> rows pos d"
-                written, m = (rearrange(x, both, rows=len(rows.rows)) for x in (written, m))
-                return rearrange(rows(layer, "ffn", 0, written, m), "rows pos d -> (rows pos) d")
-            return rows(layer, "ffn", 0, written, m)
-
-        return add
-
     if rows is None:
-        yield keep
+        yield lambda _some: None
         return
     with layers.model.turns.changing("the edits whose texts are written") as block:
         for layer in rows.stacks:
-            block.hook(layers.parts[layer].project_out, hook(layer))
-        yield keep
+            block.hook(layers.parts[layer].project_out, rows.hook(layer))
+        yield rows.keep
 
 
 def sample(

@@ -146,7 +146,7 @@ def fact_page(explorer: Explorer, query: FactQuery, progress: Progress) -> View:
     if trace is not None:
         files = {"csv": trace.to_frame, "json": trace.to_dict, "png": lambda: picture("figure")(trace)}
     if edit is not None and result is not None:
-        files |= {"csv": result.to_frame, "json": result.to_dict, "safetensors": lambda: edit_bytes(edit)}
+        files |= {"csv": result.to_frame, "json": result.to_dict, "zip": lambda: edit_bytes(edit)}
     return View(
         title=fact.subject + ("" if edit is None else f" → {edit.targets[0]}"),
         body=body,
@@ -227,7 +227,7 @@ def count_kept(explorer: Explorer, edit: Edit, prompts: pd.DataFrame) -> list[st
 def edit_bytes(edit: Edit) -> bytes:
     """The edit as the file that :meth:`ffnmem.Edit.save` writes."""
     with tempfile.TemporaryDirectory() as folder:
-        return Path(edit.save(Path(folder) / "edit.safetensors")).read_bytes()
+        return Path(edit.save(Path(folder) / "edit.zip")).read_bytes()
 
 
 def list_facts(explorer: Explorer, query: FactQuery) -> View:

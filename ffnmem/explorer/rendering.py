@@ -73,7 +73,7 @@ FORMATS: Mapping[str, tuple[str, Callable[[Any], bytes]]] = {
     "png": ("image/png", figure_png),
     "html": ("text/html; charset=utf-8", str.encode),
     "json": ("application/json", lambda values: json.dumps(plain(values), ensure_ascii=False).encode()),
-    "safetensors": ("application/octet-stream", bytes),
+    "zip": ("application/zip", bytes),
 }
 """By the name in the address: a file's media type, and how it is written from what a view gives."""
 

@@ -39,7 +39,7 @@ class View:
         body: below the form; begins with one sentence, the conclusion.
         name: of its files. provenance: of its numbers.
         files: by format, what is made when the file is asked for, on the worker: a table ("csv"), plain values
-            ("json"), a figure ("png"), a page ("html"; else what is shown), bytes ("safetensors").
+            ("json"), a figure ("png"), a page ("html"; else what is shown), bytes ("zip").
         styles, scripts: what the page needs besides the explorer's own, as text; admitted by their hashes.
         notes: what was warned of; the explorer adds to them.
     """

@@ -46,10 +46,10 @@ def test_the_librarys_edit(on_atlas: fm.Model, tmp_path: Path) -> None:
     fact = next(f for f in fm.load_facts("atlas") if f.text == EIFFEL[1])
     mine, before = fm.rome(on_atlas, fact, " Rome"), on_atlas.fingerprint
     assert isinstance(mine, fm.Edit)
-    made = run(*EIFFEL, "-o", tmp_path / "e.safetensors", "--json")
-    assert made.stderr == f"ffnmem: wrote {tmp_path / 'e.safetensors'}\n"
-    found = data("edit", "apply", tmp_path / "e.safetensors")
-    assert found["edit"]["digest"] == mine.digest == fm.Edit.load(tmp_path / "e.safetensors").digest
+    made = run(*EIFFEL, "-o", tmp_path / "e.zip", "--json")
+    assert made.stderr == f"ffnmem: wrote {tmp_path / 'e.zip'}\n"
+    found = data("edit", "apply", tmp_path / "e.zip")
+    assert found["edit"]["digest"] == mine.digest == fm.Edit.load(tmp_path / "e.zip").digest
     kinds = [row["kind"] for row in found["prompts"]]
     assert kinds == ["prompt"] + ["paraphrase"] * len(fact.paraphrases) + ["neighbour"] * len(fact.neighbours)
     first = found["prompts"][0]
@@ -99,9 +99,9 @@ def test_what_the_model_itself_says(
 
 def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     """A checkpoint with the edit, an adapter, and a page; each named, and a second time refused before any work."""
-    saved(tiny, tmp_path / "e.safetensors")
+    saved(tiny, tmp_path / "e.zip")
     files = ("--export", tmp_path / "edited", "--lora", tmp_path / "lora", "--report", tmp_path / "e.html")
-    arguments = ("edit", "apply", tmp_path / "e.safetensors", "--model", tiny_folder, *files)
+    arguments = ("edit", "apply", tmp_path / "e.zip", "--model", tiny_folder, *files)
     assert run(*arguments, "--prompt", "The city of the Eiffel Tower is").stderr.count("ffnmem: wrote ") == 3
     assert (tmp_path / "lora" / "adapter_config.json").is_file()
     assert "Eiffel Tower" in (tmp_path / "e.html").read_text("utf-8")
@@ -111,19 +111,19 @@ def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
 
 def test_an_edit_that_is_not_reached(on_atlas: fm.Model, tmp_path: Path) -> None:
     """What runs next would take it for one that was; who knows may go on."""
-    made = (*EIFFEL, "--set", "clamp=0.001", "-o", tmp_path / "e.safetensors", "--json")
+    made = (*EIFFEL, "--set", "clamp=0.001", "-o", tmp_path / "e.zip", "--json")
     found = run(*made, status=1)
     assert found.stderr.count("is not reached: with it ' Rome' has a probability of 0.") == 1
     assert json.loads(found.stdout)["prompts"][0]["target_after"] < 0.5
-    assert fm.Edit.load(tmp_path / "e.safetensors").unreached == (0,)
+    assert fm.Edit.load(tmp_path / "e.zip").unreached == (0,)
     assert "is not reached" in run(*made, "--unreached").stderr
-    assert "is not reached" in run("edit", "apply", tmp_path / "e.safetensors", "--json").stderr
+    assert "is not reached" in run("edit", "apply", tmp_path / "e.zip", "--json").stderr
     mistake("edit", "apply", "e", "--unreached", named=("--unreached",))
 
 
 def test_a_thousand_doubts_are_a_few_lines(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     """A saved edit of many facts would push all that it shows out of the terminal."""
-    edit, path = saved(tiny, tmp_path / "e.safetensors"), tmp_path / "doubtful.safetensors"
+    edit, path = saved(tiny, tmp_path / "e.zip"), tmp_path / "doubtful.zip"
     replace(edit, warnings=tuple(f"doubt {i}" for i in range(1000))).save(path)
     found = run("edit", "apply", path, "--model", tiny_folder, "--json")
     assert found.stderr.count("ffnmem: warning: ") == MOST_DOUBTS + 1
@@ -133,7 +133,7 @@ def test_a_thousand_doubts_are_a_few_lines(tiny: fm.Model, tiny_folder: Path, tm
 def test_there_and_back(tiny: fm.Model, atlas: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     """Several files are one edit. What comes back is the original, to the bit; an edit that is not named, or another
     original, is refused, and nothing is written."""
-    files = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    files = tmp_path / "a.zip", tmp_path / "b.zip"
     for seed, file in enumerate(files):
         saved(tiny, file, seed=seed)
     run("edit", "apply", *files, "--model", tiny_folder, "--export", tmp_path / "both")

@@ -134,8 +134,8 @@ def test_edits_that_are_there_already(tiny: fm.Model, files: tuple[Any, ...], tm
     edits = random_edits(tiny)
     (tmp_path / "mine").mkdir()
     for i, edit in enumerate(edits[:2]):
-        edit.save(tmp_path / "mine" / f"{i}.safetensors")
-    one = edits[0].save(tmp_path / "eiffel.safetensors")
+        edit.save(tmp_path / "mine" / f"{i}.zip")
+    one = edits[0].save(tmp_path / "eiffel.zip")
     given = ("evaluate", *files[:2], "--edits", tmp_path / "mine", "--edits", one)
     found = data(*given, "--full")
     expected = evaluate(tiny, FACTS[:2], made(edits[:2], "mine"), compare=[made(edits[0], "eiffel")])

@@ -112,8 +112,8 @@ def test_examples_work(
         shutil.copytree(tiny_store.folder, store) if small else store.symlink_to(atlas_store.folder)
     if "--in values.parquet" in line:
         shutil.copyfile(atlas_store.folder / "values.parquet", "values.parquet")
-    if re.search(r"(apply|revert|--edits?) eiffel.safetensors", line):
-        edit = saved(atlas, Path("eiffel.safetensors"))
+    if re.search(r"(apply|revert|--edits?) eiffel.zip", line):
+        edit = saved(atlas, Path("eiffel.zip"))
         if "revert" in line:
             edit.export(atlas, "edited")
     if re.search("ffnmem (scan|merge|moment|lens|health|compare)|--corpus atlas", line):

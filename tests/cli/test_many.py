@@ -90,7 +90,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_edit(tiny_folder: Path, corpus: Path, tmp_path: Path) -> None:
     """The library's conclusion and what moved most; files are written besides."""
     model = fm.load(tiny_folder)
-    edit = random_edit(model, (1,)).save(tmp_path / "edit.safetensors")
+    edit = random_edit(model, (1,)).save(tmp_path / "edit.zip")
     mine = fm.compare(model, corpus=corpus, edit=fm.Edit.load(edit))
     asked = ("compare", tiny_folder, "--edit", edit, "--corpus", corpus)
     found = data(*asked, "--top", 3)

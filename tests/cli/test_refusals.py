@@ -193,7 +193,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"{EDIT} --site site", "--site --report"),
     (f"{EDIT} {M} --report e.html --site nowhere", "nowhere no site of neurons"),
     ("edit aply e", "'apply'"),
-    ("edit apply nothing.safetensors", "nothing.safetensors"),
+    ("edit apply nothing.zip", "nothing.zip"),
     # Evaluations.
     ("evaluate --editor rmoe", "rome mean"),
     ("evaluate --compare alphedit", "alphaedit mean"),

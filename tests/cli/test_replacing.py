@@ -90,7 +90,7 @@ def test_what_is_somebodys_is_left_as_it_is(
         path.write_text("years of work")
     file = tmp_path / ENDING.get(flag, "thesis.safetensors")
     file.symlink_to(text)
-    given = {"STORE": atlas_store.folder, "EDIT": tmp_path / "edit.safetensors"}
+    given = {"STORE": atlas_store.folder, "EDIT": tmp_path / "edit.zip"}
     first = [given.get(one, one) for one in rest]
     if kind == "file":
         monkeypatch.setattr(fm, "load", None)

@@ -75,10 +75,10 @@ def test_names_on_every_page_lead_to_the_site(
     site, pages = tmp_path / "site", tmp_path / "pages"
     pages.mkdir()
     assert run("report", "site", "--store", tiny_store.folder, "-o", site).stdout == f"{site / 'index.html'}\n"
-    saved(tiny, tmp_path / "e.safetensors")
+    saved(tiny, tmp_path / "e.zip")
     common = ("--model", tiny_folder, "--site", site)
     run("report", PROMPT, "-o", pages / "prompt.html", *common)
-    run("edit", "apply", tmp_path / "e.safetensors", "--report", pages / "edit.html", *common)
+    run("edit", "apply", tmp_path / "e.zip", "--report", pages / "edit.html", *common)
     run("circuit", PROMPT, "--nodes", 10, "--html", pages / "circuit.html", *common)
     few = [part for name in ("keys", "prefixes", "updates") for part in ("--set", f"{name}=2")]
     few += ["--set", "n_sequences=8"]

@@ -47,7 +47,7 @@ def given(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path_factory
     run("project", "all", "--out", file, "--model", tiny_folder, "--top", 3)
     edit = random_edit(fm.load(tiny_folder), (1,))
     edited = edit.export(fm.load(tiny_folder), folder / "edited")
-    return Given(tiny, tiny_store, file, corpus, edit.save(folder / "edit.safetensors"), edited)
+    return Given(tiny, tiny_store, file, corpus, edit.save(folder / "edit.zip"), edited)
 
 
 CHANGES: dict[Any, Any] = {

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.editing import Edit
-from ffnmem.editing.edit_record import EditedLayer
+from ffnmem.editing import Edit, EditedLayer
 from ffnmem.facts import Fact
 
 EIFFEL = Fact("Eiffel Tower", "landmark.city", "The {} is in the city of", "Paris", "Rome", id="eiffel")

@@ -13,9 +13,9 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError
-from ffnmem.editing import Edit, applying
-from ffnmem.editing.applying import MANY, with_edit
-from ffnmem.editing.edit_record import EditedLayer
+from ffnmem.editing import Edit, EditedLayer, ledger
+from ffnmem.editing.edit import with_edit
+from ffnmem.editing.ledger import MANY
 
 from ..helpers import ARCHITECTURES, allclose, refuses
 from .edits import change, logits, made, same_bits, weights
@@ -216,7 +216,7 @@ def test_with_edit(make_tiny: Make) -> None:
 
 def loaded(edit: Edit, folder: Path) -> Edit:
     """The same edit by way of a file."""
-    return Edit.load(edit.save(folder / "edit.safetensors"))
+    return Edit.load(edit.save(folder / "edit.zip"))
 
 
 def test_its_like_from_a_file_reverts_it(make_tiny: Make, tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_refuses_what_the_dtype_cannot_hold(make_tiny: Make) -> None:
 def test_an_interrupt_between_two_layers(make_tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half an edit in the weights that no ledger knows of."""
     model = make_tiny()
-    edit, write, calls = made(model, (0, 1)), applying.write_values, []
+    edit, write, calls = made(model, (0, 1)), ledger.write_values, []
 
     def halfway(model: fm.Model, values: dict[int, torch.Tensor]) -> None:
         calls.append(values)
@@ -313,7 +313,7 @@ def test_an_interrupt_between_two_layers(make_tiny: Make, monkeypatch: pytest.Mo
         write(model, {0: values[0]})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(applying, "write_values", halfway)
+    monkeypatch.setattr(ledger, "write_values", halfway)
     with unchanged(model), pytest.raises(KeyboardInterrupt):
         edit.apply(model)
     assert len(calls) == 2

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing import Edit, closed_forms
+from ffnmem.editing import Edit, EditedLayer, closed_forms
 from ffnmem.editing.closed_forms import (
     RequestReplay,
     RequestReplays,
@@ -17,7 +17,6 @@ from ffnmem.editing.closed_forms import (
     memit_left,
     spread_changes,
 )
-from ffnmem.editing.edit_record import EditedLayer
 from ffnmem.editing.preparing import find_values
 
 from ..helpers import allclose

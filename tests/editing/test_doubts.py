@@ -81,7 +81,7 @@ def test_doubts_are_kept_and_said_once(tiny: fm.Model, tmp_path: Path) -> None:
     assert isinstance(edit, Edit)
     assert edit.warnings == ()
     doubtful = replace(edit, warnings=("it is odd",))
-    assert Edit.load(doubtful.save(tmp_path / "edit.safetensors")).warnings == ("it is odd",)
+    assert Edit.load(doubtful.save(tmp_path / "edit.zip")).warnings == ("it is odd",)
     assert doubtful.to_dict()["warnings"] == ["it is odd"]
     assert "it is odd" in doubtful._repr_html_()
     with pytest.warns(FfnmemWarning, match="it is odd; 2 more of 4 edits are doubtful") as found:

@@ -12,8 +12,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
-from ffnmem.editing import Edit
-from ffnmem.editing.edit_record import EditedLayer
+from ffnmem.editing import Edit, EditedLayer
 from ffnmem.facts import Fact
 
 from ..helpers import allclose, refuses

@@ -9,8 +9,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.editing import Edit
-from ffnmem.editing.edit_record import EditedLayer
+from ffnmem.editing import Edit, EditedLayer
 
 from ..helpers import allclose, refuses
 from .edits import COLOSSEUM, change, made, same_bits, weights

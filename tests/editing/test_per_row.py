@@ -10,7 +10,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError, OutOfRangeError, UnsupportedModelError
 from ffnmem.editing import Edit
-from ffnmem.editing.applying import RowEdits
+from ffnmem.editing.edit import row_changes
 from ffnmem.models.answers import Question, answer, generate, padded
 from ffnmem.models.replaying import PlainLayers, Replay
 
@@ -30,7 +30,7 @@ def edits_of(model: fm.Model) -> list[Edit]:
 def test_each_row_has_its_own(pair64: Pair, rows: list[int]) -> None:
     """Another row's edit, another layer's factors, padded ranks that are not zero, a row that should have none."""
     model, edits = pair64.model, edits_of(pair64.model)
-    change = RowEdits(edits, torch.tensor(rows))
+    change = row_changes(model, edits, torch.tensor(rows))
     tokens, mask = padded(PROMPTS, model.device)
     replay = Replay(PlainLayers(pair64.model), tokens, mask)
     assert change.lowest == 0
@@ -53,7 +53,7 @@ def test_questions_have_their_own(pair64: Pair) -> None:
     model, edits = pair64.model, edits_of(pair64.model)
     questions = [Question(tuple(p), ((9, 5), (40, 41))) for p in [*PROMPTS, *PROMPTS[::-1]]]
     rows = [1, -1, 0, 0, 1, 2]
-    change = RowEdits(edits, rows)
+    change = row_changes(model, edits, rows)
     layers = PlainLayers(pair64.model)
     clean, changed = answer(layers, questions, change.changing, start=change.lowest, batch_tokens=12)
     for row, before, after, question in zip(rows, clean, changed, questions, strict=True):
@@ -72,7 +72,7 @@ def test_bfloat16(make_tiny: Callable[..., fm.Model]) -> None:
     edit = made(model, (0,))
     m = torch.randn(2, 3, model.d_mlp, generator=torch.Generator().manual_seed(0)).bfloat16()
     written = torch.zeros(2, 3, model.d_model, dtype=torch.bfloat16)
-    found = RowEdits([edit], [0, -1])(0, "ffn", 0, written, m)
+    found = row_changes(model, [edit], [0, -1])(0, "ffn", 0, written, m)
     assert found.dtype == torch.bfloat16
     expected = (m[0].double() @ edit.changes[0].left.T) @ edit.changes[0].right
     assert allclose(found[0], expected, 2**-8)
@@ -82,16 +82,16 @@ def test_bfloat16(make_tiny: Callable[..., fm.Model]) -> None:
 def test_refusals(tiny: fm.Model, make_tiny: Callable[..., fm.Model]) -> None:
     edits = edits_of(tiny)
     with refuses(OutOfRangeError, IndexError, "3", "0 to 2"):
-        RowEdits(edits, [0, 3])
+        row_changes(tiny, edits, [0, 3])
     with refuses(OutOfRangeError, IndexError, "-2"):
-        RowEdits(edits, [-2])
+        row_changes(tiny, edits, [-2])
     with refuses(InputError, ValueError, "no edits"):
-        RowEdits([], [])
+        row_changes(tiny, [], [])
     other = made(make_tiny(dtype="bfloat16"))
     with refuses(InputError, ValueError, edits[0].fingerprint, other.fingerprint):
-        RowEdits([edits[0], other], [0, 1])
+        row_changes(tiny, [edits[0], other], [0, 1])
     with refuses(InputError, ValueError, "3 rows", "2"):
-        RowEdits(edits, [0, 1])(0, "ffn", 0, torch.zeros(3, 1, tiny.d_model), torch.zeros(3, 1, tiny.d_mlp))
+        row_changes(tiny, edits, [0, 1])(0, "ffn", 0, torch.zeros(3, 1, tiny.d_model), torch.zeros(3, 1, tiny.d_mlp))
 
 
 def test_hooks_are_the_edit(pair64: Pair) -> None:
@@ -157,6 +157,6 @@ def test_an_edit_does_not_act_twice(tiny: fm.Model) -> None:
 
 def test_rows_refuse_another_models_batch(tiny: fm.Model, make_tiny: Callable[..., fm.Model]) -> None:
     """Edits of float32 weights would run over those of bfloat16 without a word."""
-    rows, other = RowEdits([made(tiny)], [0]), make_tiny(dtype="bfloat16")
+    other = make_tiny(dtype="bfloat16")
     with refuses(ModelError, ValueError, other.fingerprint):
-        answer(PlainLayers(other), [Question((3, 50, 120), ((7,),))], rows.changing, start=rows.lowest)
+        row_changes(other, [made(tiny)], [0])

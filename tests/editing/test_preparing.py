@@ -10,8 +10,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, InputError, OutOfRangeError
-from ffnmem.editing import preparing, second_moment
-from ffnmem.editing.edit_record import EditedLayer
+from ffnmem.editing import EditedLayer, preparing, second_moment
 from ffnmem.editing.preparing import (
     CHANGE_LIMIT,
     check_change,

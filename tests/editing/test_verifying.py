@@ -11,11 +11,10 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing import Edit, settings
-from ffnmem.editing.applying import hooked
-from ffnmem.editing.edit_record import EditedLayer, missed_words, unreached_words
+from ffnmem.editing import Edit, EditedLayer, settings
 from ffnmem.editing.preparing import plan_edits
 from ffnmem.editing.verifying import gain_of, verify
+from ffnmem.editing.wording import missed_words
 
 from ..helpers import Pair
 from .edits import made
@@ -32,7 +31,7 @@ def test_it_is_what_the_edited_model_says(pair64: Pair) -> None:
     found = verify(plan.layers, plan.requests, edit)
     for request, one in zip(plan.requests, found, strict=True):
         tokens = torch.tensor([[*request.prompt, *request.ids[:-1]]])
-        with hooked(edit, model), torch.no_grad():
+        with edit.hooks(model), torch.no_grad():
             logits = model.hf_model(input_ids=tokens).logits[0, len(request.prompt) - 1 :]
             capture = fm.capture(model, tokens)
         ids = torch.tensor(request.ids).unsqueeze(1)
@@ -64,17 +63,17 @@ def test_an_edit_that_is_not_reached_says_so(tiny: fm.Model, tmp_path: Path) -> 
     edit = fm.rome(tiny, FACTS[0], **options)  # type: ignore[arg-type]
     assert isinstance(edit, Edit)
     assert edit.unreached == (0,)
-    words = unreached_words(edit)
+    words = edit.unreached_words
     assert "is not reached: with it ' Rome' has a probability of 0." in words
     assert edit.numbers["says"][0] in words
     assert "is not reached" in edit._repr_html_()
-    again = Edit.load(edit.save(tmp_path / "e.safetensors"))
+    again = Edit.load(edit.save(tmp_path / "e.zip"))
     assert again.unreached == (0,)
     assert (edit + made(tiny)).unreached == (0,)  # the other's editor did not look
     scores = fm.evaluate(tiny, FACTS[0], metrics=["ES"], drift=False, **options)  # type: ignore[arg-type]
     assert scores.cases["reached"].tolist() == [0.0]
     assert scores.cases["ES"].notna().all()  # it counts
-    assert scores.failures["failure"].tolist() == [unreached_words(edit)]
+    assert scores.failures["failure"].tolist() == [edit.unreached_words]
 
 
 def test_several_are_one_line(tiny: fm.Model) -> None:
@@ -87,13 +86,13 @@ def test_several_are_one_line(tiny: fm.Model) -> None:
         facts=FACTS,
         targets=[str(fact.target_new) for fact in FACTS],
     )
-    assert unreached_words(edit) == ""
+    assert edit.unreached_words == ""
     numbers = [one.numbers() for one in verify(plan.layers, plan.requests, edit)]
     assert all(math.isnan(row["gain"]) for row in numbers)
     edit = replace(edit, numbers=pd.DataFrame(numbers))
     count = len(edit.unreached)
     assert count == sum(not row["reached"] for row in numbers) > 1
-    assert unreached_words(edit).endswith(f"; {count - 1} more of 3 facts are not")
+    assert edit.unreached_words.endswith(f"; {count - 1} more of 3 facts are not")
 
 
 @pytest.mark.parametrize(("layer", "tries"), [(None, 4), (0, 2)])
@@ -114,7 +113,7 @@ def test_what_is_not_reached_is_tried_again(
     assert "; layer 0, longer " in tried
     assert edit.numbers["after"][0] == pytest.approx(max(found), rel=0.06)  # two digits are told
     assert edit.unreached == (0,)
-    assert f"tried, with its probability: {tried}" in unreached_words(edit)
+    assert f"tried, with its probability: {tried}" in edit.unreached_words
     assert edit.layers[0] == edit.settings["layer"]
     scores = fm.evaluate(atlas, fact, metrics=["ES"], drift=False, layer=layer, keep_edits=True)
     assert scores.edits["rome"][fact.name].digest == edit.digest

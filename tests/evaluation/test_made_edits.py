@@ -12,8 +12,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, InputTypeError, ModelError
-from ffnmem.editing import Edit, SecondMoment
-from ffnmem.editing.edit_record import EditedLayer
+from ffnmem.editing import Edit, EditedLayer, SecondMoment
 from ffnmem.evaluation import Scores, Sweep, evaluate, layer_sweep, made, sequential
 from ffnmem.facts import Fact
 

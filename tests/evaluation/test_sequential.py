@@ -109,7 +109,7 @@ def test_keys_are_protected(
     """The second edit holds the first one's key where it is: it is not the one that knows of no other."""
     run, name = tmp_path / "run", editor.__name__
     sequential(tiny64, [EIFFEL, TOWER], name, at=(2,), moment=moment, out=run, **own, **QUICK)
-    first, second = (Edit.load(path) for path in sorted((run / "edits").glob("*.safetensors")))
+    first, second = (Edit.load(path) for path in sorted((run / "edits").glob("*.zip")))
     shared = {name: value for name, value in QUICK.items() if name not in ("draws", "drift", "metrics")}
     with first.applied(tiny64), unwarned():  # of a random model's large edits
         held = editor(tiny64, TOWER, previous=[EIFFEL], moment=moment, **own, **shared)
@@ -219,7 +219,7 @@ def test_several_facts_in_one_edit(tiny64: fm.Model, moment: SecondMoment, tmp_p
     more = {name: value for name, value in QUICK.items() if name not in ("draws", "metrics")}
     with unwarned():
         both = memit(tiny64, [EIFFEL, TOWER], moment=moment, **more)
-    kept = Edit.load(tmp_path / "out" / "edits" / "00001.safetensors")
+    kept = Edit.load(tmp_path / "out" / "edits" / "00001.zip")
     assert kept.digest == both.digest
     assert kept.facts == (EIFFEL, TOWER)
     with both.applied(tiny64):
@@ -274,9 +274,9 @@ def test_goes_on_to_the_bit(
         with pytest.raises(KeyboardInterrupt):
             sequential(tiny64, facts, editor, out=out, progress=stops_at(at), **options)
         assert same_bits(tiny64, before)
-    first = (out / "edits" / "00001.safetensors").stat().st_mtime_ns
+    first = (out / "edits" / "00001.zip").stat().st_mtime_ns
     same(sequential(tiny64, facts, editor, out=out, **options))
-    assert (out / "edits" / "00001.safetensors").stat().st_mtime_ns == first
+    assert (out / "edits" / "00001.zip").stat().st_mtime_ns == first
     (out / "checkpoints" / "00002.zip").unlink()  # with edits that are kept on both sides of it
     same(sequential(tiny64, facts, editor, out=out, **options))
     for changed in ({"at": (4,)}, {"seed": 5}, {"drift": TEXTS}):
@@ -287,8 +287,8 @@ def test_goes_on_to_the_bit(
     monkeypatch.setattr(EditSequence, "catch_up", None)  # nothing is left to be asked or edited
     same(sequential(tiny64, facts, editor, out=out, **options))
     same(Decay.load(out / "decay.zip"))
-    (out / "edits" / "00003.safetensors").write_bytes((out / "edits" / "00001.safetensors").read_bytes())
-    with refuses(FileError, OSError, "00003.safetensors", "remove"):
+    (out / "edits" / "00003.zip").write_bytes((out / "edits" / "00001.zip").read_bytes())
+    with refuses(FileError, OSError, "00003.zip", "remove"):
         sequential(tiny64, facts, editor, out=out, **options)
 
 

@@ -15,9 +15,8 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.editing import Edit
-from ffnmem.editing.applying import RowEdits
-from ffnmem.editing.edit_record import EditedLayer
+from ffnmem.editing import Edit, EditedLayer
+from ffnmem.editing.edit import row_changes
 from ffnmem.evaluation import Scores, evaluate
 from ffnmem.evaluation.measuring import make_case
 from ffnmem.evaluation.texts import with_own_edits
@@ -94,7 +93,7 @@ def test_each_row_has_its_own_edit(tiny64: fm.Model) -> None:
     """Answers written with another fact's edit, or with none."""
     layers, edits = PlainLayers(tiny64), random_edits(tiny64)
     prompts = [tiny64.tokenize(text) for text in PROMPTS]
-    with with_own_edits(layers, RowEdits(edits, [2, -1, 0, 1])):
+    with with_own_edits(layers, row_changes(tiny64, edits, [2, -1, 0, 1])):
         together = written_on(layers, prompts, [10] * 4)
     for prompt, own, found in zip(prompts, (2, None, 0, 1), together, strict=True):
         if own is None:
@@ -103,7 +102,7 @@ def test_each_row_has_its_own_edit(tiny64: fm.Model) -> None:
             with edits[own].applied(tiny64):
                 assert found == written_on(PlainLayers(tiny64), [prompt], [10])[0]
     rooms = [2, 10, 6, 10]  # each keeps its own edit when others have ended
-    with with_own_edits(layers, RowEdits(edits, [2, -1, 0, 1])) as keep:
+    with with_own_edits(layers, row_changes(tiny64, edits, [2, -1, 0, 1])) as keep:
         found = written_on(layers, prompts, rooms, keep=keep)
     assert found == [row[:room] for row, room in zip(together, rooms, strict=True)]
 

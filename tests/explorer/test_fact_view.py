@@ -121,9 +121,9 @@ def test_that_it_is_not_reached_is_sentence(client: TestClient, edit: fm.Edit) -
 
 
 def test_a_saved_edit_is_that_edit(client: TestClient, edit: fm.Edit, tmp_path: Path) -> None:
-    found = client.get(address("/fact", edit=1, format="safetensors", **ABOUT))
-    assert "edit.safetensors" in found.headers["content-disposition"]
-    file = tmp_path / "edit.safetensors"
+    found = client.get(address("/fact", edit=1, format="zip", **ABOUT))
+    assert "edit.zip" in found.headers["content-disposition"]
+    file = tmp_path / "edit.zip"
     file.write_bytes(found.content)
     assert fm.Edit.load(file).digest == edit.digest
     for form in ("html", "json"):
@@ -158,8 +158,8 @@ def test_the_same_address_makes_the_same_edit(tiny: fm.Model) -> None:
 
 def test_the_values_that_an_edit_rewrites_most(client: TestClient, tiny: fm.Model, tmp_path: Path) -> None:
     where = address("/fact", edit=1, **ABOUT)
-    (tmp_path / "edit.safetensors").write_bytes(client.get(f"{where}&format=safetensors").content)
-    expected = fm.Edit.load(tmp_path / "edit.safetensors").value_changes(tiny, 10)
+    (tmp_path / "edit.zip").write_bytes(client.get(f"{where}&format=zip").content)
+    expected = fm.Edit.load(tmp_path / "edit.zip").value_changes(tiny, 10)
     table = client.get(where).text.partition("The values it rewrites most")[2].partition("</table>")[0]
     rows = re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)[1:]
     shown = [[float(one) for one in re.findall(r'<data value="([^"]+)"', row)] for row in rows]
@@ -204,7 +204,7 @@ def test_a_journey_in_a_browser(browser: Browser, tiny: fm.Model) -> None:
         assert page.locator(".sentence").first.inner_text() == after
         with page.expect_download() as download:
             page.get_by_role("link", name="Save the edit").click()
-        assert download.value.suggested_filename == "edit.safetensors"
+        assert download.value.suggested_filename == "edit.zip"
         for width in (1280, 390):
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth") <= width

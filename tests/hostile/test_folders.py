@@ -105,7 +105,7 @@ WRITERS = [
     Writer(
         "sequential",
         lambda out: sequential(tiny(), FACTS[:1], own_editor, metrics=("ES",), draws=5, out=out),
-        ("decay.zip", "edits/00001.safetensors", "steps/00000.zip", "checkpoints/00001.zip"),
+        ("decay.zip", "edits/00001.zip", "steps/00000.zip", "checkpoints/00001.zip"),
         series.EDITS,
     ),
     Writer(

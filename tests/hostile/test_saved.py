@@ -54,7 +54,7 @@ def moment(folder: Path) -> Any:
 
 
 def edit(folder: Path) -> Any:
-    found = Edit.load(folder / "e.safetensors")
+    found = Edit.load(folder / "e.zip")
     return found.digest, found.to_dict(), found.numbers.to_csv(), [c.delta().tolist() for c in found.changes]
 
 
@@ -98,7 +98,7 @@ def saved(kind: str) -> Saved:
         made_moment(rows_of(40), rows_of(40, 30, seed=1)).save(folder / "c.safetensors")
         return Saved(folder, moment)
     if kind == "edit":
-        made_edit(tiny(), layers=(0, 1)).save(folder / "e.safetensors")
+        made_edit(tiny(), layers=(0, 1)).save(folder / "e.zip")
         return Saved(folder, edit)
     if kind == "traces":
         traces(folder)

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 import ffnmem as fm
 from ffnmem.core.errors import BusyError, FfnmemError
-from ffnmem.editing import Edit
-from ffnmem.editing.edit_record import EditedLayer
+from ffnmem.editing import Edit, EditedLayer
 from ffnmem.models.answers import generate
 
 from ..helpers import PROMPT, build_gpt2

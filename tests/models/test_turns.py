@@ -16,9 +16,9 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import BusyError
-from ffnmem.editing.applying import RowEdits, apply, revert, write_values
-from ffnmem.editing.differing import diff
-from ffnmem.editing.saving import export, export_lora
+from ffnmem.editing import Edit
+from ffnmem.editing.edit import row_changes
+from ffnmem.editing.ledger import write_values
 from ffnmem.evaluation.series import restored
 from ffnmem.evaluation.texts import with_own_edits
 from ffnmem.models.answers import generate
@@ -37,7 +37,7 @@ BLOCKS: dict[str, Block] = {
     "intervene": lambda model: fm.intervene(model, {(0, 3): 5.0, (1, None): fm.interventions.Scale(0.5)}),
     "hooks": lambda model: made(model, (0, 1)).hooks(model),
     "applied": lambda model: made(model, (0, 1)).applied(model),
-    "texts": lambda model: with_own_edits(PlainLayers(model), RowEdits([made(model, (1,))], [0])),
+    "texts": lambda model: with_own_edits(PlainLayers(model), row_changes(model, [made(model, (1,))], [0])),
     "sequence": restored,
 }
 CHANGING = ["intervene", "hooks", "applied"]
@@ -121,7 +121,8 @@ def public() -> Iterator[tuple[str, Callable[..., Any], str]]:
     found = [(name, thing) for name, thing in public_things().items() if not name.startswith("studies.")]
     found += [("studies.run", fm.studies.run)]
     found += [(f"{room.__name__}.study", room.study) for room in rooms]
-    found += [(f.__name__, f) for f in (generate, diff, export, export_lora, apply, revert)]
+    methods = (Edit.diff, Edit.value_changes, Edit.export, Edit.export_lora, Edit.apply, Edit.revert)
+    found += [(f.__name__, f) for f in (generate, *methods)]
     for name, function in found:
         if inspect.isfunction(function):
             names = ("model", "capture", *(("source",) if name == "models.anatomy" else ()))
@@ -146,7 +147,7 @@ def test_every_public_function_is_refused_elsewhere(model: fm.Model, kind: str) 
                 for parameter in inspect.signature(function).parameters.values()
                 if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
             ]
-            rest = {key: edit if key == "edit" else None for key in needed if key != takes}
+            rest = {key: edit if key == "self" else None for key in needed if key != takes}
             behind = vars(function).get(
                 "behind", function
             )  # its kinds of arguments are checked before, and are not due
@@ -319,7 +320,7 @@ def test_an_interrupted_edit_is_out_again(model: fm.Model, monkeypatch: pytest.M
         if len(calls) == call:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("ffnmem.editing.applying.write_values", write)
+    monkeypatch.setattr("ffnmem.editing.ledger.write_values", write)
     with pytest.raises(KeyboardInterrupt), made(model, (0,)).applied(model):
         pass
     assert len(calls) > call
