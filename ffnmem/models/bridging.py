@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from ..core.errors import InputError, UnsupportedModelError
 from ..core.foreign import foreign
 from .configs import quiet, unusual_fields
-from .layout import inner
 
 
 def is_bridge(source: Any) -> bool:
@@ -60,55 +59,29 @@ def update_cache(
     return type(attention)._update_kv_cache(attention, keys, values, past_key_values=held, **kwargs)
 
 
-class Twin:
-    """Modules of their own that hold the very parameters of a Hugging Face model, which stays whole: for a bridge.
-
-    No hooks hang on them at first, so that they may be tried without anybody's seeing it.
+def copy_around(
+    network: nn.Module, shared: Any, hooked: Sequence[nn.Module]
+) -> tuple[Any, list[tuple[nn.Module, nn.Module]]]:
+    """Modules of their own around the very parameters of a Hugging Face model, which stays whole, for a bridge.
 
     Args:
         network: the Hugging Face model.
         shared: what its modules refer to and their copies shall refer to as well.
+        hooked: some of its modules.
+
+    Returns: The copy, without any hooks, and each of ``hooked`` beside its own copy.
     """
-
-    def __init__(self, network: nn.Module, shared: Any) -> None:
-        memo: dict[int, Any] = {id(one): one for one in (*network.parameters(), *network.buffers(), shared)}
-        memo |= {id(table): OrderedDict() for module in network.modules() for _, table in hook_tables(module)}
-        self.network: Any = copy.deepcopy(network, memo)
-        # Before a bridge takes them apart.
-        self.pairs = list(zip(network.modules(), self.network.modules(), strict=True))
-
-    def share_hooks(self, bridge: nn.Module, run: Callable[[], Any]) -> None:
-        """Let a bridge around the twin and the model hold the same hooks from now on: who removes one takes it from
-        both. Where TransformerLens computes a module itself (attention), hooks hang on what stands in its place.
-
-        Args:
-            run: one pass through the bridge, by which is seen what TransformerLens calls.
-        """
-        ran: set[nn.Module] = set()
-        handles = [other.register_forward_pre_hook(lambda module, _args: ran.add(module)) for _, other in self.pairs]
-        try:
-            run()
-        finally:
-            for handle in handles:
-                handle.remove()
-        wrappers = {inner(module): module for module in bridge.modules() if inner(module) is not module}
-        blocks: list[Any] = [module for module in bridge.modules() if hasattr(module, "_teardown_capture_hooks")]
-        for block in blocks:  # TransformerLens' own hooks
-            block._teardown_capture_hooks()
-        for own, other in self.pairs:
-            tables = hook_tables(own)
-            called = other if other in ran or not any(table for _, table in tables) else wrappers.get(other, other)
-            for name, table in tables:
-                table.update(vars(called)[name])
-                setattr(called, name, table)
-        for block in blocks:
-            block._maybe_wire_capture_hooks()
+    memo: dict[int, Any] = {id(one): one for one in (*network.parameters(), *network.buffers(), shared)}
+    memo |= {id(table): OrderedDict() for module in network.modules() for table in hook_tables(module).values()}
+    copied: Any = copy.deepcopy(network, memo)
+    copies = dict(zip(network.modules(), copied.modules(), strict=True))
+    return copied, [(module, copies[module]) for module in hooked]
 
 
-def hook_tables(module: nn.Module) -> list[tuple[str, dict[int, Any]]]:
+def hook_tables(module: nn.Module) -> dict[str, dict[int, Any]]:
     """Where torch keeps the hooks on passes of a module."""
-    return [
-        (name, table)
+    return {
+        name: table
         for name, table in vars(module).items()
         if name.startswith(("_forward_", "_backward_")) and isinstance(table, dict)
-    ]
+    }

@@ -20,12 +20,9 @@ from ..core.errors import (
     quoted,
 )
 from ..core.foreign import Shared, foreign
-from .architectures import DESCRIBED
-from .configs import check_counts, class_name, model_path, quiet
+from .configs import check_counts, model_path, quiet
 
 SUFFIX = ".gguf"
-UNSCALED, UNSCALED_BY = ("none", None), (0, 1, None)
-
 READ = (
     "llama",
     "qwen2",
@@ -45,13 +42,9 @@ FACTORS = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.
 """Tensors of factors by which rotary positions are scaled."""
 COUNTED = ("block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size")
 """Fields of sizes: one read otherwise gives another number of weights, or weights of other shapes, which is refused."""
-OF_LAYOUT = (
-    "tensor_data_layout",
-    "rope.scaling.type",
-    "rope.scaling.original_context_length",
-    "rope.scaling.finetuned",
-)
+OF_LAYOUT = ("tensor_data_layout", "rope.scaling.original_context_length", "rope.scaling.finetuned")
 """Fields that say nothing more, once scaled rotary positions are refused."""
+ELSEWHERE = "load the model's Hugging Face checkpoint"
 AS_GPT2 = ("gpt-2", "mpt", "olmo", "jais", "trillion", "granite-docling")
 """Pre-tokenisers, by llama.cpp's names, that are GPT-2's; transformers takes all for it that it does not know."""
 BY_DIGIT = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
@@ -107,10 +100,11 @@ class GgufHeader:
 
     Attributes:
         architecture: as llama.cpp names it, ``"llama"``.
-        quantization: of most of its weights, ``"Q4_1"``; ``"F16"`` and ``"F32"`` are floating point.
+        notes: what a config made of it says in its field ``ffnmem``, there and wherever the model is saved: the
+            quantization of most of its weights (``"Q4_1"``; ``"F32"`` is none), and whether its tokenizer puts a
+            beginning-of-sequence token before a text, where it says that.
         cuts_by: how its tokenizer cuts a text before it merges, as llama.cpp names it, ``"smollm"``; "" where it does
             not say; None for a tokenizer that does not cut.
-        add_bos: whether its tokenizer puts a beginning-of-sequence token before a text; None where it does not say.
         n_weights: the numbers in all of its tensors.
         fields: what it says of its architecture, ``{"block_count": 30}``.
 
@@ -128,7 +122,7 @@ class GgufHeader:
                 found = reader.get_field(field)
                 return None if found is None else found.contents()
 
-            self.architecture, bos = said("general.architecture"), said("tokenizer.ggml.add_bos_token")
+            self.architecture, add_bos = said("general.architecture"), said("tokenizer.ggml.add_bos_token")
             self.cuts_by = said("tokenizer.ggml.pre") or "" if said("tokenizer.ggml.model") == "gpt2" else None
             own = f"{self.architecture}."
             self.fields = {key.removeprefix(own): said(key) for key in reader.fields if key.startswith(own)}
@@ -139,24 +133,10 @@ class GgufHeader:
         if not weights or not isinstance(self.architecture, str):
             raise ModelError(f"{name} holds no model: it has {len(tensors)} tensors of {quoted(self.architecture)}")
         self.n_weights = sum(weights.values())
-        self.quantization = max(weights, key=weights.__getitem__)
-        self.add_bos = None if bos is None else bool(bos)
-        # Which transformers leaves out without a word: every position would be turned by other angles.
-        scaling = self.fields.get("rope.scaling.type")
-        # Of what older converters wrote, without a type, llama.cpp reads either as linear scaling.
-        factors = [self.fields.get(name) for name in ("rope.scaling.factor", "rope.scale_linear")]
-        linear = scaling is None and any(factor not in UNSCALED_BY for factor in factors)
-        if not FACTORS.isdisjoint(tensors) or scaling not in UNSCALED or linear:
-            raise UnsupportedModelError(
-                f"{name} scales its rotary positions, which transformers does not read from GGUF: load the model's "
-                "Hugging Face checkpoint"
-            )
-
-    @property
-    def notes(self) -> dict[str, Any]:
-        """What a config made of it says in its field ``ffnmem``, there and wherever the model is saved."""
-        bos = {} if self.add_bos is None else {"prepend_bos": self.add_bos}
-        return {"quantization": self.quantization, **bos}
+        bos = {} if add_bos is None else {"prepend_bos": bool(add_bos)}
+        self.notes = {"quantization": max(weights, key=weights.__getitem__), **bos}
+        if not FACTORS.isdisjoint(tensors):  # which transformers leaves out without a word
+            raise UnsupportedModelError(f"{name} scales its rotary positions by factors of their own: {ELSEWHERE}")
 
 
 def gguf_config(file: Path, name: str, header: GgufHeader) -> Any:
@@ -170,20 +150,16 @@ def gguf_config(file: Path, name: str, header: GgufHeader) -> Any:
     if header.architecture not in READ:
         raise UnsupportedModelError(
             f"{name} is of the architecture {quoted(header.architecture)}; GGUF files are read of {', '.join(READ)}: "
-            "load the model's Hugging Face checkpoint"
+            f"{ELSEWHERE}"
         )
     with quiet(), foreign(UnsupportedModelError, f"{name} ({quoted(header.architecture)}) is not read by transformers"):
         config = transformers.AutoConfig.from_pretrained(
             file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
         )
-    if class_name(config) not in DESCRIBED:
-        raise UnsupportedModelError(
-            f"{name} is of {quoted(header.architecture)}, an architecture that is not described"
-        )
     if config.model_type.removesuffix("_text") != header.architecture:  # "mistral", which is then read otherwise
         raise UnsupportedModelError(
             f"{name} is of {quoted(header.architecture)}, but transformers reads it as {quoted(config.model_type)} "
-            "because of its general.name: load the model's Hugging Face checkpoint"
+            f"because of its general.name: {ELSEWHERE}"
         )
     check_counts(config.to_dict(), name)
     check_fields(header, config, name)
@@ -205,8 +181,7 @@ def check_fields(header: GgufHeader, config: Any, name: str) -> None:
                 f"which transformers reads as {read[field]}" if field in read else "which transformers does not read"
             )
             raise UnsupportedModelError(
-                f"{name} says {header.architecture}.{field} = {quoted(str(value))}, {taken}: load the model's Hugging "
-                "Face checkpoint"
+                f"{name} says {header.architecture}.{field} = {quoted(str(value))}, {taken}: {ELSEWHERE}"
             )
     scalar = getattr(config, "query_pre_attn_scalar", None)
     if scalar is not None:
@@ -215,7 +190,7 @@ def check_fields(header: GgufHeader, config: Any, name: str) -> None:
         if meant != scalar:
             raise UnsupportedModelError(
                 f"{name} divides attention scores by the root of {meant:g}, which GGUF does not say and transformers "
-                f"takes for {scalar}: load the model's Hugging Face checkpoint"
+                f"takes for {scalar}: {ELSEWHERE}"
             )
 
 
@@ -247,7 +222,9 @@ def read_fields(config: Any) -> dict[str, Any]:
         "rope.dimension_count": int(head * far.get("partial_rotary_factor", 1)),
         "rope.freq_base": far.get("rope_theta"),
         "rope.freq_base_swa": near.get("rope_theta"),
+        "rope.scaling.type": "none",
         "rope.scaling.factor": 1,
+        "rope.scale_linear": 1,
         "rope.scaling.attn_factor": 1,
         "use_parallel_residual": first("use_parallel_residual"),
     }
@@ -256,9 +233,8 @@ def read_fields(config: Any) -> dict[str, Any]:
 def agree(said: Any, read: Any) -> bool:
     """Whether a field's value is the config's: 0 stands for none, and floating point is of float32."""
     said, read = said or 0, read or 0
-    if not isinstance(said, int | float) or not isinstance(read, int | float):
-        return False
-    return math.isclose(said, read, rel_tol=1e-6)
+    numbers = isinstance(said, int | float) and isinstance(read, int | float)
+    return math.isclose(said, read, rel_tol=1e-6) if numbers else bool(said == read)
 
 
 def open_gguf_tokenizer(file: Path, name: str) -> Any:
@@ -298,10 +274,7 @@ def cut_as_named(backend: Any, cuts_by: str, name: str) -> None:
         )
     elif cuts_by not in AS_GPT2 and cuts_by not in known:
         said = f"by {quoted(cuts_by)}, which is not known here" if cuts_by else "in a way that it does not name"
-        raise InputError(
-            f"{name} cuts texts {said} (tokenizer.ggml.pre): pass tokenizer=…, or load the model's Hugging Face "
-            "checkpoint"
-        )
+        raise InputError(f"{name} cuts texts {said} (tokenizer.ggml.pre): pass tokenizer=…, or {ELSEWHERE}")
     if cuts_by in WHOLE:
         backend.model.ignore_merges = True
 

@@ -17,7 +17,7 @@ from ..core.neuron_names import LayerName, NeuronName, layer_of, place_of
 from ..core.provenance import Live, Provenance
 from ..core.token_text import token_texts, visible
 from ..core.types import checked
-from .bridging import Twin, boot
+from .bridging import boot, copy_around, hook_tables
 from .chat import ChatText, Messages, render_chat
 from .configs import Hyperparameters, notes_of
 from .fingerprints import bridge_parameters, network_parameters
@@ -44,7 +44,7 @@ class Model(Live):
     """A decoder-only language model whose FFNs can be read as key-value memories. Made by :func:`ffnmem.load`.
 
     Attributes:
-        hf_model: the Hugging Face model that runs; the one inside the bridge once there is a bridge.
+        hf_model: the Hugging Face model that runs; the one inside the bridge that was handed to ``load``.
         tokenizer: the Hugging Face tokenizer.
         ffn: one :class:`FFN` view a layer.
         prepend_bos: whether texts get the beginning-of-sequence token in front.
@@ -72,7 +72,8 @@ class Model(Live):
             if bridge is None
             else Hyperparameters.of_bridge(bridge)
         )
-        self.ffn: tuple[FFN, ...] = self.read_ffns()
+        activation = read_activation(hf_model.config, self.layout.architecture, f"{name} ({self.architecture})")
+        self.ffn: tuple[FFN, ...] = read_ffns(self.layout, activation)
         self.prepend_bos = self.numbers.prepend_bos if prepend_bos is None else prepend_bos
         self.edits: Sequence[Any] = ()
         self.turns = turns_of(self.layout)
@@ -80,59 +81,39 @@ class Model(Live):
         if self.prepend_bos and self.bos_token_id is None:
             raise InputError(f"{name}'s tokenizer has no beginning-of-sequence token: load with prepend_bos=False")
 
-    def read_ffns(self) -> tuple[FFN, ...]:
-        config, who = self.hf_model.config, f"{self.name} ({self.architecture})"
-        return read_ffns(self.layout, read_activation(config, self.layout.architecture, who))
-
     @property
     def bridge(self) -> Any:
-        """TransformerLens' ``TransformerBridge`` around the same weights, made when first asked for.
+        """TransformerLens' ``TransformerBridge``: the one that was handed to ``load``, or one around the same weights.
 
-        From then on the model runs through it: hooks that are hung on it are seen by every function here. Its
-        parameters are those of this model, and a change of either is one of both; only the parts of a projection that
-        TransformerLens takes apart (attention's queries, keys and values, where Hugging Face keeps them in one) may be
-        copies, and hooks of these projections are not called. All other hooks that hang on the Hugging Face model's
-        modules hang on the bridge's as well, interventions among them. The fingerprint stays. Numbers may differ in
-        their last digit, since it computes attention itself.
+        The latter is made when first asked for. Its parameters are those of this model, and a change of either is one
+        of both; only the parts of a projection that TransformerLens takes apart (attention's queries, keys and values,
+        where Hugging Face keeps them in one) may be copies. It sees interventions and edits of this model. The model
+        itself runs on by its own modules: hooks that are hung on the bridge are seen by ``fm.load(model.bridge)``.
+        Numbers may differ in their last digit, since TransformerLens computes attention itself.
 
         Raises UnsupportedModelError: TransformerLens does not know the architecture, or computes something else.
         """
         if self._bridge is None:
-            with self.turns.changing("model.bridge"):
-                twin = Twin(self.hf_model, self.turns)
-                expected = self.probe(twin.network.base_model)
-                bridge = boot(twin.network, self.tokenizer, self.name, self.dtype)
-                before = self.hf_model, self.layout, self.ffn
-                try:
-                    self.run_through(bridge, expected)
-                    twin.share_hooks(bridge, lambda: self.probe(self.layout.body))
-                except BaseException:  # else it would run on without the hooks that hang on the model
-                    self._bridge, (self.hf_model, self.layout, self.ffn) = None, before
-                    raise
+            with self.turns.reading():
+                changed = [self.layout.decoder or self.layout.body, *(ffn.project_out for ffn in self.ffn)]
+                network, copies = copy_around(self.hf_model, self.turns, changed)
+                expected = self.probe(network.base_model)
+                bridge = boot(network, self.tokenizer, self.name, self.dtype)
+                if self.dtype == torch.float64:
+                    for block in bridge.blocks:
+                        bound_masks(block.attn, self.layout.architecture.mask_leaves_out)
+                who = f"{self.name} ({self.architecture})"
+                with foreign(UnsupportedModelError, f"{who} does not run under TransformerLens"):
+                    found = self.probe(bridge.original_model.base_model)
+                off = float((found - expected).abs().max() / expected.abs().max().clamp(min=1.0))
+                if not off <= AGREE.get(self.dtype, HALF):
+                    raise UnsupportedModelError(
+                        f"{who}: under TransformerLens it gives other logits (off by {off:.1g})"
+                    )
+                for module, copied in copies:  # only now, so that nobody's hooks see the probes
+                    vars(copied).update(hook_tables(module))
+                self._bridge = bridge
         return self._bridge
-
-    def run_through(self, bridge: Any, expected: Float[Tensor, "pos vocab"]) -> None:
-        """Run by a bridge from now on, if its probe is what is expected; else UnsupportedModelError."""
-        before = self.hf_model, self.layout, self.ffn
-        try:
-            self.hf_model = bridge.original_model
-            self.layout = read_layout(self.hf_model, self.name, bridge)
-            self.ffn = self.read_ffns()
-            if self.dtype == torch.float64:
-                for block in self.layout.blocks:
-                    bound_masks(block.attention, self.layout.architecture.mask_leaves_out)
-            what = f"{self.name} ({self.architecture}) does not run under TransformerLens"
-            with foreign(UnsupportedModelError, what):
-                found = self.probe(self.layout.body)
-            off = float((found - expected).abs().max() / expected.abs().max().clamp(min=1.0))
-            if not off <= AGREE.get(self.dtype, HALF):
-                raise UnsupportedModelError(
-                    f"{self.name} ({self.architecture}): under TransformerLens it gives other logits (off by {off:.1g})"
-                )
-        except BaseException:
-            self.hf_model, self.layout, self.ffn = before
-            raise
-        self._bridge = bridge
 
     def probe(self, body: nn.Module) -> Float[Tensor, "pos vocab"]:
         """The logits of a few tokens that went through a body."""
@@ -375,7 +356,7 @@ class Model(Live):
                     digest.update(f"{field}:{value}".encode())
             for name, parameter in (
                 network_parameters(self.hf_model, self.layout.architecture, numbers)
-                if self._bridge is None
+                if self._bridge is None or self._bridge.original_model is not self.hf_model
                 else bridge_parameters(self.hf_model)
             ):
                 digest.update(f"{name}:{tuple(parameter.shape)}:{parameter.dtype}".encode())

@@ -173,8 +173,8 @@ def same(ours: nn.Module | None, theirs: nn.Module | None) -> bool:
 
 def test_modules_are_those_of_the_bridge(pair: Pair) -> None:
     """A hook would sit on a module that the forward pass never calls."""
-    model = fm.load(pair.hf, tokenizer=pair.model.tokenizer)
-    bridge = model.bridge
+    bridge = fm.load(pair.hf, tokenizer=pair.model.tokenizer).bridge
+    model = fm.load(bridge)
     layout = model.layout
     assert len(layout.blocks) == 2
     assert layout.embedding is bridge.embed

@@ -60,29 +60,26 @@ def test_body_computes_no_logits_and_no_gradients(tiny: fm.Model) -> None:
 
 
 def test_a_bridge_shares_the_hooks(make_tiny: Callable[..., fm.Model]) -> None:
-    """One that hung there before would go deaf, or its copy stay for good; its owner would see passes of nobody's."""
+    """It would answer without the intervention, or keep it for good; a user's hooks would see passes of nobody's."""
     model, tokens, heard = make_tiny(), torch.tensor([[0, 5, 6]]), []
-    theirs, layer = model.hf_model, model.hf_model.transformer.h[1].mlp
-    handle = layer.register_forward_hook(lambda _m, _a, out: heard.append(out.shape))
-    with fm.intervene(model, {(0, 3): 5.0}):
-        before = fm.capture(model, tokens)
-        assert len(heard) == 1
+    own = model.hf_model
+    own.transformer.h[1].mlp.c_proj.register_forward_hook(lambda _m, _a, out: heard.append(out.shape))
+    with fm.intervene(model, {(0, 3): 5.0}, positions=-1):
         bridge = model.bridge
-        assert len(heard) == 1
-        assert model.interventions == ("0.3 = 5",)
-        assert allclose(fm.capture(model, tokens).ffn_out[0], before.ffn_out[0], 1e-6)
-        bridge(tokens)
-        assert len(heard) == 3
-    handle.remove()
-    bridge(tokens)
-    assert len(heard) == 3
-    assert not model.interventions
-    again = fm.capture(model, tokens)
-    assert not torch.allclose(again.ffn_out[0], before.ffn_out[0], atol=1e-4)
-    with torch.no_grad():
+        assert not heard
+        changed = own(tokens).logits
+        assert allclose(bridge(tokens), changed, 1e-6)
         assert allclose(
-            model.logits_of(fm.capture(model, tokens, logits=True).residual.final_out), theirs(tokens).logits
+            fm.load(bridge).logits_of(fm.capture(fm.load(bridge), tokens).residual.final_out), changed, 1e-6
         )
+    assert model.hf_model is own
+    assert allclose(bridge(tokens), own(tokens).logits, 1e-6)
+    assert not torch.allclose(own(tokens).logits, changed, atol=1e-4)
+    with fm.intervene(model, {(0, 3): 5.0}, positions=-1):
+        assert allclose(bridge(tokens), changed, 1e-6)
+    with torch.no_grad():
+        model.ffn[0].values[:] = 0
+    assert allclose(bridge(tokens), own(tokens).logits, 1e-6)
 
 
 def test_layer_and_neuron(tiny: fm.Model) -> None:

@@ -216,7 +216,7 @@ def test_no_block_begins_in_the_middle(model: fm.Model, block: Block, run: str) 
     ids = torch.tensor([model.tokenize(PROMPT)])
     calls = {"pass": lambda: model.bridge(ids), "function": lambda: fm.capture(model, ids, logits=True).logits}
     before = calls[run]()
-    reading = Halfway(model.layout.blocks[1].attention, calls[run])
+    reading = Halfway(model.ffn[1].project_out, calls[run])
     edit = made(model, (0,), seed=4)
     with refuses(BusyError, RuntimeError, "cannot begin"):
         block(model).__enter__()
@@ -227,7 +227,7 @@ def test_no_block_begins_in_the_middle(model: fm.Model, block: Block, run: str) 
         pass
     edit.apply(model)
     with refuses(BusyError, RuntimeError, "cannot begin"):
-        reading = Halfway(model.layout.blocks[1].attention, calls[run])
+        reading = Halfway(model.ffn[1].project_out, calls[run])
         try:
             edit.revert(model)
         finally:
@@ -286,7 +286,7 @@ def test_a_pass_that_fails_is_over(model: fm.Model) -> None:
         with pytest.raises(RuntimeError):
             call()
 
-    handle = model.layout.blocks[1].attention.register_forward_pre_hook(fails)
+    handle = model.ffn[1].project_out.register_forward_pre_hook(fails)
     elsewhere(lambda: run(lambda: model.bridge(torch.tensor([[1, 2]]))))
     elsewhere(lambda: run(lambda: fm.capture(model, PROMPT)))
     handle.remove()
@@ -300,7 +300,7 @@ def test_an_interrupted_function_is_over(model: fm.Model) -> None:
     def fails(_module: torch.nn.Module, _args: Any) -> None:
         raise KeyboardInterrupt
 
-    handle = model.layout.blocks[1].attention.register_forward_pre_hook(fails)
+    handle = model.ffn[1].project_out.register_forward_pre_hook(fails)
     with pytest.raises(KeyboardInterrupt):
         fm.capture(model, PROMPT)
     handle.remove()

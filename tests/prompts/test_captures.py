@@ -189,7 +189,7 @@ def test_one_layer_costs_one_layer(tiny: fm.Model) -> None:
 
 def test_hooks_do_not_leak(make_tiny: Callable[..., fm.Model]) -> None:
     """Each call would make the next one slower, and keep its tensors alive; so would one that was interrupted."""
-    tiny = make_tiny()
+    tiny = fm.load(make_tiny().bridge)
     before = hook_count(tiny.bridge) + hook_count(tiny.hf_model)
     for options in ({}, {"layers": 0}, {"logits": True}, {"layers": [1], "logits": True}):
         fm.capture(tiny, PROMPT, **options)  # type: ignore[arg-type]
@@ -218,8 +218,8 @@ def test_a_silent_hook_is_an_error(make_tiny: Callable[..., fm.Model]) -> None:
 @pytest.mark.parametrize("point", ["mlp.hook_post", "mlp.hook_pre", "ln2.hook_out", "hook_attn_out"])
 def test_the_users_own_hooks_are_seen(pair: Pair, point: str, tokenizer: Any) -> None:
     """A capture under an intervention would show the coefficients from before it, beside the output from after it."""
-    model = fm.load(pair.hf, tokenizer=tokenizer)
-    bridge = model.bridge
+    bridge = fm.load(pair.hf, tokenizer=tokenizer).bridge
+    model = fm.load(bridge)
     before = fm.capture(model, PROMPT)
     with bridge.hooks(fwd_hooks=[(f"blocks.0.{point}", lambda value, hook: value * 0.5 - 0.3)]):
         during = fm.capture(model, PROMPT)

@@ -35,7 +35,7 @@ def naive_paths(model: Model, capture: fm.prompts.Capture, target: int) -> torch
                 )
             )
         )
-    model.body(tokens)
+    model.bridge(tokens)
     for hook in hooks:
         hook.remove()
     writes = [capture.ffn_out[layer][0].detach().clone().requires_grad_() for layer in range(n)]
