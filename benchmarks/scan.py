@@ -42,7 +42,7 @@ from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning import kernels, passes, scanning
 from ffnmem.scanning.projected import sides_kept
 from ffnmem.scanning.reduction import Reducer, choose
-from ffnmem.scanning.settings import make_settings
+from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import ScanState
 from ffnmem.vocabulary.vectors import matrix_of, side_tokens
 
@@ -61,18 +61,9 @@ class OurPass:
 
     def __init__(self, model: fm.Model, sequences: Sequences) -> None:
         frequent = tuple(int(i) for i in np.argsort(-np.array(sequences.packed.token_counts))[:128])
-        settings = make_settings(
-            model,
-            context=WINDOW + 1,
-            prepend_bos=True,
-            dtype="float32",
-            batch_tokens=ROWS * (WINDOW + 1),
-            seed=0,
-            k=K,
-            sample=8,  # as rare as 128 are in a million tokens
-            draws=64,
-            frequent=frequent,
-        )
+        text = TextSettings.checked(model, WINDOW + 1, True, ROWS * (WINDOW + 1))
+        # A sample of 8 is as rare as 128 are in a million tokens.
+        settings = ScanSettings.of(text, K, "float32", seed=0, sample=8, draws=64, frequent=frequent)
         sample = choose(sequences, 0, 8, 64)
         self.state = ScanState.empty(settings, [ffn.d_mlp for ffn in model.ffn], sample.sequences, sample.draws)
         self.body, self.special = LayerPass(model), np.array(settings.special)

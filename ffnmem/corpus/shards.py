@@ -21,28 +21,25 @@ POLL_SECONDS = 0.5
 
 Work = Callable[[Any, Progress], str]
 """Works on a task of plain values, a function of a module; returns where what it found lies."""
-Join = Callable[[str, str], str]
-"""Joins what two shards found; returns where that lies. A function of a module."""
 
 
 def run_shards(
-    tasks: Sequence[Any], work: Work, progress: Together, engine: str = "local", *, join: Join, gpus: int = 0
+    tasks: Sequence[Any], work: Work, progress: Together, engine: str = "local", *, gpus: int = 0
 ) -> list[str]:
     """Work on all shards at once, each TRIES times at most.
 
     Args:
         tasks: one a shard. work: what is done with each.
         progress: told of all of them together.
-        engine: "local" or "ray". join: of two results, on Ray, where they are joined as they come.
-        gpus: that an actor takes.
+        engine: "local" or "ray". gpus: that an actor of Ray takes.
 
-    Returns: where the results lie: of each task, or on Ray one of all.
+    Returns: where the result of each task lies.
 
     Raises: WorkerError: one that died time and again. MissingExtraError: no Ray. FfnmemError: a mistake of the user's
         that a worker found.
     """
     if engine == "ray":
-        return run_on_ray(tasks, work, progress, join, gpus)
+        return run_on_ray(tasks, work, progress, gpus)
     return run_locally(tasks, work, progress)
 
 
@@ -166,20 +163,15 @@ class ShardActor:
         return self.done
 
 
-def run_on_ray(tasks: Sequence[Any], work: Work, progress: Together, join: Join, gpus: int) -> list[str]:
-    """All shards on the cluster of ``RAY_ADDRESS``, or on one of this machine alone; what a tree of joins leaves."""
+def run_on_ray(tasks: Sequence[Any], work: Work, progress: Together, gpus: int) -> list[str]:
+    """All shards on the cluster of ``RAY_ADDRESS``, or on one of this machine alone."""
     ray = import_ray()
     ours = not ray.is_initialized()
     if ours:
         local = {} if os.environ.get("RAY_ADDRESS") else {"_node_ip_address": "127.0.0.1", "num_cpus": len(tasks)}
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False, **local)
     try:
-        paths = on_actors(ray, tasks, work, progress, gpus)
-        joining = ray.remote(join)
-        while len(paths) > 1:
-            joined = [joining.remote(a, b) for a, b in zip(paths[::2], paths[1::2], strict=False)]
-            paths = ray.get(joined) + (paths[-1:] if len(paths) % 2 else [])
-        return paths
+        return on_actors(ray, tasks, work, progress, gpus)
     except ray.exceptions.RayError as error:
         reason = str(getattr(error, "cause", None) or error).strip().splitlines()[0]
         raise WorkerError(f"a Ray worker failed ({reason}); run the same scan again to go on") from None

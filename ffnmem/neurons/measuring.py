@@ -311,7 +311,6 @@ def opened(store: Store, sign: str, settings: Mapping[str, Any]) -> tuple[Neuron
     header = parsed(path, (table.file.schema_arrow.metadata or {}).get(KEY, b"{}"))
     if not isinstance(header, dict) or not {"provenance", "rule"} <= header.keys():
         raise FileError(f"{path} is no table that ffnmem polysemanticity wrote: {table.again}")
-    table.check_rows(store.manifest["d_mlp"])
     measured = {name: value for name, value in settings.items() if name != "rule"}
     wanted = json.loads(json.dumps({**store_key(store), **measured}))
     return (table, header) if all(header.get(name) == value for name, value in wanted.items()) else None

@@ -166,11 +166,15 @@ def add_powers(
     if scores.device.type == "cpu":
         array = scores.numpy()
         in_threads(lambda first, last: power_sums(array, shifts, first, last, sums), len(array))
-        return
-    x = scores.double() - torch.from_numpy(shifts).to(scores.device).unsqueeze(-1)
+    else:
+        sums += device_power_sums(scores, torch.from_numpy(shifts).to(scores.device)).cpu().numpy()
+
+
+def device_power_sums(scores: Float[Tensor, "rows n"], shifts: Float64[Tensor, " rows"]) -> Float64[Tensor, "rows 4"]:
+    """What :func:`power_sums` adds, by torch on any device."""
+    x = scores.double() - shifts.unsqueeze(-1)
     square = x * x
-    powers = torch.stack([x.sum(-1), square.sum(-1), (square * x).sum(-1), (square * square).sum(-1)], dim=-1)
-    sums += powers.cpu().numpy()
+    return torch.stack([x.sum(-1), square.sum(-1), (square * x).sum(-1), (square * square).sum(-1)], dim=-1)
 
 
 def central(raw: Float64[np.ndarray, "rows 4"]) -> Float64[np.ndarray, "4 rows"]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.errors import FileError, ModelError
+from ..core.errors import ModelError
 from ..vocabulary.projections import COLUMNS as PROJECTED
 from .contexts import Columns
 from .neuron import Known
@@ -35,19 +33,6 @@ Cut = Callable[[int], dict[str, list[Any]]]
 SHOWN = ("rank", "side", "sign", "token", "score", "lens")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class OfBlock(Known):
-    """A neuron of a block: its tables are plain lists, and of examples the columns that cards show.
-
-    ``measured``: whether meanings may be kept beside the store; else none are looked for."""
-
-    measured: bool = True
-
-    @cached_property
-    def meanings(self) -> tuple[Any, ...]:
-        return super().meanings if self.measured else ()
-
-
 def blocks(
     store: Store,
     layer: int,
@@ -56,7 +41,7 @@ def blocks(
     size: int = GROUP,
     *,
     measured: bool = True,
-) -> Iterator[OfBlock]:
+) -> Iterator[Known]:
     """The neurons of a layer in their order, with what :meth:`Store.neuron` gives of them, ``size`` of them in memory.
 
     Args:
@@ -65,7 +50,7 @@ def blocks(
             :meth:`Store.examples` gives.
         context: tokens of context on each side.
         size: neurons read at once; row groups of the files hold 256.
-        measured: see :class:`OfBlock`.
+        measured: whether meanings may be kept beside the store; else none are looked for.
 
     Raises: FileError.
     """
@@ -75,12 +60,9 @@ def blocks(
 
 def block(
     store: Store, layer: int, first: int, last: int, most: Mapping[str, int | None], context: int, measured: bool
-) -> Iterator[OfBlock]:
+) -> Iterator[Known]:
     """Neurons ``first`` up to ``last`` of a layer."""
-    stats, bounds = store.opened(STATS).block(layer, first, last)
-    if (np.diff(bounds) != 1).any():
-        raise FileError(f"{store.folder / STATS} has not one row of each neuron of layer {layer}: scan again")
-    numbers = plain_rows(stats)
+    numbers = plain_rows(store.opened(STATS).block(layer, first, last)[0])
     found = examples_of(store, layer, first, last, most)
     places: Any = (row[5:7] for rows in found for row in rows)  # sequence and position
     windows = iter(store.contexts.windows(places, context))
@@ -92,7 +74,7 @@ def block(
     for at, rows in enumerate(found):
         around = tuple(next(windows) for _ in rows)
         table, lack = values(at)
-        yield OfBlock(
+        yield Known(
             store=store,
             layer=layer,
             neuron=first + at,

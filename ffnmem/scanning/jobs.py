@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from .passes import Scanner
 from .reduction import choose
 from .settings import ScanSettings
 from .state import ScanState
-from .state_file import Identity, ScanProgress, StateFile, save_state
+from .state_file import Identity, ScanProgress, StateFile
 from .tables import CORPUS, SHARDS, STATE
 
 # Setting up a scan: its folder, its packed corpus, and where it stands.
@@ -203,17 +202,6 @@ def run_shard(task: ShardTask, report: Progress | None = None) -> str:
     return str(task.path / STATE)
 
 
-def merge_files(first: str, second: str) -> str:
-    """Join two shards' states, in a file beside them."""
-    a, b = StateFile(Path(first)), StateFile(Path(second))
-    state = a.state()
-    state.merge(b.state())
-    shards = next(parent for parent in a.path.parents if parent.name == SHARDS)
-    out = shards / f"merged-{secrets.token_hex(4)}.safetensors"
-    save_state(out, state, a.identity, a.progress)
-    return str(out)
-
-
 def scan_with_workers(job: Scanner, folder: Path, workers: int, engine: str) -> None:
     """Scan all units by several processes and put the merged state into the job."""
     if job.progress.shard != (0, 1):
@@ -241,7 +229,7 @@ def scan_with_workers(job: Scanner, folder: Path, workers: int, engine: str) -> 
     ]
     progress = Together(job.report, "scan", count, job.sequences.packed.n_tokens)
     gpus = int(tasks[0].device.startswith("cuda"))
-    paths = run_shards(tasks, run_shard, progress, engine, join=merge_files, gpus=gpus)
+    paths = run_shards(tasks, run_shard, progress, engine, gpus=gpus)
     for path in paths:  # nothing was done yet
         job.state.merge(StateFile(Path(path)).state())
     job.progress = ScanProgress()
@@ -253,8 +241,7 @@ def remove_shards(folder: Path) -> None:
     """Remove what workers wrote, all of which is in the state now."""
     for shard in (folder / SHARDS).glob("*-of-*"):
         remove_files(shard, (STATE,))
-    merged = [path.name for path in (folder / SHARDS).glob("merged-????????.safetensors")]  # by Ray's actors
-    remove_files(folder / SHARDS, merged)
+    remove_files(folder / SHARDS, ())
 
 
 def check_shards(folder: Path, count: int) -> None:

@@ -160,7 +160,10 @@ class Group:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Known:
-    """What cards say of a neuron, and what they read it from: the fields of :class:`Neuron`, its tables of any kind."""
+    """What cards say of a neuron, and what they read it from: the fields of :class:`Neuron`, its tables of any kind.
+
+    ``measured``: whether its meanings may be kept beside the store; else none are looked for.
+    """
 
     store: Scanned
     layer: int
@@ -176,6 +179,7 @@ class Known:
     lack: str = ""
     passages: dict[int, Passage] = field(default_factory=dict)
     description: str = ""
+    measured: bool = True
 
     @property
     def name(self) -> str:
@@ -201,6 +205,8 @@ class Known:
         """What :func:`ffnmem.polysemanticity` keeps of it beside the store, its :class:`ffnmem.neurons.Meanings` for
         each
         sign; empty if nothing is."""
+        if not self.measured:
+            return ()
         # The one thing of a card that is from a subpackage above, which reads stores: looked up when it is asked for.
         read = import_module("ffnmem.neurons.concepts").saved_meanings
         return read(self.store, self.layer, self.neuron, k=CONTEXTS, context=self.context)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from ..core.files import write_whole
 from ..core.progress import Progress
 from ..core.types import Count, Division, Engine, NonNegative, Range, ScanDtype, Seed, Whole, at_least, checked
 from ..corpus.batches import Sequences
-from ..corpus.excerpts import BATCH_TOKENS, check_shard
+from ..corpus.excerpts import BATCH_TOKENS, TextSettings, check_shard
 from ..corpus.packed import Packed
 from ..corpus.passes import CHECKPOINT_SECONDS
 from ..models.model import Model
@@ -21,7 +20,7 @@ from .jobs import check_shards, most_frequent, packed_corpus, prepared, remove_s
 from .manifest import NAMES, write_manifest
 from .passes import Scanner
 from .projected import BASIS, is_quick, write_values
-from .settings import MOST, make_settings
+from .settings import ScanSettings
 from .state import ScanState
 from .state_file import Identity, ScanProgress, StateFile, save_state
 from .store import Store, open_store
@@ -97,6 +96,7 @@ def write_store(
 # `scan`: one pass over a corpus, and a store that answers for every neuron.
 
 FREQUENT = 128  # tokens whose mean coefficients are kept
+MOST = 10_000  # examples at each end of a neuron: their memory grows with this, whatever the corpus
 
 
 @checked
@@ -165,22 +165,12 @@ def scan(
     Source: Bills et al. 2023 for top, quantile and random examples; Chan et al. 1983 for merged moments (here exact).
     """
     shard = check_shard(shard)
-    settings = make_settings(
-        model,
-        context=context,
-        prepend_bos=prepend_bos,
-        dtype=dtype,
-        batch_tokens=batch_tokens,
-        seed=seed,
-        k=k,
-        sample=sample,
-        draws=draws,
-        frequent=(),
-    )
+    cut = TextSettings.checked(model, context, prepend_bos, batch_tokens)
     fast_tokenizer(model)  # refused now rather than after hours
     with prepared(out) as folder:
         packed = packed_corpus(model, source, folder / CORPUS, text=text, documents=documents, progress=progress)
-        settings = replace(settings, frequent=most_frequent(packed, model, frequent))
+        most = most_frequent(packed, model, frequent)
+        settings = ScanSettings.of(cut, k, dtype, seed=seed, sample=sample, draws=draws, frequent=most)
         job = start(model, packed, settings, folder, shard)
         if job is not None:
             job.report, job.every = progress, checkpoint_seconds

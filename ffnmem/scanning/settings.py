@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from dataclasses import fields as names
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
-from ..core.types import Count, Range, ScanDtype, Seed, at_least, checked
 from ..corpus.excerpts import TextSettings
-from ..models.model import Model
-
-MOST = 10_000  # examples at each end of a neuron: their memory grows with this, whatever the corpus
 
 
 @dataclass(frozen=True)
@@ -45,6 +40,21 @@ class ScanSettings:
     bos: int | None = None
     special: tuple[int, ...] = ()
 
+    @staticmethod
+    def of(text: TextSettings, k: int, dtype: str, **more: Any) -> ScanSettings:
+        """The settings of a scan of a text that is cut so; ``more``: seed, sample, draws, frequent."""
+        return ScanSettings(
+            context=text.context,
+            prepend_bos=text.prepend_bos,
+            dtype=dtype,
+            batch_tokens=text.batch_tokens,
+            k=k,
+            candidates=k if dtype == "float32" else 2 * k,
+            bos=text.bos,
+            special=text.special,
+            **more,
+        )
+
     @property
     def text(self) -> TextSettings:
         """How the text is cut and run in the pass."""
@@ -65,48 +75,13 @@ class ScanSettings:
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> ScanSettings:
-        return ScanSettings(
-            **{f.name: values[f.name] for f in names(ScanSettings)}
-            | {"frequent": tuple(values["frequent"]), "special": tuple(values["special"])}
-        )
+        return ScanSettings(**{**values, "frequent": tuple(values["frequent"]), "special": tuple(values["special"])})
 
     def differences(self, other: ScanSettings) -> list[str]:
         """The names of what differs, with both values, for a message."""
         found = []
-        for f in names(self):
+        for f in fields(self):
             mine, theirs = getattr(self, f.name), getattr(other, f.name)
             if mine != theirs:
                 found.append(f.name if f.name == "frequent" else f"{f.name} {mine} and {theirs}")
         return found
-
-
-@checked
-def make_settings(
-    model: Model,
-    *,
-    context: Annotated[int, at_least(2)] | None,
-    prepend_bos: bool | None,
-    dtype: ScanDtype,
-    batch_tokens: Count,
-    seed: Seed,
-    k: Annotated[int, Range(1, MOST)],
-    sample: Count,
-    draws: Count,
-    frequent: tuple[int, ...],
-) -> ScanSettings:
-    """Checked settings; raises InputError."""
-    text = TextSettings.checked(model, context, prepend_bos, batch_tokens)
-    return ScanSettings(
-        context=text.context,
-        prepend_bos=text.prepend_bos,
-        dtype=dtype,
-        batch_tokens=text.batch_tokens,
-        seed=seed,
-        k=k,
-        candidates=k if dtype == "float32" else 2 * k,
-        sample=sample,
-        draws=draws,
-        frequent=frequent,
-        bos=text.bos,
-        special=text.special,
-    )

@@ -50,15 +50,13 @@ from .projected import Source, check_scanned, is_table_of, lacking, write_values
 from .searching import search_examples
 from .settings import ScanSettings
 from .shading import is_quick, shadable, shaded
-from .state import COLUMNS, PARTS, LayerState
+from .state import COLUMNS, LayerState
 from .state_file import StateFile
-from .statistics import GATE_STATS, Cuts, histogram_columns, position_columns, token_columns
-from .statistics import STATS as STATISTICS
+from .statistics import Cuts, histogram_columns, position_columns, token_columns
 from .tables import (
     BANDS,
     CORPUS,
     EXAMPLES,
-    ROWS,
     STATE,
     STATS,
     TOKENIZER,
@@ -66,6 +64,7 @@ from .tables import (
     NeuronTable,
     example_frame,
     example_rows,
+    plain_rows,
 )
 
 LAYERS_KEPT = 8  # some 13 MB each for GPT-2 small
@@ -328,7 +327,7 @@ class Store(Scanned, Result):
 
     def table(self, name: str, layer: int | None = None, neuron: int | None = None) -> pd.DataFrame:
         """Rows of one of the store's Parquet files: all, a layer's or a neuron's."""
-        return self.opened(name).rows(layer, neuron)
+        return self.opened(name).table(layer, neuron).to_pandas()
 
     def opened(self, name: str) -> NeuronTable:
         """One of the store's Parquet files, opened once; and again where another has taken its place."""
@@ -336,13 +335,8 @@ class Store(Scanned, Result):
         path = self.verified_path(name) if own else self.folder / name
         key = (name, *identity_of(path))
         if key not in self._tables:
-            table = NeuronTable(path, "scan again" if own else "remove it, or measure again (ffnmem polysemanticity)")
-            if name == STATS:
-                table.check_rows(self.manifest["d_mlp"])
-                table.check_columns((*STATISTICS, *(GATE_STATS if self.gated else ())))
-            if name == EXAMPLES:
-                table.check_columns((*ROWS, *(PARTS if self.gated else ())))
-            self._tables[key] = table
+            again = "scan again" if own else "remove it, or measure again (ffnmem polysemanticity)"
+            self._tables[key] = NeuronTable(path, again)
         return self._tables[key]
 
     # -- questions -----------------------------------------------------------------------------------------------
@@ -581,7 +575,7 @@ class Store(Scanned, Result):
             store=self,
             layer=index[0],
             neuron=index[1],
-            stats=self.opened(STATS).one(*index),
+            stats=plain_rows(self.opened(STATS).table(*index))[0],
             examples=self.with_contexts(found, windows),
             windows=tuple(windows),
             histogram=self.histogram(*index),

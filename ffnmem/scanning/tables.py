@@ -17,7 +17,7 @@ from einops import rearrange
 from jaxtyping import Float32, Int64
 
 from ..core.checked_files import open_parquet, reading
-from ..core.errors import FileError, InputError, listed
+from ..core.errors import InputError
 from ..core.files import replacing
 from ..corpus.batches import Sequences
 from .state import NOWHERE, PARTS, SIDES, LayerState, ScanState, case_names, position_of, sequence_of
@@ -33,29 +33,13 @@ class NeuronTable:
     def __init__(self, path: Path, again: str = "scan again") -> None:
         self.path, self.again = path, again
         self.file = open_parquet(path, again=again)
-        self.check_columns(("layer", "neuron"))
-
-    def check_columns(self, names: Sequence[str]) -> None:
-        """Raise FileError unless all of these columns are there."""
-        missing = [name for name in names if name not in self.file.schema_arrow.names]
-        if missing:
-            raise FileError(f"{self.path} is another table: it has no column {listed(missing)}")
-
-    def check_rows(self, widths: Sequence[int]) -> None:
-        """Raise FileError unless there are as many rows as neurons."""
-        if self.file.metadata.num_rows != sum(widths):
-            raise FileError(
-                f"{self.path} has {self.file.metadata.num_rows} rows for {sum(widths)} neurons: {self.again}"
-            )
 
     @cached_property
     def bounds(self) -> np.ndarray:
         """Lowest and highest layer, lowest and highest neuron of every row group: ``[groups, 4]``."""
-        schema = self.file.schema_arrow
-        columns = [schema.get_field_index(name) for name in ("layer", "neuron")]
-        metadata = self.file.metadata
-        rows = []
+        metadata, rows = self.file.metadata, []
         with reading(self.path, self.again):
+            columns = [self.file.schema_arrow.names.index(name) for name in ("layer", "neuron")]
             for group in range(metadata.num_row_groups):
                 found = [metadata.row_group(group).column(column).statistics for column in columns]
                 # An empty group, of a shard without text, has no bounds: none that any neuron is within.
@@ -64,12 +48,8 @@ class NeuronTable:
                 )
             return np.array(rows, np.int64).reshape(-1, 4)
 
-    def rows(self, layer: int | None = None, neuron: int | None = None) -> pd.DataFrame:
-        """All rows, those of a layer, or of one neuron; raises FileError."""
-        return self.table(layer, neuron).to_pandas()
-
     def table(self, layer: int | None = None, neuron: int | None = None) -> pa.Table:
-        """:meth:`rows` as Arrow has them, which is quicker where a few rows are wanted."""
+        """All rows, those of a layer, or of one neuron; raises FileError."""
         low, high, first, last = self.bounds.T
         there = np.ones(len(low), bool)
         if layer is not None:
@@ -93,18 +73,7 @@ class NeuronTable:
             numbers = table["neuron"].to_numpy()
             inside = (table["layer"].to_numpy() == layer) & (first <= numbers) & (numbers < last)
             table, numbers = table.filter(pa.array(inside)), numbers[inside]
-        if (np.diff(numbers) < 0).any():
-            raise FileError(f"{self.path} is not in the order of the neurons: {self.again}")
         return table, np.searchsorted(numbers, np.arange(first, last + 1))
-
-    def one(self, layer: int, neuron: int) -> dict[str, Any]:
-        """The only row of a neuron as plain values; raises FileError where there are more, or none."""
-        found = plain_rows(self.table(layer, neuron))
-        if len(found) != 1:
-            raise FileError(
-                f"{self.path} has {len(found)} rows of neuron {layer}.{neuron} instead of one: {self.again}"
-            )
-        return found[0]
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:

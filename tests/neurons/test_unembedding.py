@@ -19,10 +19,12 @@ from ffnmem.neurons.unembedding import (
     Unembedding,
     central,
     cosine_moments,
+    device_power_sums,
     frequency_direction,
     log_unigram,
     null_dimension,
     null_space,
+    power_sums,
     read_unembedding,
     variance_null,
     written,
@@ -84,6 +86,14 @@ def test_moments_are_scipys(monkeypatch: pytest.MonkeyPatch, blocks: tuple[int, 
     assert allclose(found["variance"], exact.var(axis=1), 1e-6)
     assert allclose(found["skew"], stats.skew(exact, axis=1), 1e-5)
     assert allclose(found["kurtosis"], stats.kurtosis(exact, axis=1, fisher=False), 1e-5)
+
+
+def test_accelerators_sum_the_same_powers() -> None:
+    """What only a GPU runs would be tried by nobody: here it runs on the processor."""
+    scores, shifts = torch.randn(7, 50, generator=torch.Generator().manual_seed(0)), np.linspace(-1, 1, 7)
+    expected = np.zeros((7, 4))
+    power_sums(scores.numpy(), shifts, 0, 7, expected)
+    assert allclose(device_power_sums(scores, torch.from_numpy(shifts)), expected, 1e-12)
 
 
 @given(st.lists(st.floats(-3, 3), min_size=4, max_size=20))

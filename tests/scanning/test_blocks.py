@@ -1,15 +1,11 @@
 """Neurons read many at once are those that are read one by one."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
-from ffnmem.core.errors import FileError
 from ffnmem.scanning import Store
 from ffnmem.scanning.blocks import blocks
 from ffnmem.scanning.neuron import kinds_shown
-from ffnmem.scanning.tables import NeuronTable
 
 from .gated import gated_store
 
@@ -57,11 +53,3 @@ def test_meanings_are_looked_for_only_where_some_are_kept(tiny_store: Store, mon
     for measured, expected in ((True, ("found",)), (False, ())):
         (first, *_) = blocks(tiny_store, 0, {"top": 1}, measured=measured)
         assert first.meanings == expected
-
-
-def test_a_table_in_another_order_is_refused(tiny_store: Store, tmp_path: Path) -> None:
-    """Its rows would be told of other neurons."""
-    rows = tiny_store.stats().iloc[::-1]
-    rows.to_parquet(tmp_path / "a.parquet", index=False)
-    with pytest.raises(FileError, match="order of the neurons"):
-        NeuronTable(tmp_path / "a.parquet").block(0, 0, 9)

@@ -28,14 +28,14 @@ def table(tmp_path: Path) -> tuple[NeuronTable, pd.DataFrame]:
 
 def test_that_rows_are_those_of_the_whole_file(table: tuple[NeuronTable, pd.DataFrame]) -> None:
     found, whole = table
-    pd.testing.assert_frame_equal(found.rows(), whole)
+    pd.testing.assert_frame_equal(found.table().to_pandas(), whole)
     for layer in range(3):
         expected = whole[whole["layer"] == layer].reset_index(drop=True)
-        pd.testing.assert_frame_equal(found.rows(layer), expected)
+        pd.testing.assert_frame_equal(found.table(layer).to_pandas(), expected)
         for neuron in range(8):
             expected = whole[(whole["layer"] == layer) & (whole["neuron"] == neuron)].reset_index(drop=True)
-            pd.testing.assert_frame_equal(found.rows(layer, neuron), expected)
-    assert found.rows(7).empty
+            pd.testing.assert_frame_equal(found.table(layer, neuron).to_pandas(), expected)
+    assert not len(found.table(7))
 
 
 def test_that_one_group_holds_a_neuron(table: tuple[NeuronTable, pd.DataFrame]) -> None:

@@ -7,67 +7,36 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.corpus.excerpts import CONTEXT
-from ffnmem.scanning.settings import ScanSettings, make_settings
+from ffnmem.corpus.excerpts import CONTEXT, TextSettings
+from ffnmem.scanning.settings import ScanSettings
 
 from ..helpers import refuses
 from .states import settings
 
-ASKED: dict[str, Any] = {
-    "context": None,
-    "prepend_bos": None,
-    "dtype": "float32",
-    "batch_tokens": 64,
-    "seed": 0,
-    "k": 3,
-    "sample": 4,
-    "draws": 2,
-    "frequent": (3, 1),
-}
-
 
 def test_defaults_come_from_the_model(tiny: fm.Model) -> None:
-    found = make_settings(tiny, **ASKED)
+    text = TextSettings.checked(tiny, None, None, 64)
+    found, half = (
+        ScanSettings.of(text, 3, dtype, seed=0, sample=4, draws=2, frequent=(3, 1)) for dtype in ("float32", "bfloat16")
+    )
     assert found.context == min(CONTEXT, tiny.n_ctx) == 32
     assert found.prepend_bos is tiny.prepend_bos
-    assert found.candidates == 3
-    assert not found.rescored
-    half = make_settings(tiny, **{**ASKED, "dtype": "bfloat16"})
+    assert found.text == text
+    assert (found.k, found.candidates, found.rescored) == (3, 3, False)
     assert (half.k, half.candidates, half.rescored) == (3, 6, True)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"context": 33}, ["context 33", "at most 32"]),
-        ({"context": 1}, ["context", "at least 2", "1"]),
-        ({"dtype": "float16"}, ["dtype 'float16'", "'float32' or 'bfloat16'"]),
-        ({"k": 0}, ["k must be at least 1"]),
-        ({"sample": 0}, ["sample must be at least 1"]),
-        ({"draws": -1}, ["draws must be at least 1"]),
-        ({"batch_tokens": 0}, ["batch_tokens must be at least 1"]),
-        ({"seed": -1}, ["seed must be at least 0"]),
-        ({"seed": 1 << 62}, ["seed must be at most 4,611,686,018,427,387,903"]),
-        ({"seed": 1 << 70}, ["seed must be at most"]),
-    ],
-)
-def test_refuses_what_cannot_be(tiny: fm.Model, changes: dict[str, Any], named: list[str]) -> None:
-    with refuses(InputError, ValueError, *named):
-        make_settings(tiny, **{**ASKED, **changes})
 
 
 def test_refuses_bos_that_the_tokenizer_lacks(make_tiny: Callable[..., fm.Model]) -> None:
     model = make_tiny(prepend_bos=False)
     model.tokenizer.bos_token = None
-    assert not make_settings(model, **ASKED).prepend_bos
+    assert not TextSettings.checked(model, None, None, 64).prepend_bos
     with refuses(InputError, ValueError, "beginning-of-sequence", "prepend_bos=False"):
-        make_settings(model, **{**ASKED, "prepend_bos": True})
+        TextSettings.checked(model, None, True, 64)
 
 
 def test_round_trip_through_json() -> None:

@@ -433,19 +433,6 @@ def test_another_scan_s_table_of_the_same_size(copied: Path, name: str) -> None:
         asked[name]()
 
 
-@pytest.mark.parametrize("name", ["stats.parquet", "examples.parquet"])
-def test_a_table_that_the_manifest_vouches_for_and_that_is_another(copied: Path, name: str) -> None:
-    """A column that is not there ended in a KeyError, a neuron too few in no row."""
-    whole = pd.read_parquet(copied / name)
-    for table in (whole.iloc[:, :3], whole.drop(columns="neuron"), whole.iloc[1:].assign(position=10**6)):
-        table.to_parquet(copied / name)
-        mended(copied, lambda m: m["files"].update({name: manifest_module.file_record(copied / name)}))
-        store = open_store(copied)
-        for layer, neuron in NEURONS:
-            with pytest.raises(FfnmemError):
-                store.neuron(layer, neuron)
-
-
 def test_opening_reads_no_table_and_asking_checks_it_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store of gigabytes would take seconds to open, or every card would."""
     read: list[str] = []
