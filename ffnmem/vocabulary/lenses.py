@@ -33,7 +33,7 @@ from ..core.resources import EMBEDDED, cache_folder, embedded_folder
 from ..core.sheets import Column, Origin, Sheet, Table
 from ..core.types import JACOBIAN, LENSES, LOGIT, Count, Division, NonNegative, Seed, at_least, checked
 from ..corpus.batches import Batch, Sequences, padded
-from ..corpus.excerpts import Excerpt, Page, TextSettings
+from ..corpus.excerpts import Excerpt, Selection, TextSettings
 from ..corpus.packing import pack
 from ..corpus.passes import (
     CHECKPOINT_SECONDS,
@@ -371,26 +371,15 @@ class Texts(Excerpt):
     def made_by(self) -> dict[str, Any]:
         return {**super().made_by(), "sequences": self.numbers.tolist()}
 
-    def batch(self, page: int) -> Batch:
-        """One of them."""
-        texts = [self.sequences.sequence_tokens(number) for number in self.numbers[page].tolist()]
-        order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
-        return padded([texts[index] for index in order], self.numbers[page][order])
-
     def n_content(self) -> int:
         """Tokens that count; those of a sequence that several pages have once."""
-        counts: dict[int, int] = {}
-        for page in map(self.page, range(len(self.numbers))):
-            counts |= zip(page.batch.sequences.tolist(), page.mask.reshape(page.batch.tokens.shape).sum(1), strict=True)
-        return int(sum(counts.values()))
+        return int(Selection(self.sequences, self.settings, np.unique(self.numbers)).token_counts.sum())
 
     def batches(self) -> Iterator[tuple[Batch, bool]]:
-        for page in range(len(self.numbers)):
-            yield self.batch(page), False
-
-    def page(self, page: int) -> Page:
-        """One of them, with its content found."""
-        return Page(self.batch(page), self.sequences.lead, np.array(self.settings.special, np.int64))
+        for numbers in self.numbers:
+            texts = [self.sequences.sequence_tokens(number) for number in numbers.tolist()]
+            order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
+            yield padded([texts[index] for index in order], numbers[order]), False
 
 
 class JacobianSums(Statistic):
@@ -520,30 +509,31 @@ def measure(
     progress: Progress | None,
 ) -> None:
     """Take the rows that are still missing, those of one page after another."""
-    layers, pages = PlainLayers(model), len(texts.numbers)
-    order = [(page, row) for page in range(pages) for row in range(page, model.d_model, pages)]
-    saved, at = time.monotonic(), -1
+    layers, count = PlainLayers(model), len(texts.numbers)
+    saved, done = time.monotonic(), 0
     stream: list[Tensor] = []
-    for place in range(checkpoint.pages, len(order)):
-        page, dimension = order[place]
-        if page != at:
-            shown = texts.page(page)
-            at, tokens = page, torch.from_numpy(shown.batch.tokens).to(model.device)
-            counted = torch.from_numpy(shown.mask).to(model.device).reshape(tokens.shape)
-            counts = counted.sum(1)
-            if not int(counts.sum()):
-                raise InputError(f"{texts.sequences.packed.source} has no text but special tokens in a page")
-            stream = []  # one page's graph at a time
-            stream = streams(layers, tokens)
-        found = jacobian_row(stream, counted, dimension)
-        if not bool(found.isfinite().all()):
-            raise InputError(f"the gradients of {model.name} are not finite in row {dimension} of its Jacobians")
-        sums.add_row(dimension, found, counts)
-        if progress is not None:
-            progress("lens", place + 1, len(order))
-        if time.monotonic() - saved > checkpoint.every:
-            checkpoint.save(place + 1)
-            saved = time.monotonic()
+    for number, page in enumerate(texts.pages()):
+        rows = range(number, model.d_model, count)
+        left, done = rows[max(0, checkpoint.pages - done) :], done + len(rows)
+        if not left:
+            continue
+        tokens = torch.from_numpy(page.batch.tokens).to(model.device)
+        counted = torch.from_numpy(page.mask).to(model.device).reshape(tokens.shape)
+        counts = counted.sum(1)
+        if not int(counts.sum()):
+            raise InputError(f"{texts.sequences.packed.source} has no text but special tokens in a page")
+        stream = []  # one page's graph at a time
+        stream = streams(layers, tokens)
+        for at, dimension in enumerate(left, start=done - len(left) + 1):
+            found = jacobian_row(stream, counted, dimension)
+            if not bool(found.isfinite().all()):
+                raise InputError(f"the gradients of {model.name} are not finite in row {dimension} of its Jacobians")
+            sums.add_row(dimension, found, counts)
+            if progress is not None:
+                progress("lens", at, model.d_model)
+            if time.monotonic() - saved > checkpoint.every:
+                checkpoint.save(at)
+                saved = time.monotonic()
 
 
 def lens_of(model: Model, sums: JacobianSums, provenance: Mapping[str, Any], tokenizer: str) -> JacobianLens:

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.checked_files import Form, open_parquet, parsed, reading
-from ..core.errors import FileError, InputError, check_choice, check_whole, listed, quoted
+from ..core.errors import InputError, check_choice, check_whole, listed, quoted
 from ..core.files import check_destination, replacing, user_path
 from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, layer_of, pair_of, place_of
 from ..core.number_text import decimals
@@ -39,28 +39,8 @@ from .vectors import SIDES, SIGNS, check_sides, everything, side_tokens, side_ve
 
 SCHEMA_VERSION = 2
 METADATA = b"ffnmem.projection"
-FORM = Form(
-    "",
-    SCHEMA_VERSION,
-    "projection: project(model, out=…) or ffnmem project all --out writes one",
-)
-WORD = pa.dictionary(pa.int8(), pa.string())
-SCHEMA = pa.schema(
-    {
-        "layer": pa.int32(),
-        "neuron": pa.int32(),
-        "side": WORD,
-        "sign": WORD,
-        "rank": pa.int32(),
-        "token": pa.dictionary(pa.int32(), pa.string()),
-        "token_id": pa.int32(),
-        "score": pa.float32(),  # float64 for a float64 model
-        "basis": WORD,
-        "lens": WORD,
-    }
-)
-COLUMNS = tuple(SCHEMA.names)
-SCORES = (pa.float32(), pa.float64())
+FORM = Form("", SCHEMA_VERSION, "projection: project(model, out=…) or ffnmem project all --out writes one")
+COLUMNS = ("layer", "neuron", "side", "sign", "rank", "token", "token_id", "score", "basis", "lens")
 PLAIN = {"layer": pa.int64(), "neuron": pa.int64(), "rank": pa.int64(), "token_id": pa.int64(), "score": pa.float64()}
 
 
@@ -69,9 +49,7 @@ class Tables:
 
     def __init__(self, model: Model, sides: list[str], basis: str, lens: str) -> None:
         self.model, self.sides, self.basis, self.lens = model, sides, basis, lens
-        self.codes = np.full(model.d_vocab, -1, np.int32)  # of each id's text, once it was needed
-        self.texts: list[str] = []
-        self.places: dict[str, int] = {}  # of each text; several ids may share one
+        self.texts = np.full(model.d_vocab, None, object)  # of each id, once it was needed
 
     def table(
         self,
@@ -98,15 +76,10 @@ class Tables:
         return pa.Table.from_arrays(columns, names=list(COLUMNS))
 
     def coded(self, ids: Int[np.ndarray, " n"]) -> pa.DictionaryArray:
-        """The ids' texts, each text once."""
-        wanted = np.unique(ids)
-        unknown = wanted[self.codes[wanted] < 0]
-        for index, text in zip(unknown.tolist(), self.model.token_strings(unknown.tolist()), strict=True):
-            self.codes[index] = self.places.setdefault(text, len(self.texts))
-            if self.codes[index] == len(self.texts):
-                self.texts.append(text)
-        used, places = np.unique(self.codes[ids], return_inverse=True)
-        return words(places.astype(np.int32), [self.texts[code] for code in used.tolist()])
+        """The ids' texts, each text once; several ids may share one."""
+        unknown = [index for index in np.unique(ids).tolist() if self.texts[index] is None]
+        self.texts[unknown] = self.model.token_strings(unknown)
+        return pa.array(self.texts[ids], pa.string()).dictionary_encode()
 
 
 def words(codes: Int[np.ndarray, " n"], texts: list[str]) -> pa.DictionaryArray:
@@ -151,16 +124,8 @@ def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
     with open_parquet(place, missing) as file:
         schema, metadata = file.schema_arrow, file.schema_arrow.metadata or {}
         if METADATA not in metadata or tuple(schema.names) != COLUMNS:
-            raise FileError(f"{place} is no projection: project(model, out=…) or ffnmem project all --out writes one")
-        wrong = [field.name for field in schema if field.type not in (SCHEMA.field(field.name).type, *SCORES)]
-        if wrong or schema.field("score").type not in SCORES:
-            named = ", ".join(wrong) or "score"
-            raise FileError(f"{place} is no projection: the types of its columns are others ({named})")
-        about = parsed(place, metadata[METADATA])
-        FORM.check_version(place, about)
-        if not isinstance(about, dict) or "provenance" not in about:
             raise FORM.none(place)
-        yield file, dict(about)
+        yield file, FORM.fit(place, parsed(place, metadata[METADATA]))
 
 
 @checked

@@ -18,7 +18,6 @@ from torch import Tensor
 from ..core.errors import InputError, check_choice
 from ..models.norms import at_least_float32
 from . import uncompiled
-from .uncompiled import REST16, REST32, REST64, SIGN16, SIGN32, SIGN64
 
 LITTLE = 1 << 22
 """Numbers: NumPy goes through so many in a fraction of the time that importing numba takes."""
@@ -158,15 +157,15 @@ class SortableBits:
         if self.integer == torch.int64:
             bits = values.view(np.int64)
             return bits ^ ((bits >> self.sign) & self.rest)
-        narrow = values.astype(np.float32).view(np.int32)
-        keys = narrow ^ ((narrow >> SIGN32) & REST32)
+        narrow, wide = values.astype(np.float32).view(np.int32), KEYS[torch.float32]
+        keys = narrow ^ ((narrow >> wide.sign) & wide.rest)
         return (keys >> np.int32(16)).astype(np.int16) if self.integer == torch.int16 else keys
 
 
 KEYS = {
-    torch.bfloat16: SortableBits(torch.int16, SIGN16, REST16),
-    torch.float32: SortableBits(torch.int32, SIGN32, REST32),
-    torch.float64: SortableBits(torch.int64, SIGN64, REST64),
+    torch.bfloat16: SortableBits(torch.int16, np.int16(15), np.int16(2**15 - 1)),
+    torch.float32: SortableBits(torch.int32, np.int32(31), np.int32(2**31 - 1)),
+    torch.float64: SortableBits(torch.int64, np.int64(63), np.int64(2**63 - 1)),
 }
 
 
@@ -197,20 +196,17 @@ def thresholds(
     return np.where(usable, least, 0.0), np.where(usable, most, 0.0), usable
 
 
-def from_rows(
-    scores: Float[Tensor, "rows vocab"], k: int, slack: Slack, chunk: int, room: int, loops: ModuleType
-) -> Candidates:
-    """Candidates of rows in main memory, in one pass over the scores and a second one over the chunks that matter.
+def select_compiled(scores: Float[Tensor, "rows vocab"], k: int, slack: Slack, chunk: int, room: int) -> Candidates:
+    """Candidates of rows in main memory, in one pass over the scores and a second one over the chunks that matter."""
+    from . import kernels
 
-    ``loops``: from :func:`loops_for`.
-    """
     keys = KEYS[scores.dtype]
     bits = scores.view(keys.integer).numpy()
     rows, vocab = bits.shape
     chunks = -(-vocab // chunk)
     high = np.empty((rows, chunks), bits.dtype)
     low = np.empty_like(high)
-    loops.chunk_ends(bits, keys.sign, keys.rest, chunk, 0, rows, high, low)
+    kernels.chunk_ends(bits, keys.sign, keys.rest, chunk, 0, rows, high, low)
     # The k-th largest chunk maximum is no larger than the k-th largest score: k chunks reach it.
     kth_high = np.partition(high, chunks - k, axis=1)[:, chunks - k]
     kth_low = np.partition(low, k - 1, axis=1)[:, k - 1]
@@ -218,13 +214,13 @@ def from_rows(
         keys.floats(high.max(axis=1)), keys.floats(low.min(axis=1)), keys.floats(kth_high), keys.floats(kth_low), slack
     )
     ids, counts = np.empty((rows, 2, room), np.int32), np.empty((rows, 2), np.int64)
-    loops.collect(bits, keys.sign, keys.rest, chunk, 0, rows, high, low, keys.key(least), keys.key(most), ids, counts)
+    kernels.collect(bits, keys.sign, keys.rest, chunk, 0, rows, high, low, keys.key(least), keys.key(most), ids, counts)
     counts[~usable] = -1
     return Candidates(ids, counts)
 
 
-def from_device(scores: Float[Tensor, "rows vocab"], k: int, slack: Slack, room: int) -> Candidates:
-    """The same of rows on an accelerator, by its own operations; only the candidates leave it."""
+def select_in_torch(scores: Float[Tensor, "rows vocab"], k: int, slack: Slack, room: int) -> Candidates:
+    """The same by torch's operations: of few rows, or on an accelerator, which only the candidates leave."""
 
     def moved(tensor: Tensor) -> Float64[Array, " rows"]:
         return tensor.cpu().double().numpy()
@@ -485,11 +481,10 @@ class Scorer:
             def width(extreme: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
                 return slack(product.arithmetic, error[first:last], extreme)
 
-            if table.device.type == "cpu":
-                assert self.chunk
-                kept = from_rows(table[first:last], self.k, width, self.chunk, self.room, self.loops)
+            if self.chunk and self.loops is not uncompiled and table.device.type == "cpu":
+                kept = select_compiled(table[first:last], self.k, width, self.chunk, self.room)
             else:
-                kept = from_device(table[first:last], self.k, width, self.room)
+                kept = select_in_torch(table[first:last], self.k, width, self.room)
             mine = exact[left[first:last]]
             self.loops.rank(
                 mine, self.exact, 0, last - first, kept.ids, kept.counts, found_ids[first:last], found[first:last]

@@ -8,14 +8,11 @@ overflows; callers look for that.
 
 from __future__ import annotations
 
-from typing import Any, no_type_check
+from typing import no_type_check
 
 import numpy as np
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64
 
-SIGN16, REST16 = np.int16(15), np.int16(0x7FFF)
-SIGN32, REST32 = np.int32(31), np.int32(0x7FFFFFFF)
-SIGN64, REST64 = np.int64(63), np.int64(0x7FFFFFFFFFFFFFFF)
 LANES = 64
 
 
@@ -34,31 +31,6 @@ def dots(
         lanes[:, :half] += lanes[:, half : 2 * half]
         half //= 2
     return lanes[:, 0]
-
-
-@no_type_check
-def chunk_ends(bits, sign, rest, chunk, first, last, high, low):
-    keys = keys_of(bits[first:last], sign, rest)
-    starts = np.arange(0, bits.shape[1], chunk)
-    high[first:last] = np.maximum.reduceat(keys, starts, axis=1)
-    low[first:last] = np.minimum.reduceat(keys, starts, axis=1)
-
-
-@no_type_check
-def collect(bits, sign, rest, chunk, first, last, high, low, least, most, ids, counts):
-    """Without the chunks, which save nothing here."""
-    room = ids.shape[2]
-    keys = keys_of(bits[first:last], sign, rest)
-    for row, own in enumerate(keys, first):
-        for end, hit in enumerate((own >= least[row], own <= most[row])):
-            found = np.flatnonzero(hit)
-            ids[row, end, : min(len(found), room)] = found[:room]
-            counts[row, end] = len(found) if len(found) <= room else -1
-
-
-def keys_of(bits: Int[np.ndarray, "rows columns"], sign: Any, rest: Any) -> Int[np.ndarray, "rows columns"]:
-    """Floats' bits as integers that sort as they do."""
-    return bits ^ ((bits >> sign) & rest)
 
 
 @np.errstate(over="ignore", invalid="ignore")

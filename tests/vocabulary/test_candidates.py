@@ -8,12 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.vocabulary import kernels, uncompiled
-from ffnmem.vocabulary.scoring import KEYS, Candidates, chunk_for, from_device, from_rows, thresholds
+from ffnmem.vocabulary.scoring import KEYS, Candidates, chunk_for, select_compiled, select_in_torch, thresholds
 
 from .making import KINDS, made
 
-LOOPS = (kernels, uncompiled)
 TYPES = [torch.bfloat16, torch.float32, torch.float64]
 
 
@@ -55,8 +53,7 @@ def test_every_possible_token_is_a_candidate(dtype: torch.dtype, kind: str, seed
 
     chunk = chunk_for(k, scores.shape[1])
     assert chunk is not None
-    in_memory = [from_rows(scores, k, within, chunk, 300, loops) for loops in LOOPS]
-    for found in (*in_memory, from_device(scores, k, within, 300)):
+    for found in (select_compiled(scores, k, within, chunk, 300), select_in_torch(scores, k, within, 300)):
         for row, values in enumerate(plain):
             margin = width * np.abs(values).max()
             for end, signed in enumerate((values, -values)):
@@ -70,7 +67,7 @@ def both(scores: torch.Tensor, k: int, room: int) -> list[Candidates]:
     def nothing(extreme: np.ndarray) -> np.ndarray:
         return 0 * extreme
 
-    return [*(from_rows(scores, k, nothing, 16, room, loops) for loops in LOOPS), from_device(scores, k, nothing, room)]
+    return [select_compiled(scores, k, nothing, 16, room), select_in_torch(scores, k, nothing, room)]
 
 
 def test_too_many_ties_are_reported() -> None:

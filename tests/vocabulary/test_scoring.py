@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ffnmem.vocabulary import kernels, scoring, uncompiled
 from ffnmem.vocabulary.kernels import score_rows
-from ffnmem.vocabulary.scoring import BLOCK, Extremes, Scorer, from_device, in_threads
+from ffnmem.vocabulary.scoring import BLOCK, Extremes, Scorer, in_threads
 
 from ..helpers import allclose
 from .making import KINDS, extremes, made
@@ -23,7 +23,7 @@ from .making import KINDS, extremes, made
 
 @pytest.fixture(scope="module", params=[kernels, uncompiled], ids=["compiled", "NumPy"], autouse=True)
 def loops(request: Any) -> Iterator[ModuleType]:
-    """Everything here with the loops of much work and with those of little."""
+    """Everything here as much work is done, and as little work is, whose candidates are found as on an accelerator."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "loops_for", lambda numbers: request.param)
         yield request.param
@@ -168,14 +168,6 @@ def test_parts_cover_all_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sorted(seen) == list(range(rows))
     with pytest.raises(ZeroDivisionError):
         in_threads(lambda first, last: 1 // 0, 100)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_accelerators_way_gives_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The candidates come from other operations there, the scores from the same rule."""
-    monkeypatch.setattr(scoring, "from_rows", lambda scores, k, width, _, room, __: from_device(scores, k, width, room))
-    vectors, tokens = made(kind, 5)
-    assert same(extremes(vectors, tokens, 4), brute(vectors, tokens, 4))
 
 
 def test_half_precision_is_scored_in_float32() -> None:
