@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from transformer_lens.model_bridge import TransformerBridge
 
 import ffnmem as fm
@@ -158,111 +159,109 @@ def test_loading_is_silent(tiny_folder: Path, capfd: pytest.CaptureFixture[str])
 
 # -- what does not ----------------------------------------------------------------------------------------------------
 
-
-def test_unknown_names() -> None:
-    """A misspelt name would end in a traceback of the hub's client, or in silence while it retries."""
-    for name in ("nosuchmodel", "nosuch/model", "no such name!"):
-        with refuses(ModelNotFoundError, FileNotFoundError, repr(name), "atlas"):
-            fm.load(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("atals", "atlas"),
-        ("Atlas", "atlas"),
-        ("atlas2", "atlas"),
-        ("gtp2", "gpt2"),
-        ("gpt2-meduim", "gpt2-medium"),
-        ("smolm2", "smollm2"),
-    ],
-)
-def test_a_misspelt_name_is_met_with_the_one_that_was_meant(name: str, meant: str) -> None:
-    """Who mistypes the embedded model would look for a network that it does not need."""
-    with refuses(ModelNotFoundError, FileNotFoundError, f"no model {name!r} (perhaps {meant!r} was meant)"):
-        fm.load(name)
+NOWHERE: dict[Any, tuple[str, ...]] = {
+    # A misspelt name would end in a traceback of the hub's client, or in silence while it retries.
+    **{name: (repr(name), "atlas") for name in ("nosuchmodel", "nosuch/model", "no such name!")},
+    # Who mistypes the embedded model would look for a network that it does not need.
+    **{
+        name: (f"no model {name!r} (perhaps {meant!r} was meant)",)
+        for name, meant in (("Atlas", "atlas"), ("atlas2", "atlas"), ("gtp2", "gpt2"), ("smolm2", "smollm2"))
+    },
+    # A path would be sent to the hub as if it were a model's name.
+    **{
+        path: ("no model folder", repr(str(path)))
+        for path in ("./nosuch", "/no/such", "~/no/such", "a/b/c", "", "  ", Path("nosuch"))
+    },
+}
 
 
-@pytest.mark.parametrize("source", ["./nosuch", "/no/such", "~/no/such", "a/b/c", "", "  ", Path("nosuch")], ids=repr)
-def test_unknown_folders(source: str | Path) -> None:
-    """A path would be sent to the hub as if it were a model's name."""
-    with refuses(ModelNotFoundError, FileNotFoundError, "no model folder", repr(str(source))):
+@pytest.mark.parametrize("source", NOWHERE, ids=repr)
+def test_names_and_paths_of_nothing(source: str | Path) -> None:
+    with refuses(ModelNotFoundError, FileNotFoundError, *NOWHERE[source]):
         fm.load(source)
 
 
-def test_folder_without_config(tmp_path: Path) -> None:
-    """The message would be about anything but the missing file."""
-    with refuses(ModelNotFoundError, FileNotFoundError, str(tmp_path), "config.json"):
-        fm.load(tmp_path)
-
-
-def test_file_instead_of_folder(tiny_folder: Path) -> None:
-    """Naming the weights' file is the natural mistake."""
-    with refuses(ModelNotFoundError, FileNotFoundError, "model.safetensors", "folder"):
-        fm.load(tiny_folder / "model.safetensors")
-
-
-def truncate(folder: Path) -> None:
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1000])
-
-
-def break_header(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(b"\xff" * 200)
-
-
-def empty_weights(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(b"")
-
-
-def remove_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-
-
-def break_config(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
-
-
-def unknown_kind(folder: Path) -> None:
-    (folder / "config.json").write_text('{"model_type": "never heard of"}')
-
-
-def other_shape(folder: Path) -> None:
+def put(folder: Path, **fields: Any) -> None:
+    """Change fields of a config."""
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "n_embd": 32}))
+    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+
+
+def unpickle(folder: Path) -> None:
+    """Its weights as a pickle: unpickling somebody's checkpoint runs their code."""
+    torch.save(load_file(folder / WEIGHTS), folder / "pytorch_model.bin")
+    (folder / WEIGHTS).unlink()
+
+
+def run_code(folder: Path) -> None:
+    """Classes of its own."""
+    put(folder, model_type="mine", auto_map={"AutoConfig": "mine.Mine", "AutoModelForCausalLM": "mine.Model"})
+    (folder / "mine.py").write_text("raise SystemExit('remote code ran')\n")
+
+
+def put_nan(folder: Path) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    tensors["transformer.h.1.mlp.c_proj.weight"][3, 4] = torch.nan
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+
+
+WEIGHTS = "model.safetensors"
+DAMAGED: dict[str, tuple[Callable[[Path], Any], type[Exception], tuple[str, ...]]] = {
+    "weights cut": (lambda f: (f / WEIGHTS).write_bytes((f / WEIGHTS).read_bytes()[:-1000]), ModelError, ()),
+    "weights of noise": (lambda f: (f / WEIGHTS).write_bytes(b"\xff" * 200), ModelError, ()),
+    "weights empty": (lambda f: (f / WEIGHTS).write_bytes(b""), ModelError, ()),
+    "weights absent": (lambda f: (f / WEIGHTS).unlink(), ModelError, ()),
+    "weights pickled": (unpickle, ModelError, ("pickled", "safetensors")),
+    "weights with NaN": (put_nan, ModelError, ("transformer.h.1.mlp.c_proj.weight",)),
+    "config absent": (lambda f: (f / "config.json").unlink(), ModelNotFoundError, ("config.json",)),
+    "config broken": (lambda f: (f / "config.json").write_text("{"), ModelError, ()),
+    "unknown kind": (lambda f: put(f, model_type="never heard of"), ModelError, ()),
+    "own code": (run_code, ModelError, ()),
+    "another width": (lambda f: put(f, n_embd=32), ModelError, ()),
+    "NaN in the config": (lambda f: put(f, layer_norm_epsilon=float("nan")), ModelError, ()),
+    "epsilon below zero": (lambda f: put(f, layer_norm_epsilon=-5.0), ModelError, ()),
+    "heads below zero": (lambda f: put(f, n_head=-2), ModelError, ()),
+    "no tokenizer": (lambda f: [file.unlink() for file in f.glob("token*")], InputError, ("tokenizer",)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damaged_folders(folder: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A download that broke off would end in a traceback, or worse, in random weights; code of a model's would run."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked whether to run remote code"))
+    change, kind, named = DAMAGED[damage]
+    change(folder)
+    with refuses(kind, Exception, str(folder), *named):
+        fm.load(folder)
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [truncate, break_header, empty_weights, remove_weights, break_config, unknown_kind, other_shape],
-    ids=lambda damage: damage.__name__,
+    ("option", "value"),
+    [
+        *(("dtype", value) for value in ("int8", "float", torch.int64)),
+        *(("device", value) for value in ("quantum", "cuda:99", "meta", "mps")),
+    ],
 )
-def test_broken_folders(folder: Path, damage: Callable[[Path], None]) -> None:
-    """A download that broke off would end in a traceback, or worse, in random weights."""
-    damage(folder)
-    with refuses(ModelError, ValueError, str(folder)):
-        fm.load(folder)
+def test_options_that_cannot_be(tiny_folder: Path, option: str, value: Any) -> None:
+    """An integer model would fail later and elsewhere; MPS lacks float64, and meta holds no numbers."""
+    with refuses(InputError, ValueError, option, str(value).removeprefix("torch.")):
+        fm.load(tiny_folder, **{option: value})
 
 
-def test_nan_weights(tokenizer: Any, tmp_path: Path) -> None:
-    """Every number would be NaN, and nothing say why."""
-    original = build_gpt2()
-    with torch.no_grad():
-        original.transformer.h[1].mlp.c_proj.weight[3, 4] = float("nan")
-    with refuses(ModelError, ValueError, "transformer.h.1.mlp.c_proj.weight"):
-        fm.load(original, tokenizer=tokenizer)
-    original.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    with refuses(ModelError, ValueError, str(tmp_path), "transformer.h.1.mlp.c_proj.weight"):
-        fm.load(tmp_path)
+def test_other_things(tiny_folder: Path, tokenizer: Any) -> None:
+    """A traceback about attributes that a number does not have."""
 
+    class Odd(torch.nn.Module):
+        config = transformers.GPT2Config()
 
-def test_pickles_are_never_opened(folder: Path, tiny_hf: Any) -> None:
-    """Unpickling somebody's checkpoint runs their code."""
-    (folder / "model.safetensors").unlink()
-    torch.save(tiny_hf.state_dict(), folder / "pytorch_model.bin")
-    with refuses(ModelError, ValueError, str(folder), "pickled", "safetensors"):
-        fm.load(folder)
+    with refuses(InputError, ValueError, "int", "folder"):
+        fm.load(3)
+    with refuses(UnsupportedModelError, ValueError, "Linear", "config"):
+        fm.load(torch.nn.Linear(2, 2))
+    with refuses(UnsupportedModelError, ValueError, "Odd", "embedding"):
+        fm.load(Odd(), tokenizer=tokenizer)
+    with refuses(ModelNotFoundError, FileNotFoundError, WEIGHTS, "folder"):
+        fm.load(tiny_folder / WEIGHTS)
 
 
 def test_encoder_decoder_folder(tokenizer: Any, tmp_path: Path) -> None:
@@ -273,70 +272,28 @@ def test_encoder_decoder_folder(tokenizer: Any, tmp_path: Path) -> None:
         fm.load(tmp_path)
 
 
-def test_no_tokenizer(tiny_hf: Any, folder: Path) -> None:
-    """Prompts would be split by an empty vocabulary that some tokenizer classes come up with."""
-    with refuses(InputError, ValueError, "tokenizer=", "GPT2LMHeadModel"):
-        fm.load(tiny_hf)
-    for file in folder.glob("token*"):
-        file.unlink()
-    with refuses(InputError, ValueError, "tokenizer", str(folder)):
-        fm.load(folder)
-    with refuses(InputError, ValueError, "tokenizer", str(folder)):
-        fm.load(transformers.AutoModelForCausalLM.from_pretrained(folder))
-
-
-def test_a_vanished_origin(tiny_folder: Path, folder: Path) -> None:
-    """A model that says where it came from may outlive that place."""
+def test_a_vanished_origin(tiny_hf: Any, tokenizer: Any, folder: Path) -> None:
+    """A model that says where it came from may outlive that place, and another says nothing."""
     original = transformers.AutoModelForCausalLM.from_pretrained(folder)
     shutil.rmtree(folder)
-    with refuses(InputError, ValueError, "tokenizer=", str(folder)):
-        fm.load(original)
-    kept = transformers.AutoTokenizer.from_pretrained(shutil.copytree(tiny_folder, folder))
-    shutil.rmtree(folder)
-    assert fm.load(original, tokenizer=kept).tokenize("The")
+    for model, named in ((original, str(folder)), (tiny_hf, "GPT2LMHeadModel")):
+        with refuses(InputError, ValueError, "tokenizer=", named):
+            fm.load(model)
+    assert fm.load(original, tokenizer=tokenizer).tokenize("The")
 
 
-@pytest.mark.parametrize("dtype", ["int8", "float", torch.int64], ids=str)
-def test_unknown_dtypes(tiny_folder: Path, dtype: Any) -> None:
-    """An integer model would fail later and elsewhere."""
-    with refuses(InputError, ValueError, "dtype", str(dtype).removeprefix("torch."), "float32"):
-        fm.load(tiny_folder, dtype=dtype)
-
-
-@pytest.mark.parametrize("device", ["quantum", "cuda:99"])
-def test_unknown_devices(tiny_folder: Path, device: str) -> None:
-    """A message of several lines from inside torch, or a silent fall back to the CPU."""
-    with refuses(InputError, ValueError, "device", device):
-        fm.load(tiny_folder, device=device)
-
-
-def test_small_models_stay_on_the_cpu(tiny: fm.Model, tiny_folder: Path) -> None:
-    """A tiny model on a GPU is slower, and its numbers are other ones; an explicit device is obeyed."""
+def test_small_models_stay_on_the_cpu(tiny: fm.Model) -> None:
+    """A tiny model on a GPU is slower, and its numbers are other ones."""
     assert tiny.device.type == "cpu"
-    assert fm.load(tiny_folder, device="cpu").device.type == "cpu"
-    assert fm.load(tiny_folder, device=torch.device("cpu")).device.type == "cpu"
 
 
-def test_other_things() -> None:
-    """A traceback about attributes that a number does not have."""
-    with refuses(InputError, ValueError, "int", "folder"):
-        fm.load(3)
-    with refuses(UnsupportedModelError, ValueError, "Linear", "config"):
-        fm.load(torch.nn.Linear(2, 2))
-
-
-def test_a_bridge_keeps_what_it_has(make_tiny: Callable[..., fm.Model], tokenizer: Any) -> None:
-    """An option that does nothing would be believed."""
+def test_what_a_bridge_is_refused_for(make_tiny: Callable[..., fm.Model], tokenizer: Any) -> None:
+    """An option that does nothing would be believed, dropout change every number, and NaN make all of them NaN."""
     bridge = make_tiny().bridge
     for option in ({"tokenizer": tokenizer}, {"dtype": "float32"}, {"device": "cpu"}):
         with refuses(InputError, ValueError, "TransformerBridge", next(iter(option))):
             fm.load(bridge, **option)
     assert fm.load(bridge).bridge is bridge
-
-
-def test_a_bridge_in_training_or_with_nan_is_refused(make_tiny: Callable[..., fm.Model]) -> None:
-    """Dropout would change every number, and NaN make all of them NaN."""
-    bridge = make_tiny().bridge
     bridge.train()
     with refuses(InputError, ValueError, "training mode", ".eval()"):
         fm.load(bridge)
@@ -347,50 +304,6 @@ def test_a_bridge_in_training_or_with_nan_is_refused(make_tiny: Callable[..., fm
         fm.load(bridge)
 
 
-@pytest.mark.parametrize("device", ["meta", "mps", "nowhere"])
-def test_devices_that_cannot_be(tiny_hf: Any, tokenizer: Any, device: Any) -> None:
-    """MPS lacks float64, so sums would fail halfway; meta holds no numbers."""
-    with pytest.raises(InputError):
-        fm.load(tiny_hf, tokenizer=tokenizer, device=device)
-
-
-def test_remote_code_is_never_run(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even asked about: an answer on standard input would be taken."""
-    folder = shutil.copytree(tiny_folder, tmp_path / "remote")
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine", "AutoModelForCausalLM": "mine.Model"}}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "mine.py").write_text("raise SystemExit('remote code ran')\n")
-    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked whether to run remote code"))
-    with pytest.raises(ModelError):
-        fm.load(folder)
-
-
-def test_weights_that_do_not_fit_their_config(tiny_folder: Path, tmp_path: Path) -> None:
-    """Hugging Face points to a report that it does not show."""
-    folder = tmp_path / "cut"
-    shutil.copytree(tiny_folder, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "n_inner": 32}))
-    with refuses(ModelError, ValueError, "cut", "config.json", "c_fc.weight [16, 64] instead of [16, 32]"):
-        fm.load(folder)
-
-
-def test_a_folder_without_a_tokenizer(tiny_hf: Any, tmp_path: Path) -> None:
-    tiny_hf.save_pretrained(tmp_path / "bare")
-    with refuses(InputError, ValueError, "bare", "tokenizer"):
-        fm.load(tmp_path / "bare")
-
-
-def test_settings_that_do_not_run(folder: Path) -> None:
-    """Nothing would be said before the first capture, and then from inside a library."""
-    config = json.loads((folder / "config.json").read_text())
-    for field, value in (("layer_norm_epsilon", float("nan")), ("n_head", -2)):
-        (folder / "config.json").write_text(json.dumps({**config, field: value}))
-        with refuses(ModelError, ValueError, str(folder)):
-            fm.load(folder)
-
-
 def test_a_model_that_gives_no_numbers(tokenizer: Any) -> None:
     """Half precision overflows: all logits would be NaN."""
     original = build_gpt2()
@@ -399,14 +312,6 @@ def test_a_model_that_gives_no_numbers(tokenizer: Any) -> None:
     with refuses(ModelError, ValueError, "NaN or infinity", "float16", "float32"):
         fm.load(original, tokenizer=tokenizer, dtype="float16")
     assert fm.load(original, tokenizer=tokenizer).dtype == torch.float32
-
-
-def test_a_model_without_an_embedding(tokenizer: Any) -> None:
-    class Odd(torch.nn.Module):
-        config = transformers.GPT2Config()
-
-    with refuses(UnsupportedModelError, ValueError, "Odd", "embedding"):
-        fm.load(Odd(), tokenizer=tokenizer)
 
 
 def test_a_saved_result_is_no_model(tiny: fm.Model, tmp_path: Path) -> None:
