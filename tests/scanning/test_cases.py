@@ -76,29 +76,6 @@ def test_moments_of_the_linear_part(store: fm.scanning.Store, everywhere: Everyw
         assert allclose(stats[f"linear_{name}"], values, 1e-4)
 
 
-@pytest.mark.parametrize("neuron", NEURONS)
-def test_examples_of_each_case(store: fm.scanning.Store, everywhere: Everywhere, neuron: int) -> None:
-    """The strongest sequences of each case, each at its strongest position of that case."""
-    for index, case in enumerate(CASES):
-        best: dict[int, float] = {}
-        inside = everywhere.case(index)[:, neuron]
-        for at in np.flatnonzero(inside).tolist():
-            size, number = abs(float(everywhere.coefficient[at, neuron])), int(everywhere.sequence[at])
-            best[number] = max(size, best.get(number, 0.0))
-        expected = sorted(best.values(), reverse=True)[: SMALL["k"]]
-        rows = store.examples(1, neuron, kind=case)
-        assert rows["rank"].tolist() == list(range(1, len(expected) + 1))
-        assert (rows["case"] == case).all()
-        assert rows["sequence"].is_unique
-        assert allclose(rows["coefficient"].abs(), expected, 1e-5)
-        # Sequences that begin alike differ by rounding alone: which comes first is the processor's.
-        for row in rows.itertuples():
-            (here,) = np.flatnonzero((everywhere.sequence == row.sequence) & (everywhere.position == row.position))
-            assert inside[here]
-            assert allclose(row.coefficient, everywhere.coefficient[here, neuron], 1e-5)
-            assert allclose(abs(row.coefficient), best[row.sequence], 1e-5)
-
-
 def test_every_example_has_its_gate_and_linear_part(store: fm.scanning.Store, everywhere: Everywhere) -> None:
     """Another position's numbers beside a context, of whatever kind of example."""
     places = {place: i for i, place in enumerate(zip(everywhere.sequence, everywhere.position, strict=True))}
@@ -110,15 +87,6 @@ def test_every_example_has_its_gate_and_linear_part(store: fm.scanning.Store, ev
         assert allclose(frame["gate"], everywhere.gate[at, neuron], 1e-5)
         assert allclose(frame["linear"], everywhere.linear[at, neuron], 1e-5)
         assert frame["case"].tolist() == case_names(frame["gate"].to_numpy(), frame["linear"].to_numpy())
-
-
-def test_both_keys_are_kept_in_tokens(model: fm.Model, store: fm.scanning.Store) -> None:
-    """A card would need the model, or show the gate as the key."""
-    kept, asked = store.values(1, 5), fm.project(model, 1, 5, k=10)
-    for side in ("value", "key", "gate"):
-        pair = (frame[frame["side"] == side].sort_values(["sign", "rank"]) for frame in (kept, asked))
-        assert len({tuple(frame["token_id"]) for frame in pair}) == 1
-    assert set(store.search("Paris")["side"]) <= {"value", "key", "gate"}
 
 
 def test_after_a_bfloat16_pass_examples_are_exact(tmp_path: Path) -> None:

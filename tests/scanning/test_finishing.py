@@ -10,7 +10,6 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.scanning.manifest import MANIFEST
-from ffnmem.scanning.projected import PROMOTED
 from ffnmem.scanning.tables import TOKENIZER
 
 from ..helpers import refuses
@@ -20,13 +19,6 @@ from .corpora import SMALL, texts
 @pytest.fixture(scope="module")
 def store(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> fm.scanning.Store:
     return fm.scan(tiny, texts(20), tmp_path_factory.mktemp("finishing") / "out", **SMALL)
-
-
-def test_that_the_store_knows_what_the_values_write(tiny: fm.Model, store: fm.scanning.Store) -> None:
-    mine = store.values(1, 5)
-    theirs = fm.project(tiny, 1, 5, k=PROMOTED, side="value")
-    for column in ("sign", "rank", "token", "token_id", "score"):
-        assert mine[column].tolist() == theirs[column].tolist()
 
 
 def test_that_the_manifest_carries_all_that_the_numbers_depend_on(tiny: fm.Model, store: fm.scanning.Store) -> None:

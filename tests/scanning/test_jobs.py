@@ -8,8 +8,7 @@ import numpy as np
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError
-from ffnmem.corpus import open_packed, pack
-from ffnmem.corpus.packing import link_pack
+from ffnmem.corpus import pack
 from ffnmem.scanning.jobs import most_frequent, packed_corpus, prepared
 from ffnmem.scanning.manifest import FOLDER, MANIFEST
 from ffnmem.scanning.state_file import ScanProgress, StateFile, save_state
@@ -80,12 +79,6 @@ def test_that_a_corpus_of_another_tokenizer_is_refused(tiny: fm.Model, atlas: fm
     packed = pack(texts(20), tiny, tmp_path / "packed")
     with refuses(FileError, OSError, "another tokenizer"):
         fm.scan(atlas, packed.folder, tmp_path / "out", **SMALL)
-
-
-def test_that_linking_replaces_what_lies_there(tiny: fm.Model, tmp_path: Path) -> None:
-    first, second = (pack(texts(9, seed), tiny, tmp_path / str(seed)) for seed in (1, 2))
-    link_pack(first.folder, second.folder)
-    assert open_packed(second.folder).hash == first.hash
 
 
 def test_that_the_most_frequent_tokens_are_counted_without_special_ones(tiny: fm.Model, tmp_path: Path) -> None:

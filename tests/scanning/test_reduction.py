@@ -21,7 +21,7 @@ from ..helpers import allclose, refuses
 from .binning import bin_of
 from .states import difference, settings
 
-WIDTH, BOS, SPECIAL = 6, 99, np.array([45, 99])
+WIDTH, BOS, SPECIAL = 131, 99, np.array([45, 99])  # more neurons than a strip of the kernels has
 LENGTHS = [1 + 5 * i % 13 for i in range(30)]
 CHOSEN = settings(context=9, k=4, candidates=4, sample=5, draws=4, frequent=(44, 7, 21))
 HALF = settings(context=9, dtype="bfloat16", k=2, candidates=4, sample=5, draws=4, frequent=())
@@ -122,22 +122,20 @@ def test_equals_looking_at_every_token(state: ScanState, sequences: Sequences, g
 def test_keeps_the_best_sequences(state: ScanState, sequences: Sequences, gated: bool) -> None:
     """The earlier sequence and its first position win ties; gate and linear part are those of that place."""
     (layer,) = state.layers
+    rows = [row for row in content(sequences, gated) if len(row[1])]
     for side in range(2 + len(CASES) if gated else 2):
-        for neuron in range(WIDTH):
-            best = []
-            for number, at, _, (pre, m, linear) in content(sequences, gated):
-                x, value, u = pre[:, neuron], m[:, neuron], linear[:, neuron]
-                strength = (
-                    value if side == 0 else -value if side == 1 else np.where(in_case(x, u, side - 2), abs(value), 0)
-                )
-                if len(at) and (side < 2 or strength.max() > 0):
-                    first = int(np.argmax(strength))
-                    place = int(place_of(number, int(at[first])))
-                    best.append((-strength[first], place, value[first], x[first], u[first]))
-            best.sort()
-            rows = [layer.kept_at[side, neuron], layer.kept[side, neuron], *layer.parts[side, :, neuron]]
-            found = [row for row in zip(*(row.tolist() for row in rows), strict=True) if row[0] != NOWHERE]
-            assert found == [row[1 : 5 if gated else 3] for row in best[:4]]
+        best: list[list[tuple[float, ...]]] = [[] for _ in range(WIDTH)]
+        for number, at, _, (x, m, u) in rows:
+            strength = m if side == 0 else -m if side == 1 else np.where(in_case(x, u, side - 2), abs(m), 0)
+            first = strength.argmax(0), np.arange(WIDTH)
+            columns = (-strength[first], place_of(number, at[first[0]]), m[first], x[first], u[first])
+            for neuron, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+                if side < 2 or row[0] < 0:
+                    best[neuron].append(row)
+        for neuron, expected in enumerate(best):
+            kept = [layer.kept_at[side, neuron], layer.kept[side, neuron], *layer.parts[side, :, neuron]]
+            found = [row for row in zip(*(row.tolist() for row in kept), strict=True) if row[0] != NOWHERE]
+            assert found == [row[1 : 5 if gated else 3] for row in sorted(expected)[:4]]
 
 
 def test_the_sample(state: ScanState, sequences: Sequences, sample: RandomSample, gated: bool) -> None:

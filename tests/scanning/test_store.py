@@ -163,23 +163,6 @@ def test_quantiles_and_random_positions(tiny_store: Store, looked: list[Looked],
         assert allclose(row.coefficient, one.m[layer][index, neuron], 1e-5)
 
 
-@pytest.fixture(scope="module")
-def half_store(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    folder = tmp_path_factory.mktemp("stores") / "half"
-    return scan(tiny, tiny_texts(), folder, k=3, sample=8, draws=4, frequent=8, dtype="bfloat16")
-
-
-def test_examples_of_a_half_precision_scan_are_exact(half_store: Store, looked: list[Looked]) -> None:
-    """Shown in bfloat16 an activation has three digits."""
-    assert half_store.manifest["rescored_in"] == "float32"
-    assert half_store.settings.candidates == 6
-    for layer, neuron in NEURONS:
-        for row in half_store.examples(layer, neuron).itertuples():
-            one = looked[row.sequence]
-            (index,) = np.flatnonzero(one.at == row.position)
-            assert allclose(row.coefficient, one.m[layer][index, neuron], 1e-5)
-
-
 # -- columns, order, indices ---------------------------------------------------------------------------------------
 
 
