@@ -40,10 +40,7 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
     if not opened:
         raise InputError("no stores to merge: give at least one")
-    first = opened[0]
-    for other in opened[1:]:
-        check_mergeable(first, other)
-    check_disjoint(opened)
+    check_mergeable(opened)
     target = destination(out, opened)
     # The one with the first unit speaks for all, whatever their order: names and devices may differ between shards.
     first = min(opened, key=first_unit)
@@ -64,7 +61,7 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
 
 def first_unit(store: Store) -> int:
     """The first of the corpus's units that a store holds."""
-    return min(store.state.array("done").tolist(), default=sys.maxsize)
+    return min(store.state.shared["done"].tolist(), default=sys.maxsize)
 
 
 def destination(out: str | Path, stores: Sequence[Store]) -> Path:
@@ -78,22 +75,18 @@ def destination(out: str | Path, stores: Sequence[Store]) -> Path:
     return target
 
 
-def check_mergeable(first: Store, other: Store) -> None:
-    """Raise InputError unless both are parts of the same scan."""
-    differ = first.state.identity.differences(other.state.identity) + first.settings.differences(other.settings)
-    if differ:
-        raise InputError(f"{first.folder} and {other.folder} are of different scans: {'; '.join(differ)}")
-
-
-def check_disjoint(stores: Sequence[Store]) -> None:
-    """Raise InputError if a part of the corpus is in two stores: it would count twice."""
-    for i, store in enumerate(stores):
+def check_mergeable(stores: Sequence[Store]) -> None:
+    """Raise InputError unless all are different parts of the same scan: what is in two stores would count twice."""
+    for i, one in enumerate(stores):
         for other in stores[i + 1 :]:
-            if store.folder.resolve() == other.folder.resolve():
-                raise InputError(f"{store.folder} is given twice")
-            both = np.intersect1d(store.state.array("done"), other.state.array("done"))
+            differ = one.state.identity.differences(other.state.identity) + one.settings.differences(other.settings)
+            if differ:
+                raise InputError(f"{one.folder} and {other.folder} are of different scans: {'; '.join(differ)}")
+            if same_folder(one.folder, other.folder):
+                raise InputError(f"{one.folder} is given twice")
+            both = np.intersect1d(one.state.shared["done"], other.state.shared["done"])
             if len(both):
                 raise InputError(
-                    f"{store.folder} and {other.folder} both hold {len(both)} of the corpus's units: "
-                    "these would count twice"
+                    f"{one.folder} and {other.folder} both hold {len(both)} of the corpus's units: these would count "
+                    "twice"
                 )

@@ -53,24 +53,23 @@ KINDS = ("top", "quantile")  # shown unless others are asked for
 GATED_KINDS_SHOWN = (*CASES, "quantile")  # the largest coefficients mix cases that mean different things
 
 TITLES = {
-    "top": "Largest coefficients",
-    "bottom": "Smallest coefficients",
-    "max": "Random sequences by their largest coefficient",
-    "min": "Random sequences by their smallest coefficient",
-    "random": "Random positions",
-    **{case: case for case in CASES},
+    "top": ("Largest coefficients", "the sequences in which it fires most strongly"),
+    "bottom": ("Smallest coefficients", "the sequences with its lowest coefficient"),
+    "max": (
+        "Random sequences by their largest coefficient",
+        "what is typical of the whole corpus, strongest first: the largest alone mislead",
+    ),
+    "min": (
+        "Random sequences by their smallest coefficient",
+        "what is typical of the whole corpus, lowest first",
+    ),
+    "random": ("Random positions", "in the order of the text"),
+    "gate+ linear+": ("gate+ linear+", "gate above 0, linear part above 0; strongest first"),
+    "gate+ linear-": ("gate+ linear-", "gate above 0, linear part not; strongest first"),
+    "gate- linear+": ("gate- linear+", "gate not above 0, linear part above 0; strongest first"),
+    "gate- linear-": ("gate- linear-", "neither above 0; strongest first"),
 }
-NOTES = {
-    "top": "the sequences in which it fires most strongly",
-    "bottom": "the sequences with its lowest coefficient",
-    "max": "what is typical of the whole corpus, strongest first: the largest alone mislead",
-    "min": "what is typical of the whole corpus, lowest first",
-    "random": "in the order of the text",
-    "gate+ linear+": "gate above 0, linear part above 0; strongest first",
-    "gate+ linear-": "gate above 0, linear part not; strongest first",
-    "gate- linear+": "gate not above 0, linear part above 0; strongest first",
-    "gate- linear-": "neither above 0; strongest first",
-}
+"""The title of each group of examples, and a note."""
 KEYS = {
     ("gate", "promoted"): "gate +",
     ("gate", "suppressed"): "gate −",
@@ -121,11 +120,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        return TITLES[self.name]
-
-    @property
-    def note(self) -> str:
-        return NOTES[self.name]
+        return TITLES[self.name][0]
 
     @property
     def gated(self) -> bool:
@@ -152,7 +147,7 @@ class Group:
             *(Column(name, "number", places=2, sign=True, soft=True) for name in PARTS if self.gated),
             replace(context_column(self.examples(), largest), of="example"),
             title=self.title,
-            note=self.note,
+            note=TITLES[self.name][1],
             ruled=False,
             folded=self.folded,
         )

@@ -131,7 +131,7 @@ class Wanted(Observer):
     ) -> None:
         """Note the float32 extremes of one sequence for the neurons that hold it as a candidate."""
         number, state = int(page.batch.sequences[0]), self.layers[layer]
-        batch = LayerBatch.of(self.plan, pre, coefficients, linear)
+        batch = LayerBatch(self.plan, pre, coefficients, linear)
         batch.reduce(0, coefficients.shape[1], None)
         observe_sample(state, batch, 0, coefficients.shape[1])
         for side in range(len(batch.best)):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64, UInt64
+from jaxtyping import Bool, Float, Float32, Float64, Int64, UInt64
 from torch import Tensor
 
 from ..core.threads import Threads
@@ -172,7 +172,6 @@ def common(numbers: Int64[np.ndarray, " n"], chosen: Int64[np.ndarray, " m"]) ->
 Lists = tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
 
 
-@dataclass(eq=False)
 class LayerBatch:
     """One layer of a batch, and the most extreme coefficients of each row.
 
@@ -184,27 +183,19 @@ class LayerBatch:
         at: for :meth:`positions`. Both are filled by :func:`ffnmem.scanning.kernels.reduce`.
     """
 
-    plan: BatchPlan
-    pre: Float32[np.ndarray, "tokens d_mlp"]
-    coefficients: Float32[np.ndarray, "tokens d_mlp"]
-    linear: Float32[np.ndarray, "tokens d_mlp"] | None
-
-    @staticmethod
-    def of(
+    def __init__(
+        self,
         plan: BatchPlan,
         pre: Float[Tensor, "tokens d_mlp"],
         coefficients: Float[Tensor, "tokens d_mlp"],
         linear: Float[Tensor, "tokens d_mlp"] | None,
-    ) -> LayerBatch:
-        return LayerBatch(
-            plan, as_float32(pre), as_float32(coefficients), None if linear is None else as_float32(linear)
-        )
-
-    def __post_init__(self) -> None:
-        shape = (len(SIDES) if self.linear is not None else EXTREMES, self.plan.shape[0], self.coefficients.shape[1])
-        self.best: Float32[np.ndarray, "sides rows d_mlp"] = np.empty(shape, np.float32)
+    ) -> None:
+        self.plan, self.pre, self.coefficients = plan, as_float32(pre), as_float32(coefficients)
+        self.linear = None if linear is None else as_float32(linear)
+        shape = (EXTREMES if linear is None else len(SIDES), plan.shape[0], coefficients.shape[1])
+        self.best = np.empty(shape, np.float32)
         self.best[:] = NO_VALUE[: len(self.best)]
-        self.at: Int32[np.ndarray, "sides rows d_mlp"] = np.zeros(shape, np.int32)
+        self.at = np.zeros(shape, np.int32)
 
     @property
     def numbers(self) -> tuple[Any, Any, Any]:
@@ -277,7 +268,7 @@ class Reducer(Observer):
         linear: Float[Tensor, "cells d_mlp"] | None = None,
     ) -> None:
         """Reduce one layer of a page into the state. Raises InputError if its numbers are NaN or infinite."""
-        state, batch = self.layers[layer], LayerBatch.of(self.plan, pre, coefficients, linear)
+        state, batch = self.layers[layer], LayerBatch(self.plan, pre, coefficients, linear)
         sums = LayerSums(state)
         # Gates and linear parts are only noted where they are exact.
         lists = tuple(zip(state.kept, state.kept_at, state.parts[:, : None if self.exact else 0], strict=True))

@@ -486,11 +486,7 @@ class Store(Scanned, Result):
             whole = self.values(*index)
             return pd.concat([value, whole[whole["side"] != "value"]], ignore_index=True)
         if self.projected:
-            try:
-                return self.table(VALUES, *index)
-            except FileError:
-                if VALUES in self.manifest["files"]:
-                    raise  # else it was kept for later, is damaged behind its footer, and can be made again
+            return self.table(VALUES, *index)
         return self._source.project(self.model_for(), *index)
 
     def model_for(self, what: str = "the tokens that a value promotes") -> Model:
@@ -520,24 +516,18 @@ class Store(Scanned, Result):
     def search_weights(self, text: str, limit: int, progress: Progress | None) -> pd.DataFrame:
         """:meth:`search` in the table of what all neurons write, which is made where there is none; where the folder
         cannot be written to, it is not kept."""
-        if self.projected:
-            try:
-                path = self.folder / VALUES
-                if VALUES in self.manifest["files"]:
-                    self.verified_path(VALUES)
-                else:
-                    clear_abandoned(path.parent, path.name)  # what its making left, where that was killed
-                return search_projection(path, text, limit=limit)
-            except FileError:
-                if VALUES in self.manifest["files"]:
-                    raise
-        if os.access(self.folder, os.W_OK):
+        path = self.folder / VALUES
+        if VALUES in self.manifest["files"]:
+            self.verified_path(VALUES)
+        elif self.projected:
+            clear_abandoned(path.parent, path.name)  # what its making left, where that was killed
+        elif os.access(self.folder, os.W_OK):
             self.keep_values(progress)
-            return search_projection(self.folder / VALUES, text, limit=limit)
-        with TemporaryDirectory() as room:
-            elsewhere = Path(room) / VALUES
-            write_values(self.model_for(), elsewhere, progress)
-            return search_projection(elsewhere, text, limit=limit)
+        else:
+            with TemporaryDirectory() as room:
+                write_values(self.model_for(), Path(room) / VALUES, progress)
+                return search_projection(Path(room) / VALUES, text, limit=limit)
+        return search_projection(path, text, limit=limit)
 
     def neuron(
         self,
