@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.core.errors import FileError, InputError, ModelError
+from ffnmem.core.errors import FfnmemError, FileError, InputError, ModelError
 from ffnmem.corpus.passes import STATE
 from ffnmem.models.hooks import first_tensor
 from ffnmem.models.replaying import PlainLayers
@@ -198,26 +198,14 @@ def test_promoters_have_its_scores(tiny: fm.Model, lens: JacobianLens) -> None:
     assert found.attrs["provenance"]["lens"].startswith("jacobian (")
 
 
-def test_its_null_is_read_through_it(tiny: fm.Model, lens: JacobianLens) -> None:
-    """Scores through J against a null that is not would all stand out, or none."""
+def test_its_null_and_its_files_say_it(tiny: fm.Model, lens: JacobianLens, tmp_path: Path) -> None:
+    """Scores through J against a null that is not would all stand out; two tables could not be told apart."""
     found = fm.vocabulary.projection_null(tiny, 0, 3, draws=20, lens=lens)
     plain = fm.vocabulary.projection_null(tiny, 0, 3, draws=20, side="value")
     assert set(found["lens"]) == {"jacobian"}
     assert not np.allclose(found["null_mean"], plain["null_mean"])
-
-
-def test_keys_have_no_lens(tiny: fm.Model, lens: JacobianLens) -> None:
-    with refuses(InputError, ValueError, "Jacobian lens", "values"):
-        fm.project(tiny, 0, 1, side="key", lens=lens)
-    with refuses(InputError, ValueError, "Jacobian lens", "values"):
-        fm.vocabulary.promoters(tiny, 7, side=["value", "key"], lens=lens)
-
-
-def test_files_say_it(tiny: fm.Model, lens: JacobianLens, tmp_path: Path) -> None:
-    """Two tables of one neuron could not be told apart."""
     file = fm.project(tiny, k=2, lens=lens, out=tmp_path / "lens.parquet")
     assert set(read_projection(file)["lens"]) == {"jacobian"}
-    assert set(read_projection(fm.project(tiny, k=2, out=tmp_path / "logit.parquet"))["lens"]) == {"logit"}
 
 
 # -- made once, kept and found ---------------------------------------------------------------------------------------
@@ -284,11 +272,6 @@ def test_it_is_found_by_name(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch, tm
         fm.project(tiny, 0, 1, lens="tuned")
 
 
-def test_another_model_s_is_refused(atlas: fm.Model, tiny: fm.Model, lens: JacobianLens) -> None:
-    with refuses(ModelError, ValueError, tiny.fingerprint, atlas.fingerprint):
-        fm.project(atlas, 0, 1, lens=lens)
-
-
 def test_an_edited_model_s_is_asked_for(make_tiny: Callable[..., fm.Model], lens: JacobianLens) -> None:
     """What an edit wrote would be read through layers that are no longer there, unless its user wants that."""
     model = make_tiny()
@@ -317,20 +300,21 @@ def test_what_it_says(lens: JacobianLens) -> None:
     assert lens.to_dict()["provenance"]["corpus_hash"] == lens.corpus_hash
 
 
-def test_mistakes(tiny: fm.Model, lens: JacobianLens, tmp_path: Path) -> None:
-    with refuses(FileError, OSError, str(tmp_path / "none")):
-        load_lens(tiny, tmp_path / "none")
-    for path in (str(tmp_path / "none"), "none.safetensors"):
-        with refuses(FileError, OSError, "no Jacobian lens at", path):
-            load_lens(tiny, path)
-    with refuses(InputError, ValueError, "'jacobain'", "'jacobian' was meant"):
-        load_lens(tiny, "jacobain")
-    with refuses(InputError, ValueError, "layer 2", "0 to 1"):
-        lens.apply(torch.ones(1, 16), 2)
-    with refuses(InputError, ValueError, "16", "3"):
-        lens.apply(torch.ones(1, 3), 0)
-    with refuses(InputError, ValueError, "dtype", "'float8'"):
-        jacobian_lens(tiny, tmp_path / "x", dtype="float8")
+def test_mistakes(atlas: fm.Model, tiny: fm.Model, lens: JacobianLens, tmp_path: Path) -> None:
+    refused: list[tuple[Callable[[], Any], type[Exception], list[str]]] = [
+        (lambda: load_lens(tiny, tmp_path / "none"), FileError, ["no Jacobian lens at", str(tmp_path / "none")]),
+        (lambda: load_lens(tiny, "none.safetensors"), FileError, ["no Jacobian lens at", "none.safetensors"]),
+        (lambda: load_lens(tiny, "jacobain"), InputError, ["'jacobain'", "'jacobian' was meant"]),
+        (lambda: lens.apply(torch.ones(1, 16), 2), InputError, ["layer 2", "0 to 1"]),
+        (lambda: lens.apply(torch.ones(1, 3), 0), InputError, ["16", "3"]),
+        (lambda: jacobian_lens(tiny, tmp_path / "x", dtype="float8"), InputError, ["dtype", "'float8'"]),
+        (lambda: fm.project(tiny, 0, 1, side="key", lens=lens), InputError, ["Jacobian lens", "values"]),
+        (lambda: fm.vocabulary.promoters(tiny, 7, side="key", lens=lens), InputError, ["Jacobian lens", "values"]),
+        (lambda: fm.project(atlas, 0, 1, lens=lens), ModelError, [tiny.fingerprint, atlas.fingerprint]),
+    ]
+    for call, kind, named in refused:
+        with refuses(kind, FfnmemError, *named):
+            call()
     assert load_lens(tiny, "logit") is None
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, OutOfRangeError
-from ffnmem.vocabulary.nulls import compare, gaussian, shuffled
+from ffnmem.core.errors import FfnmemError
+from ffnmem.vocabulary.nulls import gaussian, shuffled
 
 from ..helpers import allclose, refuses
 
@@ -82,19 +82,21 @@ def test_a_seed_gives_the_same_whoever_else_is_asked(kind: str, tiny: fm.Model) 
 
 
 def test_null_by_hand(tiny: fm.Model) -> None:
-    """Raw basis: random directions of the neuron's norm against W_U, written out."""
-    table = fm.vocabulary.projection_null(tiny, 0, 5, draws=30, basis="raw", side="value", k=4).iloc[0]
+    """Raw basis: random directions of the neuron's norm against W_U, written out, at both ends."""
     value = tiny.ffn[0].values[5].detach()
     drawn = gaussian(value[None], 30, 0).double()
     drawn *= value.double().norm() / drawn.norm(dim=1, keepdim=True)
     scores = drawn @ tiny.unembedding.detach().double().T
-    own = (tiny.unembedding.detach().double() @ value.double()).max()
-    top = scores.max(dim=1).values
-    assert allclose(table["null_mean"], top.mean())
-    assert allclose(table["null_std"], top.std())
-    assert table["p"] == pytest.approx((1 + int((top >= own).sum())) / 31)
-    assert table["z"] == pytest.approx(float((own - top.mean()) / top.std()), rel=1e-4)
-    assert allclose(table["topk_null_mean"], scores.topk(4, dim=1).values.mean())
+    own = tiny.unembedding.detach().double() @ value.double()
+    table = fm.vocabulary.projection_null(tiny, 0, 5, draws=30, basis="raw", side="value", k=4)
+    for row, direction in zip(table.to_dict("records"), (1, -1), strict=True):
+        for prefix, k in (("", 1), ("topk_", 4)):
+            best, score = ((part * direction).topk(k, dim=-1).values.mean(-1) for part in (scores, own))
+            assert allclose(row[f"{prefix}score"], direction * score)
+            assert allclose(row[f"{prefix}null_mean"], direction * best.mean())
+            assert allclose(row[f"{prefix}null_std"], best.std())
+            assert row[f"{prefix}p"] == pytest.approx((1 + int((best >= score).sum())) / 31)
+            assert row[f"{prefix}z"] == pytest.approx(float((score - best.mean()) / best.std()), rel=1e-4)
 
 
 def test_what_does_not_vary(make_tiny: Callable[..., fm.Model]) -> None:
@@ -115,23 +117,16 @@ def test_shuffled_coordinates_are_the_same_ones() -> None:
     assert len({tuple(order.tolist()) for order in drawn}) == 10
 
 
-def test_the_two_signs_mirror_each_other() -> None:
-    """A sign error would call the least extreme the most."""
-    null = np.random.default_rng(0).standard_normal((50, 2))
-    up, down = compare(np.array([1.0, 2.0]), null, 1.0), compare(np.array([-1.0, -2.0]), -null, -1.0)
-    for name in ("z", "p", "topk_z", "topk_p"):
-        assert up[name] == down[name]
-    assert up["p"] == (1 + (null[:, 0] >= 1.0 - 1e-6).sum()) / 51
-
-
-def test_what_cannot_be_compared(tiny: fm.Model) -> None:
-    with refuses(InputError, ValueError, "kind", "'gauss'", "'random'"):
-        fm.vocabulary.projection_null(tiny, 0, kind="gauss")
-    with refuses(InputError, ValueError, "draws", "at least 2"):
-        fm.vocabulary.projection_null(tiny, 0, draws=1)
-    with refuses(InputError, ValueError, "seed"):
-        fm.vocabulary.projection_null(tiny, 0, seed=-1)
-    with refuses(InputError, ValueError, "basis"):
-        fm.vocabulary.projection_null(tiny, 0, basis="fold")
-    with refuses(OutOfRangeError, IndexError, "neuron 64"):
-        fm.vocabulary.projection_null(tiny, 0, 64)
+@pytest.mark.parametrize(
+    ("neuron", "options", "named"),
+    [
+        (None, {"kind": "gauss"}, ["kind", "'gauss'", "'random'"]),
+        (None, {"draws": 1}, ["draws", "at least 2"]),
+        (None, {"seed": -1}, ["seed"]),
+        (None, {"basis": "fold"}, ["basis"]),
+        (64, {}, ["neuron 64"]),
+    ],
+)
+def test_what_cannot_be_compared(tiny: fm.Model, neuron: int | None, options: Any, named: list[str]) -> None:
+    with refuses(FfnmemError, ValueError if neuron is None else IndexError, *named):
+        fm.vocabulary.projection_null(tiny, 0, neuron, **options)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -83,11 +81,6 @@ def test_a_product_that_rounds_its_sums_is_found_out(monkeypatch: pytest.MonkeyP
     assert names(choose(tokens, "auto", MANY)) == ["float32"]
 
 
-def test_unknown_candidates() -> None:
-    with refuses(InputError, ValueError, "candidates", "'int8'", "'bfloat16'"):
-        choose(made("random", 0)[1], "int8", 1)
-
-
 @pytest.mark.parametrize("scale", [1e-30, 1e-10, 1.0, 1e10, 1e30])
 def test_the_largest_norm_is_never_too_small(scale: float) -> None:
     """Squares in float32 overflow or vanish; the bound would be infinite or nothing."""
@@ -103,8 +96,3 @@ def test_what_rounding_took_away(scale: float) -> None:
     rounded = vectors.bfloat16()
     assert torch.equal(residual(vectors, rounded).double(), vectors.double() - rounded.double())
     assert residual(vectors, rounded).any(dim=1).all()
-
-
-def test_a_product_says_what_it_is() -> None:
-    _, tokens = made("random", 0)
-    assert dataclasses.replace(native(tokens), matrix=tokens.bfloat16()).name == "bfloat16"

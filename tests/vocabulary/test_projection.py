@@ -12,15 +12,14 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import FfnmemError, InputError
 from ffnmem.models.layout import inner
 from ffnmem.vocabulary import projections
-from ffnmem.vocabulary.projections import GROUP, project_blocks, promoted_tokens
+from ffnmem.vocabulary.projections import GROUP, promoted_tokens
 from ffnmem.vocabulary.scoring import BLOCK, Scorer
 from ffnmem.vocabulary.vectors import sides_of
 
 from ..helpers import Pair, allclose, build_gpt2, refuses
-from .making import extremes
 
 COLUMNS = ["layer", "neuron", "side", "sign", "rank", "token", "token_id", "score", "basis", "lens"]
 
@@ -64,6 +63,8 @@ def test_equals_the_naive_way(pair64: Pair, side: str, basis: str) -> None:
         assert rows["token_id"].tolist() == top.tolist()
         assert rows["token"].tolist() == model.token_strings(top)
         assert allclose(rows["score"], scores[top], 1e-12)
+    record = table.attrs["provenance"]
+    assert (record["basis"], record["fingerprint"]) == (basis, model.fingerprint)
 
 
 @pytest.mark.parametrize("basis", ["folded", "raw"])
@@ -84,12 +85,6 @@ def test_half_precision_models_are_scored_in_float32(tiny_hf: Any, tokenizer: An
     found, expected = (fm.project(m, 0, [1, 2], k=20) for m in (model, exact))
     assert found["token_id"].tolist() == expected["token_id"].tolist()
     assert allclose(found["score"], expected["score"], 1e-6)
-
-
-def test_the_bases_differ(tiny: fm.Model) -> None:
-    """A flag that does nothing."""
-    folded, raw = (fm.project(tiny, 0, 3, k=50, basis=basis)["score"] for basis in ("folded", "raw"))
-    assert not np.allclose(folded, raw, atol=1e-3)
 
 
 def test_a_values_folded_score_is_its_effect(pair64: Pair) -> None:
@@ -126,15 +121,6 @@ def test_ties_go_by_token_id(make_tiny: Callable[..., fm.Model]) -> None:
         assert few["token_id"].tolist() == table[table["rank"] <= 30]["token_id"].tolist()
 
 
-def test_extremes_cut_through_a_tie() -> None:
-    """With more equal tokens at the edge than places, the lowest ids are taken."""
-    found = extremes(torch.ones(1, 1), torch.tensor([[1.0], [2.0], [1.0], [2.0], [1.0]]), 3)
-    assert found.promoted.tolist() == [[1, 3, 0]]
-    assert found.suppressed.tolist() == [[0, 2, 4]]
-    assert found.promoted_scores.tolist() == [[2, 2, 1]]
-    assert found.suppressed_scores.tolist() == [[1, 1, 1]]
-
-
 def test_k_beyond_the_vocabulary(tiny: fm.Model) -> None:
     """An error, or rows of nothing."""
     table = fm.project(tiny, 0, 3, k=10**6, side="value")
@@ -169,14 +155,6 @@ def test_neurons_come_in_the_order_given(tiny: fm.Model, kind: type) -> None:
     assert list(zip(one["side"], one["sign"], strict=True)) == order
 
 
-def test_numbers_from_a_table(tiny: fm.Model) -> None:
-    """The layers and neurons that our own tables hand out would not be taken back."""
-    top = fm.attribute(fm.capture(tiny, "The"), " Paris").top(1)
-    layer, neuron = top["layer"][0], top["neuron"][0]
-    assert isinstance(neuron, np.integer)
-    assert fm.project(tiny, layer, neuron).equals(fm.project(tiny, int(layer), int(neuron)))
-
-
 def test_nothing_of_the_model_changes(pair: Pair) -> None:
     """Folding the gain into the weights would change every later result."""
     before = {name: tensor.clone() for name, tensor in pair.model.hf_model.state_dict().items()}
@@ -188,31 +166,26 @@ def test_nothing_of_the_model_changes(pair: Pair) -> None:
     assert pair.model.fingerprint == fingerprint
 
 
-def test_provenance_names_the_basis(tiny: fm.Model) -> None:
-    """The two bases rank differently: a table without its basis cannot be compared."""
-    record = fm.project(tiny, 0, 0, basis="raw").attrs["provenance"]
-    assert record["basis"] == "raw"
-    assert record["fingerprint"] == tiny.fingerprint
-
-
-def test_what_cannot_be_projected(tiny: fm.Model) -> None:
+@pytest.mark.parametrize(
+    ("given", "options", "named"),
+    [
+        ((0, 0), {"basis": "fold"}, ["basis", "'fold'", "'folded'"]),
+        ((0, 0), {"side": "values"}, ["side", "'values'", "'value'"]),
+        ((0, 0), {"side": []}, ["no side"]),
+        ((0, 64), {}, ["neuron 64", "layer 0", "0 to 63"]),
+        ((2, 0), {}, ["layer 2", "0 to 1"]),
+        ((0, []), {}, ["no neuron"]),
+        ((0, 0), {"k": 0}, ["k", "at least 1"]),
+        ((None, 5), {}, ["neuron 5", "layer"]),
+        ((), {"candidates": "int8"}, ["candidates", "'int8'", "'float32'"]),
+    ],
+)
+def test_what_cannot_be_projected(
+    tiny: fm.Model, given: tuple[Any, ...], options: dict[str, Any], named: list[str]
+) -> None:
     """A misspelt option would fall back to the default; a neuron too far would wrap into the next layer."""
-    with refuses(InputError, ValueError, "basis", "'fold'", "'folded'"):
-        fm.project(tiny, 0, 0, basis="fold")
-    with refuses(InputError, ValueError, "side", "'values'", "'value'"):
-        fm.project(tiny, 0, 0, side="values")
-    with refuses(OutOfRangeError, IndexError, "neuron 64", "layer 0", "0 to 63"):
-        fm.project(tiny, 0, 64)
-    with refuses(OutOfRangeError, IndexError, "layer 2", "0 to 1"):
-        fm.project(tiny, 2, 0)
-    with refuses(InputError, ValueError, "no neuron"):
-        fm.project(tiny, 0, [])
-    with refuses(InputError, ValueError, "k", "at least 1"):
-        fm.project(tiny, 0, 0, k=0)
-    with refuses(InputError, ValueError, "neuron 5", "layer"):
-        fm.project(tiny, neuron=5)
-    with refuses(InputError, ValueError, "candidates", "'int8'", "'float32'"):
-        fm.project(tiny, candidates="int8")
+    with refuses(FfnmemError, IndexError if "0 to" in named[-1] else ValueError, *named):
+        fm.project(tiny, *given, **options)
 
 
 def test_the_whole_model_is_its_layers(pair: Pair) -> None:
@@ -225,13 +198,6 @@ def test_the_whole_model_is_its_layers(pair: Pair) -> None:
         rows = whole[(whole["layer"] == 1) & (whole["neuron"] == 17)]
         assert rows[column].tolist() == one[column].tolist()
     assert whole.attrs == one.attrs
-
-
-def test_the_path_changes_nothing(pair: Pair) -> None:
-    """Another machine takes another path."""
-    tables = [fm.project(pair.model, k=4, candidates=path) for path in ("bfloat16", "float32", "auto")]
-    assert tables[0].equals(tables[1])
-    assert tables[0].equals(tables[2])
 
 
 def test_a_whole_models_table_is_small(tiny: fm.Model) -> None:
@@ -252,17 +218,6 @@ def test_one_block_at_a_time(tokenizer: Any, tmp_path: Path) -> None:
     groups = pq.read_metadata(out)
     rows = [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
     assert rows == [2 * GROUP] * (BLOCK // GROUP) + [88] + [2 * GROUP] * (BLOCK // GROUP) + [88]
-
-
-def test_blocks_are_made_when_they_are_asked_for(tiny: fm.Model) -> None:
-    """All scores at once would be 7 GB for GPT-2 small."""
-    done: list[int] = []
-    wanted = [(0, list(range(64))), (1, list(range(64)))]
-    blocks = project_blocks(tiny, wanted, ["value"], "raw", None, 2, "float32", lambda _, n, total: done.append(n))
-    next(blocks)
-    assert done == []
-    next(blocks)
-    assert done == [64]
 
 
 def test_tied_embeddings_are_prepared_once(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:

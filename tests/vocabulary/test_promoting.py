@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import FfnmemError
 from ffnmem.vocabulary.vectors import everything, side_tokens, side_vectors
 
 from ..helpers import Pair, allclose, refuses
@@ -63,18 +65,21 @@ def test_one_layer_and_no_more_neurons_than_there_are(tiny: fm.Model) -> None:
     assert np.array_equal(np.sort(table["neuron"][:64]), np.arange(64))
 
 
-def test_what_is_no_token(tiny: fm.Model) -> None:
-    """A word of several tokens has no one score."""
-    with refuses(InputError, ValueError, "' Colosseum'", "tokens", "--first-token"):
-        fm.vocabulary.promoters(tiny, " Colosseum")
-    assert fm.vocabulary.promoters(tiny, " Colosseum", first_token=True)["token_id"].iloc[0] == tiny.token_id(
-        " C", first=True
-    )
-    with refuses(InputError, ValueError, "no token"):
-        fm.vocabulary.promoters(tiny, [])
-    with refuses(InputError, ValueError, "side"):
-        fm.vocabulary.promoters(tiny, 5, side="both")
-    with refuses(OutOfRangeError, IndexError, "token id"):
-        fm.vocabulary.promoters(tiny, 10**6)
-    with refuses(OutOfRangeError, IndexError, "layer 2"):
-        fm.vocabulary.promoters(tiny, 5, layer=2)
+@pytest.mark.parametrize(
+    ("tokens", "options", "named"),
+    [
+        (" Colosseum", {}, ["' Colosseum'", "tokens", "--first-token"]),  # a word of several tokens has no one score
+        ([], {}, ["no token"]),
+        (5, {"side": "both"}, ["side"]),
+        (10**6, {}, ["token id"]),
+        (5, {"layer": 2}, ["layer 2"]),
+    ],
+)
+def test_what_is_no_token(tiny: fm.Model, tokens: Any, options: dict[str, Any], named: list[str]) -> None:
+    with refuses(FfnmemError, IndexError if isinstance(tokens, int) and "side" not in options else ValueError, *named):
+        fm.vocabulary.promoters(tiny, tokens, **options)
+
+
+def test_the_first_token_of_a_word(tiny: fm.Model) -> None:
+    found = fm.vocabulary.promoters(tiny, " Colosseum", first_token=True)["token_id"].iloc[0]
+    assert found == tiny.token_id(" C", first=True)

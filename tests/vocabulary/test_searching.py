@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -41,17 +42,12 @@ def test_best_rank_first(table: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(fm.vocabulary.search_projection(table, "a", limit=7), found.head(7))
 
 
-def test_exact(table: pd.DataFrame) -> None:
+def test_exact_side_and_sign(table: pd.DataFrame) -> None:
     """Its leading space and its case count."""
     assert set(fm.vocabulary.search_projection(table, " the", exact=True)["token"]) == {" the"}
     assert fm.vocabulary.search_projection(table, " THE", exact=True).empty
-
-
-def test_side_and_sign(table: pd.DataFrame) -> None:
     found = fm.vocabulary.search_projection(table, "a", side="key", sign="suppressed")
-    assert len(found)
-    assert set(found["side"]) == {"key"}
-    assert set(found["sign"]) == {"suppressed"}
+    assert set(zip(found["side"], found["sign"], strict=True)) == {("key", "suppressed")}
 
 
 def test_letters_beyond_ascii_and_signs(table: pd.DataFrame) -> None:
@@ -63,13 +59,14 @@ def test_letters_beyond_ascii_and_signs(table: pd.DataFrame) -> None:
 
 
 def test_what_cannot_be_searched(table: pd.DataFrame) -> None:
-    with refuses(InputError, ValueError, "empty"):
-        fm.vocabulary.search_projection(table, "")
-    with refuses(InputError, ValueError, "column token_id, score"):
-        fm.vocabulary.search_projection(table.drop(columns=["token_id", "score"]), "a")
-    with refuses(InputError, ValueError, "side", "'both'"):
-        fm.vocabulary.search_projection(table, "a", side="both")
-    with refuses(InputError, ValueError, "sign", "'up'"):
-        fm.vocabulary.search_projection(table, "a", sign="up")
-    with refuses(InputError, ValueError, "limit"):
-        fm.vocabulary.search_projection(table, "a", limit=0)
+    cut = table.drop(columns=["token_id", "score"])
+    refused: list[tuple[pd.DataFrame, str, dict[str, Any], str]] = [
+        (table, "", {}, "empty"),
+        (cut, "a", {}, "column token_id, score"),
+        (table, "a", {"side": "both"}, "'both'"),
+        (table, "a", {"sign": "up"}, "'up'"),
+        (table, "a", {"limit": 0}, "limit"),
+    ]
+    for source, text, options, named in refused:
+        with refuses(InputError, ValueError, named):
+            fm.vocabulary.search_projection(source, text, **options)

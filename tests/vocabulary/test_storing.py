@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +13,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError
-from ffnmem.vocabulary.projections import METADATA, Tables, read_projection, write_projection
+from ffnmem.vocabulary.projections import METADATA, read_projection, write_projection
 
 from ..helpers import refuses
 
@@ -61,13 +60,10 @@ def test_what_the_file_says_about_itself(tiny: fm.Model, file: Path) -> None:
 
 def test_ids_that_share_a_text(tiny: fm.Model) -> None:
     """Bytes that are no character all show as �: one text, but not one id."""
-    tables = Tables(tiny, ["value"], "raw", "logit")
+    table = fm.project(tiny, 0, 0, k=tiny.d_vocab)
     texts = tiny.token_strings(range(tiny.d_vocab))
     assert len(set(texts)) < len(texts)
-    for ids in (np.arange(tiny.d_vocab), np.array([5, 200, 5])):
-        coded = tables.coded(ids)
-        assert coded.to_pylist() == [texts[i] for i in ids]
-        assert len(set(coded.dictionary.to_pylist())) == len(coded.dictionary)
+    assert table["token"].tolist() == [texts[index] for index in table["token_id"]]
 
 
 def test_a_failure_leaves_the_older_file(tiny: fm.Model, tmp_path: Path) -> None:
@@ -85,7 +81,7 @@ def test_a_failure_leaves_the_older_file(tiny: fm.Model, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_files_that_are_none(file: Path, tmp_path: Path) -> None:
+def test_files_that_are_none(tiny: fm.Model, file: Path, tmp_path: Path) -> None:
     """One line that names the file, whatever is wrong with it."""
     other, text, cut, bent, newer = (tmp_path / f"{name}.parquet" for name in ("other", "text", "cut", "bent", "newer"))
     pq.write_table(pa.table({"token": ["a"]}), other)
@@ -95,6 +91,8 @@ def test_files_that_are_none(file: Path, tmp_path: Path) -> None:
     bent.write_bytes(whole[:400] + bytes([whole[400] ^ 255]) + whole[401:])
     table = pq.read_table(file)
     pq.write_table(table.replace_schema_metadata({METADATA: json.dumps({"schema": 99})}), newer)
+    with refuses(FileError, OSError, "no folder"):
+        fm.project(tiny, out=tmp_path / "none" / "values.parquet")
     for path, named in (
         (tmp_path / "none.parquet", "there is no file"),
         (other, "is no projection"),
@@ -107,8 +105,3 @@ def test_files_that_are_none(file: Path, tmp_path: Path) -> None:
             read_projection(path)
         with refuses(FileError, OSError, str(path), named):
             fm.vocabulary.search_projection(path, "a")
-
-
-def test_destinations_are_refused_before_any_work(tiny: fm.Model, tmp_path: Path) -> None:
-    with refuses(FileError, OSError, "no folder"):
-        fm.project(tiny, out=tmp_path / "none" / "values.parquet")
