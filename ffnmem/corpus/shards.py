@@ -7,13 +7,12 @@ dies is started again from there.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
 from ..core import processes
-from ..core.errors import FfnmemError, InputError, MissingExtraError, WorkerError
+from ..core.errors import FfnmemError, MissingExtraError, WorkerError
 from ..core.progress import Phase, Progress
 
 TRIES = 3  # of each shard
@@ -97,27 +96,20 @@ def run_locally(tasks: Sequence[Any], work: Work, progress: Together) -> list[st
 
 
 def listen(index: int, pipe: Any, progress: Together, found: dict[int, str]) -> bool:
-    """Take in what a worker has said; False once it has hung up. Raises what a worker calls its user's mistake."""
-    try:
-        while pipe.poll():
-            said = pipe.recv()
-            if isinstance(said, tuple):
-                raise mistake(*said)
-            if isinstance(said, str):
-                found[index] = said
-            else:
-                progress(index, said)
-    except (EOFError, OSError) as error:
-        if isinstance(error, FfnmemError):
-            raise
-        return False
-    return True
-
-
-def mistake(kind: str, message: str) -> FfnmemError:
-    """An error of another process, as the class that it was there."""
-    found = getattr(sys.modules[FfnmemError.__module__], kind, None)
-    return found(message) if isinstance(found, type) and issubclass(found, FfnmemError) else InputError(message)
+    """Take in what a worker has sent; False once it has hung up. Raises what a worker calls its user's mistake."""
+    while True:
+        try:
+            if not pipe.poll():
+                return True
+            message = pipe.recv()
+        except (EOFError, OSError):
+            return False
+        if isinstance(message, FfnmemError):
+            raise message
+        if isinstance(message, str):
+            found[index] = message
+        else:
+            progress(index, message)
 
 
 def worker(work_and_task: tuple[Work, Any], pipe: Any) -> None:
@@ -126,7 +118,7 @@ def worker(work_and_task: tuple[Work, Any], pipe: Any) -> None:
     try:
         processes.tell(pipe, work(task, lambda _phase, done, _total: processes.tell(pipe, done)))
     except FfnmemError as error:
-        processes.tell(pipe, (type(error).__name__, str(error)))
+        processes.tell(pipe, error)
         raise SystemExit(1) from None
 
 
@@ -149,12 +141,12 @@ class ShardActor:
     def __init__(self) -> None:
         self.done = 0
 
-    def run(self, work: Work, task: Any) -> tuple[str, tuple[str, str] | None]:
-        """What the work gives, or what the user did wrong: the error's class and message."""
+    def run(self, work: Work, task: Any) -> str | FfnmemError:
+        """What the work gives, or what the user did wrong."""
         try:
-            return work(task, self.note), None
+            return work(task, self.note)
         except FfnmemError as error:
-            return "", (type(error).__name__, str(error))
+            return error
 
     def note(self, _phase: str, done: int, _total: int) -> None:
         self.done = done
@@ -195,9 +187,9 @@ def on_actors(ray: Any, tasks: Sequence[Any], work: Work, progress: Together, gp
             if index in found:
                 continue
             if ray.wait([result], timeout=0)[0]:
-                path, said = ray.get(result)
-                if said is not None:
-                    raise mistake(*said)
+                path = ray.get(result)
+                if isinstance(path, FfnmemError):
+                    raise path
                 found[index] = path
                 ray.kill(a)  # leaves its place to one that waits for it
             elif ray.wait([asked := a.progress.remote()], timeout=POLL_SECONDS)[0]:

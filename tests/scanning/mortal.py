@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import ffnmem as fm
+from ffnmem.core.errors import FfnmemError
 from ffnmem.corpus import shards
 from ffnmem.scanning.jobs import ShardTask
 
@@ -22,7 +23,7 @@ MARK = "FFNMEM_TEST_MARK"
 class Mortal(shards.ShardActor):
     """Dies when it first hears of progress in shard 1."""
 
-    def run(self, work: shards.Work, task: ShardTask) -> tuple[str, tuple[str, str] | None]:
+    def run(self, work: shards.Work, task: ShardTask) -> str | FfnmemError:
         self.index = task.shard[0]
         return super().run(work, task)
 

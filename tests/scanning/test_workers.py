@@ -138,9 +138,3 @@ def test_that_shards_and_workers_and_begun_scans_exclude_each_other(
         fm.scan(named, CORPUS[:500], tmp_path / "b", batch_tokens=64, **SMALL)
     with refuses(FileError, OSError, "begun by one process"):
         fm.scan(named, CORPUS[:500], tmp_path / "b", batch_tokens=64, workers=2, **SMALL)
-
-
-def test_that_a_workers_mistake_is_the_class_that_it_was() -> None:
-    assert type(shards.mistake("FileError", "gone")) is FileError
-    assert str(shards.mistake("FileError", "gone")) == "gone"
-    assert type(shards.mistake("path", "odd")) is InputError
