@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -34,9 +34,9 @@ from .packed import (
     file_record,
     open_packed,
 )
-from .readers import Document, Problem, Problems
+from .readers import Document, Problems
 from .sources import Corpus, open_corpus
-from .tokenizing import Encoded, Encoder, tokenizer_hash
+from .tokenizing import Encoder, tokenizer_hash
 
 
 @checked
@@ -130,7 +130,7 @@ def write_pack(
     """Tokenise into temporary files, then put them in place, the description last. Raises FileError."""
     types = {TOKENS: encoder.dtype, DOCUMENTS: np.dtype("<i8"), COUNTS: np.dtype("<i8")}
     counts = np.zeros(encoder.size, np.int64)
-    reading = DocumentsRead(corpus, encoder)
+    digest, problems = hashlib.blake2b(digest_size=16), Problems()
     total = n_documents = 0
     with workspace(folder / MANIFEST) as (_, room), ExitStack() as open_files:
         with writing(folder):
@@ -142,13 +142,19 @@ def write_pack(
                 values.astype(types[name]).tofile(files[name])
 
         append(DOCUMENTS, np.zeros(1))
-        for part in encoder.encode(reading.texts()):
-            append(TOKENS, part.tokens)
-            append(DOCUMENTS, part.ends + total)
-            counts += np.bincount(part.tokens, minlength=encoder.size)
-            reading.count_empty(part)
-            total += len(part.tokens)
-            n_documents += len(part.ends)
+        for batch in filter(None, encoder.encode(corpus)):
+            for document, tokens in batch:
+                digest.update(apart(document.text))
+                if encoder.has_special_text(document.text):
+                    problems.add("special_text", document.source, document.number)
+                if not len(tokens):
+                    problems.add("no_tokens", document.source, document.number)
+            ends = total + np.cumsum([len(tokens) for _, tokens in batch])
+            text = np.concatenate([tokens for _, tokens in batch])
+            append(TOKENS, text)
+            append(DOCUMENTS, ends)
+            counts += np.bincount(text, minlength=encoder.size)
+            total, n_documents = int(ends[-1]), n_documents + len(batch)
             if progress is not None:
                 progress("pack", n_documents, total)
         if not total:
@@ -159,49 +165,16 @@ def write_pack(
             state = {
                 "kind": KIND,
                 "schema": SCHEMA,
-                "hash": reading.digest.hexdigest(),
+                "hash": digest.hexdigest(),
                 **settings,
                 "vocab": encoder.size,
                 "documents": n_documents,
                 "tokens": total,
-                "problems": [asdict(problem) for problem in reading.problems()],
+                "problems": [asdict(p) for p in Problems((*corpus.problems, *problems.table())).table()],
                 "files": {name: file_record(room / name, types[name]) for name in ARRAYS},
             }
             (room / MANIFEST).write_text(json.dumps(with_checksum(state), ensure_ascii=False, indent=1) + "\n", "utf-8")
             put_in_place(room, folder)
-
-
-class DocumentsRead:
-    """The documents of a corpus on their way to the tokenizer: hashed, and looked at for what only shows here."""
-
-    def __init__(self, corpus: Corpus, encoder: Encoder) -> None:
-        self.corpus, self.encoder = corpus, encoder
-        self.digest = hashlib.blake2b(digest_size=16)
-        self.found = Problems()
-        self._places: list[tuple[str, int]] = []  # of documents whose tokens have not come back yet
-        self._open = 0  # tokens so far of the document whose end has not come back yet
-
-    def texts(self) -> Iterator[str]:
-        for document in self.corpus:
-            self.digest.update(apart(document.text))
-            if self.encoder.has_special_text(document.text):
-                self.found.add("special_text", document.source, document.number)
-            self._places.append((document.source, document.number))
-            yield document.text
-
-    def count_empty(self, part: Encoded) -> None:
-        """Count the documents that ended in this part and have no tokens."""
-        lengths = np.diff(part.ends, prepend=0)
-        if len(part.ends):
-            lengths[0] += self._open
-        self._open = len(part.tokens) - int(part.ends[-1]) if len(part.ends) else self._open + len(part.tokens)
-        for index in np.flatnonzero(lengths == 0):
-            self.found.add("no_tokens", *self._places[index])
-        del self._places[: len(part.ends)]
-
-    def problems(self) -> tuple[Problem, ...]:
-        """Those of the source and those of the tokens."""
-        return Problems((*self.corpus.problems, *self.found.table())).table()
 
 
 def put_in_place(room: Path, folder: Path) -> None:

@@ -7,25 +7,17 @@ import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import UInt
+
+from .readers import Document
 
 PIECE = 1 << 18  # characters tokenised as one text
 BATCH = 1 << 19  # characters tokenised in one call, which takes up to 1 kB a token
 BATCH_TEXTS = 1000
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """The tokens of some texts, one after another, and where documents end among them."""
-
-    tokens: Int64[np.ndarray, " tokens"]
-    ends: Int64[np.ndarray, " documents"]
 
 
 class Encoder:
@@ -58,26 +50,31 @@ class Encoder:
             return [encoding.ids for encoding in self.fast.encode_batch_fast(texts, add_special_tokens=False)]
         return list(self.tokenizer(texts, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
-    def encode(self, texts: Iterable[str]) -> Iterator[Encoded]:
-        """Tokens of a stream of documents, some at a time; a document may begin in one part and end in a later one."""
-        batch: list[tuple[str, bool]] = []
-        size = 0
-        for text in texts:
-            for piece in pieces(text):
-                batch.append(piece)
-                size += len(piece[0])
-                if size >= BATCH or len(batch) >= BATCH_TEXTS:
-                    yield self._encoded(batch)
-                    batch, size = [], 0
-        if batch:
-            yield self._encoded(batch)
+    def encode(self, documents: Iterable[Document]) -> Iterator[list[tuple[Document, UInt[np.ndarray, " tokens"]]]]:
+        """A stream of documents with their tokens, some at a time."""
+        batch: list[tuple[Document, str, bool]] = []
+        begun: list[UInt[np.ndarray, " tokens"]] = []  # of the document whose last piece is to come
 
-    def _encoded(self, batch: list[tuple[str, bool]]) -> Encoded:
-        ids = self.ids([text for text, _ in batch])
-        lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
-        ends = np.cumsum(lengths)
-        flat = np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(ends[-1]))
-        return Encoded(flat, ends[[last for _, last in batch]])
+        def finish() -> list[tuple[Document, UInt[np.ndarray, " tokens"]]]:
+            found = []
+            for (document, _, last), ids in zip(batch, self.ids([piece for _, piece, _ in batch]), strict=True):
+                begun.append(np.array(ids, self.dtype))
+                if last:
+                    found.append((document, np.concatenate(begun)))
+                    begun.clear()
+            batch.clear()
+            return found
+
+        size = 0
+        for document in documents:
+            for piece, last in pieces(document.text):
+                batch.append((document, piece, last))
+                size += len(piece)
+                if size >= BATCH or len(batch) >= BATCH_TEXTS:
+                    yield finish()
+                    size = 0
+        if batch:
+            yield finish()
 
 
 def fast_copy(tokenizer: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.corpus import tokenizing
+from ffnmem.corpus import Document, tokenizing
 from ffnmem.corpus.tokenizing import Encoder, cut, pieces, tokenizer_hash
 
 from ..helpers import BOS, REPOSITORY, build_tokenizer
@@ -30,14 +29,12 @@ def whole(tokenizer: Any, text: str) -> list[int]:
     return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
 
 
-def documents(encoder: Encoder, texts: list[str]) -> list[list[int]]:
+def tokens(encoder: Encoder, texts: list[str]) -> list[list[int]]:
     """What the encoder makes of each text."""
-    parts = list(encoder.encode(texts))
-    before = np.cumsum([0] + [len(part.tokens) for part in parts])
-    ends = [0, *(int(e + b) for part, b in zip(parts, before, strict=False) for e in part.ends)]
-    flat = [int(t) for part in parts for t in part.tokens]
-    assert ends[-1] == len(flat)
-    return [flat[a:b] for a, b in pairwise(ends)]
+    documents = [Document(text, "x", number) for number, text in enumerate(texts)]
+    found = [pair for batch in encoder.encode(documents) for pair in batch]
+    assert [document for document, _ in found] == documents
+    return [ids.tolist() for _, ids in found]
 
 
 @given(st.lists(WORDS, max_size=8), st.integers(3, 40), st.integers(1, 60))
@@ -49,7 +46,7 @@ def test_pieces_and_batches_change_nothing_but_a_token_at_a_forced_cut(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenizing, "BATCH", batch)
         patch.setattr(tokenizing, "BATCH_TEXTS", 3)
-        found = documents(Encoder(tokenizer), texts)
+        found = tokens(Encoder(tokenizer), texts)
     assert [tokenizer.decode(ids) for ids in found] == texts
     assert found == [whole(tokenizer, text) for text in texts]
     for text in texts:
@@ -120,7 +117,7 @@ def test_width_follows_the_vocabulary(tokenizer: Any) -> None:
 
 def test_a_tokenizer_without_a_fast_one() -> None:
     encoder = Encoder(Counting())
-    assert documents(encoder, ["3", "0", "12"]) == [tokens_of(3), [], tokens_of(12)]
+    assert tokens(encoder, ["3", "0", "12"]) == [tokens_of(3), [], tokens_of(12)]
 
 
 def test_hash_is_of_what_it_does(tiny: fm.Model, tokenizer: Any, tiny_folder: Any, real: Any) -> None:
