@@ -116,6 +116,9 @@ GEMMA_2_PATHS = but(
 NORMS_BEHIND = but(
     LLAMA_PATHS, ln1=None, ln2=None, ln1_post="post_attention_layernorm", ln2_post="post_feedforward_layernorm"
 )
+PARTS = ("embed", "pos_embed", "blocks", "ln_final", "unembed", "ln1", "ln2", "ln1_post", "ln2_post", "attn")
+BRIDGE_PATHS: Paths = {**{name: name for name in PARTS}, "in": "mlp.in", "gate": "mlp.gate", "out": "mlp.out"}
+"""Of a TransformerBridge."""
 
 
 @dataclass(frozen=True)

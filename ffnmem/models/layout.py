@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..core.errors import ModelError, UnsupportedModelError
-from .architectures import DESCRIBED, Architecture, Paths, derived, setting
+from .architectures import BRIDGE_PATHS, DESCRIBED, Architecture, Paths, derived, setting
 from .configs import MERGING, check_unquantised
 from .norms import NormKind, NormMap, computes, kind_of, width_of
 from .turns import KEPT, Turns, check_turn
@@ -246,40 +246,26 @@ class BlockParts:
     mlp_module: nn.Module | None
 
 
-def parts_of_network(network: Any, paths: Paths, joint: str | None) -> NamedParts:
-    """The parts of a Hugging Face model; those that it lacks are left out. A joint projection begins to run as two."""
-    ends = {
-        "embed": network.get_input_embeddings(),
-        "unembed": network.get_output_embeddings(),
-        **{name: at_path(network, paths[name]) for name in ("pos_embed", "ln_final") if name in paths},
-    }
+def parts_of_network(network: Any, paths: Paths, joint: str | None = None) -> NamedParts:
+    """The parts of a Hugging Face model, or of a bridge by ``BRIDGE_PATHS``; those that it lacks are left out.
+
+    A joint projection of gates and keys begins to run as two.
+    """
+    ends = {name: at_path(network, paths[name]) for name in ENDS if name in paths}
+    if "embed" not in paths:
+        ends |= {"embed": network.get_input_embeddings(), "unembed": network.get_output_embeddings()}
     blocks = []
     for block in at_path(network, paths["blocks"]) or ():
         named = {name: at_path(block, paths[name]) for name in BLOCK_PARTS if name in paths}
         mlp = {name: at_path(block, paths[name]) for name in FFN_PARTS if name in paths}
         holder = at_path(block, paths["out"].rpartition(".")[0])
-        if joint is not None and isinstance(getattr(holder, joint, None), nn.Linear):
-            mlp["gate"], mlp["in"] = halves(holder, joint)
+        if joint is not None and isinstance(whole := getattr(holder, joint, None), nn.Linear):
+            if not isinstance(whole, JointLinear):
+                whole = JointLinear.around(whole)
+                setattr(holder, joint, whole)
+            mlp["gate"], mlp["in"] = whole.halves
         blocks.append(BlockParts(block, present(named), present(mlp), holder))
     return NamedParts(present(ends), blocks)
-
-
-def halves(holder: Any, joint: str) -> tuple[nn.Module, nn.Module]:
-    """Gates and keys of a joint projection as modules of their own."""
-    if not isinstance(getattr(holder, joint), JointLinear):
-        setattr(holder, joint, JointLinear.around(getattr(holder, joint)))
-    return getattr(holder, joint).halves
-
-
-def parts_of_bridge(bridge: Any) -> NamedParts:
-    """The parts of a TransformerBridge."""
-    children = dict(bridge.named_children())
-    blocks = []
-    for block in children["blocks"].children() if "blocks" in children else ():
-        parts = dict(block.named_children())
-        mlp = parts.pop("mlp", None)
-        blocks.append(BlockParts(block, parts, {} if mlp is None else dict(mlp.named_children()), mlp))
-    return NamedParts({name: child for name, child in children.items() if name in ENDS}, blocks)
 
 
 def present(modules: Mapping[str, nn.Module | None]) -> dict[str, nn.Module]:
@@ -289,10 +275,10 @@ def present(modules: Mapping[str, nn.Module | None]) -> dict[str, nn.Module]:
 def at_path(root: nn.Module, path: str) -> Any:
     """The module at a path, or at the first of several; None where there is none."""
     for one in path.split("|"):
-        found: Any = root
+        found: nn.Module | None = root
         for name in one.split(".") if one else ():
-            found = getattr(found, name, None)
-        if isinstance(found, nn.Module):
+            found = None if found is None else found._modules.get(name)  # not what a bridge hands on to another module
+        if found is not None:
             return found
     return None
 
@@ -310,7 +296,7 @@ def read_layout(network: Any, name: str, bridge: Any = None) -> Layout:
         parts = parts_of_network(network, described.paths, described.joint)
         who = f"{name} ({kind})"
     else:
-        parts = parts_of_bridge(bridge)
+        parts = parts_of_network(bridge, BRIDGE_PATHS)
         who = f"{name} ({getattr(bridge.cfg, 'architecture', '') or kind})"
     for refusal in described.refused if described is not None else ():
         if refusal.applies(config):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from ffnmem.models.norms import RMS
 
 from ..architectures import DECODERS, EVERY
 from ..helpers import PROMPT, allclose, build, refuses
-from .examining import PARTS, Examined
+from .examining import HUGGING_FACE, PARTS, Examined
 
 
 @pytest.fixture(scope="module", params=DECODERS)
@@ -28,6 +29,17 @@ def examined(request: pytest.FixtureRequest, tokenizer: Any, tmp_path_factory: p
 def test_every_part_works(examined: Examined, part: str) -> None:
     """See :mod:`tests.models.examining` for what is compared with what."""
     PARTS[part](examined)
+
+
+def test_its_bridge_is_the_same_model(examined: Examined) -> None:
+    """TransformerLens' numbers would be of another model, with an intervention, an edit or none."""
+    model, tokens = examined.model, examined.capture.tokens
+    own, bridge = model.hf_model, model.bridge
+    assert fm.load(bridge).fingerprint == model.fingerprint
+    for block in (fm.intervene(model, {(0, 3): 5.0}, positions=-1), examined.rome.applied(model), nullcontext()):
+        with block, torch.no_grad():
+            assert allclose(bridge(tokens), own(input_ids=tokens).logits, HUGGING_FACE)
+    assert model.hf_model is own
 
 
 def test_every_description_is_tried() -> None:
