@@ -161,6 +161,7 @@ def write_pack(
             kinds = ", ".join(f"{p.kind} {p.count} (first {p.first})" for p in corpus.problems)
             raise FileError(f"{corpus.name} holds no text" + (f": {kinds}" if kinds else ""))
         append(COUNTS, counts)
+        open_files.close()
         with writing(folder):
             state = {
                 "kind": KIND,
