@@ -326,8 +326,8 @@ def read_parts(
             elif side:
                 kind = "value" if side == "writes" else "key"
                 vector = folded(model, layer, matrix, kind, at_least_float32(change.stream[[i]]).to(model.device), lens)
-                ends = scorers[kind].extremes(vector)
-                names = [tuple(model.token_strings(ids[0].tolist())) for ids in (ends.promoted, ends.suppressed)]
+                (ends,), _ = scorers[kind].extremes(vector)
+                names = [tuple(model.token_strings(ids.tolist())) for ids in ends]
                 neurons = tuple(f"{layer}.{neuron}" for neuron in most) if matrix.startswith("FFN") else ()
                 part = replace(part, neurons=neurons, promotes=names[0], suppresses=names[1])
             yield part

@@ -94,8 +94,7 @@ def value_coherence(
     scorer = Scorer(tokens, k, rows=len(neurons) + CHANCE)
     again = np.random.default_rng([seed, 6]).multinomial(k, np.full(k, 1 / k), draws)
     random = ready(model, index, "value", gaussian(tokens.float().cpu()[:1], CHANCE, seed).to(tokens.device), "folded")
-    drawn = scorer.extremes(random)
-    ids = np.concatenate([drawn.promoted.numpy(), drawn.suppressed.numpy()])
+    ids = np.concatenate(list(scorer.extremes(random)[0].swapaxes(0, 1)))
     chance = mean_cosine(token_units(tokens, ids)) - frequencies.expected(ids)  # beyond like frequency
     parts = []
     for start in range(0, len(neurons), BLOCK):
@@ -146,10 +145,10 @@ def both_ends(
     again: Int64[np.ndarray, "draws k"],
 ) -> Float64[np.ndarray, "2 4 n"]:
     """For promoted and suppressed tokens: coherence, its interval, and that of tokens of the same frequencies."""
-    found = scorer.extremes(vectors)
+    ids_of_ends, _ = scorer.extremes(vectors)
     there = vectors.any(dim=-1).cpu().numpy()
     result = np.empty((2, 4, len(vectors)))
-    for end, ids in enumerate((found.promoted.numpy(), found.suppressed.numpy())):
+    for end, ids in enumerate(ids_of_ends.swapaxes(0, 1)):
         for start in range(0, len(ids), GATHERED):
             part = slice(start, start + GATHERED)
             value, low, high = coherence(token_units(tokens, ids[part]), again)

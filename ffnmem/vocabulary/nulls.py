@@ -17,7 +17,7 @@ from ..models.model import Model
 from ..models.turns import in_turn
 from .lenses import Lens, describe_lens, load_lens, name_of
 from .projections import choose_neurons
-from .scoring import Extremes, Scorer, row_norms
+from .scoring import Scorer, row_norms
 from .vectors import SIGNS, check_sides, matrix_of, ready, rows_of, side_tokens
 
 TIED = 1e-6  # relative: scores of equal vectors of other lengths differ by rounding, and must count as equal
@@ -77,7 +77,7 @@ def projection_null(
             side_tokens(model, name), k, rows=len(neurons) + draws * (len(neurons) if kind != "random" else 1)
         )
         vectors = ready(model, index, name, own, basis, through)
-        observed = statistics(scorer.extremes(vectors))
+        observed = statistics(scorer, vectors)
         norms = row_norms(vectors)
         if kind == "random":
             null = unit_statistics(scorer, ready(model, index, name, gaussian(own, draws, seed), basis, through))
@@ -117,13 +117,13 @@ def shuffled(row: Float[Tensor, " d_model"], draws: int, seed: Sequence[int]) ->
 def unit_statistics(scorer: Scorer, vectors: Float[Tensor, "draws d_model"]) -> Float64[np.ndarray, "draws 2 2"]:
     """:func:`statistics` of the vectors scaled to norm 1; a zero vector stays."""
     lengths = row_norms(vectors)
-    return statistics(scorer.extremes(vectors)) / np.where(lengths > 0, lengths, 1.0)[:, None, None]
+    return statistics(scorer, vectors) / np.where(lengths > 0, lengths, 1.0)[:, None, None]
 
 
-def statistics(found: Extremes) -> Float64[np.ndarray, "rows 2 2"]:
+def statistics(scorer: Scorer, vectors: Float[Tensor, "rows d_model"]) -> Float64[np.ndarray, "rows 2 2"]:
     """By row and sign: the best score, and the mean of the k best."""
-    ends = [scores.double() for scores in (found.promoted_scores, found.suppressed_scores)]
-    return torch.stack([torch.stack([end[:, 0], end.mean(dim=1)], dim=-1) for end in ends], dim=1).numpy()
+    scores = torch.from_numpy(scorer.extremes(vectors)[1]).double()
+    return torch.stack([scores[..., 0], scores.mean(dim=-1)], dim=-1).numpy()
 
 
 def compare(

@@ -399,16 +399,6 @@ def keeps_its_bound(product: Product, tokens: Float[Tensor, "vocab d_model"]) ->
 BLOCK = 512  # neurons scored at once: [512, 50257] in float32 is 103 MB
 
 
-@dataclass(frozen=True, eq=False)
-class Extremes:
-    """The highest and the lowest scored tokens of each row, best first; ties in the order of the token ids."""
-
-    promoted: Int[Tensor, "rows k"]
-    promoted_scores: Float[Tensor, "rows k"]
-    suppressed: Int[Tensor, "rows k"]
-    suppressed_scores: Float[Tensor, "rows k"]
-
-
 class Scorer:
     """One vocabulary, prepared for scoring many vectors.
 
@@ -434,18 +424,19 @@ class Scorer:
         self.buffers: dict[str, Tensor] = {}
         self.taken: Counter[str] = Counter()
 
-    def extremes(self, vectors: Float[Tensor, "rows d_model"]) -> Extremes:
-        """The ends of each vector's ranking; in the vectors' type, on the CPU."""
+    def extremes(
+        self, vectors: Float[Tensor, "rows d_model"]
+    ) -> tuple[Int[np.ndarray, "rows 2 k"], Float[np.ndarray, "rows 2 k"]]:
+        """Ids and scores of both ends of each ranking: the highest, then the lowest, best first, ties by id."""
         vectors = vectors.detach().to(torch.from_numpy(self.exact).dtype).contiguous()
         parts = [self.block(vectors[start : start + BLOCK]) for start in range(0, len(vectors), BLOCK)]
-        ids = torch.from_numpy(np.concatenate([ids for ids, _ in parts])).long()
-        scores = torch.from_numpy(np.concatenate([scores for _, scores in parts]))
-        return Extremes(ids[:, 0], scores[:, 0], ids[:, 1], scores[:, 1])
+        ids, scores = map(np.concatenate, zip(*parts, strict=True))
+        return ids, scores
 
     def block(
         self, vectors: Float[Tensor, "rows d_model"]
     ) -> tuple[Int[np.ndarray, "rows 2 k"], Float[np.ndarray, "rows 2 k"]]:
-        """Ids and scores of both ends, the high one first, for at most BLOCK vectors."""
+        """The same of at most BLOCK vectors."""
         exact = vectors.cpu().numpy()
         ids = np.empty((len(exact), 2, self.k), np.int32)
         scores = np.empty((len(exact), 2, self.k), exact.dtype)

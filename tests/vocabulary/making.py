@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ffnmem.models.norms import at_least_float32
-from ffnmem.vocabulary.scoring import Extremes, Scorer
+from ffnmem.vocabulary.scoring import Scorer
 
 KINDS = ("random", "nearly equal", "twins", "scales", "cancelling", "outlier", "whole numbers")
 
@@ -36,6 +37,6 @@ def made(kind: str, seed: int, rows: int = 5, vocab: int = 300, width: int = 24)
     return vectors, tokens
 
 
-def extremes(vectors: Tensor, tokens: Tensor, k: int, candidates: str = "auto") -> Extremes:
-    """The k highest and k lowest of ``vectors @ tokensᵀ``, by a scorer of their own."""
+def extremes(vectors: Tensor, tokens: Tensor, k: int, candidates: str = "auto") -> tuple[np.ndarray, np.ndarray]:
+    """Ids and scores ``[rows, 2, k]`` of the k highest and k lowest of ``vectors @ tokensᵀ``, by their own scorer."""
     return Scorer(tokens.to(at_least_float32(vectors).dtype), k, candidates, len(vectors)).extremes(vectors)

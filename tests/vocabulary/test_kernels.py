@@ -90,6 +90,4 @@ def test_a_scorer_with_either() -> None:
     tokens, vectors = torch.randn(3020, 48, generator=torch.Generator().manual_seed(3)).split([3000, 20])
     little, much = Scorer(tokens, 7, rows=20), Scorer(tokens, 7, rows=LITTLE)
     assert (little.loops, much.loops) == (uncompiled, kernels)
-    one, other = little.extremes(vectors), much.extremes(vectors)
-    for name in ("promoted", "promoted_scores", "suppressed", "suppressed_scores"):
-        assert torch.equal(getattr(one, name), getattr(other, name))
+    assert all(map(np.array_equal, little.extremes(vectors), much.extremes(vectors)))

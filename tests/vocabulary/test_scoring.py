@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ffnmem.vocabulary import kernels, scoring, uncompiled
 from ffnmem.vocabulary.kernels import score_rows
-from ffnmem.vocabulary.scoring import BLOCK, Extremes, Scorer, in_threads
+from ffnmem.vocabulary.scoring import BLOCK, Scorer, in_threads
 
 from ..helpers import allclose
 from .making import KINDS, extremes, made
@@ -38,12 +38,9 @@ def brute(vectors: Tensor, tokens: Tensor, k: int) -> tuple[np.ndarray, np.ndarr
     return ids, np.take_along_axis(scores[:, None], ids, axis=2)
 
 
-def same(found: Extremes, expected: tuple[np.ndarray, np.ndarray]) -> bool:
+def same(found: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> bool:
     """Bit for bit."""
-    ids, scores = expected
-    assert np.stack([found.promoted, found.suppressed], axis=1).tolist() == ids.tolist()
-    assert np.stack([found.promoted_scores, found.suppressed_scores], axis=1).tolist() == scores.tolist()
-    return True
+    return all(one.tolist() == other.tolist() for one, other in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("path", ["float32", "bfloat16"])
@@ -70,9 +67,9 @@ def test_canonical_scores_are_the_rounded_exact_ones() -> None:
     """Brute force above shares its scores with us; these are NumPy's own."""
     vectors, tokens = made("random", 3, rows=4, vocab=400, width=300)
     exact = (vectors.double() @ tokens.double().T).float().numpy()
-    found = extremes(vectors, tokens, 6)
-    assert np.array_equal(found.promoted_scores.numpy(), -np.sort(-exact, axis=1)[:, :6])
-    assert np.array_equal(found.suppressed_scores.numpy(), np.sort(exact, axis=1)[:, :6])
+    _, scores = extremes(vectors, tokens, 6)
+    assert np.array_equal(scores[:, 0], -np.sort(-exact, axis=1)[:, :6])
+    assert np.array_equal(scores[:, 1], np.sort(exact, axis=1)[:, :6])
 
 
 def test_rows_that_bfloat16_cannot_decide_go_to_float32() -> None:
@@ -116,9 +113,9 @@ def test_nothing_ties_with_everything() -> None:
     vectors, tokens = made("random", 0, vocab=2000)
     vectors[1] = 0
     for row, table in ((1, tokens), (0, torch.zeros_like(tokens))):
-        found = extremes(vectors, table, 4)
-        assert found.promoted[row].tolist() == found.suppressed[row].tolist() == [0, 1, 2, 3]
-        assert found.promoted_scores[row].tolist() == [0.0] * 4
+        ids, scores = extremes(vectors, table, 4)
+        assert ids[row].tolist() == [[0, 1, 2, 3]] * 2
+        assert not scores[row].any()
 
 
 def test_more_twins_than_candidates_fit() -> None:
@@ -129,7 +126,7 @@ def test_more_twins_than_candidates_fit() -> None:
     scorer = Scorer(tokens, 5, "float32")
     found = scorer.extremes(vectors)
     assert same(found, brute(vectors, tokens, 5))
-    assert found.promoted[0].tolist() == sorted({best, *range(500, 505)})[:5]
+    assert found[0][0, 0].tolist() == sorted({best, *range(500, 505)})[:5]
     assert scorer.taken["all tokens"] >= 1
 
 
@@ -148,8 +145,7 @@ def test_the_block_does_not_matter() -> None:
     whole = extremes(vectors, tokens, 3)
     for row in (0, 1, BLOCK - 1, BLOCK, BLOCK + 2):
         alone = extremes(vectors[row : row + 1], tokens, 3)
-        assert alone.promoted[0].tolist() == whole.promoted[row].tolist()
-        assert alone.suppressed_scores[0].tolist() == whole.suppressed_scores[row].tolist()
+        assert same(alone, (whole[0][[row]], whole[1][[row]]))
 
 
 def test_threads_share_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +153,7 @@ def test_threads_share_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, tokens = made("random", 0, rows=100)
     alone = extremes(vectors, tokens, 3)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert torch.equal(extremes(vectors, tokens, 3).promoted, alone.promoted)
+    assert same(extremes(vectors, tokens, 3), alone)
 
 
 def test_parts_cover_all_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +170,7 @@ def test_half_precision_is_scored_in_float32() -> None:
     vectors, tokens = made("random", 0)
     found = extremes(vectors, tokens.bfloat16(), 3)
     assert same(found, brute(vectors, tokens.bfloat16().float(), 3))
-    assert allclose(found.promoted_scores, extremes(vectors, tokens, 3).promoted_scores, 0.1)
+    assert allclose(found[1], extremes(vectors, tokens, 3)[1], 0.1)
 
 
 def test_memory_is_one_block() -> None:
