@@ -18,7 +18,7 @@ import numpy as np
 from einops import rearrange
 from jaxtyping import Bool, Int64
 
-from ..core.errors import InputError, quoted
+from ..core.errors import InputError
 from ..models.model import Model
 from .batches import Batch, Sequences, Unit, batches_of
 from .packed import Packed
@@ -71,8 +71,6 @@ class TextSettings:
 
 def check_shard(shard: tuple[int, int]) -> tuple[int, int]:
     """(index, count), checked; raises InputError."""
-    if len(shard) != 2:
-        raise InputError(f"shard must be two whole numbers, such as (0, 4) for the first of four, not {quoted(shard)}")
     index, count = shard
     if not 0 <= index < count:
         raise InputError(f"shard {index} of {count} is none: shards are 0 to {count - 1}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Literal, SupportsIndex
+from typing import Annotated, Any, Literal, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -70,7 +70,7 @@ def projection_null(
     sides = check_sides(side, model, through)
     k = min(k, model.d_vocab)
     ((index, neurons),) = choose_neurons(model, layer, neuron)
-    frames = []
+    rows: list[dict[str, Any]] = []
     for name in sides:
         own = rows_of(matrix_of(model, index, name), neurons)
         scorer = Scorer(
@@ -93,10 +93,9 @@ def projection_null(
             for place, sign in enumerate(SIGNS):
                 compared = compare(ends[place], norm * unit[:, place], -1.0 if sign == "suppressed" else 1.0)
                 named = {"layer": index, "neuron": n, "side": name, "sign": sign}
-                frames.append({**named, **compared, "basis": basis, "lens": name_of(through), "kind": kind})
-    result = pd.DataFrame(frames)
-    result["_order"] = result["neuron"].map({n: i for i, n in enumerate(neurons)})
-    result = result.sort_values("_order", kind="stable", ignore_index=True).drop(columns="_order")
+                rows.append({**named, **compared, "basis": basis, "lens": name_of(through), "kind": kind})
+    order = {n: place for place, n in enumerate(neurons)}
+    result = pd.DataFrame(sorted(rows, key=lambda row: order[row["neuron"]]))
     provenance = model.provenance(basis=basis, lens=describe_lens(through), kind=kind, draws=draws, seed=seed, k=k)
     result.attrs = {"provenance": provenance.to_dict()}
     return result
