@@ -79,7 +79,7 @@ class Cached:
     """What a reader of TransformerLens' documentation writes: hook_post of every layer, topk over all positions."""
 
     def __init__(self, model: fm.Model) -> None:
-        self.bridge, self.n_layers = model.bridge, model.n_layers
+        self.bridge, self.n_layers = model.to_bridge(), model.n_layers
         self.best: dict[int, torch.Tensor] = {}
 
     def __call__(self, batch: Batch) -> None:

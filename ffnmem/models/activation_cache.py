@@ -139,7 +139,7 @@ def check_near(model: Model, expected: Tensor, found: Tensor, layer: int) -> Non
 
 
 def as_cache(places: dict[str, Tensor], model: Model) -> Any:
-    """Tensors by TransformerLens' names as its ``ActivationCache`` around ``model.bridge``."""
+    """Tensors by TransformerLens' names as its ``ActivationCache`` around ``model.to_bridge()``."""
     from transformer_lens import ActivationCache
 
-    return ActivationCache(places, model.bridge)
+    return ActivationCache(places, model.to_bridge())

@@ -52,7 +52,7 @@ class Model(Live):
         edits: the edits that its weights hold now, in their order; empty for a model as it was loaded.
         turns: who changes its weights and who reads them at this moment; models around one bridge share it.
 
-    TransformerLens is imported when ``bridge`` is asked for, and for an architecture that only TransformerLens knows
+    TransformerLens is imported when ``to_bridge`` is called, and for an architecture that only TransformerLens knows
     the parts of: one that is not in the table of architectures.
     """
 
@@ -81,15 +81,14 @@ class Model(Live):
         if self.prepend_bos and self.bos_token_id is None:
             raise InputError(f"{name}'s tokenizer has no beginning-of-sequence token: load with prepend_bos=False")
 
-    @property
-    def bridge(self) -> Any:
+    def to_bridge(self) -> Any:
         """TransformerLens' ``TransformerBridge``: the one that was handed to ``load``, or one around the same weights.
 
         The latter is made when first asked for. Its parameters are those of this model, and a change of either is one
         of both; only the parts of a projection that TransformerLens takes apart (attention's queries, keys and values,
         where Hugging Face keeps them in one) may be copies. It sees interventions and edits of this model. The model
-        itself runs on by its own modules: hooks that are hung on the bridge are seen by ``fm.load(model.bridge)``.
-        Numbers may differ in their last digit, since TransformerLens computes attention itself.
+        itself runs on by its own modules: hooks that are hung on the bridge act on ``fm.load(bridge)`` alone. Numbers
+        may differ in their last digit, since TransformerLens computes attention itself.
 
         Raises UnsupportedModelError: TransformerLens does not know the architecture, or computes something else.
         """

@@ -325,7 +325,7 @@ class Capture(Result):
         return found
 
     def to_cache(self) -> Any:
-        """All that it holds as TransformerLens' ``ActivationCache`` around ``model.bridge``, under its names.
+        """All that it holds as TransformerLens' ``ActivationCache`` around ``model.to_bridge()``, under its names.
 
         Attention's queries, keys, values and patterns, which a capture does not keep, are not in it. The residual
         streams between the layers are summed from what was written.

@@ -66,7 +66,7 @@ def test_every_step_reads_the_model(make_tiny: Callable[..., fm.Model], monkeypa
     (ids,) = sample(tiny, 0, [8], torch.Generator())
     tokens = [0]
     for token in ids:
-        logits = tiny.bridge(torch.tensor([tokens]), return_type="logits", prepend_bos=False)[0, -1]
+        logits = tiny.to_bridge()(torch.tensor([tokens]), return_type="logits", prepend_bos=False)[0, -1]
         assert token == int(allowed(tiny, logits[None])[0].argmax())
         tokens.append(token)
 

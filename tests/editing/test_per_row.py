@@ -130,10 +130,10 @@ def test_hooks_are_not_silent(tiny: fm.Model) -> None:
 
 def test_hooks_refuse_another_model(tiny: fm.Model, make_tiny: Callable[..., fm.Model]) -> None:
     other = make_tiny(dtype="bfloat16")
-    before = hook_count(other.bridge)
+    before = hook_count(other.to_bridge())
     with refuses(ModelError, ValueError, other.fingerprint), made(tiny).hooks(other):
         pass
-    assert hook_count(other.bridge) == before
+    assert hook_count(other.to_bridge()) == before
 
 
 def test_an_edit_does_not_act_twice(tiny: fm.Model) -> None:

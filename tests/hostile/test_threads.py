@@ -79,7 +79,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "sample_contexts": lambda: fm.editing.sample_contexts(model(), n=2, lengths=(4,)),
     "diff": lambda: edit().diff(model(), PROMPT, 3, target=" Rome").neurons,
     "fingerprint": lambda: model().fingerprint,
-    "bridge": lambda: model().bridge(ids()),
+    "bridge": lambda: model().to_bridge()(ids()),
     "hugging face": lambda: model().hf_model(input_ids=ids()).logits,
 }
 BLOCKS: dict[str, Callable[[], Any]] = {

@@ -259,8 +259,8 @@ def test_a_capture_that_no_longer_fits(make_tiny: Callable[..., fm.Model]) -> No
 def test_what_the_layers_alone_do_not_show(tiny_hf: Any, tokenizer: Any) -> None:
     """A hook of the user's would be left out of every ablation."""
     model = fm.load(tiny_hf, tokenizer=tokenizer)
-    model = fm.load(model.bridge)
-    with model.bridge.hooks(fwd_hooks=[("blocks.0.mlp.hook_post", lambda value, hook: value * 0.5)]):
+    model = fm.load(model.to_bridge())
+    with model.to_bridge().hooks(fwd_hooks=[("blocks.0.mlp.hook_post", lambda value, hook: value * 0.5)]):
         halved = fm.capture(model, PROMPT)
     with refuses(InputError, ValueError, "by themselves", "hooks", "compatibility mode"):
         fm.ablate(halved)

@@ -182,7 +182,7 @@ def test_resampling_under_a_cache(model64: fm.Model) -> None:
     with fm.intervene(model64, asked):
         (tokens,), found = cached(model64, torch.tensor([SHORT]), 4)
         assert generate(model64, SHORT, 4) == tokens
-        theirs = model64.bridge.generate(torch.tensor([SHORT]), max_new_tokens=4, do_sample=False, verbose=False)
+        theirs = model64.to_bridge().generate(torch.tensor([SHORT]), max_new_tokens=4, do_sample=False, verbose=False)
     assert theirs[0, len(SHORT) :].tolist() == tokens
     greedy, expected = uncached(model64, SHORT, 4, asked, None)
     assert tokens == greedy

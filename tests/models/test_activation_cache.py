@@ -20,7 +20,7 @@ def bridged(pair: Pair) -> tuple[fm.Model, Any, torch.Tensor]:
     """A model of each kind with the bridge that it runs by, and TransformerLens' cache of a prompt."""
     model = fm.load(pair.hf, tokenizer=pair.model.tokenizer)
     tokens = torch.tensor([model.tokenize(PROMPT)])
-    _, cache = model.bridge.run_with_cache(tokens)
+    _, cache = model.to_bridge().run_with_cache(tokens)
     return model, cache, tokens
 
 

@@ -34,7 +34,7 @@ def test_every_part_works(examined: Examined, part: str) -> None:
 def test_its_bridge_is_the_same_model(examined: Examined) -> None:
     """TransformerLens' numbers would be of another model, with an intervention, an edit or none."""
     model, tokens = examined.model, examined.capture.tokens
-    own, bridge = model.hf_model, model.bridge
+    own, bridge = model.hf_model, model.to_bridge()
     assert fm.load(bridge).fingerprint == model.fingerprint
     for block in (fm.intervene(model, {(0, 3): 5.0}, positions=-1), examined.rome.applied(model), nullcontext()):
         with block, torch.no_grad():

@@ -37,7 +37,7 @@ def test_every_parameter_once(decoder: str, tokenizer: Any) -> None:
         formula = ledger(hf.config, context=CONTEXT)
     except UnsupportedModelError:
         return
-    lines = found.ledger("x", CONTEXT, int(model.bridge.cfg.n_heads * model.bridge.cfg.d_head))
+    lines = found.ledger("x", CONTEXT, int(model.to_bridge().cfg.n_heads * model.to_bridge().cfg.d_head))
     assert lines.components == formula.components
 
 

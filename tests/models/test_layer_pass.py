@@ -228,9 +228,9 @@ def test_that_a_bridge_which_computes_otherwise_is_refused(tiny_hf: Any, tokeniz
 
     model = fm.load(tiny_hf, tokenizer=tokenizer)
     check_same(model)
-    model.bridge.enable_compatibility_mode()
+    model.to_bridge().enable_compatibility_mode()
     with refuses(UnsupportedModelError, ValueError, "compatibility mode", "layer 0"):
-        check_same(fm.load(model.bridge))
+        check_same(fm.load(model.to_bridge()))
 
 
 def test_what_each_ffn_reads(pair: Pair) -> None:

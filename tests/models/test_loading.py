@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -99,7 +100,7 @@ def test_a_bridge_is_borrowed(tiny_folder: Path, tiny: fm.Model) -> None:
     """A copy would miss the hooks and edits that its owner makes, which is why they passed a bridge."""
     bridge = TransformerBridge.boot_transformers(str(tiny_folder), device="cpu")
     model = fm.load(bridge)
-    assert model.bridge is bridge
+    assert model.to_bridge() is bridge
     assert model.fingerprint == tiny.fingerprint
     for layer in range(2):
         assert model.ffn[layer].values.data_ptr() == bridge.blocks[layer].mlp.W_out.data_ptr()
@@ -235,6 +236,16 @@ def test_damaged_folders(folder: Path, damage: str, monkeypatch: pytest.MonkeyPa
         fm.load(folder)
 
 
+@pytest.mark.parametrize("file", ["tokenizer.json", "model-00001-of-00002.safetensors", "generation_config.json"])
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=[*"abc"])
+def test_what_is_no_file(folder: Path, file: str, make: Callable[[Path], None]) -> None:
+    """Opening a pipe that nobody writes to never ends; a device never does either."""
+    (folder / file).unlink(missing_ok=True)
+    make(folder / file)
+    with refuses(ModelError, ValueError, str(folder), file, "no ordinary file"):
+        fm.load(folder)
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -289,11 +300,11 @@ def test_small_models_stay_on_the_cpu(tiny: fm.Model) -> None:
 
 def test_what_a_bridge_is_refused_for(make_tiny: Callable[..., fm.Model], tokenizer: Any) -> None:
     """An option that does nothing would be believed, dropout change every number, and NaN make all of them NaN."""
-    bridge = make_tiny().bridge
+    bridge = make_tiny().to_bridge()
     for option in ({"tokenizer": tokenizer}, {"dtype": "float32"}, {"device": "cpu"}):
         with refuses(InputError, ValueError, "TransformerBridge", next(iter(option))):
             fm.load(bridge, **option)
-    assert fm.load(bridge).bridge is bridge
+    assert fm.load(bridge).to_bridge() is bridge
     bridge.train()
     with refuses(InputError, ValueError, "training mode", ".eval()"):
         fm.load(bridge)

@@ -65,7 +65,7 @@ def test_a_bridge_shares_the_hooks(make_tiny: Callable[..., fm.Model]) -> None:
     own = model.hf_model
     own.transformer.h[1].mlp.c_proj.register_forward_hook(lambda _m, _a, out: heard.append(out.shape))
     with fm.intervene(model, {(0, 3): 5.0}, positions=-1):
-        bridge = model.bridge
+        bridge = model.to_bridge()
         assert not heard
         changed = own(tokens).logits
         assert allclose(bridge(tokens), changed, 1e-6)
@@ -116,7 +116,7 @@ def test_prompts_that_cannot_be_used(tiny: fm.Model) -> None:
 def test_no_bos(make_tiny: Callable[..., fm.Model]) -> None:
     """The first token would silently be None, or another token."""
     model = make_tiny()
-    bridge = model.bridge
+    bridge = model.to_bridge()
     model.tokenizer.bos_token = bridge.tokenizer.bos_token = None
     assert model.bos_token_id is None
     with refuses(InputError, ValueError, "beginning-of-sequence", "prepend_bos=False"):

@@ -43,10 +43,10 @@ def test_positions_go_on_under_a_cache(architecture: fm.Model) -> None:
     hf = model.hf_model
     ours = positions_seen(model, lambda: hf.generate(tokens, max_new_tokens=3, do_sample=False, pad_token_id=0))
     bridges = positions_seen(
-        model, lambda: model.bridge.generate(tokens, max_new_tokens=3, stop_at_eos=False, verbose=False)
+        model, lambda: model.to_bridge().generate(tokens, max_new_tokens=3, stop_at_eos=False, verbose=False)
     )
     assert ours == bridges == [whole, [[n]], [[n + 1]]]
-    assert positions_seen(model, lambda: model.bridge(tokens)) == [whole]
+    assert positions_seen(model, lambda: model.to_bridge()(tokens)) == [whole]
     assert positions_seen(model, lambda: model.body(tokens)) == [whole]
 
 

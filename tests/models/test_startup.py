@@ -20,7 +20,7 @@ fm.attribute_paths(capture, " Paris").components
 with fm.intervene(model, {(3, 17): 0.0}):
     fm.capture(model, "The")
 print(json.dumps([name for name in sys.argv[1:] if name in sys.modules]))
-model.bridge
+model.to_bridge()
 print(json.dumps("transformer_lens" in sys.modules))
 """
 

@@ -14,7 +14,7 @@ import transformers
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelNotFoundError
 from ffnmem.facts.questions import find_subject
-from ffnmem.models.loading import LARGEST, WITHOUT_ROWS, check_ids, load_tokenizer, open_tokenizer, tokenizer_of
+from ffnmem.models.loading import WITHOUT_ROWS, load_tokenizer
 
 from ..helpers import refuses
 from ..tokenizers import ADDS_SPACE, SPECIAL, TOKENIZERS, load_with, model_with, tokenizer_named
@@ -26,7 +26,6 @@ def test_the_tokenizer_alone(tiny_folder: Path, folder: Path, tiny: fm.Model) ->
     assert load_tokenizer("atlas").bos_token == "<|endoftext|>"
     (folder / "model.safetensors").write_bytes(b"")
     assert load_tokenizer(str(folder)).get_vocab() == tiny.tokenizer.get_vocab()
-    assert open_tokenizer("x", str(folder), local=True).get_vocab() == tiny.tokenizer.get_vocab()
     for file in folder.glob("token*"):
         file.unlink()
     with refuses(InputError, ValueError, "no tokenizer", str(folder)):
@@ -107,24 +106,6 @@ def test_an_absurd_id_is_refused_at_once(folder: Path, where: str) -> None:
         load_tokenizer(folder)
     with refuses(InputError, ValueError, str(folder)):
         fm.load(folder)
-
-
-def test_ids_as_such(tokenizer: Any) -> None:
-    check_ids(tokenizer, "x")
-    check_ids(tokenizer, "x", rows=len(tokenizer))
-    with refuses(InputError, ValueError, "x", f"{len(tokenizer) - 1} rows"):
-        check_ids(tokenizer, "x", rows=len(tokenizer) - 1)
-    assert LARGEST > 1_000_000
-
-
-def test_the_tokenizer_of_a_loaded_model(tiny_folder: Path, folder: Path) -> None:
-    """It says where it came from; what is there may be gone."""
-    assert tokenizer_of(str(tiny_folder), "x").get_vocab() == load_tokenizer(tiny_folder).get_vocab()
-    with refuses(InputError, ValueError, "tokenizer=", "GPT"):
-        tokenizer_of("", "GPT")
-    (folder / "tokenizer.json").write_text("null")
-    with refuses(InputError, ValueError, "tokenizer=", "tokenizer.json"):
-        tokenizer_of(str(folder), "GPT")
 
 
 def test_a_long_text_is_tokenised_in_silence(tiny_hf: Any, tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -174,15 +174,15 @@ def test_every_way_to_run_it_is_refused_elsewhere(model: fm.Model, block: Block)
     ids, layers = torch.tensor([model.tokenize(PROMPT)]), PlainLayers(model)
     x = torch.zeros(1, 2, model.d_model)
     replay, body = Replay(layers, ids), LayerPass(model)
-    twice = fm.load(model.bridge)
+    twice = fm.load(model.to_bridge())
     edit = made(model, (0,), seed=5)
     ways: dict[str, Callable[[], Any]] = {
-        "bridge": lambda: model.bridge(ids),
+        "bridge": lambda: model.to_bridge()(ids),
         "hugging face": lambda: model.hf_model(input_ids=ids),
         "generation": lambda: model.hf_model.generate(input_ids=ids, max_new_tokens=1),
         "body": lambda: model.body(ids),
-        "one block": lambda: model.bridge.blocks[1](x),
-        "one FFN": lambda: model.bridge.blocks[1].mlp(x),
+        "one block": lambda: model.to_bridge().blocks[1](x),
+        "one FFN": lambda: model.to_bridge().blocks[1].mlp(x),
         "layers by themselves": lambda: PlainLayers(model),
         "layers made before": lambda: layers.body(input_ids=ids),
         "replay": lambda: replay.run_layer(1, x, 0, torch.zeros(1, dtype=torch.long)),
@@ -214,7 +214,7 @@ def test_every_way_to_run_it_is_refused_elsewhere(model: fm.Model, block: Block)
 def test_no_block_begins_in_the_middle(model: fm.Model, block: Block, run: str) -> None:
     """What was read before would be the model without, what is read after it the model with the change."""
     ids = torch.tensor([model.tokenize(PROMPT)])
-    calls = {"pass": lambda: model.bridge(ids), "function": lambda: fm.capture(model, ids, logits=True).logits}
+    calls = {"pass": lambda: model.to_bridge()(ids), "function": lambda: fm.capture(model, ids, logits=True).logits}
     before = calls[run]()
     reading = Halfway(model.ffn[1].project_out, calls[run])
     edit = made(model, (0,), seed=4)
@@ -287,7 +287,7 @@ def test_a_pass_that_fails_is_over(model: fm.Model) -> None:
             call()
 
     handle = model.ffn[1].project_out.register_forward_pre_hook(fails)
-    elsewhere(lambda: run(lambda: model.bridge(torch.tensor([[1, 2]]))))
+    elsewhere(lambda: run(lambda: model.to_bridge()(torch.tensor([[1, 2]]))))
     elsewhere(lambda: run(lambda: fm.capture(model, PROMPT)))
     handle.remove()
     with fm.intervene(model, {(0, 0): 0.0}):

@@ -177,7 +177,7 @@ def test_neurons_equal_transformer_lens(make_tiny: Callable[..., fm.Model]) -> N
     """The field's own tool would give each memory another logit."""
     tiny = make_tiny()  # its own: a bridge, once made, stays
     capture = fm.capture(tiny, PROMPT)
-    _, cache = tiny.bridge.run_with_cache(capture.tokens)
+    _, cache = tiny.to_bridge().run_with_cache(capture.tokens)
     norm = inner(tiny.layout.final_norm)
     for target, foil in ((" Paris", None), (" Paris", " Rome")):
         direction = tiny.unembedding[tiny.token_id(target)]

@@ -189,18 +189,18 @@ def test_one_layer_costs_one_layer(tiny: fm.Model) -> None:
 
 def test_hooks_do_not_leak(make_tiny: Callable[..., fm.Model]) -> None:
     """Each call would make the next one slower, and keep its tensors alive; so would one that was interrupted."""
-    tiny = fm.load(make_tiny().bridge)
-    before = hook_count(tiny.bridge) + hook_count(tiny.hf_model)
+    tiny = fm.load(make_tiny().to_bridge())
+    before = hook_count(tiny.to_bridge()) + hook_count(tiny.hf_model)
     for options in ({}, {"layers": 0}, {"logits": True}, {"layers": [1], "logits": True}):
         fm.capture(tiny, PROMPT, **options)  # type: ignore[arg-type]
-        assert hook_count(tiny.bridge) + hook_count(tiny.hf_model) == before
+        assert hook_count(tiny.to_bridge()) + hook_count(tiny.hf_model) == before
 
     def stop(value: torch.Tensor, hook: Any) -> None:
         raise KeyboardInterrupt
 
-    with tiny.bridge.hooks(fwd_hooks=[("blocks.1.mlp.hook_post", stop)]), pytest.raises(KeyboardInterrupt):
+    with tiny.to_bridge().hooks(fwd_hooks=[("blocks.1.mlp.hook_post", stop)]), pytest.raises(KeyboardInterrupt):
         fm.capture(tiny, PROMPT)
-    assert hook_count(tiny.bridge) + hook_count(tiny.hf_model) == before
+    assert hook_count(tiny.to_bridge()) + hook_count(tiny.hf_model) == before
 
 
 def test_a_silent_hook_is_an_error(make_tiny: Callable[..., fm.Model]) -> None:
@@ -218,7 +218,7 @@ def test_a_silent_hook_is_an_error(make_tiny: Callable[..., fm.Model]) -> None:
 @pytest.mark.parametrize("point", ["mlp.hook_post", "mlp.hook_pre", "ln2.hook_out", "hook_attn_out"])
 def test_the_users_own_hooks_are_seen(pair: Pair, point: str, tokenizer: Any) -> None:
     """A capture under an intervention would show the coefficients from before it, beside the output from after it."""
-    bridge = fm.load(pair.hf, tokenizer=tokenizer).bridge
+    bridge = fm.load(pair.hf, tokenizer=tokenizer).to_bridge()
     model = fm.load(bridge)
     before = fm.capture(model, PROMPT)
     with bridge.hooks(fwd_hooks=[(f"blocks.0.{point}", lambda value, hook: value * 0.5 - 0.3)]):

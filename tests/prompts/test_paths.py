@@ -18,7 +18,7 @@ PROMPT = "The Eiffel Tower is located in the city of"
 def naive_paths(model: Model, capture: fm.prompts.Capture, target: int) -> torch.Tensor:
     """The same sum from gradients: with patterns, scales and FFN outputs held constant, the logit is linear in every
     FFN output, so its gradient there is the direction. A forward pass written out, nothing shared with the package."""
-    blocks, tokens = model.bridge.blocks, capture.tokens
+    blocks, tokens = model.to_bridge().blocks, capture.tokens
     n, pos = model.n_layers, tokens.shape[1]
     patterns, scales = {}, {}
     hooks = []
@@ -35,7 +35,7 @@ def naive_paths(model: Model, capture: fm.prompts.Capture, target: int) -> torch
                 )
             )
         )
-    model.bridge(tokens)
+    model.to_bridge()(tokens)
     for hook in hooks:
         hook.remove()
     writes = [capture.ffn_out[layer][0].detach().clone().requires_grad_() for layer in range(n)]
@@ -46,7 +46,7 @@ def naive_paths(model: Model, capture: fm.prompts.Capture, target: int) -> torch
         values = torch.einsum("pd,hde->hpe", normed, attention.W_V) + attention.b_V[:, None]
         mixed = torch.einsum("htp,hpe,hed->td", patterns[layer], values, attention.W_O) + attention.b_O
         x = x + mixed + writes[layer]
-    final = model.bridge.ln_final.original_component
+    final = model.to_bridge().ln_final.original_component
     last = capture.residual.final_in[0, -1]
     scale = (last.var(unbiased=False) + final.eps).sqrt()
     out = (x[-1] - x[-1].mean()) / scale * final.weight + final.bias

@@ -142,7 +142,7 @@ def test_transformer_lens_has_the_same_matrices(make_tiny: Callable[..., fm.Mode
     )
     model = make_tiny()
     theirs = peer.JacobianLens.fit(
-        model.bridge, [PROMPT], corpus="one prompt", skip_first_positions=1, show_progress=False, dim_batch=4
+        model.to_bridge(), [PROMPT], corpus="one prompt", skip_first_positions=1, show_progress=False, dim_batch=4
     )
     tokens = torch.tensor([model.tokenize(PROMPT, prepend_bos=True)])
     counted = torch.ones_like(tokens, dtype=torch.bool)
