@@ -137,11 +137,6 @@ def test_that_settings_that_cannot_be_are_refused(
         fm.scan(tiny, ["The city of Paris"], tmp_path / "out", **{**SMALL, **change})
 
 
-def test_that_a_corpus_without_text_is_refused(tiny: fm.Model, tmp_path: Path) -> None:
-    with refuses(FileError, OSError, "no text"):
-        fm.scan(tiny, ["", "  "], tmp_path / "out", **SMALL)
-
-
 def test_that_special_tokens_and_bos_are_in_no_statistic(tiny: fm.Model, tmp_path: Path) -> None:
     store = fm.scan(tiny, ["The city", " of Paris"], tmp_path / "out", **SMALL)
     assert store.n_tokens == 4  # of six: each sequence begins with BOS

@@ -15,7 +15,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.checked_files import digest_of, file_hash
-from ffnmem.core.errors import FfnmemError, FileError, InputError, ModelNotFoundError, OutOfRangeError
+from ffnmem.core.errors import FileError, InputError, ModelNotFoundError, OutOfRangeError
 from ffnmem.core.files import replacing
 from ffnmem.scanning import Store, open_store, scan
 from ffnmem.scanning import manifest as manifest_module
@@ -267,19 +267,14 @@ def test_an_intact_store(copied: Path, tiny: fm.Model) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_missing_file(copied: Path, name: str) -> None:
-    (copied / name).unlink()
-    with refuses(FileError, OSError, str(copied)):
-        open_store(copied)
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("share", [0.0, 0.6])
-def test_a_truncated_file(copied: Path, name: str, share: float) -> None:
+def test_a_missing_or_truncated_file(copied: Path, name: str) -> None:
     data = (copied / name).read_bytes()
-    (copied / name).write_bytes(data[: int(len(data) * share)])
-    with refuses(FileError, OSError, str(copied)):
-        open_store(copied)
+    for left in (None, data[:0], data[: int(len(data) * 0.6)]):
+        (copied / name).unlink(missing_ok=True)
+        if left is not None:
+            (copied / name).write_bytes(left)
+        with refuses(FileError, OSError, str(copied)):
+            open_store(copied)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -295,17 +290,39 @@ def test_a_flipped_bit(copied: Path, name: str) -> None:
             use(copied)
 
 
-def test_nothing_there(tmp_path: Path) -> None:
-    with refuses(FileError, OSError, "there is no store", str(tmp_path / "none")):
-        open_store(tmp_path / "none")
-    with refuses(FileError, OSError, str(tmp_path), "no store", "ffnmem scan"):
-        open_store(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"kind": "recipe"}')
-    with refuses(FileError, OSError, "is no store", "recipe"):
-        open_store(tmp_path)
-    (tmp_path / "file").write_text("")
-    with refuses(FileError, OSError, "file"):
-        open_store(tmp_path / "file")
+def mended(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """A manifest changed by somebody who also mends its checksum."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    manifest["checksum"] = digest_of(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+BROKEN: list[tuple[Callable[[Path], object], list[str]]] = [
+    (shutil.rmtree, ["there is no store"]),
+    (lambda f: (f / "manifest.json").unlink(), ["no store", "ffnmem scan"]),
+    (lambda f: (f / "manifest.json").write_text('{"kind": "recipe"}'), ["is no store", "recipe"]),
+    (lambda f: (shutil.rmtree(f), f.write_text("")), ["store"]),
+    (FOLDER.mark, ["unfinished scan", "run the same scan again"]),
+    (lambda f: mended(f, lambda m: m.update(schema=2)), ["schema 2", "up to 1", "newer"]),
+    (lambda f: replace_by_folder(f / "stats.parquet"), ["stats.parquet"]),
+    *(
+        (lambda f, text=text: (f / "manifest.json").write_text(text, "latin-1"), ["manifest.json"])  # type: ignore
+        for text in ("[]", "3", "null", '{"kind": "ffnmem store"}', '{"kind": "ffnmem store", "schema": "x"}', "\xff")
+    ),
+]
+
+
+@pytest.mark.parametrize(("breaks", "named"), BROKEN)
+def test_what_is_no_store(copied: Path, breaks: Callable[[Path], object], named: list[str]) -> None:
+    breaks(copied)
+    with refuses(FileError, OSError, str(copied), *named):
+        open_store(copied)
 
 
 def test_store_and_model_name_each_other(tiny_store: Store, tmp_path: Path) -> None:
@@ -314,21 +331,6 @@ def test_store_and_model_name_each_other(tiny_store: Store, tmp_path: Path) -> N
         open_store(tmp_path)
     with refuses(ModelNotFoundError, FileNotFoundError, "config.json", "fm.open_store"):
         fm.load(tiny_store.folder)
-
-
-def test_an_unfinished_scan(copied: Path) -> None:
-    FOLDER.mark(copied)
-    with refuses(FileError, OSError, str(copied), "unfinished scan", "run the same scan again"):
-        open_store(copied)
-
-
-def test_a_newer_schema(copied: Path) -> None:
-    manifest = json.loads((copied / "manifest.json").read_text())
-    manifest["schema"] = 2
-    manifest["checksum"] = digest_of(manifest)
-    (copied / "manifest.json").write_text(json.dumps(manifest))
-    with refuses(FileError, OSError, "schema 2", "up to 1", "newer"):
-        open_store(copied)
 
 
 def test_another_model(copied: Path, make_tiny: Callable[..., fm.Model]) -> None:
@@ -346,18 +348,6 @@ def test_another_corpus(copied: Path, tiny: fm.Model, tmp_path: Path) -> None:
     fm.corpus.packing.pack(["The city of Rome"] * 40, tiny, copied / "corpus")  # type: ignore[attr-defined]
     with refuses(FileError, OSError, str(copied / "corpus"), "another corpus"):
         open_store(copied)
-
-
-def test_every_error_is_ours(copied: Path) -> None:
-    """A folder in the place of a file, and a manifest that is no object."""
-    (copied / "stats.parquet").unlink()
-    (copied / "stats.parquet").mkdir()
-    with pytest.raises(FfnmemError):
-        open_store(copied)
-    for text in ("[]", "3", "null", '{"kind": "ffnmem store"}', '{"kind": "ffnmem store", "schema": "x"}', "\xff"):
-        (copied / "manifest.json").write_text(text, "latin-1")
-        with pytest.raises(FileError):
-            open_store(copied)
 
 
 def test_opened_again_where_replaced(tiny_store: Store, tmp_path: Path) -> None:
@@ -381,14 +371,6 @@ def other_store(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Sto
     """A scan of the same sizes and other numbers."""
     out = tmp_path_factory.mktemp("other") / "store"
     return scan(tiny, tiny_texts()[::-1], out, k=3, sample=8, draws=4, frequent=8, seed=1)
-
-
-def mended(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """A manifest changed by somebody who also mends its checksum."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    change(manifest)
-    manifest["checksum"] = digest_of(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def test_another_scan_s_state(copied: Path, other_store: Store) -> None:
