@@ -24,10 +24,6 @@ SMALL_UNIT = 25  # of the single-limb sums: 2⁻²⁵, range 2³⁷
 SMALL_LARGEST = 2.0**36
 
 
-def zeros(*shape: int) -> Int64[np.ndarray, "limbs ..."]:
-    return np.zeros((LIMBS, *shape), np.int64)
-
-
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 @no_type_check  # a run-time checker's wrapper would be compiled in its place
 def _accumulate(low: np.ndarray, middle: np.ndarray, high: np.ndarray, addends: np.ndarray) -> None:

@@ -38,11 +38,6 @@ def test_that_rows_are_those_of_the_whole_file(table: tuple[NeuronTable, pd.Data
     assert not len(found.table(7))
 
 
-def test_that_one_group_holds_a_neuron(table: tuple[NeuronTable, pd.DataFrame]) -> None:
-    found, _ = table
-    assert found.bounds.tolist()[3] == [1, 1, 4, 7]
-
-
 def test_that_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and nothing")
     with refuses(FileError, OSError, "broken.parquet"):

@@ -21,7 +21,7 @@ from .states import HALF, empty, settings, shards
 
 def power_sums(values: np.ndarray) -> np.ndarray:
     """The exact sums of the powers of ``values`` [tokens, d_mlp], each token added by itself."""
-    sums = exact_sums.zeros(4, values.shape[1])
+    sums = np.zeros((exact_sums.LIMBS, 4, values.shape[1]), np.int64)
     for row in values.astype(np.float64):
         exact_sums.add(sums, np.stack([row, row**2, row**3, row**4]), "here")
     return sums
@@ -65,7 +65,7 @@ def test_a_constant_has_no_shape(constant: float) -> None:
 
 
 def test_nothing_seen_has_no_moments() -> None:
-    assert np.isnan(moments(exact_sums.zeros(4, 2), 0)).all()
+    assert np.isnan(moments(np.zeros((exact_sums.LIMBS, 4, 2), np.int64), 0)).all()
 
 
 def test_layer_stats() -> None:
