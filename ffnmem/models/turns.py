@@ -48,12 +48,12 @@ class Turns:
 
     def check(self, *_passed: Any) -> None:
         """Raise BusyError in every thread but the one whose block is open; also a hook on modules that are changed."""
-        with self.lock:
-            if self.blocks and self.owner != threading.get_ident():
-                raise BusyError(
-                    f"the model is changed by {self.blocks[0]} in another thread: wait until that "
-                    "block is left, open it in the thread that runs the model, or load a model of its own"
-                )
+        words = self.blocks[:1]
+        if words and self.owner != threading.get_ident():
+            raise BusyError(
+                f"the model is changed by {words[0]} in another thread: wait until that block is left, open it in the "
+                "thread that runs the model, or load a model of its own"
+            )
 
     @contextmanager
     def reading(self) -> Iterator[None]:
