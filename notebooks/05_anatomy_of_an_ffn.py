@@ -16,6 +16,7 @@
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
+from einops import rearrange
 
 import ffnmem as fm
 from ffnmem import ffn
@@ -175,6 +176,54 @@ dying.outcomes[["activation", "recovered", "largest_gradient"]].round(3)
 # on how deep they were pushed and on the optimiser (`ffnmem dying-relu --help`). Later models multiply two such looks
 # at the input instead of taking one: [what gates add](08_what_gates_add.ipynb).
 #
+# ## The layer around it
+#
+# An FFN reads the residual stream behind attention, through a norm, and adds to it what it writes. A whole layer of
+# GPT-2 in plain tensors:
+
+
+# %%
+def norm(x, module):
+    """LayerNorm: (x − mean) / σ, times a gain, plus a bias."""
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + module.eps).sqrt() * module.weight + module.bias
+
+
+def attention(x, module, n_heads):
+    """Causal attention: softmax(qkᵀ / √d_head) v of each head, then the output projection."""
+    joint = x @ module.c_attn.weight + module.c_attn.bias
+    q, k, v = rearrange(joint, "pos (part head d) -> part head pos d", part=3, head=n_heads)
+    later = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
+    mixed = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(later, -torch.inf).softmax(-1) @ v
+    return rearrange(mixed, "head pos d -> pos (head d)") @ module.c_proj.weight + module.c_proj.bias
+
+
+def block(x, layer, n_heads):
+    """The residual stream behind a pre-norm layer."""
+    x = x + attention(norm(x, layer.ln_1), layer.attn, n_heads)
+    up, down = layer.mlp.c_fc, layer.mlp.c_proj
+    return x + ffn.classic_ffn(norm(x, layer.ln_2), up.weight, down.weight, up.bias, down.bias, gelu)
+
+
+network = fm.load("atlas", dtype=torch.float64).hf_model
+with torch.no_grad():
+    stream = network(capture.tokens, output_hidden_states=True).hidden_states
+    layers = network.transformer.h[:-1]  # behind the last one transformers shows the stream through the final norm
+    off = [
+        float((block(before[0], layer, network.config.n_head) - after[0]).abs().max())
+        for layer, before, after in zip(layers, stream[:-2], stream[1:-1], strict=True)
+    ]
+assert max(off) < 1e-10
+print(f"largest difference from transformers' own {len(off)} layers, in float64: {max(off):.0e}")
+
+# %% [markdown]
+# What FFNs take of a layer's parameters, `fm.models.anatomy` counts:
+
+# %%
+counts = fm.models.anatomy(model)
+print(f"{counts.ffn_share_of_layers:.1%} of the layers, {counts.ffn_share:.1%} of the whole model")
+
+# %% [markdown]
 # ## To try
 #
 # 1. Take another neuron that fires at the end of the prompt. How soon does one come whose value you can read? *Hint:

@@ -173,8 +173,8 @@ pd.DataFrame(
             "parameters": f"{one.parameters:,}",
             "kind": "gated" if one.gated else "classic",
             "d_mlp / d_model": f"{one.expansion:.3g}",
-            "FFN of all": f"{one.ledger.ffn_share:.1%}",
-            "FFN of the layers": f"{one.ledger.ffn_share_of_layers:.1%}",
+            "FFN of all": f"{one.ffn_share:.1%}",
+            "FFN of the layers": f"{one.ffn_share_of_layers:.1%}",
             "memories": f"{one.neurons:,}",
         }
         for name, one in found.items()

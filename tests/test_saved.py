@@ -140,7 +140,6 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "KnowledgeNeurons": lambda given: fm.interventions.knowledge_neurons(given.capture, " Paris", steps=3),
     "Knockout": lambda given: fm.knockout(given.tiny, PROMPT, "Eiffel Tower"),
     "Knockouts": lambda given: fm.tracing.knockout_facts(given.tiny, FACTS),
-    "Ledger": lambda given: fm.ffn.ledger(given.tiny.hf_model.config),
     "LayerChoice": Given.choice,
     "Listing": lambda given: list_facts(FACTS),
     "Meanings": lambda given: fm.meanings(given.store, 1, 5, given.tiny, draws=20),
@@ -304,9 +303,9 @@ def test_a_capture_needs_its_model(make_tiny: Callable[..., fm.Model], atlas: fm
         fm.prompts.Capture.load(path, atlas)
     again = fm.prompts.Capture.load(path, model)
     assert fm.attribute(again, " Paris").to_dict() == fm.attribute(capture, " Paris").to_dict()
-    trace = fm.ffn.ledger(model.hf_model.config).save(tmp_path / "ledger")
+    trace = fm.models.anatomy(model.hf_model.config).save(tmp_path / "anatomy")
     with refuses(InputError, ValueError, str(trace), "holds no Model"):
-        fm.ffn.Ledger.load(trace, model)
+        fm.models.Anatomy.load(trace, model)
 
 
 def test_a_capture_is_of_the_model_as_it_was(make_tiny: Callable[..., fm.Model], tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def draw_layer(anatomy: Anatomy, ax: Axes | None) -> Axes:
         ax.text(matrix.rows + 0.02 * widest, number * step + anatomy.d_model / 2, words, va="center", fontsize="small")
     ax.set(xlim=(0, widest), ylim=(step * len(anatomy.matrices), 0), xticks=[], yticks=[])
     ax.set_aspect("equal", anchor="NW")
-    numbers, n = parameter_count(sum(matrix.numbers for matrix in anatomy.matrices)), anatomy.ledger.n_layers
+    numbers, n = parameter_count(sum(matrix.numbers for matrix in anatomy.matrices)), anatomy.n_layers
     shapes.titled(ax, f"{f'One of {n:,} layers' if n > 1 else 'The layer'}, to scale: {numbers} weights in matrices")
     ax.spines[:].set_visible(False)
     return ax

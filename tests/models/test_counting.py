@@ -1,4 +1,4 @@
-"""Parameters counted module by module, against the formula and against Hugging Face's own sum."""
+"""Parameters and FLOPs by component, against Hugging Face's own sums and against counted arithmetic."""
 
 from __future__ import annotations
 
@@ -8,91 +8,209 @@ import pytest
 import torch
 import transformers
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import ffnmem as fm
-from ffnmem.core.errors import ModelError, UnsupportedModelError
-from ffnmem.ffn.ledgers import ledger
-from ffnmem.models.parameters import build_empty, by_name, count, count_loaded, count_module, is_copy
+from ffnmem.core.errors import ModelError
+from ffnmem.models import anatomy
 
-from ..architectures import DECODERS, EVERY
-from ..helpers import refuses
+from ..architectures import DECODERS
+from ..helpers import allclose, refuses
 
-CONTEXT = 8
+TINY: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
+PLAIN = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+GROUPED = {"num_key_value_heads": 2}
+CHANGES: list[tuple[str, dict[str, Any]]] = [
+    ("gpt2", {}),
+    ("gpt2", {"n_inner": 48, "tie_word_embeddings": False}),
+    ("gpt_neo", {"attention_types": [[["global", "local"], 1]]}),
+    ("gptj", {"rotary_dim": 4}),
+    ("gpt_neox", {"intermediate_size": 80}),
+    ("gpt_neox", {"intermediate_size": 80, "attention_bias": False, "tie_word_embeddings": True}),
+    ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 32}),
+    ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 16, "do_layer_norm_before": False}),
+    ("opt", {"word_embed_proj_dim": 32, "enable_bias": False, "layer_norm_elementwise_affine": False}),
+    ("phi", {"intermediate_size": 80}),
+    ("phi", {"intermediate_size": 80, "qk_layernorm": True, **GROUPED}),
+    ("bloom", {}),
+    ("falcon", {}),
+    ("falcon", {"multi_query": False, "bias": True, "num_kv_heads": 4, "alibi": True}),
+    ("falcon", {"parallel_attn": False}),
+    ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2, "ffn_hidden_size": 96}),
+    ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1}),
+    ("llama", {"intermediate_size": 80, **GROUPED}),
+    ("llama", {"intermediate_size": 80, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    ("llama", {"intermediate_size": 80, "head_dim": 12}),
+    ("mistral", {"intermediate_size": 80, "num_key_value_heads": 4, "head_dim": None}),
+    ("mistral", {"intermediate_size": 80, **GROUPED}),
+    ("qwen2", {"intermediate_size": 80, "tie_word_embeddings": True, **GROUPED}),
+    ("qwen3", {"intermediate_size": 80, "head_dim": 16, **GROUPED}),
+    ("qwen3", {"intermediate_size": 80, "attention_bias": True, **GROUPED}),
+    ("gemma", {"intermediate_size": 80, "head_dim": 16, "num_key_value_heads": 1}),
+    ("gemma2", {"intermediate_size": 80, "head_dim": 16, "attention_bias": True, **GROUPED}),
+    ("gemma3_text", {"intermediate_size": 80, "head_dim": 16, **GROUPED}),
+    ("stablelm", {"intermediate_size": 80, "num_key_value_heads": 4}),
+    ("stablelm", {"use_qkv_bias": True, "qk_layernorm": True, "use_parallel_residual": True, **GROUPED}),
+    ("olmo", {"intermediate_size": 80, "attention_bias": True, **GROUPED}),
+    ("olmo2", {"intermediate_size": 80, **GROUPED}),
+    ("phi3", {"intermediate_size": 80, **GROUPED}),
+]
+PUBLISHED: list[tuple[str, int, str, dict[str, Any]]] = [
+    ("GPT-2", 124_439_808, "gpt2", {}),
+    ("GPT-2 XL", 1_557_611_200, "gpt2", {"n_embd": 1600, "n_layer": 48, "n_head": 25}),
+    ("GPT-J 6B", 6_050_882_784, "gptj", {}),
+    ("GPT-NeoX 20B", 20_554_567_680, "gpt_neox", {}),
+    ("OPT 125M", 125_239_296, "opt", {}),
+    (
+        "OPT 350M",
+        331_196_416,
+        "opt",
+        {
+            "hidden_size": 1024,
+            "num_hidden_layers": 24,
+            "ffn_dim": 4096,
+            "num_attention_heads": 16,
+            "word_embed_proj_dim": 512,
+            "do_layer_norm_before": False,
+        },
+    ),
+    ("Phi 1.5", 1_418_270_720, "phi", {}),
+    ("BLOOM 560M", 559_214_592, "bloom", {"hidden_size": 1024, "n_layer": 24, "n_head": 16}),
+    ("Falcon 7B", 6_921_720_704, "falcon", {}),
+    ("Llama 7B", 6_738_415_616, "llama", {}),
+    (
+        "Llama 3 8B",
+        8_030_261_248,
+        "llama",
+        {"vocab_size": 128256, "intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 8192},
+    ),
+    ("Mistral 7B", 7_241_732_096, "mistral", {}),
+    (
+        "Qwen2 0.5B",
+        494_032_768,
+        "qwen2",
+        {
+            "hidden_size": 896,
+            "intermediate_size": 4864,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 14,
+            "num_key_value_heads": 2,
+            "tie_word_embeddings": True,
+        },
+    ),
+    (
+        "Qwen3 0.6B",
+        596_049_920,
+        "qwen3",
+        {
+            "hidden_size": 1024,
+            "intermediate_size": 3072,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "tie_word_embeddings": True,
+        },
+    ),
+    ("Gemma 7B", 8_537_680_896, "gemma", {}),
+    ("Gemma 2 2B", 2_614_341_888, "gemma2", {}),
+    (
+        "Gemma 3 1B",
+        999_885_952,
+        "gemma3_text",
+        {
+            "vocab_size": 262144,
+            "hidden_size": 1152,
+            "intermediate_size": 6912,
+            "num_hidden_layers": 26,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 1,
+        },
+    ),
+    ("StableLM 3B", 2_795_443_200, "stablelm", {}),
+    ("OLMo 7B", 6_888_095_744, "olmo", {}),
+    ("OLMo 2 7B", 7_298_617_344, "olmo2", {"vocab_size": 100352}),
+    ("Phi 3 mini", 3_821_079_552, "phi3", {}),
+]
 
 
-@pytest.mark.parametrize("decoder", EVERY)
-def test_every_parameter_once(decoder: str, tokenizer: Any) -> None:
-    """A parameter would be missed or counted twice: by the bridge's copies, by a tied matrix, or in the wrong line."""
-    hf = DECODERS[decoder]()
-    model = fm.load(hf, tokenizer=tokenizer)
-    found = count_loaded(model)
-    assert found.parameters == sum(parameter.numel() for parameter in hf.parameters())
-    assert found == count_module(hf)
-    assert found == count_module(build_empty(hf.config, decoder))
-    assert found.totals["other", True] == found.totals["other", False] == 0
-    assert found.ffn == sum(
-        matrix.numel() for matrix in (model.ffn[0].keys, model.ffn[0].values, model.ffn[0].gates) if matrix is not None
-    )
-    try:
-        formula = ledger(hf.config, context=CONTEXT)
-    except UnsupportedModelError:
-        return
-    lines = found.ledger("x", CONTEXT, int(model.to_bridge().cfg.n_heads * model.to_bridge().cfg.d_head))
-    assert lines.components == formula.components
+def tiny_config(family: str, changes: dict[str, Any]) -> Any:
+    names = {"gpt2": "n_embd n_layer n_head", "gptj": "n_embd n_layer n_head", "bloom": "hidden_size n_layer n_head"}
+    names["gpt_neo"] = "hidden_size num_layers num_heads"
+    wanted = names.get(family, "hidden_size num_hidden_layers num_attention_heads").split()
+    sizes = dict(zip([*wanted, "vocab_size"], TINY.values(), strict=True))
+    return transformers.AutoConfig.for_model(family, **{**sizes, **PLAIN, **changes})
 
 
-def test_what_is_of_no_known_kind_is_other(tokenizer: Any) -> None:
+@pytest.mark.parametrize(("family", "changes"), CHANGES, ids=str)
+def test_parameters_and_flops_are_those_that_run(family: str, changes: dict[str, Any]) -> None:
+    """A bias or a shared head would be counted where there is none, or arithmetic otherwise than torch counts it."""
+    config, n = tiny_config(family, changes), 8
+    found = anatomy(config, context=n)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    assert found.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert found.to_frame().equals(anatomy(model, context=n).to_frame())
+    assert "other" not in set(found.components["component"])
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(torch.randint(3, 50, (1, n), generator=torch.Generator().manual_seed(0)), use_cache=False)
+    assert counter.get_total_flops() == n * found.flops
+
+
+@pytest.mark.parametrize(
+    ("title", "parameters", "family", "changes"), PUBLISHED, ids=lambda x: x if type(x) is str else ""
+)
+def test_published_models_have_their_parameters(
+    title: str, parameters: int, family: str, changes: dict[str, Any]
+) -> None:
+    """A published model would have another number of parameters than it has; Llama 7B would take 27 GB to count."""
+    assert anatomy({"model_type": family, **changes}).parameters == parameters, title
+
+
+def test_each_component_is_hugging_faces_modules() -> None:
+    """The total would be right, but parameters stand in the wrong line."""
+    for family, parts in (
+        ("gpt2", {"attention": "attn.", "FFN": "mlp.", "norms": "ln_", "token embedding": "wte."}),
+        ("llama", {"attention": "self_attn.", "FFN": "mlp.", "norms": "norm", "token embedding": "embed_tokens."}),
+        ("qwen3", {"FFN": "mlp.", "norms": "norm", "token embedding": "embed_tokens.", "unembedding": "lm_head."}),
+    ):
+        config = tiny_config(family, {} if family == "gpt2" else {"intermediate_size": 80, **GROUPED})
+        found, model = anatomy(config), transformers.AutoModelForCausalLM.from_config(config)
+        for component, part in parts.items():
+            expected = sum(p.numel() for name, p in model.named_parameters() if part in name)
+            assert found.total("parameters", component) == expected, (family, component)
+
+
+def test_two_thirds_of_the_layers_are_ffn() -> None:
+    """The share that makes FFNs worth reading would be wrong: 8d² of 12d² but for biases and norms."""
+    gpt2 = anatomy({"model_type": "gpt2"})
+    assert allclose(gpt2.ffn_share_of_layers, 2 / 3, 1e-3)
+    assert gpt2.total("layer_parameters", "FFN") == 2 * 768 * 3072 + 3072 + 768
+    assert gpt2.ffn_share == 12 * gpt2.total("layer_parameters", "FFN") / 124_439_808
+    bare = {"enable_bias": False, "layer_norm_elementwise_affine": False, "ffn_dim": 128, "word_embed_proj_dim": 32}
+    assert allclose(anatomy(tiny_config("opt", bare)).ffn_share_of_layers, 2 / 3, 1e-15)
+
+
+def test_what_is_of_no_known_kind_is_other() -> None:
     """A part that nobody knows would vanish, and the sum not be the whole."""
     hf = DECODERS["GPT-2"]()
     hf.transformer.h[0].adapter = nn.Linear(16, 3)
     hf.transformer.extra = nn.Linear(5, 2)
-    found = count_module(hf)
-    assert found.totals["other", True] == 16 * 3 + 3
-    assert found.totals["other", False] == 5 * 2 + 2
-    lines = found.ledger("x", CONTEXT, 16)
-    assert lines.parameters == sum(parameter.numel() for parameter in hf.parameters())
-    assert lines.components[-1].component == "other"
+    found = anatomy(hf)
+    assert found.parameters == sum(parameter.numel() for parameter in hf.parameters())
+    assert found.components["component"].iloc[-1] == "other"
     # Half of 51 is no whole number: what the mean of two layers leaves over stands outside.
-    assert (lines["other"].layer_parameters, lines["other"].other_parameters) == (25, 13)
+    assert (found.total("layer_parameters", "other"), found.total("parameters", "other")) == (25, 51 + 12)
 
 
 def test_the_layout_goes_before_names(tokenizer: Any) -> None:
     """An FFN whose modules are called otherwise would be taken for something else."""
-    hf = DECODERS["Llama"]()
-    block = hf.model.layers[0]
-    part = block.mlp.up_proj
-    known = {id(parameter): "FFN" for parameter in part.parameters()}
-    block.strange, block.mlp.up_proj = part, None
-    blocks, ends = list(hf.model.layers), (hf.get_input_embeddings(), hf.get_output_embeddings())
-    assert count(hf, blocks, *ends, {}).totals["other", True] == part.weight.numel()
-    assert count(hf, blocks, *ends, known).totals["other", True] == 0
-
-
-def test_nothing_is_allocated() -> None:
-    """Llama 7B would take 27 gigabytes to be counted."""
-    model = build_empty(transformers.LlamaConfig(), "llama")
-    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
-    assert count_module(model).parameters == 6_738_415_616
+    model = fm.load(DECODERS["Llama"](), tokenizer=tokenizer)
+    expected = anatomy(model).to_frame()
+    for block in model.hf_model.model.layers:
+        block.strange = block.mlp.up_proj
+        block.mlp.up_proj = None
+    assert anatomy(model).to_frame().equals(expected)
 
 
 def test_sizes_that_fit_no_model() -> None:
-    config = transformers.Starcoder2Config(num_attention_heads=0)
-    with refuses(ModelError, ValueError, "some folder", "zero"):
-        build_empty(config, "some folder")
-
-
-def test_names() -> None:
-    """A norm inside attention would count as attention, and a layer norm named after an FFN as FFN."""
-    for path, component in {
-        "transformer.h.0.ln_mlp.weight": "norms",
-        "model.layers.0.self_attn.q_norm.weight": "norms",
-        "model.layers.0.post_attention_layernorm.bias": "norms",
-        "transformer.h.0.self_attention.dense.weight": "attention",
-        "model.decoder.layers.0.fc1.bias": "FFN",
-        "transformer.blocks.0.ffn.up_proj.weight": "FFN",
-        "model.decoder.embed_positions.weight": "position embedding",
-        "something.weight": "other",
-    }.items():
-        assert by_name(path.split(".")) == component
-    among = dict.fromkeys(["a.q.weight", "a.qkv.weight", "b.qkv.weight"], nn.Parameter(torch.zeros(1)))
-    assert [is_copy(path.split("."), among) for path in among] == [False, True, False]
+    with refuses(ModelError, ValueError, "starcoder2", "zero"):
+        anatomy(transformers.Starcoder2Config(num_attention_heads=0))
