@@ -1,4 +1,4 @@
-"""The activation functions of FFNs with their gradients in closed form, and which of them are shown, and where."""
+"""The activation functions of FFNs with their gradients, and which of them are shown, and where."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from .._version import __version__
 from ..core.errors import InputError, check_number, quoted
 from ..core.sheets import Column, Sheet, Table, rows
 
-# The activation functions of FFNs with their gradients in closed form, so that both can be shown and compared.
+# The activation functions of FFNs, each with its gradient, so that both can be shown and compared.
 
 GELU_PAPER = "Hendrycks and Gimpel 2016, Gaussian Error Linear Units (1606.08415)"
 SWISH_PAPER = "Ramachandran et al. 2017, Searching for Activation Functions (1710.05941)"
 
 FAR = 1e3
-"""Beyond ±FAR every gradient here is at its limit in float64 too; held to it, no product becomes ∞·0."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class Activation:
             function.
         source: the paper.
         value: f.
-        gradient: f′, in closed form rather than by autograd.
         beta: β of a Swish, else None.
     """
 
@@ -54,7 +52,6 @@ class Activation:
     gradient_formula: str
     source: str
     value: Callable[[Tensor], Tensor] = field(repr=False, compare=False)
-    gradient: Callable[[Tensor], Tensor] = field(repr=False, compare=False)
     beta: float | None = None
 
     def __call__(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -63,59 +60,24 @@ class Activation:
             raise InputError(f"{self.title} takes a tensor of floating point, not {x.dtype}")
         return self.value(x)
 
+    def gradient(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """f′(x), elementwise, by autograd."""
+        with torch.inference_mode(False), torch.enable_grad():
+            z = widened(x).clone().detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.value(z), z, torch.ones_like(z))
+        return slope.to(x.dtype)
+
 
 def widened(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """``x`` in at least float32, where the squares and products of large float16 numbers are still finite."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def relu_gradient(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """1 where x > 0, else 0; also at 0, as torch has it."""
-    return (x > 0).to(x.dtype)
-
-
-def gelu_gradient(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Φ(x) + xφ(x): the product rule on xΦ(x). Φ by erfc, which keeps its digits far to the left."""
-    z = widened(x).clamp(-FAR, FAR)
-    distribution = 0.5 * torch.erfc(-z / math.sqrt(2))
-    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
-    return (distribution + z * density).to(x.dtype)
-
-
-def gelu_tanh_gradient(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """σ(2u) + 2xu′σ(2u)σ(−2u), u = √(2/π)(x + 0.044715x³): the product rule, with ½(1 + tanh u) written as σ(2u)."""
-    z = widened(x).clamp(-FAR, FAR)
-    u = math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)
-    slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * z.square())
-    return (torch.sigmoid(2 * u) + 2 * z * slope * sigmoid_slope(2 * u)).to(x.dtype)
-
-
-def sigmoid_gradient(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """σ(x)(1 − σ(x))."""
-    return sigmoid_slope(widened(x)).to(x.dtype)
-
-
-def sigmoid_slope(z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """σ(z)σ(−z), which is σ(z)(1 − σ(z)) without the lost digits of 1 − σ(z) at a large z."""
-    return torch.sigmoid(z) * torch.sigmoid(-z)
-
-
 def swish_value(x: Float[Tensor, "*shape"], beta: float) -> Float[Tensor, "*shape"]:
-    """xσ(βx)."""
+    """xσ(βx). Beyond ±FAR σ is 0 or 1 in float64 too; with βx held to it, no product in the gradient becomes ∞·0."""
     z = widened(x)
-    return (z * torch.sigmoid(finite(beta, z) * z)).to(x.dtype)
-
-
-def swish_gradient(x: Float[Tensor, "*shape"], beta: float) -> Float[Tensor, "*shape"]:
-    """σ(βx) + βxσ(βx)σ(−βx)."""
-    z = widened(x)
-    z = (finite(beta, z) * z).clamp(-FAR, FAR)
-    return (torch.sigmoid(z) + z * sigmoid_slope(z)).to(x.dtype)
-
-
-def finite(beta: float, x: Float[Tensor, "*shape"]) -> float:
-    """``beta``, at most the dtype's largest number, so that β·0 stays 0."""
-    return min(beta, torch.finfo(x.dtype).max)
+    steepness = min(beta, torch.finfo(z.dtype).max)  # so that β·0 stays 0
+    return (z * torch.sigmoid((steepness * z).clamp(-FAR, FAR))).to(x.dtype)
 
 
 def swish(beta: float) -> Activation:
@@ -142,7 +104,6 @@ def swish(beta: float) -> Activation:
         f"σ({beta:g}x) + {beta:g}xσ({beta:g}x)(1 − σ({beta:g}x))",
         SWISH_PAPER,
         partial(swish_value, beta=beta),
-        partial(swish_gradient, beta=beta),
         beta,
     )
 
@@ -157,9 +118,8 @@ def listed_activations() -> tuple[Activation, ...]:
             "1 if x > 0, else 0",
             "Nair and Hinton 2010, Rectified Linear Units; in the FFN: Vaswani et al. 2017 (1706.03762)",
             torch.relu,
-            relu_gradient,
         ),
-        Activation("gelu", "GELU", "xΦ(x)", "Φ(x) + xφ(x)", GELU_PAPER, F.gelu, gelu_gradient),
+        Activation("gelu", "GELU", "xΦ(x)", "Φ(x) + xφ(x)", GELU_PAPER, F.gelu),
         Activation(
             "gelu_tanh",
             "GELU (tanh)",
@@ -167,7 +127,6 @@ def listed_activations() -> tuple[Activation, ...]:
             "½(1 + tanh u) + ½x(1 − tanh²u)u′, u = √(2/π)(x + 0.044715x³), u′ = √(2/π)(1 + 0.134145x²)",
             GELU_PAPER,
             partial(F.gelu, approximate="tanh"),
-            gelu_tanh_gradient,
         ),
         Activation(
             "silu",
@@ -176,7 +135,6 @@ def listed_activations() -> tuple[Activation, ...]:
             "σ(x) + xσ(x)(1 − σ(x))",
             "Elfwing et al. 2017, Sigmoid-Weighted Linear Units (1702.03118)",
             F.silu,
-            partial(swish_gradient, beta=1.0),
         ),
         Activation(
             "relu2",
@@ -185,7 +143,6 @@ def listed_activations() -> tuple[Activation, ...]:
             "2·max(0, x)",
             "So et al. 2021, Primer (2109.08668)",
             lambda x: torch.relu(x).square(),
-            lambda x: 2 * torch.relu(x),
         ),
         Activation(
             "sigmoid",
@@ -194,7 +151,6 @@ def listed_activations() -> tuple[Activation, ...]:
             "σ(x)(1 − σ(x))",
             "Dauphin et al. 2017, Gated Convolutional Networks (1612.08083), as the gate of GLU",
             torch.sigmoid,
-            sigmoid_gradient,
         ),
         Activation(
             "identity",
@@ -203,7 +159,6 @@ def listed_activations() -> tuple[Activation, ...]:
             "1",
             "Shazeer 2020, GLU Variants (2002.05202), as the bilinear layer",
             lambda x: x,
-            torch.ones_like,
         ),
     )
 
