@@ -139,7 +139,9 @@ def write_pack(
 
         def append(name: str, values: np.ndarray) -> None:
             with writing(folder):
-                values.astype(types[name]).tofile(files[name])
+                data = values.astype(types[name]).tobytes()
+                if files[name].write(data) != len(data):  # tofile tells nothing of a few bytes that do not fit
+                    raise OSError("the disk is full")
 
         append(DOCUMENTS, np.zeros(1))
         for batch in filter(None, encoder.encode(corpus)):

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
+from ffnmem.core.folders import claimed
 from ffnmem.corpus import Document, Packed, Problem, open_corpus, open_packed, pack, packing, tokenizing
-from ffnmem.corpus.packed import FILES
-from ffnmem.corpus.packing import corpus_hash
+from ffnmem.corpus.packed import FILES, FOLDER
+from ffnmem.corpus.packing import corpus_hash, write_pack
+from ffnmem.corpus.tokenizing import Encoder
 
 from ..helpers import BOS, refuses
 from .packs import Counting, packed
@@ -217,6 +219,21 @@ def test_nothing_to_pack_or_nowhere(tiny: fm.Model, tmp_path: Path) -> None:
     with refuses(FileError, OSError, str(file), "folder"):
         pack(TEXTS, tiny, file)
     assert pack(TEXTS, tiny, tmp_path / "new" / "pack").folder.is_dir()
+
+
+@pytest.mark.parametrize("limit", [4, 20, 3000])
+def test_a_full_disk(tiny: fm.Model, tmp_path: Path, limit: int) -> None:
+    """A file that is cut anywhere would have a checksum of what is left of it."""
+    resource = pytest.importorskip("resource", reason="this system limits no files")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    texts = ["The city of Paris"] * 2000
+    with refuses(FileError, OSError, "cannot write"):
+        try:
+            with claimed(tmp_path / "pack", FOLDER):
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+                write_pack(tmp_path / "pack", open_corpus(texts), Encoder(tiny.tokenizer), {}, None)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_errors_of_the_source_pass(tiny: fm.Model, tmp_path: Path) -> None:
