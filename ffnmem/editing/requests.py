@@ -200,6 +200,12 @@ def make_requests(model: Model, facts: Sequence[Fact], target: str | None, conte
 
 
 def make_request(model: Model, fact: Fact, target: str | None, contexts: Sequence[str]) -> Request:
+    wanted = new_target(fact, target)
+    return request_for(model, fact, wanted, word_ids(model, fact.text, wanted), contexts)
+
+
+def new_target(fact: Fact, target: str | None) -> str:
+    """The new target of a fact, by default its own; raises InputError where it has none, or its true one."""
     wanted = fact.target_new if target is None else target
     if wanted is not None:
         check_text("target", wanted)
@@ -207,7 +213,7 @@ def make_request(model: Model, fact: Fact, target: str | None, contexts: Sequenc
         raise InputError(f"fact {quoted(fact.text)} has no new target: name one, such as target='Rome'")
     if wanted.strip() == fact.target_true.strip():
         raise InputError(f"fact {quoted(fact.text)}: the new target {quoted(wanted.strip())} is its true one already")
-    return request_for(model, fact, wanted.strip(), word_ids(model, fact.text, wanted), contexts)
+    return wanted.strip()
 
 
 def request_for(model: Model, fact: Fact, target: str, ids: tuple[int, ...], contexts: Sequence[str]) -> Request:

@@ -9,6 +9,7 @@ from typing import Any
 from ..core.errors import InputError, quoted
 from ..editing.changes import RowChanges
 from ..editing.edit import Edit, row_changes
+from ..editing.requests import new_target
 from ..facts.answers import make_question
 from ..facts.fact import KINDS, Fact
 from ..models.answers import BATCH_TOKENS, Answered, Question, answer
@@ -41,19 +42,6 @@ class EditCase:
     unasked: int
 
 
-def wanted_target(fact: Fact, target: str | None) -> str:
-    """The new target of a fact; raises InputError where it has none, or its true one."""
-    wanted = (fact.target_new if target is None else target) or ""
-    name = fact.name
-    if not wanted.strip():
-        raise InputError(f"fact {quoted(name)} has no new target: name one, such as target='Rome'")
-    if not fact.target_true:
-        raise InputError(f"fact {quoted(name)} has no true target to compare the new one with: give target_true")
-    if wanted.strip() == fact.target_true.strip():
-        raise InputError(f"fact {quoted(name)}: the new target {quoted(wanted.strip())} is its true one already")
-    return wanted.strip()
-
-
 def make_case(model: Model, fact: Fact, target: str | None, roles: Collection[str] = ROLES) -> EditCase:
     """A fact's questions of some roles.
 
@@ -65,7 +53,9 @@ def make_case(model: Model, fact: Fact, target: str | None, roles: Collection[st
 
     Raises: InputError: no new target, one without tokens, or a prompt of the fact itself that is too long.
     """
-    new = wanted_target(fact, target)
+    new = new_target(fact, target)
+    if not fact.target_true:
+        raise InputError(f"fact {quoted(fact.text)} has no true target to compare the new one with: give target_true")
     asked: list[tuple[str, Question]] = []
     unasked = 0
     for role, text, one in prompts(fact, new):

@@ -92,18 +92,6 @@ def test_out_of_order(make_tiny: Make, order: tuple[int, ...]) -> None:
     assert same_bits(model, pristine)
 
 
-def test_many_rounds_leave_no_trace(make_tiny: Make) -> None:
-    """Rounding that adds up from round to round."""
-    model = make_tiny(dtype="bfloat16")
-    pristine, edits = weights(model), [made(model, seed=seed) for seed in range(3)]
-    for _ in range(10):
-        for edit in edits:
-            edit.apply(model)
-        for edit in edits:
-            edit.revert(model)
-    assert same_bits(model, pristine)
-
-
 def test_many_edits_are_summed_as_few_are(make_tiny: Make) -> None:
     """Sums that are kept for the next edit, and are not those of the edits that stay, or of a layer that one left."""
     model = make_tiny(dtype="float32")

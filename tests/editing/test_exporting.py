@@ -136,13 +136,6 @@ def test_exports_what_is_applied(make_tiny: Make, tmp_path: Path) -> None:
         assert same_bits(fm.load(tmp_path / name), weights(model))
 
 
-def test_atlas(atlas: fm.Model, tmp_path: Path) -> None:
-    edit = Edit.of(atlas, [change(atlas, 2)], method="rome")
-    edit.export(atlas, tmp_path / "edited")
-    with edit.applied(atlas):
-        assert allclose(logits_of(theirs(tmp_path / "edited")), logits(atlas, TOKENS), 2e-6)
-
-
 def test_refuses_what_its_class_does_not_hold(tokenizer: Any, tmp_path: Path) -> None:
     """GPT-2's class has no bias in its unembedding: without a word it would be left out."""
     model = fm.load(ARCHITECTURES["gpt2 untied"](), tokenizer=tokenizer)

@@ -99,15 +99,6 @@ def readable(moment: SecondMoment, layer: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("keep", [0, 7, 200, -1])
-def test_a_truncated_file_is_refused(tmp_path: Path, moment: SecondMoment, keep: int) -> None:
-    """It would end in a traceback of another library."""
-    path = moment.save(tmp_path / "c")
-    path.write_bytes(path.read_bytes()[:keep])
-    with refuses(FileError, OSError, str(path)):
-        SecondMoment.load(path)
-
-
 def test_other_files_are_refused(tmp_path: Path, moment: SecondMoment) -> None:
     """Another tensor file, a newer one, a missing one, would be read as something."""
     path = tmp_path / "other.safetensors"
