@@ -17,7 +17,7 @@ from ffnmem.core.errors import FileError, InputError
 from ffnmem.core.folders import claimed
 from ffnmem.corpus import Document, Packed, Problem, open_corpus, open_packed, pack, packing, tokenizing
 from ffnmem.corpus.packed import FILES, FOLDER
-from ffnmem.corpus.packing import corpus_hash, write_pack
+from ffnmem.corpus.packing import corpus_hash
 from ffnmem.corpus.tokenizing import Encoder
 
 from ..helpers import BOS, refuses
@@ -222,16 +222,21 @@ def test_nothing_to_pack_or_nowhere(tiny: fm.Model, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [4, 20, 100])
-def test_a_full_disk(tiny: fm.Model, tmp_path: Path, limit: int) -> None:
-    """A file that is cut anywhere would have a checksum of what is left of it."""
+def test_a_full_disk(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """A file that is cut, however little is missing, would have a checksum of what is left of it."""
     resource = pytest.importorskip("resource", reason="this system limits no files")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    texts = ["The city of Paris"] * 3  # small files, of whose end a buffered write says nothing
-    with refuses(FileError, OSError, "cannot write"):
+
+    def room_again(*_: Any) -> dict[str, Any]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        return {}
+
+    monkeypatch.setattr(packing, "file_record", room_again)  # so that the description fits
+    with claimed(tmp_path / "pack", FOLDER):
         try:
-            with claimed(tmp_path / "pack", FOLDER):
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-                write_pack(tmp_path / "pack", open_corpus(texts), Encoder(tiny.tokenizer), {}, None)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+            with refuses(FileError, OSError, "cannot write", "pack"):
+                packing.write_pack(tmp_path / "pack", open_corpus(TEXTS), Encoder(tiny.tokenizer), {}, None)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
