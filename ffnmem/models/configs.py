@@ -389,13 +389,3 @@ def class_name(config: Any) -> str:
 def described(config: Any) -> Architecture | None:
     """The description of the architecture that a config is of, or None."""
     return DESCRIBED.get(class_name(config))
-
-
-def stated_activation(config: Any, found: Architecture) -> str:
-    """The activation as the config states it; raises UnsupportedModelError if it does not."""
-    if found.activation.startswith("= "):
-        return found.activation.removeprefix("= ")
-    stated = getattr(config, found.activation, None)
-    if not isinstance(stated, str):
-        raise UnsupportedModelError(f"the config of this {config.model_type} has no {found.activation}")
-    return stated

@@ -19,8 +19,8 @@ from ..core.types import checked
 from ..ffn.matched_width import Parity, parity, parity_width
 from ..show.result import Result
 from .architectures import DESCRIBED, Architecture
-from .configs import CONTEXT, Hyperparameters, described, first, quiet, read_config, stated_activation, unusual_fields
-from .layout import Layout, inner
+from .configs import CONTEXT, Hyperparameters, described, first, quiet, read_config, unusual_fields
+from .layout import Layout, inner, read_activation
 from .model import Model
 from .turns import in_turn
 
@@ -412,7 +412,7 @@ def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
     else:
         name, config = read_config(getattr(source, "config", source) if isinstance(source, nn.Module) else source)
         found = checked_architecture(name, config)
-        activation = stated_activation(config, found)
+        activation = read_activation(config, found, name)
     longest = first(config, CONTEXT, None)
     n_ctx = longest if isinstance(longest, int) else None
     seen = checked_context(context, n_ctx, name)

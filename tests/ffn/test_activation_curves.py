@@ -52,14 +52,6 @@ def test_names_are_ours_and_hugging_faces() -> None:
     assert [one.beta for one in curves(["quick_gelu", "swish"], 2)] == [1.702, 2.0]
 
 
-def test_swish_goes_from_half_a_line_to_relu() -> None:
-    frame = activation_table(at=[-3, 1.5], names=["swish"], beta=0)
-    assert frame["value"].tolist() == [-1.5, 0.75]
-    assert frame["gradient"].tolist() == [0.5, 0.5]
-    steep = activation_table(at=[-3, 1.5], names=["swish"], beta=1e3)
-    assert steep["value"].tolist() == pytest.approx([0, 1.5], abs=1e-12)
-
-
 def test_every_activation_has_a_look_of_its_own() -> None:
     """Two curves of one colour, or one pattern of dashes, could not be told apart, or not in grey."""
     assert set(LOOKS) == {one.name for one in curves()}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import transformers
 
-from ffnmem.core.errors import InputError, ModelError, ModelNotFoundError, UnsupportedModelError
+from ffnmem.core.errors import InputError, ModelError, ModelNotFoundError
 from ffnmem.models.architectures import DESCRIBED
 from ffnmem.models.configs import (
     check_counts,
@@ -20,7 +20,6 @@ from ffnmem.models.configs import (
     place_of,
     read_config,
     read_json,
-    stated_activation,
     unusual_fields,
 )
 
@@ -59,10 +58,7 @@ def test_every_architecture_is_known_by_its_config(decoder: str) -> None:
     """An architecture that loads would be refused without its weights."""
     model = DECODERS[decoder]()
     assert class_name(model.config) == type(model).__name__
-    found = described(model.config)
-    assert found is DESCRIBED[type(model).__name__]
-    assert found is not None
-    assert stated_activation(model.config, found).replace("_", "").isalnum()
+    assert described(model.config) is DESCRIBED[type(model).__name__]
 
 
 @pytest.mark.parametrize(
@@ -144,10 +140,3 @@ def test_what_is_nowhere(tmp_path: Path) -> None:
         read_config(3)
     assert not is_cached("no-such-model", weights=False)
     assert not is_cached("not//an id", weights=False)
-
-
-def test_an_activation_that_is_not_stated() -> None:
-    """GELU would be guessed, as others do."""
-    config: Any = transformers.LlamaConfig()
-    with refuses(UnsupportedModelError, ValueError, "llama", "activation_function"):
-        stated_activation(config, DESCRIBED["GPT2LMHeadModel"])

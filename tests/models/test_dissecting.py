@@ -128,3 +128,11 @@ def test_what_is_no_model(tmp_path: Path) -> None:
     for source in (None, 7, torch.nn.Linear(1, 1)):
         with refuses(InputError, ValueError, type(source).__name__, "folder"):
             anatomy(source)
+
+
+def test_an_activation_that_is_not_stated() -> None:
+    """GELU would be guessed, as others do."""
+    config: Any = transformers.GPT2Config()
+    config.__dict__["activation_function"] = None  # past its own check
+    with refuses(UnsupportedModelError, ValueError, "gpt2", "activation"):
+        anatomy(config)
