@@ -123,8 +123,11 @@ class RowChanges:
         assert coefficients is not None
         m = at_least_float32(coefficients)
         left, right = self.factors(layer, m)
-        which = torch.zeros(1, dtype=torch.long) if self.rows is None else self.rows[: len(written)]
-        if self.rows is not None and len(which) != len(written):
+        if self.rows is None:
+            more = (m @ left[0].T) @ right[0]
+            return (at_least_float32(written) + more).to(written.dtype)
+        which = self.rows[: len(written)]
+        if len(which) != len(written):
             raise InputError(f"the batch has {len(written)} rows, but edits were given for {len(which)}")
         if bool((which == which[0]).all()):  # nothing to gather
             more = (m @ left[which[0]].T) @ right[which[0]]
