@@ -38,6 +38,7 @@ TITLES = {
     "prompt": "the prompt",
     "paraphrase": "the same in other words",
     "neighbour": "about neighbours",
+    "unrelated": "what else is known",
     "other": "another prompt",
 }
 MEASURED = {
@@ -50,7 +51,7 @@ MEASURED = {
     "tried": "tried, with the target’s probability: {}",
 }
 MOST = 4  # facts whose numbers are listed
-KINDS = ("prompt", "paraphrase", "neighbour", "other")
+KINDS = ("prompt", "paraphrase", "neighbour", "unrelated", "other")
 COLUMNS = (
     "fact", "kind", "prompt", "true", "target", "true_before", "true_after", "target_before", "target_after",
     "answer_before", "answer_after", "answer_before_probability", "answer_after_probability",
@@ -76,11 +77,15 @@ class AskedPrompt:
 
 
 def prompts_of(fact: Fact, target: str) -> list[AskedPrompt]:
-    """A fact's own prompt, its paraphrases, and prompts about its neighbours."""
+    """A fact's own prompt, its paraphrases, prompts about its neighbours, and what else is known."""
     texts = [("prompt", fact.text)]
     texts += [("paraphrase", fact.ask(template)) for template in fact.paraphrases]
     texts += [("neighbour", text) for text in fact.prompts_about_neighbours]
-    return [AskedPrompt(kind, text, fact.target_true, target, fact.name) for kind, text in texts]
+    others = [probe for probe in fact.probes if probe.kind == "unrelated"]
+    return [
+        *(AskedPrompt(kind, text, fact.target_true, target, fact.name) for kind, text in texts),
+        *(AskedPrompt("unrelated", probe.prompt, probe.target, target, fact.name) for probe in others),
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,10 +269,9 @@ class EditEffects(Result):
         Args:
             promoted: the tokens that each of these neurons promotes after the edit, by (layer, neuron).
         """
-        facts = self.prompts.groupby(["fact", "true", "target"], sort=False)
         return Sheet.of(
             Facts(self.heading()),
-            *(prompt_table(some, str(true), str(target)) for (_, true, target), some in facts),
+            *prompt_tables(self.prompts),
             None if self.memories is None else self.memories.neuron_table(promoted),
             Origin({**self.edit.provenance.to_dict(), "edit": self.edit.digest}),
         )
@@ -300,6 +304,17 @@ class EditEffects(Result):
                 yield line(", ".join(parts))
 
 
+def prompt_tables(prompts: pd.DataFrame) -> list[Table]:
+    """What the model says to the prompts of each fact, before and after; what else is known has answers of its own."""
+    apart = prompts["kind"] == "unrelated"
+    facts = prompts[~apart].groupby(["fact", "true", "target"], sort=False)
+    others = prompts[apart].groupby(["fact", "target"], sort=False)
+    return [
+        *(prompt_table(some, str(true), str(target)) for (_, true, target), some in facts),
+        *(prompt_table(some, "what is known", str(target)) for (_, target), some in others),
+    ]
+
+
 def prompt_table(prompts: pd.DataFrame, true: str, target: str) -> Table:
     """A row a prompt: the probabilities of both targets before and after, and the likeliest token."""
     named = {name: title for name, title in (("true", true), ("target", target)) if title}
@@ -326,13 +341,15 @@ def said(before: str, after: str) -> Line:
 
 
 def moved_neighbours(table: pd.DataFrame) -> list[str]:
-    """Of a table of :meth:`Effects.on`, that prompts about neighbours are answered otherwise; empty where none is."""
-    neighbours = table[table["kind"] == "neighbour"]
-    moved = neighbours[neighbours["answer_before"] != neighbours["answer_after"]]
-    if moved.empty:
-        return []
-    one = moved.iloc[0]
-    return [
-        f"{len(moved)} of {len(neighbours)} prompts about neighbours are answered otherwise now: "
-        f"{quoted(one['prompt'])} with {one['answer_after']!r} instead of {one['answer_before']!r}"
-    ]
+    """Of a table of :meth:`Effects.on`, that prompts which should stay are answered otherwise; empty where none is."""
+    found = []
+    for kind, words in (("neighbour", "about neighbours"), ("unrelated", "about what else is known")):
+        asked = table[table["kind"] == kind]
+        moved = asked[asked["answer_before"] != asked["answer_after"]]
+        if len(moved):
+            one = moved.iloc[0]
+            found.append(
+                f"{len(moved)} of {len(asked)} prompts {words} are answered otherwise now: {quoted(one['prompt'])} "
+                f"with {one['answer_after']!r} instead of {one['answer_before']!r}"
+            )
+    return found

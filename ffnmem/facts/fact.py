@@ -328,7 +328,7 @@ def fact_about(
     own: Callable[[str], str],
     new: str | None = None,
 ) -> Fact:
-    """The known fact that a template and a subject name, else a new one.
+    """The known fact that a template and a subject name, else a new one; what else is known of the subject are probes.
 
     Args:
         true: what is true, where somebody says it. own: what the model itself says after a prompt, where nobody does;
@@ -337,5 +337,11 @@ def fact_about(
     found = known_fact(template, subject, known)
     if found is None:
         answer = own(template.replace("{}", subject)) if true is None else true
-        return Fact(subject, "prompt", template, answer.strip() or answer, new)
-    return found if true is None else replace(found, target_true=true.strip() or true)
+        found = Fact(subject, "prompt", template, answer.strip() or answer, new)
+    elif true is not None:
+        found = replace(found, target_true=true.strip() or true)
+    others = [one for one in known if one.subject == subject and one.text != found.text and one.prompt != template]
+    others = [one for one in others if not found.relation or one.relation != found.relation]
+    asked = {probe.prompt for probe in found.probes}
+    probes = [Probe("unrelated", one.text, one.target_true) for one in others if one.text not in asked]
+    return replace(found, probes=(*found.probes, *probes))

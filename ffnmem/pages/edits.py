@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from ..core.errors import InputError, counted
 from ..core.files import check_destination, write_whole
 from ..core.progress import Progress
 from ..core.sheets import Column, Sheet, Table, Words, line, token
 from ..core.types import Count, Seed, checked
 from ..editing.edit import Edit
-from ..evaluation.effects import AskedPrompt, EditEffects, Effects, moved_neighbours, prompt_table, prompts_of
+from ..evaluation.effects import AskedPrompt, EditEffects, Effects, moved_neighbours, prompt_tables, prompts_of
 from ..facts.fact import Fact
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -151,12 +149,6 @@ def trace_section(trace: Trace | None, reason: str) -> list[Section]:
         return []
     sheet = Sheet.of(Words.of(f"Not traced: {reason}")) if trace is None else without_origin(trace.sheet())
     return [Section("Where the fact was recalled", sheet)]
-
-
-def prompt_tables(prompts: pd.DataFrame) -> list[Table]:
-    """What the model says to the prompts of each fact, before and after."""
-    facts = prompts.groupby(["fact", "true", "target"], sort=False)
-    return [prompt_table(some, str(true), str(target)) for (_, true, target), some in facts]
 
 
 def warning_words(warnings: Sequence[str]) -> list[Words]:

@@ -47,11 +47,13 @@ def test_the_librarys_edit(on_atlas: fm.Model, tmp_path: Path) -> None:
     mine, before = fm.rome(on_atlas, fact, " Rome"), on_atlas.fingerprint
     assert isinstance(mine, fm.Edit)
     made = run(*EIFFEL, "-o", tmp_path / "e.zip", "--json")
-    assert made.stderr == f"ffnmem: wrote {tmp_path / 'e.zip'}\n"
-    found = data("edit", "apply", tmp_path / "e.zip")
+    moved, wrote = made.stderr.splitlines()
+    assert "country of' with ' Italy'" in moved  # among what else is known of the tower
+    assert wrote == f"ffnmem: wrote {tmp_path / 'e.zip'}"
+    found = data("edit", "apply", tmp_path / "e.zip", warning="1 of 4 prompts about what else is known")
     assert found["edit"]["digest"] == mine.digest == fm.Edit.load(tmp_path / "e.zip").digest
     kinds = [row["kind"] for row in found["prompts"]]
-    assert kinds == ["prompt"] + ["paraphrase"] * len(fact.paraphrases) + ["neighbour"] * len(fact.neighbours)
+    assert kinds == ["prompt", *["paraphrase"] * 3, *["neighbour"] * len(fact.neighbours), *["unrelated"] * 4]
     first = found["prompts"][0]
     assert first["target_after"] > 0.5 > first["target_before"]
     assert (first["answer_before"], first["answer_after"]) == (" Paris", " Rome")

@@ -20,6 +20,7 @@ from ffnmem.evaluation.effects import (
     prompt_table,
     prompts_of,
 )
+from ffnmem.facts.fact import fact_about
 from ffnmem.models.answers import generate
 
 from ..editing.edits import made, same_bits, weights
@@ -122,6 +123,19 @@ def test_neighbours_that_moved_are_counted() -> None:
     (line,) = moved_neighbours(pd.DataFrame([*rows, ("neighbour", "Louvre", " Paris", " Berlin")], columns=names))
     assert line.startswith("1 of 2 prompts about neighbours")
     assert "'Louvre' with ' Berlin' instead of ' Paris'" in line
+    other = ("unrelated", "The currency of France is", " euro", " yen")
+    (line,) = moved_neighbours(pd.DataFrame([*rows, other], columns=names))
+    assert line.startswith("1 of 1 prompts about what else is known")
+
+
+def test_what_else_is_known_of_a_subject_is_asked() -> None:
+    known = fm.load_facts("atlas")
+    fact = fact_about("The capital of {} is", "France", known, None, lambda prompt: "")
+    asked = {one.text: one.true for one in prompts_of(fact, "Rome") if one.kind == "unrelated"}
+    assert asked["The currency of France is called"] == "euro"
+    assert fact.text not in asked
+    new = fact_about("{} exports", "France", known, "wine", lambda prompt: "")
+    assert {probe.prompt for probe in new.probes} == {*asked, fact.text}
 
 
 def test_sheet(effects: Effects) -> None:
