@@ -213,8 +213,8 @@ def edit_fact(
     """Rewrite a fact: before, after, and what else moved.
 
     Rewrites a fact, and prints what the model says before and after: to PROMPT, to its paraphrases, to prompts about
-    its neighbours; and what else moved. The model's files are never changed: an edit is a small file of its own. "edit
-    apply" uses such files, "edit revert" takes an edited checkpoint back.
+    its neighbours, about what else is known of the subject; and what else moved. The model's files are never changed:
+    an edit is a small file of its own. "edit apply" uses such files, "edit revert" takes an edited checkpoint back.
 
     An edit is verified: where the model, with the weights changed, does not give the target to PROMPT as its likeliest
     answer, that is said on standard error and the exit status is 1; all is written all the same.
