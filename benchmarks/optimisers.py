@@ -31,8 +31,9 @@ from common import machine
 from scipy.optimize import minimize
 
 import ffnmem as fm
-from ffnmem.editing.closed_forms import directions_of, rank_one
+from ffnmem.editing.closed_forms import directions_of
 from ffnmem.editing.preparing import EditPlan, find_values, plan_edits
+from ffnmem.editing.rank_one import rank_one
 from ffnmem.editing.values import Descent, FoundValue, RequestBatch
 from ffnmem.facts.listing import choose_facts
 

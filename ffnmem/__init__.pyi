@@ -58,8 +58,8 @@ from .core.errors import FfnmemError as FfnmemError
 from .core.errors import FfnmemWarning as FfnmemWarning
 from .core.errors import InputError as InputError
 from .describing.describing import describe as describe
-from .editing.closed_forms import rome as rome
 from .editing.edit import Edit as Edit
+from .editing.rank_one import rome as rome
 from .evaluation.evaluating import evaluate as evaluate
 from .facts.fact import Fact as Fact
 from .facts.formats import load_facts as load_facts

@@ -10,11 +10,11 @@ from .closed_forms import alphaedit as alphaedit
 from .closed_forms import emmet as emmet
 from .closed_forms import encore as encore
 from .closed_forms import memit as memit
-from .closed_forms import rome as rome
 from .differing import EditDiff as EditDiff
 from .edit import Edit as Edit
 from .layer_choice import LayerChoice as LayerChoice
 from .layer_choice import keep_choice as keep_choice
 from .layer_choice import kept_choice as kept_choice
 from .moments import SecondMoment as SecondMoment
+from .rank_one import rome as rome
 from .requests import sample_contexts as sample_contexts

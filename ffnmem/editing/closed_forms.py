@@ -1,4 +1,4 @@
-"""``rome``, ``memit``, ``encore``, ``emmet``, ``alphaedit``: facts rewritten in closed form, in one layer or some."""
+"""``memit``, ``encore``, ``emmet``, ``alphaedit``: many facts rewritten in closed form, in one layer or some."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..core.errors import InputError, UnsupportedModelError, check_choice, quoted
+from ..core.errors import InputError, UnsupportedModelError, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.types import Count, Seed, checked
@@ -30,14 +30,13 @@ from .preparing import (
     check_reaches,
     find_values,
     make_edit,
-    one_or_all,
     plan_edits,
     value_numbers,
 )
 from .published import UNNAMED, published
 from .requests import Request, request_for
 from .settings import EditSettings, is_published
-from .values import BATCH_TOKENS, Directions, FoundValue, RequestRows, optimise, request_batches
+from .values import BATCH_TOKENS, Directions, FoundValue, RequestRows, request_batches
 
 # Closed forms for many facts at once, in one layer or spread over several: MEMIT, ENCORE, EMMET and AlphaEdit.
 #
@@ -153,6 +152,18 @@ def stretch_of(settings: EditSettings, found: FoundValue, rarity: float) -> floa
     if settings.stretch == 1.0 or (settings.rare > 0 and not (rarity >= settings.rare and found.nll <= settings.stop)):
         return 1.0
     return max(1.0, min(settings.stretch, found.longest / max(float(found.delta.norm()), 1e-30)))
+
+
+def directions_of(plan: EditPlan, keys: str | None, ridge: float | None) -> Directions | None:
+    """C⁻¹k* over k*ᵀC⁻¹k* of averaged keys, where v* is looked for with ΔW itself; None where it is not."""
+    if (keys or ("original" if plan.published else "consistent")) == "original":
+        return None
+
+    def directions(averaged: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
+        solved = plan.moment.solve(plan.settings.layer, averaged, plan.ridge(ridge))
+        return solved / (solved * averaged).sum(1, keepdim=True)
+
+    return directions
 
 
 def keys_of(plan: EditPlan, requests: Sequence[Request], layer: int) -> Float64[Tensor, "n d_mlp"]:
@@ -309,155 +320,6 @@ def alphaedit_left(plan: EditPlan, thresholds: Mapping[int, float], penalty: flo
         return (inside - torch.linalg.solve(gram, both @ inside.T).T @ both) / penalty
 
     return closed
-
-
-# `rome`: a fact rewritten by a rank-one change of one layer's values.
-
-KEYS = ("consistent", "original")
-LONGER = 1.5  # times the clamp, where an edit is not reached
-
-
-@checked
-@in_turn
-def rome(
-    model: Model,
-    facts: Fact | str | Iterable[Fact],
-    target: str | None = None,
-    *,
-    subject: str | None = None,
-    layer: LayerName | None = None,
-    keys: str | None = None,
-    moment: Moment = None,
-    ridge: float | None = None,
-    contexts: Sequence[str] | None = None,
-    seed: Seed = 0,
-    settings: Settings = None,
-    force: bool = False,
-    progress: Progress | None = None,
-) -> Edit | tuple[Edit, ...]:
-    """Rewrite a fact: one layer shall write v* for the subject's key k*, and change little for other keys.
-
-    k* is the average coefficient vector at the subject's last token over contexts; v* is what makes the model say the
-    new target there; W + ΔW with ΔW = (v* − Wk*) (C⁻¹k*)ᵀ / (k*ᵀC⁻¹k*) takes k* to v* at the least cost for the keys
-    of the corpus behind C. Several facts are prepared in one batch and give an edit each, independent of each other.
-
-    The edited model is asked for the target in the prompt, and behind four contexts that no search had. Where it does
-    not say it, settings that nobody gave are changed: twice the steps, with all contexts, to half the loss and half as
-    long again; then other layers, unless the layer was given, published or chosen for the model. The first edit that is
-    reached is returned, else the best; ``numbers["tried"]`` says what each came to.
-
-    Args:
-        model: from :func:`ffnmem.load`, as it is now.
-        facts: one, or some; or a text that holds its ``subject`` and ends where the ``target`` begins. Where nobody
-            says what is true, what the model answers itself stands for it.
-        target: the new target of all; default each fact's ``target_new``.
-        subject: of a text, as it is spelled there.
-        layer: whose FFN is edited; default the one published for the model's name, else the one that a sweep chose for
-            it (:func:`ffnmem.evaluation.choose_layer`; "swept": that in any case), else one by its depth.
-        keys: "consistent", the default, uses the averaged key throughout, and looks for v* with ΔW itself, which acts
-            as far as a position's key is like k*; "original" takes the plain prompt's key everywhere but in C⁻¹k*, and
-            adds v* − Wk* at the subject's last token alone while it looks for v*, as the published program does.
-        moment: the second moment C: from :func:`ffnmem.editing.second_moment`, a file, or None for one that ships.
-        ridge: added to C, relative to its mean diagonal; default a millionth.
-        contexts: texts with ``{}`` for the prompt; default 20 that the model writes, sampled with ``seed``.
-        settings: changes of :class:`ffnmem.editing.settings.EditSettings`, as ``{"steps": 40}``; or "published": this
-            editor's published program in everything, its hyperparameters by the model's name, and here
-            ``keys="original"`` and no ridge, unless they are given. ``{"base": "published", "steps": 40}`` changes it.
-        force: make an edit also where it changes the layer by more than twice its own norm.
-        progress: called with "edit", the facts done and all of them.
-
-    Returns: An :class:`Edit` for one fact, a tuple of them for some. Nothing is applied.
-
-    Raises:
-        InputError: no target, no second moment for this model, unknown settings, an outlier that is not forced.
-        OutOfRangeError: no such layer. UnsupportedModelError: layers that cannot be run by themselves.
-
-    Source: Meng et al. 2022 (2202.05262), §3.1; consistent keys: Gupta et al. 2024 (2403.07175).
-    """
-    if keys is not None:
-        check_choice("keys", keys, KEYS)
-    plan = plan_edits(
-        model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="rome", needs_moment=True
-    )
-    plan.check_moment([plan.settings.layer], plan.ridge(ridge))
-    found = find_values(plan, progress, directions_of(plan, keys, ridge))
-    edits = [rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
-    return one_or_all(plan, facts, edits)
-
-
-def directions_of(plan: EditPlan, keys: str | None, ridge: float | None) -> Directions | None:
-    """C⁻¹k* over k*ᵀC⁻¹k* of averaged keys, where v* is looked for with ΔW itself; None where it is not."""
-    if (keys or ("original" if plan.published else "consistent")) == "original":
-        return None
-
-    def directions(averaged: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
-        solved = plan.moment.solve(plan.settings.layer, averaged, plan.ridge(ridge))
-        return solved / (solved * averaged).sum(1, keepdim=True)
-
-    return directions
-
-
-def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ridge: float | None, force: bool) -> Edit:
-    """The edit of one of a plan's requests, the first that is reached of those that are tried, else the best."""
-    edits: list[Edit] = []
-    tried: list[str] = []
-    refusal: InputError | None = None
-    own, values = plan, [found]
-    for settings, words in [(plan.settings, f"layer {plan.settings.layer}"), *further_tries(plan)]:
-        if settings is not plan.settings:
-            own = replace(plan, requests=(plan.requests[which],), settings=settings)
-            values = optimise(own.layers, own.requests, settings, directions=directions_of(own, keys, ridge))
-        try:
-            edit = rank_one_once(own, which if own is plan else 0, values[0], keys, ridge, force)
-        except InputError as error:
-            refusal = refusal or error
-            tried.append(f"{words} refused")
-            continue
-        edits.append(edit)
-        row = edit.numbers.iloc[0]
-        tried.append(f"{words} {row['after']:.2g}")
-        if row["reached"] and not row.get("unseen", 1.0) < 1:
-            break
-    if not edits:
-        assert refusal is not None
-        raise refusal
-    best = max(
-        edits, key=lambda edit: tuple(edit.numbers.iloc[0].reindex(["reached", "unseen", "after"], fill_value=0))
-    )
-    return best if len(tried) == 1 else replace(best, numbers=best.numbers.assign(tried="; ".join(tried)))
-
-
-def further_tries(plan: EditPlan) -> list[tuple[EditSettings, str]]:
-    """What else is tried where an edit is not reached, in words too: of derived settings a longer and longer search,
-    then other layers where nobody chose one."""
-    settings, last = plan.settings, round(plan.model.n_layers * 2 / 3)
-    if settings.source != "derived":
-        return []
-    longer = replace(
-        settings, steps=2 * settings.steps, first=None, stop=settings.stop / 2, clamp=LONGER * settings.clamp
-    )
-    near = [settings.layer + 1, settings.layer + 2, settings.layer - 1] if settings.layer_by == "depth" else []
-    others = [replace(settings, layer=at, layer_by="tried") for at in near if 0 <= at < max(last, 1)]
-    return [(longer, f"layer {settings.layer}, longer"), *((one, f"layer {one.layer}") for one in others)]
-
-
-def rank_one_once(
-    plan: EditPlan, which: int, found: FoundValue, keys: str | None, ridge: float | None, force: bool
-) -> Edit:
-    """The edit of one of a plan's requests with a v* that was found for it."""
-    keys, ridge = keys or ("original" if plan.published else "consistent"), plan.ridge(ridge)
-    layer, request = plan.settings.layer, plan.requests[which]
-    check_reaches(plan, request, found)
-    averaged = found.key
-    u = plan.moment.solve(layer, averaged.unsqueeze(0), ridge)[0]  # C⁻¹k*
-    (found,), (how,) = lengthened(plan, [found], ridge)
-    u = u / u.norm()
-    strength = float((found.keys[0].double() if keys == "original" else averaged) @ u)
-    # v* is what the layer writes for this key plus δ, so δ is what is missing: v* − Wk.
-    change = EditedLayer(layer, u.unsqueeze(0), (found.delta.double() / strength).unsqueeze(0))
-    row = {**value_numbers(request, found), **how, "key_u": strength}
-    recorded = {**plan.value_words(), "keys": keys, **plan.moment_words(), "ridge": ridge}
-    return make_edit(plan, [which], "rome", [change], [row], recorded, force, **{"k·u": strength})
 
 
 # `memit`: many facts rewritten at once, over several layers.

@@ -31,7 +31,6 @@ from ..core.progress import Progress
 from ..core.types import WITHOUT_MOMENT, checked
 from ..editing.baselines import swapped, tuned
 from ..editing.closed_forms import (
-    KEYS,
     ClosedForm,
     alphaedit_form,
     closed_form_edit,
@@ -41,11 +40,11 @@ from ..editing.closed_forms import (
     keys_of,
     layer_range,
     memit_form,
-    rank_one,
 )
 from ..editing.edit import Edit
 from ..editing.moments import SecondMoment, load_second_moment
 from ..editing.preparing import EditPlan, Moment, Settings, check_reaches, contexts_for, find_values, settings_asked
+from ..editing.rank_one import KEYS, rank_one
 from ..editing.requests import PLAIN, Request, make_request
 from ..editing.settings import EditSettings
 from ..editing.values import FoundValue

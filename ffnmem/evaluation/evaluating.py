@@ -19,11 +19,12 @@ from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..core.run_folders import RunFolder, run_folder
 from ..core.types import PROTOCOLS, Count, Seed, checked
-from ..editing.closed_forms import KEYS, directions_of, rank_one
+from ..editing.closed_forms import directions_of
 from ..editing.edit import Edit
 from ..editing.layer_choice import kept_choice, warn_of_seen
 from ..editing.moments import SecondMoment
 from ..editing.preparing import EditPlan, Settings, find_values, plan_edits
+from ..editing.rank_one import KEYS, rank_one
 from ..editing.wording import missed_words
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model

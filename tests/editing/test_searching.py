@@ -168,7 +168,8 @@ def test_a_search_begins_with_few_contexts_and_ends_with_all(atlas: fm.Model) ->
 def test_what_is_optimised_is_what_the_edited_model_says(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """−log p by the search and by hooks with ΔW; the published program's looks at δ at one position alone."""
     from ffnmem.editing import values
-    from ffnmem.editing.closed_forms import directions_of, rank_one
+    from ffnmem.editing.closed_forms import directions_of
+    from ffnmem.editing.rank_one import rank_one
 
     monkeypatch.setattr(values, "LEAST", 0.0)
     plan = plan_of(tiny, settings={"optimiser": "projections", "clamp": 50.0, "rate": 10.0, "stretch": 1.0})
