@@ -10,7 +10,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..models.answers import Question, answer
+from ..models.answers import Answered, Question, answer
 from ..models.replaying import Change, PlainLayers, Replay
 from .edit import Edit, row_changes
 from .requests import Request, request_for
@@ -24,7 +24,8 @@ class Verified:
         after: the target's probability, the geometric mean over its tokens.
         reached: whether each token of the target is the likeliest where it stands: greedy decoding gives it.
         says: the likeliest token after the prompt.
-        unseen: the share of contexts that no search had in which greedy decoding gives it; NaN where there are none.
+        unseen: the share of contexts that no search had in which greedy decoding gives it, of those behind which the
+            unedited model says what it says without; NaN where there are none.
         gain: how much of what the change writes at the subject's last token it writes at another position of the same
             row: the projection, largest in size over positions and layers. ΔW is δ at one position where it is 0.
     """
@@ -74,16 +75,22 @@ def verify(layers: PlainLayers, requests: Sequence[Request], edit: Edit, unseen:
     behind = [request_for(layers.model, one.fact, one.target, one.ids, unseen) for one in requests] if unseen else []
     questions = [Question(request.prompt, (request.ids,)) for request in requests]
     questions += [Question(row.prompt(one.ids), (one.ids,)) for one in behind for row in one.rows]
-    _, said = answer(layers, questions, changing, start=rows.lowest, next_token=True)
-    found = []
-    others = [one.exact[0] for one in said[count:]]
+    clean, said = answer(layers, questions, changing, start=rows.lowest, next_token=True)
+    before, found = [likeliest(one) for one in clean], []
     for i, (one, gain) in enumerate(zip(said[:count], gains, strict=True)):
-        assert one.next_log is not None
-        own = others[i * len(unseen) : (i + 1) * len(unseen)]
+        places = range(count + i * len(unseen), count + (i + 1) * len(unseen))
+        # Behind a context where the model as it is says something else, an edit of what it says cannot be seen.
+        own = [said[place].exact[0] for place in places if before[place] == before[i]]
         share = sum(own) / len(own) if own else math.nan
-        says = layers.model.token_strings([int(one.next_log.argmax())])[0]
+        says = layers.model.token_strings([likeliest(one)])[0]
         found.append(Verified(math.exp(one.mean_log(0)), one.exact[0], says, gain, share))
     return found
+
+
+def likeliest(said: Answered) -> int:
+    """The token that a model gives after a prompt."""
+    assert said.next_log is not None
+    return int(said.next_log.argmax())
 
 
 def gain_of(more: Float[Tensor, "pos d_model"], at: int) -> float:
