@@ -269,8 +269,9 @@ class Sequences:
     def _windows(self, unit: Unit) -> Windows:
         """The document, the first token and the number of tokens, without BOS, of every sequence of a unit, in
         order."""
-        if self._latest is not None and self._latest[0] == unit:
-            return self._latest[1]
+        latest = self._latest  # looked at once: another thread may put another unit's in its place
+        if latest is not None and latest[0] == unit:
+            return latest[1]
         offsets = self.packed.offsets(unit.first_document, unit.last_document + 2)
         counts = windows_of(np.diff(offsets), self.window)
         document = np.repeat(np.arange(len(counts)), counts)
