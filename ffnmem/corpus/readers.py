@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -178,6 +179,7 @@ def decoded(raw: str | bytes) -> tuple[str, bool]:
 # One reader a file format: a file becomes numbered records (or texts), one at a time, with its problems counted.
 
 ROWS = 64  # of a Parquet file at a time
+CSV_LIMIT = threading.Lock()  # who has it has set the longest field of the whole csv module
 Records = Iterator[tuple[int, Any]]
 
 
@@ -292,13 +294,14 @@ def csv_rows(texts: Iterable[tuple[str, bool]]) -> Iterator[tuple[list[str] | No
     reader = csv.reader(take(), strict=True)
     while True:
         taken.clear()
-        limit = csv.field_size_limit(LONGEST)  # of the whole module, so it is lent and given back
-        try:
-            row = next(reader, None)
-        except csv.Error:
-            row = None
-        finally:
-            csv.field_size_limit(limit)
+        with CSV_LIMIT:
+            limit = csv.field_size_limit(LONGEST)  # of the whole module, so it is lent and given back
+            try:
+                row = next(reader, None)
+            except csv.Error:
+                row = None
+            finally:
+                csv.field_size_limit(limit)
         if not taken:
             return
         columns = columns or len(row or ())
