@@ -113,6 +113,7 @@ class Turns:
                 finally:
                     self.owner = threading.get_ident()  # the garbage collector's, where a generator was dropped
         finally:
+            self.owner = me  # of the blocks around this one
             self.blocks.remove(words)
 
 

@@ -276,6 +276,23 @@ def test_a_generator_that_is_dropped(model: fm.Model, block: Block, where: str) 
     assert torch.equal(elsewhere(lambda: last_logits(model)), before)
 
 
+def test_a_block_that_ends_elsewhere_leaves_those_around_it(model: fm.Model, block: Block) -> None:
+    """The thread that ended it would run the model with the change of the outer one, and its owner be refused."""
+
+    def asking() -> Iterator[None]:
+        with made(model, (1,)).hooks(model):
+            yield
+
+    with block(model):
+        changed, holder = last_logits(model), [asking()]
+        next(holder[0])
+        elsewhere(holder.clear)
+        with pytest.raises(BusyError):
+            elsewhere(lambda: last_logits(model))
+        assert torch.equal(last_logits(model), changed)
+    elsewhere(lambda: last_logits(model))
+
+
 def test_a_pass_that_fails_is_over(model: fm.Model) -> None:
     """Nobody could change the model after it."""
 
