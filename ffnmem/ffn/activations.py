@@ -62,10 +62,17 @@ class Activation:
 
     def gradient(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """f′(x), elementwise, by autograd."""
-        with torch.inference_mode(False), torch.enable_grad():
-            z = widened(x).clone().detach().requires_grad_()
-            (slope,) = torch.autograd.grad(self.value(z), z, torch.ones_like(z))
+        z = widened(x)
+        slope = self.slope(z)
+        if bool((lost := slope.isnan() & ~z.isnan()).any()):  # ∞·0; so far out every gradient is at its limit
+            slope = torch.where(lost, self.slope(z.clamp(-FAR, FAR)), slope)
         return slope.to(x.dtype)
+
+    def slope(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """What autograd gives for f′(x)."""
+        with torch.inference_mode(False), torch.enable_grad():
+            z = x.clone().detach().requires_grad_()
+            return torch.autograd.grad(self.value(z), z, torch.ones_like(z))[0]
 
 
 def widened(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -87,8 +87,12 @@ def test_no_nan_at_large_inputs(one: Activation, dtype: torch.dtype) -> None:
     for y in (one(x), one.gradient(x)):
         assert y.dtype == dtype
         assert not y.isnan().any()
-    far = torch.tensor([-1e30, 1e30], dtype=torch.float64)
-    assert not one.gradient(far).isnan().any()
+    inf = math.inf
+    for far in (
+        torch.tensor([-inf, -1e300, -1e30, 1e30, 1e300, inf], dtype=torch.float64),
+        torch.tensor([-3e38, 3e38]),
+    ):
+        assert not one.gradient(far).isnan().any()
 
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.title)
