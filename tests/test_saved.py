@@ -479,6 +479,13 @@ def test_a_field_with_a_default_may_be_missing(tmp_path: Path) -> None:
     same(load_result(Everything, path), everything())
 
 
+def test_a_table_of_before(tmp_path: Path) -> None:
+    """Files that say nothing of columns of mixed values would be called damaged."""
+    path = save_result(everything(any=FRAME), tmp_path / "a")
+    path = rewritten(path, lambda content: FIELDS(content)["any"]["$frame"].pop("mixed"))
+    same(load_result(Everything, path), everything(any=FRAME))
+
+
 def test_equal_results_are_equal_files(tmp_path: Path) -> None:
     """A time of day in the archive would make a run that is resumed end in other bytes."""
     first, second = (save_result(everything(any=FRAME), tmp_path / name).read_bytes() for name in "ab")

@@ -288,7 +288,13 @@ class Reader:
         # Read whole, since only then its checksum is looked at.
         return np.lib.format.read_array(io.BytesIO(self.archive.read(name)), allow_pickle=False)
 
-    def frame(self, file: str, objects: Sequence[str], mixed: Mapping[str, Any], attrs: Any) -> pd.DataFrame:
+    def frame(
+        self,
+        file: str,
+        objects: Sequence[str],
+        attrs: Any,
+        mixed: Mapping[str, Any] = types.MappingProxyType({}),  # not in files of before
+    ) -> pd.DataFrame:
         frame = pq.read_table(io.BytesIO(self.archive.read(file))).to_pandas()
         for name in objects:
             values = (
