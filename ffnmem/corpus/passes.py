@@ -85,6 +85,7 @@ class Statistic(Observer):
     def merge(self: Same, other: Same) -> None:
         """Take in what another one holds, which was shown other text."""
         for name, array in self.arrays.items():
+            assert array.shape == other.arrays[name].shape
             array[...] = self.joins.get(name, np.add)(array, other.arrays[name])
 
     def state(self) -> Mapping[str, np.ndarray]:
@@ -180,9 +181,10 @@ def go_on(path: Path, statistics: Sequence[Statistic], made_by: Mapping[str, Any
 
     Raises: FileError: what another pass kept.
     """
-    made_by = {"statistics": len(statistics), **made_by}
-    for one in statistics:
-        made_by |= one.made_by
+    made_by = {"statistics": [type(one).__name__ for one in statistics], **made_by}
+    for i, one in enumerate(statistics):
+        for name, value in one.made_by.items():
+            made_by[name if len(statistics) == 1 and name not in made_by else f"{i}.{name}"] = value
 
     def save(pages: int) -> None:
         arrays = {f"{i}.{name}": array for i, one in enumerate(statistics) for name, array in one.state().items()}

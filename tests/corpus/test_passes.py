@@ -111,17 +111,30 @@ def test_what_another_pass_kept_is_refused(
         (tmp_path / STATE).unlink()
         go_on(Selection(sequences, settings, np.array([1, 2])), Mean(tiny))
         go_on(Selection(sequences, settings, np.array([1, 3])), Mean(tiny))
+    some = Selection(sequences, settings, np.array([1, 2]))
+    for others in ([Other(tiny)], [Mean(tiny), Mean(tiny)]):
+        with refuses(FileError, OSError, "begun with statistics"):
+            go_on(some, *others)
+    wide = Mean(tiny)
+    wide.arrays["sum"] = np.zeros(3)
     with refuses(FileError, OSError, "holds another statistic: sum is float64 [64], not float64 [3]"):
-        go_on(Selection(sequences, settings, np.array([1, 2])), Other())
-    with refuses(FileError, OSError, "statistics 1, not 2"):
-        go_on(Selection(sequences, settings, np.array([1, 2])), Mean(tiny), Mean(tiny))
+        go_on(some, wide)
+    (tmp_path / STATE).unlink()
+    go_on(some, Scaled(tiny, 1), Scaled(tiny, 2))
+    with refuses(FileError, OSError, "begun with 0.scale 1, not 5"):
+        go_on(some, Scaled(tiny, 5), Scaled(tiny, 2))
 
 
 class Other(Mean):
-    """Another statistic under the same names."""
+    """Another statistic with the same arrays."""
 
-    def __init__(self) -> None:
-        Statistic.__init__(self, {"sum": np.zeros(3), "count": np.zeros((), np.int64)})
+
+class Scaled(Mean):
+    """Its numbers depend on one that it was made with."""
+
+    def __init__(self, model: fm.Model, scale: int) -> None:
+        super().__init__(model)
+        self.made_by = {"scale": scale}
 
 
 def test_shards_are_joined(
