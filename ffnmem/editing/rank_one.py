@@ -119,8 +119,10 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
             continue
         edits.append(edit)
         row = edit.numbers.iloc[0]
-        tried.append(f"{words} {row['after']:.2g}")
-        if row["reached"] and not row.get("unseen", 1.0) < 1:
+        unseen = row.get("unseen", 1.0)
+        doubt = f", in {unseen:.0%} of unseen contexts" if row["reached"] and unseen < 1 else ""
+        tried.append(f"{words} {row['after']:.2g}{doubt}")
+        if row["reached"] and not doubt:
             break
     if not edits:
         assert refusal is not None
