@@ -238,7 +238,7 @@ def edit_fact(
         paraphrase: The same in other words (repeatable).
         neighbour: A prompt about another subject with the same true target (repeatable).
         unreached: Exit with status 0 also where the model does not say the target with the edit.
-        out: Save the edit: FILE.zip, a few kB.
+        out: Save the edit: FILE.zip, some 20 kB.
     """
     word = target.strip()
     if not word:
