@@ -39,7 +39,7 @@ class Batch:
         return Batch(self.tokens[rows][:, : int(lengths.max())], self.sequences[rows], lengths)
 
 
-def padded(rows: Sequence[Int64[np.ndarray, " pos"]], sequences: Int64[np.ndarray, " rows"]) -> Batch:
+def padded(rows: Sequence[Int64[np.ndarray, " _pos"]], sequences: Int64[np.ndarray, " rows"]) -> Batch:
     """A batch of rows that come longest first."""
     lengths = np.array([len(row) for row in rows], np.int64)
     tokens = np.full((len(rows), len(rows[0])), PAD, np.int64)
@@ -202,7 +202,7 @@ class Sequences:
             f"Sequences({self.n_sequences} of at most {self.context} tokens, bos {self.bos}, {len(self.units)} units)"
         )
 
-    def unit_of(self, sequences: Int64[np.ndarray, "*n"] | int) -> Int64[np.ndarray, "*n"]:
+    def unit_of(self, sequences: Int64[np.ndarray, "*n"] | int) -> Int64[np.ndarray, "*n"] | np.int64:
         """The index of the unit that each sequence is in."""
         return np.searchsorted(self._ends, sequences, side="right")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64, Int64, Real
+from jaxtyping import Float32, Float64, Int, Int64, Real
 from torch import Tensor
 
 from ..core.errors import InputError
@@ -43,7 +43,7 @@ class Frequencies:
     stratum: Int64[np.ndarray, " vocab"]
     cosine: Float64[np.ndarray, "strata strata"]
 
-    def expected(self, ids: Int64[np.ndarray, "n k"]) -> Float64[np.ndarray, " n"]:
+    def expected(self, ids: Int[np.ndarray, "n k"]) -> Float64[np.ndarray, " n"]:
         """The mean pairwise cosine of random tokens of the same strata: exact, no draws."""
         held = np.zeros((len(ids), len(self.cosine)))
         np.add.at(held, (np.arange(len(ids))[:, None], self.stratum[ids]), 1.0)
@@ -132,7 +132,7 @@ def strata(tokens: Tensor, counts: Real[np.ndarray, " vocab"]) -> Frequencies:
     return Frequencies(stratum, cosine)
 
 
-def token_units(tokens: Tensor, ids: Int64[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape d_model"]:
+def token_units(tokens: Tensor, ids: Int[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape d_model"]:
     """The unembeddings of some tokens, each of length 1; one of length 0 stays."""
     return unit_rows(at_least_float32(tokens[torch.from_numpy(ids).to(tokens.device)]).cpu()).float().numpy()
 

@@ -154,7 +154,7 @@ def means(sums: Int64[np.ndarray, "..."], counts: Int64[np.ndarray, "..."]) -> F
 
 # Tables of several neurons: the columns, and where the rows of each begin, and the last end.
 
-Cuts = tuple[dict[str, np.ndarray], Int64[np.ndarray, " neurons+1"]]
+Cuts = tuple[dict[str, np.ndarray], Int64[np.ndarray, " _ends"]]
 
 
 def histogram_columns(counts: Int64[np.ndarray, "neurons bins"]) -> Cuts:

@@ -67,7 +67,7 @@ def cell_text(one: ShownCell) -> str:
             return escaped(one.text.replace(MINUS, "-"))
 
 
-def content_text(value: sheets.Content) -> str:
+def content_text(value: sheets.Content | sheets.Context) -> str:
     if isinstance(value, str):
         return escaped(value)
     if isinstance(value, sheets.Span):

@@ -184,7 +184,7 @@ def span_html(part: Span) -> str:
     return f'<a href="{page_text(part.link)}">{html}</a>' if part.link else html
 
 
-def content_html(value: Content) -> Markup:
+def content_html(value: Content | Context) -> Markup:
     """What stands beside a name, in a cell of text or as a paragraph."""
     match value:
         case str():

@@ -48,7 +48,7 @@ def sequences(tiny: fm.Model, settings: TextSettings, tmp_path: Path) -> Sequenc
 def test_a_new_statistic_is_one_class(tiny: fm.Model, sequences: Sequences, settings: TextSettings) -> None:
     """It would see other tokens, or other coefficients, than the scan."""
     mean = Mean(tiny)
-    accumulate(tiny, Stretch(sequences, settings), [mean], "mean", until=1)
+    accumulate(tiny, Stretch(sequences, settings), [mean], "text", until=1)
     found = []
     for number in range(len(sequences)):
         ids = torch.from_numpy(sequences.sequence_tokens(number)).unsqueeze(0)
@@ -76,17 +76,17 @@ def test_it_goes_on_after_a_kill(
 ) -> None:
     """Every statistic would need a file, and a rule of its own for what is in it; several in one pass share it."""
     whole = Mean(tiny)
-    accumulate(tiny, Stretch(sequences, settings), [whole], "mean")
+    accumulate(tiny, Stretch(sequences, settings), [whole], "text")
     told: list[int] = []
     for _ in range(50):
         again = [Mean(tiny) for _ in range(count)]
         try:
-            accumulate(tiny, Stretch(sequences, settings), again, "mean", killer(3), folder=tmp_path, every=-1.0)
+            accumulate(tiny, Stretch(sequences, settings), again, "text", killer(3), folder=tmp_path, every=-1.0)
         except KeyboardInterrupt:
             continue
         break
     accumulate(
-        *(tiny, Stretch(sequences, settings), again := [Mean(tiny) for _ in range(count)], "mean"),
+        *(tiny, Stretch(sequences, settings), again := [Mean(tiny) for _ in range(count)], "text"),
         progress=lambda _phase, done, _total: told.append(done),
         folder=tmp_path,
     )
@@ -100,7 +100,7 @@ def test_what_another_pass_kept_is_refused(
     """Two passes would be mixed in one sum, or a file of another statistic be believed."""
 
     def go_on(excerpt: Excerpt, *statistics: Statistic) -> None:
-        accumulate(tiny, excerpt, statistics, "mean", folder=tmp_path, every=-1.0)
+        accumulate(tiny, excerpt, statistics, "text", folder=tmp_path, every=-1.0)
 
     go_on(Stretch(sequences, settings), Mean(tiny))
     with refuses(FileError, OSError, str(tmp_path), "batch_tokens 48, not 49", "remove this folder"):
@@ -144,17 +144,17 @@ def test_shards_are_joined(
     monkeypatch.setattr(batches, "UNIT", 8)
     sequences = settings.sequences(pack(tiny_texts(), tiny, tmp_path / "corpus"))
     whole, shards = Mean(tiny), [Mean(tiny) for _ in range(2)]
-    accumulate(tiny, Stretch(sequences, settings), [whole], "mean")
+    accumulate(tiny, Stretch(sequences, settings), [whole], "text")
     (tmp_path / "kept").mkdir()
     with pytest.raises(KeyboardInterrupt):
         accumulate(
-            *(tiny, Stretch(sequences, settings, (1, 2)), [Mean(tiny)], "mean", killer(2)),
+            *(tiny, Stretch(sequences, settings, (1, 2)), [Mean(tiny)], "text", killer(2)),
             folder=tmp_path / "kept",
             every=-1.0,
         )
     for index, shard in enumerate(shards):
         folder = tmp_path / "kept" if index else None
-        accumulate(tiny, Stretch(sequences, settings, (index, 2)), [shard], "mean", folder=folder)
+        accumulate(tiny, Stretch(sequences, settings, (index, 2)), [shard], "text", folder=folder)
     shards[0].merge(shards[1])
     assert shards[0].arrays["count"] == whole.arrays["count"]
     assert allclose(shards[0].arrays["sum"], whole.arrays["sum"], 1e-6)
