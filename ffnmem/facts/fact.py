@@ -340,8 +340,8 @@ def fact_about(
         found = Fact(subject, "prompt", template, answer.strip() or answer, new)
     elif true is not None:
         found = replace(found, target_true=true.strip() or true)
-    others = [one for one in known if one.subject == subject and one.text != found.text and one.prompt != template]
+    asked = {found.text, *map(found.ask, found.paraphrases), *(probe.prompt for probe in found.probes)}
+    others = [one for one in known if one.subject == subject and one.text not in asked]
     others = [one for one in others if not found.relation or one.relation != found.relation]
-    asked = {probe.prompt for probe in found.probes}
-    probes = [Probe("unrelated", one.text, one.target_true) for one in others if one.text not in asked]
+    probes = [Probe("unrelated", one.text, one.target_true) for one in others]
     return replace(found, probes=(*found.probes, *probes))
