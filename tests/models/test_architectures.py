@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 
 import ffnmem as fm
 from ffnmem.core.errors import UnsupportedModelError
@@ -18,6 +20,10 @@ from ffnmem.models.norms import RMS
 from ..architectures import DECODERS, EVERY
 from ..helpers import PROMPT, allclose, build, refuses
 from .examining import HUGGING_FACE, PARTS, Examined
+
+
+# What TransformerLens cannot run from a version of transformers on, for a part that it reads and that is gone.
+NO_BRIDGE = {"CodeGen": "5.24"}
 
 
 @pytest.fixture(scope="module", params=DECODERS)
@@ -34,6 +40,10 @@ def test_every_part_works(examined: Examined, part: str) -> None:
 def test_its_bridge_is_the_same_model(examined: Examined) -> None:
     """TransformerLens' numbers would be of another model, with an intervention, an edit or none."""
     model, tokens = examined.model, examined.capture.tokens
+    if Version(transformers.__version__) >= Version(NO_BRIDGE.get(examined.name, "999")):
+        with refuses(UnsupportedModelError, ValueError, "does not run under TransformerLens"):
+            model.to_bridge()
+        return
     own, bridge = model.hf_model, model.to_bridge()
     assert fm.load(bridge).fingerprint == model.fingerprint
     for block in (fm.intervene(model, {(0, 3): 5.0}, positions=-1), examined.rome.applied(model), nullcontext()):
