@@ -35,7 +35,6 @@ from ffnmem.editing.closed_forms import directions_of
 from ffnmem.editing.preparing import EditPlan, find_values, plan_edits
 from ffnmem.editing.rank_one import rank_one
 from ffnmem.editing.values import Descent, FoundValue, RequestBatch
-from ffnmem.facts.listing import choose_facts
 
 ADAM = {"optimiser": "adam"}
 LARGE = {**ADAM, "steps": 20, "rate": 0.2, "stop": 0.05, "relative": True}
@@ -157,7 +156,7 @@ def main() -> None:
     metrics = SCORED + (WRITTEN if asked.written else ())
     ways = [way.strip() for way in asked.ways.split(",")]
     model = fm.load(asked.model)
-    facts = [fact for fact in fm.facts.with_targets(choose_facts(asked.facts)) if fact.target_new]
+    facts = [fact for fact in fm.facts.with_targets(fm.load_facts(asked.facts)) if fact.target_new]
     order = np.random.default_rng(asked.seed).permutation(len(facts))
     facts = [facts[i] for i in order]
     if asked.known:

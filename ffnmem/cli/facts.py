@@ -43,10 +43,10 @@ class Chosen:
 
     def choose(self, source: str) -> list[Fact]:
         """The facts of a source that are asked for."""
-        from ..facts.listing import choose_among, choose_facts
+        from ..facts.listing import choose_facts
 
-        every = choose_facts(source, self.format)
-        chosen = choose_among(every, source, relation=self.relation, subject=self.subject)
+        every = fm.load_facts(source, self.format)
+        chosen = choose_facts(every, source, relation=self.relation, subject=self.subject)
         if not self.targets:
             return chosen
         ready = dict(zip(every, fm.facts.with_targets(every), strict=True))  # from all facts of the source
@@ -177,10 +177,10 @@ class FactChoice:
         What the model knows is asked as :func:`ffnmem.facts.filter_known` does by ``known_by``. Raises InputError where
         there are none.
         """
-        from ..facts.listing import choose_among, drawn
+        from ..facts.listing import choose_facts, drawn
 
         limit = None if self.known else self.limit
-        facts = choose_among(every, source, relation=self.relation, limit=limit, seed=seed)
+        facts = choose_facts(every, source, relation=self.relation, limit=limit, seed=seed)
         loaded = model.load()
         if not self.known:
             return loaded, facts

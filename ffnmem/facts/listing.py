@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError, counted, listed, quoted
 from ..core.sheets import Column, Sheet, Span, Table, Words
-from ..core.types import FactFormat
 from ..show.result import Result
 from .fact import Fact
-from .formats import load_facts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,28 +24,6 @@ QUOTED = re.compile(r"(['\"]).*\1", re.DOTALL)
 
 
 def choose_facts(
-    source: str,
-    format: FactFormat | None = None,
-    *,
-    relation: str | None = None,
-    subject: str | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-) -> list[Fact]:
-    """The facts of a source that are asked for, in their order.
-
-    Args:
-        source, format: as :func:`load_facts` takes them.
-        relation: of this relation, or of a family of them: ``"landmark"`` for all that begin so.
-        subject: whose subject contains this, in any case.
-        limit: at most so many, drawn with the ``seed``.
-
-    Raises: InputError where there are none. Otherwise as :func:`load_facts`.
-    """
-    return choose_among(load_facts(source, format), source, relation=relation, subject=subject, limit=limit, seed=seed)
-
-
-def choose_among(
     every: Sequence[Fact],
     source: str,
     *,
@@ -56,7 +32,16 @@ def choose_among(
     limit: int | None = None,
     seed: int = 0,
 ) -> list[Fact]:
-    """As :func:`choose_facts`, of the facts of a source that are read already."""
+    """Those of some facts that are asked for, in their order.
+
+    Args:
+        every: all facts of a source. source: its name in messages.
+        relation: of this relation, or of a family of them: ``"landmark"`` for all that begin so.
+        subject: whose subject contains this, in any case.
+        limit: at most so many, drawn with the ``seed``.
+
+    Raises: InputError where there are none.
+    """
     chosen = list(every)
     if relation is not None:
         known = sorted({fact.relation for fact in every})

@@ -82,9 +82,7 @@ def test_a_signal_that_is_to_be_ignored_is(monkeypatch: pytest.MonkeyPatch) -> N
     """``nohup ffnmem scan`` would end with the terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     heard: list[object] = []
-    monkeypatch.setattr(
-        "ffnmem.facts.listing.load_facts", lambda *_: heard.append(signal.getsignal(signal.SIGHUP)) or [], raising=False
-    )
+    monkeypatch.setattr("ffnmem.load_facts", lambda *_: heard.append(signal.getsignal(signal.SIGHUP)) or [])
     try:
         run("facts")
     finally:

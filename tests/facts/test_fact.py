@@ -47,6 +47,8 @@ FULL = dataclasses.replace(
     ),
 )
 HOP = {"question": "", "cloze": " ", "answer": "x"}
+PROBE = {"kind": "alias", "prompt": "x", "target": "y"}
+ASKED = {"questions": ["x"], "before": [], "after": ["y"]}
 
 
 def changed(fact: fm.Fact, change: dict[str, Any]) -> fm.Fact:
@@ -128,13 +130,6 @@ def test_a_text_without_its_subject(text: str, subject: str, named: str) -> None
         fm.Fact.from_text(text, subject, "Rome")
 
 
-def test_facts_are_values() -> None:
-    """Facts could not be counted, compared or kept in a set, or change under an edit that refers to them."""
-    assert len({EIFFEL, dataclasses.replace(EIFFEL), dataclasses.replace(EIFFEL, id="other"), FULL}) == 3
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        EIFFEL.target_true = "Rome"  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("name", ["subject", "relation", "target_true"])
 def test_empty_fields(name: str) -> None:
     """A prompt about nothing, or a target that is nothing, would be scored."""
@@ -156,33 +151,20 @@ def test_templates_without_one_place(name: str, template: str) -> None:
     [
         ({"colour": "red"}, "colour"),
         ({"subject": 3}, "subject"),
-        ({"subject": None}, "subject"),
-        ({"neighbours": ["Louvre", 3]}, "neighbours"),
-        ({"neighbours": [["Louvre"]]}, "neighbours"),
-        ({"target_new": 3}, "target_new"),
         ({"id": None}, "id"),
+        ({"neighbours": ["Louvre", 3]}, "neighbours"),
         ({"notes": "text"}, "notes"),
         ({"neighbour_prompts": [" "]}, "neighbour_prompts"),
-        ({"probes": "text"}, "probes"),
-        ({"probes": [{"kind": "alias", "prompt": "x"}]}, "probes"),
-        ({"probes": [{"kind": "alias", "prompt": "x", "target": "y", "colour": "red"}]}, "probes"),
-        ({"probes": [{"kind": "other", "prompt": "x", "target": "y"}]}, "'other'"),
-        ({"probes": [{"kind": "alias", "prompt": 3, "target": "y"}]}, "prompt"),
-        ({"probes": [{"kind": ["alias"], "prompt": "x", "target": "y"}]}, "kind"),
-        ({"probes": [3]}, "probes"),
-        ({"probes": [{"kind": "alias", "prompt": "x", "target": " "}]}, "target"),
-        ({"probes": [{"kind": "alias", "prompt": "x", "target": "y", "aliases": "z"}]}, "aliases"),
-        ({"probes": [{"kind": "alias", "prompt": "x", "target": "y", "aliases": [" "]}]}, "aliases"),
-        ({"probes": [{"kind": "alias", "prompt": "x", "target": "y", "category": 3}]}, "category"),
+        ({"probes": [{**PROBE, "colour": "red"}]}, "probes"),
+        ({"probes": [{**PROBE, "kind": "other"}]}, "'other'"),
+        ({"probes": [{**PROBE, "target": " "}]}, "target"),
+        ({"probes": [{**PROBE, "aliases": [" "]}]}, "aliases"),
         ({"true_aliases": [""]}, "true_aliases"),
-        ({"new_aliases": "Roma"}, "new_aliases"),
-        ({"multi_hop": {"questions": ["x"]}}, "multi_hop"),
-        ({"multi_hop": [{"questions": ["x"], "before": []}]}, "multi_hop"),
-        ({"multi_hop": [{"questions": [], "before": [], "after": ["x"]}]}, "needs its words"),
-        ({"multi_hop": [{"questions": ["x"], "before": [], "after": []}]}, "answer of after"),
-        ({"multi_hop": [{"questions": ["x"], "before": [""], "after": ["y"]}]}, "before"),
-        ({"multi_hop": [{"questions": ["x"], "before": [], "after": ["y"], "hops_after": ["z"]}]}, "hops_after"),
-        ({"multi_hop": [{"questions": ["x"], "before": [], "after": ["y"], "hops_after": [HOP]}]}, "a question or"),
+        ({"multi_hop": [{**ASKED, "questions": []}]}, "needs its words"),
+        ({"multi_hop": [{**ASKED, "after": []}]}, "answer of after"),
+        ({"multi_hop": [{**ASKED, "before": [""]}]}, "before"),
+        ({"multi_hop": [{**ASKED, "hops_after": ["z"]}]}, "hops_after"),
+        ({"multi_hop": [{**ASKED, "hops_after": [HOP]}]}, "a question or"),
     ],
     ids=str,
 )
@@ -194,12 +176,8 @@ def test_records_that_are_no_facts(change: dict[str, Any], named: str) -> None:
 
 def test_missing_fields() -> None:
     """A traceback about an argument of __init__."""
-    for record, named in (
-        ({"prompt": "{} is"}, "'subject' is missing"),
-        ({"subject": "Rome", "target_new": "x"}, "{}"),
-    ):
-        with refuses(InputError, ValueError, named):
-            fm.Fact.from_dict(record)
+    with refuses(InputError, ValueError, "'subject' is missing"):
+        fm.Fact.from_dict({"prompt": "{} is"})
 
 
 def test_html_is_escaped() -> None:

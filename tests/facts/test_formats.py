@@ -13,11 +13,11 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, FileError, InputError
 from ffnmem.facts import Hop, MultiHop, Probe, load_facts, write_facts
-from ffnmem.facts.foreign import LeftOut
 from ffnmem.facts.formats import detect, facts_of_record
 
 from ..helpers import refuses
 
+# In the shape of the files, about people who are not.
 COUNTERFACT: dict[str, Any] = {
     "case_id": 7,
     "pararel_idx": 2796,
@@ -28,11 +28,7 @@ COUNTERFACT: dict[str, Any] = {
         "target_true": {"str": "French", "id": "Q150"},
         "subject": "Ann Dupont",
     },
-    "paraphrase_prompts": [
-        "He paid. Ann Dupont, a native",
-        "Spoken by Ann Dupont, Ann Dupont's language is",
-        "She, a native",
-    ],
+    "paraphrase_prompts": ["He paid. Ann Dupont, a native", "By Ann Dupont, Ann Dupont's language is", "She, a native"],
     "neighborhood_prompts": ["The mother tongue of Guy Martin is", "Guy Martin spoke "],
     "attribute_prompts": ["The mother tongue of John Smith is"],
     "generation_prompts": ["Ann Dupont's mother tongue is", "Ann Dupont lives in"],
@@ -43,8 +39,6 @@ TRACING: dict[str, Any] = {
     "relation_suffix": " is",
     "prompt": "The mother tongue of Ann Dupont is",
     "relation_id": "P103",
-    "target_false_id": "Q1860",
-    "target_true_id": "Q150",
     "target_true": " French",
     "target_false": " English",
     "subject": " Ann Dupont",
@@ -54,24 +48,21 @@ KNOWN: dict[str, Any] = {
     "subject": "Mount Erebus",
     "attribute": "Antarctica",
     "template": "{} is located in the continent",
-    "prediction": " of Antarctica. It is",
     "prompt": "Mount Erebus is located in the continent of",
     "relation_id": "P30",
 }
 MEND: dict[str, Any] = {
     "subject": "Ann Dupont",
     "src": "What university did Ann Dupont attend?",
-    "pred": "Trinity College",
     "rephrase": "What university did Ann Dupont take part in?",
     "alt": "University of Michigan",
     "answers": ["Illinois Institute of Technology", "IIT"],
     "loc": "nq question: who played desmond doss father in hacksaw ridge",
     "loc_ans": "Hugo Weaving",
-    "cond": "Trinity College >> University of Michigan || What university did Ann Dupont attend?",
 }
-# In the shape of the files, about people who are not.
+ANN = {"subject": "Ann Dupont"}
 RECENT: dict[str, Any] = {
-    "subject": "Ann Dupont",
+    **ANN,
     "prompt": "The place of death of Ann Dupont is",
     "target_new": "Lyon",
     "portability": {
@@ -82,7 +73,7 @@ RECENT: dict[str, Any] = {
     "locality": {"Relation_Specificity": [{"prompt": "The father of Ann Dupont is", "ground_truth": [["Al Dupont"]]}]},
 }
 COUNTER: dict[str, Any] = {
-    "subject": "Ann Dupont",
+    **ANN,
     "prompt": "The name of the position held by Ann Dupont is",
     "target_new": "bishop of León",
     "ground_truth": "mayor of Lyon",
@@ -90,7 +81,7 @@ COUNTER: dict[str, Any] = {
     "locality": {
         "Relation_Specificity": [{"prompt": "The gender of Ann Dupont is", "ground_truth": "female"}],
         "Forgetfulness": [
-            {"prompt": "The position of Ann Dupont, which is not bishop of León, is", "ground_truth": "mayor of Lyon"}
+            {"prompt": "The post of Ann Dupont, not bishop of León, is", "ground_truth": "mayor of Lyon"}
         ],
     },
 }
@@ -101,7 +92,7 @@ BIO: dict[str, Any] = {
     "locality": {"Relation_Specificity": [{"prompt": "ann dupont field of work", "ground_truth": ["medicine"]}]},
 }
 ZSRE: dict[str, Any] = {
-    "subject": "Ann Dupont",
+    **ANN,
     "target_new": "Oslo",
     "prompt": "Which city does Ann Dupont belong to?",
     "ground_truth": ["Lyon", "Lugdunum"],
@@ -120,6 +111,7 @@ EDIT: dict[str, Any] = {
     "locality_prompt": "Guy Martin performs on the",
     "locality_ground_truth": "guitar",
 }
+LEAST = {name: EDIT[name] for name in ("subject", "prompt", "target_new")}
 
 
 def rewrite(subject: str, new: str, true: str) -> dict[str, Any]:
@@ -167,27 +159,48 @@ RECORDS = {
 }
 
 
-def read(format: str, record: dict[str, Any], number: int = 1) -> fm.Fact:
-    return facts_of_record(record, number, format, 0)[0]
+def read(format: str, record: dict[str, Any], number: int = 1) -> list[fm.Fact]:
+    return facts_of_record(record, number, format, 0)
 
 
-def mquake(record: dict[str, Any], number: int = 1) -> list[fm.Fact]:
-    return facts_of_record(record, number, "mquake", 0)
+def probe(kind: Any, category: str, prompt: str, target: str, *aliases: str) -> Probe:
+    return Probe(kind, prompt, target, aliases, category)
 
 
-def written(facts: list[fm.Fact], path: Path, format: str) -> Path:
-    """The file, for which there is nothing to warn of."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return write_facts(facts, path, format)
+def case(format: str, record: dict[str, Any], **expected: Any) -> Any:
+    return pytest.param(format, record, expected, id=f"{format} {' '.join(expected)}"[:60])
 
 
-# -- read --------------------------------------------------------------------------------------------------------------
-
-
-def test_counterfact() -> None:
-    fact = read("counterfact", COUNTERFACT)
-    assert fact == fm.Fact(
+GENERATED = {"Recalled Relation": "(x, y, z)", "New Question": "Where is it?", "New Answer": "Oslo"}
+ASKED: dict[str, Any] = {"loc": "c", "loc_ans": "d", "locality_f": [], "portability_r": None}
+ASKED |= {"locality_target_prompt": "a", "locality_target_ground_truth": "b"}
+ASKED |= {"portability_prompt": "e", "portability_ground_truth": ["f", "g"]}
+LISTS = {
+    "portability_s": [{"prompt": "a", "ground_truth": "b"}],
+    "locality_inputs": {"x": {"prompt": ["c", "d"], "ground_truth": ["e", ["f", "g"]]}},
+}
+ITEMS = [{"prompt": "x", "ground_truth": []}, {"prompt": "", "ground_truth": "y"}, None, {"prompt": "z"}]
+PASSED_OVER = {**EDIT, "rephrase_prompt": ["She plays", "Ann Dupont plays"], "locality": {"a": ITEMS}, "tag": 3}
+FLAT = {**rewrite("Ann Dupont", "", ""), "target_new_str": "Libya", "target_true_str": "France"}
+FLAT = {name: value for name, value in FLAT.items() if name not in ("target_new", "target_true", "relation_id")}
+TEXT = {**rewrite("Ann", "", ""), "target_new": "Libya", "target_true": None, "question": "Of which country?"}
+MQUAKE_T = {"requested_rewrite": FLAT, "questions": "Where?", "new_answer": "Libya", "answer_extended": ["Gaul", "x"]}
+BARE = {"subject": "Ann", "prompt": "Ann speaks", "target_true": "French"}
+WAYS = ("What is the country of citizenship of Ann Dupont?", "Ann Dupont is a citizen of")
+FIRST_HOP = Hop("Who leads Acme?", "The head of Acme is", "Ann Dupont")
+CASE = MultiHop(
+    tuple(ONE["questions"]),
+    ("France", "French Republic"),
+    ("Libya", "State of Libya"),
+    (FIRST_HOP, Hop(*WAYS, "France", ("French Republic",))),
+    (FIRST_HOP, Hop(*WAYS, "Libya", ("State of Libya",))),
+)
+FIRST_LEFT = 'paraphrase left out, the subject is 2 times in it: "By Ann Dupont, Ann Dupont\'s language is"'
+SECOND_LEFT = "paraphrase left out, the subject is not in it: 'She, a native'"
+READ = [
+    case(
+        "counterfact",
+        COUNTERFACT,
         subject="Ann Dupont",
         relation="P103",
         prompt="The mother tongue of {} is",
@@ -197,200 +210,159 @@ def test_counterfact() -> None:
         generation_prompts=("{}'s mother tongue is", "{} lives in"),
         id="counterfact.7",
         neighbour_prompts=("The mother tongue of Guy Martin is", "Guy Martin spoke"),
-        notes=fact.notes,
-    )
-    assert len(fact.notes) == 2
-    assert "2 times" in fact.notes[0]
-    assert "She, a native" in fact.notes[1]
-
-
-def test_counterfact_with_one_column_a_field() -> None:
-    """The hub's copy for tracing: spaces before subject and targets belong to the text around them."""
-    fact = read("counterfact", TRACING, 12)
-    assert (fact.subject, fact.prompt, fact.relation) == ("Ann Dupont", "The mother tongue of {} is", "P103")
-    assert (fact.target_true, fact.target_new, fact.id) == ("French", "English", "counterfact.12")
-    assert fact.text == TRACING["prompt"]
-    first = {
-        **TRACING,
-        "subject": "Ann",
-        "relation_prefix": "",
-        "relation_suffix": ", a native",
-        "prompt": "Ann, a native",
-    }
-    assert read("counterfact", first).prompt == "{}, a native"
-    least = {"subject": "Ann", "prompt": "Ann speaks", "target_true": "French"}
-    fact = read("counterfact", least)
-    assert (fact.prompt, fact.target_new, fact.relation) == ("{} speaks", None, "counterfact")
-    other = read("counterfact", {**TRACING, "relation_prefix": "What?", "subject": "Dupont"})
-    assert other.prompt == "The mother tongue of Ann {} is"
-
-
-def test_known_1000_takes_the_prompt() -> None:
-    """Its template leaves out words that the prompt has, after which the attribute follows."""
-    fact = read("known_1000", KNOWN)
-    assert fact.prompt == "{} is located in the continent of"
-    assert (fact.target_true, fact.target_new, fact.relation) == ("Antarctica", None, "P30")
-    assert (fact.id, fact.paraphrases, fact.neighbours, fact.notes) == ("known_1000.0", (), (), ())
-
-
-def test_zsre() -> None:
-    fact = read("zsre", MEND, 4)
-    assert fact.prompt == "What university did {} attend?"
-    assert fact.paraphrases == ("What university did {} take part in?",)
-    assert fact.target_true == "Illinois Institute of Technology"
-    assert fact.target_new == "University of Michigan"
-    assert fact.id == "zsre.3"
-    assert fact.probes == (Probe("unrelated", f"{MEND['loc']}?", "Hugo Weaving"),)
-    other = read("zsre", {**MEND, "rephrase": "Which university was hers?", "alt": None, "loc": None})
-    assert (other.target_new, other.paraphrases, other.probes) == (None, (), ())
-    assert len(other.notes) == 1
-
-
-def test_answers_in_lists_of_lists() -> None:
-    """The first letter of an answer would be taken for it, or all names for separate questions."""
-    fact = read("knowedit", RECENT, 3)
-    assert fact == fm.Fact(
+        notes=(FIRST_LEFT, SECOND_LEFT),
+    ),
+    # The hub's copy for tracing: spaces before subject and targets belong to the text around them.
+    case("counterfact", TRACING, subject="Ann Dupont", prompt="The mother tongue of {} is", id="counterfact.3"),
+    case("counterfact", TRACING, text=TRACING["prompt"], relation="P103", target_true="French", target_new="English"),
+    case(
+        "counterfact",
+        {**TRACING, "relation_prefix": "", "relation_suffix": ", a native", "prompt": "Ann Dupont, a native"},
+        prompt="{}, a native",
+    ),
+    case("counterfact", BARE, prompt="{} speaks", target_new=None, relation="counterfact"),
+    case(
+        "counterfact", {**TRACING, "relation_prefix": "?", "subject": "Dupont"}, prompt="The mother tongue of Ann {} is"
+    ),
+    # Its template leaves out words that the prompt has, after which the attribute follows.
+    case("known_1000", KNOWN, prompt="{} is located in the continent of", target_true="Antarctica", target_new=None),
+    case("known_1000", KNOWN, relation="P30", id="known_1000.0", paraphrases=(), neighbours=(), notes=()),
+    case(
+        "zsre",
+        MEND,
+        subject="Ann Dupont",
+        relation="zsre",
+        prompt="What university did {} attend?",
+        paraphrases=("What university did {} take part in?",),
+        target_true="Illinois Institute of Technology",
+        true_aliases=("IIT",),
+        target_new="University of Michigan",
+        id="zsre.2",
+        probes=(probe("unrelated", "", f"{MEND['loc']}?", "Hugo Weaving"),),
+    ),
+    case(
+        "zsre",
+        {**MEND, "rephrase": "Which was hers?", "alt": None, "loc": None, "portability": GENERATED},
+        target_new=None,
+        paraphrases=(),
+        probes=(probe("portability", "one_hop", "Where is it?", "Oslo"),),
+        notes=("paraphrase left out, the subject is not in it: 'Which was hers?'",),
+    ),
+    # Answers in lists of lists: the first letter would be taken for one, or all names for separate questions.
+    case(
+        "knowedit",
+        RECENT,
         subject="Ann Dupont",
         relation="knowedit",
         prompt="The place of death of {} is",
         target_new="Lyon",
         id="knowedit.#3",
         probes=(
-            Probe("unrelated", "The father of Ann Dupont is", "Al Dupont", (), "Relation_Specificity"),
-            Probe("portability", "Is Ann Dupont still alive?", "no", ("is dead",), "Logical_Generalization"),
-            Probe("portability", "The mayor of the place where Ann Dupont died is", "Guy", ("G.",), "Reasoning"),
-            Probe("alias", "The place of death of Anna Dupont is", "Lyon", ("Lyons",), "Subject_Aliasing"),
+            probe("unrelated", "Relation_Specificity", "The father of Ann Dupont is", "Al Dupont"),
+            probe("portability", "Logical_Generalization", "Is Ann Dupont still alive?", "no", "is dead"),
+            probe("portability", "Reasoning", "The mayor of the place where Ann Dupont died is", "Guy", "G."),
+            probe("alias", "Subject_Aliasing", "The place of death of Anna Dupont is", "Lyon", "Lyons"),
         ),
-    )
-    assert "no target_true" in fact.lacks["ES"]
-
-
-def test_the_other_files() -> None:
-    """Three of four files of the benchmark would not be read, or their truths and passages be mistaken."""
-    fact = read("knowedit", COUNTER)
-    assert (fact.target_true, fact.target_new, fact.true_aliases) == ("mayor of Lyon", "bishop of León", ())
-    assert [(probe.kind, probe.category) for probe in fact.probes] == [
-        ("unrelated", "Relation_Specificity"),
-        ("unrelated", "Forgetfulness"),
-        ("alias", "Subject_Aliasing"),
-    ]
-    fact = read("knowedit", BIO)
-    assert (fact.subject, fact.text, fact.target_new) == ("ann dupont", BIO["text"], BIO["labels"])
-    fact = read("knowedit", ZSRE)
-    assert (fact.target_true, fact.true_aliases, fact.paraphrases) == (
-        "Lyon",
-        ("Lugdunum",),
-        ("What city is that of {}?",),
-    )
-    assert fact.notes == ("fields left out: cond",)
-
-
-def test_one_field_a_text() -> None:
-    """``counterfact-edit.json``: its neighbour has the fact's own truth, so NS can be measured on it."""
-    fact = read("knowedit", EDIT)
-    assert (fact.id, fact.neighbour_prompts, fact.probes) == ("knowedit.7", ("Guy Martin performs on the",), ())
-    other = read("knowedit", {**EDIT, "locality_ground_truth": "drums"})
-    assert other.neighbour_prompts == ()
-    assert other.probes == (Probe("unrelated", "Guy Martin performs on the", "drums", (), "neighborhood"),)
-    named = {"locality_target_prompt": "a", "locality_target_ground_truth": "b", "loc": "c", "loc_ans": "d"}
-    asked = {"portability_prompt": "e", "portability_ground_truth": ["f", "g"], "locality_f": [], "portability_r": None}
-    least = {name: EDIT[name] for name in ("subject", "prompt", "target_new")}
-    assert read("knowedit", {**least, **named, **asked}).probes == (
-        Probe("unrelated", "a", "b", (), "target"),
-        Probe("portability", "e", "f", ("g",), "one_hop"),
-        Probe("unrelated", "c", "d", (), "neighborhood"),
-    )
-    lists = {"portability_s": [{"prompt": "a", "ground_truth": "b"}], "locality_inputs": {"x": {"prompt": ["c", "d"]}}}
-    lists["locality_inputs"]["x"]["ground_truth"] = ["e", ["f", "g"]]  # type: ignore[index]
-    assert read("knowedit", {**least, **lists}).probes == (
-        Probe("unrelated", "c", "e", (), "x"),
-        Probe("unrelated", "d", "f", ("g",), "x"),
-        Probe("alias", "a", "b", (), "Subject_Aliasing"),
-    )
-
-
-def test_questions_of_a_generated_file() -> None:
-    """EasyEdit's copy of zsRE: its question stands where categories do, and was passed over."""
-    asked = {"Recalled Relation": "(x, y, z)", "New Question": "Where is it?", "New Answer": "Oslo"}
-    probe = Probe("portability", "Where is it?", "Oslo", (), "one_hop")
-    assert read("knowedit", {**EDIT, "portability": asked}).probes == (probe,)
-    old = {"subject": "Ann", "src": "Where is Ann?", "answers": ["Lyon", "Lugdunum"], "alt": "Oslo"}
-    fact = read("zsre", {**old, "portability": asked})
-    assert (fact.probes, fact.true_aliases) == ((probe,), ("Lugdunum",))
-
-
-def test_what_is_left_out_is_noted() -> None:
-    """A reader could not tell a question that was never there from one that was passed over."""
-    items = [{"prompt": "x", "ground_truth": []}, {"prompt": "", "ground_truth": "y"}, None, {"prompt": "z"}]
-    fact = read(
+    ),
+    case("knowedit", COUNTER, target_true="mayor of Lyon", target_new="bishop of León", true_aliases=()),
+    case("knowedit", BIO, subject="ann dupont", text=BIO["text"], target_new=BIO["labels"]),
+    case("knowedit", ZSRE, target_true="Lyon", true_aliases=("Lugdunum",), notes=("fields left out: cond",)),
+    case("knowedit", ZSRE, paraphrases=("What city is that of {}?",)),
+    # One field a text: a neighbour that has the fact's own truth, so that NS can be measured on it.
+    case("knowedit", EDIT, id="knowedit.7", neighbour_prompts=("Guy Martin performs on the",), probes=()),
+    case(
         "knowedit",
-        {**EDIT, "rephrase_prompt": ["She plays", "Ann Dupont plays"], "locality": {"a": items}, "tag": 3},
-        1,
-    )
-    assert fact.paraphrases == ("{} plays",)
-    assert fact.probes == ()
-    assert fact.notes == (
-        "paraphrase left out, the subject is not in it: 'She plays'",
-        "questions left out that have no prompt or no answer: 3",
-        "fields left out: tag",
-    )
-    assert read("knowedit", {**EDIT, "ground_truth": "<|endoftext|>", "locality_prompt": None}).target_true == ""
+        {**EDIT, "locality_ground_truth": "drums"},
+        neighbour_prompts=(),
+        probes=(probe("unrelated", "neighborhood", "Guy Martin performs on the", "drums"),),
+    ),
+    case(
+        "knowedit",
+        {**LEAST, **ASKED},
+        probes=(
+            probe("unrelated", "target", "a", "b"),
+            probe("portability", "one_hop", "e", "f", "g"),
+            probe("unrelated", "neighborhood", "c", "d"),
+        ),
+    ),
+    case(
+        "knowedit",
+        {**LEAST, **LISTS},
+        probes=(
+            probe("unrelated", "x", "c", "e"),
+            probe("unrelated", "x", "d", "f", "g"),
+            probe("alias", "Subject_Aliasing", "a", "b"),
+        ),
+    ),
+    # EasyEdit's copy of zsRE, whose question stands where categories do.
+    case(
+        "knowedit",
+        {**EDIT, "portability": GENERATED},
+        probes=(probe("portability", "one_hop", "Where is it?", "Oslo"),),
+    ),
+    # What is passed over is told from what was never there.
+    case(
+        "knowedit",
+        PASSED_OVER,
+        paraphrases=("{} plays",),
+        probes=(),
+        notes=(
+            "paraphrase left out, the subject is not in it: 'She plays'",
+            "questions left out that have no prompt or no answer: 3",
+            "fields left out: tag",
+        ),
+    ),
+    case("knowedit", {**EDIT, "ground_truth": "<|endoftext|>", "locality_prompt": None}, target_true=""),
+    case(
+        "mquake",
+        ONE,
+        subject="Ann Dupont",
+        relation="P27",
+        prompt="{} is a citizen of",
+        target_true="France",
+        target_new="Libya",
+        paraphrases=("What is the country of citizenship of {}?",),
+        id="mquake.2500.1",
+        notes=("fields left out: orig",),
+        true_aliases=("French Republic",),
+        new_aliases=("State of Libya",),
+        multi_hop=(CASE,),
+    ),
+    # An edit of one fact would be blamed for a question that follows from two.
+    case("mquake", TWO, id="mquake.2501.1", multi_hop=(replace(CASE, needs=("mquake.2501.2",)),)),
+    # Copies with one field a text, answers of MQuAKE-T, and cases that say less.
+    case("mquake", MQUAKE_T, id="mquake.#3.1", relation="mquake", target_new="Libya", target_true="France"),
+    case("mquake", MQUAKE_T, multi_hop=(MultiHop(("Where?",), ("Gaul", "x"), ("Libya",)),)),
+    case("mquake", MQUAKE_T, notes=("answer_extended joined with answer_alias",)),
+    case("mquake", {**ONE, "requested_rewrite": [TEXT]}, target_new="Libya", target_true="", paraphrases=()),
+]
 
 
-def test_a_case_of_one_rewrite() -> None:
-    hops = (Hop(CHAIN["question"], CHAIN["cloze"], "Ann Dupont"),)  # type: ignore[arg-type]
-    ways = ("What is the country of citizenship of Ann Dupont?", "Ann Dupont is a citizen of")
-    assert mquake(ONE) == [
-        fm.Fact(
-            subject="Ann Dupont",
-            relation="P27",
-            prompt="{} is a citizen of",
-            target_true="France",
-            target_new="Libya",
-            paraphrases=("What is the country of citizenship of {}?",),
-            id="mquake.2500.1",
-            notes=("fields left out: orig",),
-            true_aliases=("French Republic",),
-            new_aliases=("State of Libya",),
-            multi_hop=(
-                MultiHop(
-                    tuple(ONE["questions"]),
-                    ("France", "French Republic"),
-                    ("Libya", "State of Libya"),
-                    (*hops, Hop(*ways, "France", ("French Republic",))),
-                    (*hops, Hop(*ways, "Libya", ("State of Libya",))),
-                ),
-            ),
-        )
-    ]
-    assert mquake(ONE)[0].multi_hop[0].hops == 2
+# -- read --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_case_of_several() -> None:
-    """An edit of one fact would be blamed for a question that follows from two."""
-    first, second = mquake(TWO)
-    assert (first.id, second.id) == ("mquake.2501.1", "mquake.2501.2")
-    assert first.multi_hop[0].needs == ("mquake.2501.2",)
-    assert second.multi_hop == ()
+@pytest.mark.parametrize(("format", "record", "expected"), READ)
+def test_a_record_as_a_fact(format: str, record: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Answers, paraphrases or questions would be lost, or taken for something else."""
+    fact = read(format, record, 3)[0]
+    assert {name: getattr(fact, name) for name in expected} == expected
+    if "subject" in expected and "target_new" in expected and "prompt" in expected:  # all of it
+        assert fact == fm.Fact(**expected)
 
 
-def test_other_forms_of_it() -> None:
-    """Copies with one field a text, answers of MQuAKE-T, and cases that say less."""
-    flat = {**rewrite("Ann Dupont", "", ""), "target_new_str": "Libya", "target_true_str": "France"}
-    del flat["target_new"], flat["target_true"], flat["relation_id"]
-    least = {"requested_rewrite": flat, "questions": "Where?", "new_answer": "Libya", "answer_extended": ["Gaul", "x"]}
-    fact = mquake(least, 3)[0]
-    assert (fact.id, fact.relation, fact.target_new, fact.target_true) == ("mquake.#3.1", "mquake", "Libya", "France")
-    assert fact.multi_hop == (MultiHop(("Where?",), ("Gaul", "x"), ("Libya",)),)
-    assert fact.multi_hop[0].hops == 0
-    assert fact.notes == ("answer_extended joined with answer_alias",)
-    text = {**rewrite("Ann", "", ""), "target_new": "Libya", "target_true": None, "question": "Of which country?"}
-    fact = mquake({**ONE, "requested_rewrite": [text]})[0]
-    assert (fact.target_new, fact.target_true, fact.paraphrases) == ("Libya", "", ())
-    assert fact.notes[0].startswith("question left out")
+def test_the_other_facts_of_a_case() -> None:
+    """Rewrites of one case name each other; of MuSiQue's kind of question the hops are counted."""
+    first, second = read("mquake", TWO)
+    assert (second.id, second.multi_hop) == ("mquake.2501.2", ())
+    assert (first.multi_hop[0].hops, MultiHop(("Where?",), (), ("x",)).hops) == (2, 0)
+    assert "no target_true" in read("knowedit", RECENT)[0].lacks["ES"]
+    assert [one.kind for one in read("knowedit", COUNTER)[0].probes] == ["unrelated", "unrelated", "alias"]
 
 
 # -- refused, or left out ----------------------------------------------------------------------------------------------
+
+REWRITE = rewrite("Ann", "x", "y")
+OWN = COUNTERFACT["requested_rewrite"]
 
 
 @pytest.mark.parametrize(
@@ -398,37 +370,28 @@ def test_other_forms_of_it() -> None:
     [
         ("counterfact", {"requested_rewrite": 3}, "requested_rewrite"),
         ("counterfact", {"requested_rewrite": {"subject": "Ann"}}, "prompt"),
-        ("counterfact", {"requested_rewrite": {**COUNTERFACT["requested_rewrite"], "prompt": "It is"}}, "It is"),
+        ("counterfact", {"requested_rewrite": {**OWN, "prompt": "It is"}}, "It is"),
         ("counterfact", {"paraphrase_prompts": "Ann"}, "paraphrase_prompts"),
         ("counterfact", {"neighborhood_prompts": [{"prompt": "x"}]}, "neighborhood_prompts"),
         ("known_1000", {"subject": "Erebus, Mount"}, "Erebus, Mount"),
         ("known_1000", {"attribute": 3}, "attribute"),
         ("zsre", {"answers": []}, "answers"),
         ("zsre", {"src": "Which one?"}, "Which one?"),
-        ("ffnmem", {}, "no field"),
+        ("ffnmem", {"known_id": 0}, "no field"),
         ("knowedit", {"subject": ["Ann", "Bob"]}, "subject"),
-        ("knowedit", {"prompt": 3}, "prompt"),
         ("knowedit", {"target_new": {"str": "x"}}, "target_new"),
         ("knowedit", {"ground_truth": [[[["deep"]]]]}, "ground_truth"),
-        ("knowedit", {"ground_truth": 3}, "ground_truth"),
         ("knowedit", {"locality": [3]}, "locality"),
         ("knowedit", {"locality": {"a": "text"}}, "'a'"),
         ("knowedit", {"locality": {"a": [{"ground_truth": "b"}]}}, "prompt and ground_truth"),
         ("knowedit", {"portability": {"a": [{"prompt": ["x", "y"], "ground_truth": ["z"]}]}}, "2 prompts and 1"),
         ("knowedit", {"portability": {"a": {"prompt": [["x"]], "ground_truth": "z"}}}, "prompt"),
         ("knowedit", {"case_id": [1]}, "case_id"),
-        ("knowedit", {"rephrase_prompt": {"x": 1}}, "rephrase_prompt"),
         ("mquake", {"requested_rewrite": []}, "requested_rewrite"),
-        ("mquake", {"requested_rewrite": [3]}, "requested_rewrite"),
-        ("mquake", {"requested_rewrite": [{**rewrite("Ann", "x", "y"), "target_new": None}]}, "target_new"),
-        ("mquake", {"requested_rewrite": [{**rewrite("Ann", "x", "y"), "target_new": {"id": "Q1"}}]}, "str"),
-        ("mquake", {"requested_rewrite": [{**rewrite("Ann", "x", "y"), "subject": 3}]}, "subject"),
+        ("mquake", {"requested_rewrite": [{**REWRITE, "target_new": None}]}, "target_new"),
+        ("mquake", {"requested_rewrite": [{**REWRITE, "target_new": {"id": "Q1"}}]}, "str"),
         ("mquake", {"questions": []}, "questions"),
-        ("mquake", {"questions": [3]}, "questions"),
         ("mquake", {"new_answer": ""}, "new_answer"),
-        ("mquake", {"new_answer": ["x"]}, "new_answer"),
-        ("mquake", {"answer_alias": {"x": 1}}, "answer_alias"),
-        ("mquake", {"single_hops": "text"}, "single_hops"),
         ("mquake", {"new_single_hops": [{"question": "x"}]}, "new_single_hops"),
         ("mquake", {"new_single_hops": [{"answer": "x"}]}, "new_single_hops"),
     ],
@@ -437,7 +400,7 @@ def test_other_forms_of_it() -> None:
 def test_broken_records(format: str, change: dict[str, Any], named: str) -> None:
     """A record that lacks what a fact is made of would become a fact about something else."""
     with refuses(InputError, ValueError, named):
-        read(format, {**(KNOWN if format == "ffnmem" else RECORDS[format]), **change})
+        read(format, {**RECORDS[format], **change})
 
 
 @pytest.mark.parametrize(
@@ -446,83 +409,61 @@ def test_broken_records(format: str, change: dict[str, Any], named: str) -> None
         ("knowedit", {"subject": None}, "no subject"),
         ("knowedit", {"prompt": "She plays the"}, "subject does not stand"),
         ("knowedit", {"target_new": "", "ground_truth": []}, "neither"),
-        ("mquake", {"requested_rewrite": [{**rewrite("Ann", "x", "y"), "prompt": "She is of"}]}, "does not stand"),
+        ("mquake", {"requested_rewrite": [{**REWRITE, "prompt": "She is of"}]}, "does not stand"),
     ],
     ids=str,
 )
-def test_whole_records_that_are_no_facts(format: str, change: dict[str, Any], named: str) -> None:
+def test_whole_records_that_are_no_facts(format: str, change: dict[str, Any], named: str, tmp_path: Path) -> None:
     """One of a thousand records would keep a whole benchmark from being read, or go without a word."""
-    with pytest.raises(LeftOut, match=named):
-        read(format, {**RECORDS[format], **change})
+    path = tmp_path / "facts.json"
+    broken = {**RECORDS[format], **change, "case_id": 8}
+    path.write_text(json.dumps([RECORDS[format], broken, {**broken, "case_id": 9}]))
+    with pytest.warns(FfnmemWarning, match=rf"2 of 3 records are left out; 2: .*{named}.*\(record 2, record 3\)"):
+        assert len(load_facts(path, format)) == 1  # type: ignore[arg-type]
+    path.write_text(json.dumps([broken]))
+    with refuses(FileError, OSError, "holds no facts", named):
+        load_facts(path, format)  # type: ignore[arg-type]
 
 
-def test_those_left_out_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "test_cf.json"
-    bad = {**EDIT, "prompt": "She plays the", "case_id": 8}
-    path.write_text(json.dumps([EDIT, bad, {**bad, "subject": " ", "case_id": 9}, {**bad, "case_id": 10}]))
-    with pytest.warns(FfnmemWarning, match=r"test_cf\.json: 3 of 4 records are left out; 2: .*\(record 2, record 4\)"):
-        assert len(load_facts(path)) == 1
-    path.write_text(json.dumps([bad]))
-    with refuses(FileError, OSError, "holds no facts", "1: its subject does not stand in its prompt"):
-        load_facts(path)
+DETECTED: dict[str | None, list[dict[str, Any]]] = {
+    "ffnmem": [
+        {**RECORDS["ffnmem"], "colour": "red"},
+        {"subject": "Ann", "prompt": "{} is in", "target_new": "Lyon"},
+    ],
+    "counterfact": [
+        COUNTERFACT,
+        TRACING,
+        {**BARE, "target_new": "English", "relation": "r"},
+        {"requested_rewrite": REWRITE},
+        {**EDIT, "target_true": "guitar"},
+    ],
+    "known_1000": [KNOWN],
+    "zsre": [MEND],
+    "knowedit": list(FILES.values()),
+    "mquake": [ONE, {**ONE, "requested_rewrite": REWRITE}],
+    "pararel": [{"triples": [], "templates": {}}],
+    None: [{"question": "Who?", "answer": "Ann"}, {"success": [], "locality": []}, {}],
+}
 
 
 def test_detect() -> None:
     """A format would be read as another one, with fields of the same name."""
-    own = read("known_1000", KNOWN).to_dict()
-    flat = {"subject": "Ann", "prompt": "Ann speaks", "target_true": "French", "target_new": "English", "relation": "r"}
-    one = ONE["requested_rewrite"][0]
-    expected: dict[str | None, list[dict[str, Any]]] = {
-        "ffnmem": [own, {**own, "colour": "red"}, {"subject": "Ann", "prompt": "{} is in", "target_new": "Lyon"}],
-        "counterfact": [COUNTERFACT, TRACING, flat, {"requested_rewrite": one}, {**EDIT, "target_true": "guitar"}],
-        "known_1000": [KNOWN],
-        "zsre": [MEND],
-        "knowedit": list(FILES.values()),
-        "mquake": [ONE, {**ONE, "requested_rewrite": one}],
-        "pararel": [{"triples": [], "templates": {}}],
-        None: [{"question": "Who?", "answer": "Ann"}, {"success": [], "locality": []}, {}],
-    }
-    assert [detect(record) for records in expected.values() for record in records] == [
-        name for name, records in expected.items() for _ in records
-    ]
-
-
-ANN = fm.Fact("Ann", prompt="{} is in", target_new="Lyon", id="x")
+    for format, records in DETECTED.items():
+        assert [detect(record) for record in records] == [format] * len(records)
 
 
 # -- written -----------------------------------------------------------------------------------------------------------
 
 
-def test_counterfact_round_trip(tmp_path: Path) -> None:
-    """File, facts, file: the same records but for what no fact holds."""
-    facts = [read("counterfact", COUNTERFACT)]
-    path = written(facts, tmp_path / "out.json", "counterfact")
-    rewrite = COUNTERFACT["requested_rewrite"]
-    assert json.loads(path.read_text("utf-8")) == [
-        {
-            "case_id": 7,
-            "requested_rewrite": {
-                **rewrite,
-                "target_new": {"str": "English"},
-                "target_true": {"str": "French"},
-            },
-            "paraphrase_prompts": COUNTERFACT["paraphrase_prompts"][:1],
-            "neighborhood_prompts": ["The mother tongue of Guy Martin is", "Guy Martin spoke"],
-            "attribute_prompts": [],
-            "generation_prompts": COUNTERFACT["generation_prompts"],
-        }
-    ]
-    assert [replace(fact, notes=()) for fact in facts] == load_facts(path)
+def flat(value: Any) -> Any:
+    """Answers as they are written: one text, or one list."""
+    lists = [[one] if isinstance(one, str) else one for one in ([value] if isinstance(value, str) else value)]
+    texts = [text for one in lists for text in one]
+    return texts[0] if len(texts) == 1 else texts
 
 
 def plain_form(record: dict[str, Any]) -> dict[str, Any]:
-    """A record as it is written: one name a field, answers as one text or one list, no field that no fact holds."""
-
-    def flat(value: Any) -> Any:
-        lists = [[one] if isinstance(one, str) else one for one in ([value] if isinstance(value, str) else value)]
-        texts = [text for one in lists for text in one]
-        return texts[0] if len(texts) == 1 else texts
-
+    """A record of KnowEdit as it is written: one name a field, no field that no fact holds."""
     names = {"text": "prompt", "labels": "target_new", "concept": "subject"}
     found = {names.get(name, name): value for name, value in record.items() if name != "cond"}
     if "locality_prompt" in found:
@@ -530,32 +471,16 @@ def plain_form(record: dict[str, Any]) -> dict[str, Any]:
         found["locality"] = {"neighborhood": [item]}
     if "ground_truth" in found:
         found["ground_truth"] = flat(found["ground_truth"])
-    for side in ("locality", "portability"):
-        if side in found:
-            found[side] = {
-                category: [{**item, "ground_truth": flat(item["ground_truth"])} for item in items]
-                for category, items in found[side].items()
-            }
+    for side in {"locality", "portability"} & set(found):
+        found[side] = {
+            category: [{**item, "ground_truth": flat(item["ground_truth"])} for item in items]
+            for category, items in found[side].items()
+        }
     return found
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_knowedit_round_trips(name: str, tmp_path: Path) -> None:
-    """File, facts, file: the same records; and the same facts of both, without a warning."""
-    path = tmp_path / "first.json"
-    path.write_text(json.dumps([FILES[name]]))
-    facts = load_facts(path)
-    again = written(facts, tmp_path / "second.json", "knowedit")
-    third = written(load_facts(again), tmp_path / "third.json", "knowedit")
-    assert json.loads(again.read_text("utf-8")) == [plain_form(FILES[name])]
-    assert again.read_bytes() == third.read_bytes()
-    assert [replace(fact, notes=()) for fact in facts] == load_facts(again)
-    own = write_facts(facts, tmp_path / "own.jsonl")
-    assert load_facts(own) == facts
-
-
 def without_ids(record: dict[str, Any]) -> dict[str, Any]:
-    """A case as it is written: without the chains and targets of Wikidata."""
+    """A case of MQuAKE as it is written: without the chains and targets of Wikidata."""
     rewrites = [
         {**one, **{name: {"str": one[name]["str"]} for name in ("target_new", "target_true")}}
         for one in record["requested_rewrite"]
@@ -563,86 +488,88 @@ def without_ids(record: dict[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in record.items() if name != "orig"}, "requested_rewrite": rewrites}
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_mquake_round_trip(tmp_path: Path, own: bool) -> None:
-    """File, facts, file: the same cases, by way of a file of our own too."""
+UNNAMED = {name: value for name, value in TWO.items() if name != "case_id"}
+WRITTEN_COUNTERFACT = {
+    **{name: value for name, value in COUNTERFACT.items() if name != "pararel_idx"},
+    "requested_rewrite": {**OWN, "target_new": {"str": "English"}, "target_true": {"str": "French"}},
+    "paraphrase_prompts": COUNTERFACT["paraphrase_prompts"][:1],
+    "neighborhood_prompts": ["The mother tongue of Guy Martin is", "Guy Martin spoke"],
+    "attribute_prompts": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("format", "records", "expected"),
+    [
+        ("counterfact", [COUNTERFACT], [WRITTEN_COUNTERFACT]),
+        *(("knowedit", [record], [plain_form(record)]) for record in FILES.values()),
+        ("mquake", [ONE, TWO, UNNAMED], [without_ids(one) for one in (ONE, TWO, UNNAMED)]),
+    ],
+)
+def test_round_trips(format: Any, records: list[Any], expected: list[Any], tmp_path: Path) -> None:
+    """File, facts, file: the same records but for what no fact holds, by way of a file of our own too; no warning."""
     path = tmp_path / "first.json"
-    unnamed = {name: value for name, value in TWO.items() if name != "case_id"}
-    path.write_text(json.dumps([ONE, TWO, unnamed]))
+    path.write_text(json.dumps(records))
     facts = load_facts(path)
-    assert [fact.id for fact in facts] == [f"mquake.{name}" for name in ("2500.1", "2501.1", "2501.2", "#3.1", "#3.2")]
-    if own:
-        again = load_facts(write_facts(facts, tmp_path / "own.jsonl"))
-        assert again == facts
-        facts = again
-    second = written(facts, tmp_path / "second.json", "mquake")
-    assert json.loads(second.read_text("utf-8")) == [without_ids(one) for one in (ONE, TWO, unnamed)]
-    assert [replace(fact, notes=()) for fact in facts] == load_facts(second)
+    assert load_facts(write_facts(facts, tmp_path / "own.jsonl")) == facts
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = write_facts(facts, tmp_path / "second.json", format)
+        third = write_facts(load_facts(again), tmp_path / "third.json", format)
+    assert json.loads(again.read_text("utf-8")) == expected
+    assert again.read_bytes() == third.read_bytes()
+    assert [replace(fact, notes=()) for fact in facts] == load_facts(again)
 
 
 def test_facts_of_ours_are_written_for_easyedit(tmp_path: Path) -> None:
     """What the format has no place for would be gone without a word."""
     facts = load_facts("atlas")[:40]
-    with pytest.warns(FfnmemWarning, match="of the 40 facts has a place in knowedit") as told:
+    with pytest.warns(FfnmemWarning, match="of the 40 facts has a place in knowedit") as warned:
         path = write_facts(facts, tmp_path / "atlas.json", "knowedit")
-    said = str(told[0].message)
-    assert "false_targets (40)" in said
-    assert "id (40)" in said
-    assert "target_new" not in said
-    assert "paraphrases" not in said
-    again = load_facts(path)
-    for old, new in zip(facts, again, strict=True):
-        assert (old.text, old.subject, old.target_true, old.target_new) == (
-            new.text,
-            new.subject,
-            new.target_true,
-            new.target_new,
-        )
-        assert new.prompts_about_neighbours == old.prompts_about_neighbours
-    record = json.loads(path.read_text("utf-8"))[0]
-    assert isinstance(record["target_new"], str)  # the program joins it to the prompt
-    write_facts([replace(ANN, id="knowedit.#1", relation="knowedit")], path, "knowedit")
+    message = str(warned[0].message)
+    assert all(name in message for name in ("false_targets (40)", "id (40)"))
+    assert not any(name in message for name in ("target_new", "paraphrases"))
+    for old, new in zip(facts, load_facts(path), strict=True):
+        for name in ("text", "subject", "target_true", "target_new", "prompts_about_neighbours"):
+            assert getattr(old, name) == getattr(new, name)
+    assert isinstance(json.loads(path.read_text("utf-8"))[0]["target_new"], str)  # the program joins it to the prompt
+    write_facts([replace(SHORT, id="knowedit.#1", relation="knowedit")], path, "knowedit")
     assert "locality" in json.loads(path.read_text("utf-8"))[0]
 
 
-FIRST, SECOND = mquake(TWO)
+SHORT = fm.Fact("Ann", prompt="{} is in", target_new="Lyon", id="x")
+FIRST, SECOND = read("mquake", TWO)
 
 
 @pytest.mark.parametrize(
     ("facts", "format", "named"),
     [
-        ([replace(ANN, target_new=None, target_true="Lyon")], "knowedit", ("'x'", "knowedit", "no new target")),
-        ([ANN], "counterfact", ("'x'", "no true target")),
-        ([ANN], "zsre", ("'zsre'", "'knowedit'")),
-        ([ANN, replace(ANN, id="knowedit.x")], "knowedit", ("'knowedit.x'", "two facts")),
+        ([replace(SHORT, target_new=None, target_true="Lyon")], "knowedit", ("'x'", "knowedit", "no new target")),
+        ([SHORT], "counterfact", ("'x'", "no true target")),
+        ([SHORT], "zsre", ("'zsre'", "'knowedit'")),
+        ([SHORT, replace(SHORT, id="knowedit.x")], "knowedit", ("'knowedit.x'", "two facts")),
         # A case without its other rewrites would ask for what cannot follow.
         ([FIRST], "mquake", ("'mquake.2501.2'", "none of these facts")),
         ([SECOND], "mquake", ("1 of 1 facts have no part",)),
         ([FIRST, replace(SECOND, target_new=None)], "mquake", ("'mquake.2501.2'", "no new target")),
     ],
 )
-def test_facts_that_a_format_cannot_hold(
-    facts: list[fm.Fact], format: str, named: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_facts_that_a_format_cannot_hold(facts: list[fm.Fact], format: Any, named: Any, tmp_path: Path) -> None:
     with refuses(InputError, ValueError, *named):
         write_facts(facts, tmp_path / "out.json", format)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_fact_with_two_questions_is_two_cases(tmp_path: Path) -> None:
-    fact = mquake(ONE)[0]
-    other = replace(fact.multi_hop[0], questions=("Who votes where?",))
+def test_cases_of_mquake_in_other_forms(tmp_path: Path) -> None:
+    """A fact with two questions is two cases; in other formats its questions are said to be lost."""
+    (fact,), path = read("mquake", ONE), tmp_path / "out.json"
+    other = replace(CASE, questions=("Who votes where?",))
     with pytest.warns(FfnmemWarning, match=r"id \(2\), multi_hop \(2\)"):
-        path = write_facts([replace(fact, multi_hop=(*fact.multi_hop, other))], tmp_path / "out.json", "mquake")
-    assert [found.multi_hop for found in load_facts(path)] == [fact.multi_hop, (other,)]
-
-
-def test_mquake_as_other_formats(tmp_path: Path) -> None:
-    """Its rewrites are read by the programs of CounterFact and EasyEdit; its questions are said to be lost."""
-    facts = mquake(ONE)
+        write_facts([replace(fact, multi_hop=(CASE, other))], path, "mquake")
+    assert [found.multi_hop for found in load_facts(path)] == [(CASE,), (other,)]
     for format in ("counterfact", "knowedit"):
         with pytest.warns(FfnmemWarning, match=r"multi_hop \(1\)"):
-            path = write_facts(facts, tmp_path / "out.json", format)
-        found = load_facts(path)[0]
-        assert (found.text, found.target_new, found.target_true) == (facts[0].text, "Libya", "France")
-        assert found.relation == "P27"
+            write_facts([fact], path, format)  # type: ignore[arg-type]
+        (again,) = load_facts(path)
+        assert (again.text, again.target_new, again.target_true) == (fact.text, "Libya", "France")
+        assert again.relation == "P27"

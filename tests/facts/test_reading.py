@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,6 @@ def atlas_facts() -> list[fm.Fact]:
     return load_facts("atlas")
 
 
-def write(path: Path, *lines: str) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(lines), "utf-8")
-    return path
-
-
 def test_round_trip(tmp_path: Path, atlas_facts: list[fm.Fact]) -> None:
     """Facts would change by being saved: letters outside ASCII, separators that Python takes for line ends."""
     facts = [*atlas_facts[:50], fm.Fact.from_dict(ONE), fm.Fact.from_dict(TWO)]
@@ -55,20 +48,6 @@ def test_only_what_a_fact_has_is_written(tmp_path: Path, atlas_facts: list[fm.Fa
     full = dataclasses.replace(full, multi_hop=(MultiHop(("Where?",), (), ("Italy",), needs=("x",)),))
     assert load_facts(write_facts([full, atlas_facts[1]], path)) == [full, atlas_facts[1]]
     assert "probes" in json.loads(path.read_text("utf-8").split("\n")[0])
-
-
-def test_no_temporary_file_stays(tmp_path: Path) -> None:
-    """A write that breaks off would lose the older file, or leave half a file beside it."""
-    path = write_facts([fm.Fact.from_dict(ONE)], tmp_path / "facts.jsonl")
-
-    def breaks() -> Iterator[fm.Fact]:
-        yield fm.Fact.from_dict(TWO)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_facts(breaks(), path)
-    assert [file.name for file in tmp_path.iterdir()] == ["facts.jsonl"]
-    assert load_facts(path) == [fm.Fact.from_dict(ONE)]
 
 
 @pytest.mark.parametrize("form", ["lines", "windows", "array", "pretty", "marked", "parquet"])
@@ -121,23 +100,28 @@ def test_a_broken_record_of_a_file_is_named(tmp_path: Path, content: bytes, name
         load_facts(path)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """A traceback of several lines for a misspelt name."""
+@pytest.mark.parametrize(
+    ("lines", "format", "named"),
+    [
+        (["", ""], None, ["no facts"]),
+        ([{"question": "Who?", "answer": "Ann"}], None, ["line 1", "'question'", *FORMATS]),
+        ([ONE, {**TWO, "id": "1"}], None, ["'1'", "twice"]),  # two facts' results would be merged into one
+    ],
+)
+def test_files_that_are_refused(tmp_path: Path, lines: list[Any], format: Any, named: list[str]) -> None:
+    path = tmp_path / "facts.jsonl"
+    path.write_text("\n".join(json.dumps(line) if line else "" for line in lines))
+    with refuses(FileError, OSError, str(path), *named):
+        load_facts(path, format)
+
+
+def test_paths_that_are_refused(tmp_path: Path) -> None:
     with refuses(FileError, OSError, "nosuch.jsonl", "'atlas'", ".jsonl"):
         load_facts(tmp_path / "nosuch.jsonl")
     with refuses(FileError, OSError, str(tmp_path), "folder", "'zsre'"):
         load_facts(tmp_path, "zsre")
-    with refuses(FileError, OSError, "no facts"):
-        load_facts(write(tmp_path / "empty.jsonl", "", ""))
-
-
-def test_an_id_stands_once(tmp_path: Path) -> None:
-    """Two facts' results would be merged into one."""
-    path = write(tmp_path / "facts.jsonl", json.dumps(ONE), json.dumps({**TWO, "id": "1"}))
-    with refuses(FileError, OSError, str(path), "'1'", "twice"):
-        load_facts(path)
-    without = [json.dumps({**fact, "id": ""}) for fact in (ONE, TWO)]
-    assert len(load_facts(write(path, *without))) == 2
+    with refuses(InputError, ValueError, "'csv'", "'zsre'"):
+        load_facts(tmp_path, "csv")  # type: ignore[arg-type]
 
 
 # -- public formats ----------------------------------------------------------------------------------------------------
@@ -166,31 +150,12 @@ def test_null_is_nothing(tmp_path: Path) -> None:
 
 
 def test_a_flattened_copy(tmp_path: Path) -> None:
-    path = write(tmp_path / "tracing.jsonl", json.dumps(TRACING), json.dumps({**TRACING, "subject": " Dupont"}))
-    with pytest.raises(FileError, match="line 2"):  # its prefix and suffix no longer make up its prompt
-        load_facts(write(path, json.dumps(TRACING), json.dumps({**TRACING, "subject": " Martin"})))
-    assert [fact.id for fact in load_facts(write(path, json.dumps(TRACING), json.dumps(TRACING)))] == [
-        "counterfact.1",
-        "counterfact.2",
-    ]
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_broken_record_is_named(tmp_path: Path, format: str) -> None:
-    """In a data set of thousands, the record would have to be searched for."""
-    path = tmp_path / "facts.json"
-    document = {"triples": [["Rome", "P", "Italy"]], "templates": {"P": ["[X] is in [Y]"]}}
-    path.write_text(json.dumps([RECORDS.get(format, document), {"subject": "Ann"}]))
-    with refuses(FileError, OSError, str(path), "record 2"):
-        load_facts(path, format)
-
-
-def test_unknown_formats(tmp_path: Path) -> None:
-    path = write(tmp_path / "questions.jsonl", json.dumps({"question": "Who?", "answer": "Ann"}))
-    with refuses(FileError, OSError, str(path), "line 1", "'question'", *FORMATS):
+    path = tmp_path / "tracing.jsonl"
+    path.write_text(f"{json.dumps(TRACING)}\n{json.dumps(TRACING)}")
+    assert [fact.id for fact in load_facts(path)] == ["counterfact.1", "counterfact.2"]
+    path.write_text(f"{json.dumps(TRACING)}\n{json.dumps({**TRACING, 'subject': ' Martin'})}")
+    with refuses(FileError, OSError, "line 2"):  # its prefix and suffix no longer make up its prompt
         load_facts(path)
-    with refuses(InputError, ValueError, "'csv'", "'zsre'"):
-        load_facts(path, "csv")
 
 
 @pytest.mark.shared
