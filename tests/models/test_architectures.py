@@ -21,7 +21,6 @@ from ..architectures import DECODERS, EVERY
 from ..helpers import PROMPT, allclose, build, refuses
 from .examining import HUGGING_FACE, PARTS, Examined
 
-
 # What TransformerLens cannot run from a version of transformers on, for a part that it reads and that is gone.
 NO_BRIDGE = {"CodeGen": "5.24"}
 
