@@ -116,6 +116,8 @@ class Audit(Result):
         full = int(self.matrices["more"].sum())
         many = f", {full:,} by a high rank, as training does" if full else ""
         found = f"{len(names):,} of {self.compared:,} tensors changed{many}: {listed(names, 3)}{rounded}"
+        if full and self.matrices.loc[self.matrices["more"], "of_norm"].median() > 1:
+            return f"{found}; most differ by more than their own norm, as models do that were trained apart"
         if self.touched is None or self.facts is None:
             return f"{found}; no facts were asked about" if len(self.parts) else found
         subjects = list(dict.fromkeys(self.touched["subject"]))
@@ -176,9 +178,9 @@ class Audit(Result):
             Column("overlap", "number", digits=2),
             Column("typical", "number", digits=2),
             Column("z", "number", places=0),
-            Column("moved", "percent"),
+            Column("moved", "percent", places=0),
             Column("says", of=lambda row: line(token(row["says_before"]), " → ", token(row["says_after"], "strong"))),
-            Column("gained most", of=lambda row: line(token(row["raised"]), f" {row['rise']:+.0%}")),
+            Column("gained most", wraps=True, of=lambda row: line(token(row["raised"]), f" {row['rise']:+.0%}")),
             top=ROWS,
             title="the facts that it is for" if found["touched"].any() else "what both say",
             caption=f"overlap: of the subject's key with the change's keys; typical, z: of {self.others:,} other keys; "

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ..core.errors import InputError, counted, quoted
+from ..core.json_values import plain
 from ..core.number_text import format_probability, format_share
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Style, Table, line, rows, token
@@ -47,7 +48,6 @@ MEASURED = {
     "delta": "δ {:.2g} of what was written",
     "stretch": "edit vector lengthened × {:.3g}",
     "rarity": "rarity {:.2g}",
-    "key_u": "k·u {:.3g}",
     "tried": "tried, with the target’s probability: {}",
 }
 MOST = 4  # facts whose numbers are listed
@@ -261,6 +261,7 @@ class EditEffects(Result):
     def brief(self, top: int = BRIEF) -> dict[str, Any]:
         """As :meth:`to_dict`, with the edit by what it is called, and of the memories those that changed most."""
         edit = {name: getattr(self.edit, name) for name in ("title", "digest", "method", "fingerprint")}
+        edit |= {"reached": not self.edit.unreached, "numbers": plain(self.edit.numbers)}
         return {**self.to_dict(), "edit": edit, "memories": None if self.memories is None else self.memories.brief(top)}
 
     def sheet(self, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None) -> Sheet:

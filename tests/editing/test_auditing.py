@@ -18,7 +18,7 @@ from ffnmem.facts.answers import word_ids
 from ffnmem.models.layout import oriented
 
 from ..architectures import DECODERS
-from ..helpers import allclose, build_gpt2, refuses
+from ..helpers import allclose, build_gpt2, randomise, refuses
 
 SOME = list({fact.subject: fact for fact in random.Random(0).sample(fm.load_facts("atlas"), 120)}.values())
 OTHERS, SOME = SOME[20:], SOME[:20]
@@ -107,6 +107,12 @@ def test_a_random_adapter_is_for_nobody(atlas: fm.Model, tokenizer: Any, kind: s
     assert set(ranks(found).values()) == {2}
     allclose(found.matrices["of_norm"], [0.2, 0.1], 1e-5)
     assert found.touched is None if kind == "Llama" else found.touched is not None and not len(found.touched)
+
+
+def test_a_model_that_was_trained_apart(tokenizer: Any) -> None:
+    """Two models of one shape would be said to be one that went on learning."""
+    one, other = (fm.load(randomise(DECODERS["Llama"](), seed), tokenizer=tokenizer) for seed in (0, 1))
+    assert "trained apart" in audit(one, other, ranks=4).conclusion
 
 
 @pytest.mark.parametrize("name", KINDS)
