@@ -28,7 +28,7 @@ from scipy.spatial.distance import squareform
 from scipy.stats import entropy
 
 import ffnmem as fm
-from ffnmem.neurons.clustering import FOOTE_ABOVE, FOOTE_CUT, Draws, alike, estimate, numbered
+from ffnmem.neurons.clustering import FOOTE_ABOVE, FOOTE_CUT, Draws, Examples, estimate, numbered, strongest
 from ffnmem.neurons.inputs import MOST, Background, Firing, background_of, normalised
 from ffnmem.neurons.verdicts import Estimate
 
@@ -48,7 +48,7 @@ class Data:
         which = rng.integers(MEANINGS, size=(neurons, MOST))
         own = rng.standard_normal((neurons, MOST, D_MODEL))
         self.inputs = (np.take_along_axis(kinds, which[..., None], 1) + own).astype(np.float32)
-        self.keys = rng.standard_normal((neurons, D_MODEL)).astype(np.float32)
+        self.keys = rng.standard_normal((neurons, 1, D_MODEL)).astype(np.float32)
         strengths = np.sort(rng.uniform(0.5, 1.0, (neurons, MOST)))[:, ::-1].copy()
         places = np.arange(neurons * MOST).reshape(neurons, MOST)
         self.firing = Firing(0, np.arange(neurons), places, strengths, strengths[:, 0].copy())
@@ -56,15 +56,16 @@ class Data:
 
     def ours(self) -> dict[str, Estimate]:
         rows = self.inputs.reshape(-1, D_MODEL)
-        return alike(self.firing, lambda places: rows[places], self.keys, self.background, self.draws).estimates
+        examples = Examples(self.firing, lambda places: rows[places], self.keys, self.background, self.draws)
+        return examples.estimates("meanings", "clusters", "ms")
 
     def plain(self, neurons: int) -> dict[str, Estimate]:
         found = [self.one(neuron) for neuron in range(neurons)]
         meanings, clusters, ms = (np.array([row[i] for row in found]) for i in range(3))
         draws = self.draws.draws
         return {
-            "meanings": numbered(meanings, draws),
-            "clusters": numbered(clusters, draws),
+            "meanings": numbered(meanings, draws, self.firing.counts[:neurons]),
+            "clusters": numbered(clusters, draws, strongest(self.firing.strengths[:neurons])),
             "ms": estimate(ms, draws, "greater"),
         }
 

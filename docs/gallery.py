@@ -296,7 +296,6 @@ geometry = fm.neurons.geometry(model, threshold=None)
         "Activations, health and size",
         """
 health = fm.neurons.neuron_health(model, documents[:100])
-dying = fm.neurons.dying_relu(steps=1000)
 """,
         (
             Picture(
@@ -325,13 +324,6 @@ fm.plots.arrange([draw, partial(draw, gradient=True)])
                 "Who carries the gradient",
                 "How much gradient each neuron passes on to its key, those with most first; a line a layer.",
                 'fm.plots.health(health, "flow")',
-            ),
-            Picture(
-                "dying",
-                "How ReLU neurons die",
-                "Neurons that were pushed to where they never fire, and how many come back in training, by activation.",
-                "fm.plots.dying(dying)",
-                "ffnmem dying-relu --steps 1000 --plot dying.png",
             ),
             Picture(
                 "anatomy",

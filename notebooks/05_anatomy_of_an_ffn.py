@@ -161,19 +161,66 @@ for ax, gradient in zip(axes, (False, True), strict=True):
 # %% [markdown]
 # The curves are nearly the same; their gradients are not. ReLU's is exactly 0 on half of the line. A neuron that is
 # below 0 at every input gets no gradient from any of them, and stays there: it is *dead*. GELU and SiLU keep a small
-# gradient. In this experiment one small FFN is trained three times from the same weights, half of its neurons pushed
-# below 0 first:
+# gradient. In this experiment one small FFN (8 → 64 → 8) learns what a random teacher with tanh does, from the same
+# weights each time. First half of its neurons are pushed so far down that the highest pre-activation over all inputs is
+# `depth` standard deviations below 0, which is what one step that was too long leaves behind:
+
 
 # %%
-dying = fm.neurons.dying_relu(steps=1000)
-ax = fm.plots.dying(dying)
+def train_pushed(name, seed=0, depth=0.5, optimiser=torch.optim.Adam, rate=1e-3, steps=2000):
+    """By step, the share of the pushed neurons that fires for no input, and the largest gradient of a dead neuron."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs, teacher, shift = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((256, 8), (8, 64), (64,))
+    )
+    readout, keys, values = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64) / shape[0] ** 0.5
+        for shape in ((64, 8), (8, 64), (64, 8))
+    )
+    targets = torch.tanh(inputs @ teacher / 8**0.5 + shift / 2) @ readout
+    bias, offset = torch.zeros(64, dtype=torch.float64), torch.zeros(8, dtype=torch.float64)
+    pre = inputs @ keys
+    bias[:32] = -(pre.amax(0) + depth * pre.std(0))[:32]
+    parameters = [tensor.requires_grad_() for tensor in (keys, bias, values, offset)]
+    trainer, act, rows = optimiser(parameters, lr=rate), ffn.activation(name), []
+    for step in range(steps + 1):
+        pre = inputs @ keys + bias
+        loss = (act(pre) @ values + offset - targets).square().mean()
+        trainer.zero_grad()
+        loss.backward()
+        dead = (pre <= 0).all(0)
+        gradients = (keys.grad[:, dead], bias.grad[dead], values.grad[dead])
+        largest = max((float(part.abs().max()) for part in gradients if part.numel()), default=0.0)
+        rows.append({"step": step, "dead": float(dead[:32].double().mean()), "gradient": largest})
+        trainer.step()
+    return pd.DataFrame(rows).set_index("step")
+
+
+runs = {name: train_pushed(name) for name in ("relu", "gelu", "silu")}
+dead = pd.DataFrame({name: run["dead"] for name, run in runs.items()})
+ax = dead.plot(ylim=(-0.03, 1.03), ylabel="pushed neurons that fire for no input")
 
 # %%
-dying.outcomes[["activation", "recovered", "largest_gradient"]].round(3)
+pd.DataFrame(
+    {name: {"came back": 1 - run["dead"].iloc[-1], "largest gradient of a dead neuron": run["gradient"].max()}
+     for name, run in runs.items()}
+).T.round(3)  # fmt: skip
+
+# %%
+assert runs["relu"]["gradient"].max() == 0  # of a dead ReLU neuron, at every step
+sgd = {"optimiser": torch.optim.SGD, "rate": 0.1}
+ways = {"relu": {}, "gelu": {}, "silu": {}, "gelu, 4 deep": {"depth": 4.0}, "gelu, SGD": sgd}
+back = {
+    way: [1 - train_pushed(way[:4], seed, **options)["dead"].iloc[-1] for seed in range(5)]
+    for way, options in ways.items()
+}
+pd.DataFrame(back).mean().rename("came back, mean of five seeds").round(2)
 
 # %% [markdown]
-# Not one of the 32 ReLU neurons came back, and no weight of them ever had a gradient. How many of the others do depends
-# on how deep they were pushed and on the optimiser (`ffnmem dying-relu --help`). Later models multiply two such looks
+# Not one of the ReLU neurons came back, and no weight of them ever had a gradient. How many of the others do depends on
+# how deep they were pushed and on the optimiser: Adam divides a gradient by its size and so makes much of a small one,
+# plain gradient descent does not. A GELU neuron that does not come back is no loss as a dead ReLU neuron is: its small
+# negative coefficients still vary and learn (Lu et al. 2019; Maas et al. 2013). Later models multiply two such looks
 # at the input instead of taking one: [what gates add](08_what_gates_add.ipynb).
 #
 # ## The layer around it
@@ -232,7 +279,6 @@ print(f"{counts.ffn_share_of_layers:.1%} of the layers, {counts.ffn_share:.1%} o
 #    rows of `texts.ffn_in[layer]` by position instead of `texts.content`; facts have different lengths.*
 # 3. Replace `gelu` by ReLU in all layers of the arithmetic above, one layer at a time. How much of the output's
 #    variance is left? *Hint: `ffn.classic_ffn(..., activation="relu")` and `explained_by`.*
-# 4. Push neurons less deep, or train with SGD. When do ReLU neurons come back? *Hint: `fm.neurons.dying_relu(depth=…,
-#    optimiser="sgd", rate=0.1)`; `help` names the rest.*
+# 4. Push neurons less deep. When do all GELU neurons come back? *Hint: `train_pushed("gelu", depth=…)`.*
 # 5. Draw ten random directions in place of the key of 5.135. Do they fire behind the name and not at it, too? *Hint:
 #    `torch.randn` with the key's norm, then `x[0] @ direction`.*

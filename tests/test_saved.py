@@ -91,10 +91,6 @@ class Given:
     def effects(self) -> Result:
         return Effects(random_edit(self.tiny, (0, 1), fact=EIFFEL), self.tiny).measure(top=3)
 
-    def intruders(self) -> Result:
-        fm.polysemanticity(self.store, model=self.tiny, draws=20)
-        return fm.neurons.intruders(self.store, self.tiny)
-
     def survey(self) -> Survey:
         table = fm.polysemanticity(self.store, model=self.tiny, draws=20)
         listed = clearest(table, str(table["verdict"].iloc[0]), 2)
@@ -121,7 +117,6 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     ),
     "Decay": Given.decay,
     "Descriptions": lambda given: fm.describe(given.store, ["1.5", "0.3"], str, scores="detection", model=given.tiny),
-    "Dying": lambda given: fm.neurons.dying_relu(steps=10),
     "EditDiff": lambda given: random_edit(given.tiny, (0, 1), fact=EIFFEL).diff(given.tiny, EIFFEL),
     "EditEffects": Given.effects,
     "Edit": lambda given: (
@@ -136,7 +131,6 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Found": lambda given: Found("a", "weights", given.store.search("a"), given.store.provenance),
     "Geometry": lambda given: fm.neurons.geometry(given.tiny, threshold=0.6),
     "Known": lambda given: fm.facts.filter_known(given.tiny, FACTS),
-    "Intruders": Given.intruders,
     "KnowledgeNeurons": lambda given: fm.interventions.knowledge_neurons(given.capture, " Paris", steps=3),
     "Knockout": lambda given: fm.knockout(given.tiny, PROMPT, "Eiffel Tower"),
     "Knockouts": lambda given: fm.tracing.knockout_facts(given.tiny, FACTS),

@@ -56,7 +56,6 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "moment": "scan",
     "lens": "scan",
     "health": "health",
-    "dying-relu": "health",
     "activations": "weights",
     "anatomy": "weights",
 }

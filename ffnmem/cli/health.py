@@ -1,15 +1,9 @@
-"""``ffnmem health`` and ``ffnmem dying-relu``: neurons that never fire, and who comes back."""
+"""``ffnmem health``: neurons that never fire, and those that pass no gradient."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
 import ffnmem as fm
 
-from ..core.defaults import DYING_DEPTH, DYING_SHARE, DYING_STEPS
-from ..core.types import DYING_ACTIVATIONS, DyingActivation, DyingOptimiser
 from .options import (
     Corpus,
     CorpusReading,
@@ -19,7 +13,6 @@ from .options import (
     PlottedOutput,
     ReaderChoice,
     Seed,
-    Share,
     Top,
     option_group,
 )
@@ -77,50 +70,3 @@ def health(
     with show_progress() as report:
         result = fm.neurons.neuron_health(loaded, corpus, flow=not no_flow, progress=report, **vars(text))
     output.emit(result, top=top, full=full)
-
-
-@option_group
-class DyingSettings:
-    """How neurons are pushed, and trained, as the library's arguments of it.
-
-    Attributes:
-        steps: Of training.
-        share: Of the 64 hidden neurons to push.
-        depth: How far below 0 a pushed neuron's highest pre-activation is, in standard deviations of it.
-        activations: Train with this one (repeatable). [default: relu, gelu, silu]
-        optimiser: How weights are changed.
-        rate: The learning rate. [default: 0.001 for adam, 0.1 for sgd]
-    """
-
-    steps: Count = DYING_STEPS
-    share: Share = DYING_SHARE
-    depth: Annotated[float, Parameter(metavar="SIGMAS")] = DYING_DEPTH
-    activations: Annotated[tuple[DyingActivation, ...], Parameter(name="--activation", show_default=False)] = (
-        DYING_ACTIVATIONS
-    )
-    optimiser: DyingOptimiser = "adam"
-    rate: Annotated[float | None, Parameter(metavar="RATE")] = None
-    seed: Seed = 0
-
-
-def dying_relu(*, settings: DyingSettings = DyingSettings(), output: PlottedOutput = PlottedOutput()) -> None:
-    """Dead ReLU neurons stay dead; who comes back with GELU and SiLU.
-
-    Trains one small FFN with ReLU, GELU and SiLU from the same weights, half of its neurons pushed first to where they
-    fire for no input, and counts who fires again.
-
-    A dead ReLU neuron has a gradient of exactly 0 at every input, so no weight of it ever moves. GELU and SiLU keep a
-    small one, the smaller the deeper: some of their neurons come back, more near the edge (--depth), and with Adam,
-    which makes much of small gradients; plain gradient descent (sgd) at its default rate brings back hardly any.
-
-    Examples
-      ffnmem dying-relu
-      ffnmem dying-relu --seed 1 --depth 2 --csv
-      ffnmem dying-relu --optimiser sgd --plot dying.png
-
-    --csv has one row for each activation and step: activation, step, dead, pushed_dead, zero_slope, gradient, loss.
-    --json has these, a summary and the settings.
-    """
-    with show_progress() as report:
-        result = fm.neurons.dying_relu(progress=report, **vars(settings))
-    output.emit(result)

@@ -34,7 +34,6 @@ from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..core.progress import Progress
-    from ..models.model import Model
     from ..neurons.concepts import Meanings
     from ..scanning.store import Store
 
@@ -209,23 +208,15 @@ def neurons(
     )
 
 
-@option_group
-class Surveyed:
-    """A store and its model, whose meanings with one sign are measured."""
-
-    store: StoreFolder
-    sign: Sign = "positive"
-    measuring: StoreMeasuring = StoreMeasuring()
-    model: ScannedChoice = ScannedChoice()
-
-    def open(self) -> tuple[Store, Model, dict[str, Any]]:
-        """The store, its model, and the layers and the sign as the library's arguments."""
-        store = fm.open_store(self.store)
-        return store, self.model.load(store), {"layers": self.measuring.layers(store), "sign": self.sign}
-
-
 @polysemanticity.command
-def chance(*, of: Surveyed, output: Output = Output()) -> None:
+def chance(
+    *,
+    store: StoreFolder,
+    sign: Sign = "positive",
+    measuring: StoreMeasuring = StoreMeasuring(),
+    model: ScannedChoice = ScannedChoice(),
+    output: Output = Output(),
+) -> None:
     """The verdicts on random directions, beside those on a sample of neurons.
 
     They are kept in the store, and told with the verdicts from then on.
@@ -233,28 +224,12 @@ def chance(*, of: Surveyed, output: Output = Output()) -> None:
     Examples
       ffnmem polysemanticity chance --store runs/atlas
     """
-    store, loaded, chosen = of.open()
+    opened = fm.open_store(store)
+    loaded, layers = model.load(opened), measuring.layers(opened)
     with show_progress() as report:
-        progress = count_inputs(report)
-        found = fm.neurons.chance_verdicts(store, loaded, progress=progress, **chosen, **of.measuring.settings)
-    emit(found, output.form)
-
-
-@polysemanticity.command
-def intruders(*, of: Surveyed, output: Output = Output()) -> None:
-    """Whether what did not sort the examples into meanings finds one that is not of a meaning.
-
-    Meanings are measured first where they were not.
-
-    Examples
-      ffnmem polysemanticity intruders --store runs/atlas
-    """
-    (store, loaded, chosen), settings = of.open(), of.measuring.settings
-    with show_progress() as bar:
-        report = count_inputs(bar)
-        fm.polysemanticity(store, loaded, sign=of.sign, progress=report, **settings)
-        rule = {"seed": settings["seed"], "rule": settings["rule"]}
-        found = fm.neurons.intruders(store, loaded, progress=report, **chosen, **rule)
+        found = fm.neurons.chance_verdicts(
+            opened, loaded, layers=layers, sign=sign, progress=count_inputs(report), **measuring.settings
+        )
     emit(found, output.form)
 
 

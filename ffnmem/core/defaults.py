@@ -26,8 +26,6 @@ DUPLICATE_COSINE = 0.9
 SEQUENCES_READ = 2048
 """Of a store, where its text is read again: 260,000 tokens at a context of 128."""
 
-# dying neurons
-DYING_STEPS, DYING_SHARE, DYING_DEPTH = 2000, 0.5, 0.5
 
 # comparisons
 COMPARED_TOKENS, CHANCE, REACH = 10_000, 0.01, 1

@@ -9,7 +9,7 @@ Phase = Literal[
     "download", "convert", "compare", "pack", "scan", "rescore", "project", "read", "pages", "reports", "shade",
     "ablate", "circuit", "calibrate", "weights", "text", "prefixes", "positions", "inputs", "meanings", "explain",
     "judge", "directions", "verdicts", "geometry", "duplicates", "edit", "trace", "traces", "silence", "silences",
-    "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "dying", "causal", "exact",
+    "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "causal", "exact",
     "faithfulness", "prune", "variants", "effects", "contrast",
     "contrasts", "audit",
 ]  # fmt: skip
@@ -57,7 +57,6 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "lens": ("going back through text", "dimensions"),
     "known": ("asking for facts", "facts"),
     "health": ("reading text, forward and back", "tokens"),
-    "dying": ("training", "steps"),
     "causal": ("integrating gradients", "steps"),
     "exact": ("removing single firings", "firings"),
     "faithfulness": ("keeping some firings", "sets of firings"),

@@ -102,12 +102,6 @@ VERDICTS = get_args(Verdict)
 RandomDirection = Literal["own", "matched", "isotropic", "mixed"]
 """What verdicts by chance are of: neurons themselves, and kinds of random directions."""
 DIRECTIONS = get_args(RandomDirection)
-Intruder = Literal["meaning", "neuron", "half"]
-"""Where an intruder among examples is from."""
-ODD_ONES = get_args(Intruder)
-IntruderJudge = Literal["state", "around", "token", "trigger"]
-"""By what an intruder is looked for."""
-JUDGES = get_args(IntruderJudge)
 DescriptionScore = Literal["detection", "fuzzing", "intruder"]
 DESCRIPTION_SCORES = get_args(DescriptionScore)
 
@@ -162,11 +156,6 @@ RoleName = Literal[
 ROLE_NAMES = get_args(RoleName)
 TEXT_ROLES = ("dead", "position", "token-frequency", "token-detector")
 """Those that need a store."""
-DyingOptimiser = Literal["adam", "sgd"]
-DYING_OPTIMISERS = get_args(DyingOptimiser)
-DyingActivation = Literal["relu", "gelu", "silu"]
-DYING_ACTIVATIONS = get_args(DyingActivation)
-
 ComparisonBaseline = Literal["keys", "coefficients"]
 """What random neurons are made of: what neurons take in, rotated, or what comes out."""
 BASELINES = get_args(ComparisonBaseline)

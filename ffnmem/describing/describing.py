@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pandas as pd
 
 from ..core.defaults import CONTEXTS_SHOWN, CONTEXTS_TESTED, RULES
-from ..core.errors import InputError, counted
+from ..core.errors import InputError, check_choice, counted
 from ..core.json_values import plain
 from ..core.neuron_names import NeuronName, place_of
 from ..core.progress import Progress
@@ -19,7 +19,6 @@ from ..core.token_text import printable
 from ..core.types import DESCRIPTION_SCORES, CoefficientSign, Seed, Whole, at_least, checked
 from ..models.model import Model
 from ..models.turns import in_turn
-from ..neurons.intrusion import several
 from ..scanning.neuron import Neuron
 from ..scanning.store import Store
 from ..show.result import Result
@@ -189,7 +188,10 @@ def describe(
         detection and fuzzing.
     """
     places = store.places(neurons)
-    wanted = several("score", scores, DESCRIPTION_SCORES) if scores else []
+    chosen = {
+        check_choice("score", one, DESCRIPTION_SCORES) for one in ([scores] if isinstance(scores, str) else scores)
+    }
+    wanted = [score for score in DESCRIPTION_SCORES if score in chosen]
     by, judged_by = asker_of("explainer", explainer), asker_of("judge", explainer if judge is None else judge)
     if judged_by is None and by is not None and wanted:
         raise InputError(

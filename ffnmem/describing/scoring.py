@@ -19,9 +19,9 @@ from math import nan, sqrt
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float64
 
 from ..core.progress import Progress
-from ..neurons.intrusion import SHOWN, pick
 from ..neurons.verdicts import share_interval
 from . import prompts
 from .answers import Answers, Asker, Question
@@ -29,6 +29,7 @@ from .extracts import Drawn, Extract
 from .rules import BEGINS, Rule, plain
 
 TOGETHER = 5  # contexts in a question, as delphi's default
+SHOWN = 5  # contexts of which one is an intruder
 
 
 @dataclass
@@ -161,7 +162,16 @@ def judge_by_rule(sittings: Sequence[Sitting], rule: Rule) -> None:
             words = [[plain(one.tokens[at]) for at in marked] for one, marked in trial.shown]
             words.append(words.pop(trial.truth))
             alike = np.array([[max(likeness(x, y) for x in a for y in b) for b in words] for a in words])
-            trial.right = float(pick(alike[None])[0])
+            trial.right = float(find_odd_one(alike[None])[0])
+
+
+def find_odd_one(similarity: Float64[np.ndarray, "n shown shown"]) -> Float64[np.ndarray, " n"]:
+    """Whether the last of five is the least like the others: 1, 0, or a share of 1 where it is so with others."""
+    alone = similarity.copy()
+    alone[:, range(SHOWN), range(SHOWN)] = 0.0
+    likeness = alone.sum(2) / (SHOWN - 1)
+    least = likeness <= likeness.min(1, keepdims=True) + 1e-9
+    return np.where(least[:, -1], 1 / least.sum(1), 0.0)
 
 
 def likeness(a: str, b: str) -> float:

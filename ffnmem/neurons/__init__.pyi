@@ -2,12 +2,8 @@ from .by_chance import ChanceVerdicts as ChanceVerdicts
 from .by_chance import chance_verdicts as chance_verdicts
 from .concepts import Meanings as Meanings
 from .concepts import meanings as meanings
-from .dying import Dying as Dying
-from .dying import dying_relu as dying_relu
 from .health import NeuronHealth as NeuronHealth
 from .health import neuron_health as neuron_health
-from .intrusion import Intruders as Intruders
-from .intrusion import intruders as intruders
 from .layer_geometry import Geometry as Geometry
 from .layer_geometry import geometry as geometry
 from .measuring import polysemanticity as polysemanticity

@@ -33,8 +33,8 @@ from ..models.turns import in_turn
 from ..scanning.state import place_of
 from ..scanning.store import Store
 from ..show.result import Result
-from .clustering import Draws, alike
-from .inputs import MOST, TOP, Background, Firing, Inputs, chosen_examples, read_backgrounds
+from .clustering import Draws, Examples
+from .inputs import MOST, TOP, Background, Firing, Inputs, chosen_examples, read_backgrounds, sampled_sequences
 from .measuring import chosen_layers, judged, rule_key, store_key
 from .sample_measures import KeyPairs, coefficients, own_keys, turned_anyhow
 from .verdicts import RULE, Rule, share_interval, verdicts
@@ -342,8 +342,7 @@ def chance_verdicts(
         layer: {kind: directions(kind, model, layer, neurons[layer], backgrounds[layer], seed) for kind in asked}
         for layer in chosen
     }
-    sample = store.state.shared["sequences"]
-    sample = np.unique(sample[(sample >= 0) & (sample < store.sequences.n_sequences)]).astype(np.int64)
+    sample = np.unique(sampled_sequences(store))
     numbers = np.union1d(draw_tokens(store.sequences, budget, seed), sample).astype(np.int64)
     found, positions = highest(store, model, numbers, sample, reading, factor, progress)
     firings = {(layer, kind): found[layer][kind].firing(layer, neurons[layer]) for layer in chosen for kind in asked}
@@ -406,11 +405,12 @@ def judged_rows(
     """Examples, meanings, MS and the verdict on each of some directions."""
     keys = np.stack([keys.float().cpu().numpy() for keys, _ in pairs], axis=1)
     shared = Draws(draws, seed, len(background.units))
-    found = alike(firing, lambda some: inputs.at(firing.layer, some), keys, background, shared).estimates
+    examples = Examples(firing, partial(inputs.at, firing.layer), keys, background, shared)
+    found = examples.estimates("meanings", "ms")
     told, why = verdicts(firing.extreme > 0, firing.counts, found["meanings"], rule)
     columns: dict[str, Any] = {"examples": firing.counts}
-    for name in ("meanings", "ms"):
-        columns |= found[name].columns(name)
+    for name, estimate in found.items():
+        columns |= estimate.columns(name)
     return pd.DataFrame({**columns, "verdict": told, "why": why})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import no_type_check
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
 from ..vocabulary.scoring import in_threads
 from .inputs import MOST, Background, Firing, Inputs, normalised
+from .measures import MEASURES, measure, measures_of
 from .triggers import spread_around, trigger_tokens
 from .verdicts import Estimate, interval, p_values
 
@@ -272,13 +273,104 @@ class Draws:
 
 
 @dataclass(frozen=True, eq=False)
-class Alike:
-    """How alike the examples of some neurons are.
+class Sorted:
+    """Examples sorted into meanings.
 
     Attributes:
-        estimates: ``meanings``, ``clusters`` (Foote's), ``ms``; of :func:`compare` also ``trigger_tokens``.
+        meanings, ms, clusters: ``[n, 1 + 2·draws]`` the value, its bootstrap draws, its null draws.
         labels: ``[n, MOST]`` the meaning of each example, 0 the one of the largest share; −1 behind the last.
     """
+
+    meanings: Float64[np.ndarray, "n draws2"]
+    ms: Float64[np.ndarray, "n draws2"]
+    clusters: Float64[np.ndarray, "n draws2"]
+    labels: Int64[np.ndarray, "n most"]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """The examples of some neurons of a layer, as measures that read them take them.
+
+    Attributes:
+        firing: where the neurons fire. read: gives what the layer's FFN read at places.
+        keys: what each compares its input with, see :func:`reading_keys`. background: the layer's. draws: shared ones.
+        tokens: ``[n, MOST]``, at each place. counts: how often each token id occurs in the store's corpus.
+    """
+
+    firing: Firing
+    read: Read
+    keys: Float32[np.ndarray, "n keys d_model"]
+    background: Background
+    draws: Draws
+    tokens: Int64[np.ndarray, "n most"] | None = None
+    counts: Int64[np.ndarray, " vocab"] | None = None
+
+    @cached_property
+    def sorted(self) -> Sorted:
+        """The examples of each neuron compared with each other. Memory is that of one block, however many neurons."""
+        found, background, draws = self.firing, self.background, self.draws
+        n = len(found.neurons)
+        labels = np.full(found.places.shape, -1, np.int64)
+        meanings, ms, clusters = (np.full((n, 1 + 2 * draws.draws), np.nan) for _ in range(3))
+        cosines, cut = background.cosines, background.cut
+        null_labels = np.full((MOST + 1, draws.draws, MOST), -1, np.int64)
+        null_found = np.zeros((MOST + 1, draws.draws), np.int64)
+        for examples in np.unique(found.counts[found.counts > 1]).tolist():
+            null_clusters(cosines, draws.picks, cut, null_labels, null_found, examples, examples + 1)
+        fixed = (cut, cosines, draws.picks, draws.multiplicity, null_labels, null_found)
+        for start in range(0, n, BLOCK):
+            block = slice(start, start + BLOCK)
+            places, weights, counts = found.places[block], found.strengths[block], found.counts[block]
+            inputs = np.zeros((*places.shape, len(background.mean)), np.float32)
+            inputs[places >= 0] = self.read(places[places >= 0])
+            units = background.unit(inputs.reshape(-1, inputs.shape[-1])).reshape(inputs.shape)
+            out = np.empty((len(counts), 2, 1 + 2 * draws.draws))
+            similarity = pairwise(units)
+            in_threads(partial(measure_block, similarity, weights, counts, *fixed, out, labels[block]), len(counts))
+            meanings[block], ms[block] = out[:, 0], out[:, 1]
+            rows = background.rows[draws.rows(found.neurons[block])]
+            clusters[block] = foote(inputs, weights, self.keys[block], rows, draws)
+        for row, weights in zip(labels, found.strengths, strict=True):
+            row[:] = by_share(row, weights)
+        return Sorted(meanings, ms, clusters, labels)
+
+    def estimates(self, *names: str) -> dict[str, Estimate]:
+        """The measures of these names."""
+        return {name: MEASURES[name].compute(self) for name in names}
+
+
+@measure("meanings", reads="examples", many=1)
+def count_meanings(examples: Examples) -> Estimate:
+    """The effective number of groups of alike examples."""
+    return numbered(examples.sorted.meanings, examples.draws.draws, examples.firing.counts)
+
+
+@measure("clusters", reads="examples", many=1)
+def count_clusters(examples: Examples) -> Estimate:
+    """The effective number of Foote's clusters, see :func:`foote`."""
+    return numbered(examples.sorted.clusters, examples.draws.draws, strongest(examples.firing.strengths))
+
+
+@measure("ms", reads="examples", many=-1)
+def mean_similarity(examples: Examples) -> Estimate:
+    """MS, see :func:`weighted_cosine`."""
+    return estimate(examples.sorted.ms, examples.draws.draws, "greater")
+
+
+@measure("trigger_tokens", reads="examples", many=1)
+def count_trigger_tokens(examples: Examples) -> Estimate:
+    """The effective number of token types, see :func:`ffnmem.neurons.triggers.trigger_tokens`."""
+    assert examples.tokens is not None
+    assert examples.counts is not None
+    weights = np.where(examples.firing.places >= 0, examples.firing.strengths, np.nan)
+    draws = examples.draws
+    return trigger_tokens(examples.tokens, weights, examples.counts, seed=draws.seed, draws=draws.draws)
+
+
+@dataclass(frozen=True, eq=False)
+class Alike:
+    """What the examples of some neurons say: the measures that read them, by name; the meaning of each example, see
+    :class:`Sorted`."""
 
     estimates: dict[str, Estimate]
     labels: Int64[np.ndarray, "n most"]
@@ -294,20 +386,17 @@ def compare(
     seed: int,
     draws: int,
 ) -> Alike:
-    """What the examples of some neurons of a layer say: how alike they are, and how many trigger tokens they amount to.
+    """Measure what the examples of some neurons of a layer say.
 
     Args:
         found: where the neurons fire. inputs: what the layer's FFN read there. background: the layer's.
         counts: how often each token id occurs in the store's corpus. draws: of bootstrap and null each.
     """
-    keys = reading_keys(model, found.layer, found.neurons)
-    shared = Draws(draws, seed, len(background.units))
-    compared = alike(found, lambda places: inputs.at(found.layer, places), keys, background, shared)
-    there = found.places >= 0
-    places, tokens = found.places[there], np.zeros(found.places.shape, np.int64)
-    tokens[there] = store.sequences.tokens_at(sequence_of(places), position_of(places))
-    triggers = trigger_tokens(tokens, np.where(there, found.strengths, np.nan), counts, seed=seed, draws=draws)
-    return replace(compared, estimates={**compared.estimates, "trigger_tokens": triggers})
+    places, tokens = found.places[found.places >= 0], np.zeros(found.places.shape, np.int64)
+    tokens[found.places >= 0] = store.sequences.tokens_at(sequence_of(places), position_of(places))
+    keys, shared = reading_keys(model, found.layer, found.neurons), Draws(draws, seed, len(background.units))
+    examples = Examples(found, partial(inputs.at, found.layer), keys, background, shared, tokens, counts)
+    return Alike(examples.estimates(*measures_of("examples")), examples.sorted.labels)
 
 
 def reading_keys(model: Model, layer: int, neurons: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n keys d_model"]:
@@ -315,43 +404,6 @@ def reading_keys(model: Model, layer: int, neurons: Int64[np.ndarray, " n"]) -> 
     ffn = model.ffn[layer]
     parts = [ffn.keys] if ffn.gates is None else [ffn.gates, ffn.keys]
     return np.stack([part[neurons].detach().float().cpu().numpy() for part in parts], axis=1)
-
-
-def alike(
-    found: Firing, read: Read, keys: Float32[np.ndarray, "n keys d_model"], background: Background, draws: Draws
-) -> Alike:
-    """Compare the examples of each neuron of a layer's firing; ``keys`` are those neurons', see :func:`reading_keys`.
-
-    Memory is that of one block whatever the number of neurons.
-    """
-    n = len(found.neurons)
-    labels = np.full(found.places.shape, -1, np.int64)
-    meanings, ms, clusters = (np.full((n, 1 + 2 * draws.draws), np.nan) for _ in range(3))
-    cosines, cut = background.cosines, background.cut
-    null_labels = np.full((MOST + 1, draws.draws, MOST), -1, np.int64)
-    null_found = np.zeros((MOST + 1, draws.draws), np.int64)
-    for examples in np.unique(found.counts[found.counts > 1]).tolist():
-        null_clusters(cosines, draws.picks, cut, null_labels, null_found, examples, examples + 1)
-    fixed = (cut, cosines, draws.picks, draws.multiplicity, null_labels, null_found)
-    for start in range(0, n, BLOCK):
-        block = slice(start, start + BLOCK)
-        places, weights, counts = found.places[block], found.strengths[block], found.counts[block]
-        inputs = np.zeros((*places.shape, len(background.mean)), np.float32)
-        inputs[places >= 0] = read(places[places >= 0])
-        units = background.unit(inputs.reshape(-1, inputs.shape[-1])).reshape(inputs.shape)
-        out = np.empty((len(counts), 2, 1 + 2 * draws.draws))
-        similarity = pairwise(units)
-        in_threads(partial(measure_block, similarity, weights, counts, *fixed, out, labels[block]), len(counts))
-        meanings[block], ms[block] = out[:, 0], out[:, 1]
-        clusters[block] = foote(inputs, weights, keys[block], background.rows[draws.rows(found.neurons[block])], draws)
-    estimates = {
-        "meanings": numbered(meanings, draws.draws, found.counts),
-        "clusters": numbered(clusters, draws.draws, strongest(found.strengths)),
-        "ms": estimate(ms, draws.draws, "greater"),
-    }
-    for row, weights in zip(labels, found.strengths, strict=True):
-        row[:] = by_share(row, weights)
-    return Alike(estimates, labels)
 
 
 def numbered(found: Float64[np.ndarray, "n draws2"], draws: int, examples: Int64[np.ndarray, " n"]) -> Estimate:

@@ -311,16 +311,23 @@ def background_of(inputs: Float32[np.ndarray, "n d_model"]) -> Background:
     return Background(mean.astype(np.float32), whiten.astype(np.float32), apart, units, spread)
 
 
+def sampled_sequences(store: Store, random: np.random.Generator | None = None) -> Int64[np.ndarray, " sequences"]:
+    """The store's random sequences, as far as its text has them; in random order if a generator is given."""
+    numbers = store.state.shared["sequences"] if random is None else random.permutation(store.state.shared["sequences"])
+    return numbers[(numbers >= 0) & (numbers < store.sequences.n_sequences)].astype(np.int64)
+
+
+def content_places(store: Store, sequence: int) -> Int64[np.ndarray, " n"]:
+    """The positions of a sequence, without BOS and special tokens."""
+    tokens, lead = store.sequences.sequence_tokens(sequence), store.sequences.lead
+    at = lead + np.flatnonzero(~np.isin(tokens[lead:], list(store.settings.special)))
+    return place_of(np.int64(sequence), at.astype(np.int64))
+
+
 def random_places(store: Store, seed: int) -> Int64[np.ndarray, " n"]:
     """Random positions of the store's shared sample of sequences, without BOS and special tokens, in random order."""
-    sequences = store.state.shared["sequences"]
-    lead, special = store.sequences.lead, list(store.settings.special)
-    places = []
-    for sequence in sequences[(sequences >= 0) & (sequences < store.sequences.n_sequences)].tolist():
-        tokens = store.sequences.sequence_tokens(sequence)
-        at = lead + np.flatnonzero(~np.isin(tokens[lead:], special))
-        places.append(place_of(np.full(len(at), sequence, np.int64), at.astype(np.int64)))
-    everywhere = np.concatenate(places) if places else np.empty(0, np.int64)
+    places = [content_places(store, sequence) for sequence in sampled_sequences(store).tolist()]
+    everywhere = np.concatenate([np.empty(0, np.int64), *places])
     return np.random.default_rng([seed, 2]).permutation(everywhere)[:POSITIONS]
 
 

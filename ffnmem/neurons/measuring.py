@@ -27,10 +27,9 @@ from ..models.turns import in_turn
 from ..scanning.store import Store
 from ..scanning.tables import GROUP, STATS, NeuronTable
 from .clustering import compare
-from .coherence import value_coherence
 from .counting import content_counts, within_budget
 from .inputs import CUT, FLOOR, RIDGE, SAMPLED, TOP, Background, Firing, Inputs, firing, read_backgrounds
-from .overlap import key_estimates
+from .measures import MEASURES
 from .sample_measures import Sample, sample_measures, token_sample
 from .verdicts import RULE, Estimate, Rule, verdicts
 
@@ -96,11 +95,7 @@ def polysemanticity(
           gated neurons the mean of the cosines of gate ⊙ input and of key ⊙ input.
         - ``ms``: mean cosine of whitened inputs weighted by activations; one meaning is near 1, unrelated inputs 0.
         - ``trigger_tokens``: the effective number of token types.
-        - ``firing_rate`` (of a coefficient of the sign), ``kurtosis``; ``unigram``, ``previous``: the share of variance
-          that the best token explains.
-        - ``coherence``: of the tokens that the value promotes (suppresses, for negative coefficients).
-        - ``capacity``, ``interference``: of the key (of a gated neuron the linear one; :func:`ffnmem.neurons.geometry`
-          has its gate's too).
+        - ``firing_rate`` (of a coefficient of the sign), ``kurtosis`` (excess, of coefficients of either sign).
 
         Then verdict (monosemantic, polysemantic, unclear, inactive) and why it is unclear.
 
@@ -108,8 +103,8 @@ def polysemanticity(
         OutOfRangeError: no such layer. InputError: another model's store, or settings out of range. ModelError: the
             model cannot be loaded by its name.
 
-    Source: Pach et al. 2025 for MS, Foote et al. 2024 for clusters, Gurnee et al. 2024 (2401.12181) for unigrams,
-        Scherlis et al. 2022 for capacity; meanings and the verdict are ours, calibrated by ``ffnmem calibrate``.
+    Source: Pach et al. 2025 for MS, Foote et al. 2024 for clusters; meanings and the verdict are ours, calibrated by
+        ``ffnmem calibrate``.
     """
     signs = COEFFICIENT_SIGNS if sign == "both" else (sign,)
     chosen = chosen_layers(store, layers)
@@ -145,9 +140,8 @@ def measured(
     total, done = sum(len(one.neurons) for several in found.values() for one in several), 0
     with Inputs(store, shared.model, wanted(found.values(), shared.sample), progress) as inputs:
         for of_layer in zip(*found.values(), strict=True):
-            both_signs = layer_estimates(shared, of_layer[0].layer)
             for sign, one in zip(signs, of_layer, strict=True):
-                frame, own = layer_rows(shared, one, inputs, sign, both_signs[sign])
+                frame, own = layer_rows(shared, one, inputs, sign)
                 rows[sign].append(frame)
                 labels[sign].append(own)
                 done += len(one.neurons)
@@ -191,16 +185,8 @@ def begin(store: Store, model: Model | None, seed: int, draws: int, rule: Rule, 
     return Shared(store, model, seed, draws, rule, backgrounds, sample, counts)
 
 
-def layer_estimates(shared: Shared, layer: int) -> dict[str, dict[str, Estimate]]:
-    """By sign, what weights alone say of a layer's neurons."""
-    model, seed = shared.model, shared.seed
-    coherence = value_coherence(model, layer, shared.counts, seed=seed, draws=shared.draws)
-    keys = key_estimates(model, layer, seed)
-    return {sign: {"coherence": coherence[sign], **keys} for sign in COEFFICIENT_SIGNS}
-
-
 def layer_rows(
-    shared: Shared, found: Firing, inputs: Inputs, sign: str, of_weights: Mapping[str, Estimate]
+    shared: Shared, found: Firing, inputs: Inputs, sign: str
 ) -> tuple[pd.DataFrame, Int64[np.ndarray, "n most"]]:
     """All measures of one layer's neurons, for one sign."""
     layer, store, model = found.layer, shared.store, shared.model
@@ -209,7 +195,7 @@ def layer_rows(
         model, layer, shared.sample, inputs.at(layer, shared.sample.places), sign=sign, seed=shared.seed,
         draws=shared.draws,
     )  # fmt: skip
-    estimates: dict[str, Estimate] = {**examples.estimates, **sampled, **of_weights}
+    estimates: dict[str, Estimate] = {**examples.estimates, **sampled}
     told, why = verdicts(fires(store, found, sign, model.gated), found.counts, estimates["meanings"], shared.rule)
     columns = {"layer": layer, "neuron": found.neurons, "sign": sign, "examples": found.counts}
     for name, estimate in estimates.items():
@@ -239,7 +225,7 @@ KEY = b"ffnmem"
 def settings_key(store: Store, *, seed: int, draws: int, budget: int | None, rule: Rule, sign: str) -> dict[str, Any]:
     """What a result depends on; one of another key is not read back."""
     return {
-        **store_key(store),
+        **table_key(store),
         "sign": sign,
         "seed": seed,
         "draws": draws,
@@ -268,6 +254,11 @@ def store_key(store: Store) -> dict[str, Any]:
         "scan": store.manifest["settings"],
         "tokens": store.n_tokens,
     }
+
+
+def table_key(store: Store) -> dict[str, Any]:
+    """With it, what the table's columns are."""
+    return {**store_key(store), "measures": sorted(MEASURES)}
 
 
 def file_of(store: Store, sign: str) -> Path:
@@ -312,7 +303,7 @@ def opened(store: Store, sign: str, settings: Mapping[str, Any]) -> tuple[Neuron
     if not isinstance(header, dict) or not {"provenance", "rule"} <= header.keys():
         raise FileError(f"{path} is no table that ffnmem polysemanticity wrote: {table.again}")
     measured = {name: value for name, value in settings.items() if name != "rule"}
-    wanted = json.loads(json.dumps({**store_key(store), **measured}))
+    wanted = json.loads(json.dumps({**table_key(store), **measured}))
     return (table, header) if all(header.get(name) == value for name, value in wanted.items()) else None
 
 

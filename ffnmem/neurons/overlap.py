@@ -16,7 +16,6 @@ from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import passed_on
 from ..vocabulary.vectors import everything, side_vectors
-from .verdicts import Estimate, beside_shared
 
 # Keys as their neurons read them, values as the layers above read them, and the cosine between the two.
 #
@@ -376,34 +375,3 @@ def largest_root(a: float, b: float, c: float) -> float:
     """The larger root of ax² + bx + c within [0, 1]; 0 where there is none, as for rows as even as chance."""
     root = b * b - 4 * a * c
     return min(max((-b + sqrt(root)) / (2 * a), 0.0), 1.0) if root > 0 and a > 0 else 0.0
-
-
-# Per neuron, what weights alone say: how much of a dimension its key has to itself, and how others disturb it.
-
-
-def key_estimates(model: Model, layer: int, seed: int = 0) -> dict[str, Estimate]:
-    """``capacity`` and ``interference`` of a layer's keys, as :func:`ffnmem.neurons.geometry` has them.
-
-    They are exact, so their intervals are the value itself. The null is random keys of the same lengths; p is of as
-    little capacity, and of as much interference.
-    """
-    rows = memory_rows(model, layer, "key").cpu()
-    lengths = rows.double().norm(dim=-1).numpy()
-    chance = torch.from_numpy(isotropic_rows(lengths, rows.shape[1], [seed, layer, 7]))
-    own, null = by_neuron(rows), by_neuron(chance)
-    directions = {"capacity": "less", "interference": "greater"}
-    return {
-        name: beside_shared(own[name], own[name], own[name], null[name], direction)
-        for name, direction in directions.items()
-    }
-
-
-def by_neuron(rows: Tensor) -> dict[str, Float64[np.ndarray, " rows"]]:
-    """Capacity and interference of each row; NaN of a zero row."""
-    living = rows.double().norm(dim=-1) > 0
-    units = unit_rows(rows[living])
-    disturbed = torch.full((len(rows),), torch.nan, dtype=torch.float64)
-    if len(units) > 1:
-        disturbed[living] = row_interference(units, unit_moments(units).second)
-    own = torch.where(living, capacities(rows, gram(rows)), torch.nan)
-    return {"capacity": own.numpy(), "interference": disturbed.numpy()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from ..core.errors import InputError, check_count, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Promoted, Sheet, Table, promoted_column, rows
-from ..core.types import ROLE_NAMES, TEXT_ROLES, Basis, Count, Number, Range, Seed, checked
+from ..core.types import Basis, Count, Number, Range, Seed, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
@@ -32,38 +32,7 @@ from .unembedding import (
     written,
 )
 
-# The rules of :func:`ffnmem.roles`: statistics and thresholds become roles, and nothing is measured here.
-
-
-@dataclass(frozen=True)
-class Role:
-    """One role: its name, the statistic that decides, and whether it needs a store."""
-
-    name: str
-    statistic: str
-    needs_store: bool = False
-
-    @property
-    def column(self) -> str:
-        return "is_" + self.name.replace("-", "_")
-
-
-STATISTICS = (
-    "firing_rate",
-    "position_information",
-    "null_share",
-    "frequency_cosine",
-    "cosine_kurtosis",
-    "cosine_kurtosis",
-    "cosine_variance",
-    "trigger_share",
-    "io_cosine",
-    "io_cosine",
-)
-ROLES = tuple(Role(name, by, name in TEXT_ROLES) for name, by in zip(ROLE_NAMES, STATISTICS, strict=True))
-"""In order of precedence: a neuron's primary role is the first one that applies."""
-
-NONE = "none"
+# The rules: statistics and thresholds become roles, and nothing is measured here.
 
 
 @checked
@@ -92,78 +61,100 @@ class Thresholds:
         return replace(self, null_dimension=dimension)
 
 
-def assign(statistics: pd.DataFrame, thresholds: Thresholds, n_layers: int) -> pd.DataFrame:
-    """Roles from statistics: the rules, and nothing else.
+class Evidence:
+    """What the rules of roles look at: statistics of all neurons of some layers, and where each role begins.
 
     Args:
-        statistics: of :func:`weight_statistics`, or joined with :func:`firing_statistics`; all neurons of each layer.
+        statistics: of :func:`weight_statistics`, or joined with :func:`firing_statistics`.
             ``attrs["partition_null"]`` and ``attrs["frequency_null"]``, where given, are what their thresholds are
             raised to: what random directions have is no role; ``attrs["frequency_reach"]`` is what that of frequency is
             a share of.
-        thresholds: resolved. n_layers: of the model, to know which layers are late.
-
-    Returns:
-        The table of :func:`roles`, without its attrs.
+        at: the thresholds, resolved. n_layers: of the model, to know which layers are late.
     """
-    flags = flag(statistics, thresholds, n_layers)
-    known = [role for role in ROLES if role.name in flags]
-    applies = np.stack([flags[role.name] for role in known], axis=1)
-    first = np.where(applies.any(axis=1), applies.argmax(axis=1), len(known))
-    names = np.array([*(role.name for role in known), NONE], dtype=object)
-    decided = np.array([*(role.statistic for role in known), ""], dtype=object)
-    value = np.full(len(statistics), np.nan)
-    for index, role in enumerate(known):
-        value = np.where(first == index, statistics[role.statistic].to_numpy(np.float64), value)
+
+    def __init__(self, statistics: pd.DataFrame, at: Thresholds, n_layers: int) -> None:
+        self.frame, self.at, self.n_layers = statistics, at, n_layers
+        self.partition = max(at.partition, statistics.attrs.get("partition_null", 0.0))
+        reach, chance = (statistics.attrs.get(f"frequency_{name}", by) for name, by in (("reach", 1.0), ("null", 0.0)))
+        self.frequency = max(at.frequency * reach, chance)
+        # Of a gated neuron the value's length and direction say nothing alone: the key's can take them over.
+        self.length, self.skew = self["value_norm"], self["cosine_skew"]
+        if "gate_key_cosine" in statistics:
+            told = "write_norm" in statistics
+            self.length = self["write_norm"] if told else self.length * self["key_norm"]
+            self.skew = self.skew * (self["coefficient_sign"] if told else np.sign(self["gate_key_cosine"]))
+        self.peaked = self["cosine_kurtosis"] > at.kurtosis
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.frame[name].to_numpy()
+
+    def medians(self, values: np.ndarray) -> np.ndarray:
+        """Of each neuron, the median of its layer's values."""
+        return pd.Series(values, self.frame.index).groupby(self.frame["layer"]).transform("median").to_numpy()
+
+
+@dataclass(frozen=True)
+class Role:
+    """One role: its name, the statistic that decides, to which neurons it applies, and whether it needs a store."""
+
+    name: str
+    statistic: str
+    applies: Callable[[Evidence], np.ndarray]
+    needs_store: bool = False
+
+    @property
+    def column(self) -> str:
+        return "is_" + self.name.replace("-", "_")
+
+
+def is_dead(e: Evidence) -> np.ndarray:
+    return e["dead"].astype(bool) & (e["write_norm"] <= e.at.silent * e.medians(e["write_norm"]))
+
+
+def is_entropy(e: Evidence) -> np.ndarray:
+    late, variance = e["layer"] >= e.n_layers - e.at.late, e["cosine_variance"]
+    long, flat = e.length > e.at.norm * e.medians(e.length), variance < e.at.variance * e.medians(variance)
+    return late & long & flat & (e["null_share"] > e.at.null_share)
+
+
+NONE = "none"
+ROLES = (
+    Role("dead", "firing_rate", is_dead, needs_store=True),
+    Role("position", "position_information", lambda e: e["position_information"] > e.at.position, needs_store=True),
+    Role("entropy", "null_share", is_entropy),
+    Role(
+        "token-frequency", "frequency_cosine", lambda e: np.abs(e["frequency_cosine"]) > e.frequency, needs_store=True
+    ),
+    Role("prediction", "cosine_kurtosis", lambda e: e.peaked & (e.skew > 0)),
+    Role("suppression", "cosine_kurtosis", lambda e: e.peaked & (e.skew < 0)),
+    Role("partition", "cosine_variance", lambda e: e["cosine_variance"] > e.partition),
+    Role("token-detector", "trigger_share", lambda e: e["detects"].astype(bool), needs_store=True),
+    Role("strengthening", "io_cosine", lambda e: e["io_cosine"] > e.at.io),
+    Role("weakening", "io_cosine", lambda e: e["io_cosine"] < -e.at.io),
+)
+"""In order of precedence: a neuron's primary role is the first one that applies. Names are those of ``RoleName``."""
+
+
+def assign(statistics: pd.DataFrame, thresholds: Thresholds, n_layers: int) -> pd.DataFrame:
+    """Roles from statistics (see :class:`Evidence`), as the table of :func:`roles` without its attrs.
+
+    Roles that need a store are there where the statistics of its text are.
+    """
+    evidence = Evidence(statistics, thresholds, n_layers)
+    known = [role for role in ROLES if not role.needs_store or "dead" in statistics]
+    masks = [role.applies(evidence) for role in known]
+    values = [statistics[role.statistic].to_numpy(np.float64) for role in known]
     head = pd.DataFrame(
         {
             "layer": statistics["layer"],
             "neuron": statistics["neuron"],
-            "role": names[first],
-            "statistic": decided[first],
-            "value": value,
-            **{role.column: applies[:, index] for index, role in enumerate(known)},
+            "role": np.select(masks, [role.name for role in known], NONE).astype(object),
+            "statistic": np.select(masks, [role.statistic for role in known], "").astype(object),
+            "value": np.select(masks, values, np.nan),
+            **{role.column: mask for role, mask in zip(known, masks, strict=True)},
         }
     )
     return head.join(statistics.drop(columns=["layer", "neuron", "dead", "detects"], errors="ignore"))
-
-
-def flag(statistics: pd.DataFrame, thresholds: Thresholds, n_layers: int) -> dict[str, np.ndarray]:
-    """Whether each role applies to each neuron; roles that need a store only where its columns are there."""
-    column = {name: statistics[name].to_numpy() for name in statistics.columns}
-    peaked = column["cosine_kurtosis"] > thresholds.kurtosis
-    flat = column["cosine_variance"] < thresholds.variance * layer_medians(statistics, column["cosine_variance"])
-    late = column["layer"] >= n_layers - thresholds.late
-    splits = max(thresholds.partition, statistics.attrs.get("partition_null", 0.0))
-    # Of a gated neuron the value's length and direction say nothing alone: the key's can take them over.
-    norm, skew = column["value_norm"], column["cosine_skew"]
-    if "gate_key_cosine" in column:
-        told = "write_norm" in column
-        norm = column["write_norm"] if told else norm * column["key_norm"]
-        skew = skew * (column["coefficient_sign"] if told else np.sign(column["gate_key_cosine"]))
-    long = norm > thresholds.norm * layer_medians(statistics, norm)
-    flags = {
-        "entropy": late & long & flat & (column["null_share"] > thresholds.null_share),
-        "prediction": peaked & (skew > 0),
-        "suppression": peaked & (skew < 0),
-        "partition": column["cosine_variance"] > splits,
-        "strengthening": column["io_cosine"] > thresholds.io,
-        "weakening": column["io_cosine"] < -thresholds.io,
-    }
-    if "dead" in column:
-        about, write = statistics.attrs, column["write_norm"]
-        aligned = max(thresholds.frequency * about.get("frequency_reach", 1.0), about.get("frequency_null", 0.0))
-        flags |= {
-            "dead": column["dead"].astype(bool) & (write <= thresholds.silent * layer_medians(statistics, write)),
-            "position": column["position_information"] > thresholds.position,
-            "token-frequency": np.abs(column["frequency_cosine"]) > aligned,
-            "token-detector": column["detects"].astype(bool),
-        }
-    return flags
-
-
-def layer_medians(statistics: pd.DataFrame, column: np.ndarray) -> np.ndarray:
-    """Of each neuron, the median of a column over its layer."""
-    return pd.Series(column, statistics.index).groupby(statistics["layer"]).transform("median").to_numpy()
 
 
 @checked

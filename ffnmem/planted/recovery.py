@@ -19,6 +19,7 @@ from ..interventions.ablating import ablate
 from ..interventions.integrated_gradients import knowledge_neurons
 from ..neurons.clustering import compare
 from ..neurons.inputs import Firing, Inputs, firing, random_places
+from ..neurons.measures import MEASURES, measures_of
 from ..neurons.measuring import Shared
 from ..neurons.role_assignment import ROLES, Role
 from ..prompts.attribution import attribute
@@ -241,11 +242,6 @@ def supernode_score(planted: Planted, fact: Fact, found: Circuit) -> float:
 
 # How well the measures of :func:`ffnmem.polysemanticity` recover planted meanings.
 
-MANY = {
-    "meanings": 1, "clusters": 1, "ms": -1, "trigger_tokens": 1, "firing_rate": 1, "kurtosis": -1, "unigram": -1,
-    "previous": -1, "coherence": -1, "capacity": -1, "interference": 1,
-}  # fmt: skip
-"""Measures, and whether many meanings make them large (1) or small (−1)."""
 K = 20
 
 
@@ -279,8 +275,8 @@ def meaning_scores(models: Sequence[pd.DataFrame], k: int = K, seed: int = 0) ->
     """
     alive = [table[table["true_meanings"] > 0] for table in models]
     rows = []
-    for name, sign in MANY.items():
-        pairs = [(sign * t[name].to_numpy(float), t["true_meanings"].to_numpy()) for t in alive]
+    for name, one in MEASURES.items():
+        pairs = [(one.many * t[name].to_numpy(float), t["true_meanings"].to_numpy()) for t in alive]
         row: dict[str, str | float | int] = {"measure": name}
         for score, function in (("auroc", auroc), ("spearman", spearman), ("precision_at_k", precision_at(k))):
             found = over_models(pairs, function, seed)
@@ -357,8 +353,6 @@ def score(both: pd.DataFrame, role: Role) -> dict[str, str | float | int]:
 # Neurons that mean nothing, to count how often each measure's null is rejected: 5% of them, or fewer, should be.
 
 ALPHA = 0.05
-FROM_EXAMPLES = ("meanings", "clusters", "ms", "trigger_tokens")
-FROM_WEIGHTS = ("firing_rate", "kurtosis", "unigram", "previous", "coherence", "capacity", "interference")
 
 
 def at_random(found: Firing, places: Int64[np.ndarray, " places"], seed: int) -> Firing:
@@ -387,7 +381,7 @@ def example_nulls(shared: Shared) -> pd.DataFrame:
         with Inputs(store, shared.model, {layer: found.places[found.places >= 0]}) as inputs:
             background, counts = shared.backgrounds[layer], shared.counts
             examples = compare(store, shared.model, found, inputs, background, counts, shared.seed, shared.draws)
-        frames.append(pd.DataFrame({f"{name}_p": examples.estimates[name].p for name in FROM_EXAMPLES}))
+        frames.append(pd.DataFrame({f"{name}_p": one.p for name, one in examples.estimates.items()}))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -419,7 +413,7 @@ def null_rates(examples: Sequence[pd.DataFrame], weights: Sequence[pd.DataFrame]
             from :func:`scrambled`.
     """
     rows = []
-    for names, frames in ((FROM_EXAMPLES, examples), (FROM_WEIGHTS, weights)):
+    for names, frames in ((measures_of("examples"), examples), (measures_of("sample"), weights)):
         both = pd.concat(frames) if frames else pd.DataFrame()
         for name in names if len(both) else ():
             p = both[f"{name}_p"].dropna()

@@ -17,7 +17,6 @@ from .figures import arrange as arrange
 from .figures import draw as draw
 from .figures import figure as figure
 from .firing import dead as dead
-from .firing import dying as dying
 from .firing import firing_rates as firing_rates
 from .firing import health as health
 from .firing import histogram as histogram

@@ -1,4 +1,4 @@
-"""How often neurons fire: histograms, rates, dead neurons, gradient, and who comes back from the dead zone."""
+"""How often neurons fire: histograms, rates, dead neurons, and gradient."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from matplotlib.colors import Normalize
 
 from ..core.errors import InputError
 from ..core.number_text import format_probability
-from ..ffn.activations import activation
-from ..neurons.dying import Dying
 from ..neurons.health import NeuronHealth
 from ..scanning.neuron import Neuron
 from ..scanning.store import RATES, Store
 from . import shapes
-from .activation_functions import line_of
 from .figures import draws
 
 BARS = 40  # of a histogram
@@ -131,36 +128,3 @@ def draw_flow(health: NeuronHealth, ax: Axes) -> None:
         ax.figure.colorbar(ScalarMappable(shade, colours), ax=ax, label="layer", ticks=ticks)
     else:
         ax.legend(frameon=False, fontsize="small", ncols=2)
-
-
-DYING = {
-    "pushed_dead": "pushed neurons that fire for no input",
-    "dead": "hidden neurons that fire for no input",
-    "loss": "mean square error",
-}
-
-
-@draws(Dying, aspects=lambda dying: ("pushed_dead" if dying.settings["pushed"] else "dead", "loss"))
-def dying(dying: Dying, what: Literal["pushed_dead", "dead", "loss"] = "pushed_dead", ax: Axes | None = None) -> Axes:
-    """What became of neurons pushed into the dead zone, by step of training, a line an activation.
-
-    Args:
-        dying: from :func:`ffnmem.neurons.dying.dying_relu`.
-        what: ``"pushed_dead"``: the share of the pushed neurons that fires for no input. ``"dead"``: of all hidden
-            neurons. ``"loss"``: the mean square error, on a logarithmic scale.
-    """
-    settings = dying.settings
-    if what == "pushed_dead" and not settings["pushed"]:
-        raise InputError("there is nothing to draw: no neuron was pushed (share 0)")
-    ax = shapes.axes_for(ax)
-    for name, marker in zip(dying.activations, "os^D" * len(dying.activations), strict=False):
-        rows = dying.frame[dying.frame["activation"] == name]
-        shapes.curve(ax, rows["step"], rows[what], **line_of(activation(name)), marker=marker)
-    if what == "loss":
-        ax.set_yscale("log")
-    else:
-        ax.set_ylim(-0.03, 1.03)
-    pushed = f"{settings['pushed']} of {settings['d_mlp']} neurons pushed {settings['depth']:g} σ below 0"
-    title = f"{pushed}, {settings['optimiser']}, seed {settings['seed']}"
-    percent = "" if what == "loss" else "y"
-    return shapes.finish(ax, title, "training step", DYING[what], percent=percent, legend="inside")

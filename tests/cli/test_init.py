@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem import neurons
 from ffnmem.cli import main
 from ffnmem.cli.options import ModelChoice
 from ffnmem.cli.reference import every_command, help_text
@@ -147,16 +146,15 @@ def test_examples_work(
 
 
 def make_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One small planted model in place of ten times as many, ten steps in place of two thousand."""
+    """One small planted model in place of ten times as many."""
     small_models(monkeypatch)
-    calibrate, train = fm.planted.calibrate, neurons.dying_relu
+    calibrate = fm.planted.calibrate
     few = {"seeds": (7,), "superposition": (1.5,), "draws": 20}
 
     def calibrate_few(kinds: tuple[str, ...], **options: Any) -> fm.planted.Calibration:
         return calibrate(kinds, **{**options, **few, **(TINY if "meanings" in kinds else {})})
 
     monkeypatch.setattr(fm.planted, "calibrate", calibrate_few)
-    monkeypatch.setattr("ffnmem.neurons.dying_relu", lambda **options: train(**{**options, "steps": 10}))
 
 
 def small_texts(monkeypatch: pytest.MonkeyPatch) -> None:

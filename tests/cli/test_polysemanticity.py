@@ -139,13 +139,6 @@ def test_chance_is_kept_and_told(surveyed: Store, tmp_path: Path, monkeypatch: p
     assert "chance-verdicts-positive.zip is truncated or damaged" in found.stderr
 
 
-def test_intruders(surveyed: Store) -> None:
-    found = data("polysemanticity", "intruders", "--store", surveyed.folder)
-    assert found["chance"] == 0.2
-    assert {row["judge"] for row in found["accuracy"]} <= {"state", "around", "token", "trigger"}
-    assert "chance 20.0%" in " ".join(table("polysemanticity", "intruders", "--store", surveyed.folder).split())
-
-
 def test_scores(atlas_store: Store) -> None:
     frame = csv("describe", "--store", atlas_store.folder, "3.17", "--score")
     assert frame["fuzzing"].notna().all()

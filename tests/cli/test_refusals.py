@@ -97,7 +97,6 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"neuron 1.5 {S} --shade --csv", "--shade --csv --json"),
     (f"neuron search ' ' {S}", "empty"),
     ("polysemanticity --store {tmp}/none", "{tmp}/none"),
-    (f"polysemanticity intruders {S} --sign both", "both positive"),
     (f"polysemanticity {S} --budget -1", "--budget"),
     (f"polysemanticity {S} --draws 3", "--draws 20"),
     (f"describe 1.5 {S} --explainer-model m", "--explainer-model --endpoint"),

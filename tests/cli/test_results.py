@@ -170,7 +170,6 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: fm.neurons.neuron_health(g.model, g.corpus, tokens=200, seed=1).neurons,
         "neurons",
     ),
-    "dying-relu --steps 20 --seed 2": (lambda g: fm.neurons.dying_relu(steps=20, seed=2).frame, "frame"),
     "store {store}": (lambda g: g.store.to_frame(), "layers"),
     f"roles {M} {S} --layer -1 --seed 3": (lambda g: fm.roles(g.model, g.store, layer=1, seed=3), ""),
     f"roles {M} --role weakening": (lambda g: strongest(fm.roles(g.model), "weakening", 1000), ""),
@@ -234,7 +233,7 @@ def test_tables_fit(line: str, given: Given, tiny_folder: Path) -> None:
     words = words_of(line, given, tiny_folder)
     for width in (60, 80, 120):
         out = table(*words, width=width)
-    if words[0] not in ("activations", "anatomy", "dying-relu", "facts"):
+    if words[0] not in ("activations", "anatomy", "facts"):
         assert given.model.fingerprint in out
     assert "\x1b" not in out
 

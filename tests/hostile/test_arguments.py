@@ -29,7 +29,6 @@ SLOW = {
     "pages.site",  # writes where it is told to
     "planted.calibrate",  # makes and scans dozens of models unless its first argument is wrong
     "editing.convergence",
-    "neurons.dying_relu",
     "evaluation.edit_quality",
     "evaluate",
     "interventions.knowledge_neurons",
@@ -238,7 +237,7 @@ JUNK = [
 QUICK = ("attribute", "paths", "decompose", "facts", "neuron", "store", "intervene", "anatomy", "activations", "ablate")
 """Commands that are run with what is right besides one junk value; the others get junk for their model too."""
 NAMES = tuple(every_command())
-LONG = ("calibrate", "dying-relu", "plant meanings", "plant roles", "plant facts")
+LONG = ("calibrate", "plant meanings", "plant roles", "plant facts")
 """Commands that need no model and take minutes when nothing is wrong: one of their numbers always is."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,7 +17,7 @@ from ffnmem.neurons.clustering import (
     FOOTE_NULL,
     Alike,
     Draws,
-    alike,
+    Examples,
     by_share,
     compare,
     effective,
@@ -34,6 +36,12 @@ from ffnmem.scanning import Store
 from ..helpers import allclose
 
 D, DRAWS = 24, 40
+
+
+def alike(*parts: Any) -> Alike:
+    """What the examples say by themselves, without their tokens."""
+    examples = Examples(*parts)
+    return Alike(examples.estimates("meanings", "clusters", "ms"), examples.sorted.labels)
 
 
 class Made:

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from ffnmem.core.errors import InputError
-from ffnmem.neurons.role_assignment import NONE, ROLES, Thresholds, assign, flag
+from ffnmem.core.types import ROLE_NAMES, TEXT_ROLES
+from ffnmem.neurons.role_assignment import NONE, ROLES, Thresholds, assign
 
 from ..helpers import refuses
 
@@ -112,6 +113,7 @@ def test_a_gated_neurons_length_and_sign_are_those_of_what_it_writes(text: bool)
         ({**peaked, turned: -0.3}, "suppression"),
         ({**peaked, "cosine_skew": -2.0, turned: -0.3}, "prediction"),
         ({**peaked, turned: 0.0}, NONE),
+        ({**peaked, turned: np.nan}, NONE),
     ]
     plain = {**PLAIN, **(TEXT if text else {}), **{k: v for k, v in GATED.items() if text or k != "coefficient_sign"}}
     rows = [plain] * 20 + [{**plain, **case} for case, _ in cases]
@@ -151,8 +153,8 @@ def test_thresholds_move_the_rules() -> None:
     moved = thresholds(kurtosis=12.0, partition=0.01, io=0.6, position=0.1, frequency=0.9, null_share=0.95)
     changed = ("prediction", "suppression", "partition", "strengthening", "weakening", "position")
     for name in (*changed, "token-frequency", "entropy"):
-        assert not flag(table(CASES[name]), moved, 2)[name].any()
-    assert flag(table({**ENTROPY, "layer": 0}), thresholds(late=2), 2)["entropy"][-1]
+        assert (assign(table(CASES[name]), moved, 2)["role"] == NONE).all()
+    assert assign(table({**ENTROPY, "layer": 0}), thresholds(late=2), 2)["is_entropy"].iloc[-1]
 
 
 def test_chance_is_no_role() -> None:
@@ -164,6 +166,11 @@ def test_chance_is_no_role() -> None:
         assert assign(frame, thresholds(), 2).iloc[-1]["role"] == NONE
         frame.attrs[null] = 0.0
         assert assign(frame, thresholds(), 2).iloc[-1]["role"] == name
+
+
+def test_names_are_those_that_the_command_line_knows() -> None:
+    assert tuple(role.name for role in ROLES) == ROLE_NAMES
+    assert {role.name for role in ROLES if role.needs_store} == set(TEXT_ROLES)
 
 
 def test_resolved() -> None:
@@ -183,13 +190,3 @@ def test_no_threshold_is_nan(name: str) -> None:
     """Nothing is above NaN: a role would silently have no neurons."""
     with refuses(InputError, ValueError, name, "nan"):
         Thresholds(**{name: float("nan")}).resolved(64)  # type: ignore[arg-type]
-
-
-def test_a_gate_says_which_way_a_value_counts() -> None:
-    """A value of negative skew with a key turned against its gate raises those tokens: that is prediction."""
-    peaked = {**PLAIN, "key_norm": 1.0, "cosine_kurtosis": 11.0}
-    rows = [{**peaked, "cosine_skew": skew, "gate_key_cosine": sign} for skew in (2.0, -2.0) for sign in (0.3, -0.3)]
-    rows.append({**peaked, "cosine_skew": 2.0, "gate_key_cosine": np.nan})
-    found = flag(pd.DataFrame(rows), Thresholds().resolved(768), 4)
-    assert found["prediction"].tolist() == [True, False, False, True, False]
-    assert found["suppression"].tolist() == [False, True, True, False, False]

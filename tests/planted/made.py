@@ -12,7 +12,7 @@ import pytest
 from ffnmem.core.types import VERDICTS
 from ffnmem.neurons.role_assignment import ROLES
 from ffnmem.planted import Calibration, Planted, calibrating, plant, recovery
-from ffnmem.planted.recovery import MANY, SITES
+from ffnmem.planted.recovery import MEASURES, SITES
 
 LEVELS = (1.0, 1.5)
 TINY = {"n_features": 32, "neurons": 16, "n_tokens": 4000}
@@ -36,7 +36,7 @@ def small_models(patch: pytest.MonkeyPatch) -> None:
 
 
 def made() -> Calibration:
-    measures = list(MANY)
+    measures = list(MEASURES)
     curves = pd.concat([scores(measures, level).assign(superposition=level) for level in LEVELS], ignore_index=True)
     rate = np.linspace(0.01, 0.09, len(measures))
     counts = [[0, 0, 0, 1234], [15, 2, 3, 0], [1, 7, 4, 0], [0, 9, 0, 0]]

@@ -15,7 +15,7 @@ from ffnmem.core.types import PLANTED_KINDS
 from ffnmem.neurons.role_assignment import ROLES
 from ffnmem.planted import Planted, calibrating, plant, recovery
 from ffnmem.planted.calibrating import TABLES, scanned
-from ffnmem.planted.recovery import FROM_EXAMPLES, FROM_WEIGHTS, MANY, meaning_scores, with_truth
+from ffnmem.planted.recovery import MEASURES, meaning_scores, with_truth
 
 from ..helpers import refuses
 from .made import TINY, small_models
@@ -43,13 +43,13 @@ def found(run: tuple[fm.planted.Calibration, Steps]) -> fm.planted.Calibration:
 def test_every_kind_has_its_tables(found: fm.planted.Calibration) -> None:
     assert tuple(found.tables) == TABLES
     assert found.measures is not None
-    assert found.measures["measure"].tolist() == list(MANY)
+    assert found.measures["measure"].tolist() == list(MEASURES)
     assert found.roles is not None
     assert found.roles["role"].tolist() == [role.name for role in ROLES]
     assert found.facts is not None
     assert set(found.facts["site"]) == {"early", "late"}
     assert found.nulls is not None
-    assert found.nulls["measure"].tolist() == [*FROM_EXAMPLES, *FROM_WEIGHTS]
+    assert found.nulls["measure"].tolist() == list(MEASURES)
     assert found.verdicts is not None
     assert found.verdicts.drop(columns="true_meanings").to_numpy().sum() == 2 * TINY["neurons"]
 
@@ -82,7 +82,7 @@ def test_scores_are_those_of_polysemanticity(found: fm.planted.Calibration, monk
         table = fm.polysemanticity(store, planted.model, draws=20, seed=3)
     expected = meaning_scores([with_truth(planted, table)])
     assert found.curves is not None
-    pd.testing.assert_frame_equal(found.curves.iloc[: len(MANY)].drop(columns="superposition"), expected)
+    pd.testing.assert_frame_equal(found.curves.iloc[: len(MEASURES)].drop(columns="superposition"), expected)
 
 
 def test_roles_are_summed_over_models(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.core.types import VERDICTS
 from ffnmem.planted import Planted, recovery
-from ffnmem.planted.recovery import MANY, auroc, meaning_scores, verdict_counts, with_truth
+from ffnmem.planted.recovery import MEASURES, auroc, meaning_scores, verdict_counts, with_truth
 from ffnmem.scanning import Store
 
 from ..helpers import refuses
@@ -30,14 +30,14 @@ def made(seed: int, n: int = 90) -> pd.DataFrame:
     """Every measure is noise but meanings, which is the truth, and ms, which falls with it; a third is dead."""
     rng = np.random.default_rng(seed)
     truth = np.resize([0, 1, 4], n)
-    table = pd.DataFrame({name: rng.standard_normal(n) for name in MANY} | {"true_meanings": truth})
+    table = pd.DataFrame({name: rng.standard_normal(n) for name in MEASURES} | {"true_meanings": truth})
     return table.assign(meanings=truth + 0.0, ms=-truth + 0.0, verdict=np.resize(["inactive", "monosemantic"], n))
 
 
 def test_every_measure_of_the_table_is_scored(measured: pd.DataFrame) -> None:
     """A measure that joins :func:`ffnmem.polysemanticity` has to join the calibration."""
     measures = [name.removesuffix("_null") for name in measured.columns if name.endswith("_null")]
-    assert set(MANY) == set(measures)
+    assert set(MEASURES) == set(measures)
 
 
 def test_truth_is_joined_by_neuron(meanings: Planted, measured: pd.DataFrame) -> None:
@@ -61,7 +61,7 @@ def test_another_models_table_is_refused(meanings: Planted, measured: pd.DataFra
 def test_scores_of_made_up_measures() -> None:
     models = [made(seed) for seed in range(2)]
     scores = meaning_scores(models, k=10).set_index("measure")
-    assert scores.index.tolist() == list(MANY)
+    assert scores.index.tolist() == list(MEASURES)
     for name in ("meanings", "ms"):  # ms is turned round: many meanings make it small
         assert scores.loc[name, ["auroc", "auroc_low", "spearman", "precision_at_k"]].tolist() == [1, 1, 1, 1]
     alive = [table[table["true_meanings"] > 0] for table in models]

@@ -13,11 +13,13 @@ from ffnmem.neurons.inputs import Firing, firing, random_places
 from ffnmem.neurons.measuring import begin
 from ffnmem.neurons.verdicts import RULE
 from ffnmem.planted import Planted
-from ffnmem.planted.recovery import FROM_EXAMPLES, FROM_WEIGHTS, at_random, example_nulls, null_rates, scrambled
+from ffnmem.planted.recovery import MEASURES, at_random, example_nulls, null_rates, scrambled
 from ffnmem.scanning import Store
 from ffnmem.scanning.state import place_of, sequence_of
 
 from ..helpers import allclose
+
+FROM_EXAMPLES, FROM_SAMPLE = ([n for n, one in MEASURES.items() if one.reads == by] for by in ("examples", "sample"))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,7 @@ def test_examples_nulls_are_rarely_rejected(meanings: Planted, meanings_store: S
     assert list(frame.columns) == [f"{name}_p" for name in FROM_EXAMPLES]
     assert len(frame) == len(meanings.truth)
     rates = null_rates([frame], [])
-    assert rates["measure"].tolist() == list(FROM_EXAMPLES)
+    assert rates["measure"].tolist() == FROM_EXAMPLES
     assert (rates["low"] < 0.1).all()  # twice the nominal level: what 82 neurons can tell
 
 
@@ -101,13 +103,13 @@ def test_scrambled_is_another_model(meanings: Planted, nothing: Planted) -> None
 def test_rates_are_counted() -> None:
     """5 of 100 with a p below .05, NaN left out; several models are one crowd."""
     p = np.concatenate([np.full(5, 0.049), np.full(95, 0.05), [np.nan]])
-    weights = [pd.DataFrame({f"{name}_p": part for name in FROM_WEIGHTS}) for part in (p[:50], p[50:])]
+    weights = [pd.DataFrame({f"{name}_p": part for name in FROM_SAMPLE}) for part in (p[:50], p[50:])]
     examples = [pd.DataFrame({f"{name}_p": np.full(3, 0.001) for name in FROM_EXAMPLES})]
     rates = null_rates(examples, weights).set_index("measure")
-    assert rates.index.tolist() == [*FROM_EXAMPLES, *FROM_WEIGHTS]
-    assert (rates.loc[list(FROM_WEIGHTS), ["rate", "neurons"]] == [0.05, 100]).all(axis=None)
+    assert rates.index.tolist() == list(MEASURES)
+    assert (rates.loc[FROM_SAMPLE, ["rate", "neurons"]] == [0.05, 100]).all(axis=None)
     # Clopper and Pearson's for 5 of 100, from a table.
-    assert rates.loc["capacity", ["low", "high"]].tolist() == pytest.approx([0.0164, 0.1128], abs=1e-4)
+    assert rates.loc["kurtosis", ["low", "high"]].tolist() == pytest.approx([0.0164, 0.1128], abs=1e-4)
     assert rates.loc["ms", ["rate", "high", "neurons"]].tolist() == [1, 1, 3]
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 import ffnmem as fm
 from ffnmem.evaluation import Decay, Scores, Sweep
-from ffnmem.neurons import Meanings, dying_relu, neuron_health
+from ffnmem.neurons import Meanings, neuron_health
 from ffnmem.scanning import Store, open_store
 from ffnmem.tracing import Traces, knockout_facts, silence_facts
 
@@ -65,7 +65,6 @@ def make_results(tiny: fm.Model, store: Store, tokenizer: Any, folder: Path) -> 
         comparison=fm.compare(tiny, corpus=TEXTS[:30], edit=random_edit(tiny, (1,))),
         convergence=convergence.assign(quality=[20.0, 90.0]),
         decay=Decay(by_edits, pd.DataFrame(), "rome", {}, sweep.provenance, steps=steps),
-        dying=dying_relu(steps=20),
         faithfulness=faithfulness,
         faithfulness_over=fm.prompts.faithfulness_over([faithfulness, faithfulness]),
         geometry=fm.neurons.geometry(gated("llama", tokenizer), threshold=None, strengthening=0.3, weakening=-0.3),

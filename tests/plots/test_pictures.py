@@ -22,7 +22,6 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.core.types import VERDICTS
 from ffnmem.evaluation import Scores
-from ffnmem.neurons import dying_relu
 from ffnmem.neurons.read_write import KINDS, ORTHOGONAL
 from ffnmem.neurons.role_assignment import ROLES, role_counts
 from ffnmem.plots import arrange, draw, figure
@@ -158,15 +157,6 @@ case("firing_rates", "store", rates)
 case("dead", "store", lambda m: {"dead": m.store.to_frame()["dead"]})
 case("health", "health", lambda m: {flag: m.health.layers[flag] for flag in ("dead", "stuck", "saturated")})
 case("health flow", "health", lambda m: {}, "flow")
-for what in ("pushed_dead", "dead", "loss"):
-    case(
-        f"dying {what}",
-        "dying",
-        lambda m, what=what: dict(
-            zip(("ReLU", "GELU", "SiLU"), by(m.dying.frame, "activation", what).values(), strict=True)
-        ),
-        what,
-    )
 case("meanings", "meanings", lambda m: {"map": np.where(np.eye(20), np.nan, m.meanings.similarity)})
 case(
     "verdicts",
@@ -537,8 +527,6 @@ REFUSED: list[tuple[Callable[[SimpleNamespace], Any], tuple[str, ...]]] = [
         lambda m: plots.health(replace(m.health, neurons=m.health.neurons.drop(columns="flow_pre")), "flow"),
         ("flow=False",),
     ),
-    (lambda m: plots.dying(m.dying, "size"), ("what", "'size'", "'loss'")),
-    (lambda m: plots.dying(dying_relu(steps=1, share=0.0, activations=["relu"])), ("no neuron was pushed",)),
     (lambda m: plots.meanings(replace(m.meanings, similarity=None)), ("1.5", "give the model")),
     (lambda m: plots.meanings(replace(m.meanings, table=m.meanings.table.iloc[:0])), ("1.5", "no examples")),
     (lambda m: plots.verdicts(pd.DataFrame({"layer": [0]})), ("polysemanticity",)),
