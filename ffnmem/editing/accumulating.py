@@ -34,13 +34,7 @@ from ..corpus.passes import (
 from ..corpus.sources import open_corpus
 from ..models.model import Model
 from ..models.turns import in_turn
-from .moments import (
-    RIDGE,
-    Part,
-    SecondMoment,
-    TriangleSums,
-    fewest,
-)
+from .moments import RIDGE, Part, SecondMoment, TriangleSums, fewest, moment_of
 
 # `second_moment`: one pass over a corpus, every layer's coefficients into C = E[m mᵀ].
 
@@ -114,7 +108,11 @@ def second_moment(
             sums.check_same_as(finished, target)
         else:
             accumulate(
-                *(model, excerpt, [sums], "moment", progress),
+                model,
+                excerpt,
+                [sums],
+                "moment",
+                progress,
                 until=chosen[-1],
                 folder=None if target is None else folder,
                 every=checkpoint_seconds,
@@ -184,27 +182,14 @@ class MomentSums(Statistic):
             raise InputError(f"{self.packed.source} has no text but special tokens{of_shard}")
         # The type of outer products before they are added up in float64.
         exact = self.model.dtype == torch.float64 or any(sums.exact for sums in self.sums.values())
-        return SecondMoment(
-            model=self.model.name,
-            fingerprint=self.model.fingerprint,
-            tokenizer_hash=self.packed.tokenizer_hash,
-            layers=self.layers,
-            widths=self.widths,
-            count=self.count,
-            context=self.settings.context,
-            prepend_bos=self.settings.prepend_bos,
-            parts=(Part(self.packed.hash, self.packed.source, self.ranges),),
-            provenance=self.model.provenance(
-                self.settings.prepend_bos,
-                corpus=self.packed.source,
-                corpus_hash=self.packed.hash,
-                context=self.settings.context,
-                tokens=self.count,
-                batch_tokens=self.settings.batch_tokens,
-                products="float64" if exact else "float32",
-            ).to_dict(),
-            sums={layer: sums.packed() for layer, sums in self.sums.items()},
+        sums = {layer: sums.packed() for layer, sums in self.sums.items()}
+        part = Part(self.packed.hash, self.packed.source, self.ranges)
+        context, prepend_bos, batch_tokens = (
+            self.settings.context,
+            self.settings.prepend_bos,
+            self.settings.batch_tokens,
         )
+        return moment_of(self.model, sums, self.count, part, exact, context, prepend_bos, batch_tokens=batch_tokens)
 
     # -- what goes on, and is joined ---------------------------------------------------------------------------------
 

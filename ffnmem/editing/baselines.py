@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.errors import InputError, check_count, quoted
+from ..core.errors import InputError, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import Count, checked
+from ..core.types import Count, NonNegative, Positive, checked
 from ..facts.answers import word_ids
 from ..facts.fact import Fact
 from ..interventions.integrated_gradients import knowledge_neurons
@@ -40,8 +40,8 @@ def ft_l(
     *,
     subject: str | None = None,
     layer: LayerName | None = None,
-    bound: float | None = None,
-    rate: float | None = None,
+    bound: Positive | None = None,
+    rate: Positive | None = None,
     steps: Count = STEPS,
     stop: float = STOP,
     force: bool = False,
@@ -71,18 +71,6 @@ def ft_l(
     return one_by_one(plan, facts, make, progress)
 
 
-def pace_of(plan: EditPlan, bound: float | None, rate: float | None) -> tuple[float, float]:
-    """The bound of a weight's change and Adam's step size; raises InputError for one that is not above 0."""
-    at, named = plan.settings.layer, FT_L.get(plain_name(plan.model.name))
-    natural = named.bound if named else plan.norm(at) / plan.model.ffn[at].values.numel() ** 0.5 / 30
-    limit = natural if bound is None else bound
-    pace = rate if rate is not None else named.rate if named and bound is None else limit
-    for name, value in (("bound", limit), ("rate", pace)):
-        if not value > 0:
-            raise InputError(f"{name} must be above 0, not {quoted(value)}")
-    return limit, pace
-
-
 def tuned(
     plan: EditPlan,
     which: int,
@@ -94,10 +82,13 @@ def tuned(
     force: bool = False,
 ) -> Edit:
     """The edit of one of a plan's requests; see :func:`ft_l`."""
-    check_count("steps", steps)
-    bound, rate = pace_of(plan, bound, rate)
-    request = plan.requests[which]
-    row, layer = request.rows[0], plan.settings.layer
+    layer, named = plan.settings.layer, FT_L.get(plain_name(plan.model.name))
+    if rate is None and bound is None and named:
+        rate = named.rate
+    if bound is None:
+        bound = named.bound if named else plan.norm(layer) / plan.model.ffn[layer].values.numel() ** 0.5 / 30
+    rate, request = bound if rate is None else rate, plan.requests[which]
+    row = request.rows[0]
     tokens = torch.tensor([row.tokens], device=plan.model.device)
     replay = Replay(plan.layers, tokens, start=layer)
     m, above, written = replay.coefficients[layer], replay.stream[layer + 1], replay.ffn[layer]
@@ -142,9 +133,9 @@ def embedding_swap(
     target: str | None = None,
     *,
     subject: str | None = None,
-    neurons: int = NEURONS,
-    less: float = LESS,
-    more: float = MORE,
+    neurons: Count = NEURONS,
+    less: NonNegative = LESS,
+    more: NonNegative = MORE,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Edit | tuple[Edit, ...]:
@@ -171,10 +162,6 @@ def swapped(
     plan: EditPlan, which: int, *, neurons: int = NEURONS, less: float = LESS, more: float = MORE, force: bool = False
 ) -> Edit:
     """The edit of one of a plan's requests; see :func:`embedding_swap`."""
-    check_count("neurons", neurons)
-    for name, value in (("less", less), ("more", more)):
-        if not value >= 0:
-            raise InputError(f"{name} must be at least 0, not {quoted(value)}")
     request = plan.requests[which]
     model = plan.model
     name = quoted(request.fact.text)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from ..core.errors import InputError, UnsupportedModelError, quoted
+from ..core.errors import InputError, UnsupportedModelError
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import Count, Seed, checked
+from ..core.types import Count, NonNegative, Positive, Seed, checked
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -25,6 +25,7 @@ from .moments import RIDGE
 from .preparing import (
     EditPlan,
     Moment,
+    Ridge,
     Settings,
     announce,
     check_reaches,
@@ -45,11 +46,10 @@ from .values import BATCH_TOKENS, Directions, FoundValue, RequestRows, request_b
 
 SINGULAR = 1e10  # the condition number of KᵀC⁻¹K from which on keys count as the same
 
-Closed = Callable[[int, Float64[Tensor, "n d_mlp"]], Float64[Tensor, "n d_mlp"]]
-"""``closed(layer, keys)``: ``left`` for the keys of some facts."""
-
-Previous = Mapping[int, Float64[Tensor, "p d_mlp"]]
-"""By layer, the keys of facts that were edited before, which shall stay where they are."""
+Keys = Float64[Tensor, "n d_mlp"]
+PreviousKeys = Float64[Tensor, "p d_mlp"]
+Left = Callable[[int, Keys, PreviousKeys], Keys]
+"""``left(layer, keys, previous)`` for the keys of some facts, with the keys that shall stay where they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,16 +59,18 @@ class ClosedForm:
     Attributes:
         method: the editor's name.
         layers: which it changes, ascending.
-        closed: gives ``left`` for keys.
+        left: which coefficients bring what is missing.
         recorded: what an edit says of the choices.
         ridge: with which C is inverted, also to tell how rare a key is.
+        previous: by layer, the keys of facts that were edited before, which shall stay where they are.
     """
 
     method: str
     layers: Sequence[int]
-    closed: Closed
+    left: Left
     recorded: Mapping[str, Any]
     ridge: float = RIDGE
+    previous: Mapping[int, PreviousKeys] = field(default_factory=dict)
 
 
 def layer_range(plan: EditPlan, layers: int | None, editor: str) -> list[int]:
@@ -77,47 +79,34 @@ def layer_range(plan: EditPlan, layers: int | None, editor: str) -> list[int]:
     A plan of the editor's published program has as many as are published for the model.
     """
     high = plan.settings.layer
+    if layers is not None and layers > high + 1:
+        raise InputError(f"layers {layers} is too many: layer {high} has {high} below it")
     named = published(editor, plan.model.name) if plan.published else None
     usual = math.ceil(plan.model.n_layers / 10) if named is None else len(named.layers)
     wanted = usual if layers is None else layers
-    if wanted > high + 1:
-        if layers is not None:
-            raise InputError(f"layers {layers} is too many: layer {high} has {high} below it")
-        wanted = high + 1
-    return list(range(high - wanted + 1, high + 1))
+    return list(range(max(0, high - wanted + 1), high + 1))
 
 
-def edit_together(plan: EditPlan, form: ClosedForm, force: bool, progress: Progress | None) -> Edit:
-    """One edit of all of a plan's requests; what is doubtful about it is warned of."""
-    edit = closed_form_edit(
-        plan, range(len(plan.requests)), find_values(plan, progress, directions_of(plan, None, None)), form, force
-    )
-    announce([edit], plan.doubts)
-    return edit
-
-
-def edit_protecting(
+def edit_together(
     plan: EditPlan,
-    previous: Fact | Iterable[Fact],
+    form: ClosedForm,
     force: bool,
     progress: Progress | None,
-    form: Callable[..., ClosedForm],
-    layers: int | None,
-    **numbers: float | None,
+    previous: Fact | Iterable[Fact] | None = None,
 ) -> Edit:
-    """One edit of all of a plan's requests, by the closed form that ``form(plan, layers, …)`` makes of the numbers.
-
-    The keys of ``previous`` facts, as they are now, are held where they are.
-    """
-    protected = as_facts(previous, least=0)
-    made = form(plan, layers, **numbers)
-    if protected:
+    """One edit of all of a plan's requests, which holds the keys of ``previous`` facts where they are now; what is
+    doubtful about it is warned of."""
+    if previous is not None:
+        protected = as_facts(previous, least=0)
         # Keys depend on no target.
         requests = [request_for(plan.model, fact, "", (), plan.contexts) for fact in protected]
-        held = {layer: keys_of(plan, requests, layer) for layer in made.layers}
-        made = form(plan, layers, **numbers, previous=held)
-    made = replace(made, recorded={**made.recorded, "previous": [fact.id for fact in protected]})
-    return edit_together(plan, made, force, progress)
+        keys = {layer: keys_of(plan, requests, layer) for layer in form.layers} if requests else {}
+        recorded = {**form.recorded, "previous": [fact.id for fact in protected]}
+        form = replace(form, previous=keys, recorded=recorded)
+    found = find_values(plan, progress, directions_of(plan))
+    edit = closed_form_edit(plan, range(len(plan.requests)), found, form, force)
+    announce([edit], plan.doubts)
+    return edit
 
 
 def closed_form_edit(
@@ -127,14 +116,14 @@ def closed_form_edit(
     requests = plan.of(which)
     for request, one in zip(requests, found, strict=True):
         check_reaches(plan, request, one)
-    found, how = lengthened(plan, found, form.ridge)
-    changes = spread_changes(plan, requests, found, form.layers, form.closed)
-    rows = [{**value_numbers(request, one), **told} for request, one, told in zip(requests, found, how, strict=True)]
+    found, lengths = lengthen_values(plan, found, form.ridge)
+    changes = spread_changes(plan, requests, found, form)
+    rows = [{**value_numbers(request, one), **own} for request, one, own in zip(requests, found, lengths, strict=True)]
     recorded = {**plan.value_words(), "layers": list(form.layers), **form.recorded}
     return make_edit(plan, which, form.method, changes, rows, recorded, force)
 
 
-def lengthened(
+def lengthen_values(
     plan: EditPlan, found: Sequence[FoundValue], ridge: float
 ) -> tuple[list[FoundValue], list[dict[str, float]]]:
     """What was found, each δ as long as the settings have it for a key so rare; and how rare, how much longer."""
@@ -154,27 +143,27 @@ def stretch_of(settings: EditSettings, found: FoundValue, rarity: float) -> floa
     return max(1.0, min(settings.stretch, found.longest / max(float(found.delta.norm()), 1e-30)))
 
 
-def directions_of(plan: EditPlan, keys: str | None, ridge: float | None) -> Directions | None:
+def directions_of(plan: EditPlan, keys: str | None = None, ridge: float | None = None) -> Directions | None:
     """C⁻¹k* over k*ᵀC⁻¹k* of averaged keys, where v* is looked for with ΔW itself; None where it is not."""
-    if (keys or ("original" if plan.published else "consistent")) == "original":
+    if plan.keys(keys) == "original":
         return None
 
-    def directions(averaged: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
+    def directions(averaged: Keys) -> Keys:
         solved = plan.moment.solve(plan.settings.layer, averaged, plan.ridge(ridge))
         return solved / (solved * averaged).sum(1, keepdim=True)
 
     return directions
 
 
-def keys_of(plan: EditPlan, requests: Sequence[Request], layer: int) -> Float64[Tensor, "n d_mlp"]:
+def keys_of(plan: EditPlan, requests: Sequence[Request], layer: int) -> Keys:
     """The key of each request in a layer, the average over contexts, in the model as it is."""
     return RequestReplays(plan, requests, [layer]).read([], layer)[0]
 
 
 def spread_changes(
-    plan: EditPlan, requests: Sequence[Request], found: Sequence[FoundValue], layers: Sequence[int], closed: Closed
+    plan: EditPlan, requests: Sequence[Request], found: Sequence[FoundValue], form: ClosedForm
 ) -> list[EditedLayer]:
-    """The changes of some layers that together bring each fact's δ to the highest of them.
+    """The changes of a closed form's layers that together bring each fact's δ to the highest of them.
 
     From the lowest layer up: keys and what is still missing are read with the changes so far, and a layer takes its
     share of the rest, one part of as many layers as are left.
@@ -183,7 +172,7 @@ def spread_changes(
 
     Source: Meng et al. 2023 (2210.07229), §4.3 and algorithm 1.
     """
-    layout = plan.model.layout
+    layout, layers = plan.model.layout, form.layers
     if len(layers) > 1 and (layout.blocks[layers[-1]].post is not None or layout.write_scale != 1.0):
         raise UnsupportedModelError(
             f"{plan.model.name} norms or scales what its FFNs write before it is added, so what is missing of an edit "
@@ -197,7 +186,7 @@ def spread_changes(
         keys, now = texts.read(changes, layer)
         wanted = now + deltas if wanted is None else wanted
         missing = (wanted - now) / (len(layers) - place)
-        changes.append(EditedLayer(layer, closed(layer, keys), missing))
+        changes.append(EditedLayer(layer, form.left(layer, keys, form.previous.get(layer, keys[:0])), missing))
     return changes
 
 
@@ -216,9 +205,7 @@ class RequestReplays:
     def replay(self, chunk: Sequence[int]) -> RequestReplay:
         return RequestReplay(self.plan, [self.requests[i] for i in chunk], self.layers)
 
-    def read(
-        self, changes: Sequence[EditedLayer], layer: int
-    ) -> tuple[Float64[Tensor, "n d_mlp"], Float64[Tensor, "n d_model"]]:
+    def read(self, changes: Sequence[EditedLayer], layer: int) -> tuple[Keys, Float64[Tensor, "n d_model"]]:
         """Each request's key in a layer, the average over contexts; for its plain prompt, what the highest leaves."""
         found = [(self.kept or self.replay(chunk)).read(changes, layer) for chunk in self.chunks]
         order = torch.tensor([i for chunk in self.chunks for i in chunk]).argsort()
@@ -236,9 +223,7 @@ class RequestReplay(RequestRows):
             self.first = 0
         self.at = self.lookup - self.first
 
-    def read(
-        self, changes: Sequence[EditedLayer], layer: int
-    ) -> tuple[Float64[Tensor, "n d_mlp"], Float64[Tensor, "n d_model"]]:
+    def read(self, changes: Sequence[EditedLayer], layer: int) -> tuple[Keys, Float64[Tensor, "n d_model"]]:
         """What :meth:`RequestReplays.read` says, of these."""
         by_layer = {change.layer: change for change in changes}
         keys: list[Tensor] = []
@@ -265,63 +250,6 @@ class RequestReplay(RequestRows):
         return averages, above
 
 
-def memit_left(
-    plan: EditPlan, weight: float, ridge: float, norm: float = 0.0, previous: Previous = MappingProxyType({})
-) -> Closed:
-    """(λC + λₙI + K_pK_pᵀ + KKᵀ)⁻¹K by rows (Meng et al. 2023, eq. 14; Gupta et al. 2025, 2502.01636).
-
-    By Woodbury, with B = [K, K_p] and M = C + λₙ/λ·I: M⁻¹B (λI + BᵀM⁻¹B)⁻¹, of which K's columns are kept.
-    """
-
-    def closed(layer: int, keys: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
-        both = torch.cat([keys, previous[layer]]) if layer in previous else keys
-        own = ridge + norm / (weight * plan.moment.mean_diagonal(layer)) if norm else ridge
-        solved = plan.moment.solve(layer, both, own)
-        inside = weight * torch.eye(len(both), dtype=keys.dtype, device=keys.device) + both @ solved.T
-        return torch.linalg.solve(inside, solved)[: len(keys)]
-
-    return closed
-
-
-def emmet_left(plan: EditPlan, epsilon: float, ridge: float) -> Closed:
-    """(KᵀC⁻¹K + εI)⁻¹KᵀC⁻¹ (Gupta et al. 2024, 2403.14236): every key goes exactly where it should at ε = 0.
-
-    ε is relative to the mean diagonal of KᵀC⁻¹K; in the published program it is absolute, and one key has none.
-    """
-
-    def closed(layer: int, keys: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
-        solved = plan.moment.solve(layer, keys, ridge)
-        inside = keys @ solved.T
-        unit = torch.eye(len(keys), dtype=keys.dtype, device=keys.device)
-        size = float(len(keys) > 1) if plan.published else inside.diagonal().mean()
-        inside = inside + epsilon * size * unit
-        if float(torch.linalg.cond(inside)) > SINGULAR:
-            raise InputError(
-                f"{len(keys)} facts have keys so alike in layer {layer} that not each can go its own way: "
-                "edit them one by one, or with epsilon above 0"
-            )
-        return torch.linalg.solve(inside, solved)
-
-    return closed
-
-
-def alphaedit_left(plan: EditPlan, thresholds: Mapping[int, float], penalty: float, previous: Previous) -> Closed:
-    """(P(KKᵀ + K_pK_pᵀ) + λI)⁻¹PK by rows, P the projection on what the corpus hardly uses (Fang et al. 2024).
-
-    PK lies in P's image, where the matrix is P(…)P + λI: solved there by Woodbury in as many dimensions as keys.
-    """
-
-    def closed(layer: int, keys: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
-        projection = plan.moment.null_projection(layer, thresholds[layer]).to(keys.device)
-        inside = keys @ projection
-        both = torch.cat([inside, previous[layer] @ projection]) if layer in previous else inside
-        gram = both @ both.T + penalty * torch.eye(len(both), dtype=keys.dtype, device=keys.device)
-        # (λI + BBᵀ)⁻¹ PK = (PK − B (λI + BᵀB)⁻¹ Bᵀ PK) / λ
-        return (inside - torch.linalg.solve(gram, both @ inside.T).T @ both) / penalty
-
-    return closed
-
-
 # `memit`: many facts rewritten at once, over several layers.
 
 SHARE = 0.1  # of d_mlp, the mean of kᵀC⁻¹k over the corpus, for other models
@@ -337,11 +265,11 @@ def memit(
     subject: str | None = None,
     layer: LayerName | None = None,
     layers: Count | None = None,
-    weight: float | None = None,
-    norm: float = 0.0,
+    weight: Positive | None = None,
+    norm: Ridge = 0.0,
     previous: Fact | Iterable[Fact] = (),
     moment: Moment = None,
-    ridge: float | None = None,
+    ridge: Ridge | None = None,
     contexts: Sequence[str] | None = None,
     seed: Seed = 0,
     settings: Settings = None,
@@ -375,46 +303,46 @@ def memit(
     plan = plan_edits(
         model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="memit", needs_moment=True
     )
-    return edit_protecting(plan, previous, force, progress, memit_form, layers, weight=weight, ridge=ridge, norm=norm)
-
-
-def memit_form(
-    plan: EditPlan,
-    layers: int | None = None,
-    weight: float | None = None,
-    ridge: float | None = None,
-    norm: float | None = None,
-    previous: Previous | None = None,
-) -> ClosedForm:
-    """The closed form for a plan; raises InputError for a weight that is not above 0, or a norm below 0."""
-    return least_squares(plan, "memit", layers, weight, ridge, 0.0 if norm is None else norm, previous)
+    return edit_together(plan, memit_form(plan, layers, weight, norm, ridge), force, progress, previous)
 
 
 def least_squares(
     plan: EditPlan,
+    layers: int | None = None,
+    weight: float | None = None,
+    norm: float | None = None,
+    ridge: float | None = None,
+    *,
     editor: str,
-    layers: int | None,
-    weight: float | None,
-    ridge: float | None,
-    norm: float | None,
-    previous: Previous | None,
 ) -> ClosedForm:
-    """MEMIT's closed form for a plan, with the published numbers of an editor, else ours."""
-    model = plan.model
-    named = published(editor, model.name)
-    usual = SHARE * model.d_mlp if named is None else named.weight
-    own = usual if weight is None else weight
-    if not own > 0:
-        raise InputError(f"weight must be above 0, not {quoted(weight)}")
+    """MEMIT's closed form for a plan, with the published numbers of an editor, else ours.
+
+    (λC + λₙI + K_pK_pᵀ + KKᵀ)⁻¹K by rows (Meng et al. 2023, eq. 14; Gupta et al. 2025, 2502.01636): by Woodbury, with
+    B = [K, K_p] and M = C + λₙ/λ·I, M⁻¹B (λI + BᵀM⁻¹B)⁻¹, of which K's columns are kept.
+    """
+    moment, named = plan.moment, published(editor, plan.model.name)
     where, ridge = layer_range(plan, layers, editor), plan.ridge(ridge)
-    plan.check_moment(where, ridge)
-    if norm is None:
-        usual = NORM * float(plan.moment.eigenvalues(where[-1]).median())
-        norm = own * usual if named is None else named.norm
-    if not 0 <= norm < math.inf:
-        raise InputError(f"norm must be at least 0 and finite, not {quoted(norm)}")
-    recorded = {"weight": own, "norm": norm, **plan.moment_words(), "ridge": ridge}
-    return ClosedForm(editor, where, memit_left(plan, own, ridge, norm, previous or {}), recorded, ridge)
+    plan.check_moment(where)
+    if weight is None:
+        weight = SHARE * plan.model.d_mlp if named is None else named.weight
+    if norm is None and named is not None:
+        norm = named.norm
+    elif norm is None:
+        norm = 0.0 if editor == "memit" else NORM * weight * float(moment.eigenvalues(where[-1]).median())
+
+    def left(layer: int, keys: Keys, previous: PreviousKeys) -> Keys:
+        both = torch.cat([keys, previous])
+        own = ridge + norm / (weight * moment.mean_diagonal(layer)) if norm else ridge
+        solved = moment.solve(layer, both, own)
+        inside = weight * torch.eye(len(both), dtype=keys.dtype, device=keys.device) + both @ solved.T
+        return torch.linalg.solve(inside, solved)[: len(keys)]
+
+    recorded = {"weight": weight, "norm": norm, **plan.moment_words(), "ridge": ridge}
+    return ClosedForm(editor, where, left, recorded, ridge)
+
+
+memit_form = partial(least_squares, editor="memit")
+encore_form = partial(least_squares, editor="encore")
 
 
 # `encore`: MEMIT's closed form for many edits, one after another.
@@ -434,11 +362,11 @@ def encore(
     subject: str | None = None,
     layer: LayerName | None = None,
     layers: Count | None = None,
-    weight: float | None = None,
-    norm: float | None = None,
+    weight: Positive | None = None,
+    norm: Ridge | None = None,
     previous: Fact | Iterable[Fact] = (),
     moment: Moment = None,
-    ridge: float | None = None,
+    ridge: Ridge | None = None,
     contexts: Sequence[str] | None = None,
     seed: Seed = 0,
     settings: Settings = None,
@@ -471,19 +399,7 @@ def encore(
     plan = plan_edits(
         model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="encore", needs_moment=True
     )
-    return edit_protecting(plan, previous, force, progress, encore_form, layers, weight=weight, ridge=ridge, norm=norm)
-
-
-def encore_form(
-    plan: EditPlan,
-    layers: int | None = None,
-    weight: float | None = None,
-    ridge: float | None = None,
-    norm: float | None = None,
-    previous: Previous | None = None,
-) -> ClosedForm:
-    """The closed form for a plan; raises InputError for a weight that is not above 0, or a norm below 0."""
-    return least_squares(plan, "encore", layers, weight, ridge, norm, previous)
+    return edit_together(plan, encore_form(plan, layers, weight, norm, ridge), force, progress, previous)
 
 
 # `emmet`: many facts rewritten at once in one layer, each of them exactly.
@@ -498,9 +414,9 @@ def emmet(
     *,
     subject: str | None = None,
     layer: LayerName | None = None,
-    epsilon: float | None = None,
+    epsilon: NonNegative | None = None,
     moment: Moment = None,
-    ridge: float | None = None,
+    ridge: Ridge | None = None,
     contexts: Sequence[str] | None = None,
     seed: Seed = 0,
     settings: Settings = None,
@@ -524,7 +440,6 @@ def emmet(
 
     Source: Gupta et al. 2024 (2403.14236), §3.
     """
-    check_epsilon(epsilon)
     plan = plan_edits(
         model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="emmet", needs_moment=True
     )
@@ -532,31 +447,32 @@ def emmet(
 
 
 def emmet_form(plan: EditPlan, epsilon: float | None = None, ridge: float | None = None) -> ClosedForm:
-    """The closed form for a plan; raises InputError for an epsilon below 0."""
-    ridge = plan.ridge(ridge)
-    plan.check_moment([plan.settings.layer], ridge)
-    epsilon = check_epsilon(epsilon)
-    if epsilon is None:
-        epsilon = published_epsilon(plan.model) if plan.published else 0.0
-    recorded = {
-        "epsilon": epsilon,
-        "epsilon_of": "1" if plan.published else "mean diagonal",
-        **plan.moment_words(),
-        "ridge": ridge,
-    }
-    return ClosedForm("emmet", [plan.settings.layer], emmet_left(plan, epsilon, ridge), recorded, ridge)
+    """(KᵀC⁻¹K + εI)⁻¹KᵀC⁻¹ (Gupta et al. 2024, 2403.14236): every key goes exactly where it should at ε = 0.
 
+    ε is relative to the mean diagonal of KᵀC⁻¹K. In the published program it is absolute, one key has none, and C is
+    counted ``weight`` times, which makes ε so many times larger.
+    """
+    moment, at, ridge = plan.moment, plan.settings.layer, plan.ridge(ridge)
+    plan.check_moment([at])
+    theirs = published("emmet", plan.model.name) or UNNAMED["emmet"]
+    usual = theirs.weight * theirs.epsilon if plan.published else 0.0
+    share = usual if epsilon is None else epsilon
 
-def published_epsilon(model: Model) -> float:
-    """EMMET's for KᵀC⁻¹K: the program counts C ``weight`` times, which makes its own ε so many times larger."""
-    own = published("emmet", model.name) or UNNAMED["emmet"]
-    return own.weight * own.epsilon
+    def left(layer: int, keys: Keys, _previous: PreviousKeys) -> Keys:
+        solved = moment.solve(layer, keys, ridge)
+        inside = keys @ solved.T
+        size = float(len(keys) > 1) if plan.published else inside.diagonal().mean()
+        inside = inside + share * size * torch.eye(len(keys), dtype=keys.dtype, device=keys.device)
+        if float(torch.linalg.cond(inside)) > SINGULAR:
+            raise InputError(
+                f"{len(keys)} facts have keys so alike in layer {layer} that not each can go its own way: "
+                "edit them one by one, or with epsilon above 0"
+            )
+        return torch.linalg.solve(inside, solved)
 
-
-def check_epsilon(epsilon: float | None) -> float | None:
-    if epsilon is not None and not epsilon >= 0:
-        raise InputError(f"epsilon must be at least 0, not {quoted(epsilon)}")
-    return epsilon
+    of = "1" if plan.published else "mean diagonal"
+    recorded = {"epsilon": share, "epsilon_of": of, **plan.moment_words(), "ridge": ridge}
+    return ClosedForm("emmet", [at], left, recorded, ridge)
 
 
 # `alphaedit`: facts rewritten in directions that the corpus hardly uses.
@@ -573,7 +489,7 @@ def alphaedit(
     layer: LayerName | None = None,
     layers: Count | None = None,
     threshold: float | None = None,
-    penalty: float | None = None,
+    penalty: Positive | None = None,
     previous: Fact | Iterable[Fact] = (),
     moment: Moment = None,
     contexts: Sequence[str] | None = None,
@@ -606,37 +522,42 @@ def alphaedit(
     plan = plan_edits(
         model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="alphaedit", needs_moment=True
     )
-    numbers = {"threshold": threshold, "penalty": penalty}
-    return edit_protecting(plan, previous, force, progress, alphaedit_form, layers, **numbers)
+    return edit_together(plan, alphaedit_form(plan, layers, threshold, penalty), force, progress, previous)
 
 
 def alphaedit_form(
-    plan: EditPlan,
-    layers: int | None = None,
-    threshold: float | None = None,
-    penalty: float | None = None,
-    previous: Previous | None = None,
+    plan: EditPlan, layers: int | None = None, threshold: float | None = None, penalty: float | None = None
 ) -> ClosedForm:
-    """The closed form for a plan; raises InputError: a penalty that is not above 0, no eigenvalue below a threshold."""
-    where = layer_range(plan, layers, "alphaedit")
+    """(P(KKᵀ + K_pK_pᵀ) + λI)⁻¹PK by rows, P the projection on what the corpus hardly uses (Fang et al. 2024).
+
+    PK lies in P's image, where the matrix is P(…)P + λI: solved there by Woodbury in as many dimensions as keys.
+
+    Raises: InputError: no eigenvalue below a threshold, or none above it.
+    """
+    moment, where = plan.moment, layer_range(plan, layers, "alphaedit")
     theirs = published("alphaedit", plan.model.name) or UNNAMED["alphaedit"]
     as_theirs = plan.published or is_published(plan.model)
-    own, weight = {}, penalty
+    thresholds, ranks = {}, []
     for at in where:
-        eigenvalues = plan.moment.eigenvalues(at)
+        eigenvalues = moment.eigenvalues(at)
         usual = theirs.threshold if as_theirs else float(eigenvalues.median())
-        own[at] = usual if threshold is None else threshold
-        if not float(eigenvalues[0]) < own[at] <= float(eigenvalues[-1]):
-            which = "no" if float(eigenvalues[0]) >= own[at] else "every"
-            raise InputError(f"layer {at}: {which} eigenvalue of the second moment lies below threshold {own[at]:g}")
-    if weight is None:
-        weight = theirs.penalty if as_theirs else float(plan.moment.eigenvalues(where[-1]).mean()) / 2
-    if not weight > 0:
-        raise InputError(f"penalty must be above 0, not {quoted(penalty)}")
-    recorded = {
-        "thresholds": [own[at] for at in where],
-        "penalty": weight,
-        "null_rank": [int((plan.moment.eigenvalues(at) < own[at]).sum()) for at in where],
-        **plan.moment_words(),
-    }
-    return ClosedForm("alphaedit", where, alphaedit_left(plan, own, weight, previous or {}), recorded)
+        thresholds[at] = usual if threshold is None else threshold
+        ranks.append(int((eigenvalues < thresholds[at]).sum()))
+        if not float(eigenvalues[0]) < thresholds[at] <= float(eigenvalues[-1]):
+            which = "every" if ranks[-1] else "no"
+            raise InputError(
+                f"layer {at}: {which} eigenvalue of the second moment lies below threshold {thresholds[at]:g}"
+            )
+    if penalty is None:
+        penalty = theirs.penalty if as_theirs else float(moment.eigenvalues(where[-1]).mean()) / 2
+
+    def left(layer: int, keys: Keys, previous: PreviousKeys) -> Keys:
+        projection = moment.null_projection(layer, thresholds[layer]).to(keys.device)
+        inside = keys @ projection
+        both = torch.cat([inside, previous @ projection])
+        gram = both @ both.T + penalty * torch.eye(len(both), dtype=keys.dtype, device=keys.device)
+        # (λI + BBᵀ)⁻¹ PK = (PK − B (λI + BᵀB)⁻¹ Bᵀ PK) / λ
+        return (inside - torch.linalg.solve(gram, both @ inside.T).T @ both) / penalty
+
+    recorded = {"thresholds": list(thresholds.values()), "penalty": penalty, "null_rank": ranks, **plan.moment_words()}
+    return ClosedForm("alphaedit", where, left, recorded)

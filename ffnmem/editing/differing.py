@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import SupportsIndex
 
-import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
@@ -20,7 +19,7 @@ from ..core.types import checked
 from ..facts.answers import Answer, read_answer
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, pulled_through
-from ..prompts.attribution import Attribution
+from ..prompts.attribution import Attribution, rank_cells
 from ..prompts.captures import Capture, answer_probability
 from ..show.result import Result
 from .changes import EditedLayer
@@ -211,25 +210,11 @@ def written_along(changes: Sequence[EditedLayer], after: Capture, new: Attributi
 
 def neuron_table(old: Attribution, new: Attribution, own: Float[Tensor, "layer d_mlp"]) -> pd.DataFrame:
     """Every neuron, by falling \\|change\\|, ties by layer and neuron."""
-    n_layers, d_mlp = own.shape
-
-    def flat(tensor: Tensor) -> np.ndarray:
-        return tensor.reshape(n_layers * d_mlp).double().cpu().numpy()
-
-    frame = pd.DataFrame(
-        {
-            "layer": np.repeat(np.arange(n_layers), d_mlp),
-            "neuron": np.tile(np.arange(d_mlp), n_layers),
-            "coefficient_before": flat(old.coefficients[0]),
-            "coefficient_after": flat(new.coefficients[0]),
-            "logit_before": flat(old.neuron_logits[0]),
-            "logit_after": flat(new.neuron_logits[0]),
-        }
-    )
-    frame["change"] = frame["logit_after"] - frame["logit_before"]
-    frame["written"] = flat(own)
-    order = np.argsort(-frame["change"].abs().to_numpy(), kind="stable")
-    return frame.iloc[order].reset_index(drop=True)
+    before, after = (one.neuron_logits[0].double().cpu() for one in (old, new))
+    ends = {"coefficient_before": old.coefficients[0], "coefficient_after": new.coefficients[0]}
+    ends |= {"logit_before": before, "logit_after": after}
+    frame = rank_cells(["layer", "neuron"], change=after - before, written=own, **ends)
+    return frame[["layer", "neuron", *ends, "change", "written"]]
 
 
 def component_table(old: Attribution, new: Attribution) -> pd.DataFrame:

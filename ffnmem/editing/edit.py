@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from ..core.errors import InputError, ModelError, listed
 from ..core.files import check_new_folder
-from ..core.json_values import plain
 from ..core.plain_values import plain_value
 from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Origin, Sheet, Table, Words, line
@@ -73,6 +72,8 @@ class Edit(Result):
     under: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    in_json = "method digest fingerprint layers facts targets settings numbers warnings under parts"
 
     def __post_init__(self) -> None:
         if not self.changes:
@@ -152,9 +153,7 @@ class Edit(Result):
     @property
     def unreached(self) -> tuple[int, ...]:
         """The places of those facts whose target the model does not say with the edit, where its editor looked."""
-        if "reached" not in self.numbers:
-            return ()
-        return tuple(i for i, reached in enumerate(self.numbers["reached"]) if reached is False or reached == 0)
+        return tuple(i for i, reached in enumerate(self.numbers.get("reached", ())) if reached == 0)
 
     @property
     def unreached_words(self) -> str:
@@ -222,21 +221,9 @@ class Edit(Result):
         return frame
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON; the factors by their shape and norm alone."""
-        return {
-            "method": self.method,
-            "digest": self.digest,
-            "fingerprint": self.fingerprint,
-            "layers": [{"layer": c.layer, "rank": c.rank, "norm": c.norm} for c in self.changes],
-            "facts": [fact.to_dict() for fact in self.facts],
-            "targets": list(self.targets),
-            "settings": plain_value(self.settings),
-            "numbers": plain(self.numbers),
-            "warnings": list(self.warnings),
-            "under": list(self.under),
-            "parts": list(self.parts),
-            "provenance": plain_value(self.provenance.to_dict()),
-        }
+        """Plain values, ready for JSON; the factors by their rank and norm alone."""
+        layers = [{"layer": c.layer, "rank": c.rank, "norm": c.norm} for c in self.changes]
+        return {**super().to_dict(top), "layers": layers}
 
     def summary(self) -> str:
         layers = f"layer{'s' * (len(self.layers) > 1)} {listed(self.layers, 6)}"
@@ -564,7 +551,5 @@ def settings_of_both(first: Edit, second: Edit) -> dict[str, Any]:
 
 def numbers_of_both(first: Edit, second: Edit) -> pd.DataFrame:
     """The rows of both, in the order of the facts; missing where one did not measure what the other did."""
-    rows = [e.numbers if len(e.numbers) else pd.DataFrame(index=range(len(e.facts))) for e in (first, second)]
-    if all(frame.columns.empty for frame in rows):
-        return pd.DataFrame()
-    return pd.DataFrame([row for frame in rows for row in frame.to_dict("records")])
+    rows = [row for e in (first, second) for row in e.numbers.to_dict("records") or [{}] * len(e.facts)]
+    return pd.DataFrame(rows if any(rows) else [])

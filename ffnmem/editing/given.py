@@ -11,7 +11,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from ..core.checked_files import check_regular, reading
-from ..core.errors import FfnmemError, FileError, InputError, check_count, check_kind, listed
+from ..core.errors import FfnmemError, FileError, InputError, check_count, check_kind
 from ..core.files import user_path
 
 LOPSIDED = 1e-4  # of the largest entry: sums in float32 of many tokens are off by that
@@ -32,30 +32,23 @@ def sums_of(
     Raises: InputError: a matrix that is none of the layer's coefficients. FileError: a file that has none.
     """
     if isinstance(given, str | Path):
-        sums, seen = statistics(given)
+        sums, seen = read_statistics(given)
         if count is not None and check_count("count", count, most=MOST) != seen:
             raise InputError(f"{given} is of {seen:,} tokens, not of {count:,}: leave count out")
         try:
             return symmetric(sums, layer, width), seen, sums.dtype
         except FfnmemError as error:
             raise FileError(f"{given} does not fit: {error}") from None
-    matrix = as_tensor(given, layer)
+    check_kind(f"the second moment of layer {layer}", given, (Tensor, np.ndarray), "a matrix or a file of statistics")
+    try:
+        matrix = torch.as_tensor(given).detach().cpu()
+    except (TypeError, ValueError):  # objects, texts, numbers in another machine's order
+        matrix = torch.zeros(0, dtype=torch.bool)
+    if matrix.dtype == torch.bool or matrix.is_complex():
+        raise InputError(f"the second moment of layer {layer} is of type {given.dtype}: give real numbers, float64")
     if count is None:
         raise InputError(f"count is missing: say of how many tokens the matrix of layer {layer} is the mean")
     return symmetric(matrix, layer, width) * check_count("count", count, most=MOST), count, matrix.dtype
-
-
-def as_tensor(given: Any, layer: int) -> Tensor:
-    """An array as a tensor on the CPU; raises InputError for anything but real numbers."""
-    check_kind(f"the second moment of layer {layer}", given, (Tensor, np.ndarray), "a matrix or a file of statistics")
-    if isinstance(given, Tensor):
-        found = given.detach().cpu()
-    else:
-        numbers = np.ascontiguousarray(given, given.dtype.newbyteorder("=")) if given.dtype.kind in "fiu" else None
-        found = torch.zeros(0, dtype=torch.complex64) if numbers is None else torch.from_numpy(numbers)
-    if found.dtype == torch.bool or found.is_complex():
-        raise InputError(f"the second moment of layer {layer} is of type {given.dtype}: give real numbers, float64")
-    return found
 
 
 def symmetric(matrix: Tensor, layer: int, width: int) -> Float64[Tensor, "width width"]:
@@ -74,7 +67,7 @@ def symmetric(matrix: Tensor, layer: int, width: int) -> Float64[Tensor, "width 
     return (found + found.T) / 2
 
 
-def statistics(file: str | Path) -> tuple[Tensor, int]:
+def read_statistics(file: str | Path) -> tuple[Tensor, int]:
     """Σ m mᵀ, as it stands there, and the count of tokens in the file of a published program's statistics.
 
     Raises: FileError: no such file, or another kind of file.
@@ -85,15 +78,9 @@ def statistics(file: str | Path) -> tuple[Tensor, int]:
     check_regular(path, f"there is no file {file}: {MADE_BY}")
     with reading(path, MADE_BY), path.open("rb") as opened:
         stored = np.load(opened, allow_pickle=False)  # of one array alone, that array
-        found = (
-            {} if isinstance(stored, np.ndarray) else {name: stored[name] for name in (SUMS, COUNT) if name in stored}
-        )
-        lacking = [name for name in (SUMS, COUNT) if name not in found]
-        if lacking:
-            raise FileError(f"{path} is no file of second moments, for it has no {listed(lacking)}: {MADE_BY}")
-        count = found[COUNT]
-        if count.shape != () or count.dtype.kind not in "iu" or not count >= 1:
-            raise FileError(f"{path} is damaged: {COUNT} is no number of tokens")
-        if found[SUMS].dtype.kind != "f":
-            raise FileError(f"{path} is damaged: {SUMS} holds no numbers")
-        return torch.from_numpy(found[SUMS]), int(count)
+        if isinstance(stored, np.ndarray) or not {SUMS, COUNT} <= set(stored):
+            raise FileError(f"{path} is no file of second moments, which has {SUMS} and {COUNT}: {MADE_BY}")
+        sums, count = torch.from_numpy(stored[SUMS]), int(stored[COUNT])
+    if count < 1 or not sums.is_floating_point():
+        raise FileError(f"{path} is damaged: {SUMS} holds no numbers, or {COUNT} is no number of tokens")
+    return sums, count

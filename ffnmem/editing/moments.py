@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .._version import __version__
 from ..core.checked_files import Form, HeadedTensors, write_tensors
-from ..core.errors import FileError, InputError, ModelError, OutOfRangeError, check_number, listed, quoted
+from ..core.errors import InputError, ModelError, OutOfRangeError, check_number, listed, quoted
 from ..core.files import check_destination, user_path
 from ..core.neuron_names import LayerName
 from ..core.resources import EMBEDDED, embedded_folder
@@ -85,11 +85,6 @@ class TriangleSums:
 def upper(block: Float[Tensor, "rows columns"]) -> Tensor:
     """True on and above the diagonal of a block whose first column is that of its first row."""
     return torch.ones(block.shape, dtype=torch.bool, device=block.device).triu()
-
-
-def length_of(width: int) -> int:
-    """The entries of a triangle."""
-    return width * (width + 1) // 2
 
 
 def square(packed: Float[Tensor, " triangle"], width: int) -> Float64[Tensor, "width width"]:
@@ -211,45 +206,26 @@ class SecondMoment(Result):
             no second moment has. FileError: a file that cannot be read, or that does not fit. OutOfRangeError: a layer
             that the model has not.
         """
-        sums: dict[int, Tensor] = {}
-        counts: dict[int, int] = {}
-        kinds = set()
+        found = {}
         for name, one in given.items():
             layer = model.layer(name)
-            if layer in sums:
+            if layer in found:
                 raise InputError(f"layer {layer} is given twice: give it once")
-            whole, counts[layer], kind = sums_of(one, layer, model.ffn[layer].d_mlp, count)
-            sums[layer] = whole[upper(whole)]
-            kinds.add(kind)
-        if not sums:
+            found[layer] = sums_of(one, layer, model.ffn[layer].d_mlp, count)
+        if not found:
             raise InputError("no layer is given: give at least one, such as {5: matrix}")
-        if len(set(counts.values())) > 1:
-            each = listed([f"{seen:,} in layer {layer}" for layer, seen in counts.items()])
+        layers = tuple(sorted(found))
+        counts = {found[layer][1] for layer in layers}
+        if len(counts) > 1:
+            each = listed([f"{seen:,} in layer {layer}" for layer, (_, seen, _) in found.items()])
             raise InputError(f"layers are of other numbers of tokens ({each}): give those of one text")
-        layers, (seen, *_) = tuple(sorted(sums)), counts.values()
-        digest = hashlib.sha256(f"{seen}:{layers}".encode())
-        for layer in layers:
-            digest.update(sums[layer].numpy().tobytes())
-        corpus_hash = digest.hexdigest()[:32]
-        return cls(
-            model=model.name,
-            fingerprint=model.fingerprint,
-            tokenizer_hash=tokenizer_hash(model),
-            layers=layers,
-            widths=tuple(model.ffn[layer].d_mlp for layer in layers),
-            count=seen,
-            context=model.n_ctx,
-            prepend_bos=model.prepend_bos,
-            parts=(Part(corpus_hash, corpus, ((0, 1),)),),
-            provenance=model.provenance(
-                model.prepend_bos,
-                corpus=corpus,
-                corpus_hash=corpus_hash,
-                tokens=seen,
-                products="float64" if kinds == {torch.float64} else "float32",
-            ).to_dict(),
-            sums={layer: sums[layer] for layer in layers},
-        )
+        (seen,), sums = counts, {layer: found[layer][0][upper(found[layer][0])] for layer in layers}
+        about = hashlib.sha256(f"{seen}:{layers}".encode())
+        for triangle in sums.values():
+            about.update(triangle.numpy().tobytes())
+        exact = all(kind == torch.float64 for _, _, kind in found.values())
+        part = Part(about.hexdigest()[:32], corpus, ((0, 1),))
+        return moment_of(model, sums, seen, part, exact, model.n_ctx, model.prepend_bos)
 
     # -- what it is ----------------------------------------------------------------------------------------------
 
@@ -499,7 +475,15 @@ class SecondMoment(Result):
         target = check_destination(path)
         conditions = {str(layer): self.condition(layer) for layer in self.layers}
         finite = {layer: found if found < math.inf else None for layer, found in conditions.items()}
-        header = {"kind": KIND, "schema": SCHEMA, **described(self), "conditions": finite}
+        header = {
+            "kind": KIND,
+            "schema": SCHEMA,
+            "ffnmem": __version__,
+            **{name: getattr(self, name) for name in FIELDS},
+            "parts": [[part.corpus_hash, part.source, part.ranges] for part in self.parts],
+            "provenance": dict(self.provenance),
+            "conditions": finite,
+        }
         arrays = {str(layer): self.sums[layer].to(DTYPES[dtype]).numpy() for layer in self.layers}
         write_tensors(target, header, arrays, sort_keys=True)
         return target
@@ -507,8 +491,54 @@ class SecondMoment(Result):
     @staticmethod
     def load(path: str | Path) -> SecondMoment:  # type: ignore[override]  # it holds no model
         """Open a file; a layer is read, and checked, when it is first asked for. Raises FileError."""
-        sums = FileSums(user_path(path))
-        return moment_of(sums.file.header, sums)
+        place = user_path(path)
+        file = HeadedTensors(place, FORM, f"there is no second moment at {place}: make one with second_moment")
+        header = file.header
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v := header[name], list) else v for name in FIELDS}
+        parts = tuple(Part(h, s, tuple((a, b) for a, b in ranges)) for h, s, ranges in header["parts"])
+        conditions = {int(k): math.inf if v is None else float(v) for k, v in header["conditions"].items()}
+        return SecondMoment(
+            **values, parts=parts, provenance=header["provenance"], sums=FileSums(file), _conditions=conditions
+        )
+
+
+def moment_of(
+    model: Model,
+    sums: Mapping[int, Tensor],
+    count: int,
+    part: Part,
+    exact: bool,
+    context: int,
+    prepend_bos: bool,
+    **settings: Any,
+) -> SecondMoment:
+    """The second moment of a model's coefficients, as the model is now.
+
+    Args:
+        sums: triangles by layer, ascending. count: of tokens in them. part: which text. exact: whether products were
+            float64. context, prepend_bos: of its sequences. settings: what else the provenance has.
+    """
+    return SecondMoment(
+        model=model.name,
+        fingerprint=model.fingerprint,
+        tokenizer_hash=tokenizer_hash(model),
+        layers=tuple(sums),
+        widths=tuple(model.ffn[layer].d_mlp for layer in sums),
+        count=count,
+        context=context,
+        prepend_bos=prepend_bos,
+        parts=(part,),
+        provenance=model.provenance(
+            prepend_bos,
+            corpus=part.source,
+            corpus_hash=part.corpus_hash,
+            context=context,
+            tokens=count,
+            **settings,
+            products="float64" if exact else "float32",
+        ).to_dict(),
+        sums=sums,
+    )
 
 
 def scientific(value: float | None) -> str:
@@ -527,8 +557,6 @@ def load_second_moment(source: SecondMoment | str | Path | None, model: Model) -
         InputError: None, and nothing ships for these weights. ModelError: one of other weights.
         FileError: no such file, or a damaged one.
     """
-    if not isinstance(source, SecondMoment | str | Path | None):
-        raise InputError(f"moment must be a second moment, a file or 'atlas', not {quoted(source)}")
     if source is None:
         found = next((m for m in map(shipped, EMBEDDED) if m.fingerprint == model.unedited_fingerprint), None)
         if found is None:
@@ -545,9 +573,6 @@ def load_second_moment(source: SecondMoment | str | Path | None, model: Model) -
 def shipped(name: str) -> SecondMoment:
     """The second moment that ships with an embedded model; raises FileError."""
     return SecondMoment.load(embedded_folder(name) / SHIPPED)
-
-
-# -- joining ---------------------------------------------------------------------------------------------------------
 
 
 def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
@@ -571,51 +596,17 @@ def fewest(ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-# -- files -----------------------------------------------------------------------------------------------------------
-
-
-def described(moment: SecondMoment) -> dict[str, Any]:
-    """What the header of a file says of a second moment."""
-    return {
-        "ffnmem": __version__,
-        **{name: getattr(moment, name) for name in FIELDS},
-        "parts": [[part.corpus_hash, part.source, part.ranges] for part in moment.parts],
-        "provenance": dict(moment.provenance),
-    }
-
-
-def moment_of(header: Mapping[str, Any], sums: Mapping[int, Tensor]) -> SecondMoment:
-    """The second moment of a header and its triangles."""
-    values: dict[str, Any] = {name: tuple(v) if isinstance(v := header[name], list) else v for name in FIELDS}
-    parts = tuple(Part(h, s, tuple((a, b) for a, b in ranges)) for h, s, ranges in header["parts"])
-    conditions = {int(k): float("inf") if v is None else float(v) for k, v in header.get("conditions", {}).items()}
-    return SecondMoment(**values, parts=parts, provenance=header["provenance"], sums=sums, _conditions=conditions)
-
-
-def triangle_of(array: np.ndarray, layer: int, width: int, path: Path) -> Tensor:
-    """A triangle as a file has it, checked; raises FileError."""
-    if array.shape != (length_of(width),):
-        raise FileError(f"{path} does not fit its header: layer {layer} has {array.size} numbers")
-    if not np.isfinite(array).all():
-        raise FileError(f"{path} is damaged: layer {layer} holds NaN or infinite values")
-    return torch.from_numpy(array)
-
-
 class FileSums(Mapping[int, Tensor]):
     """The triangles of a file, each read and checked when it is asked for."""
 
-    def __init__(self, path: Path) -> None:
-        self.file = HeadedTensors(path, FORM, f"there is no second moment at {path}: make one with second_moment")
-        layers, widths = self.file.header["layers"], self.file.header["widths"]
-        self.widths: dict[int, int] = dict(zip(layers, widths, strict=True))
+    def __init__(self, file: HeadedTensors) -> None:
+        self.file = file
 
     def __getitem__(self, layer: int) -> Tensor:
-        if layer not in self.widths:
-            raise KeyError(layer)
-        return triangle_of(self.file.array(str(layer)), layer, self.widths[layer], self.file.path)
+        return torch.from_numpy(self.file.array(str(layer)))
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.widths)
+        return iter(self.file.header["layers"])
 
     def __len__(self) -> int:
-        return len(self.widths)
+        return len(self.file.header["layers"])

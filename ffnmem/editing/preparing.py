@@ -7,14 +7,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 import torch
 
-from ..core.errors import InputError, check_choice, check_number, counted, quoted, warn
+from ..core.errors import InputError, check_choice, counted, quoted, warn
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
+from ..core.types import Range
 from ..facts.answers import word_ids
 from ..facts.fact import Fact, facts_or_text
 from ..facts.questions import doubt_word, own_answer
@@ -44,32 +45,27 @@ have false targets below it, such as Tripoli as a capital in Europe, which take 
 def target_doubts(layers: PlainLayers, requests: Sequence[Request]) -> tuple[str, ...]:
     """For each request, why its target is likely not what was meant; empty where nothing speaks against it."""
     model = layers.model
-    others = [other_spellings(model, request) for request in requests]
+    spellings = [{request.target: request.ids, **other_spellings(model, request)} for request in requests]
     questions = [
-        Question(request.prompt, (request.ids, *(ids for _, ids in other)))
-        for request, other in zip(requests, others, strict=True)
+        Question(request.prompt, tuple(ids.values())) for request, ids in zip(requests, spellings, strict=True)
     ]
-    found, _ = answer(layers, questions)
-    spellings = [[word for word, _ in other] for other in others]
+    answers, _ = answer(layers, questions)
     return tuple(
-        target_doubt(model, request, words, said)
-        for request, words, said in zip(requests, spellings, found, strict=True)
+        target_doubt(model, request, list(words), said)
+        for request, words, said in zip(requests, spellings, answers, strict=True)
     )
 
 
-def other_spellings(model: Model, request: Request) -> list[tuple[str, tuple[int, ...]]]:
+def other_spellings(model: Model, request: Request) -> dict[str, tuple[int, ...]]:
     """The target with other capitals where that is a single token and the target itself is none."""
-    if len(request.ids) == 1:
-        return []
-    word = request.target
-    found: list[tuple[str, tuple[int, ...]]] = []
-    for other in dict.fromkeys((word.capitalize(), word.title(), word.lower(), word.upper())):
+    word, found = request.target, {}
+    for other in (word.capitalize(), word.title(), word.lower(), word.upper()) if len(request.ids) > 1 else ():
         try:
             ids = word_ids(model, request.fact.text, other)
         except InputError:  # no word of this model at all
             continue
-        if len(ids) == 1 and other != word:
-            found.append((other, ids))
+        if len(ids) == 1:
+            found[other] = ids
     return found
 
 
@@ -81,26 +77,16 @@ def target_doubt(model: Model, request: Request, words: Sequence[str], said: Ans
     if best:
         return (
             f"target {target} is {len(request.ids)} tokens of {model.name} ({model.token_line(request.ids)}) with a "
-            f"probability of {math.exp(logs[0]):.1g} after {where}; {quoted(f' {words[best - 1]}')} is one token with "
+            f"probability of {math.exp(logs[0]):.1g} after {where}; {quoted(f' {words[best]}')} is one token with "
             f"{math.exp(logs[best]):.3g}: is that meant?"
         )
     each = math.exp(said.mean_log(0))
-    if each < CHANCE / model.d_vocab:
-        tokens = "" if len(request.ids) == 1 else " a token"
-        return (
-            f"target {target} is absurd to {model.name} after {where}: its probability is {each:.1g}{tokens}, below "
-            f"{CHANCE:g} of a blind guess"
-        )
-    return ""
-
-
-def change_doubt(layer: int, ratio: float) -> str:
-    """Of an edit that changes a layer much."""
-    if not ratio > CHANGE:
+    if not each < CHANCE / model.d_vocab:
         return ""
+    tokens = "" if len(request.ids) == 1 else " a token"
     return (
-        f"the edit changes layer {layer} by {ratio:.0%} of its norm, where edits to targets that the model finds "
-        f"plausible need less than {CHANGE:.0%}: look at what else moved"
+        f"target {target} is absurd to {model.name} after {where}: its probability is {each:.1g}{tokens}, below "
+        f"{CHANCE:g} of a blind guess"
     )
 
 
@@ -108,6 +94,7 @@ def change_doubt(layer: int, ratio: float) -> str:
 
 Moment = SecondMoment | str | Path | None
 Settings = Mapping[str, Any] | EditSettings | str | None
+Ridge = Annotated[float, Range(least=0, below=math.inf)]
 BASES = ("published",)
 CHANGE_LIMIT = 2.0  # of ‖ΔW‖/‖W‖
 
@@ -162,12 +149,14 @@ class EditPlan:
         """‖ΔW‖/‖W‖ of the layer that changes most, and which it is."""
         return max((change.norm / self.norm(change.layer), change.layer) for change in changes)
 
-    def check_moment(self, layers: Iterable[int], ridge: float = RIDGE) -> None:
+    def check_moment(self, layers: Iterable[int]) -> None:
         """Raise what an editor would meet after minutes of work: no second moment, or not of these layers."""
         for layer in layers:
             self.moment.width(layer)
-        if not 0 <= check_number("ridge", ridge) < math.inf:
-            raise InputError(f"ridge must be at least 0 and finite, not {quoted(ridge)}")
+
+    def keys(self, given: str | None) -> str:
+        """Which key v* is written for, see :func:`ffnmem.rome`: the one that was given, else ours or the program's."""
+        return given or ("original" if self.published else "consistent")
 
     def ridge(self, given: float | None) -> float:
         """The ridge that was given, else ours; the published programs have none."""
@@ -301,25 +290,6 @@ def weight_norm(model: Model, layer: int) -> float:
     return float(torch.linalg.matrix_norm(model.ffn[layer].values.detach().double()))
 
 
-def check_change(
-    plan: EditPlan, changes: Sequence[EditedLayer], name: str, force: bool, **numbers: float
-) -> tuple[float, int]:
-    """‖ΔW‖/‖W‖, the largest of the layers, and of which; refused where it is no small change of the layer's weights.
-
-    Single edits that are far larger than others are what breaks a model (Gupta et al. 2024, 2403.07175).
-
-    Raises: InputError: above CHANGE_LIMIT, unless forced.
-    """
-    ratio, layer = plan.largest(changes)
-    if not force and not ratio <= CHANGE_LIMIT:
-        also = "".join(f", {word} = {number:.3g}" for word, number in numbers.items())
-        raise InputError(
-            f"the edit of {name} would change a layer by {ratio:.3g} times its own norm (at most {CHANGE_LIMIT:g}"
-            f"{also}): it would likely break the model; force=True (--force) makes it all the same"
-        )
-    return ratio, layer
-
-
 def check_reaches(plan: EditPlan, request: Request, found: FoundValue) -> None:
     """Raise InputError where there is no v* to write.
 
@@ -358,19 +328,25 @@ def make_edit(
     rows: Sequence[Mapping[str, Any]],
     settings: Mapping[str, Any],
     force: bool,
-    **told: float,
 ) -> Edit:
     """The edit of some of a plan's requests, with everything that its editor was run with, verified.
 
     Args:
         plan: the requests. which: of them. method: the editor's name. changes: one a layer.
         rows: what was measured of each request; how much the edit changes, and what it does in the request's prompt,
-            is added to them. settings: to be recorded.
-        force: make it whatever its size. told: numbers that are named where it is refused, as :func:`check_change`.
+            is added to them. settings: to be recorded. force: make it whatever its size.
+
+    Raises: InputError: a layer changed by more than CHANGE_LIMIT times its norm, unless forced: single edits that are
+        far larger than others are what breaks a model (Gupta et al. 2024, 2403.07175).
     """
     requests = plan.of(which)
-    name = quoted(requests[0].fact.text) if len(requests) == 1 else f"{len(requests)} facts"
-    ratio, layer = check_change(plan, changes, name, force, **told)
+    ratio, layer = plan.largest(changes)
+    if not force and not ratio <= CHANGE_LIMIT:
+        name = quoted(requests[0].fact.text) if len(requests) == 1 else f"{len(requests)} facts"
+        raise InputError(
+            f"the edit of {name} would change layer {layer} by {ratio:.3g} times its own norm (at most "
+            f"{CHANGE_LIMIT:g}): it would likely break the model; force=True (--force) makes it all the same"
+        )
     edit = Edit.of(
         plan.model,
         list(changes),
@@ -381,8 +357,13 @@ def make_edit(
     )
     verified = verify(plan.layers, requests, edit, plan.unseen)
     numbers = [{**row, "change": ratio, **one.numbers()} for row, one in zip(rows, verified, strict=True)]
-    doubts = [*(plan.doubts[i] for i in which), change_doubt(layer, ratio) if plan.doubting else ""]
-    return replace(edit, numbers=pd.DataFrame(numbers), warnings=tuple(doubt for doubt in doubts if doubt))
+    doubts = [plan.doubts[i] for i in which if plan.doubts[i]]
+    if plan.doubting and ratio > CHANGE:
+        doubts.append(
+            f"the edit changes layer {layer} by {ratio:.0%} of its norm, where edits to targets that the model finds "
+            f"plausible need less than {CHANGE:.0%}: look at what else moved"
+        )
+    return replace(edit, numbers=pd.DataFrame(numbers), warnings=tuple(doubts))
 
 
 def announce(edits: Sequence[Edit], said: Collection[str] = ()) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Literal, get_args
 
-from ..core.errors import InputError, check_choice
+from ..core.errors import InputError
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.types import Seed, checked
@@ -13,11 +14,12 @@ from ..facts.fact import Fact
 from ..models.model import Model
 from ..models.turns import in_turn
 from .changes import EditedLayer
-from .closed_forms import directions_of, lengthened
+from .closed_forms import directions_of, lengthen_values
 from .edit import Edit
 from .preparing import (
     EditPlan,
     Moment,
+    Ridge,
     Settings,
     check_reaches,
     find_values,
@@ -29,7 +31,8 @@ from .preparing import (
 from .settings import EditSettings
 from .values import FoundValue, optimise
 
-KEYS = ("consistent", "original")
+WhichKey = Literal["consistent", "original"]
+KEYS = get_args(WhichKey)
 LONGER = 1.5  # times the clamp, where an edit is not reached
 
 
@@ -42,9 +45,9 @@ def rome(
     *,
     subject: str | None = None,
     layer: LayerName | None = None,
-    keys: str | None = None,
+    keys: WhichKey | None = None,
     moment: Moment = None,
-    ridge: float | None = None,
+    ridge: Ridge | None = None,
     contexts: Sequence[str] | None = None,
     seed: Seed = 0,
     settings: Settings = None,
@@ -90,12 +93,10 @@ def rome(
 
     Source: Meng et al. 2022 (2202.05262), §3.1; consistent keys: Gupta et al. 2024 (2403.07175).
     """
-    if keys is not None:
-        check_choice("keys", keys, KEYS)
     plan = plan_edits(
         model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="rome", needs_moment=True
     )
-    plan.check_moment([plan.settings.layer], plan.ridge(ridge))
+    plan.check_moment([plan.settings.layer])
     found = find_values(plan, progress, directions_of(plan, keys, ridge))
     edits = [rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
     return one_or_all(plan, facts, edits)
@@ -151,16 +152,17 @@ def rank_one_once(
     plan: EditPlan, which: int, found: FoundValue, keys: str | None, ridge: float | None, force: bool
 ) -> Edit:
     """The edit of one of a plan's requests with a v* that was found for it."""
-    keys, ridge = keys or ("original" if plan.published else "consistent"), plan.ridge(ridge)
+    keys, ridge = plan.keys(keys), plan.ridge(ridge)
     layer, request = plan.settings.layer, plan.requests[which]
     check_reaches(plan, request, found)
     averaged = found.key
     u = plan.moment.solve(layer, averaged.unsqueeze(0), ridge)[0]  # C⁻¹k*
-    (found,), (how,) = lengthened(plan, [found], ridge)
+    longer, lengths = lengthen_values(plan, [found], ridge)
+    found = longer[0]
     u = u / u.norm()
     strength = float((found.keys[0].double() if keys == "original" else averaged) @ u)
     # v* is what the layer writes for this key plus δ, so δ is what is missing: v* − Wk.
     change = EditedLayer(layer, u.unsqueeze(0), (found.delta.double() / strength).unsqueeze(0))
-    row = {**value_numbers(request, found), **how, "key_u": strength}
+    row = {**value_numbers(request, found), **lengths[0], "key_u": strength}
     recorded = {**plan.value_words(), "keys": keys, **plan.moment_words(), "ridge": ridge}
-    return make_edit(plan, [which], "rome", [change], [row], recorded, force, **{"k·u": strength})
+    return make_edit(plan, [which], "rome", [change], [row], recorded, force)

@@ -198,10 +198,10 @@ class FactBatch:
         if editor.form is None:
             keys, ridge = options.get("keys"), options.get("ridge")
             return rank_one(plan, which[0], self.found(plan, keys, ridge)[which[0]], keys, ridge, force)
-        if editor.holds:
-            options["previous"] = self.held
+        form = editor.form(plan, **options)
+        form = replace(form, previous=self.held) if editor.holds else form
         values = self.found(plan)
-        return closed_form_edit(plan, which, [values[i] for i in which], editor.form(plan, **options), force)
+        return closed_form_edit(plan, which, [values[i] for i in which], form, force)
 
     def together(self, editor: Editor) -> list[EditOrReason]:
         """For each fact the one edit of all that can be asked for and have a v*, or why it is not in it.

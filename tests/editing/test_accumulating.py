@@ -44,34 +44,20 @@ def test_equals_a_plain_computation(pair64: Pair) -> None:
     found.check(pair64.model)
 
 
-def test_float32_agrees(tiny: fm.Model) -> None:
-    """Float32 models would have worse statistics than their coefficients allow."""
+def test_the_same_whatever_the_way(tiny: fm.Model) -> None:
+    """Float32, how much memory a machine has, or layers that were left out would change the statistics."""
     expected, _ = naive(tiny, SHORT)
     assert allclose(second_moment(tiny, SHORT).matrix(1), expected[1], 1e-5)
-
-
-def test_some_layers_are_those_of_all(tiny: fm.Model) -> None:
-    """One layer by itself would be read from another place."""
-    both, one = second_moment(tiny, tiny_texts()), second_moment(tiny, tiny_texts(), layers=[0])
-    assert one.layers == (0,)
-    assert torch.equal(one.matrix(0), both.matrix(0))
-
-
-def test_batches_change_rounding_only(tiny: fm.Model) -> None:
-    """How much memory a machine has would change the statistics."""
-    a, b = (second_moment(tiny, tiny_texts(), batch_tokens=n) for n in (40, 4000))
-    assert a.count == b.count
-    assert allclose(a.matrix(1), b.matrix(1), 1e-5)
-
-
-def test_provenance(tiny: fm.Model) -> None:
-    """A result would not say of which text it is."""
-    found = second_moment(tiny, tiny_texts(), context=16)
-    assert found.provenance["tokens"] == found.count
-    assert found.provenance["context"] == 16
-    assert found.provenance["corpus_hash"] == found.corpus_hash
-    assert found.prepend_bos is tiny.prepend_bos
-    ((first, end),) = found.parts[0].ranges
+    whole = second_moment(tiny, tiny_texts(), context=16)
+    some, small = (second_moment(tiny, tiny_texts(), context=16, **o) for o in ({"layers": [0]}, {"batch_tokens": 40}))  # type: ignore[arg-type]
+    assert some.layers == (0,)
+    assert torch.equal(some.matrix(0), whole.matrix(0))
+    assert small.count == whole.count
+    assert allclose(small.matrix(1), whole.matrix(1), 1e-5)
+    assert (whole.provenance["tokens"], whole.provenance["context"]) == (whole.count, 16)
+    assert whole.provenance["corpus_hash"] == whole.corpus_hash
+    assert whole.prepend_bos is tiny.prepend_bos
+    ((first, end),) = whole.parts[0].ranges
     assert first == 0
     assert end > len(tiny_texts())
 
@@ -79,18 +65,12 @@ def test_provenance(tiny: fm.Model) -> None:
 @pytest.mark.parametrize("tokens", [1, 50, 333])
 def test_so_many_tokens(tiny: fm.Model, tokens: int) -> None:
     """A limit would be missed by more than the last sequence, or take other text than the first."""
-    found = second_moment(tiny, tiny_texts(), tokens=tokens, batch_tokens=100)
+    found, whole = second_moment(tiny, tiny_texts(), tokens=tokens, batch_tokens=100), second_moment(tiny, tiny_texts())
     assert tokens <= found.count < tokens + tiny.n_ctx
     ((first, end),) = found.parts[0].ranges
     assert first == 0
-    rest = second_moment(tiny, tiny_texts())
-    assert rest.parts[0].ranges == ((0, rest.parts[0].ranges[0][1]),)
-    assert end < rest.parts[0].ranges[0][1]
-
-
-def test_a_limit_is_the_text_cut_there(tiny: fm.Model) -> None:
-    """Only long sequences would be read, since they come first in a unit's batches."""
-    texts = [" Rome", " Paris is in the city of Paris is in the city", " London"]
+    assert end < whole.parts[0].ranges[0][1]
+    texts = [" Rome", " Paris is in the city of Paris is in the city", " London"]  # long ones come first in a batch
     found, alone = second_moment(tiny, texts, tokens=1), second_moment(tiny, texts[:1])
     assert found.count == alone.count == 1
     assert allclose(found.matrix(1), alone.matrix(1), 1e-6)
@@ -164,29 +144,8 @@ def test_a_file_of_something_else_is_kept(tiny: fm.Model, tmp_path: Path) -> Non
     assert (tmp_path / "text").read_text() == "mine"
 
 
-def test_a_checkpoint_of_another_pass_is_refused(tiny: fm.Model, tmp_path: Path) -> None:
-    """Two passes would be mixed in one sum."""
-    out = tmp_path / "c"
-    with pytest.raises(Killed):
-        second_moment(tiny, tiny_texts(), out, batch_tokens=64, checkpoint_seconds=0.0, progress=killer(4))
-    with refuses(FileError, OSError, "batch_tokens", "64", "65"):
-        second_moment(tiny, tiny_texts(), out, batch_tokens=65)
-    with refuses(FileError, OSError, "context"):
-        second_moment(tiny, tiny_texts(), out, batch_tokens=64, context=16)
-    assert (tmp_path / "c.partial" / STATE).exists()
-
-
-def test_one_writer_at_a_time(tiny: fm.Model, tmp_path: Path) -> None:
-    """Two passes would write over each other's checkpoints."""
-    folder = tmp_path / "c.partial"
-    folder.mkdir()
-    PARTIAL.mark(folder)
-    with locked(folder, "it"), refuses(FileError, OSError, "another process", str(tmp_path / "c")):
-        second_moment(tiny, tiny_texts(), tmp_path / "c")
-
-
-def test_a_folder_of_the_users_is_left(tiny: fm.Model, tmp_path: Path) -> None:
-    """What lies beside the file under our name for a pass would be removed with the pass."""
+def test_another_writer_and_what_is_the_users_are_left(tiny: fm.Model, tmp_path: Path) -> None:
+    """Two passes would write over each other's checkpoints; what lies there under our name would be removed."""
     folder = tmp_path / "c.partial"
     folder.mkdir()
     (folder / STATE).write_text("mine")
@@ -195,6 +154,8 @@ def test_a_folder_of_the_users_is_left(tiny: fm.Model, tmp_path: Path) -> None:
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(STATE, "mine")]
     (folder / STATE).unlink()
     PARTIAL.mark(folder)
+    with locked(folder, "it"), refuses(FileError, OSError, "another process", str(tmp_path / "c")):
+        second_moment(tiny, tiny_texts(), tmp_path / "c")
     (folder / "notes").write_text("mine")
     second_moment(tiny, tiny_texts(), tmp_path / "c")
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("notes", "mine")]

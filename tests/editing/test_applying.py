@@ -112,21 +112,25 @@ def test_many_edits_are_summed_as_few_are(make_tiny: Make) -> None:
     assert allclose(model.ffn[1].values.double(), expected, 1e-6)
 
 
-def test_an_exception_reverts(make_tiny: Make) -> None:
+def test_reverted_however_a_block_ends(make_tiny: Make, tmp_path: Path) -> None:
+    """By an exception, by the block itself, by its like from a file, or where torch counts changes in another way."""
     model = make_tiny()
-    pristine = weights(model)
-    with pytest.raises(ZeroDivisionError), made(model).applied(model):
+    pristine, edit, fingerprint = weights(model), made(model, (0, 1)), model.fingerprint
+    clean = logits(model, TOKENS)
+    with pytest.raises(ZeroDivisionError), edit.applied(model):
         raise ZeroDivisionError
     assert same_bits(model, pristine)
-
-
-def test_reverted_inside_its_own_block(make_tiny: Make) -> None:
-    """The end of the block must not trip over what the block did itself."""
-    model = make_tiny()
-    pristine, edit = weights(model), made(model)
     with edit.applied(model):
         edit.revert(model)
     assert same_bits(model, pristine)
+    edit.apply(model)
+    loaded(edit, tmp_path).revert(model)
+    assert same_bits(model, pristine)
+    with torch.inference_mode(), edit.applied(model):
+        assert not torch.equal(logits(model, TOKENS), clean)
+        assert model.fingerprint != fingerprint
+    assert same_bits(model, pristine)
+    assert model.fingerprint == fingerprint
 
 
 def test_made_on_top_of_another(make_tiny: Make) -> None:
@@ -171,18 +175,6 @@ def test_the_fingerprint_after_is_not_taken_on_trust(make_tiny: Make) -> None:
     assert model.fingerprint != fingerprint
 
 
-def test_inside_inference_mode(make_tiny: Make) -> None:
-    """Where torch does not count changes in the same way."""
-    model = make_tiny()
-    pristine, edit, clean = weights(model), made(model), logits(model, TOKENS)
-    fingerprint = model.fingerprint
-    with torch.inference_mode(), edit.applied(model):
-        assert not torch.equal(logits(model, TOKENS), clean)
-        assert model.fingerprint != fingerprint
-    assert same_bits(model, pristine)
-    assert model.fingerprint == fingerprint
-
-
 def test_with_edit(make_tiny: Make) -> None:
     """A look at the model with or without an edit must put back the others in their order, bit for bit."""
     model = make_tiny()
@@ -192,6 +184,8 @@ def test_with_edit(make_tiny: Make) -> None:
         assert same_bits(model, pristine)
     for edit in edits:
         edit.apply(model)
+    assert list(model.edits[:1]) == edits[:1]
+    assert "Eiffel Tower → Rome" in repr(model.edits)
     before = weights(model)
     for edit in edits:
         with with_edit(edit, model, present=False):
@@ -205,15 +199,6 @@ def test_with_edit(make_tiny: Make) -> None:
 def loaded(edit: Edit, folder: Path) -> Edit:
     """The same edit by way of a file."""
     return Edit.load(edit.save(folder / "edit.zip"))
-
-
-def test_its_like_from_a_file_reverts_it(make_tiny: Make, tmp_path: Path) -> None:
-    """An edit is what it does, not the object in memory."""
-    model = make_tiny()
-    pristine, edit = weights(model), made(model, (0, 1))
-    edit.apply(model)
-    loaded(edit, tmp_path).revert(model)
-    assert same_bits(model, pristine)
 
 
 def test_refuses_twice_and_never(make_tiny: Make, tmp_path: Path) -> None:
@@ -305,13 +290,3 @@ def test_an_interrupt_between_two_layers(make_tiny: Make, monkeypatch: pytest.Mo
     with unchanged(model), pytest.raises(KeyboardInterrupt):
         edit.apply(model)
     assert len(calls) == 2
-
-
-def test_ledger_reads_as_a_sequence(make_tiny: Make) -> None:
-    model = make_tiny()
-    edits = [made(model, seed=seed) for seed in range(2)]
-    for edit in edits:
-        edit.apply(model)
-    assert model.edits[0] is edits[0]
-    assert list(model.edits[:1]) == edits[:1]
-    assert "Eiffel Tower → Rome" in repr(model.edits)

@@ -10,7 +10,6 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.editing import SecondMoment, convergence, second_moment
-from ffnmem.editing.accumulating import checked_counts
 
 from ..helpers import allclose, refuses
 from ..scanning.texts import tiny_texts
@@ -68,21 +67,24 @@ def test_the_seed_decides(tiny: fm.Model, keys: torch.Tensor) -> None:
     assert not a.equals(c)
 
 
-def test_counts() -> None:
-    """The default counts would leave out the end, or ask for more than there is."""
-    assert checked_counts(None, 64, 1000) == [16, 32, 64, 128, 320, 640, 1000]
-    assert checked_counts([30, 10, 30], 64, 1000) == [10, 30]
-    with refuses(InputError, ValueError, "1001", "1000"):
-        checked_counts([10, 1001], 64, 1000)
-    with refuses(InputError, ValueError, "counts"):
-        checked_counts([], 64, 1000)
+def test_default_counts(tiny: fm.Model, keys: torch.Tensor) -> None:
+    """They would leave out the end, or ask for more than there is."""
+    texts = tiny_texts()[:20]
+    whole = second_moment(tiny, texts, layers=[1]).count
+    wanted = [*(n for n in (16, 32, 64, 128, 320, 640, 1280) if n < whole), whole]
+    found = convergence(tiny, texts, keys, 1)["tokens"].tolist()
+    assert len(found) == len(wanted)
+    assert all(count <= tokens < count + tiny.n_ctx for count, tokens in zip(wanted, found, strict=True))
 
 
 def test_refused(tiny: fm.Model, keys: torch.Tensor) -> None:
     """Zero keys have no direction: the table would be NaN."""
-    with refuses(InputError, ValueError, "keys"):
-        convergence(tiny, tiny_texts(), keys[:0], 1)
-    with refuses(InputError, ValueError, "keys"):
-        convergence(tiny, tiny_texts(), torch.zeros(2, 64), 1)
-    with refuses(InputError, ValueError, "64", "5"):
-        convergence(tiny, tiny_texts(), torch.ones(2, 5), 1)
+    for wrong, counts, named in (
+        (keys[:0], None, "keys"),
+        (torch.zeros(2, 64), None, "keys"),
+        (torch.ones(2, 5), None, "64"),
+        (keys, [], "counts"),
+        (keys, [10, 10**6], "1000000"),
+    ):
+        with refuses(InputError, ValueError, named):
+            convergence(tiny, tiny_texts(), wrong, 1, counts)

@@ -130,16 +130,8 @@ def test_what_it_shows(tiny: fm.Model) -> None:
     found = made(tiny).diff(tiny, PROMPT, k=3)
     assert "\n" not in repr(found)
     assert "' Rome' against ' Paris'" in repr(found)
-    assert list(found.to_frame().columns) == [
-        "layer",
-        "neuron",
-        "coefficient_before",
-        "coefficient_after",
-        "logit_before",
-        "logit_after",
-        "change",
-        "written",
-    ]
+    names = "layer neuron coefficient_before coefficient_after logit_before logit_after change written"
+    assert list(found.to_frame().columns) == names.split()
     record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert len(record["neurons"]) == 3
     assert record["provenance"]["edit"] == made(tiny).digest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -20,28 +21,19 @@ from .edits import COLOSSEUM, EIFFEL, change, made, same_bits, weights
 
 
 @pytest.mark.parametrize("rank", [1, 5])
-def test_norm_without_the_matrix(tiny: fm.Model, rank: int) -> None:
-    """A norm of the factors instead of their product, or cross terms left out."""
+def test_a_change_is_what_its_factors_say(tiny: fm.Model, rank: int) -> None:
+    """A norm of the factors instead of their product, a transposed change, or factors that alias the editor's."""
     found = change(tiny, 0, rank)
+    assert (found.rank, tuple(found.delta().shape)) == (rank, (tiny.d_mlp, tiny.d_model))
     assert allclose(found.norm, found.delta().norm(), 1e-12)
-    assert found.delta().shape == (tiny.d_mlp, tiny.d_model)
-    assert found.rank == rank
-
-
-def test_orientation(tiny: fm.Model) -> None:
-    """The FFN must write (m leftᵀ) right more: a transposed change would fit a square layer and be another edit."""
-    found = change(tiny, 0, 3)
+    assert allclose(found.norms, found.delta().norm(dim=1), 1e-12)
     m = torch.randn(4, tiny.d_mlp, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     assert allclose(m @ found.delta(), (m @ found.left.T) @ found.right, 1e-12)
-
-
-def test_factors_are_copies_in_float64(tiny: fm.Model) -> None:
-    """Factors that alias the editor's tensors would change after the edit was made."""
-    left, right = torch.ones(1, tiny.d_mlp), torch.ones(1, tiny.d_model, dtype=torch.float64)
-    found = EditedLayer(0, left, right)
+    right = torch.ones(1, tiny.d_model, dtype=torch.float64)
+    kept = EditedLayer(0, torch.ones(1, tiny.d_mlp), right)
     right.zero_()
-    assert found.left.dtype == found.right.dtype == torch.float64
-    assert bool((found.right == 1).all())
+    assert kept.left.dtype == torch.float64
+    assert bool((kept.right == 1).all())
 
 
 def test_what_it_is(tiny: fm.Model) -> None:
@@ -66,34 +58,22 @@ def test_digest_tells_edits_apart(tiny: fm.Model) -> None:
 
 
 def test_tables_and_json(tiny: fm.Model) -> None:
-    """A number that is lost, or one that JSON does not hold."""
+    """A number that is lost, or one that JSON does not hold; an edit of a memory that stands for no fact."""
     edit = made(tiny)
     frame = edit.to_frame()
-    assert list(frame.columns) == [
-        "fact",
-        "subject",
-        "prompt",
-        "target_true",
-        "target",
-        "k_u",
-        "steps",
-        "stopped",
-        "loss",
-    ]
-    assert frame.loc[0, "target"] == "Rome"
-    assert frame.loc[0, "k_u"] == 0.7
+    assert " ".join(frame.columns) == "fact subject prompt target_true target k_u steps stopped loss"
+    assert frame.loc[0, ["target", "k_u"]].tolist() == ["Rome", 0.7]
     record = json.loads(json.dumps(edit.to_dict(), allow_nan=False))
+    assert list(record)[:4] == ["method", "digest", "fingerprint", "layers"]
     assert record["layers"] == [{"layer": 1, "rank": 1, "norm": edit.changes[0].norm}]
+    assert record["facts"] == [edit.facts[0].to_dict()]
     assert record["numbers"] == [{"k_u": 0.7, "steps": 20, "stopped": True, "loss": None}]
     assert record["settings"]["clamp"] == 4.0
-
-
-def test_without_facts(tiny: fm.Model) -> None:
-    """An edit of a memory that stands for no fact."""
-    edit = Edit.of(tiny, [change(tiny, 0)], method="embedding_swap")
-    assert edit.title == "embedding_swap"
-    assert edit.to_frame().empty
-    assert "embedding_swap" in edit._repr_html_()
+    bare = Edit.of(tiny, [change(tiny, 0)], method="embedding_swap")
+    assert bare.title == "embedding_swap"
+    assert bare.to_frame().empty
+    assert "embedding_swap" in bare._repr_html_()
+    assert (bare + Edit.of(tiny, [change(tiny, 1)], method="embedding_swap")).to_dict()["numbers"] == []
 
 
 def test_html_escapes(tiny: fm.Model) -> None:
@@ -106,28 +86,29 @@ def test_html_escapes(tiny: fm.Model) -> None:
 
 def test_refusals(tiny: fm.Model) -> None:
     right, left = torch.ones(1, tiny.d_model), torch.ones(1, tiny.d_mlp)
-    with refuses(InputError, ValueError, "layer 2", "left"):
-        EditedLayer(2, left * float("nan"), right)
-    with refuses(InputError, ValueError, "layer 2", "no rows"):
-        EditedLayer(2, left[:0], right[:0])
-    with refuses(InputError, ValueError, "layer 0", "2", "1"):
-        EditedLayer(0, torch.cat([left, left]), right)
-    with refuses(InputError, ValueError, "layer", "-1"):
-        EditedLayer(-1, left, right)
-    with refuses(InputError, ValueError, "at least one change"):
-        Edit.of(tiny, [], method="rome")
-    with refuses(InputError, ValueError, "0, 0"):
-        Edit.of(tiny, [change(tiny, 0), change(tiny, 0)], method="rome")
-    with refuses(InputError, ValueError, "1 facts", "0 targets"):
-        Edit.of(tiny, [change(tiny, 0)], method="rome", facts=[EIFFEL])
-    with refuses(InputError, ValueError, "2 rows", "0 facts"):
-        Edit.of(tiny, [change(tiny, 0)], method="rome", numbers=pd.DataFrame({"loss": [0.0, 0.1]}))
-    with refuses(InputError, ValueError, "settings.hook", "function"):
-        made(tiny, hook=lambda: None)
+
+    def of(*changes: EditedLayer, **more: Any) -> Edit:
+        return Edit.of(tiny, changes, method="rome", **more)
+
+    one = change(tiny, 0)
+    refused: tuple[tuple[Callable[[], object], tuple[str, ...]], ...] = (
+        (lambda: EditedLayer(2, left * float("nan"), right), ("layer 2", "left")),
+        (lambda: EditedLayer(2, left[:0], right[:0]), ("layer 2", "no rows")),
+        (lambda: EditedLayer(0, torch.cat([left, left]), right), ("layer 0", "2", "1")),
+        (lambda: EditedLayer(-1, left, right), ("layer", "-1")),
+        (of, ("at least one change",)),
+        (lambda: of(one, one), ("0, 0",)),
+        (lambda: of(one, facts=[EIFFEL]), ("1 facts", "0 targets")),
+        (lambda: of(one, numbers=pd.DataFrame({"loss": [0.0, 0.1]})), ("2 rows", "0 facts")),
+        (lambda: made(tiny, hook=lambda: None), ("settings.hook", "function")),
+    )
+    for call, named in refused:
+        with refuses(InputError, ValueError, *named):
+            call()
     with refuses(OutOfRangeError, IndexError, "layer 7", "0 to 1"):
-        Edit.of(tiny, [EditedLayer(7, left, right)], method="rome")
+        of(EditedLayer(7, left, right))
     with refuses(ModelError, ValueError, "[3, 16]", "[64, 16]"):
-        Edit.of(tiny, [EditedLayer(0, left[:, :3], right)], method="rome")
+        of(EditedLayer(0, left[:, :3], right))
 
 
 def test_under_names_what_the_model_had(make_tiny: Callable[..., fm.Model]) -> None:
@@ -170,10 +151,14 @@ def test_sum_knows_its_parts(tiny: fm.Model) -> None:
     assert [settings.get("clamp") for settings in both.settings["edits"]] == [4.0, 2.0, None]
     assert both.provenance.to_dict()["edits"] == both.parts
     assert both.fingerprint == first.fingerprint
-
-
-def test_equal_settings_stay_one(tiny: fm.Model) -> None:
-    assert (made(tiny) + made(tiny, seed=1)).settings == made(tiny).settings
+    assert (first + made(tiny, seed=1)).settings == first.settings  # equal ones stay one
+    for again in (first, second):
+        with refuses(InputError, ValueError, again.digest):
+            both + again
+    narrow = EditedLayer(1, torch.ones(1, 3), torch.ones(1, tiny.d_model))  # only hand-made edits can be so
+    other = Edit((narrow,), first.fingerprint, "rome", (), (), {}, first.numbers.head(0), first.provenance)
+    with refuses(InputError, ValueError, "layer 1", "[3, 16]"):
+        first + other
 
 
 def test_one_on_top_of_the_other(make_tiny: Callable[..., fm.Model]) -> None:
@@ -193,19 +178,3 @@ def test_one_on_top_of_the_other(make_tiny: Callable[..., fm.Model]) -> None:
         first + third
     with refuses(InputError, ValueError, first.fingerprint, second.fingerprint):
         second + first
-
-
-@pytest.mark.parametrize("twice", [0, 1])
-def test_refuses_an_edit_twice(tiny: fm.Model, twice: int) -> None:
-    edits = made(tiny), made(tiny, seed=1)
-    with refuses(InputError, ValueError, edits[twice].digest):
-        edits[0] + edits[1] + edits[twice]
-
-
-def test_refuses_other_sizes(tiny: fm.Model) -> None:
-    """Only hand-made edits can be so."""
-    first = made(tiny, (0,))
-    narrow = EditedLayer(0, torch.ones(1, 3), torch.ones(1, tiny.d_model))
-    other = Edit((narrow,), first.fingerprint, "rome", (), (), {}, first.numbers.head(0), first.provenance)
-    with refuses(InputError, ValueError, "layer 0", "[3, 16]"):
-        first + other

@@ -157,12 +157,12 @@ def test_other_files_are_refused(model: fm.Model, own: SecondMoment, tmp_path: P
         (cut, "damaged"),
         (plain, "no file of second moments"),
         (other, SUMS),
-        (tmp_path / "uncounted.npz", f"no {COUNT}"),
+        (tmp_path / "uncounted.npz", COUNT),
         (pickled, "allow_pickle"),
         (own.save(tmp_path / "ours.safetensors"), "ours.safetensors"),
         (statistics(tmp_path / "small.npz", np.eye(63), 5), "64 neurons"),
         (statistics(tmp_path / "none.npz", np.eye(64), 0), "number of tokens"),
-        (statistics(tmp_path / "text.npz", np.full((64, 64), "a"), 5), "no numbers"),
+        (statistics(tmp_path / "text.npz", np.full((64, 64), "a"), 5), "damaged"),
         (tmp_path / "missing.npz", "there is no file"),
     ):
         with refuses(FileError, OSError, path.name, named):

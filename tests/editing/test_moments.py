@@ -1,20 +1,39 @@
-"""``SecondMoment``: solving with it, its figures, and where one comes from."""
+"""``SecondMoment``: solving with it, its figures, files and sums, and where one comes from."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.numpy import save_file
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
+from ffnmem.core.checked_files import write_tensors
+from ffnmem.core.errors import FileError, InputError, ModelError, OutOfRangeError
 from ffnmem.editing import SecondMoment, second_moment
-from ffnmem.editing.moments import KEPT, Part, load_second_moment, shipped
+from ffnmem.editing.moments import FIELDS, KEPT, KIND, Part, load_second_moment, shipped
 
 from ..helpers import allclose, printed, refuses
 from .made import FINGERPRINT, made, rows_of
+
+PARTS = (Part("c", "wiki <b>.txt", ((0, 7), (9, 40))), Part("d", "ü", ((3, 4),)))
+M = rows_of(90)
+
+
+@pytest.fixture
+def moment() -> SecondMoment:
+    """Of two layers that are not the first ones."""
+    both = made(rows_of(40), rows_of(40, 30, seed=1)).sums
+    return made(rows_of(40), rows_of(40, 30, seed=1), layers=(2, 5), parts=PARTS, sums={2: both[0], 5: both[1]})
+
+
+@pytest.fixture
+def three() -> list[SecondMoment]:
+    return [made(M[:20], first=0), made(M[20:70], first=20), made(M[70:], first=70)]
 
 
 def with_ridge(matrix: torch.Tensor, ridge: float) -> torch.Tensor:
@@ -37,34 +56,6 @@ def test_solve_inverts(ridge: float) -> None:
     assert allclose(found @ with_ridge(moment.matrix(0), ridge), keys, 1e-12)
     assert found.dtype == torch.float64
     assert allclose(moment.solve(0, keys.float(), ridge), found, 1e-5)
-
-
-def test_default_ridge_makes_few_tokens_solvable() -> None:
-    """A layer with a dead neuron, or text shorter than the layer is wide, could not be edited at all."""
-    rows = rows_of(5)
-    rows[:, 3] = 0
-    moment, keys = made(rows), rows_of(2, seed=3)
-    assert allclose(moment.solve(0, keys) @ with_ridge(moment.matrix(0), 1e-6), keys, 1e-6)
-    with refuses(InputError, ValueError, "layer 0", "5 tokens", "12 neurons", "ridge"):
-        moment.solve(0, keys, ridge=0.0)
-
-
-def test_no_silent_identity() -> None:
-    """A second moment of nothing would be solved as if it were the identity."""
-    with refuses(InputError, ValueError, "not positive definite"):
-        made(torch.zeros(4, 3, dtype=torch.float64)).solve(0, torch.ones(1, 3), ridge=1.0)
-
-
-def test_solve_refuses() -> None:
-    """A wrong key or ridge would come out as a stack trace of linear algebra, or as numbers."""
-    moment = made(rows_of(30))
-    with refuses(InputError, ValueError, "12", "11"):
-        moment.solve(0, torch.ones(1, 11))
-    with refuses(OutOfRangeError, IndexError, "layer 4", "made"):
-        moment.solve(4, torch.ones(1, 12))
-    for ridge in (-1e-3, math.inf):
-        with refuses(InputError, ValueError, "ridge", str(ridge)):
-            moment.solve(0, torch.ones(1, 12), ridge)
 
 
 def test_factors_are_kept_and_bounded() -> None:
@@ -121,38 +112,6 @@ def test_display() -> None:
     assert f"{moment.condition(0):.2e}" in moment._repr_html_()
 
 
-def test_parts_overlap() -> None:
-    """The same text would count twice, or different text be refused."""
-    part = Part("c", "text", ((0, 4), (10, 12)))
-    assert part.overlaps(Part("c", "other name", ((3, 5),)))
-    assert part.overlaps(part)
-    assert not part.overlaps(Part("c", "text", ((4, 10), (12, 13))))
-    assert not part.overlaps(Part("d", "text", ((0, 4),)))
-
-
-def test_another_model_is_refused(tiny: fm.Model) -> None:
-    """An edit would be shaped by another model's statistics."""
-    with refuses(ModelError, ValueError, FINGERPRINT, tiny.fingerprint, "second_moment("):
-        made(rows_of(20)).check(tiny)
-    with refuses(ModelError, ValueError, "atlas", tiny.name):
-        load_second_moment("atlas", tiny)
-
-
-def test_a_model_without_one_is_told_how_to_make_it(tiny: fm.Model) -> None:
-    """It would be edited with the identity in place of C."""
-    with refuses(InputError, ValueError, tiny.name, "second_moment(model, corpus, out)"):
-        load_second_moment(None, tiny)
-
-
-def test_sources(tiny: fm.Model, tmp_path: Path) -> None:
-    """One in memory, a file's path and its name as text would not all do."""
-    moment = made(rows_of(20), fingerprint=tiny.fingerprint)
-    path = moment.save(tmp_path / "c.safetensors")
-    assert load_second_moment(moment, tiny) is moment
-    for source in (path, str(path)):
-        assert torch.equal(load_second_moment(source, tiny).matrix(0), moment.matrix(0))
-
-
 def test_the_shipped_one_is_of_atlas(atlas: fm.Model) -> None:
     """The bundled file would be another model's, broken, or of text unlike the bundled corpus."""
     found = load_second_moment(None, atlas)
@@ -170,16 +129,6 @@ def test_the_shipped_one_is_of_atlas(atlas: fm.Model) -> None:
     assert allclose(found.solve(layer, keys) @ with_ridge(c, 1e-6), keys, 1e-9)
 
 
-def test_a_second_moment_of_nothing_shipped(atlas: fm.Model) -> None:
-    """Copies of atlas with other weights would get its second moment all the same."""
-    assert isinstance(load_second_moment("atlas", atlas), SecondMoment)
-    other = fm.load("atlas")
-    with torch.no_grad():
-        other.ffn[0].values[0, 0] += 1
-    with refuses(InputError, ValueError, other.fingerprint):
-        load_second_moment(None, other)
-
-
 def test_rounding_of_float32_products_is_no_rank(tiny: fm.Model) -> None:
     """Help tells a user to look at the rank: fewer tokens than neurons must not look like enough of them."""
     text = "Paris is the city of France"
@@ -188,3 +137,156 @@ def test_rounding_of_float32_products_is_no_rank(tiny: fm.Model) -> None:
     assert tokens < tiny.d_mlp
     assert frame["rank"].tolist() == [tokens] * tiny.n_layers
     assert frame["condition"].tolist() == [math.inf] * tiny.n_layers
+
+
+def test_what_cannot_be_solved_is_refused() -> None:
+    """A dead neuron or a short text could not be edited at all; nothing would be solved as if it were the identity."""
+    rows = rows_of(5)
+    rows[:, 3] = 0
+    poor, keys = made(rows), rows_of(2, seed=3)
+    assert allclose(poor.solve(0, keys) @ with_ridge(poor.matrix(0), 1e-6), keys, 1e-6)
+    nothing = made(torch.zeros(4, 12, dtype=torch.float64))
+    for of, layer, wrong, ridge, named in (
+        (poor, 0, keys, 0.0, ("layer 0", "5 tokens", "12 neurons", "ridge")),
+        (nothing, 0, keys, 1.0, ("not positive definite",)),
+        (poor, 0, torch.ones(1, 11), 0.1, ("12", "11")),
+        (poor, 0, keys, -1e-3, ("ridge", "-0.001")),
+        (poor, 0, keys, math.inf, ("ridge", "inf")),
+    ):
+        with refuses(InputError, ValueError, *named):
+            of.solve(layer, wrong, ridge)
+    with refuses(OutOfRangeError, IndexError, "layer 4", "made"):
+        poor.solve(4, keys)
+
+
+def test_where_one_comes_from(tiny: fm.Model, tmp_path: Path) -> None:
+    """One in memory, a path and its name as text would not all do; another model's would shape an edit, or none."""
+    own = made(rows_of(20), fingerprint=tiny.fingerprint)
+    path = own.save(tmp_path / "c.safetensors")
+    assert load_second_moment(own, tiny) is own
+    for source in (path, str(path)):
+        assert torch.equal(load_second_moment(source, tiny).matrix(0), own.matrix(0))
+    with refuses(ModelError, ValueError, FINGERPRINT, tiny.fingerprint, "second_moment("):
+        made(rows_of(20)).check(tiny)
+    with refuses(ModelError, ValueError, "atlas", tiny.name):
+        load_second_moment("atlas", tiny)
+    with refuses(InputError, ValueError, tiny.name, "second_moment(model, corpus, out)"):
+        load_second_moment(None, tiny)
+    other = fm.load("atlas")
+    with torch.no_grad():
+        other.ffn[0].values[0, 0] += 1
+    with refuses(InputError, ValueError, other.fingerprint):
+        load_second_moment(None, other)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_round_trip(tmp_path: Path, moment: SecondMoment) -> None:
+    """A saved second moment would come back with other numbers, with less to tell what it is of, or other bytes."""
+    path = moment.save(tmp_path / "a.safetensors")
+    found = SecondMoment.load(path)
+    for name in (*FIELDS, "parts"):
+        assert getattr(found, name) == getattr(moment, name), name
+    assert dict(found.provenance) == dict(moment.provenance)
+    assert list(found.sums) == [2, 5]
+    for layer in moment.layers:
+        assert torch.equal(found.matrix(layer), moment.matrix(layer))
+        assert found.condition(layer) == moment.condition(layer)
+    assert found.save(tmp_path / "b.safetensors").read_bytes() == path.read_bytes()
+    singular = made(rows_of(3)).save(tmp_path / "c.safetensors")
+    assert math.isinf(SecondMoment.load(singular).condition(0))
+    assert b"Infinity" not in singular.read_bytes()  # which is no JSON
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.safetensors" for name in "abc"]
+
+
+def test_float32_is_half_as_large(tmp_path: Path, moment: SecondMoment) -> None:
+    """The smaller file would lose more than float32's rounding; its condition is the full one's."""
+    whole, half = moment.save(tmp_path / "a"), moment.save(tmp_path / "b", dtype="float32")
+    found = SecondMoment.load(half)
+    assert allclose(found.matrix(5), moment.matrix(5), 1e-7)
+    assert not torch.equal(found.matrix(5), moment.matrix(5))
+    assert found.condition(5) == moment.condition(5)
+    saved = whole.stat().st_size - half.stat().st_size
+    assert saved == pytest.approx(4 * (12 * 13 // 2 + 30 * 31 // 2), abs=32)  # headers differ by a few digits
+
+
+def test_damage_is_noticed_layer_by_layer(tmp_path: Path, moment: SecondMoment) -> None:
+    """A flipped bit would go into every edit; a damaged layer that nobody asks for would stop one of another."""
+    path = moment.save(tmp_path / "c")
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    found, damaged = SecondMoment.load(path), []
+    for layer in found.layers:
+        try:
+            found.matrix(layer)
+        except FileError as error:
+            damaged.append(str(error))
+    (message,) = damaged
+    assert str(path) in message
+    assert "checksum" in message
+
+
+def test_other_files_are_refused(tmp_path: Path, moment: SecondMoment) -> None:
+    """Another tensor file, a newer one, a missing one, would be read as something."""
+    paths = [tmp_path / name for name in ("plain", "other", "newer", "missing")]
+    save_file({"0": moment.matrix(2).numpy()}, paths[0])
+    write_tensors(paths[1], {"kind": "ffnmem scan state"}, {})
+    write_tensors(paths[2], {"kind": KIND, "schema": 99}, {})
+    for path, named in zip(paths, ("no second moment", "ffnmem scan state", "newer", "second_moment"), strict=True):
+        with refuses(FileError, OSError, str(path), named):
+            SecondMoment.load(path)
+    with refuses(FileError, OSError, "no folder"):
+        moment.save(tmp_path / "nowhere" / "c")
+    with refuses(InputError, ValueError, "float16", "float32"):
+        moment.save(tmp_path / "c", dtype="float16")
+
+
+# -- joining -----------------------------------------------------------------------------------------------------------
+
+
+def test_merged_is_all_of_it_in_any_order(three: list[SecondMoment]) -> None:
+    """Shards would be averaged without their sizes, or two people who merge the same ones would get different edits."""
+    before, whole = three[0].matrix(0), SecondMoment.merge(three)
+    assert whole.count == whole.provenance["tokens"] == 90
+    assert allclose(whole.matrix(0), M.T @ M / 90, 1e-13)
+    assert whole.parts == (Part("c", "text.txt", ((0, 90),)),)
+    for order in itertools.permutations(three):
+        found = SecondMoment.merge(order)
+        assert torch.equal(found.matrix(0), whole.matrix(0))
+        assert (found.parts, found.provenance) == (whole.parts, whole.provenance)
+        nested = SecondMoment.merge([SecondMoment.merge(order[:2]), order[2]])
+        assert allclose(nested.matrix(0), whole.matrix(0), 1e-14)
+        assert (nested.parts, nested.count) == (whole.parts, whole.count)
+    alone = SecondMoment.merge(three[:1])
+    assert torch.equal(alone.matrix(0), three[0].matrix(0))
+    assert torch.equal(three[0].matrix(0), before)  # nothing was added into it
+
+
+def test_different_corpora(three: list[SecondMoment]) -> None:
+    """More text from elsewhere could not be added, or count twice."""
+    other = made(M[:20], parts=(Part("a", "more.txt", ((0, 20),)),))
+    both = SecondMoment.merge([three[0], other])
+    assert (both.corpus_hash, both.count) == ("a+c", 40)
+    assert SecondMoment.merge([both, three[2]]).parts[1] == Part("c", "text.txt", ((0, 20), (70, 90)))
+    with refuses(InputError, ValueError, "more.txt", "twice"):
+        SecondMoment.merge([both, other])
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"fingerprint": "f" * 12}, "fingerprint"),
+        ({"tokenizer_hash": "u"}, "tokenizer_hash"),
+        ({"context": 64}, "context"),
+        ({"prepend_bos": False}, "prepend_bos"),
+        ({"parts": (Part("c", "text.txt", ((19, 21),)),)}, "twice"),
+    ],
+)
+def test_others_are_refused(three: list[SecondMoment], changes: dict[str, Any], named: str) -> None:
+    """Another model's numbers, text that was cut otherwise, or text that is there already, would be mixed in."""
+    with refuses(InputError, ValueError, named):
+        SecondMoment.merge([three[0], made(M[20:70], first=20, **changes)])
+    with refuses(InputError, ValueError, "at least one"):
+        SecondMoment.merge([])

@@ -13,7 +13,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, unwarned
 from ffnmem.editing import Edit, SecondMoment, alphaedit, emmet, encore, ft_l, memit, rome
 from ffnmem.editing.preparing import find_values, plan_edits
-from ffnmem.editing.published import EDITORS, FT_L, published
+from ffnmem.editing.published import EDITORS, FT_L
 from ffnmem.editing.settings import default_settings, published_settings
 from ffnmem.facts.answers import word_ids
 from ffnmem.models.norms import widen
@@ -198,51 +198,54 @@ def test_ft_l_of_one_token_without_a_bias(tokenizer: Any) -> None:
 
 # -- the hyperparameters -----------------------------------------------------------------------------------------------
 
-OF_BOTH = ("rome", "memit", "emmet", "alphaedit")
-OWNERS = {"gpt2": "openai-community/", "gpt2-medium": "openai-community/", "gpt2-large": "openai-community/",
-          "gpt2-xl": "openai-community/", "gpt-j-6b": "EleutherAI/"}  # fmt: skip
+XL, J, LLAMA = tuple(range(13, 18)), tuple(range(3, 9)), tuple(range(4, 9))
+PUBLISHED = {
+    # layers, clamp, steps, weight, epsilon, threshold, penalty, norm, likeliest
+    ("rome", "gpt2"): ((5,), 4, 20, 0, 0, 0, 0, 0, 0),
+    ("rome", "gpt2-medium"): ((8,), 3, 20, 0, 0, 0, 0, 0, 0),
+    ("rome", "gpt2-large"): ((12,), 4, 20, 0, 0, 0, 0, 0, 0),
+    ("rome", "gpt2-xl"): ((17,), 4, 20, 0, 0, 0, 0, 0, 0),
+    ("rome", "gpt-j-6b"): ((5,), 4, 20, 0, 0, 0, 0, 0, 0),
+    ("memit", "gpt2-xl"): (XL, 0.75, 20, 20_000, 0, 0, 0, 0, 0),
+    ("memit", "gpt-j-6b"): (J, 0.75, 25, 15_000, 0, 0, 0, 0, 0),
+    ("emmet", "gpt2-xl"): ((17,), 0.75, 20, 1_000, 0.1, 0, 0, 0, 0),
+    ("emmet", "gpt-j-6b"): ((5,), 0.75, 25, 10_000, 0.1, 0, 0, 0, 0),
+    ("alphaedit", "gpt2-xl"): (XL, 0.75, 20, 0, 0, 0.02, 10, 0, 0),
+    ("alphaedit", "gpt-j-6b"): (J, 0.75, 25, 0, 0, 0.02, 10, 0, 0),
+    ("encore", "gpt2-xl"): (XL, 0.75, 20, 20_000, 0, 0, 0, 10, 4),
+    ("encore", "llama-2-7b-hf"): (LLAMA, 0.75, 25, 15_000, 0, 0, 0, 10, 3),
+    ("encore", "meta-llama-3-8b"): (LLAMA, 0.75, 25, 15_000, 0, 0, 0, 20, 2),
+}
+BOUNDS = {"gpt2": (5e-4, 5e-4), "gpt2-medium": (2e-3, 5e-4), "gpt2-large": (1e-3, 5e-4), "gpt2-xl": (5e-4, 5e-4),
+          "gpt-j-6b": (5e-5, 5e-4)}  # fmt: skip
+OWNED = ("openai-community/gpt2-xl", "EleutherAI/gpt-j-6B", "meta-llama/Llama-2-7b-hf", "meta-llama/Meta-Llama-3-8B")
 
 
 def test_hyperparameters_are_the_files() -> None:
     """Another number would make another experiment than the one that is compared with."""
-    for name, layer, clamp in (
-        ("gpt2", 5, 4), ("gpt2-medium", 8, 3), ("gpt2-large", 12, 4), ("gpt2-xl", 17, 4), ("gpt-j-6b", 5, 4)
-    ):  # fmt: skip
-        for full in (name, OWNERS[name] + name, "EleutherAI/gpt-j-6B" if name == "gpt-j-6b" else name):
-            found = published_settings("rome", full, 99)
-            assert default_settings(full, 99) == found
-            assert (found.layer, found.clamp, found.source, found.plain) == (layer, clamp, "published", None)
-            assert (found.steps, found.rate, found.relative, found.stop) == (20, 0.5, False, 0.05)
-            assert (found.kl, found.kl_at, found.decay, found.scale_of) == (0.0625, "subject", 0.5, "ffn")
-    for editor, xl, j in (
-        ("memit", range(13, 18), range(3, 9)), ("alphaedit", range(13, 18), range(3, 9)), ("emmet", [17], [5])
-    ):  # fmt: skip
-        for name, layers, steps in (("gpt2-xl", xl, 20), ("EleutherAI/gpt-j-6b", j, 25)):
-            numbers, found = published(editor, name), published_settings(editor, name, 99)
-            assert numbers is not None
-            assert numbers.layers == tuple(layers)
-            assert (found.layer, found.steps, found.clamp, found.rate) == (layers[-1], steps, 0.75, 0.5)
-            assert (found.kl, found.kl_at, found.decay, found.scale_of) == (0.0625, "subject", 0.5, "stream")
-            assert (found.stop, found.key_plain, found.plain) == (0.05, 0.5, None)
-        assert published(editor, "gpt2-large") is None
-    of_xl, of_j = ({editor: EDITORS[editor][name] for editor in OF_BOTH} for name in ("gpt2-xl", "gpt-j-6b"))
-    assert (of_xl["memit"].weight, of_j["memit"].weight) == (20_000, 15_000)
-    assert (of_xl["emmet"].weight, of_j["emmet"].weight, of_xl["emmet"].epsilon) == (1_000, 10_000, 0.1)
-    assert {(one.threshold, one.penalty) for one in EDITORS["alphaedit"].values()} == {(0.02, 10.0)}
-    for name, layers, steps, numbers in (
-        ("openai-community/gpt2-xl", range(13, 18), 20, (20_000, 10, 4)),
-        ("meta-llama/Llama-2-7b-hf", range(4, 9), 25, (15_000, 10, 3)),
-        ("meta-llama/Meta-Llama-3-8B", range(4, 9), 25, (15_000, 20, 2)),
-    ):
-        one, found = published("encore", name), published_settings("encore", name, 99)
-        assert one is not None
-        assert (one.layers, one.weight, one.norm, one.likeliest) == (tuple(layers), *numbers)
-        assert (found.layer, found.steps, found.clamp, found.likeliest) == (layers[-1], steps, 0.75, numbers[-1])
-        assert default_settings(name, 99, "encore").likeliest == numbers[-1]
-    bounds = {name: (one.bound, one.rate) for name, one in FT_L.items() if one.file}
-    assert bounds == {
-        "gpt2-medium": (2e-3, 5e-4), "gpt2-large": (1e-3, 5e-4), "gpt2-xl": (5e-4, 5e-4), "gpt-j-6b": (5e-5, 5e-4)
-    }  # fmt: skip
+    names = ["layers", "clamp", "steps", "weight", "epsilon", "threshold", "penalty", "norm", "likeliest"]
+    found = {
+        (e, m): tuple(getattr(one, n) for n in names) for e, models in EDITORS.items() for m, one in models.items()
+    }
+    assert found == PUBLISHED
+    assert {name: (one.bound, one.rate) for name, one in FT_L.items()} == BOUNDS
+    for (editor, name), (layers, clamp, steps, *_, likeliest) in PUBLISHED.items():
+        for full in (name, *(owned for owned in OWNED if owned.lower().endswith(f"/{name}"))):
+            used = published_settings(editor, full, 99)
+            assert (used.layer, used.clamp, used.steps, used.likeliest) == (layers[-1], clamp, steps, likeliest)
+            assert (used.source, used.plain, used.rate, used.relative, used.stop) == (
+                "published",
+                None,
+                0.5,
+                False,
+                0.05,
+            )
+            assert (used.kl, used.kl_at, used.decay) == (0.0625, "subject", 0.5)
+            assert (used.scale_of, used.key_plain) == (("ffn", None) if editor == "rome" else ("stream", 0.5))
+            if editor in ("rome", "encore"):
+                assert default_settings(full, 99, editor).likeliest == likeliest
+            if editor == "rome":
+                assert default_settings(full, 99) == used
 
 
 def test_only_gpt2_small_has_no_file() -> None:

@@ -46,3 +46,13 @@ def test_refusals(tiny: fm.Model) -> None:
     with refuses(InputError, ValueError, "fact"):
         as_facts([])
     assert as_facts(FACTS[0]) == [FACTS[0]]
+
+
+def test_editors_read_targets_as_they_stand_in_the_prompt(tiny: fm.Model) -> None:
+    """After an opening mark " Rome" with a space would be written where the text goes on without one."""
+    quoted = replace(FACTS[0], prompt='The {} is in "')
+    for fact, ids in ((FACTS[0], tiny.ids_of(" Rome")), (quoted, tiny.ids_of("Rome"))):
+        for target in ("Rome", " Rome", None):
+            (request,) = make_requests(tiny, [replace(fact, target_new="Rome")], target, ("{}",))
+            assert request.ids == tuple(ids)
+            assert request.target == "Rome"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,44 +13,43 @@ from torch import Tensor
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.editing import Edit, rome
-from ffnmem.editing.closed_forms import directions_of, stretch_of
-from ffnmem.editing.preparing import find_values
+from ffnmem.editing.closed_forms import stretch_of
 from ffnmem.editing.settings import EditSettings, settings_for
 from ffnmem.editing.values import FoundValue
 from ffnmem.models.answers import generate
 
 from ..helpers import allclose, refuses, warned
-from .plans import CONTEXTS, FACTS, moment_of, plan_of
+from .plans import CONTEXTS, FACTS, moment_of
 
 SETTINGS = {"steps": 5}
 
 
+def keys_of(model: fm.Model, fact: fm.Fact, plain: float | None) -> tuple[Tensor, Tensor]:
+    """The coefficients at the subject's last token in layer 0, averaged over contexts and of the plain prompt."""
+    prefix = fact.text.split(fact.subject)[0] + fact.subject
+    texts = [context.replace("{}", prefix) for context in CONTEXTS]
+    found = torch.stack([fm.capture(model, text).coefficients[0][0, -1].double() for text in texts])
+    return EditSettings(0, plain=plain).weights(len(CONTEXTS)) @ found, found[0]
+
+
 @pytest.mark.parametrize("keys", ["consistent", "original"])
 @warned("changes layer")
-def test_the_key_writes_what_it_should(tiny: fm.Model, keys: str) -> None:
+def test_the_key_writes_what_it_should(tiny: fm.Model, keys: Any) -> None:
     """ΔW k = δ for the key that the edit is about, and ΔW lies in the direction of C⁻¹k̄ (ROME, eq. 2)."""
     moment = moment_of(tiny)
     edits = rome(tiny, FACTS, layer=0, keys=keys, moment=moment, contexts=CONTEXTS, settings=SETTINGS, force=True)
     assert isinstance(edits, tuple)
+    c = moment.matrix(0) + 1e-6 * moment.matrix(0).diagonal().mean() * torch.eye(tiny.d_mlp)
     for fact, edit in zip(FACTS, edits, strict=True):
-        coefficients = []
-        for context in CONTEXTS:
-            text = context.replace("{}", fact.text.split(fact.subject)[0] + fact.subject)
-            coefficients.append(fm.capture(tiny, text).coefficients[0][0, -1].double())
-        averaged = EditSettings(0, plain=edit.settings["plain"]).weights(len(CONTEXTS)) @ torch.stack(coefficients)
+        averaged, plain = keys_of(tiny, fact, edit.settings["plain"])
         (change,) = edit.changes
-        c = moment.matrix(0) + 1e-6 * moment.matrix(0).diagonal().mean() * torch.eye(tiny.d_mlp)
         u = torch.linalg.solve(c, averaged)
         assert allclose(change.left[0], u / u.norm(), 1e-4)
-        key = averaged if keys == "consistent" else coefficients[0]
+        key = averaged if keys == "consistent" else plain
         assert float(edit.numbers["key_u"][0]) == pytest.approx(float(key @ change.left[0]), rel=1e-4)
-        plan = plan_of(tiny, [fact], moment=moment, settings=SETTINGS, layer=0)
-        found = find_values(plan, directions=directions_of(plan, keys, None))[0]
-        written = (key @ change.left[0]) * change.right[0]
-        assert allclose(written, found.delta.double(), 1e-4)
-        delta = float(edit.numbers["delta"][0])
-        plain = fm.capture(tiny, fact.text.split(fact.subject)[0] + fact.subject).ffn_out[0][0, -1]
-        assert float(written.norm()) == pytest.approx(delta * float(plain.norm()), rel=1e-3)
+        written = fm.capture(tiny, fact.text.split(fact.subject)[0] + fact.subject).ffn_out[0][0, -1]
+        delta = float(edit.numbers["delta"][0]) * float(written.norm())
+        assert float((key @ change.delta()).norm()) == pytest.approx(delta, rel=1e-3)
 
 
 @warned("changes layer")
@@ -64,7 +64,7 @@ def test_rarity_is_one_on_average_over_text(tiny: fm.Model) -> None:
     short = replace(moment, count=d + 1)
     assert bool(short.rarity(0, keys).isnan().all())
     edit = rome(tiny, FACTS[0], layer=0, moment=moment, contexts=CONTEXTS, settings=SETTINGS, force=True)
-    key = find_values(plan_of(tiny, FACTS[:1], moment=moment, settings=SETTINGS, layer=0))[0].key
+    key, _ = keys_of(tiny, FACTS[0], edit.settings["plain"])  # type: ignore[union-attr]
     own = (1 - (d + 1) / n) * float(key @ moment.solve(0, key.unsqueeze(0))[0]) / d
     assert float(edit.numbers["rarity"][0]) == pytest.approx(own, rel=1e-4)
 
@@ -114,21 +114,10 @@ def test_alphaedit_takes_too_little_text_to_tell_what_is_rare(tiny: fm.Model) ->
     """It inverts nothing, so a C of fewer tokens than neurons is enough for it: rarity is unknown, and δ as found."""
     keys = torch.randn(tiny.d_mlp // 2, tiny.d_mlp, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     moment = fm.editing.SecondMoment.of(tiny, {0: keys.T @ keys / len(keys)}, count=len(keys))
-    edit = fm.editing.alphaedit(
-        tiny,
-        FACTS[0],
-        layer=0,
-        layers=1,
-        threshold=0.1,
-        contexts=CONTEXTS,
-        moment=moment,
-        settings=SETTINGS,
-        force=True,
-    )
+    options = {"contexts": CONTEXTS, "moment": moment, "settings": SETTINGS, "force": True}
+    edit = fm.editing.alphaedit(tiny, FACTS[0], layer=0, layers=1, threshold=0.1, **options)  # type: ignore[arg-type]
     assert math.isnan(edit.numbers["rarity"][0])
-    plan = plan_of(tiny, FACTS[:1], moment=moment, settings=SETTINGS, layer=0)
-    found = find_values(plan, directions=directions_of(plan, None, None))[0]
-    assert float(edit.numbers["delta"][0]) == pytest.approx(float(found.delta.norm()) / found.scale, rel=1e-4)
+    assert edit.numbers["stretch"][0] == 1.0
 
 
 @warned("changes layer")
@@ -164,14 +153,13 @@ def test_atlas_moves_the_tower(atlas: fm.Model) -> None:
         assert says(fact.ask(fact.prompt, "Louvre")) == paris
     assert says(fact.text) == paris
     assert atlas.fingerprint == before
+    text = rome(atlas, fact.text, subject="Eiffel Tower", target=" Rome")  # what the model says stands for what is true
+    assert isinstance(text, Edit)
+    assert text.facts[0].target_true == "Paris"
+    assert text.diff(atlas, fact.text).foil == " Paris"
 
 
-def test_refusals(tiny: fm.Model) -> None:
-    with refuses(InputError, ValueError, "second moment"):
-        rome(tiny, FACTS[0], contexts=CONTEXTS)
-    with refuses(InputError, ValueError, "keys"):
-        rome(tiny, FACTS[0], keys="plain")
-    moment = moment_of(tiny)
+def test_an_outlier_is_refused(tiny: fm.Model) -> None:
+    huge = {"steps": 30, "optimiser": "adam", "rate": 500.0, "clamp": 1e9, "stop": 0.0}
     with refuses(InputError, ValueError, "The city of Paris is in", "own norm", "force=True"):
-        huge = {"steps": 30, "optimiser": "adam", "rate": 500.0, "clamp": 1e9, "stop": 0.0}
-        rome(tiny, FACTS[0], moment=moment, contexts=CONTEXTS, settings=huge)
+        rome(tiny, FACTS[0], moment=moment_of(tiny), contexts=CONTEXTS, settings=huge)

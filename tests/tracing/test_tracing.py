@@ -157,3 +157,10 @@ def test_default_noise_is_of_all_facts(tiny: fm.Model) -> None:
 
 def test_one_fact_will_do_and_a_text_will_not(tiny: fm.Model) -> None:
     assert len(trace_facts(tiny, KNOWN[0], kinds=("state",), samples=2)) == 1
+
+
+def test_a_text_is_traced_to_what_the_model_says(atlas: fm.Model) -> None:
+    text = "The Eiffel Tower is located in the city of"
+    assert trace_fact(atlas, text, subject="Eiffel Tower", samples=1, kinds=["ffn"]).answer == " Paris"
+    bare = fm.Fact(subject="Eiffel Tower", prompt="The {} is located in the city of", target_new="Rome")
+    assert trace_fact(atlas, bare, samples=1, kinds=["ffn"]).answer == " Paris"

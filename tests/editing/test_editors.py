@@ -1,0 +1,312 @@
+"""What all editors promise, in tables: their equations, their own numbers, their limits, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ffnmem as fm
+from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.editing import (
+    Edit,
+    SecondMoment,
+    alphaedit,
+    closed_forms,
+    embedding_swap,
+    emmet,
+    encore,
+    ft_l,
+    memit,
+    rome,
+    second_moment,
+)
+from ffnmem.editing.settings import EditSettings
+from ffnmem.facts.answers import word_ids
+
+from ..helpers import allclose, build_gpt2, refuses
+from ..scanning.texts import tiny_texts
+from .plans import CONTEXTS, FACTS, REACHED
+
+pytestmark = pytest.mark.filterwarnings("ignore::ffnmem.FfnmemWarning")  # a random model is moved by large edits alone
+TWINS = (FACTS[0], replace(FACTS[0], target_new="London", id="twin"))
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: Any) -> fm.Model:
+    return fm.load(build_gpt2(), tokenizer=tokenizer, dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def moment(model: fm.Model) -> SecondMoment:
+    return second_moment(model, tiny_texts())
+
+
+def options(moment: SecondMoment, **more: Any) -> dict[str, Any]:
+    """Of the editors that look for a v*."""
+    return {"moment": moment, "contexts": CONTEXTS, "settings": {"steps": 4}, "force": True, "layer": 0, **more}
+
+
+# -- closed forms --------------------------------------------------------------------------------------------------
+
+
+def memit_left(c: Tensor, k: Tensor, held: Tensor, numbers: dict[str, Any]) -> Tensor:
+    every = numbers["weight"] * c + numbers["norm"] * torch.eye(len(c)) + held.T @ held + k.T @ k
+    return torch.linalg.solve(every, k.T).T
+
+
+def emmet_left(c: Tensor, k: Tensor, held: Tensor, numbers: dict[str, Any]) -> Tensor:
+    solved = torch.linalg.solve(c, k.T).T
+    inside = k @ solved.T
+    return torch.linalg.solve(inside + numbers["epsilon"] * inside.diagonal().mean() * torch.eye(len(k)), solved)
+
+
+def alphaedit_left(c: Tensor, k: Tensor, held: Tensor, numbers: dict[str, Any]) -> Tensor:
+    values, vectors = torch.linalg.eigh(c)
+    small = vectors[:, values < numbers["thresholds"][0]]
+    p = small @ small.T
+    return torch.linalg.solve(p @ (k.T @ k + held.T @ held) + numbers["penalty"] * torch.eye(len(c)), p @ k.T).T
+
+
+HELD = replace(FACTS[1], target_new=None)  # only its key counts, which depends on no target
+FORMS: dict[str, tuple[Callable[..., Edit], dict[str, Any], Callable[..., Tensor]]] = {
+    "memit": (memit, {"layers": 2}, memit_left),
+    "memit, all": (memit, {"layers": 2, "weight": 5.0, "norm": 0.3, "ridge": 1e-3, "previous": HELD}, memit_left),
+    "encore": (encore, {"layers": 2, "previous": [HELD]}, memit_left),
+    "emmet": (emmet, {}, emmet_left),
+    "emmet, soft": (emmet, {"epsilon": 0.5, "ridge": 1e-3}, emmet_left),
+    "alphaedit": (alphaedit, {"penalty": 0.7, "previous": HELD}, alphaedit_left),
+}
+
+
+def keys_in(model: fm.Model, facts: Any, layer: int, settings: dict[str, Any]) -> Tensor:
+    """The average over contexts of the coefficients at each subject's last token."""
+    weights = EditSettings(0, plain=settings["plain"]).weights(len(CONTEXTS))
+    found = [torch.zeros(0, model.d_mlp, dtype=torch.float64)]
+    for fact in facts:
+        texts = [context.replace("{}", fact.text.split(fact.subject)[0] + fact.subject) for context in CONTEXTS]
+        keys = torch.stack([fm.capture(model, text).coefficients[layer][0, -1].double() for text in texts])
+        found.append((weights @ keys).unsqueeze(0))
+    return torch.cat(found)
+
+
+def written_above(model: fm.Model, facts: Any) -> Tensor:
+    """What the last layer leaves at the end of each prompt."""
+    found = [fm.capture(model, fact.text).residual for fact in facts]
+    return torch.stack([residual.final_in[0, -1] for residual in found if residual is not None])
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_each_layer_gets_its_closed_form_of_what_is_missing(name: str, model: fm.Model, moment: SecondMoment) -> None:
+    """Keys of another layer, read without the changes below, or of other contexts; a share that does not add up to δ;
+    a formula other than the one that is published."""
+    editor, given, formula = FORMS[name]
+    edit = editor(model, REACHED, **options(moment, layer=1, **given))
+    settings = dict(edit.settings)
+    assert edit.layers == tuple(settings["layers"]) == ((0, 1) if "layers" in given else (1,))
+    assert edit.rank == len(REACHED)
+    assert edit.facts == REACHED
+    clean = written_above(model, REACHED)
+    below: list[Any] = []
+    for change in edit.changes:
+        c = moment.matrix(change.layer)
+        c += settings.get("ridge", 0.0) * c.diagonal().mean() * torch.eye(len(c))
+        held = keys_in(model, [HELD] if settings.get("previous") else [], change.layer, settings)
+        with Edit.of(model, below, method="below").applied(model) if below else torch.no_grad():
+            keys = keys_in(model, REACHED, change.layer, settings)
+            now = written_above(model, REACHED)
+        assert allclose(change.left, formula(c, keys, held, settings), 1e-6)
+        missing = clean + len(edit.layers) * edit.changes[0].right - now
+        assert allclose(change.right, missing / (len(edit.layers) - len(below)), 1e-6)
+        below.append(change)
+    if name == "emmet":  # each key goes all the way, and moves no other
+        assert allclose(edit.changes[0].left @ keys.T, torch.eye(2), 1e-8)
+
+
+def test_numbers_that_nobody_gave(model: fm.Model, moment: SecondMoment) -> None:
+    """Edits of models without published numbers would have another strength."""
+    facts, given = REACHED, options(moment, layer=1)
+    weight, eigenvalues = 0.1 * model.d_mlp, [moment.eigenvalues(layer) for layer in (0, 1)]
+    found = memit(model, facts, **given).settings
+    assert (found["layers"], found["weight"], found["norm"], found["previous"]) == ([1], weight, 0.0, [])
+    found = encore(model, facts, previous=FACTS[1], **given).settings
+    assert (found["weight"], found["likeliest"], found["previous"]) == (weight, 4, ["rome"])
+    assert found["norm"] == pytest.approx(weight * float(eigenvalues[1].median()) / 40)
+    assert emmet(model, facts, **given).settings["epsilon"] == 0.0
+    found = alphaedit(model, facts, layers=2, **given).settings
+    assert found["thresholds"] == [float(values.median()) for values in eigenvalues]
+    assert found["penalty"] == pytest.approx(float(eigenvalues[1].mean()) / 2)
+    assert found["null_rank"] == [int((values < values.median()).sum()) for values in eigenvalues]
+    found = alphaedit(model, facts, threshold=float(eigenvalues[1][45]), **given).settings
+    assert found["null_rank"] == [45]
+
+
+def test_editors_become_each_other(model: fm.Model, moment: SecondMoment) -> None:
+    """EMMET of one fact is ROME; MEMIT becomes EMMET as λ falls and does nothing as it grows; ENCORE is MEMIT with a
+    weight on the change's own size and an early stop."""
+    one, given = FACTS[1], options(moment)
+    assert allclose(emmet(model, one, **given).changes[0].delta(), rome(model, one, **given).changes[0].delta(), 1e-8)  # type: ignore[union-attr]
+    whole = emmet(model, FACTS, **given)
+    light, heavy = (memit(model, FACTS, weight=weight, **given) for weight in (1e-9, 1e9))
+    assert allclose(light.changes[0].delta(), whole.changes[0].delta(), 1e-4)
+    assert heavy.norm < 1e-4 * whole.norm
+    soft = encore(model, FACTS, norm=0.2, **given)
+    stopping = {**given, "settings": {"steps": 4, "likeliest": 4}}
+    assert allclose(soft.changes[0].delta(), memit(model, FACTS, norm=0.2, **stopping).changes[0].delta(), 1e-9)
+    assert encore(model, FACTS, norm=1e6, **given).norm < 0.1 * soft.norm
+    soft = emmet(model, TWINS, epsilon=0.1, **given)  # no matrix takes a key to two places: the middle
+    assert float(soft.numbers["change"].iloc[0]) == pytest.approx(float(soft.numbers["change"].iloc[1]))
+
+
+def test_many_requests_are_replayed_some_at_a_time(
+    model: fm.Model, moment: SecondMoment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand facts in one edit held every layer's coefficients of all of them at once: 23 GB on atlas."""
+    given = options(moment, layer=1, layers=2)
+    together = memit(model, REACHED, **given)
+    monkeypatch.setattr(closed_forms, "BATCH_TOKENS", 1)
+    for one, other in zip(together.changes, memit(model, REACHED, **given).changes, strict=True):
+        assert allclose(one.left, other.left, 1e-9)
+        assert allclose(one.right, other.right, 1e-9)
+
+
+# -- baselines -----------------------------------------------------------------------------------------------------
+
+
+def nll(model: fm.Model, fact: fm.Fact) -> Tensor:
+    ids = word_ids(model, fact.text, str(fact.target_new))
+    tokens = torch.tensor([[*model.tokenize(fact.text), *ids[:-1]]])
+    logs = model.hf_model(input_ids=tokens).logits[0].log_softmax(-1)[-len(ids) :]
+    return -logs.gather(1, torch.tensor(ids).unsqueeze(1)).mean()
+
+
+def test_ft_l_first_follows_the_models_own_gradient(tokenizer: Any) -> None:
+    """Adam's first step is the gradient's sign; a gradient of another position or target has others."""
+    model = fm.load(build_gpt2(), tokenizer=tokenizer, dtype="float64")
+    edit = ft_l(model, FACTS[1], layer=1, steps=1, bound=1.0, rate=0.01)
+    assert isinstance(edit, Edit)
+    weight: Any = model.ffn[1].project_out.weight
+    weight.requires_grad_(True)
+    with torch.enable_grad():
+        (gradient,) = torch.autograd.grad(nll(model, FACTS[1]), weight)
+    clear = gradient.abs() > 1e-6
+    assert allclose(edit.changes[0].delta()[clear], -0.01 * gradient[clear].sign(), 1e-3)
+
+
+def test_ft_l_lowers_the_loss_and_no_weight_leaves_its_bound(model: fm.Model) -> None:
+    edits = ft_l(model, FACTS, layer=0, bound=0.02)
+    assert isinstance(edits, tuple)
+    for fact, edit in zip(FACTS, edits, strict=True):
+        assert float(edit.changes[0].delta().abs().max()) <= 0.02 + 1e-7
+        before = float(nll(model, fact).detach())
+        with edit.applied(model):
+            after = float(nll(model, fact).detach())
+        assert after < before
+        assert float(edit.numbers["loss"][0]) == pytest.approx(after, rel=1e-4)
+        assert edit.settings == {"layer": 0, "bound": 0.02, "rate": 0.02, "steps": 25, "stop": 0.01}
+
+
+def test_embedding_swap_moves_the_knowledge_neurons_values_alone(model: fm.Model) -> None:
+    """By λ₂ times the new answer's embedding less λ₁ times the old one's."""
+    edit = embedding_swap(model, FACTS[0], neurons=3, less=0.5, more=2.0, force=True)
+    assert isinstance(edit, Edit)
+    old, new = model.token_id(" France"), model.token_id(" Rome")
+    neurons = fm.interventions.knowledge_neurons(fm.capture(model, FACTS[0].text), old).neurons
+    top = [f"{row.layer}.{row.neuron}" for row in neurons.query("attribution > 0").head(3).itertuples()]
+    direction = (2.0 * model.embedding[new] - 0.5 * model.embedding[old]).detach().double()
+    moved = {f"{c.layer}.{n}": row for c in edit.changes for n, row in enumerate(c.delta()) if bool(row.any())}
+    assert set(moved) == set(top)
+    assert edit.numbers["neurons"][0] == " ".join(top)
+    assert all(allclose(row, direction, 1e-6) for row in moved.values())
+
+
+# -- all editors ---------------------------------------------------------------------------------------------------
+
+EDITORS: tuple[Callable[..., Any], ...] = (rome, memit, emmet, alphaedit, encore, ft_l, embedding_swap)
+PLAIN = (ft_l, embedding_swap)  # which need no v*
+EACH = (rome, *PLAIN)  # whose facts get an edit each
+
+
+@pytest.mark.parametrize("editor", EDITORS, ids=lambda one: one.__name__)
+def test_what_an_editor_takes_and_gives(editor: Callable[..., Any], model: fm.Model, moment: SecondMoment) -> None:
+    """A text is the edit of its fact; some facts are one edit, or one each; progress comes to its end."""
+    given, fact = {"force": True} if editor in PLAIN else options(moment), FACTS[0]
+    target, done = f" {fact.target_new}", []
+    made = editor(model, fact.text, target, subject=fact.subject, **given)
+    assert isinstance(made, Edit)
+    assert made.method == editor.__name__
+    (own,) = made.facts
+    assert (own.subject, own.prompt, made.targets) == (fact.subject, fact.prompt, (fact.target_new,))
+    assert made.digest == editor(model, own, target, **given).digest
+    some = editor(model, FACTS[::2], progress=lambda _, at, of: done.append((at, of)), **given)
+    assert isinstance(some, tuple) == (editor in EACH)
+    ids = [[one.id for one in edit.facts] for edit in (some if editor in EACH else [some])]
+    assert ids == ([["paris"], ["london"]] if editor in EACH else [["paris", "london"]])
+    assert done[-1] == (2, 2)
+
+
+REFUSED: tuple[tuple[Callable[..., Any], Any, dict[str, Any], tuple[str, ...]], ...] = (
+    (rome, FACTS[0], {"keys": "plain"}, ("keys", "'consistent' or 'original'", "plain")),
+    (rome, FACTS[0], {"ridge": float("inf")}, ("ridge",)),
+    (memit, FACTS, {"weight": 0.0}, ("weight must be above 0",)),
+    (memit, FACTS, {"norm": -1.0}, ("norm must be at least 0",)),
+    (memit, FACTS, {"norm": float("inf")}, ("norm",)),
+    (memit, FACTS, {"layer": 1, "layers": 3}, ("layers 3", "layer 1")),
+    (encore, FACTS, {"norm": -1.0}, ("norm",)),
+    (emmet, FACTS, {"epsilon": -1.0}, ("epsilon", "-1")),
+    (emmet, TWINS, {}, ("keys so alike", "epsilon")),
+    (rome, FACTS[0], {"layer": -1, "keys": "original"}, ("layer 1", "'Paris'", "earlier layer")),
+    (alphaedit, FACTS, {"threshold": -1.0}, ("no eigenvalue", "threshold", "layer 0")),
+    (alphaedit, FACTS, {"threshold": 1e9}, ("every eigenvalue", "layer 0")),
+    (alphaedit, FACTS, {"penalty": 0.0}, ("penalty must be above 0",)),
+    (ft_l, FACTS[0], {"bound": 0.0}, ("bound",)),
+    (ft_l, FACTS[0], {"rate": -1.0}, ("rate",)),
+    (ft_l, FACTS[0], {"steps": 0}, ("steps",)),
+    (ft_l, FACTS[0], {"bound": 1e3}, ("'The city of Paris is in'", "times its own norm")),
+    (embedding_swap, FACTS[0], {"neurons": 0}, ("neurons",)),
+    (embedding_swap, FACTS[0], {"less": -1.0}, ("less",)),
+    (embedding_swap, FACTS[0], {"more": -1.0}, ("more",)),
+    (embedding_swap, FACTS[0], {"more": 1e6}, ("'The city of Paris is in'", "times its own norm", "force=True")),
+    (embedding_swap, FACTS[1], {"target": " Paris city"}, ("' Paris'", "first tokens")),
+    (ft_l, FACTS[0].text, {"target": " Rome"}, ("a subject is needed",)),
+    (ft_l, FACTS[0].text, {"subject": "Paris"}, ("a new target is needed",)),
+    (ft_l, FACTS[0].text, {"subject": "Colosseum", "target": " Rome"}, ("'Colosseum' is not in",)),
+    (ft_l, FACTS[0], {"subject": "Paris", "target": " Rome"}, ("facts have subjects of their own",)),
+    (ft_l, FACTS[0], {"target": FACTS[0].target_true}, ("its true one already",)),
+    (ft_l, replace(FACTS[0], target_new=None), {}, ("no new target",)),
+)
+
+
+@pytest.mark.parametrize(("editor", "facts", "wrong", "named"), REFUSED)
+def test_refused(
+    editor: Callable[..., Any],
+    facts: Any,
+    wrong: dict[str, Any],
+    named: tuple[str, ...],
+    model: fm.Model,
+    moment: SecondMoment,
+) -> None:
+    given = {} if editor in PLAIN else options(moment)
+    with refuses(InputError, ValueError, *named):
+        editor(model, facts, **{**given, **wrong})
+
+
+@pytest.mark.parametrize("editor", EDITORS[:5], ids=lambda one: one.__name__)
+def test_no_second_moment_is_refused_before_anything_is_sampled(
+    editor: Callable[..., Any], model: fm.Model, moment: SecondMoment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An identity in its place would make edits that look right; and minutes would pass before a mistake is told."""
+
+    def sampled(*_: object, **__: object) -> tuple[str, ...]:
+        raise AssertionError("contexts were sampled")
+
+    monkeypatch.setattr("ffnmem.editing.preparing.write_contexts", sampled)
+    for given, named in (({}, "comes without a second moment"), ({"settings": {"stepz": 3}}, "'stepz'")):
+        with refuses(InputError, ValueError, named):
+            editor(model, FACTS[0], **given)
+    with refuses(OutOfRangeError, IndexError, "layer 1"):
+        editor(model, FACTS[0], layer=1, moment=second_moment(model, tiny_texts(), layers=[0]))
