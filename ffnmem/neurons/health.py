@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.errors import HookError, InputError, counted
+from ..core.errors import InputError, counted
 from ..core.number_text import decimals
 from ..core.progress import Progress
 from ..core.provenance import Provenance
@@ -37,164 +37,141 @@ from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
 from ..show.result import Result
 
-if TYPE_CHECKING:
-    pass
-
-
 # What is added up over positions for each neuron of a layer, and the table that comes of it.
 
 TOLERANCE = 0.01
 """A neuron is flat at a position where |act′| is below this, and linear where |act′ − 1| is."""
 
+FLOWS = ("flow_coefficient", "flow_pre", "flow_coefficient_rms", "flow_pre_rms")
 SATURATED = 0.99
 """The share of positions in one regime, flat or linear, from which on a neuron is saturated."""
 
 
 class LayerSums:
-    """Counts and float64 sums over positions, for each neuron of one layer; as large as the layer is wide.
+    """Sums over positions in float64, for each neuron of one layer; as large as the layer is wide.
 
     Args:
-        activation: of the layer. d_mlp: its width. gated: whether coefficients are act(pre)·linear.
-        device: where the sums lie.
+        activation: of the layer. gated: whether coefficients are act(pre)·linear.
     """
 
-    def __init__(self, activation: Activation, d_mlp: int, gated: bool, device: torch.device) -> None:
+    def __init__(self, activation: Activation, gated: bool) -> None:
         self.activation, self.gated = activation, gated
         self.n = self.n_flow = 0
-        self.fires, self.above, self.flat, self.linear = (
-            torch.zeros(d_mlp, dtype=torch.int64, device=device) for _ in range(4)
-        )
-        self.slope, self.abs_m, self.abs_pre, self.square_m, self.square_pre = (
-            torch.zeros(d_mlp, dtype=torch.float64, device=device) for _ in range(5)
-        )
+        self.sums: dict[str, Float64[Tensor, " d_mlp"]] = {}
+
+    def sum(self, parts: dict[str, Float[Tensor, "n d_mlp"]]) -> None:
+        for name, part in parts.items():
+            self.sums[name] = part.sum(0, dtype=torch.float64) + self.sums.get(name, 0)
 
     def add(self, pre: Float[Tensor, "n d_mlp"], coefficients: Float[Tensor, "n d_mlp"]) -> Float[Tensor, "n d_mlp"]:
         """Count positions; returns act′(pre), in at least float32."""
         slope = self.activation.gradient(at_least_float32(pre))
         self.n += len(pre)
-        self.fires += (pre > 0).sum(0)
-        self.above += (coefficients > 0).sum(0)
-        self.flat += (slope.abs() < TOLERANCE).sum(0)
-        self.linear += ((slope - 1).abs() < TOLERANCE).sum(0)
-        self.slope += slope.sum(0, dtype=torch.float64)
+        flat, linear = slope.abs() < TOLERANCE, (slope - 1).abs() < TOLERANCE
+        alive = pre > 0 if self.gated else coefficients > 0
+        self.sum({"fires": pre > 0, "alive": alive, "local_gradient": slope, "flat": flat, "linear": linear})
         return slope
 
     def add_flow(self, gradient: Float[Tensor, "n d_mlp"], slope: Float[Tensor, "n d_mlp"]) -> None:
         """Add ∂L/∂m of some positions, and with it ∂L/∂pre = ∂L/∂m · ∂m/∂pre.
 
-        Args:
-            gradient: ∂L/∂m. slope: ∂m/∂pre, which is act′(pre), of gated FFNs act′(pre)·linear.
+        ``slope``: ∂m/∂pre, which is act′(pre), of gated FFNs act′(pre)·linear.
         """
         self.n_flow += len(gradient)
         gradient = at_least_float32(gradient)
-        for by, absolute, square in (
-            (gradient, self.abs_m, self.square_m),
-            (gradient * slope, self.abs_pre, self.square_pre),
-        ):
+        for name, by in (("flow_coefficient", gradient), ("flow_pre", gradient * slope)):
             by = by.abs()
-            absolute += by.sum(0, dtype=torch.float64)
-            square += by.square_().sum(0, dtype=torch.float64)
+            self.sum({name: by})
+            self.sum({f"{name}_rms": by.square_()})
 
     @property
     def finite(self) -> bool:
         """False where a NaN or an infinity has come in."""
-        return bool((self.slope + self.square_m + self.square_pre).isfinite().all())
+        return all(bool(part.isfinite().all()) for part in self.sums.values())
 
-    def frame(self, layer: int, flow: bool) -> pd.DataFrame:
-        """A row a neuron; :func:`ffnmem.neurons.health.neuron_health` says what the columns mean."""
-        fires, flat, linear = (count.double() / self.n for count in (self.fires, self.flat, self.linear))
+    def frame(self, layer: int) -> pd.DataFrame:
+        """A row a neuron; :func:`neuron_health` says what the columns mean."""
+        means = {name: part / (self.n_flow if "flow" in name else self.n) for name, part in self.sums.items()}
+        by = {name: (mean**0.5 if name.endswith("rms") else mean).cpu().numpy() for name, mean in means.items()}
+        flat, linear = by["flat"], by["linear"]
         columns = {
             "layer": layer,
-            "neuron": range(len(self.fires)),
-            "fires": fires,
-            "dead": (self.fires if self.gated else self.above) == 0,
-            "local_gradient": self.slope / self.n,
+            "neuron": range(len(flat)),
+            "fires": by["fires"],
+            "dead": by["alive"] == 0,
+            "local_gradient": by["local_gradient"],
             "flat": flat,
             "linear": linear,
             "stuck": flat == 1,
             "saturated": (flat >= SATURATED) | (linear >= SATURATED),
         }
-        if flow:
-            columns |= {
-                "flow_coefficient": self.abs_m / self.n_flow,
-                "flow_pre": self.abs_pre / self.n_flow,
-                "flow_coefficient_rms": (self.square_m / self.n_flow) ** 0.5,
-                "flow_pre_rms": (self.square_pre / self.n_flow) ** 0.5,
-            }
-        return pd.DataFrame({k: v.cpu().numpy() if isinstance(v, Tensor) else v for k, v in columns.items()})
+        return pd.DataFrame({**columns, **{name: by[name] for name in FLOWS if name in by}})
 
 
-# One pass over a batch, forward and back: what every neuron did, and the gradient of the loss at its coefficient.
+class Measure:
+    """The sums of every layer, batch by batch.
 
-OnLayer = Callable[[int, Tensor, Tensor, Tensor | None], None]
-OnGradient = Callable[[int, Tensor], None]
-
-
-class Passes:
-    """Passes over a model's layers by themselves, outside of its bridge; only coefficients carry gradients.
-
-    Raises UnsupportedModelError where hooks or an intervention change what the layers compute.
+    The layers run by themselves, outside of the model's bridge, and only coefficients carry gradients. Raises
+    UnsupportedModelError where hooks or an intervention change what the layers compute.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, flow: bool) -> None:
         check_same(model)
-        self.model, self.layers = model, PlainLayers(model)
+        self.model, self.flow, self.layers = model, flow, PlainLayers(model)
+        self.sums = [LayerSums(activation(ffn.activation), ffn.gates is not None) for ffn in model.ffn]
+        self.positions = self.scored = 0
+        self.loss = 0.0
+
+    def add(self, page: Page) -> None:
+        """Take one batch. Raises InputError where numbers are not finite."""
+        if not len(page.places):
+            return
+        tokens = torch.from_numpy(page.batch.tokens).to(self.model.device)
+        content = torch.from_numpy(page.mask.reshape(page.batch.tokens.shape)).to(self.model.device)
+        scored = scored_places(content)
+        self.positions += int(content.sum())
+        coefficients, slopes, final = self.run(tokens, content, answering(content, scored))
+        if self.flow:
+            gradient, loss = self.loss_gradient(final.detach(), tokens, scored)
+            self.loss, self.scored = self.loss + loss, self.scored + int(scored.sum())
+            flowing = answering(content, scored).flatten()
+            gradients = torch.autograd.grad(final, coefficients, gradient)
+            for sums, of_layer, slope in zip(self.sums, gradients, slopes, strict=True):
+                sums.add_flow(flattened(of_layer)[flowing], slope)
+        for layer, sums in enumerate(self.sums):
+            if not sums.finite:
+                raise InputError(f"coefficients or gradients of layer {layer} of {self.model.name} are not finite")
 
     def run(
-        self,
-        tokens: Int[Tensor, "rows pos"],
-        on_layer: OnLayer,
-        on_gradient: OnGradient | None = None,
-        scored: Bool[Tensor, "rows pos"] | None = None,
-    ) -> float:
-        """Run one batch.
-
-        Args:
-            tokens: right-padded.
-            on_layer: ``on_layer(layer, pre, coefficients, linear)``, told of each layer as it runs; each is
-                ``[rows·pos, d_mlp]``, and ``linear`` None for classic FFNs.
-            on_gradient: ``on_gradient(layer, ∂L/∂m)``, ``[rows·pos, d_mlp]``, of the loss L summed over the batch.
-                None: no way back.
-            scored: where the next token counts in the loss.
-
-        Returns:
-            L in nats: the sum of −log p of the next token over the places in ``scored``; 0 without the way back.
-        """
-        back = on_gradient is not None and scored is not None
-        ran: list[Tensor] = []  # by layer, coefficients that are part of the graph; nothing in them without a way back
-        handles = [handle for layer in range(len(self.layers)) for handle in self.listen(layer, ran, on_layer, back)]
-        try:
-            with torch.set_grad_enabled(back):
-                final = self.layers.body(input_ids=tokens, use_cache=False)[0]
-        finally:
-            for handle in handles:
-                handle.remove()
-        if len(ran) != len(self.layers):
-            raise HookError(f"{len(ran)} of {len(self.layers)} FFN layers ran in this pass")
-        if on_gradient is None or scored is None:
-            return 0.0
-        slope, loss = self.loss_gradient(final.detach(), tokens, scored)
-        for layer, gradient in enumerate(torch.autograd.grad(final, ran, slope)):
-            on_gradient(layer, flat(gradient))
-        return loss
-
-    def listen(self, layer: int, ran: list[Tensor], on_layer: OnLayer, back: bool) -> list[Any]:
-        """Hooks on one layer's projections."""
-        projections = self.layers.parts[layer].projections
-        before: list[tuple[Tensor, Tensor | None]] = []  # pre-activations and linear parts of an FFN that is at work
+        self, tokens: Int[Tensor, "rows pos"], content: Bool[Tensor, "rows pos"], flowing: Bool[Tensor, "rows pos"]
+    ) -> tuple[list[Tensor], list[Float[Tensor, "n d_mlp"]], Float[Tensor, "rows pos d_model"]]:
+        """One pass: by layer the coefficients, in the graph if there is a way back, and ∂m/∂pre where ``flowing`` says;
+        and the final norm's output."""
+        ran: list[Tensor] = []
+        slopes: list[Tensor] = []
+        before: list[tuple[Tensor, Tensor | None]] = []  # pre-activations and linear parts of the FFN that is at work
+        places, flowing = content.flatten(), flowing.flatten()
 
         def receive(_module: Any, args: tuple[Tensor, ...]) -> None:
             coefficients, (pre, linear) = args[0], before.pop()
             with torch.no_grad():
-                on_layer(layer, flat(pre), flat(coefficients), None if linear is None else flat(linear))
-            if back and not coefficients.requires_grad:  # the first layer's: the graph begins here
+                slope = self.sums[len(ran)].add(flattened(pre)[places], flattened(coefficients)[places])
+                slope = slope[flowing[places]]
+                slopes.append(slope if linear is None else slope * at_least_float32(flattened(linear)[flowing]))
+            if self.flow and not coefficients.requires_grad:  # the first layer's: the graph begins here
                 coefficients.requires_grad_()
-            ran.append(coefficients if back else coefficients.new_empty(0))
+            ran.append(coefficients)
 
-        return [
-            *projections.listen(lambda pre, linear: before.append((pre, linear))),
-            projections.out.register_forward_pre_hook(receive),
-        ]
+        handles: list[Any] = []
+        for parts in self.layers.parts:
+            handles += parts.projections.listen(lambda pre, linear: before.append((pre, linear)))
+            handles.append(parts.project_out.register_forward_pre_hook(receive))
+        try:
+            with torch.set_grad_enabled(self.flow):
+                return ran, slopes, self.layers.body(input_ids=tokens, use_cache=False)[0]
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def loss_gradient(
         self,
@@ -218,7 +195,7 @@ class Passes:
         return gradient, loss
 
 
-def flat(tensor: Tensor) -> Tensor:
+def flattened(tensor: Tensor) -> Tensor:
     """``[rows·pos, d_mlp]``, also where an architecture (OPT) has flattened it before."""
     return tensor if tensor.ndim == 2 else rearrange(tensor, "rows pos d_mlp -> (rows pos) d_mlp")
 
@@ -442,7 +419,7 @@ def neuron_health(
         read(sample, measure.add, "health", progress)
         if not measure.positions:
             raise InputError(f"{packed.source} has no text but special tokens")
-        frames = [sums.frame(layer, flow) for layer, sums in enumerate(measure.sums)]
+        frames = [sums.frame(layer) for layer, sums in enumerate(measure.sums)]
         neurons = pd.concat(frames, ignore_index=True)
         return NeuronHealth(
             neurons=neurons,
@@ -464,47 +441,3 @@ def neuron_health(
                 saturated=SATURATED,
             ),
         )
-
-
-class Measure:
-    """The sums of every layer, batch by batch."""
-
-    def __init__(self, model: Model, flow: bool) -> None:
-        self.model, self.flow = model, flow
-        self.sums = [
-            LayerSums(activation(ffn.activation), ffn.d_mlp, ffn.gates is not None, model.device) for ffn in model.ffn
-        ]
-        self.passes = Passes(model)
-        self.positions = self.scored = 0
-        self.loss = 0.0
-
-    def add(self, page: Page) -> None:
-        """Take one batch. Raises InputError where numbers are not finite."""
-        if not len(page.places):
-            return
-        tokens = torch.from_numpy(page.batch.tokens).to(self.model.device)
-        content = torch.from_numpy(page.mask.reshape(page.batch.tokens.shape)).to(self.model.device)
-        scored = scored_places(content)
-        places = content.flatten().nonzero().squeeze(1)
-        answers = answering(content, scored).flatten()
-        of_places, flowing = answers[places], answers.nonzero().squeeze(1)
-        slopes: dict[int, Float[Tensor, "n d_mlp"]] = {}
-
-        def on_layer(layer: int, pre: Tensor, coefficients: Tensor, linear: Tensor | None) -> None:
-            slope = self.sums[layer].add(pre[places], coefficients[places])
-            if self.flow:
-                slope = slope[of_places]
-                slopes[layer] = slope if linear is None else slope * at_least_float32(linear[flowing])
-
-        def on_gradient(layer: int, gradient: Tensor) -> None:
-            self.sums[layer].add_flow(gradient[flowing], slopes.pop(layer))
-
-        if self.flow:
-            self.loss += self.passes.run(tokens, on_layer, on_gradient, scored)
-            self.scored += int(scored.sum())
-        else:
-            self.passes.run(tokens, on_layer)
-        self.positions += len(places)
-        for layer, sums in enumerate(self.sums):
-            if not sums.finite:
-                raise InputError(f"coefficients or gradients of layer {layer} of {self.model.name} are not finite")

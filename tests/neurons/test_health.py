@@ -1,34 +1,242 @@
-"""``NeuronHealth``: its summary, its ends, and what it shows of itself."""
+"""``neuron_health``: against plain autograd, planted unhealthy neurons, what does not count, and what it shows."""
 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
+import pandas as pd
 import pytest
+import torch
 
-from ffnmem.core.errors import InputError
+import ffnmem as fm
+from ffnmem.core.errors import FileError, InputError, UnsupportedModelError
+from ffnmem.ffn.activations import activation
 from ffnmem.neurons import NeuronHealth, neuron_health
-from ffnmem.neurons.health import flags_of, half_share
 
-from ..helpers import printed, refuses
+from ..helpers import ARCHITECTURES, Pair, allclose, hook_count, printed, refuses
+from ..scanning.texts import tiny_texts
 from .made import TEXTS, pushed
+
+
+def plain(pair: Pair, texts: list[str], special: set[int]) -> tuple[pd.DataFrame, float, int]:
+    """Every column by autograd through the Hugging Face model, text by text; the loss by prediction, and positions."""
+    model, hf = pair.model, pair.model.hf_model
+    kept: dict[str, list[list[torch.Tensor]]] = {name: [[] for _ in model.ffn] for name in ("pre", "m", "dm", "dpre")}
+    losses: list[torch.Tensor] = []
+    for text in texts:
+        ran: dict[str, list[torch.Tensor]] = {"pre": [], "m": []}
+
+        def keep(name: str, tensor: torch.Tensor, ran: dict[str, list[torch.Tensor]] = ran) -> None:
+            tensor.retain_grad()
+            ran[name].append(tensor)
+
+        handles = []
+        for ffn in model.ffn:
+            front = ffn.project_in if ffn.project_gate is None else ffn.project_gate
+            handles.append(front.register_forward_hook(lambda _m, _a, out: keep("pre", out)))
+            handles.append(ffn.project_out.register_forward_pre_hook(lambda _m, args: keep("m", args[0])))
+        tokens = torch.tensor([model.tokenize(text, prepend_bos=True)])
+        content = torch.tensor([at > 0 and int(token) not in special for at, token in enumerate(tokens[0])])
+        hf.requires_grad_(True)
+        try:
+            with torch.enable_grad():
+                log = hf(input_ids=tokens).logits.double().log_softmax(-1)
+                each = -log[0, :-1].gather(1, tokens[0, 1:, None])[:, 0][content[1:]]
+                each.sum().backward()
+        finally:
+            hf.requires_grad_(False)
+            hf.zero_grad(set_to_none=True)
+            for handle in handles:
+                handle.remove()
+        losses.append(each.detach())
+        flows = content & (content.flip(0).cumsum(0).flip(0) - content.int() > 0)  # a prediction follows
+        for layer in range(model.n_layers):
+            for name in ("pre", "m"):
+                tensor = ran[name][layer]
+                gradient = tensor.grad
+                assert gradient is not None
+                kept[name][layer].append(tensor.detach().reshape(len(content), -1)[content])
+                kept[f"d{name}"][layer].append(gradient.reshape(len(content), -1)[flows])
+    frames = []
+    for layer, ffn in enumerate(model.ffn):
+        pre, m, dm, dpre = (torch.cat(parts[layer]).double() for parts in kept.values())
+        slope = activation(ffn.activation).gradient(pre)
+        flat, linear = (slope.abs() < 0.01).double().mean(0), ((slope - 1).abs() < 0.01).double().mean(0)
+        columns = {
+            "fires": (pre > 0).double().mean(0),
+            "dead": ((pre if model.gated else m) <= 0).all(0),
+            "local_gradient": slope.mean(0),
+            "flat": flat,
+            "linear": linear,
+            "stuck": flat == 1,
+            "saturated": (flat >= 0.99) | (linear >= 0.99),
+            "flow_coefficient": dm.abs().mean(0),
+            "flow_pre": dpre.abs().mean(0),
+            "flow_coefficient_rms": dm.square().mean(0).sqrt(),
+            "flow_pre_rms": dpre.square().mean(0).sqrt(),
+        }
+        frames.append(pd.DataFrame({"layer": layer, "neuron": range(ffn.d_mlp), **columns}))
+    loss = torch.cat(losses)
+    return pd.concat(frames, ignore_index=True), float(loss.mean()), sum(len(part) for part in kept["pre"][0])
+
+
+def test_equals_autograd(pair64: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another loss, of a graph with a part missing, or of other positions: pads, BOS, a special token inside a text
+    (here " Rome"), the last one, after which nothing is predicted. Logits few at once, as of a large vocabulary."""
+    special = pair64.model.special_token_ids | {pair64.model.token_id(" Rome")}
+    monkeypatch.setattr(fm.Model, "special_token_ids", property(lambda _model: special))
+    monkeypatch.setattr("ffnmem.neurons.health.LOGITS", 1)
+    expected, loss, positions = plain(pair64, TEXTS, special)
+    found = neuron_health(pair64.model, TEXTS, prepend_bos=True)
+    tolerance = pair64.exact(1e-10)
+    assert found.positions == positions
+    assert found.loss == pytest.approx(loss, abs=max(tolerance, 1e-9))
+    assert list(found.neurons) == list(expected)
+    for name in expected:
+        exact = expected[name].dtype == bool or name in ("fires", "flat", "linear")
+        assert allclose(
+            found.neurons[name].astype(float), expected[name].astype(float), 1e-12 if exact else tolerance
+        ), name
+
+
+def row(found: Any, layer: int, neuron: int) -> Any:
+    rows = found.neurons
+    return rows[(rows["layer"] == layer) & (rows["neuron"] == neuron)].iloc[0]
+
+
+def test_planted_relu(tokenizer: Any) -> None:
+    """A dead ReLU neuron is stuck and carries nothing; one that is always on is linear."""
+    model = pushed("opt", tokenizer, {(0, 3): -1000.0, (1, 5): 1000.0})
+    found = neuron_health(model, TEXTS)
+    dead, on = row(found, 0, 3), row(found, 1, 5)
+    assert (dead.dead, dead.stuck, dead.saturated, dead.fires, dead.flat) == (True, True, True, 0, 1)
+    assert dead.flow_pre == dead.flow_pre_rms == dead.local_gradient == 0
+    assert dead.flow_coefficient > 0  # a firing would matter: it is the key that does not hear of it
+    assert (on.dead, on.stuck, on.saturated, on.fires, on.linear) == (False, False, True, 1, 1)
+    assert on.flow_pre == on.flow_coefficient > 0
+    relu = found.neurons
+    assert (relu["stuck"] == relu["dead"]).all()
+    assert (relu["flat"] + relu["linear"]).tolist() == [1.0] * len(relu)
+
+
+def test_planted_gelu(tokenizer: Any) -> None:
+    """A GELU neuron that never fires still passes a gradient, unless it lies far to the left."""
+    model = pushed("gpt2", tokenizer, {(0, 3): -0.5, (1, 5): -1000.0, (1, 6): 1000.0})
+    found = neuron_health(model, TEXTS)
+    shallow, deep, on = row(found, 0, 3), row(found, 1, 5), row(found, 1, 6)
+    assert (shallow.dead, shallow.stuck, shallow.saturated) == (True, False, False)
+    assert shallow.flow_pre > 0.01 * shallow.flow_coefficient
+    slope = float(activation("gelu_new").gradient(torch.tensor(-0.5, dtype=torch.float64)))
+    assert shallow.local_gradient == pytest.approx(slope, abs=1e-12)
+    assert (deep.dead, deep.stuck, deep.saturated, deep.flow_pre) == (True, True, True, 0)
+    assert (on.dead, on.stuck, on.saturated, on.linear) == (False, False, True, 1)
+
+
+def test_a_gated_neuron_is_dead_by_its_gate(tokenizer: Any) -> None:
+    """It would be dead because its linear part is negative, or alive with a gate that never opens."""
+    model = fm.load(ARCHITECTURES["llama"](), tokenizer=tokenizer)
+    found = neuron_health(model, TEXTS).neurons
+    assert found["dead"].tolist() == (found["fires"] == 0).tolist()
+
+
+def test_flow_is_of_each_text_by_itself(tiny: fm.Model) -> None:
+    """Texts that share a batch would share their gradient, or the mean be over other positions."""
+    texts = [TEXTS[0], TEXTS[2]]
+    both = neuron_health(tiny, texts)
+    alone = [neuron_health(tiny, [text]) for text in texts]
+    weights = [one.flow_positions for one in alone]
+    assert both.flow_positions == sum(weights) == both.positions - 2  # no prediction follows the last token
+    for column, power in (("flow_coefficient", 1), ("flow_pre", 1), ("flow_pre_rms", 2)):
+        parts = [one.neurons[column] ** power * n for one, n in zip(alone, weights, strict=True)]
+        assert allclose(both.neurons[column] ** power, sum(parts) / sum(weights), 1e-5)
+
+
+def test_batches_change_rounding_only(make_tiny: Any) -> None:
+    """How much memory a machine has would change the numbers."""
+    model = make_tiny(dtype="float64")
+    small, large = (neuron_health(model, tiny_texts(), batch_tokens=n) for n in (40, 4000))
+    assert small.positions == large.positions
+    assert allclose(small.neurons, large.neurons, 1e-12)
+    assert small.loss == pytest.approx(large.loss, abs=1e-12)
+
+
+def test_the_same_call_twice(tiny: fm.Model) -> None:
+    """Numbers that cannot be found again."""
+    a, b, c = (neuron_health(tiny, tiny_texts(), tokens=100, seed=seed) for seed in (0, 0, 1))
+    assert a.neurons.equals(b.neurons)
+    assert not a.neurons.equals(c.neurons)
+    assert 100 <= a.positions < 100 + tiny.n_ctx
+
+
+def test_without_flow(tiny: fm.Model) -> None:
+    """The statistics of the way forward would depend on the way back."""
+    with_flow, without = (neuron_health(tiny, TEXTS, flow=flow) for flow in (True, False))
+    assert without.loss is None
+    assert without.flow_positions == 0
+    assert not [name for name in without.neurons if name.startswith("flow_")]
+    assert without.neurons.equals(with_flow.neurons[without.neurons.columns])
+
+
+def test_provenance_and_progress(tiny: fm.Model) -> None:
+    """A result would not say of which text it is, or a bar not end."""
+    seen: list[tuple[str, int, int]] = []
+    found = neuron_health(tiny, tiny_texts(), tokens=80, progress=lambda *step: seen.append(step), batch_tokens=40)
+    settings = found.provenance.to_dict()
+    assert settings["tokens"] == found.positions
+    assert settings["corpus_hash"]
+    assert settings["seed"] == 0
+    assert found.provenance.prepend_bos is tiny.prepend_bos
+    assert seen[-1] == ("health", found.positions, found.positions)
+    assert [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})
+
+
+def test_special_tokens_are_not_predicted(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flow would be that of predicting them too, or the loss hold what no text says."""
+    text = " Paris is in Rome"
+    whole = neuron_health(tiny, [text])
+    monkeypatch.setattr(fm.Model, "special_token_ids", property(lambda model: {0, model.token_id(" Rome")}))
+    found = neuron_health(tiny, [text])
+    assert (whole.positions, whole.flow_positions) == (4, 3)
+    assert (found.positions, found.flow_positions) == (3, 2)
+    before = neuron_health(tiny, [text.removesuffix(" Rome")])
+    assert found.loss == pytest.approx(before.loss, abs=1e-6)
+    assert allclose(found.neurons["flow_pre"], before.neurons["flow_pre"], 1e-6)
+    with refuses(InputError, ValueError, "no text but special"):
+        neuron_health(tiny, [" Rome"])
+
+
+def test_nothing_is_left_behind(make_tiny: Any) -> None:
+    """Hooks that leak, or gradients in the model's parameters; and layers by themselves do not show interventions."""
+    model = make_tiny()
+    before = hook_count(model.hf_model)
+    neuron_health(model, TEXTS)
+    assert hook_count(model.hf_model) == before
+    assert all(parameter.grad is None for parameter in model.hf_model.parameters())
+    with fm.intervene(model, {(0, 3): 0.0}), refuses(UnsupportedModelError, ValueError, "intervention"):
+        neuron_health(model, TEXTS)
+
+
+def test_mistakes(tiny: fm.Model, make_tiny: Any) -> None:
+    with refuses(InputError, ValueError, "tokens", "0"):
+        neuron_health(tiny, TEXTS, tokens=0)
+    with refuses(InputError, ValueError, "seed", "-1"):
+        neuron_health(tiny, TEXTS, seed=-1)
+    with refuses(InputError, ValueError, "context 64", "32"):
+        neuron_health(tiny, TEXTS, context=64)
+    with refuses(FileError, OSError, "no text"):
+        neuron_health(tiny, [""])
+    broken = make_tiny()
+    with torch.no_grad():
+        broken.ffn[1].values[3] = torch.inf
+    with refuses(InputError, ValueError, "not finite", "layer"):
+        neuron_health(broken, TEXTS)
 
 
 @pytest.fixture(scope="module")
 def health(tokenizer: Any) -> NeuronHealth:
     return neuron_health(pushed("opt", tokenizer, {(0, 3): -1000.0, (1, 5): 1000.0}), TEXTS)
-
-
-def test_half_share() -> None:
-    """Half of the gradient would be said to lie in more or fewer neurons than it does."""
-    assert half_share(np.array([1.0, 1, 1, 1])) == 0.5
-    assert half_share(np.array([0.0, 0, 0, 9])) == 0.25
-    assert half_share(np.array([3.0, 1, 2, 2])) == 0.5
-    assert math.isnan(half_share(np.zeros(3)))
 
 
 def test_layers_summarise_neurons(health: NeuronHealth) -> None:
@@ -39,6 +247,7 @@ def test_layers_summarise_neurons(health: NeuronHealth) -> None:
         for column in ("fires", "dead", "stuck", "saturated", "local_gradient", "flow_pre", "flow_coefficient"):
             assert row[column] == pytest.approx(frame[column].mean())
         assert row["saturated_linear"] == pytest.approx((frame["linear"] >= 0.99).mean())
+        # The fewest neurons that carry half of it.
         most = frame["flow_pre"].nlargest(round(row["half_flow"] * len(frame)))
         assert most.sum() >= frame["flow_pre"].sum() / 2 > most.iloc[:-1].sum()
 
@@ -80,11 +289,10 @@ def test_sheet(health: NeuronHealth) -> None:
     assert [row[0] for row in neurons.rows] == ["most gradient", "", "", "least gradient", "", ""]
     for line, row in zip(neurons.rows, ends, strict=True):
         numbers = (row[name] for name in ("fires", "flat", "linear", "local_gradient", "flow_pre"))
-        assert line[1:] == ((row["layer"], row["neuron"]), *numbers, ", ".join(flags_of(row)))
+        assert line[1:-1] == ((row["layer"], row["neuron"]), *numbers)
     assert "dead, stuck" in " ".join(printed(neurons))
     assert [column.name for column in whole.columns] == list(health.layers.columns)
-    assert flags_of(health.neurons.to_dict("records")[3]) == ["dead", "stuck"]  # saturated goes without saying
-    assert flags_of({"dead": False, "stuck": False, "saturated": True}) == ["saturated"]
+    assert neurons.rows[3][-1] == "dead, stuck"  # saturated goes without saying
     provenance = replace(health.provenance, model="<script>x</script>")
     page = replace(health, provenance=provenance, activation="<b>gelu</b>")._repr_html_()
     assert "<script>" not in page
