@@ -248,13 +248,12 @@ def activations(
         beta: β of the Swish, xσ(βx); at least 0.
     """
     from ..ffn.activations import POINTS, activation_table, activations_dict, activations_sheet, curves
-    from ..show.terminal import console
 
     shown = curves(names or None, beta)
     frame = activation_table(at or POINTS, names or None, beta)
     output.emit(
         frame[["name", "beta", "x", "value", "gradient"]],
-        sheet=lambda: activations_sheet(shown, frame, console().width),
+        sheet=lambda: activations_sheet(frame),
         data=lambda: activations_dict(shown, frame),
         draws=lambda: [
             partial(fm.plots.activations, names or None, beta=beta, gradient=gradient) for gradient in (False, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from ..core.sheets import Content, Facts, Origin, Sheet, Table, Words, line
 from ..core.types import Count, checked
 from ..facts.fact import Fact
 from ..models.model import Model
-from ..models.turns import OpenBlock, in_turn
+from ..models.turns import in_turn
 from ..prompts.attribution import attribute
 from ..prompts.captures import capture, with_answer
 from ..show.result import Result
@@ -261,7 +261,7 @@ class Edit(Result):
                 meanwhile; values too large for the model's dtype. ModelError: an edit of another model. BusyError:
                 another thread changes or reads the model. Nothing is changed then.
         """
-        with self.changing(model, f"applying {self.title}"):
+        with model.turns.changing(f"applying {self.title}"):
             add_edit(self, model)
 
     def revert(self, model: Model) -> None:
@@ -272,7 +272,7 @@ class Edit(Result):
         Raises: InputError: not applied, or values that something else changed meanwhile; nothing is changed then.
             BusyError as :meth:`apply`.
         """
-        with self.changing(model, f"reverting {self.title}"):
+        with model.turns.changing(f"reverting {self.title}"):
             if not self.is_applied(model):
                 whole = next((other for other in model.edits for part in self.parts if part in other.parts), None)
                 sums = "" if whole is None else f" by itself, but in {whole.title}, which can be reverted as one"
@@ -288,7 +288,7 @@ class Edit(Result):
 
         Raises: as :meth:`apply` and :meth:`revert`.
         """
-        with self.changing(model, f"edit {self.digest} ({self.title}) applied") as block:
+        with model.turns.changing(f"edit {self.digest} ({self.title}) applied") as block:
             self.check_absent(model)  # or leaving the block would take out what somebody else put in
             block.callback(put_back, model, lambda: edits_without(self, model))
             add_edit(self, model)
@@ -305,7 +305,7 @@ class Edit(Result):
         Raises: as :meth:`apply`.
         """
         words = f"edit {self.digest} ({self.title}) as hooks"
-        with self.changing(model, words) as block:
+        with model.turns.changing(words) as block:
             self.check_absent(model)
             self.check_fits(model)
             rows = RowChanges([self.changes])
@@ -313,11 +313,6 @@ class Edit(Result):
                 block.hook(model.ffn[layer].project_out, rows.hook(layer))
                 block.hook(model.ffn[layer].project_out, EditMark(self, words), before=True)
             yield model
-
-    def changing(self, model: Model, words: str) -> AbstractContextManager[OpenBlock]:
-        """A block in which no other thread runs a model, nor calls the modules that this changes."""
-        modules = [model.ffn[layer].project_out for layer in self.layers if 0 <= layer < model.n_layers]
-        return model.turns.changing(words, modules)
 
     def is_applied(self, model: Model) -> bool:
         """Whether a model's weights hold it, or its like from a file."""
@@ -518,7 +513,7 @@ def with_edit(edit: Edit, model: Model, present: bool = True) -> Iterator[None]:
         yield
         return
     before, words = tuple(model.edits), f"edit {edit.digest} ({edit.title}) {'applied' if present else 'taken out'}"
-    with edit.changing(model, words) as block:
+    with model.turns.changing(words) as block:
         block.callback(put_back, model, lambda: before)
         if present:
             add_edit(edit, model)

@@ -113,7 +113,7 @@ def places(model: Model) -> dict[tuple[int, tuple[int, ...]], tuple[int, str, st
                         side, turned = ("writes", linear) if writes else ("reads", not linear)
                 found[id_of(parameter)] = layer, matrix, side, turned
     for matrix, end in (("unembedding", layout.unembedding), ("embedding", layout.embedding)):
-        found[id_of(inner(end).weight)] = -1, matrix, "tokens", False  # type: ignore[arg-type]
+        found[id_of(inner(end).weight)] = -1, matrix, "tokens", False
     return found
 
 

@@ -1,4 +1,4 @@
-"""The activation functions of FFNs with their gradients, and which of them are shown, and where."""
+"""The activation functions of FFNs with their gradients, and tables of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from .._version import __version__
 from ..core.errors import InputError, check_number, quoted
-from ..core.sheets import Column, Sheet, Table, rows
+from ..core.sheets import Column, Sheet, rows
 
 # The activation functions of FFNs, each with its gradient, so that both can be shown and compared.
 
@@ -214,44 +214,13 @@ def activation(name: str) -> Activation:
     return found
 
 
-# What the table and the figure of the activations share: which are shown, at which points, in which look.
+# Several activations side by side: which are shown, at which points, and their values and gradients there.
 
 POINTS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 BETA = 2.0
 """Of the Swish that is shown unless another is asked for: β = 1 would be SiLU a second time."""
-
 SWISH = "swish"
-AFTER = "silu"
-
-
-@dataclass(frozen=True)
-class Look:
-    """How a curve is drawn, so that it can be told by its colour or by its dashes alone.
-
-    Attributes:
-        light: its colour on white.
-        dark: its colour on a dark page.
-        dashes: lengths of strokes and gaps in line widths; empty for an unbroken line.
-    """
-
-    light: str
-    dark: str
-    dashes: tuple[float, ...] = ()
-
-
-LOOKS: Mapping[str, Look] = MappingProxyType(
-    {
-        "relu": Look("#22262c", "#f1f3f5"),
-        "gelu": Look("#0072b2", "#5fb0ee", (5.5, 1.8)),
-        "gelu_tanh": Look("#b0427f", "#ef9fcb", (1.1, 1.5)),
-        "silu": Look("#c95500", "#ff9a57", (5.5, 1.5, 1.2, 1.5)),
-        "swish": Look("#00805c", "#45cfa3", (3, 1.4)),
-        "relu2": Look("#7d6300", "#e3c64c", (5.5, 1.4, 1.2, 1.4, 1.2, 1.4)),
-        "sigmoid": Look("#7446bd", "#bda2f5", (1.6, 2.6)),
-        "identity": Look("#6a717c", "#9aa3af", (9, 3)),
-    }
-)
-"""Okabe and Ito's colours, darkened on white and lightened on dark pages to a contrast of at least 3."""
+SHOWN = ("relu", "gelu", "gelu_tanh", "silu", SWISH, "relu2", "sigmoid", "identity")
 
 
 def curves(names: Iterable[str] | None = None, beta: float = BETA) -> list[Activation]:
@@ -269,59 +238,11 @@ def curves(names: Iterable[str] | None = None, beta: float = BETA) -> list[Activ
         InputError: an unknown name, no name, or a β that is NaN, negative or infinite.
     """
     variable = swish(beta)
-    if names is None:
-        return [one for name in ACTIVATIONS for one in ([ACTIVATIONS[name], variable][: 1 + (name == AFTER)])]
-    if isinstance(names, str):
-        names = [names]
-    found = [variable if name == SWISH else activation(name) for name in names]
+    asked = SHOWN if names is None else [names] if isinstance(names, str) else names
+    found = [variable if name == SWISH else activation(name) for name in asked]
     if not found:
-        raise InputError(f"no activation is named: name some of {', '.join(one.name for one in curves())}")
+        raise InputError(f"no activation is named: name some of {', '.join(SHOWN)}")
     return list({one.title: one for one in found}.values())
-
-
-GAP = 2  # columns between two cells
-WIDTH = 80  # columns of a table: more points make another
-
-
-def activations_dict(shown: Sequence[Activation], frame: pd.DataFrame) -> dict[str, Any]:
-    """The activations with their formulas, and their values and gradients of :func:`activation_table`, plain."""
-    points = frame[["x", "value", "gradient"]].to_dict("records")
-    count = len(points) // len(shown)
-    fields = ("name", "title", "beta", "formula", "gradient_formula", "source")
-    return {
-        "activations": [
-            {**{field: getattr(one, field) for field in fields}, "points": points[i * count : (i + 1) * count]}
-            for i, one in enumerate(shown)
-        ],
-        "ffnmem": __version__,
-    }
-
-
-def activations_sheet(shown: Sequence[Activation], frame: pd.DataFrame, width: int = WIDTH) -> Sheet:
-    """Values and gradients, one row an activation, one column a point, as many of these a table as ``width`` allows."""
-    count = len(frame) // len(shown)
-    points = [f"{x:g}" for x in frame["x"][:count]]
-    tables: list[Table] = []
-    for column, title in (("value", "f(x) at x ="), ("gradient", "f′(x) at x =")):
-        values = frame[column].to_numpy().reshape(len(shown), count)
-        widths = [max(len(points[i]), *(len(f"{value:.4f}") for value in values[:, i])) for i in range(count)]
-        start = 0
-        while start < count:
-            left, stop = width - max(map(len, [title, *(one.title for one in shown)])), start
-            while stop < count and (stop == start or left >= GAP + widths[stop]):
-                left -= GAP + widths[stop]
-                stop += 1
-            table = rows(title, *(Column(point, "number", places=4) for point in points[start:stop]))
-            for one, numbers in zip(shown, values, strict=True):
-                table.add(one.title, *numbers[start:stop])
-            tables.append(table.table())
-            start = stop
-    return Sheet.of(*tables)
-
-
-def look(one: Activation) -> Look:
-    """How its curve is drawn."""
-    return LOOKS[one.name]
 
 
 def activation_table(
@@ -358,3 +279,28 @@ def activation_table(
         for one in curves(names, beta)
     ]
     return pd.concat(parts, ignore_index=True)
+
+
+def activations_dict(shown: Sequence[Activation], frame: pd.DataFrame) -> dict[str, Any]:
+    """The activations with their formulas, and their values and gradients of :func:`activation_table`, plain."""
+    fields = ("name", "title", "beta", "formula", "gradient_formula", "source")
+    points = {title: part[["x", "value", "gradient"]].to_dict("records") for title, part in frame.groupby("title")}
+    return {
+        "activations": [
+            {**{field: getattr(one, field) for field in fields}, "points": points[one.title]} for one in shown
+        ],
+        "ffnmem": __version__,
+    }
+
+
+def activations_sheet(frame: pd.DataFrame) -> Sheet:
+    """Values and gradients of :func:`activation_table`, one row an activation, one column a point."""
+    tables = []
+    for column, title in (("value", "f(x) at x ="), ("gradient", "f′(x) at x =")):
+        parts = list(frame.groupby("title", sort=False))
+        points = (Column(f"{x:g}", "number", places=4) for x in parts[0][1]["x"])
+        table = rows(Column(title, stays=True), *points)
+        for name, part in parts:
+            table.add(name, *part[column])
+        tables.append(table.table())
+    return Sheet.of(*tables)

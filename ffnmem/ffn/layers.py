@@ -56,7 +56,7 @@ def classic_ffn(
     Source: Vaswani et al. 2017 (1706.03762), eq. 2, with ReLU there.
     """
     m = classic_coefficients(x, w_in, b_in, activation)
-    return written(x, m, "w_out", w_out, "b_out", b_out)
+    return affine(m, "w_out", w_out, "b_out", b_out, x.shape[-1])
 
 
 def classic_coefficients(
@@ -77,7 +77,7 @@ def classic_coefficients(
 
     Source: Geva et al. 2021 (2012.14913), eq. 1.
     """
-    return chosen(activation)(projected(x, "w_in", w_in, "b_in", b_in))
+    return chosen(activation)(affine(x, "w_in", w_in, "b_in", b_in))
 
 
 def gated_ffn(
@@ -112,7 +112,7 @@ def gated_ffn(
     Source: Shazeer 2020 (2002.05202), eq. 6; the gate itself Dauphin et al. 2017 (1612.08083), eq. 1.
     """
     m = gated_coefficients(x, w_gate, w_up, variant, b_gate=b_gate, b_up=b_up)
-    return written(x, m, "w_down", w_down, "b_down", b_down)
+    return affine(m, "w_down", w_down, "b_down", b_down, x.shape[-1])
 
 
 def gated_coefficients(
@@ -139,7 +139,7 @@ def gated_coefficients(
     if w_gate.shape != w_up.shape:
         raise InputError(f"w_gate {list(w_gate.shape)} and w_up {list(w_up.shape)} must have one shape")
     gate = gate_of(variant)
-    return gate(projected(x, "w_gate", w_gate, "b_gate", b_gate)) * projected(x, "w_up", w_up, "b_up", b_up)
+    return gate(affine(x, "w_gate", w_gate, "b_gate", b_gate)) * affine(x, "w_up", w_up, "b_up", b_up)
 
 
 def chosen(name: str | Activation) -> Activation:
@@ -156,50 +156,17 @@ def gate_of(variant: str | Activation) -> Activation:
     return GATED[variant]
 
 
-def projected(
-    x: Float[Tensor, "*rows d_model"],
+def affine(
+    x: Float[Tensor, "*rows d_in"],
     name: str,
-    weight: Float[Tensor, "d_in d_mlp"],
+    weight: Float[Tensor, "*shape"],
     bias_name: str,
-    bias: Float[Tensor, " b_mlp"] | None,
-) -> Float[Tensor, "*rows d_mlp"]:
-    """xW + b, once the shapes are known to fit."""
-    if weight.ndim != 2 or x.ndim < 1 or weight.shape[0] != x.shape[-1]:
-        raise InputError(
-            f"{name} {list(weight.shape)} does not fit x {list(x.shape)}: it must be [{x.shape[-1]}, d_mlp]"
-        )
-    return add_bias(x @ weight, name, weight, bias_name, bias)
-
-
-def written(
-    x: Float[Tensor, "*rows d_model"],
-    m: Float[Tensor, "*rows d_mlp"],
-    name: str,
-    weight: Float[Tensor, "d_mlp_out d_out"],
-    bias_name: str,
-    bias: Float[Tensor, " b_model"] | None,
-) -> Float[Tensor, "*rows d_model"]:
-    """Σᵢ mᵢvᵢ + b, once the shapes are known to fit."""
-    due = [m.shape[-1], x.shape[-1]]
-    if list(weight.shape) != due:
-        raise InputError(
-            f"{name} {list(weight.shape)} does not fit the {due[0]} neurons and x {list(x.shape)}: it must be {due}"
-        )
-    return add_bias(m @ weight, name, weight, bias_name, bias)
-
-
-def add_bias(
-    y: Float[Tensor, "*rows d_out"],
-    name: str,
-    weight: Float[Tensor, "d_in d_out"],
-    bias_name: str,
-    bias: Float[Tensor, " b_out"] | None,
+    bias: Float[Tensor, "*bias_shape"] | None,
+    width: int | None = None,
 ) -> Float[Tensor, "*rows d_out"]:
-    """y + b, once the shapes are known to fit."""
-    if bias is None:
-        return y
-    if list(bias.shape) != [y.shape[-1]]:
-        raise InputError(
-            f"{bias_name} {list(bias.shape)} does not fit {name} {list(weight.shape)}: it must be [{y.shape[-1]}]"
-        )
-    return y + bias
+    """xW + b, which must have ``width`` numbers if that is given; raises InputError for shapes that do not fit."""
+    due = [*x.shape[-1:], *([width] if width is not None else weight.shape[1:2] or ["d_mlp"])]
+    for part, tensor, shape in ((name, weight, due), (bias_name, bias, due[1:])):
+        if tensor is not None and list(tensor.shape) != shape:
+            raise InputError(f"{part} {list(tensor.shape)} does not fit {list(x.shape)}, its input: it must be {shape}")
+    return x @ weight if bias is None else x @ weight + bias

@@ -16,7 +16,7 @@ from ..core.errors import InputError, check_count, check_index, check_seed, coun
 from ..core.sheets import Column, Sheet, Table, Words
 from ..show.result import Result
 from .activations import Activation, widened
-from .layers import chosen, classic_coefficients, classic_ffn, gated_coefficients, written
+from .layers import affine, chosen, classic_coefficients, classic_ffn, gated_coefficients
 
 SHOWN = 10
 
@@ -36,6 +36,7 @@ class Memory(Result):
         output: y, ``[*rows, d_model]``.
     """
 
+    main = "slots"
     in_json = "slots output"
 
     coefficients: Float[Tensor, "*rows d_mlp"]
@@ -47,7 +48,8 @@ class Memory(Result):
     bias_norm: float
     output: Float[Tensor, "*rows d_model"]
 
-    def to_frame(self) -> pd.DataFrame:
+    @property
+    def slots(self) -> pd.DataFrame:
         """One row a kept slot by falling weight, and last in each input ``neuron = -1``, the output bias.
 
         Columns: ``row`` (index of the input, 0 where there is one), ``neuron``, ``coefficient``, ``value_norm``,
@@ -72,23 +74,18 @@ class Memory(Result):
             }
         )
 
-    @property
-    def slots(self) -> pd.DataFrame:
-        """:meth:`to_frame`."""
-        return self.to_frame()
-
     def summary(self) -> str:
         inputs, neurons, kept = self.bias_shares.numel(), self.coefficients.shape[-1], self.neurons.shape[-1]
         return f"{counted(inputs, 'input')}, {neurons:,} neurons, {counted(kept, 'slot')} kept"
 
     def sheet(self, top: int = SHOWN) -> Sheet:
-        """The first ``top`` rows of ``to_frame()``."""
+        """The first ``top`` rows of ``slots``."""
         neuron = Column("neuron", of=lambda row: "bias" if row["neuron"] < 0 else str(row["neuron"]))
         numbers = (
             Column(name, "number", of=name.replace(" ", "_")) for name in ("coefficient", "value norm", "weight")
         )
         row = Column("row", of=lambda row: str(row["row"]))
-        return Sheet.of(Words.of(self.summary()), Table.of(self.to_frame(), row, neuron, *numbers, "share", top=top))
+        return Sheet.of(Words.of(self.summary()), Table.of(self.slots, row, neuron, *numbers, "share", top=top))
 
 
 def as_memory(
@@ -132,7 +129,7 @@ def as_memory(
         m = classic_coefficients(x, keys.T, key_bias, activation)
     else:
         m = gated_coefficients(x, gates.T, keys.T, chosen(activation), b_gate=gate_bias, b_up=key_bias)
-    output = written(x, m, "values", values, "value_bias", value_bias)
+    output = affine(m, "values", values, "value_bias", value_bias, x.shape[-1])
     y, wide, bias = widened(output), widened(values), None if value_bias is None else widened(value_bias)
     square = y.square().sum(-1).clamp_min(torch.finfo(y.dtype).tiny)
     norms = wide.norm(dim=-1)

@@ -86,7 +86,7 @@ class Intervention(ContextDecorator):
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        with self.model.turns.changing(f"intervene ({self.what})", self.changed) as block:
+        with self.model.turns.changing(f"intervene ({self.what})") as block:
             active = RunningIntervention(self.model, self.plan, self.positions)
             active.reader.follow(block)
             for module, change in self.changed.items():

@@ -145,20 +145,29 @@ def answer(
     check_count("batch_tokens", batch_tokens)
     start = layers.model.layer(start)
     rows = readings(questions, layers.model.n_ctx, layers.model.name)
-    found: list[list[dict[int, tuple[Tensor, bool]]]] = [[{} for _ in questions] for _ in range(2)]
-    nexts: list[list[Tensor | None]] = [[None] * len(questions) for _ in range(2)]
+    seen: list[dict[tuple[int, int], tuple[Tensor, bool]]] = [{}, {}]  # by question and answer; clean and changed
+    nexts: list[dict[int, Tensor]] = [{}, {}]
     for batch in batches(rows, batch_tokens):
         with torch.no_grad():
             for which, final in enumerate(finals(layers, batch, changing, start)):
                 for row, logs in unembedded(layers, batch, final):
-                    read(questions[row.question], row, logs, found[which][row.question])
-                    if next_token and nexts[which][row.question] is None:
-                        # Its own copy: a view would keep the rows beside it.
-                        nexts[which][row.question] = logs[0].clone()
-    clean, changed = (
-        [answered(one, log) for one, log in zip(f, n, strict=True)] for f, n in zip(found, nexts, strict=True)
-    )
-    return clean, (clean if changing is None else changed)
+                    likeliest = logs.argmax(-1)
+                    for i in row.answers:
+                        ids = torch.tensor(questions[row.question].answers[i], device=logs.device)
+                        log = logs.gather(1, ids.unsqueeze(1)).squeeze(1).double()
+                        seen[which][row.question, i] = log, bool((likeliest == ids).all())
+                    if next_token and row.question not in nexts[which]:
+                        nexts[which][row.question] = logs[0].clone()  # a view would keep the rows beside it
+
+    def answered(which: int) -> list[Answered]:
+        found = []
+        for number, question in enumerate(questions):
+            logs, exact = zip(*(seen[which][number, i] for i in range(len(question.answers))), strict=True)
+            found.append(Answered(logs, exact, nexts[which].get(number)))
+        return found
+
+    clean = answered(0)
+    return clean, (clean if changing is None else answered(1))
 
 
 def finals(
@@ -186,21 +195,6 @@ def unembedded(
         ends = [final[begin + i, final.shape[1] - row.width :] for i, row in enumerate(some)]
         logs = at_least_float32(layers.logits(torch.cat(ends))).log_softmax(-1)
         yield from zip(some, torch.split(logs, [row.width for row in some]), strict=True)
-
-
-def read(
-    question: Question, row: ReadRow, logs: Float[Tensor, "read vocab"], into: dict[int, tuple[Tensor, bool]]
-) -> None:
-    """The log-probabilities of the answers of a row, at the prompt's last position and those after it."""
-    likeliest = logs.argmax(-1)
-    for i in row.answers:
-        ids = torch.tensor(question.answers[i], device=logs.device)
-        into[i] = (logs.gather(1, ids.unsqueeze(1)).squeeze(1).double(), bool((likeliest == ids).all()))
-
-
-def answered(one: dict[int, tuple[Tensor, bool]], next_log: Tensor | None) -> Answered:
-    ordered = [one[i] for i in sorted(one)]
-    return Answered(tuple(log for log, _ in ordered), tuple(exact for _, exact in ordered), next_log)
 
 
 # Continuations of many prompts at once, with a cache of keys and values; each row ends by itself.

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from torch import nn
-
 from .norms import LAYER, LAYER_OFFSET, RMS, RMS_OFFSET, NormKind
 
 ACTIVATION_FIELDS = ("activation_function", "hidden_activation", "hidden_act", "activation")
@@ -142,15 +140,12 @@ class Architecture:
 
     Attributes:
         title: what people call it.
-        paths: where Hugging Face keeps its parts; empty for one that is not described here.
+        paths: where Hugging Face keeps its parts, which every layer has but for ``ln2``, where attention and FFN share
+            one norm. Empty for an architecture that is not described here.
         norm_kind: of every norm of the residual stream.
-        attention_norm, norm: the norms before attention and FFN. A block without the second has one norm for both; None
-            for both: it reads the residual stream as it is.
-        attention_post, post: norms of what attention and FFN write, before it is added.
-        gate: the projection of the gates, in a gated FFN.
         joint: the Hugging Face name of one projection that holds gates and keys, in this order.
         activation: the field of the config that names it; or, where no field does, ``"= name"``.
-        attention_out: the part of attention whose output it writes; empty for its own.
+        attention_out: the part of attention whose output it writes, or several names of it; empty for its own.
         adds_residual: attention is given the residual stream too and adds it to its output.
         mask_leaves_out: attention's mask is True where nothing may be looked at.
         clip: the field of the config that clips queries, keys and values, which is not linear.
@@ -166,11 +161,6 @@ class Architecture:
     title: str
     paths: Paths = field(default_factory=dict)
     norm_kind: NormKind = LAYER
-    attention_norm: str | None = "ln1"
-    norm: str | None = "ln2"
-    attention_post: str | None = None
-    post: str | None = None
-    gate: str | None = None
     joint: str | None = None
     activation: str = "hidden_act"
     attention_out: str = ""
@@ -189,26 +179,11 @@ class Architecture:
 
 GPT = Architecture("GPT-2", GPT_PATHS, activation="activation_function", fused=FusedAttention("c_attn", "c_proj"))
 GPT_J = replace(GPT, title="GPT-J", paths=GPT_J_PATHS, parallel=True, fused=None)
-LLAMA = Architecture("Llama", LLAMA_PATHS, RMS, gate="gate")
+LLAMA = Architecture("Llama", LLAMA_PATHS, RMS)
 GEMMA_2 = Architecture(
-    "Gemma 2",
-    GEMMA_2_PATHS,
-    RMS_OFFSET,
-    attention_post="ln1_post",
-    post="ln2_post",
-    gate="gate",
-    activation="hidden_activation",
-    soft_cap="final_logit_softcapping",
+    "Gemma 2", GEMMA_2_PATHS, RMS_OFFSET, activation="hidden_activation", soft_cap="final_logit_softcapping"
 )
-OLMO_2 = replace(
-    LLAMA,
-    title="OLMo 2",
-    paths=NORMS_BEHIND,
-    attention_norm=None,
-    norm=None,
-    attention_post="ln1_post",
-    post="ln2_post",
-)
+OLMO_2 = replace(LLAMA, title="OLMo 2", paths=NORMS_BEHIND)
 COHERE = replace(
     LLAMA, title="Cohere", paths=but(LLAMA_PATHS, ln2=None), norm_kind=LAYER, logit_scale="logit_scale", parallel=True
 )
@@ -233,7 +208,7 @@ BLOOM = Architecture(
     "Bloom",
     BLOOM_PATHS,
     activation="= gelu_pytorch_tanh",
-    attention_out="o",
+    attention_out="o|dense",
     adds_residual=True,
     refused=(
         Refusal("apply_residual_connection_post_layernorm", "its layers add to what their norms give"),
@@ -265,11 +240,7 @@ PHI = Architecture(
     prepend_bos=False,
 )
 GLM_4 = replace(
-    GLM,
-    title="GLM 4",
-    paths=but(LLAMA_PATHS, ln1_post="post_self_attn_layernorm", ln2_post="post_mlp_layernorm"),
-    attention_post="ln1_post",
-    post="ln2_post",
+    GLM, title="GLM 4", paths=but(LLAMA_PATHS, ln1_post="post_self_attn_layernorm", ln2_post="post_mlp_layernorm")
 )
 STARCODER_2 = Architecture(
     "StarCoder 2", but(LLAMA_PATHS, in_="mlp.c_fc", gate=None, out="mlp.c_proj"), prepend_bos=False
@@ -300,7 +271,7 @@ DESCRIBED: Mapping[str, Architecture] = MappingProxyType(
         "Phi3ForCausalLM": PHI_3,
         "GlmForCausalLM": GLM,
         "Glm4ForCausalLM": GLM_4,
-        "GemmaForCausalLM": Architecture("Gemma", LLAMA_PATHS, RMS_OFFSET, gate="gate", activation="hidden_act"),
+        "GemmaForCausalLM": Architecture("Gemma", LLAMA_PATHS, RMS_OFFSET, activation="hidden_act"),
         "Gemma2ForCausalLM": GEMMA_2,
         "Gemma3ForCausalLM": replace(GEMMA_2, title="Gemma 3"),
         "StableLmForCausalLM": replace(LLAMA, title="StableLM", norm_kind=LAYER, parallel="use_parallel_residual"),
@@ -321,18 +292,13 @@ DESCRIBED: Mapping[str, Architecture] = MappingProxyType(
 """By the class of the Hugging Face model."""
 
 
-def derived(
-    parts: Mapping[str, nn.Module], mlp: Mapping[str, nn.Module], kind: NormKind, config: Any, joint: str | None = None
-) -> Architecture:
-    """A description of an architecture that has none here, from what its first block has; to be checked by running.
+def derived(kind: NormKind, config: Any, joint: str | None = None) -> Architecture:
+    """A description of an architecture that has none here, from its config; to be checked by running.
 
     Args:
-        parts: of the first block. mlp: of its FFN. kind: of its final norm. config: the Hugging Face model's.
+        kind: of its final norm. config: the Hugging Face model's.
         joint: the name of the projection that holds gates and keys, if one does.
     """
-
-    def present(name: str, among: Mapping[str, nn.Module]) -> str | None:
-        return name if name in among else None
 
     def known(field: str) -> str:
         return field if isinstance(getattr(config, field, None), int | float) else ""
@@ -341,11 +307,6 @@ def derived(
     return Architecture(
         str(getattr(config, "model_type", "unknown")),
         norm_kind=kind,
-        attention_norm=present("ln1", parts),
-        norm=present("ln2", parts) or present("ln1", parts),
-        attention_post=present("ln1_post", parts),
-        post=present("ln2_post", parts),
-        gate=present("gate", mlp),
         joint=joint,
         clip="clip_qkv",
         activation=fields[0] if fields else "",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..core.errors import InputError, UnsupportedModelError
 from ..core.foreign import foreign
-from .configs import quiet, unusual_fields
+from .configs import quiet
 
 
 def is_bridge(source: Any) -> bool:
@@ -36,7 +36,7 @@ def boot(network: Any, tokenizer: Any, name: str, dtype: torch.dtype) -> Any:
                 tokenizer.init_kwargs["name_or_path"] = folder
         network.config.architectures = [type(network).__name__]  # which TransformerLens goes by
         what = f"{name} ({type(network).__name__}) is no language model that TransformerLens boots"
-        with foreign(UnsupportedModelError, what, lambda: unusual_fields(network.config.to_dict())):
+        with foreign(UnsupportedModelError, what):
             bridge = TransformerBridge.boot_transformers(name, hf_model=network, tokenizer=tokenizer, dtype=dtype)
             return pass_caches(bridge)
 

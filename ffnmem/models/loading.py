@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -21,7 +21,7 @@ from ..core.types import checked
 from .architectures import DESCRIBED
 from .bridging import boot, is_bridge, pass_caches
 from .checking import check_undescribed
-from .configs import ask_hub, check_unquantised, is_cached, locate, open_config, quiet, read_json, unusual_fields
+from .configs import ask_hub, check_unquantised, is_cached, locate, open_config, quiet, read_json
 from .gguf import GgufHeader, gguf_config, gguf_file, no_bar, open_gguf_tokenizer, unquantized
 from .layout import bound_masks, check_plain, check_weights
 from .model import Model
@@ -159,7 +159,7 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype) -> Any:
     check_plain(empty, name)
     check_report(report, name, type(empty).__name__)
     check_buffers(empty, name)
-    check_names(stored_names(name, path), empty.base_model_prefix, name)
+    check_stored_once(path, empty.base_model_prefix, name)
     tied = bool(getattr(config, "tie_word_embeddings", False))
     model, report = from_files(name, path, config, local, dtype)
     check_report(report, name, type(model).__name__)  # whatever became of the files in between
@@ -182,7 +182,7 @@ def read_gguf(file: Path, name: str, dtype: torch.dtype) -> Any:
     header = GgufHeader(file, name)
     config = gguf_config(file, name, header)
     config.ffnmem = header.notes
-    with quiet(), torch.device("meta"), foreign(ModelError, name, lambda: unusual_fields(config.to_dict())):
+    with quiet(), torch.device("meta"), foreign(ModelError, name):
         empty = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION)
     check_buffers(empty, name)
     expected = sum(p.numel() for p in empty.parameters())
@@ -203,7 +203,7 @@ def from_files(
     import transformers
 
     where = "" if local else " from the Hugging Face hub"
-    with quiet(), foreign(ModelError, f"{name} could not be read{where}", lambda: unusual_fields(config.to_dict())):
+    with quiet(), foreign(ModelError, f"{name} could not be read{where}"):
         return transformers.AutoModelForCausalLM.from_pretrained(
             path,
             config=config,
@@ -218,13 +218,14 @@ def from_files(
         )
 
 
-def stored_names(name: str, path: str) -> list[str]:
-    """The names of all tensors in the files that Hugging Face loaded; those of several shards one after the other."""
+def check_stored_once(path: str, prefix: str, name: str) -> None:
+    """Raise ModelError where a weight is stored twice, in two shards or with and without the prefix of the base model:
+    Hugging Face takes one of them without a word."""
     from safetensors import safe_open
     from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
     from transformers.utils.hub import get_checkpoint_shard_files
 
-    found: list[str] = []
+    seen: dict[str, str] = {}
     with quiet(), foreign(ModelError, f"{name} could not be read"):
         # What is on the hub was fetched when it was loaded; what it converted for us lies in another branch.
         here: dict[str, Any] = {"local_files_only": True, "_raise_exceptions_for_missing_entries": False}
@@ -234,19 +235,13 @@ def stored_names(name: str, path: str) -> list[str]:
             files = [] if index is None else get_checkpoint_shard_files(path, index, local_files_only=True)[0]
         for file in files:
             with safe_open(file, framework="pt") as tensors:
-                found += tensors.keys()
-    return found
-
-
-def check_names(stored: Iterable[str], prefix: str, name: str) -> None:
-    """Raise ModelError where a weight is stored twice, in two shards or with and without the prefix of the base model:
-    Hugging Face takes one of them without a word."""
-    seen: dict[str, str] = {}
-    for key in stored:
-        weight = key.removeprefix(f"{prefix}.")
-        if weight in seen and not MASKS.search(key):
-            raise ModelError(f"{name}: its files hold the same weight twice, as {seen[weight]} and as {key}")
-        seen[weight] = key
+                for key in tensors.keys():  # noqa: SIM118
+                    weight = key.removeprefix(f"{prefix}.")
+                    if weight in seen and not MASKS.search(key):
+                        raise ModelError(
+                            f"{name}: its files hold the same weight twice, as {seen[weight]} and as {key}"
+                        )
+                    seen[weight] = key
 
 
 def check_report(report: Mapping[str, Any], name: str, kind: str) -> None:
@@ -345,9 +340,10 @@ def load(
             )
         check_plain(source.original_model, name)
         check_weights(source.original_model, name)
-        return check_complete(
-            Model(source.original_model, source.tokenizer, name, prepend_bos, bridge=pass_caches(source))
-        )
+        model = Model(source.original_model, source.tokenizer, name, prepend_bos, bridge=pass_caches(source))
+        if not model.layout.described:
+            check_undescribed(model)
+        return model
     hf_model: Any
     if isinstance(source, torch.nn.Module):
         config: Any = getattr(source, "config", None)
@@ -368,7 +364,9 @@ def load(
         raise InputError(
             f"cannot load a {type(source).__name__}: give a name, a folder, a Hugging Face model or a TransformerBridge"
         )
-    check_ids(tokenizer, name, rows_of(hf_model, name))
+    with foreign(UnsupportedModelError, f"{name} ({type(hf_model).__name__}) has no embedding that can be found"):
+        rows = int(hf_model.get_input_embeddings().weight.shape[0])
+    check_ids(tokenizer, name, rows)
     hf_model = hf_model.to(choose_device(device, hf_model)).eval()
     check_weights(hf_model, name)
     if torch_dtype == torch.float64:
@@ -382,7 +380,9 @@ def load(
         for block in model.layout.blocks:
             bound_masks(block.attention, model.layout.architecture.mask_leaves_out)
     check_runs(model)
-    return check_complete(model)
+    if not model.layout.described:
+        check_undescribed(model)
+    return model
 
 
 def check_runs(model: Model) -> None:
@@ -390,35 +390,16 @@ def check_runs(model: Model) -> None:
 
     In half precision, or by a number of its config that no tensor's shape depends on.
     """
-    who, config = f"{model.name} ({model.architecture})", model.hf_model.config
-    dtype = str(model.dtype).removeprefix("torch.")
-    half = model.dtype in (torch.bfloat16, torch.float16)
-
-    def advice() -> str:
-        return ": load it in float32" if half else unusual_fields(config.to_dict())
-
+    who, dtype = f"{model.name} ({model.architecture})", str(model.dtype).removeprefix("torch.")
+    advice = ": load it in float32" if model.dtype in (torch.bfloat16, torch.float16) else ""
     positions = model.numbers.n_ctx
     if not isinstance(positions, int) or positions < 1:
-        raise ModelError(f"{who} reads {quoted(positions)} positions, says its config{advice()}")
+        raise ModelError(f"{who} reads {quoted(positions)} positions, says its config")
     tokens = torch.zeros(1, min(2, positions), dtype=torch.long, device=model.device)
-    what = f"{who} does not run in {dtype}"
-    with torch.no_grad(), foreign(UnsupportedModelError, what, advice):
+    with torch.no_grad(), foreign(UnsupportedModelError, f"{who} does not run in {dtype}", lambda: advice):
         final = model.layout.body(input_ids=tokens, use_cache=False).last_hidden_state
     if not bool(model.logits_of(final).isfinite().all()):
-        raise ModelError(f"{who} gives no numbers (NaN or infinity) for a token in {dtype}{advice()}")
-
-
-def rows_of(hf_model: Any, name: str) -> int:
-    """The rows of a model's embedding; raises UnsupportedModelError where it has none."""
-    with foreign(UnsupportedModelError, f"{name} ({type(hf_model).__name__}) has no embedding that can be found"):
-        return int(hf_model.get_input_embeddings().weight.shape[0])
-
-
-def check_complete(model: Model) -> Model:
-    """The model, tried if its architecture has no description."""
-    if not model.layout.described:
-        check_undescribed(model)
-    return model
+        raise ModelError(f"{who} gives no numbers (NaN or infinity) for a token in {dtype}{advice}")
 
 
 def check_dtype(dtype: str | torch.dtype) -> torch.dtype:

@@ -21,7 +21,7 @@ from .bridging import boot, copy_around, hook_tables
 from .chat import ChatText, Messages, render_chat
 from .configs import Hyperparameters, notes_of
 from .fingerprints import bridge_parameters, network_parameters
-from .layout import FFN, Layout, bound_masks, inner, read_activation, read_ffns, read_layout, turns_of
+from .layout import FFN, Layout, bound_masks, inner, read_activation, read_layout, turns_of
 from .norms import NormMap
 
 RUNS_BY = (
@@ -73,7 +73,10 @@ class Model(Live):
             else Hyperparameters.of_bridge(bridge)
         )
         activation = read_activation(hf_model.config, self.layout.architecture, f"{name} ({self.architecture})")
-        self.ffn: tuple[FFN, ...] = read_ffns(self.layout, activation)
+        self.ffn: tuple[FFN, ...] = tuple(
+            FFN(i, inner(b.project_in), inner(b.project_out), activation, b.project_gate and inner(b.project_gate))
+            for i, b in enumerate(self.layout.blocks)
+        )
         self.prepend_bos = self.numbers.prepend_bos if prepend_bos is None else prepend_bos
         self.edits: Sequence[Any] = ()
         self.turns = turns_of(self.layout)
@@ -181,23 +184,18 @@ class Model(Live):
     @property
     def embedding(self) -> Float[Tensor, "vocab d_model"]:
         """Token embeddings W_E, one row a token."""
-        return self.tensor_of(self.layout.embedding, "weight")
+        weight: Tensor = inner(self.layout.embedding).weight
+        return weight
 
     @property
     def unembedding(self) -> Float[Tensor, "vocab d_model"]:
         """W_U with one row a token (the transpose of the papers' W_U)."""
-        return self.tensor_of(self.layout.unembedding, "weight")
+        weight: Tensor = inner(self.layout.unembedding).weight
+        return weight
 
     @property
     def unembedding_bias(self) -> Float[Tensor, " vocab"] | None:
-        bias = getattr(inner(self.layout.unembedding), "bias", None)
-        return bias if isinstance(bias, Tensor) else None
-
-    @staticmethod
-    def tensor_of(module: nn.Module, attribute: str) -> Tensor:
-        tensor = getattr(inner(module), attribute)
-        assert isinstance(tensor, Tensor)
-        return tensor
+        return getattr(inner(self.layout.unembedding), "bias", None)
 
     # -- running -------------------------------------------------------------------------------------------------
 

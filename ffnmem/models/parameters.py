@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
@@ -19,8 +19,8 @@ from ..core.types import checked
 from ..ffn.matched_width import Parity, parity, parity_width
 from ..show.result import Result
 from .architectures import DESCRIBED, Architecture
-from .configs import CONTEXT, Hyperparameters, described, first, quiet, read_config, unusual_fields
-from .layout import Layout, inner, read_activation
+from .configs import CONTEXT, Hyperparameters, described, first, quiet, read_config
+from .layout import inner, read_activation
 from .model import Model
 from .turns import in_turn
 
@@ -37,25 +37,6 @@ COLUMNS = {
     "flops": Column("FLOPs a token", "count", of="flops"),
     "flops_share": Column("share", "percent", of="flops_share"),
 }
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """One matrix of a layer: ``part`` "attention" or "FFN", its name there, and ``rows`` vectors of ``d_model``."""
-
-    part: str
-    name: str
-    rows: int
-    d_model: int
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers it holds."""
-        return self.rows * self.d_model
-
-    def to_dict(self) -> dict[str, Any]:
-        """Its fields and how many numbers it holds."""
-        return asdict(self) | {"numbers": self.numbers}
 
 
 @checked
@@ -76,7 +57,8 @@ class Anatomy(Result):
         context: positions that the token of the FLOPs attends over, itself among them, in every layer.
         gated: whether the FFNs have gates. activation: as the config calls it. norm: "LayerNorm" or "RMSNorm".
         biases: the components that have any. tied: whether the unembedding is the token embedding.
-        matrices: of the first layer, each as vectors of ``d_model`` numbers; attention first.
+        matrices: of the first layer, each as vectors of ``d_model`` numbers, attention first. Columns: ``part``
+            ("attention" or "FFN"), ``name``, ``rows``, ``d_model``, ``numbers``.
         provenance: of a loaded model, else None.
     """
 
@@ -101,7 +83,7 @@ class Anatomy(Result):
     norm: str
     biases: tuple[str, ...]
     tied: bool
-    matrices: tuple[Matrix, ...]
+    matrices: pd.DataFrame
     provenance: Provenance | None = None
 
     def total(self, column: str, component: str | None = None) -> int:
@@ -248,7 +230,7 @@ def build_empty(config: Any, name: str) -> Any:
     import transformers
 
     what = f"no model can be built from the config of {name}"
-    with quiet(), torch.device("meta"), foreign(ModelError, what, lambda: unusual_fields(config.to_dict())):
+    with quiet(), torch.device("meta"), foreign(ModelError, what):
         return transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 
@@ -270,22 +252,17 @@ class ParameterList:
     tied: bool
 
     @classmethod
-    def of(cls, model: Any, layout: Layout | None = None) -> ParameterList:
-        """The parameters of a Hugging Face model; what a layout does not tell the component of, its name does.
+    def of(cls, model: Any) -> ParameterList:
+        """The parameters of a Hugging Face model, each with the component that its name speaks of.
 
         Raises UnsupportedModelError for a model without unembedding.
         """
-        if layout is None:
-            blocks = list(next(module for module in model.modules() if isinstance(module, nn.ModuleList)))
-            embedding, unembedding = model.get_input_embeddings(), model.get_output_embeddings()
-            if unembedding is None:
-                raise UnsupportedModelError(f"{type(model).__name__} has no unembedding, so it is no language model")
-        else:
-            blocks = [block.whole for block in layout.blocks]
-            embedding, unembedding = inner(layout.embedding), inner(layout.unembedding)
-        table = embedding.weight
-        known = {} if layout is None else components_of(layout)
-        known |= {id(p): "unembedding" for p in unembedding.parameters()} | {id(table): "token embedding"}
+        blocks = list(next(module for module in model.modules() if isinstance(module, nn.ModuleList)))
+        embedding, unembedding = model.get_input_embeddings(), model.get_output_embeddings()
+        if unembedding is None:
+            raise UnsupportedModelError(f"{type(model).__name__} has no unembedding, so it is no language model")
+        table = inner(embedding).weight
+        known = {id(p): "unembedding" for p in unembedding.parameters()} | {id(table): "token embedding"}
         layers = {id(p): layer for layer, block in enumerate(blocks) for p in block.parameters()}
         lookups = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
         rows = [
@@ -298,7 +275,7 @@ class ParameterList:
             }
             for path, parameter in named_once(model)
         ]
-        tied = unembedding.weight is table
+        tied = inner(unembedding).weight is table
         if tied:
             rows.append(
                 {"component": "unembedding", "layer": -1, "numbers": 0, "multiplied": table.numel(), "bias": False}
@@ -335,22 +312,6 @@ class ParameterList:
                 line[share] = line[name] / whole
         order = ["component", "layer_parameters", "parameters", "share", "layer_flops", "flops", "flops_share"]
         return pd.DataFrame(lines)[order]
-
-
-def components_of(layout: Layout) -> dict[int, str]:
-    """The component of every parameter in the parts that a layout names; a norm inside keeps being one."""
-    known: dict[int, str] = {}
-    for block in layout.blocks:
-        for component, modules in {
-            "attention": (block.attention,),
-            "FFN": (block.project_in, block.project_gate, block.project_out),
-            "norms": (block.attention_norm, block.attention_post, block.norm, block.post, layout.final_norm),
-        }.items():
-            for module in filter(None, modules):
-                for name, parameter in module.named_parameters():
-                    is_norm = component_by_name(name.split(".")) == "norms"
-                    known[id(parameter)] = "norms" if is_norm else component
-    return known
 
 
 def named_once(model: nn.Module) -> list[tuple[list[str], nn.Parameter]]:
@@ -417,15 +378,17 @@ def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
     n_ctx = longest if isinstance(longest, int) else None
     seen = checked_context(context, n_ctx, name)
     if isinstance(source, Model):
-        listed, numbers = ParameterList.of(source.hf_model, source.layout), source.numbers
+        listed, numbers = ParameterList.of(source.hf_model), source.numbers
     else:
         network = source if isinstance(source, nn.Module) else build_empty(config, name)
         listed, numbers = ParameterList.of(network), Hyperparameters.of_network(network, found)
-    gated = found.gate is not None or found.joint is not None
+    gated = source.gated if isinstance(source, Model) else "gate" in found.paths
     queries, d_model = int(numbers.n_heads * numbers.d_head), listed.d_model
     d_mlp = listed.matrices("FFN") // ((3 if gated else 2) * d_model)
     shared = listed.matrices("attention") // (2 * d_model) - queries
-    rows = {"Q": queries, "O": queries, "K": shared, "V": shared}
+    rows = {("attention", "Q"): queries, ("attention", "O"): queries}
+    rows |= {("attention", "K"): shared, ("attention", "V"): shared}
+    rows |= {("FFN", matrix): d_mlp for matrix in ("keys", "gates", "values")[:: 1 if gated else 2]}
     has_bias = set(listed.frame.query("bias")["component"])
     return Anatomy(
         name=name,
@@ -443,9 +406,11 @@ def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
         norm="LayerNorm" if found.norm_kind.centred else "RMSNorm",
         biases=tuple(component for component in COMPONENTS if component in has_bias),
         tied=listed.tied,
-        matrices=(
-            *(Matrix("attention", matrix, width, d_model) for matrix, width in rows.items()),
-            *(Matrix("FFN", matrix, d_mlp, d_model) for matrix in ("keys", "gates", "values")[:: 1 if gated else 2]),
+        matrices=pd.DataFrame(
+            [
+                {"part": part, "name": matrix, "rows": width, "d_model": d_model, "numbers": width * d_model}
+                for (part, matrix), width in rows.items()
+            ]
         ),
         provenance=source.provenance(context=seen) if isinstance(source, Model) else None,
     )

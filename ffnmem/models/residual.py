@@ -12,8 +12,6 @@ from .norms import NormMap, at_least_float32
 
 # The final norm as attribution and projection need it: linear once its scale is frozen.
 
-__all__ = ["FinalNorm", "at_least_float32"]
-
 
 class FinalNorm:
     """Norm(x) = (x − mean x)/σ ⊙ γ + β (an RMSNorm without the mean), read from a model; nothing of it is changed."""

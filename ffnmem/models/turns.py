@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -46,8 +46,8 @@ class Turns:
     def __reduce__(self) -> tuple[type[Turns], tuple[()]]:
         return Turns, ()  # a copy of a model is a model of its own
 
-    def check(self, *_passed: Any) -> None:
-        """Raise BusyError in every thread but the one whose block is open; also a hook on modules that are changed."""
+    def check(self) -> None:
+        """Raise BusyError in every thread but the one whose block is open."""
         words = self.blocks[:1]
         if words and self.owner != threading.get_ident():
             raise BusyError(
@@ -87,12 +87,10 @@ class Turns:
             self.passes.discard(threading.get_ident())
 
     @contextmanager
-    def changing(self, words: str, modules: Iterable[nn.Module] = ()) -> Iterator[OpenBlock]:
+    def changing(self, words: str) -> Iterator[OpenBlock]:
         """A block that changes the model; raises BusyError when it is entered while another thread uses the model.
 
-        Args:
-            words: what changes it, for whoever is refused.
-            modules: what is changed; other threads cannot call these, whichever way to them is taken.
+        ``words``: what changes it, for whoever is refused.
         """
         me = threading.get_ident()
         with self.lock:
@@ -106,8 +104,6 @@ class Turns:
             self.blocks.append(words)
         try:
             with OpenBlock() as block:
-                for module in modules:
-                    block.hook(module, self.check, before=True)
                 try:
                     yield block
                 finally:
@@ -115,13 +111,6 @@ class Turns:
         finally:
             self.owner = me  # of the blocks around this one
             self.blocks.remove(words)
-
-
-def check_turn(module: nn.Module) -> None:
-    """Raise BusyError for a module of a model that another thread changes."""
-    turns = module.__dict__.get(KEPT)
-    if turns is not None:
-        turns.check()
 
 
 def in_turn(function: Callable[P, R]) -> Callable[P, R]:

@@ -11,8 +11,20 @@ from matplotlib.axes import Axes
 
 from ..core.errors import InputError, check_number
 from ..core.types import checked
-from ..ffn.activations import BETA, Activation, curves, look
+from ..ffn.activations import BETA, Activation, curves
 from . import shapes
+
+LOOKS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "relu": ("#22262c", ()),
+    "gelu": ("#0072b2", (5.5, 1.8)),
+    "gelu_tanh": ("#b0427f", (1.1, 1.5)),
+    "silu": ("#c95500", (5.5, 1.5, 1.2, 1.5)),
+    "swish": ("#00805c", (3, 1.4)),
+    "relu2": ("#7d6300", (5.5, 1.4, 1.2, 1.4, 1.2, 1.4)),
+    "sigmoid": ("#7446bd", (1.6, 2.6)),
+    "identity": ("#6a717c", (9, 3)),
+}
+"""Colour and dashes of each, so that it can be told by either alone: Okabe and Ito's colours, darkened for white."""
 
 
 @checked
@@ -53,6 +65,7 @@ def activations(
 
 def line_of(activation: Activation) -> dict[str, Any]:
     """The colour, dashes and label of an activation, the same in every picture."""
-    dashes, name = look(activation).dashes, activation.name
-    colour = shapes.ink() if name == "relu" else look(activation).light  # ReLU's shows in every style
+    colour, dashes = LOOKS[activation.name]
+    if activation.name == "relu":
+        colour = shapes.ink()  # which shows in every style
     return {"color": colour, "linestyle": (0, dashes) if dashes else "solid", "label": activation.title}

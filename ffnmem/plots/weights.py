@@ -175,16 +175,16 @@ PARTS = {
 
 
 def draw_layer(anatomy: Anatomy, ax: Axes | None) -> Axes:
-    widest, step = max(matrix.rows for matrix in anatomy.matrices), 1.08 * anatomy.d_model
+    widest, step = int(anatomy.matrices["rows"].max()), 1.08 * anatomy.d_model
     ax = shapes.axes_for(ax, (6.5, 5.3))
-    for number, matrix in enumerate(anatomy.matrices):
+    for number, matrix in enumerate(anatomy.matrices.itertuples()):
         colour = PARTS.get(matrix.name, shapes.DARK_GREY)
         ax.add_patch(Rectangle((0, number * step), matrix.rows, anatomy.d_model, facecolor=colour))
         words = f"{matrix.part} {matrix.name}   {matrix.rows:,} × {matrix.d_model:,}"
         ax.text(matrix.rows + 0.02 * widest, number * step + anatomy.d_model / 2, words, va="center", fontsize="small")
     ax.set(xlim=(0, widest), ylim=(step * len(anatomy.matrices), 0), xticks=[], yticks=[])
     ax.set_aspect("equal", anchor="NW")
-    numbers, n = parameter_count(sum(matrix.numbers for matrix in anatomy.matrices)), anatomy.n_layers
+    numbers, n = parameter_count(int(anatomy.matrices["numbers"].sum())), anatomy.n_layers
     shapes.titled(ax, f"{f'One of {n:,} layers' if n > 1 else 'The layer'}, to scale: {numbers} weights in matrices")
     ax.spines[:].set_visible(False)
     return ax

@@ -1,13 +1,15 @@
-"""What the table and the figure of the activations share."""
+"""Tables of activations."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from ffnmem.core.errors import InputError
-from ffnmem.ffn.activations import ACTIVATIONS, LOOKS, POINTS, activation_table, curves, swish
+from ffnmem.ffn.activations import ACTIVATIONS, POINTS, activation_table, curves, swish
 
 from ..helpers import refuses
 
@@ -52,36 +54,16 @@ def test_names_are_ours_and_hugging_faces() -> None:
     assert [one.beta for one in curves(["quick_gelu", "swish"], 2)] == [1.702, 2.0]
 
 
-def test_every_activation_has_a_look_of_its_own() -> None:
-    """Two curves of one colour, or one pattern of dashes, could not be told apart, or not in grey."""
-    assert set(LOOKS) == {one.name for one in curves()}
-    for field in ("light", "dark", "dashes"):
-        assert len({getattr(look, field) for look in LOOKS.values()}) == len(LOOKS)
-
-
-@pytest.mark.parametrize(("field", "ground"), [("light", "#ffffff"), ("dark", "#181c21")])
-def test_colours_stand_out(field: str, ground: str) -> None:
-    """Below a contrast of 3 (WCAG 1.4.11) a line is hard to see."""
-    for name, look in LOOKS.items():
-        light, dark = sorted((luminance(getattr(look, field)), luminance(ground)), reverse=True)
-        assert (light + 0.05) / (dark + 0.05) >= 3, name
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance by WCAG 2."""
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def test_mistakes() -> None:
-    with refuses(InputError, ValueError, "'mish'", "gelu"):
-        curves(["mish"])
-    with refuses(InputError, ValueError, "no activation", "relu"):
-        curves([])
-    with refuses(InputError, ValueError, "beta", "-1"):
-        curves(beta=-1)
-    with refuses(InputError, ValueError, "finite"):
-        activation_table(at=[math.inf])
-    with refuses(InputError, ValueError, "at least one"):
-        activation_table(at=[])
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: curves(["mish"]), ("'mish'", "gelu")),
+        (lambda: curves([]), ("no activation", "relu")),
+        (lambda: curves(beta=-1), ("beta", "-1")),
+        (lambda: activation_table(at=[math.inf]), ("finite",)),
+        (lambda: activation_table(at=[]), ("at least one",)),
+    ],
+)
+def test_mistakes(call: Callable[[], Any], named: tuple[str, ...]) -> None:
+    with refuses(InputError, ValueError, *named):
+        call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -94,31 +95,23 @@ def test_one_row_is_as_many() -> None:
     assert allclose(gated_ffn(x[1, 2], w_in, w_in, w_out), gated_ffn(x, w_in, w_in, w_out)[1, 2], 1e-14)
 
 
-def test_shapes_that_do_not_fit_are_named() -> None:
-    """torch would complain about mat1 and mat2, whichever these are."""
-    x, w_in, w_out = draw(3, 6), draw(6, 9), draw(9, 6)
-    with refuses(InputError, ValueError, "w_in", "[9, 6]", "x", "[3, 6]"):
-        classic_ffn(x, w_in.T, w_out)
-    with refuses(InputError, ValueError, "w_out", "[6, 9]", "9 neurons", "[3, 6]"):
-        classic_ffn(x, w_in, w_out.T)
-    with refuses(InputError, ValueError, "b_in", "[6]", "w_in", "[6, 9]"):
-        classic_ffn(x, w_in, w_out, draw(6))
-    with refuses(InputError, ValueError, "b_out", "[9]", "w_out", "[9, 6]"):
-        classic_ffn(x, w_in, w_out, None, draw(9))
-    with refuses(InputError, ValueError, "b_out", "[1]"):  # which torch would broadcast
-        classic_ffn(x, w_in, w_out, None, draw(1))
-    with refuses(InputError, ValueError, "w_gate", "[6, 8]", "w_up", "[6, 9]"):
-        gated_ffn(x, draw(6, 8), w_in, w_out)
-    with refuses(InputError, ValueError, "b_up", "[8]", "w_up"):
-        gated_ffn(x, w_in, w_in, w_out, b_up=draw(8))
-    with refuses(InputError, ValueError, "w_down", "[6, 9]"):
-        gated_ffn(x, w_in, w_in, w_out.T)
+X, IN, OUT = draw(3, 6), draw(6, 9), draw(9, 6)
+REFUSED: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
+    (lambda: classic_ffn(X, IN.T, OUT), ("w_in", "[9, 6]", "[3, 6]", "[6, 6]")),
+    (lambda: classic_ffn(X, IN, OUT.T), ("w_out", "[6, 9]", "[3, 9]", "[9, 6]")),
+    (lambda: classic_ffn(X, IN, OUT, draw(6)), ("b_in", "[6]", "[9]")),
+    (lambda: classic_ffn(X, IN, OUT, None, draw(9)), ("b_out", "[9]", "[6]")),
+    (lambda: classic_ffn(X, IN, OUT, None, draw(1)), ("b_out", "[1]")),  # which torch would broadcast
+    (lambda: gated_ffn(X, draw(6, 8), IN, OUT), ("w_gate", "[6, 8]", "w_up", "[6, 9]")),
+    (lambda: gated_ffn(X, IN, IN, OUT, b_up=draw(8)), ("b_up", "[8]", "[9]")),
+    (lambda: gated_ffn(X, IN, IN, OUT.T), ("w_down", "[6, 9]")),
+    (lambda: gated_ffn(X, IN, IN, OUT, "swigloo"), ("'swigloo'", "'swiglu'", "'bilinear'")),
+    (lambda: classic_ffn(X, IN, OUT, activation="gelo"), ("'gelo'",)),
+]
 
 
-def test_unknown_names_are_refused() -> None:
-    """A misspelt variant would run as another."""
-    x, w_in, w_out = draw(3, 6), draw(6, 9), draw(9, 6)
-    with refuses(InputError, ValueError, "'swigloo'", "'swiglu'", "'bilinear'"):
-        gated_ffn(x, w_in, w_in, w_out, "swigloo")
-    with refuses(InputError, ValueError, "'gelo'"):
-        classic_ffn(x, w_in, w_out, activation="gelo")
+@pytest.mark.parametrize(("call", "named"), REFUSED)
+def test_what_does_not_fit_is_named(call: Callable[[], Any], named: tuple[str, ...]) -> None:
+    """torch would complain about mat1 and mat2, whichever these are; a misspelt variant would run as another."""
+    with refuses(InputError, ValueError, *named):
+        call()

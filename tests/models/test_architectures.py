@@ -14,8 +14,7 @@ from packaging.version import Version
 import ffnmem as fm
 from ffnmem.core.errors import UnsupportedModelError
 from ffnmem.models import layout, loading
-from ffnmem.models.architectures import DESCRIBED, Refusal, derived, setting
-from ffnmem.models.norms import RMS
+from ffnmem.models.architectures import DESCRIBED, Refusal, setting
 
 from ..architectures import DECODERS, EVERY
 from ..helpers import PROMPT, allclose, build, refuses
@@ -127,13 +126,6 @@ def test_what_runs_otherwise_has_another_fingerprint(tokenizer: Any) -> None:
         for changes in ({}, {"sliding_window": 4}, {"attn_logit_softcapping": 7.0}, {"final_logit_softcapping": 3.0})
     }
     assert len(found) == 4
-
-
-def test_derived_says_what_is_there() -> None:
-    parts = dict.fromkeys(("ln1", "attn", "mlp", "ln2_post"), torch.nn.Identity())
-    found = derived(parts, {"gate": torch.nn.Identity()}, RMS, SimpleNamespace(model_type="x", hidden_act="silu"))
-    assert (found.title, found.norm_kind, found.attention_norm, found.norm) == ("x", RMS, "ln1", "ln1")
-    assert (found.attention_post, found.post, found.gate, found.activation) == (None, "ln2_post", "gate", "hidden_act")
 
 
 def test_a_sliding_window_is_restarted_whole(tokenizer: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,23 +102,6 @@ def test_what_is_no_model(tmp_path: Path) -> None:
         fm.load(tmp_path / "nothing.gguf")
 
 
-def test_other_rotary_positions_are_refused(tmp_path: Path) -> None:
-    """transformers leaves the scaling of Llama 3.1's positions out without a word."""
-    file, model = tmp_path / "toy.gguf", toy("llama")
-    for field, value in (("add_rope_scaling_type", gguf_scaling()), ("add_rope_scaling_factor", 4.0)):
-        with refuses(UnsupportedModelError, ValueError, "rope.scaling"):
-            fm.load(write_gguf(file, "llama", model, **{field: value}))
-    assert fm.load(write_gguf(file, "llama", model, add_rope_scaling_factor=1.0)).n_layers == 2
-
-
-def test_heads_turned_in_part_are_refused(tmp_path: Path) -> None:
-    """Of Qwen2 and others transformers turns whole heads, whatever the file says."""
-    model = toy("qwen2")
-    assert fm.load(write_gguf(tmp_path / "toy.gguf", "qwen2", model, add_rope_dimension_count=8)).n_layers == 2
-    with refuses(UnsupportedModelError, ValueError, "rope.dimension_count = '4'", "8"):
-        fm.load(write_gguf(tmp_path / "toy.gguf", "qwen2", model, add_rope_dimension_count=4))
-
-
 def test_code_beside_a_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tokenizer_config.json may name code, and someone at a terminal would be asked whether to run it."""
     file = write_gguf(tmp_path / "toy.gguf", "llama", toy("llama"))
@@ -130,49 +114,52 @@ def test_code_beside_a_file_is_not_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert not (tmp_path / "ran").exists()
 
 
-def gguf_scaling() -> object:
-    import gguf
-
-    return gguf.RopeScalingType.YARN
-
-
-def test_fields_that_do_not_fit_the_tensors(tmp_path: Path) -> None:
-    """A layer more in the fields would be filled in at random."""
-    with refuses(ModelError, ValueError, "weights", "fields"):
-        fm.load(write_gguf(tmp_path / "more.gguf", "llama", toy("llama"), add_block_count=3))
-    with refuses(ModelError, ValueError, "num_hidden_layers"):
-        fm.load(write_gguf(tmp_path / "many.gguf", "llama", toy("llama"), add_block_count=10**9))
-
-
-def test_what_transformers_passes_over_is_refused(tmp_path: Path) -> None:
-    """Each of these fields is read as the class's default, without a word: the same weights would be another model."""
-    for kind, fields, words in (
-        ("starcoder2", {"add_rope_freq_base": 100_000.0}, ("rope.freq_base", "100000.0", "10000.0")),
-        ("stablelm", {"add_rope_freq_base": 100_000.0}, ("rope.freq_base",)),
-        ("stablelm", {"add_rope_dimension_count": 8}, ("rope.dimension_count",)),
-        ("phi3", {"add_sliding_window": 4}, ("attention.sliding_window",)),
-        ("phi3", {"add_rope_dimension_count": 4}, ("rope.dimension_count",)),
-        ("nemotron", {"add_layer_norm_eps": 0.01}, ("attention.layer_norm_epsilon", "1e-05")),
-        ("falcon", {"add_layer_norm_eps": 0.01}, ("attention.layer_norm_epsilon",)),
-        ("falcon", {"add_head_count_kv": 2}, ("attention.head_count_kv",)),
-        ("gemma2", {"add_final_logit_softcapping": 5.0}, ("final_logit_softcapping", "30.0")),
-        ("gemma2", {"add_key_length": 128}, ("value_length",)),
-        ("qwen3", {"add_key_length": 8}, ("attention.key_length",)),
-        ("llama", {"add_logit_scale": 2.0}, ("llama.logit_scale", "does not read")),
-        ("llama", {"add_rope_scaling_factor": 4.0}, ("rope.scaling.factor",)),
-    ):
-        file = write_gguf(tmp_path / "toy.gguf", kind, toy(kind), **fields)
-        with refuses(UnsupportedModelError, ValueError, *words):
-            fm.load(file)
+Fields = dict[str, Any]
+READ_OTHERWISE: list[tuple[str, Fields, tuple[str, ...]]] = [
+    ("starcoder2", {"add_rope_freq_base": 100_000.0}, ("rope.freq_base", "100000.0", "10000.0")),
+    ("stablelm", {"add_rope_freq_base": 100_000.0}, ("rope.freq_base",)),
+    ("stablelm", {"add_rope_dimension_count": 8}, ("rope.dimension_count",)),
+    ("qwen2", {"add_rope_dimension_count": 4}, ("rope.dimension_count = '4'", "8")),
+    ("phi3", {"add_rope_dimension_count": 4}, ("rope.dimension_count",)),
+    ("phi3", {"add_sliding_window": 4}, ("attention.sliding_window",)),
+    ("nemotron", {"add_layer_norm_eps": 0.01}, ("attention.layer_norm_epsilon", "1e-05")),
+    ("falcon", {"add_layer_norm_eps": 0.01}, ("attention.layer_norm_epsilon",)),
+    ("falcon", {"add_head_count_kv": 2}, ("attention.head_count_kv",)),
+    ("gemma2", {"add_final_logit_softcapping": 5.0}, ("final_logit_softcapping", "30.0")),
+    ("gemma2", {"add_key_length": 128}, ("value_length",)),
+    ("qwen3", {"add_key_length": 8}, ("attention.key_length",)),
+    ("llama", {"add_logit_scale": 2.0}, ("llama.logit_scale", "does not read")),
+    ("llama", {"add_rope_scaling_factor": 4.0}, ("rope.scaling.factor",)),
+    ("llama", {"add_rope_scaling_type": SimpleNamespace(value="yarn")}, ("rope.scaling.type",)),
+    ("llama", {"add_name": "mistral"}, ("mistral",)),  # which transformers takes for an architecture
+    ("qwen2", {"arch": "qwen2moe"}, ("qwen2moe", "llama, qwen2, qwen3")),
+]
 
 
-def test_architectures_that_were_not_tried_are_refused_by_name(tmp_path: Path) -> None:
-    """transformers takes the name "mistral" for an architecture, and reads it without the permutation of "llama"."""
-    file = write_gguf(tmp_path / "toy.gguf", "llama", toy("llama"), add_name="mistral")
-    with refuses(UnsupportedModelError, ValueError, "mistral"):
+@pytest.mark.parametrize(("kind", "fields", "words"), READ_OTHERWISE, ids=str)
+def test_what_transformers_reads_otherwise_is_refused(
+    kind: str, fields: Fields, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Fields that transformers passes over without a word, and names that were not tried: the same weights would be
+    another model."""
+    file = write_gguf(tmp_path / "toy.gguf", kind, toy(kind), **fields)
+    with refuses(UnsupportedModelError, ValueError, *words):
         fm.load(file)
-    with refuses(UnsupportedModelError, ValueError, "qwen2moe", "llama, qwen2, qwen3"):
-        fm.load(write_gguf(tmp_path / "toy.gguf", "qwen2", toy("qwen2"), arch="qwen2moe"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"), [("qwen2", {"add_rope_dimension_count": 8}), ("llama", {"add_rope_scaling_factor": 1.0})]
+)
+def test_what_fields_say_anyway(kind: str, fields: Fields, tmp_path: Path) -> None:
+    """A file would be refused for a field that changes nothing."""
+    assert fm.load(write_gguf(tmp_path / "toy.gguf", kind, toy(kind), **fields)).n_layers == 2
+
+
+@pytest.mark.parametrize(("blocks", "words"), [(3, ("weights", "fields")), (10**9, ("num_hidden_layers",))])
+def test_fields_that_do_not_fit_the_tensors(blocks: int, words: tuple[str, ...], tmp_path: Path) -> None:
+    """A layer more in the fields would be filled in at random."""
+    with refuses(ModelError, ValueError, *words):
+        fm.load(write_gguf(tmp_path / "more.gguf", "llama", toy("llama"), add_block_count=blocks))
 
 
 def test_attention_scores_of_27b_are_refused(tmp_path: Path) -> None:

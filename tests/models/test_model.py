@@ -163,12 +163,6 @@ def test_unknown_words(tmp_path: Path) -> None:
         model.token_id("Rome")
 
 
-def test_broken_characters_show(tiny: fm.Model) -> None:
-    """Half a character would raise, or vanish from the prompt's tokens."""
-    ids = tiny.tokenize("é", prepend_bos=False)
-    assert tiny.token_strings(ids) == ["�", "�"]
-
-
 @pytest.mark.shared
 def test_gpt2s_own_tokenizer(gpt2_tokenizer: Any) -> None:
     """The examples' targets would not be single tokens of the model that most people use."""
@@ -216,14 +210,6 @@ def test_fingerprint_follows_every_change(make_tiny: Callable[..., fm.Model], pa
         assert model.fingerprint != before
         tensor[index] = old
     assert model.fingerprint == before
-
-
-def test_provenance(tiny: fm.Model) -> None:
-    """A result could not be traced to the model that gave it."""
-    record = tiny.provenance(prepend_bos=True, basis="raw").to_dict()
-    assert record["model"] == tiny.name
-    assert record["fingerprint"] == tiny.fingerprint
-    assert (record["dtype"], record["device"], record["basis"]) == ("float32", "cpu", "raw")
 
 
 def test_repr_fits_a_line(tiny: fm.Model) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.models import answers as scoring
-from ffnmem.models.answers import Question, ReadRow, answer, batches, padded, readings
+from ffnmem.models.answers import Question, answer, readings
 from ffnmem.models.replaying import Change, PlainLayers, Replay
 
 from ..helpers import Pair, allclose, refuses
@@ -61,14 +61,6 @@ def test_answers_are_those_of_whole_passes(pair64: Pair) -> None:
     assert found is again
     assert same(found, whole_passes(pair64.model), pair64.exact())
     assert found[1].mean_log(0) == pytest.approx(float(found[1].log_probabilities[0].mean()))
-
-
-def test_in_float32(tiny: fm.Model) -> None:
-    found, _ = answer(PlainLayers(tiny), QUESTIONS, next_token=True)
-    assert same(found, whole_passes(tiny), 1e-5)
-    assert found[0].log_probabilities[0].dtype == torch.float64
-    assert found[0].next_log is not None
-    assert found[0].next_log.dtype == torch.float32
 
 
 def without_neuron(model: fm.Model) -> scoring.Changing:
@@ -171,24 +163,6 @@ def test_answers_share_rows() -> None:
         (3, (0,), 1),
     ]
     assert rows[1].tokens == (*QUESTIONS[0].tokens, 90, 4)
-
-
-def test_batches_hold_every_row_once() -> None:
-    rows = [ReadRow(i, (1,) * length, (0,), 1) for i, length in enumerate((5, 2, 9, 2, 7, 3))]
-    found = list(batches(rows, 10))
-    assert sorted(row.question for batch in found for row in batch) == list(range(6))
-    assert all(len(batch) == 1 or len(batch) * max(len(row.tokens) for row in batch) <= 10 for batch in found)
-    assert list(batches([], 10)) == []
-
-
-def test_padded() -> None:
-    tokens, mask = padded([(4, 5, 6), (7,)], torch.device("cpu"))
-    assert tokens.tolist() == [[4, 5, 6], [0, 0, 7]]
-    assert mask.tolist() == [[True, True, True], [False, False, True]]
-
-
-def test_no_questions(tiny: fm.Model) -> None:
-    assert answer(PlainLayers(tiny), []) == ([], [])
 
 
 def test_questions_that_cannot_be_asked(tiny: fm.Model) -> None:

@@ -436,6 +436,8 @@ def test_what_is_not_there_is_said(made: SimpleNamespace, monkeypatch: pytest.Mo
     slope = series(plots.activations(["relu"], gradient=True))["ReLU"]
     assert np.isnan(slope).sum() == 1
     assert set(slope[~np.isnan(slope)]) == {0.0, 1.0}
+    told_apart = [(line.get_color(), str(line._dash_pattern)) for line in plots.activations().get_lines()[:8]]  # type: ignore[attr-defined]
+    assert [len(set(looks)) for looks in zip(*told_apart, strict=True)] == [8, 8]
     flow = plots.health(made.health, "flow").lines
     for layer, line in enumerate(flow):  # noqa: B007
         values = made.health.neurons.query("layer == @layer")["flow_pre"]
@@ -472,10 +474,11 @@ def test_matrices_are_to_scale(made: SimpleNamespace) -> None:
     """Areas would not be parameters."""
     ax = plots.anatomy(made.anatomy, "layer")
     drawn = [(box.get_width(), box.get_height()) for box in ax.patches]  # type: ignore[attr-defined]
-    assert drawn == [(matrix.rows, matrix.d_model) for matrix in made.anatomy.matrices]
+    assert drawn == [(matrix.rows, matrix.d_model) for matrix in made.anatomy.matrices.itertuples()]
     assert ax.get_aspect() == 1.0
     assert all(
-        f"{matrix.rows:,} × " in text.get_text() for matrix, text in zip(made.anatomy.matrices, ax.texts, strict=True)
+        f"{matrix.rows:,} × " in text.get_text()
+        for matrix, text in zip(made.anatomy.matrices.itertuples(), ax.texts, strict=True)
     )
 
 
