@@ -80,7 +80,7 @@ def widened(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def swish_value(x: Float[Tensor, "*shape"], beta: float) -> Float[Tensor, "*shape"]:
+def compute_swish(x: Float[Tensor, "*shape"], beta: float) -> Float[Tensor, "*shape"]:
     """xσ(βx). Beyond ±FAR σ is 0 or 1 in float64 too; with βx held to it, no product in the gradient becomes ∞·0."""
     z = widened(x)
     steepness = min(beta, torch.finfo(z.dtype).max)  # so that β·0 stays 0
@@ -110,12 +110,12 @@ def swish(beta: float) -> Activation:
         f"xσ({beta:g}x)",
         f"σ({beta:g}x) + {beta:g}xσ({beta:g}x)(1 − σ({beta:g}x))",
         SWISH_PAPER,
-        partial(swish_value, beta=beta),
+        partial(compute_swish, beta=beta),
         beta,
     )
 
 
-def listed_activations() -> tuple[Activation, ...]:
+def list_activations() -> tuple[Activation, ...]:
     """The activations by name, in the order to show them."""
     return (
         Activation(
@@ -170,7 +170,7 @@ def listed_activations() -> tuple[Activation, ...]:
     )
 
 
-ACTIVATIONS: Mapping[str, Activation] = MappingProxyType({one.name: one for one in listed_activations()})
+ACTIVATIONS: Mapping[str, Activation] = MappingProxyType({one.name: one for one in list_activations()})
 """The activations by name, in the order to show them. A Swish with another β than SiLU's 1 is made by :func:`swish`."""
 
 ALIASES: Mapping[str, str] = MappingProxyType(

@@ -138,7 +138,7 @@ def gated_coefficients(
     """
     if w_gate.shape != w_up.shape:
         raise InputError(f"w_gate {list(w_gate.shape)} and w_up {list(w_up.shape)} must have one shape")
-    gate = gate_of(variant)
+    gate = find_gate(variant)
     return gate(affine(x, "w_gate", w_gate, "b_gate", b_gate)) * affine(x, "w_up", w_up, "b_up", b_up)
 
 
@@ -147,7 +147,7 @@ def chosen(name: str | Activation) -> Activation:
     return name if isinstance(name, Activation) else activation(name)
 
 
-def gate_of(variant: str | Activation) -> Activation:
+def find_gate(variant: str | Activation) -> Activation:
     """The gate's activation of a variant, by name or as it is."""
     if isinstance(variant, Activation):
         return variant

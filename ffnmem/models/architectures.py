@@ -292,7 +292,7 @@ DESCRIBED: Mapping[str, Architecture] = MappingProxyType(
 """By the class of the Hugging Face model."""
 
 
-def derived(kind: NormKind, config: Any, joint: str | None = None) -> Architecture:
+def derive_architecture(kind: NormKind, config: Any, joint: str | None = None) -> Architecture:
     """A description of an architecture that has none here, from its config; to be checked by running.
 
     Args:

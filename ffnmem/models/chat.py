@@ -12,7 +12,7 @@ from ..core.foreign import foreign
 from ..core.provenance import Provenance
 
 Messages = Sequence[Mapping[str, str]]
-"""What was said, in order: each message with its "role" and its "content"."""
+"""A conversation in order: each message with its "role" and its "content"."""
 
 
 class ChatText(str):
@@ -63,5 +63,5 @@ def prompt_provenance(provenance: Provenance, prompts: Any, begins: bool) -> Pro
     made = [text.made_of for text in texts if isinstance(text, ChatText)]
     if not made:
         return provenance
-    said = {name: "; ".join(dict.fromkeys(one[name] for one in made)) for name in made[0]}
-    return replace(provenance, prepend_bos=begins).with_settings(**said)
+    settings = {name: "; ".join(dict.fromkeys(one[name] for one in made)) for name in made[0]}
+    return replace(provenance, prepend_bos=begins).with_settings(**settings)

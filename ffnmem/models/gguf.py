@@ -118,14 +118,14 @@ class GgufHeader:
         with foreign(ModelError, f"{name} is no GGUF file that can be read"):
             reader = gguf.GGUFReader(file)
 
-            def said(field: str) -> Any:
+            def value_of(field: str) -> Any:
                 found = reader.get_field(field)
                 return None if found is None else found.contents()
 
-            self.architecture, add_bos = said("general.architecture"), said("tokenizer.ggml.add_bos_token")
-            self.cuts_by = said("tokenizer.ggml.pre") or "" if said("tokenizer.ggml.model") == "gpt2" else None
+            self.architecture, add_bos = value_of("general.architecture"), value_of("tokenizer.ggml.add_bos_token")
+            self.cuts_by = value_of("tokenizer.ggml.pre") or "" if value_of("tokenizer.ggml.model") == "gpt2" else None
             own = f"{self.architecture}."
-            self.fields = {key.removeprefix(own): said(key) for key in reader.fields if key.startswith(own)}
+            self.fields = {key.removeprefix(own): value_of(key) for key in reader.fields if key.startswith(own)}
             weights: Counter[str] = Counter()
             for tensor in reader.tensors:
                 weights[tensor.tensor_type.name] += int(tensor.n_elements)
@@ -176,7 +176,7 @@ def check_fields(header: GgufHeader, config: Any, name: str) -> None:
     for field, value in {**asked, **header.fields}.items():
         if field in COUNTED or field in OF_LAYOUT:
             continue
-        if field not in read or not agree(value, read[field]):
+        if field not in read or not is_same(value, read[field]):
             taken = (
                 f"which transformers reads as {read[field]}" if field in read else "which transformers does not read"
             )
@@ -230,11 +230,11 @@ def read_fields(config: Any) -> dict[str, Any]:
     }
 
 
-def agree(said: Any, read: Any) -> bool:
+def is_same(given: Any, read: Any) -> bool:
     """Whether a field's value is the config's: 0 stands for none, and floating point is of float32."""
-    said, read = said or 0, read or 0
-    numbers = isinstance(said, int | float) and isinstance(read, int | float)
-    return math.isclose(said, read, rel_tol=1e-6) if numbers else bool(said == read)
+    given, read = given or 0, read or 0
+    numbers = isinstance(given, int | float) and isinstance(read, int | float)
+    return math.isclose(given, read, rel_tol=1e-6) if numbers else bool(given == read)
 
 
 def open_gguf_tokenizer(file: Path, name: str) -> Any:
@@ -273,8 +273,8 @@ def cut_as_named(backend: Any, cuts_by: str, name: str) -> None:
             [pre_tokenizers.Split(Regex(known["qwen2"]), behavior="isolated"), whole]
         )
     elif cuts_by not in AS_GPT2 and cuts_by not in known:
-        said = f"by {quoted(cuts_by)}, which is not known here" if cuts_by else "in a way that it does not name"
-        raise InputError(f"{name} cuts texts {said} (tokenizer.ggml.pre): pass tokenizer=…, or {ELSEWHERE}")
+        way = f"by {quoted(cuts_by)}, which is not known here" if cuts_by else "in a way that it does not name"
+        raise InputError(f"{name} cuts texts {way} (tokenizer.ggml.pre): pass tokenizer=…, or {ELSEWHERE}")
     if cuts_by in WHOLE:
         backend.model.ignore_merges = True
 
@@ -293,7 +293,7 @@ def no_bar() -> Iterator[None]:
         reading.tqdm = shown
 
 
-def unquantized(model: Any, empty: Any) -> Any:
+def remove_quantization(model: Any, empty: Any) -> Any:
     """The same weights in a model that does not call itself quantised: transformers refuses to save one that does.
 
     ``empty``: of the same config, without numbers.

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..core.errors import ModelError, UnsupportedModelError
-from .architectures import BRIDGE_PATHS, DESCRIBED, Architecture, Paths, derived, setting
+from .architectures import BRIDGE_PATHS, DESCRIBED, Architecture, Paths, derive_architecture, setting
 from .configs import MERGING, check_unquantised
 from .norms import NormKind, NormMap, computes, kind_of, width_of
 from .turns import KEPT, Turns
@@ -288,8 +288,8 @@ def read_layout(network: Any, name: str, bridge: Any = None) -> Layout:
     if norm_kind is None:
         raise UnsupportedModelError(f"{who} has {type(inner(final_norm)).__name__} as its final norm")
     # TransformerLens' name for a joint projection:
-    found = described or derived(norm_kind, config, getattr(layers[0]["mlp"], "fused_attr", None))
-    scale = number(config, found.logit_scale) or 1.0
+    found = described or derive_architecture(norm_kind, config, getattr(layers[0]["mlp"], "fused_attr", None))
+    scale = read_number(config, found.logit_scale) or 1.0
     layout = Layout(
         embedding=ends["embed"],
         position_embedding=ends.get("pos_embed"),
@@ -299,15 +299,15 @@ def read_layout(network: Any, name: str, bridge: Any = None) -> Layout:
         body=network.base_model,
         architecture=found,
         described=described is not None,
-        write_scale=number(config, found.write_scale) or 1.0,
-        logit_scale=scale / (number(config, found.logit_divisor) or 1.0),
-        soft_cap=number(config, found.soft_cap),
+        write_scale=read_number(config, found.write_scale) or 1.0,
+        logit_scale=scale / (read_number(config, found.logit_divisor) or 1.0),
+        soft_cap=read_number(config, found.soft_cap),
     )
     check_layout(layout, who)
     return layout
 
 
-def number(config: Any, field: str) -> float | None:
+def read_number(config: Any, field: str) -> float | None:
     """A number of a config; None where it has none or the field is not named."""
     found = setting(config, field)
     return None if found is None else float(found)
@@ -438,7 +438,7 @@ def check_weights(model: nn.Module, name: str) -> None:
             raise ModelError(f"{name}: parameter {clean} holds NaN or infinite values; the checkpoint is broken")
 
 
-def turns_of(layout: Layout) -> Turns:
+def share_turns(layout: Layout) -> Turns:
     """The turns of a model's modules, begun if there are none yet."""
     kept = [inner(block.project_out).__dict__ for block in layout.blocks]
     turns: Turns = kept[0].setdefault(KEPT, Turns())  # one step, so that two threads get the same

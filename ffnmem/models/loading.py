@@ -22,7 +22,7 @@ from .architectures import DESCRIBED
 from .bridging import boot, is_bridge, pass_caches
 from .checking import check_undescribed
 from .configs import ask_hub, check_unquantised, is_cached, locate, open_config, quiet, read_json
-from .gguf import GgufHeader, gguf_config, gguf_file, no_bar, open_gguf_tokenizer, unquantized
+from .gguf import GgufHeader, gguf_config, gguf_file, no_bar, open_gguf_tokenizer, remove_quantization
 from .layout import bound_masks, check_plain, check_weights
 from .model import Model
 from .norms import widen
@@ -53,7 +53,7 @@ def load_tokenizer(source: str | Path) -> Any:
     return tokenizer
 
 
-def tokenizer_of(origin: str, name: str) -> Any:
+def find_tokenizer(origin: str, name: str) -> Any:
     """The tokenizer of the folder or hub id that a loaded model says it came from."""
     if not origin:
         raise InputError(f"pass tokenizer=…: this {name} does not say which folder or id it came from")
@@ -72,7 +72,7 @@ def open_tokenizer(name: str, path: str, local: bool) -> Any:
         return transformers.AutoTokenizer.from_pretrained(path, local_files_only=local, trust_remote_code=False)
 
 
-def own_copy(tokenizer: Any, name: str) -> Any:
+def copy_tokenizer(tokenizer: Any, name: str) -> Any:
     """A copy of a tokenizer that has an end, a pad and a beginning, as TransformerLens gives them to those without.
 
     The end takes the place of the others; ``<|endoftext|>`` that of the end.
@@ -193,7 +193,7 @@ def read_gguf(file: Path, name: str, dtype: torch.dtype) -> Any:
             name, str(file.parent), copy.deepcopy(config), True, torch.float32, gguf_file=file.name
         )
     check_report(report, name, type(empty).__name__)
-    return unquantized(model, empty).to(dtype)
+    return remove_quantization(model, empty).to(dtype)
 
 
 def from_files(
@@ -352,7 +352,7 @@ def load(
         origin = str(getattr(config, "_name_or_path", ""))
         name = origin or type(source).__name__
         check_plain(source, name)
-        tokenizer = tokenizer if tokenizer is not None else tokenizer_of(origin, name)
+        tokenizer = tokenizer if tokenizer is not None else find_tokenizer(origin, name)
         hf_model = copy.deepcopy(source).to(torch_dtype)
         # In the config, which their attention asks at every call: set_attn_implementation refuses some (Falcon).
         hf_model.config._attn_implementation = ATTENTION
@@ -372,7 +372,7 @@ def load(
     if torch_dtype == torch.float64:
         widen(hf_model)
     if type(hf_model).__name__ in DESCRIBED:
-        model = Model(hf_model, own_copy(tokenizer, name), name, prepend_bos)
+        model = Model(hf_model, copy_tokenizer(tokenizer, name), name, prepend_bos)
     else:  # which has parts that only TransformerLens has names for
         bridge = boot(hf_model, tokenizer, name, torch_dtype)
         model = Model(bridge.original_model, bridge.tokenizer, name, prepend_bos, bridge)

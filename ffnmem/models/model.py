@@ -21,7 +21,7 @@ from .bridging import boot, copy_around, hook_tables
 from .chat import ChatText, Messages, render_chat
 from .configs import Hyperparameters, notes_of
 from .fingerprints import bridge_parameters, network_parameters
-from .layout import FFN, Layout, bound_masks, inner, read_activation, read_layout, turns_of
+from .layout import FFN, Layout, bound_masks, inner, read_activation, read_layout, share_turns
 from .norms import NormMap
 
 RUNS_BY = (
@@ -79,7 +79,7 @@ class Model(Live):
         )
         self.prepend_bos = self.numbers.prepend_bos if prepend_bos is None else prepend_bos
         self.edits: Sequence[Any] = ()
-        self.turns = turns_of(self.layout)
+        self.turns = share_turns(self.layout)
         self._fingerprint: tuple[dict[str, tuple[int, int]], str] | None = None
         if self.prepend_bos and self.bos_token_id is None:
             raise InputError(f"{name}'s tokenizer has no beginning-of-sequence token: load with prepend_bos=False")

@@ -19,7 +19,7 @@ from ..core.types import checked
 from ..ffn.matched_width import Parity, parity, parity_width
 from ..show.result import Result
 from .architectures import DESCRIBED, Architecture
-from .configs import CONTEXT, Hyperparameters, described, first, quiet, read_config
+from .configs import CONTEXT, Hyperparameters, find_description, first, quiet, read_config
 from .layout import inner, read_activation
 from .model import Model
 from .turns import in_turn
@@ -273,7 +273,7 @@ class ParameterList:
                 "multiplied": parameter.numel() if parameter.ndim > 1 and id(parameter) not in lookups else 0,
                 "bias": path[-1] == "bias",
             }
-            for path, parameter in named_once(model)
+            for path, parameter in name_parameters(model)
         ]
         tied = inner(unembedding).weight is table
         if tied:
@@ -314,7 +314,7 @@ class ParameterList:
         return pd.DataFrame(lines)[order]
 
 
-def named_once(model: nn.Module) -> list[tuple[list[str], nn.Parameter]]:
+def name_parameters(model: nn.Module) -> list[tuple[list[str], nn.Parameter]]:
     """The path and the parameter of each, as Hugging Face has them, without the bridge's copies."""
     found = {name.replace("_original_component.", ""): p for name, p in model.named_parameters()}
     paths = [(name.split("."), parameter) for name, parameter in found.items()]
@@ -427,7 +427,7 @@ def checked_context(context: int | None, longest: int | None, name: str) -> int:
 
 def checked_architecture(name: str, config: Any) -> Architecture:
     """The description of what a config is of; raises UnsupportedModelError, with the reason, if there is none."""
-    found = described(config)
+    found = find_description(config)
     if found is not None:
         return found
     if "moe" in config.model_type or any(getattr(config, field, None) for field in EXPERTS):

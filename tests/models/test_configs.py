@@ -12,7 +12,7 @@ import transformers
 from ffnmem.core.errors import InputError, ModelError, ModelNotFoundError
 from ffnmem.models.architectures import DESCRIBED
 from ffnmem.models.configs import (
-    described,
+    find_description,
     read_config,
 )
 
@@ -49,7 +49,7 @@ def test_configs_and_dicts() -> None:
 def test_every_architecture_is_known_by_its_config(decoder: str) -> None:
     """An architecture that loads would be refused without its weights."""
     model = DECODERS[decoder]()
-    assert described(model.config) is DESCRIBED[type(model).__name__]
+    assert find_description(model.config) is DESCRIBED[type(model).__name__]
 
 
 LARGE = "no model has more"
