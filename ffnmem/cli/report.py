@@ -159,7 +159,7 @@ def settings(file: str, /) -> None:
     """What a TOML file asks for, such as one for every night.
 
     Reports prompts, neurons and facts in the formats that the file names, into the folder that it names;
-    docs/guide/prompts.md has an example.
+    docs/howto/reports.md has an example.
 
     Examples
       ffnmem report settings nightly.toml
