@@ -18,9 +18,7 @@ from ..core.checked_files import digest
 from ..core.errors import (
     InputError,
     check_choice,
-    check_count,
     check_kind,
-    check_number,
     counted,
     perhaps,
     quoted,
@@ -28,7 +26,7 @@ from ..core.errors import (
 )
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import WITHOUT_MOMENT, checked
+from ..core.types import WITHOUT_MOMENT, Count, NonNegative, Positive, check_value, checked, read_kinds
 from ..editing.baselines import swapped, tuned
 from ..editing.closed_forms import (
     ClosedForm,
@@ -72,7 +70,7 @@ class Editor:
         procedure: the editor whose program finds v*, for which contexts and a second moment are needed.
         published: whether it is that program whatever the settings.
         form: makes the closed form that is solved for one fact or for some, ``form(plan, …)``; rome has none.
-        holds: whether it protects the keys of facts that were edited before.
+        protects: whether it protects the keys of facts that were edited before.
         make: of an editor that needs the request alone, makes its edit: ``make(plan, which, …)``.
         all: makes the edits of some facts by itself; a function of the user's.
     """
@@ -82,7 +80,7 @@ class Editor:
     procedure: str | None = None
     published: bool = False
     form: Callable[..., ClosedForm] | None = None
-    holds: bool = False
+    protects: bool = False
     make: Callable[..., Edit] | None = None
     all: OwnEditor | None = None
 
@@ -112,7 +110,11 @@ class Setup:
         settings, published = self.own[editor.name]
         return replace(plan, settings=settings, published=published)
 
-    def start(self, facts: Sequence[Fact], held: ProtectedKeys | None = None) -> FactBatch:
+    def options_of(self, editor: Editor) -> dict[str, Any]:
+        """Those that an editor takes."""
+        return {name: value for name, value in self.options.items() if name in editor.options}
+
+    def start(self, facts: Sequence[Fact], protected: ProtectedKeys | None = None) -> FactBatch:
         """Facts to be edited; those that cannot be asked for have a reason."""
         requests: list[Request] = []
         reasons: dict[int, str] = {}
@@ -126,7 +128,7 @@ class Setup:
             places[i] = len(requests)
             requests.append(request)
         plan = replace(self.plan, requests=tuple(requests))
-        return FactBatch(self, tuple(facts), plan, places, reasons, {} if held is None else held)
+        return FactBatch(self, tuple(facts), plan, places, reasons, protected or {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +140,7 @@ class FactBatch:
         facts: which.
         plan: with the requests of those that can be asked for.
         places: by fact, its request. reasons: by fact, why it has none.
-        held: keys of facts that were edited before.
+        protected: keys of facts that were edited before.
         values: by settings, and the ridge where ΔW's own direction matters, v* of each request, found when the first
             editor needs it.
         plans: by editor, the plan with its settings.
@@ -149,7 +151,7 @@ class FactBatch:
     plan: EditPlan
     places: Mapping[int, int]
     reasons: Mapping[int, str]
-    held: ProtectedKeys = field(default_factory=dict)
+    protected: ProtectedKeys = field(default_factory=dict)
     values: dict[tuple[EditSettings, float | None], list[FoundValue]] = field(default_factory=dict)
     plans: dict[str, EditPlan] = field(default_factory=dict)
 
@@ -159,7 +161,7 @@ class FactBatch:
             self.plans[editor.name] = self.setup.own_plan(editor, self.plan)
         return self.plans[editor.name]
 
-    def found(self, plan: EditPlan, keys: str | None = None, ridge: float | None = None) -> list[FoundValue]:
+    def find_values(self, plan: EditPlan, keys: str | None = None, ridge: float | None = None) -> list[FoundValue]:
         """v* of each request by the settings of a plan; editors of the same settings share it."""
         directions = directions_of(plan, keys, ridge)
         which = plan.settings, None if directions is None else plan.ridge(ridge)
@@ -172,7 +174,7 @@ class FactBatch:
         """Each fact's own edit, or why it has none."""
         if editor.procedure is None and editor.make is None and editor.all is None:
             return [None] * len(self.facts)
-        if editor.all is not None:
+        if editor.all is not None and self.facts:
             try:
                 return self.solve_each(editor, list(self.facts))
             except InputError:  # one fact's fault must not be all facts'
@@ -190,17 +192,16 @@ class FactBatch:
 
     def edit(self, editor: Editor, which: Sequence[int]) -> Edit:
         """One edit of some of the plan's requests; of one alone by an editor without a closed form."""
-        plan = self.plan_of(editor)
-        options = {name: value for name, value in self.setup.options.items() if name in editor.options}
+        plan, options = self.plan_of(editor), self.setup.options_of(editor)
         if editor.make is not None:
             return editor.make(plan, which[0], **options)
         force = bool(options.pop("force", False))
         if editor.form is None:
             keys, ridge = options.get("keys"), options.get("ridge")
-            return rank_one(plan, which[0], self.found(plan, keys, ridge)[which[0]], keys, ridge, force)
+            return rank_one(plan, which[0], self.find_values(plan, keys, ridge)[which[0]], keys, ridge, force)
         form = editor.form(plan, **options)
-        form = replace(form, previous=self.held) if editor.holds else form
-        values = self.found(plan)
+        form = replace(form, previous=self.protected) if editor.protects else form
+        values = self.find_values(plan)
         return closed_form_edit(plan, which, [values[i] for i in which], form, force)
 
     def together(self, editor: Editor) -> list[EditOrReason]:
@@ -212,7 +213,7 @@ class FactBatch:
         plan, reasons = self.plan_of(editor), dict(self.reasons)
         made: EditOrReason = None
         try:
-            values = self.found(plan)
+            values = self.find_values(plan)
             for i, place in self.places.items():
                 try:
                     check_reaches(plan, plan.requests[place], values[place])
@@ -335,14 +336,20 @@ KNOWN = (
     *with_original("rome", "keys", "ridge", "force"),
     *with_original("emmet", "epsilon", "ridge", "force", form=emmet_form),
     *with_original("memit", "layers", "weight", "norm", "ridge", "force", form=memit_form),
-    *with_original("alphaedit", "layers", "threshold", "penalty", "force", form=alphaedit_form, holds=True),
-    *with_original("encore", "layers", "weight", "norm", "ridge", "force", form=encore_form, holds=True),
+    *with_original("alphaedit", "layers", "threshold", "penalty", "force", form=alphaedit_form, protects=True),
+    *with_original("encore", "layers", "weight", "norm", "ridge", "force", form=encore_form, protects=True),
     Editor("ft_l", ("bound", "rate", "steps", "stop", "force"), make=tuned),
     Editor("embedding_swap", ("neurons", "less", "more", "force"), make=swapped),
     Editor("none"),
 )
 EDITORS: Mapping[str, Editor] = MappingProxyType({editor.name: editor for editor in KNOWN})
 """What ``evaluate`` knows by name; "none" leaves the model as it is."""
+RANGES: Mapping[str, Any] = {
+    **dict.fromkeys(("steps", "neurons"), Count),
+    **dict.fromkeys(("epsilon", "ridge", "less", "more", "norm", "stop"), NonNegative),
+    **dict.fromkeys(("weight", "bound", "rate", "threshold", "penalty"), Positive),
+}
+"""Of options that are numbers."""
 
 
 def check_together(editor: Editor) -> None:
@@ -352,29 +359,27 @@ def check_together(editor: Editor) -> None:
         raise InputError(f"together: {editor.name} edits one fact at a time: leave it out, or take {', '.join(able)}")
 
 
-def own_editors(editors: Sequence[object]) -> dict[str, str]:
+def own_editors(editors: Iterable[Editor]) -> dict[str, str]:
     """Functions among editors by name, each with a digest of its source, so that a folder knows them again.
 
     Of edits that were made before, a digest of these. Raises: InputError: a function that cannot be told from others of
     its name.
     """
-    found = {}
-    for one in editors:
-        if isinstance(one, str):
+    digests = {}
+    for own in (editor.all for editor in editors if editor.all is not None):
+        if isinstance(own, MadeEdits):
+            digests[own.name] = own.digest
             continue
-        if isinstance(one, MadeEdits):
-            found[one.name] = one.digest
-            continue
-        name = str(getattr(one, "__qualname__", type(one).__name__))
+        name = str(getattr(own, "__qualname__", type(own).__name__))
         # A lambda or a closure depends on what its own lines do not say.
-        if not inspect.isfunction(one) or "<lambda>" in name or one.__closure__:
+        if not inspect.isfunction(own) or "<lambda>" in name or own.__closure__:
             raise InputError(f"editor {name} cannot be kept in a folder: give a function with a name, of its module")
         try:
-            text = inspect.getsource(one)
+            text = inspect.getsource(own)
         except OSError:
             raise InputError(f"editor {name} cannot be kept in a folder: its source is not in a file") from None
-        found[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return found
+        digests[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return digests
 
 
 def choose_editors(editors: Sequence[object]) -> tuple[Editor, ...]:
@@ -437,30 +442,20 @@ def set_up(
         for editor in editors
         if editor.procedure is not None
     }
-    setup = Setup(
-        EditPlan(model, plain, (), texts, seed, own, source, doubting=False, unseen=unseen), target, options, theirs
-    )
-    check_options(setup, editors)
-    return setup
-
-
-def check_options(setup: Setup, editors: Sequence[Editor]) -> None:
-    """Raise InputError for an option out of range, which would else be the failure of every fact."""
-    given = {name: value for name, value in setup.options.items() if value is not None}
+    # What is out of range would else be the failure of every fact.
+    given = {name: value for name, value in options.items() if value is not None}
     if "keys" in given:
         check_choice("keys", given["keys"], KEYS)
-    for name in ("steps", "neurons"):
-        if name in given:
-            check_count(name, given[name])
-    for name in ("epsilon", "ridge", "less", "more", "weight", "norm", "bound", "rate", "stop", "threshold", "penalty"):
-        least = name in ("epsilon", "ridge", "less", "more", "norm", "stop")
-        if name in given and not ((number := check_number(name, given[name])) > 0 or (least and number == 0)):
-            raise InputError(f"{name} must be {'at least' if least else 'above'} 0, not {quoted(given[name])}")
+    for name in (name for name in given if name in RANGES):
+        check_value(name, given[name], read_kinds(RANGES[name]))
+    plan = EditPlan(model, plain, (), texts, seed, own, source, doubting=False, unseen=unseen)
+    setup = Setup(plan, target, options, theirs)
     for editor in editors:
-        if editor.procedure in ("memit", "alphaedit", "encore"):
+        if editor.procedure is not None and "layers" in editor.options:
             layer_range(setup.own_plan(editor), given.get("layers"), editor.procedure)
         if editor.procedure == "alphaedit":
             alphaedit_form(setup.own_plan(editor), *(given.get(name) for name in ("layers", "threshold", "penalty")))
+    return setup
 
 
 def edit_conditions(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
@@ -485,7 +480,7 @@ def edit_conditions(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
 def keys_in(batch: FactBatch, editor: Editor, which: Iterable[int]) -> ProtectedKeys:
     """The keys of some facts in the layers that an editor protects them in; none where it protects none."""
     places = [batch.places[i] for i in which if i in batch.places]
-    if editor.procedure is None or not (editor.holds and places):
+    if editor.procedure is None or not (editor.protects and places):
         return {}
     plan = batch.plan_of(editor)
     requests = plan.of(places)

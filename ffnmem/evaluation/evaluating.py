@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -132,8 +133,8 @@ def evaluate(
     """
     every = as_facts(facts)
     editors = choose_editors((editor, *compare))
-    written, pool = writing(protocol, others)
-    wanted = check_metrics(metrics, generate, written)
+    pool = other_facts(protocol, others)
+    wanted = check_metrics(metrics, generate, pool is not None)
     if metrics is not None and "RS" in wanted and not references:
         raise InputError("RS compares with reference texts: give references={target: [text, …]}")
     if not references:
@@ -143,115 +144,107 @@ def evaluate(
     texts = drift_texts(model, drift, seed) if read_off("texts", wanted) else ()
     if metrics is None and not texts:
         wanted = tuple(name for name in wanted if METRICS[name].asks != "texts")
-    layers = PlainLayers(model)
-    setup = set_up(layers, editors, target, layer=layer, seed=seed, **options)
-    settings = {
-        "metrics": list(wanted),
-        "layer_by": layer_by(setup, editors[0], every),
-        **run_of(setup, editors, texts, references),
-    }
-    interview = Interview.of(layers, every, pool) if written else None
-    if written:
-        settings["written"] = written_words(pool)
-    settings = plain_value(settings)
-    bench = Bench(setup, wanted, texts, references, seed, interview, {} if keep_edits else None)
-    made_by = {} if out is None else kept_by(model, (editor, *compare), every, settings)
-    with run_folder(out, EVALUATION, made_by) as folder:
-        frames = list(chunks(bench, every, editors, folder, progress))
-        asked = {
-            "editors": list(settings["editors"]),
-            "seed": seed,
-            "facts": len(every),
-            "layer_by": settings["layer_by"],
-        }
-        if written:
-            asked["protocol"] = protocol
+    setup = set_up(PlainLayers(model), editors, target, layer=layer, seed=seed, **options)
+    bench = Bench.of(setup, editors, every, wanted, texts, references, pool)
+    edits: dict[str, dict[str, Edit]] | None = {} if keep_edits else None
+    frames: list[pd.DataFrame] = []
+    with bench.folder(out, EVALUATION) as folder:
+        for number, begin in enumerate(range(0, len(every), CHUNK)):
+            some = every[begin : begin + CHUNK]
+            key = [(editor.name, fact.id) for fact in some for editor in editors]
+            frames.append(folder.kept(f"chunks/{number:05d}", pd.DataFrame, key, partial(bench.table, some, edits)))
+            if progress is not None:
+                progress("evaluate", (begin + len(some)) * len(editors), len(every) * len(editors))
+        settings = bench.settings
+        asked = {"editors": list(settings["editors"]), "seed": seed, "facts": len(every)}
+        asked |= {"layer_by": settings["layer_by"]} | ({} if pool is None else {"protocol": protocol})
         scores = Scores(
             cases=pd.concat(frames, ignore_index=True),
             settings=settings,
             provenance=model.provenance(model.prepend_bos, **asked),
             draws=draws,
             seed=seed,
-            edits=bench.kept or {},
+            edits=edits or {},
         )
         if folder.path is not None:
             scores.save(folder.path / SCORES)
     return scores
 
 
-def writing(protocol: str, others: Iterable[Fact] | None) -> tuple[bool, list[Fact] | None]:
-    """Whether answers are to be written, and the further facts to ask about. Raises InputError."""
-    written = check_choice("protocol", protocol, PROTOCOLS) == "generated"
-    pool = None if others is None else as_facts(others, least=0)
-    if pool is not None and not written:
+def other_facts(protocol: str, others: Iterable[Fact] | None) -> list[Fact] | None:
+    """The further facts to ask about where answers are written; None where none are. Raises InputError."""
+    if check_choice("protocol", protocol, PROTOCOLS) == "generated":
+        return as_facts(others or (), least=0)
+    if others is not None:
         raise InputError("others are asked about with protocol='generated' alone: give that, or leave them out")
-    return written, pool
-
-
-def written_words(others: Sequence[Fact] | None) -> dict[str, Any]:
-    """What written answers depend on besides model and facts."""
-    return {"tokens": NEW, "others": None if others is None else digest([fact.to_dict() for fact in others])}
-
-
-def kept_by(
-    model: Model, editors: Sequence[str | OwnEditor], facts: Sequence[Fact], settings: Mapping[str, Any]
-) -> dict[str, Any]:
-    """All that what is kept in a folder depends on. Raises InputError: a function that a folder cannot know again."""
-    made_by: dict[str, Any] = {"model": model.name, "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
-    made_by |= {"prepend_bos": model.prepend_bos, "own_editors": own_editors(editors)}
-    return made_by | {"facts": f"{len(facts)}, {digest([f.to_dict() for f in facts])}", **settings}
-
-
-def run_of(
-    setup: Setup, editors: Sequence[Editor], texts: Sequence[str], references: References | None
-) -> dict[str, Any]:
-    """What cases depend on besides model and facts."""
-    run = edit_conditions(setup, editors)
-    if texts:
-        run["drift"] = {"texts": len(texts), "tokens": LENGTH, "hash": digest(list(texts))}
-    if references:
-        run["references"] = digest({target: list(found) for target, found in references.items()})
-    return {**run, "chunk": CHUNK}
-
-
-def chunks(
-    bench: Bench, facts: Sequence[Fact], editors: Sequence[Editor], folder: RunFolder, progress: Progress | None
-) -> Iterator[pd.DataFrame]:
-    """The table of cases, some facts at a time."""
-    total = len(facts) * len(editors)
-    done = 0
-    for number, begin in enumerate(range(0, len(facts), CHUNK)):
-        some = facts[begin : begin + CHUNK]
-        about = [(editor.name, fact.id) for fact in some for editor in editors]
-        yield folder.kept(f"chunks/{number:05d}", pd.DataFrame, about, partial(bench.table, some, editors))
-        done += len(about)
-        if progress is not None:
-            progress("evaluate", done, total)
+    return None
 
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """All that cases are measured with. Texts and model are read when the first case needs it.
+    """All that edits are made and measured with. Texts and model are read when the first case needs it.
 
     Attributes:
-        setup: of the editors.
+        setup: of the editors. editors: which.
+        facts: that are edited, and asked about.
         metrics: wanted.
-        texts: for drift. references: for RS. seed: of generation.
+        texts: for drift. references: for RS.
         interview: asks for written answers; None where none are wanted.
-        kept: by editor and fact, the edits that were made; None where nobody wants them.
+        settings: everything that was asked for, as plain values.
     """
 
     setup: Setup
+    editors: tuple[Editor, ...]
+    facts: Sequence[Fact]
     metrics: tuple[str, ...]
     texts: tuple[str, ...]
-    references: Mapping[str, Sequence[str]] | None
-    seed: int
-    interview: Interview | None = None
-    kept: dict[str, dict[str, Edit]] | None = None
+    references: References | None
+    interview: Interview | None
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        setup: Setup,
+        editors: tuple[Editor, ...],
+        facts: Sequence[Fact],
+        metrics: tuple[str, ...],
+        texts: tuple[str, ...],
+        references: References | None,
+        others: Sequence[Fact] | None,
+        **conditions: Any,
+    ) -> Bench:
+        """With the settings that follow, and ``conditions`` of the run's own; written answers where ``others`` are."""
+        settings = {"metrics": metrics, "layer_by": layer_by(setup, editors[0], facts), **conditions}
+        settings |= edit_conditions(setup, editors)
+        if texts:
+            settings["drift"] = {"texts": len(texts), "tokens": LENGTH, "hash": digest(list(texts))}
+        if references:
+            settings["references"] = digest({target: list(found) for target, found in references.items()})
+        settings["chunk"] = CHUNK
+        interview = None
+        if others is not None:
+            interview = Interview.of(setup.plan.layers, facts, others)
+            settings["written"] = {
+                "tokens": NEW,
+                "others": digest([fact.to_dict() for fact in others]) if others else None,
+            }
+        return cls(setup, editors, facts, metrics, texts, references, interview, plain_value(settings))
 
     @property
     def layers(self) -> PlainLayers:
         return self.setup.plan.layers
+
+    def folder(self, out: str | Path | None, kind: Kind) -> AbstractContextManager[RunFolder]:
+        """The folder of this run. Raises as :func:`ffnmem.core.run_folders.run_folder`; InputError: a function among
+        the editors that a folder cannot know again."""
+        run: dict[str, Any] = {}
+        if out is not None:
+            model = self.setup.plan.model
+            run = {"model": model.name, "fingerprint": model.fingerprint, "dtype": str(model.dtype)}
+            run |= {"prepend_bos": model.prepend_bos, "own_editors": own_editors(self.editors)}
+            run["facts"] = f"{len(self.facts)}, {digest([fact.to_dict() for fact in self.facts])}"
+        return run_folder(out, kind, {**run, **self.settings})
 
     def reader(self) -> Texts | None:
         """The texts for drift, read by the model as it is now."""
@@ -264,26 +257,27 @@ class Bench:
         except InputError as error:
             return str(error)
 
-    def table(self, facts: Sequence[Fact], editors: Sequence[Editor]) -> pd.DataFrame:
-        """One row a fact and editor, of facts that are edited together."""
+    def table(self, facts: Sequence[Fact], kept: dict[str, dict[str, Edit]] | None = None) -> pd.DataFrame:
+        """One row a fact and editor, of facts that are edited together; ``kept`` takes the edits."""
         cases = [self.case(fact) for fact in facts]
         asked = [case for case in cases if isinstance(case, EditCase)]
         batch = self.setup.start([case.fact for case in asked])
         reader = self.reader() if asked else None
-        written = Written(self.interview, asked, self.metrics) if self.interview is not None else None
+        written = None if self.interview is None else Written(self.interview, asked, self.metrics)
         by_editor = []
-        for editor in editors:
-            made = batch.edits(editor) if asked else []
-            if self.kept is not None:
+        for editor in self.editors:
+            made = batch.edits(editor)
+            if kept is not None:
                 own = {case.fact.name: edit for case, edit in zip(asked, made, strict=True) if isinstance(edit, Edit)}
-                self.kept.setdefault(editor.name, {}).update(own)
-            rows = iter(self.rows(asked, made, reader, batch.plan, written) if asked else ())
-            by_editor.append([next(rows) if isinstance(case, EditCase) else {"failure": case} for case in cases])
-        found = []
-        for i, (fact, case) in enumerate(zip(facts, cases, strict=True)):
-            for editor, rows_of in zip(editors, by_editor, strict=True):
-                found.append({**about(editor.name, fact, case, self.setup.target), **rows_of[i]})
-        return case_frame(found, self.metrics)
+                kept.setdefault(editor.name, {}).update(own)
+            rows = iter(self.rows(asked, made, reader, batch.plan, written))
+            by_editor.append([{"failure": case} if isinstance(case, str) else next(rows) for case in cases])
+        table = [
+            describe_case(editor.name, fact, case, self.setup.target) | row
+            for fact, case, of_fact in zip(facts, cases, zip(*by_editor, strict=True), strict=True)
+            for editor, row in zip(self.editors, of_fact, strict=True)
+        ]
+        return case_frame(table, self.metrics)
 
     def rows(
         self,
@@ -303,18 +297,19 @@ class Bench:
         for i, case, edit, before, after in zip(fine, own, edits, *ask_cases(self.layers, own, edits), strict=True):
             rows[i] |= measure(case, before, after, self.metrics) | numbers_of(plan, edit)
             rows[i] |= reach_of(case, after) if is_unlooked(edit) else {}
+        more: list[Iterable[dict[str, Any]]] = []
         if reader is not None:
-            subjects = [case.fact.subject for case in own]
-            for i, figures in zip(fine, reader.drift(edits, subjects), strict=True):
-                rows[i] |= figures
+            more.append(reader.drift(edits, [case.fact.subject for case in own]))
         if read_off("generation", self.metrics):
-            writer = Writer(self.layers, self.references, self.seed)
-            plain_texts = writer.measure(own, [None] * len(own))
-            for i, before_text, after_text in zip(fine, plain_texts, writer.measure(own, edits), strict=True):
-                rows[i] |= after_text | {f"{name}_before": value for name, value in before_text.items()}
+            writer = Writer(self.layers, self.references, self.setup.plan.seed)
+            before_edits = writer.measure(own, [None] * len(own))
+            more.append([{f"{name}_before": value for name, value in row.items()} for row in before_edits])
+            more.append(writer.measure(own, edits))
         if written is not None:
-            for i, found in zip(fine, written.rows(fine, edits), strict=True):
-                rows[i] |= found
+            more.append(written.rows(fine, edits))
+        for figures in more:
+            for i, row in zip(fine, figures, strict=True):
+                rows[i] |= row
         return rows
 
 
@@ -345,7 +340,7 @@ def numbers_of(plan: EditPlan, edit: Edit | None) -> dict[str, float]:
     }
 
 
-def about(editor: str, fact: Fact, case: EditCase | str, target: str | None) -> dict[str, Any]:
+def describe_case(editor: str, fact: Fact, case: EditCase | str, target: str | None) -> dict[str, Any]:
     """What a row is about."""
     new = case.target if isinstance(case, EditCase) else ((fact.target_new if target is None else target) or "").strip()
     values = (editor, fact.id, fact.relation, fact.subject, fact.target_true, new)

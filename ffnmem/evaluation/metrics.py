@@ -110,6 +110,7 @@ class Metric:
         times: what a mean over records is multiplied by in a summary.
         written: of what is written in answer, which match counts: "wanted", "exact" or "unwanted"; else empty.
         average: of a case's prompts.
+        head: of its column in tables; default its name.
     """
 
     asks: str
@@ -118,6 +119,7 @@ class Metric:
     times: float = 100.0
     written: str = ""
     average: Callable[[Sequence[float]], float] = mean
+    head: str = ""
 
     @property
     def before(self) -> bool:
@@ -130,42 +132,42 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "ES": Metric("rewrite", beats(NEW)),
         "PS": Metric("paraphrase", beats(NEW)),
         "NS": Metric("neighbour", beats(TRUE)),
-        "ES_first": Metric("rewrite", beats(NEW, Replies.first)),
-        "PS_first": Metric("paraphrase", beats(NEW, Replies.first)),
-        "NS_first": Metric("neighbour", beats(TRUE, Replies.first)),
-        "ES_sum": Metric("rewrite", beats(NEW, Replies.sum)),
-        "PS_sum": Metric("paraphrase", beats(NEW, Replies.sum)),
-        "NS_sum": Metric("neighbour", beats(TRUE, Replies.sum)),
+        "ES_first": Metric("rewrite", beats(NEW, Replies.first), head="ES 1st"),
+        "PS_first": Metric("paraphrase", beats(NEW, Replies.first), head="PS 1st"),
+        "NS_first": Metric("neighbour", beats(TRUE, Replies.first), head="NS 1st"),
+        "ES_sum": Metric("rewrite", beats(NEW, Replies.sum), head="ES sum"),
+        "PS_sum": Metric("paraphrase", beats(NEW, Replies.sum), head="PS sum"),
+        "NS_sum": Metric("neighbour", beats(TRUE, Replies.sum), head="NS sum"),
         "EM": Metric("rewrite", margin(NEW)),
         "PM": Metric("paraphrase", margin(NEW)),
         "NM": Metric("neighbour", margin(TRUE)),
-        "NS_plus": Metric("plus", beats(TRUE)),
+        "NS_plus": Metric("plus", beats(TRUE), head="NS+"),
         "NKL": Metric("neighbour", moved=divergences, times=1.0, average=total),
         "NKL_mean": Metric("neighbour", moved=divergences, times=1.0),
         "exact": Metric("rewrite", lambda said: said.exact(NEW)),
-        "exact_paraphrase": Metric("paraphrase", lambda said: said.exact(NEW)),
+        "exact_paraphrase": Metric("paraphrase", lambda said: said.exact(NEW), head="exact P"),
         "portability": Metric("portability", lambda said: said.exact(0)),
         "reverse": Metric("reverse", lambda said: said.exact(0)),
         "alias": Metric("alias", lambda said: said.exact(0)),
         "unrelated": Metric("unrelated", moved=unmoved),
-        "drift_kl": Metric("texts", times=1.0),
-        "drift_perplexity": Metric("texts", times=1.0),
+        "drift_kl": Metric("texts", times=1.0, head="drift KL"),
+        "drift_perplexity": Metric("texts", times=1.0, head="perplexity ×"),
         "GE": Metric("generation"),
         "RS": Metric("generation"),
         "says": Metric("prompt", written="wanted"),
-        "says_exact": Metric("prompt", written="exact"),
-        "says_paraphrase": Metric("paraphrase", written="wanted"),
-        "says_paraphrase_exact": Metric("paraphrase", written="exact"),
-        "says_attacked": Metric("attack", written="wanted"),
-        "old_attacked": Metric("attack", written="unwanted"),
-        "says_negated": Metric("negated", written="unwanted"),
+        "says_exact": Metric("prompt", written="exact", head="exactly"),
+        "says_paraphrase": Metric("paraphrase", written="wanted", head="P"),
+        "says_paraphrase_exact": Metric("paraphrase", written="exact", head="P exactly"),
+        "says_attacked": Metric("attack", written="wanted", head="attacked"),
+        "old_attacked": Metric("attack", written="unwanted", head="old"),
+        "says_negated": Metric("negated", written="unwanted", head="negated"),
         "overflow": Metric("other", written="unwanted"),
-        "others_right": Metric("other", written="wanted"),
-        "neighbours_overflow": Metric("neighbour", written="unwanted"),
-        "neighbours_right": Metric("neighbour", written="wanted"),
-        "one_hop": Metric("one_hop", written="wanted"),
-        "multi_hop": Metric("multi_hop", written="wanted"),
-        "single_hop": Metric("single_hop", written="wanted"),
+        "others_right": Metric("other", written="wanted", head="others"),
+        "neighbours_overflow": Metric("neighbour", written="unwanted", head="N new"),
+        "neighbours_right": Metric("neighbour", written="wanted", head="N right"),
+        "one_hop": Metric("one_hop", written="wanted", head="one hop"),
+        "multi_hop": Metric("multi_hop", written="wanted", head="multi-hop"),
+        "single_hop": Metric("single_hop", written="wanted", head="single hops"),
     }
 )
 """By name; the papers write NS_plus as NS+.
@@ -261,8 +263,7 @@ def unmeasured(summary: pd.DataFrame, cases: pd.DataFrame) -> dict[str, str]:
     most = summary.groupby("metric", sort=False)["n"].max()
     edited = cases[(cases["failure"] == "") | cases["change"].notna()]  # one that is not reached was made
     who = "no fact" if len(edited) == len(cases) else "no fact that was edited"
-    # Scores of older versions may lack the count.
-    room = " that the model has room for" if "unasked" in edited and (edited["unasked"] > 0).any() else ""
+    room = " that the model has room for" if (edited["unasked"] > 0).any() else ""
     reasons: dict[str, str] = {}
     for name in map(str, most.index[most == 0]):
         if edited.empty and name not in NUMBERS:
@@ -332,83 +333,50 @@ def ends(draws: Float64[np.ndarray, "draws metrics"]) -> Float64[np.ndarray, "2 
     return found
 
 
-def summarised(cases: pd.DataFrame, metrics: Sequence[str], draws: int, seed: int) -> pd.DataFrame:
+def summarised(
+    cases: pd.DataFrame, metrics: Sequence[str], draws: int, seed: int, minus: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Mean, 95% interval and number of records for S (where its three parts are there) and each metric.
 
     Args:
         cases: one row a record.
         metrics: columns of it.
         draws: of the bootstrap. seed: of the same.
+        minus: a second table of the same records, whose means are taken off those of the first; over records that both
+            have, which are drawn for both alike.
 
     Returns: Columns metric, mean, low, high, n; multiplied by 100 but for metrics in nats, ratios and an editor's own
         numbers. low and high are NaN of fewer than FEW records.
 
     Source: percentile bootstrap, Efron 1979.
     """
-    if not metrics:
-        return pd.DataFrame(columns=list(COLUMNS))
-    values = cases[list(metrics)].to_numpy(dtype=np.float64)
-    places = score_places(metrics)
-    # Contiguous, so that a harmonic mean is summed row by row however the table lies in memory.
-    scores = [harmonic(means(np.ascontiguousarray(values[:, at]))) for at in places.values()]
-    n = (~np.isnan(values)).sum(axis=0)
-    return mean_table(
-        [*places, *metrics],
-        np.append(scores, means(values)),
-        with_harmonic(resampled(values, draws, seed), places),
-        with_least(n, places),
-    )
-
-
-def score_places(metrics: Sequence[str]) -> dict[str, list[int]]:
-    """Of S, and of each of its variants, where its three parts are among metrics; without those that lack one."""
     names = list(metrics)
-    return {score: [names.index(part) for part in parts] for score, parts in SCORES.items() if set(parts) <= set(names)}
-
-
-def with_harmonic(columns: np.ndarray, places: Mapping[str, list[int]]) -> np.ndarray:
-    """Metrics along the last axis with S and its variants, the harmonic means of those at some places, in front."""
-    return np.concatenate([*(harmonic(columns[..., at])[..., None] for at in places.values()), columns], axis=-1)
-
-
-def with_least(n: np.ndarray, places: Mapping[str, list[int]]) -> np.ndarray:
-    """Over how many records metrics are means, with S and its variants in front: as many as each part has."""
-    return np.concatenate([np.array([n[at].min() for at in places.values()], dtype=n.dtype), n])
-
-
-def mean_table(names: list[str], mean: np.ndarray, drawn: np.ndarray, n: np.ndarray) -> pd.DataFrame:
-    """Means with the intervals of their draws, as :func:`summarised` returns them."""
-    low, high = ends(drawn)
-    table = pd.DataFrame({"metric": names, "mean": mean, "low": low, "high": high, "n": n})
+    if not names:
+        return pd.DataFrame(columns=list(COLUMNS))
+    scores = {name: [names.index(part) for part in parts] for name, parts in SCORES.items() if set(parts) <= {*names}}
+    sides = [table[names].to_numpy(dtype=np.float64) for table in (cases, minus) if table is not None]
+    lacking = np.isnan(sides[0]) | np.isnan(sides[-1])
+    both, drawn = [], []
+    for side in sides:
+        values = np.where(lacking, np.nan, side)
+        # Contiguous, so that a harmonic mean is summed row by row however the table lies in memory.
+        own = [harmonic(means(np.ascontiguousarray(values[:, at]))) for at in scores.values()]
+        both.append(np.append(own, means(values)))
+        rows = resampled(values, draws, seed)
+        drawn.append(np.column_stack([*(harmonic(rows[:, at]) for at in scores.values()), rows]))
+    n = (~lacking).sum(axis=0)
+    low, high = ends(drawn[0] if minus is None else drawn[0] - drawn[1])
+    table = pd.DataFrame(
+        {
+            "metric": [*scores, *names],
+            "mean": both[0] if minus is None else both[0] - both[1],
+            "low": low,
+            "high": high,
+            "n": [*(n[at].min() for at in scores.values()), *n],
+        }
+    )
     table.loc[table["n"] < FEW, ["low", "high"]] = np.nan
-    plain = [name.removesuffix("_before") for name in names]
+    plain = [name.removesuffix("_before") for name in table["metric"]]
     times = [100.0 if name in SCORES else METRICS[name].times if name in METRICS else 1.0 for name in plain]
     table[["mean", "low", "high"]] = table[["mean", "low", "high"]].mul(times, axis=0)
     return table
-
-
-def differences(
-    first: pd.DataFrame, second: pd.DataFrame, metrics: Sequence[str], draws: int, seed: int
-) -> pd.DataFrame:
-    """How much larger the first's means are, over records that both have, which are drawn for both alike.
-
-    Args:
-        first, second: tables of cases, the same records in the same order.
-        metrics: columns of both.
-        draws, seed: of the bootstrap.
-
-    Returns: Columns metric, mean (of the difference), low, high, n.
-    """
-    a, b = (cases[list(metrics)].to_numpy(dtype=np.float64) for cases in (first, second))
-    both = np.isnan(a) | np.isnan(b)
-    a, b = np.where(both, np.nan, a), np.where(both, np.nan, b)
-    places = score_places(metrics)
-    mean = [with_harmonic(means(side), places) for side in (a, b)]
-    drawn = [with_harmonic(resampled(side, draws, seed), places) for side in (a, b)]
-    n = (~both).sum(axis=0)
-    return mean_table(
-        [*places, *metrics],
-        mean[0] - mean[1],
-        drawn[0] - drawn[1],
-        with_least(n, places),
-    )

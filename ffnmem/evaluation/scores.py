@@ -18,7 +18,7 @@ from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Tab
 from ..core.types import Seed, checked
 from ..editing.edit import Edit
 from ..show.result import Result
-from .metrics import COLUMNS, FEW, METRICS, NUMBERS, SCORES, differences, summarised, unmeasured
+from .metrics import COLUMNS, FEW, METRICS, NUMBERS, SCORES, summarised, unmeasured
 from .written import COLUMNS as TRANSCRIPT
 from .written import transcripts
 
@@ -47,22 +47,9 @@ AROUND = (
 VARIANTS = tuple(name for score, parts in SCORES.items() if score != "S" for name in (score, *parts))
 NAMES: Mapping[str, str] = {"NS_plus": "NS+", "drift_kl": "drift KL", "drift_perplexity": "drift perplexity"}
 HEADS = {
-    **NAMES,
-    **{name: f"{name.split('_')[0]} {'1st' if name.endswith('first') else 'sum'}" for name in VARIANTS},
-    "says_exact": "exactly",
-    "says_paraphrase": "P",
-    "says_paraphrase_exact": "P exactly",
-    "says_attacked": "attacked",
-    "one_hop": "one hop",
-    "multi_hop": "multi-hop",
-    "single_hop": "single hops",
-    "says_negated": "negated",
-    "old_attacked": "old",
-    "others_right": "others",
-    "neighbours_overflow": "N new",
-    "neighbours_right": "N right",
-    "exact_paraphrase": "exact P",
-    "drift_perplexity": "perplexity ×",
+    **{name: metric.head for name, metric in METRICS.items() if metric.head},
+    "S_first": "S 1st",
+    "S_sum": "S sum",
     "drift_loss": "loss, nats",
     "change": "‖ΔW‖/‖W‖",
     "norm": "‖W‖/‖W₀‖",
@@ -235,8 +222,7 @@ class Scores(Result):
         The latter are measured like all others, and count in every mean.
         """
         rows = self.cases[self.cases["failure"] != ""]
-        made = rows.reindex(columns=["change"])["change"].notna()
-        rows = rows.iloc[made.argsort(kind="stable").to_numpy()]
+        rows = rows.iloc[rows["change"].notna().argsort(kind="stable").to_numpy()]
         return rows[["editor", "id", "subject", "target", "failure"]].reset_index(drop=True)
 
     @cached_property
@@ -255,16 +241,12 @@ class Scores(Result):
 
     def by(self, *columns: str) -> pd.DataFrame:
         """The summary of slices of the cases, by columns of theirs."""
-        names = (*self.metrics, *(name for name in NUMBERS if name in self.cases))  # older scores lack some
-        found = []
-        for values, each_rows in self.cases.groupby(list(columns), sort=False):
-            means = summarised(each_rows, names, self.draws, self.seed)
-            for place, (name, value) in enumerate(zip(columns, values, strict=True)):
-                means.insert(place, name, value)
-            found.append(means)
-        if not found:
-            return pd.DataFrame(columns=[*columns, *COLUMNS])
-        return pd.concat(found, ignore_index=True)
+        names = (*self.metrics, *NUMBERS)
+        tables = [
+            summarised(rows, names, self.draws, self.seed).assign(**dict(zip(columns, values, strict=True)))
+            for values, rows in self.cases.groupby(list(columns), sort=False)
+        ]
+        return pd.concat(tables, ignore_index=True)[[*columns, *COLUMNS]]
 
     @cached_property
     def missing(self) -> dict[str, str]:
@@ -293,8 +275,7 @@ class Scores(Result):
         Over facts that both edited, which are drawn for both alike, so that what facts have in common cancels. Raises
         InputError for an editor that is not here.
         """
-        sides = [self.of(name) for name in (first, second)]
-        return differences(sides[0], sides[1], self.metrics, self.draws, self.seed)
+        return summarised(self.of(first), self.metrics, self.draws, self.seed, minus=self.of(second))
 
     def to_frame(self) -> pd.DataFrame:
         """A copy of ``cases``, with settings and provenance in its ``attrs``."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core.errors import FileError, InputError, ModelError, counted, listed
+from ..core.errors import FileError, InputError, counted, listed
 from ..core.files import make_folder
 from ..core.folders import Kind
 from ..core.json_values import plain
@@ -22,7 +22,7 @@ from ..core.neuron_names import LayerName
 from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.run_folders import RunFolder, run_folder
+from ..core.run_folders import RunFolder
 from ..core.sheets import Content, Facts, Origin, Sheet
 from ..core.token_text import printable
 from ..core.types import Count, Positive, Seed, checked
@@ -35,23 +35,19 @@ from ..models.model import Model
 from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
 from ..show.result import Result
-from .editors import Editor, OwnEditor, ProtectedKeys, Setup, check_together, choose_editors, keys_in, set_up
+from .editors import OwnEditor, ProtectedKeys, Setup, check_together, choose_editors, keys_in, set_up
 from .evaluating import (
     Bench,
-    about,
     case_frame,
+    describe_case,
     failure_of,
     is_unlooked,
-    kept_by,
-    layer_by,
     numbers_of,
+    other_facts,
     reach_of,
-    run_of,
-    writing,
-    written_words,
 )
 from .measuring import CaseAnswers, EditCase, ask_cases, measure
-from .metrics import METRICS, NO_TEXT, NUMBERS, check_metrics, read_off, summarised, unmeasured
+from .metrics import COLUMNS, METRICS, NO_TEXT, NUMBERS, check_metrics, read_off, summarised, unmeasured
 from .scores import (
     AROUND,
     DRAWS,
@@ -66,7 +62,7 @@ from .scores import (
 )
 from .texts import DRIFT, Source, Texts, drift_texts, mentions_none
 from .written import COLUMNS as TRANSCRIPT
-from .written import Interview, Written, transcripts
+from .written import Written, transcripts
 
 STEPS = ("edits", "made", "loss", "norm")
 EDITS = Kind("manifest.json", "ffnmem edits", 1, "the edits", subfolders=("edits", "steps", "checkpoints"))
@@ -171,7 +167,7 @@ class Decay(Result):
     @property
     def manner(self) -> str:
         """How the edits were made."""
-        together = self.settings.get("together", 1)  # older results do not say
+        together = self.settings["together"]
         return "one edit after another" if together == 1 else f"one edit of {together:,} facts after another"
 
     def summary(self) -> str:
@@ -264,48 +260,45 @@ def sequential(
         Yang et al. 2024 (2402.09656).
     """
     every = as_facts(facts)
-    (chosen,) = choose_editors((editor,))
+    editors = choose_editors((editor,))
     if together > 1:
-        check_together(chosen)
+        check_together(editors[0])
     points = checkpoints(at, len(every), together)
-    written, pool = writing(protocol, others)
-    wanted = check_metrics(metrics, False, written)
+    pool = other_facts(protocol, others)
+    wanted = check_metrics(metrics, False, pool is not None)
     if generated := read_off("generation", wanted):
         raise InputError(f"sequential measures no {listed(generated)}: let evaluate write texts, for single edits")
     texts = drift_texts(model, drift, seed)
-    answers = tuple(name for name in wanted if METRICS[name].asks != "texts")
-    layers = PlainLayers(model)
-    setup = set_up(layers, (chosen,), target, layer=layer, seed=seed, **options)
-    settings = {"metrics": list(wanted), "layer_by": layer_by(setup, chosen, every), "at": points, "together": together}
-    settings |= run_of(setup, (chosen,), texts, None) | ({"written": written_words(pool)} if written else {})
-    settings = plain_value(settings)
-    asked = {"editor": chosen.name, "seed": seed, "facts": points[-1]}
-    asked |= ({"together": together} if together > 1 else {}) | ({"protocol": protocol} if written else {})
+    setup = set_up(PlainLayers(model), editors, target, layer=layer, seed=seed, **options)
+    bench = Bench.of(setup, editors, every, wanted, texts, None, pool, at=points, together=together)
+    name, settings = editors[0].name, bench.settings
+    asked = {"editor": name, "seed": seed, "facts": points[-1]}
+    asked |= ({"together": together} if together > 1 else {}) | ({} if pool is None else {"protocol": protocol})
     provenance = model.provenance(model.prepend_bos, **asked)
     some = every[: points[-1]]
-    # Of all, so that every checkpoint has the same texts.
-    plain = tuple(text for text in texts if mentions_none(text, [fact.subject for fact in some]))
-    interview = Interview.of(layers, every, pool) if written else None
-    run = EditSequence(Bench(setup, answers, plain, None, seed, interview), chosen, some, together)
-    told = [name for name in DRIFT if name in wanted or name == "drift_loss"] if texts else []
-    made_by = {} if out is None else kept_by(model, (editor,), every, settings)
-    frames, tables = [], []
-    with restored(model), run_folder(out, EDITS, made_by) as folder:
+    # Of all facts, so that every checkpoint has the same texts.
+    plain_texts = tuple(text for text in texts if mentions_none(text, [fact.subject for fact in some]))
+    answers = tuple(name for name in wanted if METRICS[name].asks != "texts")
+    run = EditSequence(replace(bench, metrics=answers, texts=plain_texts), some, together)
+    drifts = [name for name in DRIFT if name in wanted or name == "drift_loss"] if texts else []
+    tables: list[pd.DataFrame] = []
+    frames: list[pd.DataFrame] = []
+    with restored(model), bench.folder(out, EDITS) as folder:
         for done in run.go_on(folder):
             if done in points:
-                names = [fact.id for fact in some[:done]]
-                cases = folder.kept(f"checkpoints/{done:05d}", pd.DataFrame, names, run.measure)
+                key = [fact.id for fact in some[:done]]
+                cases = folder.kept(f"checkpoints/{done:05d}", pd.DataFrame, key, run.measure)
                 table = summarised(cases, (*answers, *NUMBERS), draws, seed)
-                tables.append(pd.concat([table, run.figure_rows(told)]).assign(edits=done))
+                tables.append(pd.concat([table, run.figure_rows(drifts)]).assign(edits=done))
                 frames.append(cases.assign(edits=done)[["edits", *cases.columns]])
             if progress is not None and done:
                 progress("evaluate", done, points[-1])
         frame = pd.concat(tables, ignore_index=True)[["edits", "metric", "mean", "low", "high", "n"]]
         cases = pd.concat(frames, ignore_index=True)
-        found = Decay(frame, cases, chosen.name, settings, provenance, run.table(), float(collapse))
+        decay = Decay(frame, cases, name, settings, provenance, run.table(), float(collapse))
         if folder.path is not None:
-            found.save(folder.path / DECAY)
-    return found
+            decay.save(folder.path / DECAY)
+    return decay
 
 
 def checkpoints(at: Sequence[int] | None, facts: int, together: int = 1) -> list[int]:
@@ -338,14 +331,16 @@ class Step:
         facts: one row a fact that it was to edit: id, edited (whether it was), failure, and what
             :data:`ffnmem.evaluation.metrics.NUMBERS` names.
         figures: of the model after it, as :meth:`ffnmem.evaluation.texts.Texts.now` has them, and norm.
+        fingerprint: of the model after it.
         digest: of the edit; empty where none was made.
         keys: by layer, those of its facts that alphaedit and encore protect from then on.
     """
 
     facts: pd.DataFrame
     figures: dict[str, float]
+    fingerprint: str
     digest: str = ""
-    keys: ProtectedKeys | None = None
+    keys: ProtectedKeys = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,88 +353,88 @@ class Unedited:
 
 
 class EditSequence:
-    """Edits so far, and the facts that they are of.
+    """Edits so far, and the facts that they are of. The model keeps them: see :func:`restored`.
 
     Args:
-        bench: what is measured; its texts are read, and its questions asked, before the first edit.
-        editor: which.
+        bench: what is measured, of one editor.
         facts: to be edited in this order.
         together: how many at a time.
     """
 
-    def __init__(self, bench: Bench, editor: Editor, facts: Sequence[Fact], together: int = 1) -> None:
-        self.bench, self.editor, self.facts, self.together = bench, editor, facts, together
+    def __init__(self, bench: Bench, facts: Sequence[Fact], together: int = 1) -> None:
+        self.bench, self.editor, self.facts, self.together = bench, bench.editors[0], facts, together
         self.model = bench.layers.model
+        self.before = tuple(self.model.edits)
         asked = {i: bench.case(fact) for i, fact in enumerate(facts)}
         self.cases = {i: case for i, case in asked.items() if isinstance(case, EditCase)}
         self.reasons = {i: why for i, why in asked.items() if isinstance(why, str)}
         self.steps: list[Step] = []
-        self.rows: list[dict[str, Any]] = []  # of the facts that were come to, as steps have them
-        self.held: ProtectedKeys = {}
+        self.rows: list[dict[str, Any]] = []  # of the facts so far, as steps have them
+        self.protected: ProtectedKeys = {}
         self.norms: dict[int, float] = {}  # of the layers that were edited, as they were before
-        self.waiting: list[Edit] = []  # taken from a folder, and not in the model yet
 
     def go_on(self, folder: RunFolder) -> Iterator[int]:
         """Make edit after edit, or take it from the folder; before the first and after each, of how many facts."""
         for number in range(1 + math.ceil(len(self.facts) / self.together)):
-            some = self.ahead if number else range(0)
-            self.take(self.step(number, some, folder))
+            begin = len(self.rows)
+            some = range(begin, min(begin + self.together, len(self.facts)) if number else begin)
+            file = None if folder.path is None else folder.path / "edits" / f"{number:05d}.zip"
+            key = [self.facts[i].id for i in some]
+            step = folder.kept(f"steps/{number:05d}", Step, key, partial(self.make_step, some, file))
+            if file is not None and len(self.steps) == number:
+                self.take_step(step, file)
+            self.rows += step.facts.to_dict("records")
+            for layer, keys in step.keys.items():
+                own = keys.to(self.model.device)
+                self.protected[layer] = torch.cat([self.protected[layer], own]) if layer in self.protected else own
             yield len(self.rows)
 
-    def step(self, number: int, facts: range, folder: RunFolder) -> Step:
-        """Make an edit and measure what it leaves, or read both from the folder; a step that is there has its edit."""
-        file = Path() if folder.path is None else folder.path / "edits" / f"{number:05d}.zip"
-        made: list[Step] = []
-
-        def make() -> Step:
-            self.catch_up()
-            step, edit = self.edit(facts)
-            if edit is not None and folder.path is not None:
-                make_folder(file.parent)
-                edit.save(file)
-            made.append(step)
-            return step
-
-        step: Step = folder.kept(f"steps/{number:05d}", Step, [self.facts[i].id for i in facts], make)
-        if step.digest and not made:
+    def take_step(self, step: Step, file: Path) -> None:
+        """Go on from a step that was kept, with its edit. Raises FileError: the file holds another edit."""
+        self.steps.append(step)
+        if step.digest:
             edit = Edit.load(file)
             if edit.digest != step.digest:
                 raise FileError(f"{file} is another edit than the one that was made: remove the steps from it on")
-            self.waiting.append(edit)
-        return step
-
-    @property
-    def ahead(self) -> range:
-        """The facts to be edited next."""
-        return range(len(self.rows), min(len(self.rows) + self.together, len(self.facts)))
-
-    @cached_property
-    def unedited(self) -> Unedited:
-        """Asked for by :meth:`catch_up`, before there is any edit; never where all that follows was kept."""
-        cases = list(self.cases.values())
-        written = None if self.bench.interview is None else Written(self.bench.interview, cases, self.bench.metrics)
-        if written is not None:
-            _ = written.plain
-        return Unedited(ask_cases(self.bench.layers, cases)[0] if cases else [], self.bench.reader(), written)
-
-    def catch_up(self) -> None:
-        """Write the edits that wait into the model; before, it is asked what the unedited one is asked.
-
-        Raises: FileError: they give other weights than those that the last of them was made on.
-        """
-        _ = self.unedited
-        if not self.waiting:
-            return
-        for edit in self.waiting:
             self.remember_norms(edit)
-        *most, last = self.waiting
-        set_edits(self.model, (*self.model.edits, *most))
-        try:
-            last.apply(self.model)  # which looks at the weights
-        except ModelError as error:
-            other = "the edits that were kept give other weights here"
-            raise FileError(f"{other}: name another folder ({error})") from None
-        self.waiting = []
+            set_edits(self.model, (*self.model.edits, edit))
+
+    def make_step(self, some: Sequence[int], file: Path | None) -> Step:
+        """Edit some facts in the model's weights, which stay as they are where there are none, and keep the edit.
+
+        Raises: FileError: the edits that were kept give other weights than those that the last of them gave.
+        """
+        if self.steps and self.model.fingerprint != self.steps[-1].fingerprint:
+            raise FileError("the edits that were kept give other weights here: name another folder")
+        asked = [i for i in some if i in self.cases]
+        rows: dict[int, dict[str, Any]] = {
+            i: {"edited": False, "failure": self.reasons[i]} for i in some if i in self.reasons
+        }
+        batch = self.setup().start([self.facts[i] for i in asked], self.protected)
+        found = batch.edits(self.editor) if self.together == 1 else batch.together(self.editor)
+        made = [place for place, one in enumerate(found) if isinstance(one, Edit)]
+        edit = next((one for one in found if isinstance(one, Edit)), None)
+        keys: ProtectedKeys = {}
+        for place, (i, one) in enumerate(zip(asked, found, strict=True)):
+            own = one_of(one, made.index(place)) if isinstance(one, Edit) and self.together > 1 else one
+            rows[i] = {"edited": not isinstance(own, str), "failure": failure_of(own)}
+            rows[i] |= {} if isinstance(own, str) else numbers_of(batch.plan, own) | self.reach(i, own)
+        if edit is not None:
+            self.remember_norms(edit)
+            try:
+                edit.apply(self.model)
+            except InputError as error:  # too large for the model's dtype
+                edit = None
+                rows |= {i: {"edited": False, "failure": str(error)} for i in asked if rows[i]["edited"]}
+            else:  # its keys as they are now, as the published program keeps them
+                keys = keys_in(batch, self.editor, made)
+        if edit is not None and file is not None:
+            make_folder(file.parent)
+            edit.save(file)
+        facts = step_facts([{"id": self.facts[i].id, **rows[i]} for i in some])
+        digest = "" if edit is None else edit.digest
+        self.steps.append(Step(facts, self.figures(), self.model.fingerprint, digest, keys))
+        return self.steps[-1]
 
     def remember_norms(self, edit: Edit) -> None:
         """Before an edit is applied, the norms of the layers that it is the first to change."""
@@ -447,42 +442,16 @@ class EditSequence:
             if layer not in self.norms:
                 self.norms[layer] = weight_norm(self.model, layer)
 
-    def take(self, step: Step) -> None:
-        """Go on from a step whose edit is in the model, or waits."""
-        self.steps.append(step)
-        self.rows += step.facts.to_dict("records")
-        for layer, keys in (step.keys or {}).items():
-            own = keys.to(self.model.device)
-            self.held[layer] = torch.cat([self.held[layer], own]) if layer in self.held else own
-
-    def edit(self, some: Sequence[int]) -> tuple[Step, Edit | None]:
-        """Edit some facts in the model's weights, which stay as they are where there are none."""
-        asked = [i for i in some if i in self.cases]
-        rows: dict[int, dict[str, Any]] = {
-            i: {"edited": False, "failure": self.reasons[i]} for i in some if i in self.reasons
-        }
-        edit: Edit | None = None
-        keys: ProtectedKeys = {}
-        if asked:
-            batch = self.setup().start([self.facts[i] for i in asked], self.held)
-            found = batch.edits(self.editor) if self.together == 1 else batch.together(self.editor)
-            edit = next((one for one in found if isinstance(one, Edit)), None)
-            made = [place for place, one in enumerate(found) if isinstance(one, Edit)]
-            for place, (i, one) in enumerate(zip(asked, found, strict=True)):
-                own = one_of(one, made.index(place)) if isinstance(one, Edit) and self.together > 1 else one
-                rows[i] = {"edited": not isinstance(own, str), "failure": failure_of(own)}
-                rows[i] |= {} if isinstance(own, str) else numbers_of(batch.plan, own) | self.reach(i, own)
-            if edit is not None:
-                self.remember_norms(edit)
-                try:
-                    edit.apply(self.model)
-                except InputError as error:  # too large for the model's dtype
-                    edit = None
-                    rows |= {i: {"edited": False, "failure": str(error)} for i in asked if rows[i]["edited"]}
-                else:  # its keys as they are now, as the published program keeps them
-                    keys = keys_in(batch, self.editor, made)
-        facts = step_facts([{"id": self.facts[i].id, **rows[i]} for i in some])
-        return Step(facts, self.figures(), "" if edit is None else edit.digest, keys), edit
+    @cached_property
+    def unedited(self) -> Unedited:
+        """Asked when it is first needed, for which the edits so far are taken out."""
+        edits, cases = tuple(self.model.edits), list(self.cases.values())
+        set_edits(self.model, self.before)
+        interview = self.bench.interview
+        written = None if interview is None else Written(interview, cases, self.bench.metrics)
+        unedited = Unedited(ask_cases(self.bench.layers, cases)[0], self.bench.reader(), written)
+        set_edits(self.model, edits)
+        return unedited
 
     def reach(self, i: int, edit: Edit | None) -> dict[str, Any]:
         """What a fact's edit does before it is in the model, where its editor did not look."""
@@ -508,39 +477,35 @@ class EditSequence:
         norm = max(ratios, key=lambda ratio: abs(ratio - 1.0), default=1.0)
         return {**(dict.fromkeys(DRIFT, math.nan) if texts is None else texts.now()), "norm": norm}
 
-    def figure_rows(self, names: Iterable[str]) -> pd.DataFrame:
+    def figure_rows(self, names: Sequence[str]) -> pd.DataFrame:
         """Some of the last step's figures as rows of a summary, and norm."""
-        counts = {"norm": sum(row["edited"] for row in self.rows)}
-        n = {name: counts.get(name, len(self.bench.texts)) for name in (*names, "norm")}
+        n = dict.fromkeys(names, len(self.bench.texts)) | {"norm": sum(row["edited"] for row in self.rows)}
         rows = [(name, self.steps[-1].figures[name], math.nan, math.nan, count) for name, count in n.items()]
-        return pd.DataFrame(rows, columns=["metric", "mean", "low", "high", "n"])
+        return pd.DataFrame(rows, columns=list(COLUMNS))
 
     def table(self) -> pd.DataFrame:
         """One row a step, the first of the unedited model: edits, made, loss, norm."""
-        edits = pd.Series([len(step.facts) for step in self.steps]).cumsum()
-        made = [(step.digest != "", step.figures["drift_loss"], step.figures["norm"]) for step in self.steps]
-        found = pd.DataFrame(made, columns=list(STEPS[1:]))
-        found.insert(0, STEPS[0], edits)
-        return found
+        edits = np.cumsum([len(step.facts) for step in self.steps])
+        rows = [(step.digest != "", step.figures["drift_loss"], step.figures["norm"]) for step in self.steps]
+        return pd.DataFrame([(count, *row) for count, row in zip(edits, rows, strict=True)], columns=list(STEPS))
 
     def measure(self) -> pd.DataFrame:
-        """One row a fact that was come to, measured in the model as it is now."""
-        self.catch_up()
+        """One row a fact so far, measured in the model as it is now."""
         before, metrics = self.unedited, self.bench.metrics
         edited = {i: at for at, i in enumerate(self.cases) if i < len(self.rows) and self.rows[i]["edited"]}
-        measured: dict[int, dict[str, Any]] = {}
-        if edited:
-            now = ask_cases(self.bench.layers, [self.cases[i] for i in edited])[0]
-            places = list(edited.values())
-            texts = [{} for _ in places] if before.written is None else before.written.now(places)
-            for (i, at), answers, text in zip(edited.items(), now, texts, strict=True):
-                measured[i] = measure(self.cases[i], before.answers[at], answers, metrics) | text
-        found = []
+        now = ask_cases(self.bench.layers, [self.cases[i] for i in edited])[0]
+        places = list(edited.values())
+        texts = [{} for _ in places] if before.written is None else before.written.now(places)
+        measured: dict[int, dict[str, Any]] = {
+            i: measure(self.cases[i], before.answers[at], answers, metrics) | text
+            for (i, at), answers, text in zip(edited.items(), now, texts, strict=True)
+        }
+        table = []
         for i, row in enumerate(self.rows):
             case = self.cases.get(i, self.reasons.get(i, ""))
-            told = about(self.editor.name, self.facts[i], case, self.bench.setup.target)
-            found.append(told | {name: row[name] for name in ("failure", *NUMBERS)} | measured.get(i, {}))
-        return case_frame(found, metrics)
+            described = describe_case(self.editor.name, self.facts[i], case, self.bench.setup.target)
+            table.append(described | {name: row[name] for name in ("failure", *NUMBERS)} | measured.get(i, {}))
+        return case_frame(table, metrics)
 
 
 def one_of(edit: Edit, place: int) -> Edit:

@@ -8,7 +8,6 @@ import string
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -323,7 +322,7 @@ def transcripts(cases: pd.DataFrame) -> pd.DataFrame:
 
 
 class Written:
-    """What is written about some cases with the edits of one editor or several; without edits it is written once.
+    """What is written about some cases with the edits of one editor or several; without edits it is written at once.
 
     Args:
         interview: asks. cases: of which. metrics: wanted.
@@ -334,11 +333,7 @@ class Written:
         asked = [interview.questions(case) for case in cases]
         self.questions = [questions for questions, _ in asked]
         self.left = [left for _, left in asked]
-
-    @cached_property
-    def plain(self) -> list[list[str]]:
-        """What the unedited model writes in answer to each case's questions."""
-        return self.interview.answers(self.questions, [None] * len(self.questions))
+        self.plain = interview.answers(self.questions, [None] * len(self.questions))
 
     def rows(self, places: Sequence[int], edits: Sequence[Edit | None]) -> Iterator[dict[str, Any]]:
         """For the cases at some places, each with its own edit: metrics after and before, and the transcript."""
@@ -350,7 +345,7 @@ class Written:
         return self.score(places, after)
 
     def now(self, places: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """The same of the model as it is now, which was edited since ``plain`` was first asked for."""
+        """The same of the model as it is now, which was edited since."""
         asked = [self.questions[i] for i in places]
         return self.score(places, self.interview.answers(asked, [None] * len(asked)))
 

@@ -18,8 +18,7 @@ from ffnmem.editing import SecondMoment, kept_choice
 from ffnmem.editing.layer_choice import candidates, choice_file
 from ffnmem.evaluation import Scores, Sweep, choose_layer, evaluate, layer_sweep, sweeping, trace_against_layer
 from ffnmem.evaluation.editors import EDITORS, set_up
-from ffnmem.evaluation.metrics import ABOUT
-from ffnmem.evaluation.traced import fitted
+from ffnmem.evaluation.metrics import ABOUT, NUMBERS
 from ffnmem.facts import Fact
 from ffnmem.models.replaying import PlainLayers
 from ffnmem.tracing.maps import Trace, Traces
@@ -109,30 +108,10 @@ def test_candidates() -> None:
     assert candidates(30) == [0, 3, 5, 8, 11, 14, 16, 19]
 
 
-def test_fit_is_least_squares() -> None:
-    """R² of a mean a layer, and with a slope beside it."""
-    generator = np.random.default_rng(0)
-    x = generator.normal(size=(9, 4)) + np.arange(4)
-    y = 0.3 * x + generator.normal(size=(9, 4)) - np.arange(4) ** 2
-    dummies = np.tile(np.eye(4), (9, 1))
-
-    def r2(design: np.ndarray) -> float:
-        rest = y.ravel() - design @ np.linalg.lstsq(design, y.ravel(), rcond=None)[0]
-        return float(1 - (rest**2).sum() / ((y - y.mean()) ** 2).sum())
-
-    r, _, layer, both, gain = fitted(x, y)
-    assert allclose(r, np.corrcoef(x.ravel(), y.ravel())[0, 1], 1e-12)
-    assert allclose(layer, r2(dummies), 1e-12)
-    assert allclose(both, r2(np.column_stack([dummies, x.ravel()])), 1e-12)
-    assert allclose(gain, both - layer, 1e-12)
-    assert np.isnan(fitted(np.ones((3, 2)), y[:3, :2])[0])
-
-
 def made_sweep(y: np.ndarray, provenance: Provenance) -> Sweep:
-    about = dict.fromkeys(ABOUT, "x") | {"failure": ""}
-    cases = [pd.DataFrame({"id": [f"f{i}" for i in range(len(y))], "EM": column}).assign(**about) for column in y.T]
-    named = [table.assign(id=[f"f{i}" for i in range(len(y))]) for table in cases]
-    return Sweep({layer: Scores(table, {}, provenance) for layer, table in enumerate(named)}, provenance)
+    about = dict.fromkeys(ABOUT, "x") | dict.fromkeys(NUMBERS, np.nan) | {"unasked": 0, "failure": ""}
+    rows = [[about | {"id": f"f{i}", "EM": score} for i, score in enumerate(column)] for column in y.T]
+    return Sweep({layer: Scores(pd.DataFrame(own), {}, provenance) for layer, own in enumerate(rows)}, provenance)
 
 
 def made_traces(x: np.ndarray, provenance: Provenance) -> Traces:
@@ -159,21 +138,35 @@ def made_traces(x: np.ndarray, provenance: Provenance) -> Traces:
 
 
 def test_a_trace_against_the_layer(tiny64: fm.Model) -> None:
-    """A trace that tells all of the scores, and one that tells no more than the layer does."""
-    generator, of = np.random.default_rng(1), tiny64.provenance(True)
-    x = generator.normal(size=(12, 3))
-    told = trace_against_layer(made_sweep(2 * x + np.arange(3), of), made_traces(x, of), ("EM",), draws=50)
-    assert told["kind"].tolist() == ["state"]
-    assert allclose(told.loc[0, "r2_both"], 1.0, 1e-9)
-    assert told.loc[0, "gain"] > 0.5
-    none = trace_against_layer(
-        made_sweep(np.tile(np.arange(3.0), (12, 1)) + 0.1 * generator.normal(size=(12, 3)), of),
-        made_traces(x, of),
-        ("EM",),
-    )
-    assert none.loc[0, "r2_layer"] > 0.95
-    assert none.loc[0, "gain"] < 0.02
-    assert none.loc[0, "gain_low"] <= none.loc[0, "gain"] <= none.loc[0, "gain_high"]
+    """R² of a mean a layer, and with a slope beside it, by least squares; a trace that tells all, and one nothing."""
+    generator, of, layers = np.random.default_rng(1), tiny64.provenance(True), np.arange(3)
+    x = generator.normal(size=(12, 3)) + layers
+    scores = {
+        "some": 0.3 * x + generator.normal(size=x.shape) - layers**2,
+        "all": 2 * x + layers,
+        "nothing": np.tile(layers, (12, 1)) + 0.1 * generator.normal(size=x.shape),
+    }
+    found = {
+        name: trace_against_layer(made_sweep(y, of), made_traces(x, of), ("EM",), draws=50).iloc[0]
+        for name, y in scores.items()
+    }
+    y, row = scores["some"], found["some"]
+    dummies = np.tile(np.eye(3), (12, 1))
+
+    def r2(design: np.ndarray) -> float:
+        rest = y.ravel() - design @ np.linalg.lstsq(design, y.ravel(), rcond=None)[0]
+        return float(1 - (rest**2).sum() / ((y - y.mean()) ** 2).sum())
+
+    assert row["kind"] == "state"
+    assert allclose(row["r"], np.corrcoef(x.ravel(), y.ravel())[0, 1], 1e-12)
+    assert allclose(row["r2_layer"], r2(dummies), 1e-12)
+    assert allclose(row["r2_both"], r2(np.column_stack([dummies, x.ravel()])), 1e-12)
+    assert allclose(row["gain"], row["r2_both"] - row["r2_layer"], 1e-12)
+    assert allclose(found["all"]["r2_both"], 1.0, 1e-9)
+    none = found["nothing"]
+    assert none["r2_layer"] > 0.95
+    assert none["gain"] < 0.02
+    assert none["gain_low"] <= none["gain"] <= none["gain_high"]
     with refuses(InputError, ValueError, "2 facts"):
         trace_against_layer(made_sweep(x[:2], of), made_traces(x[:2], of), ("EM",))
     with refuses(InputError, ValueError, "'PM'"):
@@ -192,4 +185,5 @@ def test_facts_without_an_id_are_matched(tiny64: fm.Model, moment: SecondMoment)
     told = trace_against_layer(sweep, replace(traces, traces=own), ("EM",), draws=20)
     y = np.stack([scores.cases["EM"] for scores in sweep.scores.values()], axis=1)
     assert told.loc[0, "facts"] == 3
-    assert allclose(told.loc[0, "r"], fitted(np.arange(6.0).reshape(3, 2)[::-1] ** 2, y)[0], 1e-9)
+    x = np.arange(6.0).reshape(3, 2)[::-1] ** 2
+    assert allclose(told.loc[0, "r"], np.corrcoef(x.ravel(), y.ravel())[0, 1], 1e-9)

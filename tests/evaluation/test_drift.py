@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import FileError, InputError
+from ffnmem.core.errors import FileError
 from ffnmem.editing import Edit
 from ffnmem.evaluation import texts as module
 from ffnmem.evaluation.texts import DOCUMENTS, Texts, drift_texts, sampled
@@ -105,11 +105,6 @@ def test_source(tiny: fm.Model, atlas: fm.Model) -> None:
     assert drift_texts(tiny, ["a b", "c d"], 0) == ("a b", "c d")
 
 
-def test_refuses(tiny: fm.Model) -> None:
-    """Empty text has no token to predict."""
-    with refuses(InputError, ValueError, "drift"):
-        drift_texts(tiny, ["a b", " "], 0)
-    with refuses(InputError, ValueError, "drift"):
-        drift_texts(tiny, [], 0)
+def test_no_such_corpus(tiny: fm.Model) -> None:
     with refuses(FileError, OSError, "nowhere.txt"):
         drift_texts(tiny, "nowhere.txt", 0)

@@ -17,7 +17,6 @@ import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
 from ffnmem.editing import Edit, SecondMoment
 from ffnmem.evaluation import Scores, evaluate, evaluating, measuring
-from ffnmem.facts import Fact
 
 from ..editing.edits import made, same_bits, weights
 from ..helpers import allclose, printed, refuses
@@ -66,15 +65,6 @@ def test_equals_whole_passes(tiny64: fm.Model, gathered: int, monkeypatch: pytes
     assert none["NKL"].dropna().max() < 1e-12
 
 
-def test_large_edits_are_asked_one_by_one(tiny64: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dense change laid out for each row of a batch would take gigabytes."""
-    edits = random_edits(tiny64)
-    assert list(measuring.case_slices(edits, 4096)) == [slice(0, 3)]
-    monkeypatch.setattr(measuring, "GATHERED", 0)
-    assert list(measuring.case_slices(edits, 4096)) == [slice(0, 1), slice(1, 2), slice(2, 3)]
-    assert list(measuring.case_slices([None, None], 4096)) == [slice(0, 2)]
-
-
 def test_the_padding_side_of_a_tokenizer(tiny64: fm.Model, moment: SecondMoment) -> None:
     """Neighbours of other lengths are asked as one batch: padded on the left, positions would be shifted."""
     found, fact = [], replace(EIFFEL, neighbours=("city", "Tower of London", "the city of the London Tower"))
@@ -87,22 +77,15 @@ def test_the_padding_side_of_a_tokenizer(tiny64: fm.Model, moment: SecondMoment)
     pd.testing.assert_frame_equal(*found, rtol=0, atol=1e-5)
 
 
-def test_missing_prompts(tiny64: fm.Model) -> None:
-    """A record without paraphrases has no PS: NaN and not counted, rather than a zero."""
+def test_what_was_not_measured_is_told(tiny64: fm.Model) -> None:
+    """A record without paraphrases has no PS: NaN and not counted, rather than a zero; a metric that silently goes
+    missing is taken for one that does not exist."""
     scores = evaluate(tiny64, FACTS, own_editor(random_edits(tiny64)), draws=20)
-    found = scores.cases.set_index("id")
-    assert math.isnan(found.loc["tower", "PS"])
-    assert math.isnan(found.loc["london", "NS"])
-    assert math.isnan(found.loc["tower", "reverse"])
+    missing = {"tower": "PS", "london": "NS"}
+    assert all(math.isnan(scores.cases.set_index("id").loc[fact, name]) for fact, name in missing.items())
     n = dict(zip(scores.summary["metric"], scores.summary["n"], strict=True))
     assert (n["ES"], n["PS"], n["NS"], n["alias"], n["reverse"], n["S"]) == (3, 2, 2, 0, 1, 2)
     assert "drift_kl" not in scores.cases
-
-
-def test_what_was_not_measured_is_told(tiny64: fm.Model) -> None:
-    """A metric that silently goes missing is taken for one that does not exist."""
-    edits = random_edits(tiny64)
-    scores = evaluate(tiny64, FACTS, own_editor(edits), draws=20)
     assert scores.missing == {"alias": "no fact has probes of their kind"}
     alone = replace(EIFFEL, neighbours=(), neighbour_prompts=(), paraphrases=(), generation_prompts=())
     scores = evaluate(tiny64, alone, "none", metrics=("S", "drift_kl", "GE"), draws=20)
@@ -153,29 +136,12 @@ def test_a_prompt_that_is_too_long(tiny64: fm.Model) -> None:
     assert "'Rome' is its true one already" in same
 
 
-def test_one_editor_fails(tiny64: fm.Model) -> None:
-    """The other editors' scores of the fact stay."""
-    edits = random_edits(tiny64)
-
-    def picky(_model: fm.Model, facts: list[Fact]) -> Any:
-        if EIFFEL in facts:
-            raise InputError("not this one")
-        return own_editor(edits)(_model, facts)
-
-    scores = evaluate(tiny64, FACTS, own_editor(edits), compare=(picky,), metrics=["EM"], draws=20)
-    assert scores.failures.to_dict("records")[0]["failure"] == "not this one"
-    assert scores.cases.query("editor == 'ready'")["EM"].notna().all()
-    assert scores.cases.query("editor == 'picky'")["EM"].isna().tolist() == [True, False, False]
-
-
 def test_generation(tiny64: fm.Model) -> None:
     """Fluency and consistency, before and after; only where they are asked for."""
     editor, references = own_editor(random_edits(tiny64)), {"Rome": ["The city of Rome"]}
     scores = evaluate(tiny64, [EIFFEL], editor, metrics=["ES"], generate=True, references=references, draws=20)
     assert scores.cases[["GE", "GE_before", "RS", "RS_before"]].notna().all(axis=None)
     assert "RS" not in evaluate(tiny64, [EIFFEL], editor, metrics=["ES", "GE"], draws=20).cases
-    with refuses(InputError, ValueError, "RS", "references"):
-        evaluate(tiny64, [EIFFEL], editor, metrics=["RS"])
 
 
 def interrupted(after: int) -> Callable[[str, int, int], None]:
@@ -245,22 +211,25 @@ def test_a_folder_knows_functions_by_their_code(tiny64: fm.Model, tmp_path: Path
     assert not (tmp_path / "two").exists()
 
 
-def test_an_editor_that_gives_no_edits_is_told(tiny64: fm.Model) -> None:
-    """A function that forgot its return would end in a traceback."""
-    scores = evaluate(tiny64, FACTS[:1], lambda model, facts: None, draws=20, metrics=("ES",))
-    assert "gave None for 1 facts" in scores.failures["failure"].iloc[0]
-
-
-def test_refuses(tiny64: fm.Model) -> None:
+@pytest.mark.parametrize(
+    ("facts", "editor", "options", "named"),
+    [
+        ([], "none", {}, "fact"),
+        (FACTS, "none", {"what": 3}, "'what'"),
+        (FACTS, "none", {"draws": 0}, "draws"),
+        (FACTS, "rome", {}, "second moment"),
+        (FACTS, "none", {"metrics": ["RS"]}, "references"),
+        (FACTS, "none", {"protocol": "spoken"}, "generated"),
+        (FACTS, "none", {"metrics": ("says",)}, "protocol='generated'"),
+        (FACTS, "none", {"others": FACTS}, "others"),
+        (FACTS, "none", {"drift": ["a b", " "]}, "drift"),
+        (FACTS, "none", {"drift": []}, "drift"),
+    ],
+)
+def test_refuses(tiny64: fm.Model, facts: Any, editor: str, options: dict[str, Any], named: str) -> None:
     """Mistakes are told before minutes of work."""
-    with refuses(InputError, ValueError, "fact"):
-        evaluate(tiny64, [])
-    with refuses(InputError, ValueError, "'what'"):
-        evaluate(tiny64, FACTS, "none", what=3)
-    with refuses(InputError, ValueError, "draws"):
-        evaluate(tiny64, FACTS, "none", draws=0)
-    with refuses(InputError, ValueError, "second moment"):
-        evaluate(tiny64, FACTS)
+    with refuses(InputError, ValueError, named):
+        evaluate(tiny64, facts, editor, **options)
 
 
 def test_atlas(atlas: fm.Model) -> None:

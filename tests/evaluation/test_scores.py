@@ -36,31 +36,22 @@ def made_scores(model: fm.Model) -> Scores:
 
 
 def test_summary(scores: Scores) -> None:
-    """A mean over editors, or over facts that failed."""
-    assert scores.editors == ("rome", "memit")
-    assert scores.metrics == ("ES", "PS", "NS", "NKL")
+    """A mean over editors, or over facts that failed; a slice must say how many facts are in it."""
+    assert (scores.editors, scores.metrics) == (("rome", "memit"), ("ES", "PS", "NS", "NKL"))
     assert list(scores.summary) == ["editor", "metric", "mean", "low", "high", "n"]
     for editor, n in (("rome", 4), ("memit", 3)):
         rows = scores.summary[scores.summary["editor"] == editor].set_index("metric")
         assert allclose(rows.loc["ES", "mean"], 100 * scores.of(editor)["ES"].mean(), 1e-12)
         assert rows.loc["NKL", "mean"] == pytest.approx(scores.of(editor)["NKL"].mean())
         assert rows.loc["S", "n"] == rows.loc["ES", "n"] == n
-
-
-def test_relations(scores: Scores) -> None:
-    """A slice must say how many facts are in it."""
-    rows = scores.relations
-    assert list(rows)[:3] == ["editor", "relation", "metric"]
-    only = rows[(rows["editor"] == "memit") & (rows["relation"] == "r0") & (rows["metric"] == "ES")]
+    assert list(scores.relations)[:3] == ["editor", "relation", "metric"]
+    only = scores.relations.query("editor == 'memit' and relation == 'r0' and metric == 'ES'")
     assert list(only["n"]) == [1]
     assert only["low"].isna().all()
-
-
-def test_failures(scores: Scores) -> None:
-    """A fact that was not edited must be found with its reason."""
-    assert scores.failures.to_dict("records") == [
-        {"editor": "memit", "id": "f2", "subject": "<b>x</b>", "target": "b", "failure": "too <large>"}
-    ]
+    failure = {"editor": "memit", "id": "f2", "subject": "<b>x</b>", "target": "b", "failure": "too <large>"}
+    assert scores.failures.to_dict("records") == [failure]
+    with refuses(InputError, ValueError, "'emmet'", "'memit'"):
+        scores.of("emmet")
 
 
 def test_versus(scores: Scores) -> None:
@@ -76,27 +67,20 @@ def test_plain_values(scores: Scores) -> None:
     """What JSON cannot hold would break the command line; a frame that is shared could be changed."""
     found = scores.to_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert {*found} - {*scores.brief()} == {"cases", "relations"}
+    # What the table shows and the file lacks would have to be typed off.
+    assert [row for row in found["summary"] if row["editor"] != "(unedited)"] == plain(scores.summary)
+    assert [row["metric"] for row in found["summary"] if row["editor"] == "(unedited)"] == ["ES"]
     frame = scores.to_frame()
     frame.loc[0, "ES"] = -1.0
     assert scores.cases.loc[0, "ES"] >= 0
     assert frame.attrs["provenance"]["model"] == scores.provenance.model
 
 
-def test_refuses(scores: Scores) -> None:
-    """An editor that is not here has no scores."""
-    with refuses(InputError, ValueError, "'emmet'", "'memit'"):
-        scores.of("emmet")
-
-
-def test_line(scores: Scores) -> None:
-    """A repr that does not say what failed, or fills a screen."""
-    found = repr(scores)
-    assert "\n" not in found
-    assert all(word in found for word in ("rome S", "memit S", "4 facts", "1 failures"))
-
-
 def test_sheet(scores: Scores) -> None:
     """Each editor beside the unedited model; a metric nobody measured is no column; text of a fact is only text."""
+    assert "\n" not in repr(scores)
+    assert all(word in repr(scores) for word in ("rome S", "memit S", "4 facts", "1 failures"))
     lines = printed(scores.sheet(relations=True, kept="runs/a"))
     assert lines[0] == "scores, in percent"
     assert lines[1].split()[:3] == ["editor", "n", "S"]
@@ -106,18 +90,6 @@ def test_sheet(scores: Scores) -> None:
     html = scores._repr_html_()
     assert "too &lt;large&gt;" in html
     assert "by relation" not in html
-
-
-def test_the_unedited_model_is_in_the_data(scores: Scores) -> None:
-    """What the table shows and the file lacks would have to be typed off."""
-    found = scores.to_dict()["summary"]
-    assert [row for row in found if row["editor"] != "(unedited)"] == plain(scores.summary)
-    assert [row["metric"] for row in found if row["editor"] == "(unedited)"] == ["ES"]
-    assert list(found[0]) == list(scores.summary)
-
-
-def test_brief(scores: Scores) -> None:
-    assert set(scores.to_dict()) - set(scores.brief()) == {"cases", "relations"}
 
 
 SHOWN = {

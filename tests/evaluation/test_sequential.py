@@ -19,7 +19,7 @@ from ffnmem.core.errors import FileError, InputError, unwarned
 from ffnmem.editing import Edit, SecondMoment, alphaedit, encore, memit
 from ffnmem.evaluation import Decay, evaluate, sequential
 from ffnmem.evaluation.metrics import NO_TEXT
-from ffnmem.evaluation.series import EditSequence, checkpoints
+from ffnmem.evaluation.series import checkpoints
 from ffnmem.facts import Fact
 
 from ..editing.edits import change, made, same_bits, weights
@@ -89,15 +89,6 @@ def test_restored_whatever_happens(tiny64: fm.Model) -> None:
         assert same_bits(tiny64, inside)
         assert list(tiny64.edits) == [own]
     assert same_bits(tiny64, before)
-
-
-def test_failures(tiny64: fm.Model) -> None:
-    """A fact that cannot be edited stops nothing and is told, in the order of the edits; so is one not reached."""
-    decay = sequential(tiny64, [EIFFEL, NO_TARGET, LONDON], plain_editor, draws=20, metrics=["ES"])
-    assert list(decay.failures["id"]) == ["eiffel", "none", "london"]
-    assert decay.failures["failure"].str.contains("is not reached").tolist() == [True, False, True]
-    rows = decay.frame[decay.frame["metric"] == "ES"]
-    assert list(zip(rows["edits"], rows["n"], strict=True)) == [(1, 1), (3, 2)]
 
 
 @pytest.mark.parametrize(
@@ -284,7 +275,7 @@ def test_goes_on_to_the_bit(
             sequential(tiny64, facts, editor, out=out, **{**options, **changed})
     with pytest.raises(FileError, match=r"drift\.\w+ \S+, not"):  # what differs, and no more
         sequential(tiny64, facts, editor, out=out, **{**options, "drift": TEXTS})
-    monkeypatch.setattr(EditSequence, "catch_up", None)  # nothing is left to be asked or edited
+    monkeypatch.setattr("ffnmem.evaluation.series.ask_cases", None)  # nothing is left to be asked
     same(sequential(tiny64, facts, editor, out=out, **options))
     same(Decay.load(out / "decay.zip"))
     (out / "edits" / "00003.zip").write_bytes((out / "edits" / "00001.zip").read_bytes())

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError
 from ffnmem.editing import Edit, EditedLayer
 from ffnmem.editing.edit import row_changes
 from ffnmem.evaluation import Scores, evaluate
@@ -251,16 +250,6 @@ def test_pages_escape_what_was_written(scores: Scores) -> None:
     shown = replace(scores, cases=scores.cases.assign(written=text))._repr_html_()
     assert "<script>alert" not in shown
     assert "&lt;script&gt;alert" in shown
-
-
-def test_refuses(tiny64: fm.Model) -> None:
-    """An option that would do nothing."""
-    with refuses(InputError, ValueError, "protocol", "generated"):
-        evaluate(tiny64, FACTS, "none", protocol="spoken")
-    with refuses(InputError, ValueError, "says", "protocol='generated'"):
-        evaluate(tiny64, FACTS, "none", metrics=("says",))
-    with refuses(InputError, ValueError, "others"):
-        evaluate(tiny64, FACTS, "none", others=[OTHER])
 
 
 # -- editors that overfit ----------------------------------------------------------------------------------------------
