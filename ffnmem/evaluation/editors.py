@@ -90,29 +90,30 @@ class Setup:
     """What all facts are edited with.
 
     Attributes:
-        plan: model, layers, contexts, settings and second moment, without any request.
+        plan: model, layers, contexts, settings and second moment.
         target: the new one of all facts, or None.
         options: of all editors.
-        own: by editor that looks for v*, its settings, and whether they are its published program's. Found once: a
-            layer that is kept for the model while a run goes on is not the run's.
+        plans: by editor that looks for v*, the plan with its settings. Made once: a layer that is kept for the model
+            while a run goes on is not the run's.
     """
 
     plan: EditPlan
     target: str | None
     options: Mapping[str, Any]
-    own: Mapping[str, tuple[EditSettings, bool]] = field(default_factory=dict)
+    plans: Mapping[str, EditPlan] = field(default_factory=dict)
 
-    def own_plan(self, editor: Editor, plan: EditPlan | None = None) -> EditPlan:
-        """A plan, by default that of all facts, with the settings of an editor."""
-        plan = self.plan if plan is None else plan
-        if editor.name not in self.own:
-            return plan
-        settings, published = self.own[editor.name]
-        return replace(plan, settings=settings, published=published)
+    def plan_of(self, editor: Editor) -> EditPlan:
+        """The plan with the settings of an editor."""
+        return self.plans.get(editor.name, self.plan)
 
     def options_of(self, editor: Editor) -> dict[str, Any]:
         """Those that an editor takes."""
         return {name: value for name, value in self.options.items() if name in editor.options}
+
+    def with_plans(self, **changes: Any) -> Setup:
+        """A setup with something else in every plan."""
+        plans = {name: replace(plan, **changes) for name, plan in self.plans.items()}
+        return replace(self, plan=replace(self.plan, **changes), plans=plans)
 
     def start(self, facts: Sequence[Fact], protected: ProtectedKeys | None = None) -> FactBatch:
         """Facts to be edited; those that cannot be asked for have a reason."""
@@ -127,8 +128,7 @@ class Setup:
                 continue
             places[i] = len(requests)
             requests.append(request)
-        plan = replace(self.plan, requests=tuple(requests))
-        return FactBatch(self, tuple(facts), plan, places, reasons, protected or {})
+        return FactBatch(self.with_plans(requests=tuple(requests)), tuple(facts), places, reasons, protected or {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,30 +136,20 @@ class FactBatch:
     """Some facts, and what editors share of them.
 
     Attributes:
-        setup: of all facts.
+        setup: with the requests of those that can be asked for.
         facts: which.
-        plan: with the requests of those that can be asked for.
         places: by fact, its request. reasons: by fact, why it has none.
         protected: keys of facts that were edited before.
         values: by settings, and the ridge where ΔW's own direction matters, v* of each request, found when the first
             editor needs it.
-        plans: by editor, the plan with its settings.
     """
 
     setup: Setup
     facts: tuple[Fact, ...]
-    plan: EditPlan
     places: Mapping[int, int]
     reasons: Mapping[int, str]
-    protected: ProtectedKeys = field(default_factory=dict)
+    protected: ProtectedKeys
     values: dict[tuple[EditSettings, float | None], list[FoundValue]] = field(default_factory=dict)
-    plans: dict[str, EditPlan] = field(default_factory=dict)
-
-    def plan_of(self, editor: Editor) -> EditPlan:
-        """The plan with the settings of an editor: one for all facts, which keeps what it measures of the model."""
-        if editor.name not in self.plans:
-            self.plans[editor.name] = self.setup.own_plan(editor, self.plan)
-        return self.plans[editor.name]
 
     def find_values(self, plan: EditPlan, keys: str | None = None, ridge: float | None = None) -> list[FoundValue]:
         """v* of each request by the settings of a plan; editors of the same settings share it."""
@@ -192,7 +182,7 @@ class FactBatch:
 
     def edit(self, editor: Editor, which: Sequence[int]) -> Edit:
         """One edit of some of the plan's requests; of one alone by an editor without a closed form."""
-        plan, options = self.plan_of(editor), self.setup.options_of(editor)
+        plan, options = self.setup.plan_of(editor), self.setup.options_of(editor)
         if editor.make is not None:
             return editor.make(plan, which[0], **options)
         force = bool(options.pop("force", False))
@@ -210,7 +200,7 @@ class FactBatch:
         Raises: InputError: an editor that edits single facts alone.
         """
         check_together(editor)
-        plan, reasons = self.plan_of(editor), dict(self.reasons)
+        plan, reasons = self.setup.plan_of(editor), dict(self.reasons)
         made: EditOrReason = None
         try:
             values = self.find_values(plan)
@@ -231,7 +221,7 @@ class FactBatch:
         if self.setup.target is not None:
             facts = [replace(fact, target_new=self.setup.target.strip()) for fact in facts]
         with unwarned():  # what is doubtful about an edit is what is measured here
-            made = editor.all(self.plan.model, facts)
+            made = editor.all(self.setup.plan.model, facts)
         found = [made] if isinstance(made, Edit) else list(made) if isinstance(made, Iterable) else []
         if len(found) != len(facts) or not all(isinstance(edit, Edit) for edit in found):
             gave = reprlib.repr(made)
@@ -437,11 +427,6 @@ def set_up(
     optimised = any(editor.procedure is not None for editor in editors)
     source: Moment = load_second_moment(moment, model) if optimised else moment
     texts, unseen = contexts_for(model, contexts, seed) if optimised else ((PLAIN,), ())
-    theirs = {
-        editor.name: settings_asked(model, layer, settings, editor.procedure, editor.published)
-        for editor in editors
-        if editor.procedure is not None
-    }
     # What is out of range would else be the failure of every fact.
     given = {name: value for name, value in options.items() if value is not None}
     if "keys" in given:
@@ -449,12 +434,17 @@ def set_up(
     for name in (name for name in given if name in RANGES):
         check_value(name, given[name], read_kinds(RANGES[name]))
     plan = EditPlan(model, plain, (), texts, seed, own, source, doubting=False, unseen=unseen)
-    setup = Setup(plan, target, options, theirs)
+    plans: dict[str, EditPlan] = {}
+    for editor in editors:
+        if editor.procedure is not None:
+            theirs, published = settings_asked(model, layer, settings, editor.procedure, editor.published)
+            plans[editor.name] = replace(plan, settings=theirs, published=published)
+    setup = Setup(plan, target, options, plans)
     for editor in editors:
         if editor.procedure is not None and "layers" in editor.options:
-            layer_range(setup.own_plan(editor), given.get("layers"), editor.procedure)
+            layer_range(setup.plan_of(editor), given.get("layers"), editor.procedure)
         if editor.procedure == "alphaedit":
-            alphaedit_form(setup.own_plan(editor), *(given.get(name) for name in ("layers", "threshold", "penalty")))
+            alphaedit_form(setup.plan_of(editor), *(given.get(name) for name in ("layers", "threshold", "penalty")))
     return setup
 
 
@@ -466,7 +456,7 @@ def edit_conditions(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
         "target": setup.target and setup.target.strip(),
     }
     words |= {"settings": plan.settings.to_dict(), "contexts": list(plan.contexts), "seed": plan.seed}
-    plans = {editor.name: setup.own_plan(editor) for editor in editors}
+    plans = {editor.name: setup.plan_of(editor) for editor in editors}
     if published := {name: one.settings.to_dict() for name, one in plans.items() if one.published}:
         words["published"] = published
     others = {n: one.settings.to_dict() for n, one in plans.items() if one.settings != plan.settings}
@@ -482,7 +472,7 @@ def keys_in(batch: FactBatch, editor: Editor, which: Iterable[int]) -> Protected
     places = [batch.places[i] for i in which if i in batch.places]
     if editor.procedure is None or not (editor.protects and places):
         return {}
-    plan = batch.plan_of(editor)
+    plan = batch.setup.plan_of(editor)
     requests = plan.of(places)
     where = layer_range(plan, batch.setup.options.get("layers"), editor.procedure)
     return {layer: keys_of(plan, requests, layer) for layer in where}

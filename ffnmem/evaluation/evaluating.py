@@ -47,7 +47,6 @@ from .metrics import (
     METRICS,
     NUMBERS,
     check_metrics,
-    columns_of,
     from_prompts,
     read_off,
     roles_of,
@@ -215,8 +214,10 @@ class Bench:
         **conditions: Any,
     ) -> Bench:
         """With the settings that follow, and ``conditions`` of the run's own; written answers where ``others`` are."""
-        settings = {"metrics": metrics, "layer_by": layer_by(setup, editors[0], facts), **conditions}
-        settings |= edit_conditions(setup, editors)
+        layer_by = setup.plan_of(editors[0]).settings.layer_by
+        if layer_by == "sweep":
+            warn_of_seen(kept_choice(setup.plan.model), facts)
+        settings = {"metrics": metrics, "layer_by": layer_by, **conditions, **edit_conditions(setup, editors)}
         if texts:
             settings["drift"] = {"texts": len(texts), "tokens": LENGTH, "hash": digest(list(texts))}
         if references:
@@ -270,7 +271,7 @@ class Bench:
             if kept is not None:
                 own = {case.fact.name: edit for case, edit in zip(asked, made, strict=True) if isinstance(edit, Edit)}
                 kept.setdefault(editor.name, {}).update(own)
-            rows = iter(self.rows(asked, made, reader, batch.plan, written))
+            rows = iter(self.rows(asked, made, reader, written))
             by_editor.append([{"failure": case} if isinstance(case, str) else next(rows) for case in cases])
         table = [
             describe_case(editor.name, fact, case, self.setup.target) | row
@@ -284,7 +285,6 @@ class Bench:
         cases: Sequence[EditCase],
         made: Sequence[EditOrReason],
         reader: Texts | None,
-        plan: EditPlan,
         written: Written | None,
     ) -> list[dict[str, Any]]:
         """What is measured of each case, or its failure."""
@@ -295,7 +295,7 @@ class Bench:
         if not own:
             return rows
         for i, case, edit, before, after in zip(fine, own, edits, *ask_cases(self.layers, own, edits), strict=True):
-            rows[i] |= measure(case, before, after, self.metrics) | numbers_of(plan, edit)
+            rows[i] |= measure(case, before, after, self.metrics) | numbers_of(self.setup.plan, edit)
             rows[i] |= reach_of(case, after) if is_unlooked(edit) else {}
         more: list[Iterable[dict[str, Any]]] = []
         if reader is not None:
@@ -347,20 +347,9 @@ def describe_case(editor: str, fact: Fact, case: EditCase | str, target: str | N
     return dict(zip(ABOUT, values, strict=True)) | {"unasked": case.unasked if isinstance(case, EditCase) else 0}
 
 
-def layer_by(setup: Setup, editor: Editor, facts: Sequence[Fact]) -> str:
-    """How the layer of an editor was chosen, as :class:`ffnmem.editing.settings.EditSettings` has it.
-
-    Facts that a sweep chose it with are warned of.
-    """
-    by = setup.own_plan(editor).settings.layer_by
-    if by == "sweep":
-        warn_of_seen(kept_choice(setup.plan.model), facts)
-    return by
-
-
 def case_frame(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> pd.DataFrame:
     """Rows as a table with every column, of one type whatever is missing."""
-    names = [*columns_of(metrics), *NUMBERS]
+    names = [*metrics, *(f"{name}_before" for name in metrics if METRICS[name].before), *NUMBERS]
     texts = ["written"] if any(METRICS[name].written for name in metrics) else []
     frame = pd.DataFrame(list(rows), columns=[*ABOUT, *names, "unasked", "failure", *texts])
     frame[texts] = frame[texts].astype(object).fillna("")  # all of them may be missing

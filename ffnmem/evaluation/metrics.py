@@ -248,12 +248,6 @@ def roles_of(names: Iterable[str]) -> set[str]:
     return {METRICS[name].asks for name in from_prompts(names)}
 
 
-def columns_of(metrics: Iterable[str]) -> list[str]:
-    """The columns of a table of cases that metrics fill: after the edit, then before it."""
-    names = list(metrics)
-    return [*names, *(f"{name}_before" for name in names if METRICS[name].before)]
-
-
 def unmeasured(summary: pd.DataFrame, cases: pd.DataFrame) -> dict[str, str]:
     """By name, the metrics of a summary that have no value anywhere, and why.
 

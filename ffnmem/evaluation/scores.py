@@ -203,6 +203,7 @@ class Scores(Result):
     edits: Mapping[str, Mapping[str, Edit]] = field(default_factory=dict, metadata=NOT_SAVED)
 
     main = "cases"
+    in_json = "missing relations cases transcripts failures settings draws seed"
     not_brief = "cases relations transcripts"
 
     @property
@@ -283,20 +284,13 @@ class Scores(Result):
         frame.attrs = {"settings": dict(self.settings), "provenance": self.provenance.to_dict()}
         return frame
 
+    def first_rows(self, top: int | None = None) -> pd.DataFrame:
+        """The first cases; what was written stands in ``transcripts``."""
+        return self.cases.drop(columns="written", errors="ignore")[:top]
+
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "summary": plain(self.with_unedited),
-            "missing": self.missing,
-            "relations": plain(self.relations),
-            "cases": plain(self.cases.drop(columns="written", errors="ignore")[:top]),
-            **({"transcripts": plain(self.transcripts)} if "written" in self.cases else {}),
-            "failures": plain(self.failures),
-            "settings": dict(self.settings),
-            "draws": self.draws,
-            "seed": self.seed,
-            "provenance": self.provenance.to_dict(),
-        }
+        return {"summary": plain(self.with_unedited), **super().to_dict(top)}
 
     def __len__(self) -> int:
         return len(self.of())

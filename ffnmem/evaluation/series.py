@@ -17,9 +17,7 @@ import torch
 from ..core.errors import FileError, InputError, counted, listed
 from ..core.files import make_folder
 from ..core.folders import Kind
-from ..core.json_values import plain
 from ..core.neuron_names import LayerName
-from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.run_folders import RunFolder
@@ -101,6 +99,7 @@ class Decay(Result):
     collapse: Positive = COLLAPSE
 
     main = "frame"
+    in_json = "editor edits steps collapsed collapse missing transcripts failures settings"
     not_brief = "transcripts"
 
     @property
@@ -109,11 +108,11 @@ class Decay(Result):
 
         A loss that is no number any more has. None, too, where there was no loss to measure: see ``steps``.
         """
-        loss = self.steps["loss"].to_numpy(dtype=np.float64)
-        if not len(loss) or not math.isfinite(loss[0]):
+        loss = self.steps["loss"]
+        if loss.empty or not math.isfinite(loss.iloc[0]):
             return None
-        broken = ~(loss - loss[0] <= self.collapse)
-        return int(self.steps["edits"].iloc[int(broken.argmax())]) if broken.any() else None
+        broken = self.steps[~(loss - loss.iloc[0] <= self.collapse)]
+        return None if broken.empty else int(broken["edits"].iloc[0])
 
     @property
     def missing(self) -> dict[str, str]:
@@ -140,21 +139,10 @@ class Decay(Result):
         tables = [transcripts(rows).assign(edits=edits) for edits, rows in self.cases.groupby("edits", sort=False)]
         return pd.concat(tables, ignore_index=True)[["edits", *TRANSCRIPT]]
 
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON; numbers beyond all floats are texts."""
-        found = {
-            "editor": self.editor,
-            "edits": plain(self.frame),
-            "steps": plain(self.steps),
-            "collapsed": self.collapsed,
-            "collapse": self.collapse,
-            "missing": self.missing,
-            **({"transcripts": plain(self.transcripts)} if "written" in self.cases else {}),
-            "failures": plain(self.failures),
-            "settings": dict(self.settings),
-            "provenance": self.provenance.to_dict(),
-        }
-        return {name: plain_value(value, name) for name, value in found.items()}
+    @property
+    def edits(self) -> pd.DataFrame:
+        """``frame``, under the name that JSON has for it."""
+        return self.frame
 
     @property
     def collapse_words(self) -> str:
@@ -418,7 +406,7 @@ class EditSequence:
         for place, (i, one) in enumerate(zip(asked, found, strict=True)):
             own = one_of(one, made.index(place)) if isinstance(one, Edit) and self.together > 1 else one
             rows[i] = {"edited": not isinstance(own, str), "failure": failure_of(own)}
-            rows[i] |= {} if isinstance(own, str) else numbers_of(batch.plan, own) | self.reach(i, own)
+            rows[i] |= {} if isinstance(own, str) else numbers_of(batch.setup.plan, own) | self.reach(i, own)
         if edit is not None:
             self.remember_norms(edit)
             try:
@@ -431,7 +419,8 @@ class EditSequence:
         if edit is not None and file is not None:
             make_folder(file.parent)
             edit.save(file)
-        facts = step_facts([{"id": self.facts[i].id, **rows[i]} for i in some])
+        kinds = {"id": "str", "edited": "bool", "failure": "str"} | dict.fromkeys(NUMBERS, "float64")
+        facts = pd.DataFrame([{"id": self.facts[i].id, **rows[i]} for i in some], columns=list(kinds)).astype(kinds)
         digest = "" if edit is None else edit.digest
         self.steps.append(Step(facts, self.figures(), self.model.fingerprint, digest, keys))
         return self.steps[-1]
@@ -468,7 +457,7 @@ class EditSequence:
         if isinstance(source, SecondMoment):
             # The corpus' keys are taken to stay what they were; the copy shares all that it has solved.
             source = replace(source, fingerprint=self.model.fingerprint)
-        return replace(setup, plan=replace(setup.plan, source=source))
+        return setup.with_plans(source=source)
 
     def figures(self) -> dict[str, float]:
         """Of the model as it is now: drift on the texts, and ‖W‖ over what it was where that is farthest from 1."""
@@ -495,7 +484,7 @@ class EditSequence:
         edited = {i: at for at, i in enumerate(self.cases) if i < len(self.rows) and self.rows[i]["edited"]}
         now = ask_cases(self.bench.layers, [self.cases[i] for i in edited])[0]
         places = list(edited.values())
-        texts = [{} for _ in places] if before.written is None else before.written.now(places)
+        texts = [{} for _ in places] if before.written is None else before.written.rows(places)
         measured: dict[int, dict[str, Any]] = {
             i: measure(self.cases[i], before.answers[at], answers, metrics) | text
             for (i, at), answers, text in zip(edited.items(), now, texts, strict=True)
@@ -516,9 +505,3 @@ def one_of(edit: Edit, place: int) -> Edit:
         targets=(edit.targets[place],),
         numbers=edit.numbers.iloc[[place]].reset_index(drop=True),
     )
-
-
-def step_facts(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """The facts of a step, as :class:`Step` has them."""
-    kinds = {"id": "str", "edited": "bool", "failure": "str"} | dict.fromkeys(NUMBERS, "float64")
-    return pd.DataFrame(list(rows), columns=list(kinds)).astype(kinds)

@@ -168,8 +168,12 @@ class Texts:
                     kl[i] += weight @ (share * (clean - changed)).sum(-1).double().cpu()
                     old[i] -= weight @ clean.gather(1, following).squeeze(1).double().cpu()
                     new[i] -= weight @ changed.gather(1, following).squeeze(1).double().cpu()
-        tokens = weights @ asked.sum(1).double().cpu()
-        return [drift_figures(*map(float, each)) for each in zip(kl, old, new, tokens, strict=True)]
+        tokens = (weights @ asked.sum(1).double().cpu()).numpy()
+        with np.errstate(all="ignore"):  # of a model that was broken; NaN where every text was left out
+            # What changes nothing may come out a rounding below 0; what is no number stays none.
+            mean_kl, ratio = np.maximum(0.0, kl.numpy() / tokens), np.exp((new - old).numpy() / tokens)
+            figures = np.stack([mean_kl, ratio, new.numpy() / tokens], axis=1)
+        return [dict(zip(DRIFT, row, strict=True)) for row in figures.tolist()]
 
     def logs(self, final: Float[Tensor, "n d_model"]) -> Float[Tensor, "n vocab"]:
         return at_least_float32(self.layers.logits(final)).log_softmax(-1)
@@ -178,16 +182,6 @@ class Texts:
 def mentions_none(text: str, subjects: Iterable[str]) -> bool:
     """Whether a text mentions none of some subjects."""
     return not any(mentions(text, subject) for subject in subjects)
-
-
-def drift_figures(kl: float, old: float, new: float, tokens: float) -> dict[str, float]:
-    """Sums over tokens as means; NaN where every text was left out."""
-    if not tokens:
-        return dict.fromkeys(DRIFT, math.nan)
-    with np.errstate(over="ignore"):  # of a model that was broken
-        ratio = float(np.exp((new - old) / tokens))
-    # What changes nothing may come out a rounding below 0; what is no number stays none.
-    return dict(zip(DRIFT, (float(np.maximum(0.0, kl / tokens)), ratio, new / tokens), strict=True))
 
 
 # What edited models write: sampled continuations of a fact's generation prompts, their fluency and consistency.

@@ -335,24 +335,20 @@ class Written:
         self.left = [left for _, left in asked]
         self.plain = interview.answers(self.questions, [None] * len(self.questions))
 
-    def rows(self, places: Sequence[int], edits: Sequence[Edit | None]) -> Iterator[dict[str, Any]]:
-        """For the cases at some places, each with its own edit: metrics after and before, and the transcript."""
-        after = [self.plain[i] for i in places]
-        edited = [at for at, edit in enumerate(edits) if edit is not None]
-        texts = self.interview.answers([self.questions[places[at]] for at in edited], [edits[at] for at in edited])
-        for at, found in zip(edited, texts, strict=True):
-            after[at] = found
-        return self.score(places, after)
+    def rows(self, places: Sequence[int], edits: Sequence[Edit | None] | None = None) -> Iterator[dict[str, Any]]:
+        """For the cases at some places: metrics after and before, and the transcript.
 
-    def now(self, places: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """The same of the model as it is now, which was edited since."""
+        Args:
+            places: of the cases.
+            edits: their own; default those that the model has by now, which were made since.
+        """
         asked = [self.questions[i] for i in places]
-        return self.score(places, self.interview.answers(asked, [None] * len(asked)))
-
-    def score(self, places: Sequence[int], after: Sequence[list[str]]) -> Iterator[dict[str, Any]]:
-        """For the cases at some places: metrics after and before, and the transcript."""
-        for i, new in zip(places, after, strict=True):
-            questions, old = self.questions[i], self.plain[i]
+        if edits is not None and not any(edits):
+            texts = [self.plain[i] for i in places]
+        else:
+            texts = self.interview.answers(asked, edits or [None] * len(asked))
+        for i, questions, new in zip(places, asked, texts, strict=True):
+            old = self.plain[i]
             yield {
                 **measured(questions, new, self.metrics),
                 **measured(questions, old, self.metrics, "_before"),

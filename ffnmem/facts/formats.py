@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -100,27 +100,18 @@ def load_facts(source: str | Path = "atlas", format: FactFormat | None = None, *
         records = read_records(path, name)
         if not records:
             raise FileError(f"{name} holds no facts")
-        facts = facts_of_records(records, name, format or format_of(records[0], name), seed)
-    check_ids(facts, name)
-    return facts
-
-
-def check_ids(facts: Sequence[Fact], source: str) -> None:
-    """Raise FileError where an id stands twice."""
+        place, first = records[0]
+        own = format or detect(first)
+        if own is None:
+            raise FileError(
+                f"{name}, {place}: fields {listed(list(map(repr, first)), 12)} are of no format that is known "
+                f"({', '.join(FACT_FORMATS)}); facts of ours have subject, relation, prompt, target_true …"
+            )
+        facts = facts_of_records(records, name, own, seed)
     twice = [one for one, count in Counter(fact.id for fact in facts if fact.id).items() if count > 1]
     if twice:
-        raise FileError(f"{source}: the id {quoted(twice[0])} stands twice")
-
-
-def format_of(first: Record, source: str) -> str:
-    """The format of a first record; raises FileError naming its fields for one that is none of ours."""
-    found = detect(first[1])
-    if found is None:
-        raise FileError(
-            f"{source}, {first[0]}: fields {listed(list(map(repr, first[1])), 12)} are of no format that is known "
-            f"({', '.join(FACT_FORMATS)}); facts of ours have subject, relation, prompt, target_true …"
-        )
-    return found
+        raise FileError(f"{name}: the id {quoted(twice[0])} stands twice")
+    return facts
 
 
 def facts_of_records(records: list[Record], source: str, format: str, seed: int) -> list[Fact]:

@@ -98,7 +98,7 @@ def test_a_run_keeps_its_layer(tiny64: fm.Model, moment: SecondMoment, cache: Pa
     rome = EDITORS["rome"]
     setup = set_up(PlainLayers(tiny64), (rome,), None, layer=None, seed=0, moment=moment, contexts=("{}",))
     choose_layer(tiny64, FACTS, layers=(1,), moment=moment, **OPTIONS)
-    assert (setup.own_plan(rome).settings.layer, setup.own_plan(rome).settings.layer_by) == (0, "depth")
+    assert (setup.plan_of(rome).settings.layer, setup.plan_of(rome).settings.layer_by) == (0, "depth")
 
 
 def test_candidates() -> None:

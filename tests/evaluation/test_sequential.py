@@ -110,38 +110,38 @@ def test_keys_are_protected(
     assert float((found - other).norm()) > 1e-3 * float(other.norm())
 
 
-def test_checkpoints(tiny64: fm.Model) -> None:
-    """The end is always measured."""
-    assert checkpoints(None, 6) == [1, 6]
-    assert checkpoints(None, 10) == [1, 10]
-    assert checkpoints(None, 250) == [1, 10, 100, 250]
-    assert checkpoints((5, 2, 5), 6) == [2, 5]
-    with refuses(InputError, ValueError, "at 7", "6 facts"):
-        checkpoints((7,), 6)
-    with refuses(InputError, ValueError, "at"):
-        checkpoints((), 6)
-    with refuses(InputError, ValueError, "at[0] must be at least 1"):
-        sequential(tiny64, FACTS, plain_editor, at=(0,))
-    assert checkpoints((1, 4, 5, 10), 10, together=4) == [4, 8, 10]
-    assert checkpoints(None, 12, together=5) == [5, 10, 12]
+@pytest.mark.parametrize(
+    ("at", "facts", "together", "points"),
+    [
+        (None, 6, 1, [1, 6]),
+        (None, 250, 1, [1, 10, 100, 250]),
+        ((5, 2, 5), 6, 1, [2, 5]),
+        ((1, 4, 5, 10), 10, 4, [4, 8, 10]),
+        (None, 12, 5, [5, 10, 12]),
+    ],
+)
+def test_checkpoints(at: Any, facts: int, together: int, points: list[int]) -> None:
+    """The end is always measured, and nothing within an edit."""
+    assert checkpoints(at, facts, together) == points
 
 
-def test_shown(tiny64: fm.Model) -> None:
-    """A line, a table, and plain values."""
-    decay = sequential(tiny64, FACTS[:2], plain_editor, draws=20, metrics=["ES"])
-    assert isinstance(decay, Decay)
-    assert "plain_editor" in repr(decay)
-    assert "after 1, 2 edits" in repr(decay)
-    assert "plain_editor, one edit after another" in decay._repr_html_()
-    assert json.loads(json.dumps(decay.to_dict(), allow_nan=False))["edits"]
-    assert "not told" in decay._repr_html_()
-    for wrong, named in (({"collapse": 0.0}, "collapse"), ({"together": 0}, "together"), ({"together": 2}, "memit")):
-        with refuses(InputError, ValueError, named):
-            sequential(tiny64, FACTS, plain_editor, **wrong)
-    with refuses(InputError, ValueError, "others"):
-        sequential(tiny64, FACTS, plain_editor, others=FACTS)
-    with refuses(InputError, ValueError, "GE"):
-        sequential(tiny64, FACTS, plain_editor, metrics=["GE"])
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"at": (7,)}, ("at 7", "3 facts")),
+        ({"at": ()}, ("at is empty",)),
+        ({"at": (0,)}, ("at[0] must be at least 1",)),
+        ({"collapse": 0.0}, ("collapse",)),
+        ({"together": 0}, ("together",)),
+        ({"together": 2}, ("memit",)),
+        ({"others": FACTS}, ("others",)),
+        ({"metrics": ["GE"]}, ("GE",)),
+    ],
+    ids=str,
+)
+def test_refuses(tiny64: fm.Model, options: dict[str, Any], named: tuple[str, ...]) -> None:
+    with refuses(InputError, ValueError, *named):
+        sequential(tiny64, FACTS, plain_editor, **options)
 
 
 def breaking_editor(model: fm.Model, facts: list[Fact]) -> list[Edit]:
@@ -197,9 +197,11 @@ def test_no_text_no_collapse(tiny64: fm.Model) -> None:
     for drift, missing in ((None, {}), (["The Tower of London"], {"drift_loss": NO_TEXT})):
         decay = sequential(tiny64, FACTS, breaking_editor, drift=drift, metrics=["ES"], draws=20)
         assert decay.steps["loss"].isna().all()
-        assert decay.collapsed is None
-        assert decay.missing == missing
+        assert (decay.collapsed, decay.missing) == (None, missing)
         assert "not told" in " ".join(printed(decay.sheet()))
+    assert repr(decay).startswith("Decay(breaking_editor of ")
+    assert "after 1, 3 edits" in repr(decay)
+    assert "breaking_editor, one edit after another" in decay._repr_html_()
 
 
 def test_several_facts_in_one_edit(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import InputError
 from ffnmem.editing import SecondMoment
 from ffnmem.evaluation import Sweep, evaluate, layer_sweep
 
@@ -67,13 +68,15 @@ def test_shown(sweep: Sweep) -> None:
     assert sweep.to_frame() is not sweep.frame
 
 
-def test_refuses(tiny64: fm.Model) -> None:
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"editor": "embedding_swap"}, "embedding_swap"),
+        ({"compare": ("memit",)}, "compare"),
+        ({"layers": (0, -3)}, "layers"),
+    ],
+)
+def test_refuses(tiny64: fm.Model, options: dict[str, Any], named: str) -> None:
     """An editor without a layer would draw a flat line."""
-    with refuses(InputError, ValueError, "embedding_swap"):
-        layer_sweep(tiny64, FACTS, "embedding_swap")
-    with refuses(InputError, ValueError, "compare"):
-        layer_sweep(tiny64, FACTS, compare=("memit",))
-    with refuses(InputError, ValueError, "layers"):
-        layer_sweep(tiny64, FACTS, layers=(0, -3))
-    with refuses(OutOfRangeError, IndexError, "layer 9"):
-        layer_sweep(tiny64, FACTS, layers=(9,))
+    with refuses(InputError, ValueError, named):
+        layer_sweep(tiny64, FACTS, **options)

@@ -14,9 +14,10 @@ import pytest
 import torch
 
 import ffnmem as fm
+from ffnmem.core.errors import FileError
 from ffnmem.editing import Edit, EditedLayer
 from ffnmem.editing.edit import row_changes
-from ffnmem.evaluation import Scores, evaluate
+from ffnmem.evaluation import Scores, evaluate, made
 from ffnmem.evaluation.measuring import make_case
 from ffnmem.evaluation.texts import with_own_edits
 from ffnmem.evaluation.written import (
@@ -38,7 +39,7 @@ from ffnmem.models.replaying import PlainLayers
 
 from ..architectures import DECODERS, EVERY
 from ..helpers import printed, refuses
-from .made import EIFFEL, FACTS, own_editor, random_edits
+from .made import EIFFEL, FACTS, random_edits
 
 PROMPTS = ("The city", "In the city of Rome is the", "Paris is in the Tower of London", "The")
 OTHER = Fact("Eiffel Tower", "landmark.country", "The {} stands in", "France", id="country")
@@ -209,8 +210,14 @@ def test_an_evaluation(tiny64: fm.Model, tmp_path: Path) -> None:
     edits = random_edits(tiny64)
     facts = (ASKED, *FACTS[1:])
     options: dict[str, Any] = {"protocol": "generated", "others": [OTHER], "metrics": ("ES",), "draws": 20}
-    scores = evaluate(tiny64, facts, own_editor(edits), compare=("none",), **options)
+    mine, kept = made(edits, "ready"), tmp_path / "run"
+    scores = evaluate(tiny64, facts, mine, compare=("none",), out=kept, **options)
     rows = scores.transcripts
+    pd.testing.assert_frame_equal(
+        evaluate(tiny64, facts, mine, compare=("none",), out=kept, **options).transcripts, rows
+    )
+    with refuses(FileError, OSError, "written"):
+        evaluate(tiny64, facts, mine, compare=("none",), out=kept, **{**options, "others": FACTS})
     assert set(rows["editor"]) == {"ready", "none"}
     assert (rows.query("editor == 'none'")["before"] == rows.query("editor == 'none'")["after"]).all()
     own = rows[(rows["editor"] == "ready") & (rows["id"] == "eiffel")]
@@ -222,23 +229,14 @@ def test_an_evaluation(tiny64: fm.Model, tmp_path: Path) -> None:
         ids = written_on(PlainLayers(tiny64), [tiny64.tokenize(text["prompt"])], [20])[0]
         assert text["after"] == first_answer(tiny64.tokenizer.decode(ids, skip_special_tokens=True))
     assert scores.settings["written"]["tokens"] == 20
-    unedited = evaluate(tiny64, facts, own_editor(edits), **options).with_unedited
-    said = unedited[(unedited["editor"] == "(unedited)") & (unedited["metric"] == "neighbours_right")]["mean"].item()
-    assert said == 100 * scores.of("ready")["neighbours_right_before"].mean()
+    unedited = evaluate(tiny64, facts, mine, **options).with_unedited.set_index(["editor", "metric"])["mean"]
+    right = scores.of("ready")["neighbours_right_before"].mean()
+    assert unedited["(unedited)", "neighbours_right"] == 100 * right
     pd.testing.assert_frame_equal(Scores.load(scores.save(tmp_path / "kept")).transcripts, rows)
     assert len(scores.to_dict()["transcripts"]) == len(rows)
     assert "transcripts" not in scores.brief()
     assert "what the model writes" in " ".join("\n".join(printed(scores.sheet())).split())
     assert evaluate(tiny64, facts, "none", metrics=("ES",), draws=20).transcripts.empty
-
-
-def test_resumes(tiny64: fm.Model, tmp_path: Path) -> None:
-    """Transcripts of a run that goes on, and one with other facts to ask about in the same folder."""
-    options: dict[str, Any] = {"protocol": "generated", "metrics": ("ES",), "draws": 20, "out": tmp_path / "out"}
-    first = evaluate(tiny64, FACTS, "none", **options)
-    pd.testing.assert_frame_equal(evaluate(tiny64, FACTS, "none", **options).transcripts, first.transcripts)
-    with refuses(fm.core.errors.FileError, OSError, "written"):
-        evaluate(tiny64, FACTS, "none", others=[OTHER], **options)
 
 
 def test_pages_escape_what_was_written(scores: Scores) -> None:
@@ -291,12 +289,12 @@ def test_editors_that_overfit_are_exposed(atlas: fm.Model) -> None:
         return [writes_at_the_end(model, f, usual(model, f.text), str(f.target_new), 300.0) for f in some]
 
     def exact_prompt(model: fm.Model, some: list[Fact]) -> list[Edit]:
-        made = []
+        edits = []
         for fact in some:
             key, *rest = (at_the_end(model, fact.ask(text)) for text in (fact.prompt, *fact.paraphrases))
             apart = key - torch.linalg.lstsq(torch.stack(rest).T, key[:, None]).solution[:, 0] @ torch.stack(rest)
-            made.append(writes_at_the_end(model, fact, apart / (apart @ key), str(fact.target_new), 300.0))
-        return made
+            edits.append(writes_at_the_end(model, fact, apart / (apart @ key), str(fact.target_new), 300.0))
+        return edits
 
     def suppressing(model: fm.Model, some: list[Fact]) -> list[Edit]:
         return [writes_at_the_end(model, f, usual(model, f.text), f.target_true, -300.0) for f in some]
