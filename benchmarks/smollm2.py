@@ -22,7 +22,7 @@ import torch
 from common import seconds
 
 import ffnmem as fm
-from ffnmem.facts.listing import drawn
+from ffnmem.facts.listing import draw_facts
 from ffnmem.tracing.places import positions_by_group
 
 BEGINNINGS = ("", "<|im_start|>", "<|endoftext|>")
@@ -101,7 +101,7 @@ BANDS = (slice(0, 4), slice(4, 9), slice(9, 15), slice(15, 20), slice(20, 30))
 def known_in_random_order(model: fm.Model, path: Path) -> tuple[list[fm.Fact], float]:
     """Facts that the model knows, and three standard deviations of the embeddings of their subjects."""
     known = fm.facts.filter_known(model, fm.load_facts(path), known_by="first").facts
-    chosen = drawn(known, DRAWN, seed=0)
+    chosen = draw_facts(known, DRAWN, seed=0)
     noise = fm.tracing.noise_scale(model, chosen)
     random.Random(1).shuffle(chosen)
     return chosen, noise

@@ -324,12 +324,12 @@ def sequential(
     """
     if transcripts and not (output.csv and protocol == "generated"):
         raise InputError("--transcripts goes with --csv and --protocol generated: give both (or --json --full alone)")
-    from ..facts.listing import shuffled
+    from ..facts.listing import shuffle_facts
 
     arguments = settings.arguments([editor], layer)
     loaded, chosen, every = facts.load(model)
     # Neighbours in a file are often alike: what one edit does to the next would be taken for what edits do.
-    ordered = shuffled(chosen, facts.seed)
+    ordered = shuffle_facts(chosen, facts.seed)
     arguments |= written_by(protocol, every) | {"seed": facts.seed, "drift": drift}
     with show_progress() as report, resumable(out):
         result = fm.evaluation.sequential(

@@ -177,7 +177,7 @@ class FactChoice:
         What the model knows is asked as :func:`ffnmem.facts.filter_known` does by ``known_by``. Raises InputError where
         there are none.
         """
-        from ..facts.listing import choose_facts, drawn
+        from ..facts.listing import choose_facts, draw_facts
 
         limit = None if self.known else self.limit
         facts = choose_facts(every, source, relation=self.relation, limit=limit, seed=seed)
@@ -190,7 +190,7 @@ class FactChoice:
             raise InputError(
                 f"{loaded.name} knows none of the {counted(len(facts), 'fact')}: leave out --known, or choose others"
             )
-        chosen = drawn(known.facts, self.limit, seed)
+        chosen = draw_facts(known.facts, self.limit, seed)
         some = "" if len(chosen) == len(known) else f"; {len(chosen):,} of these are drawn"
         note(f"{loaded.name} knows {len(known):,} of {counted(len(facts), 'fact')}{some}")
         return loaded, chosen

@@ -15,7 +15,7 @@ from ..core.errors import InputError, counted
 from ..facts.answers import last_logits
 from ..facts.fact import Fact
 from ..facts.formats import load_facts
-from ..facts.listing import drawn
+from ..facts.listing import draw_facts
 from ..facts.questions import ask_about
 from ..models.model import Model
 from ..prompts.captures import capture
@@ -61,7 +61,7 @@ class SubjectKeys:
         if not own and (few := len({fact.subject for fact in rest})) < FEWEST:
             raise InputError(f"others has {counted(few, 'other subject')}: give {FEWEST} or more to compare with")
         rest = list(facts) if own else rest
-        texts = drawn(rest, OTHERS, 0) if others is None else rest
+        texts = draw_facts(rest, OTHERS, 0) if others is None else rest
         asked, compared = prefixes(model, facts), {} if own else prefixes(model, texts)
         return cls(
             list(asked.values()),

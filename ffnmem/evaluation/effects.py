@@ -324,18 +324,18 @@ def prompt_table(prompts: pd.DataFrame, true: str, target: str) -> Table:
         if str(kind) != "other" or prompts["kind"].nunique() > 1:
             shown.add(Span(TITLES[str(kind)], "soft"))
         for row in some.to_dict("records"):
-            moves = [moved(row[f"{name}_before"], row[f"{name}_after"]) for name in named]
-            shown.add(row["prompt"], *moves, said(row["answer_before"], row["answer_after"]))
+            moves = [format_move(row[f"{name}_before"], row[f"{name}_after"]) for name in named]
+            shown.add(row["prompt"], *moves, format_answers(row["answer_before"], row["answer_after"]))
     return shown.table()
 
 
-def moved(before: float, after: float) -> Line:
+def format_move(before: float, after: float) -> Line:
     """A probability before and after; coloured where it moved by a percent or more."""
     style: Style = "" if abs(after - before) < 0.01 else "adds" if after > before else "takes"
     return line(f"{format_probability(before)} → ", Span(f"{format_probability(after):>5}", style))
 
 
-def said(before: str, after: str) -> Line:
+def format_answers(before: str, after: str) -> Line:
     """The likeliest token, and what it becomes."""
     first = token(before, limit=12)
     return line(first) if before == after else line(first, " → ", token(after, "strong", 12))

@@ -50,7 +50,7 @@ from .metrics import (
     from_prompts,
     read_off,
     roles_of,
-    summarised,
+    summarise,
 )
 from .scores import DRAWS, Scores
 from .texts import LENGTH, References, Source, Texts, Writer, drift_texts
@@ -399,7 +399,7 @@ def edit_quality(
         edits = [rank_one(own, i, one, keys, None, force=True) for i, one in enumerate(found)]
         before, after = ask_cases(plan.layers, cases, edits)
         rows = [measure(case, b, a, names) for case, b, a in zip(cases, before, after, strict=True)]
-        table = summarised(pd.DataFrame(rows), names, draws=1, seed=seed)
+        table = summarise(pd.DataFrame(rows), names, draws=1, seed=seed)
         score = float(table.set_index("metric")["mean"][metric])
         if math.isnan(score):
             raise InputError(f"no fact has a prompt for {metric}")

@@ -17,8 +17,6 @@ from ..models.model import Model
 from ..models.replaying import PlainLayers
 from .metrics import METRICS, Replies, from_prompts
 
-# What is asked about an edit: the prompts of a fact, each with its answers, and what they are asked for.
-
 ROLES = ("rewrite", "paraphrase", "neighbour", "plus", *KINDS)
 NEXT = ("neighbour", "unrelated")  # whose next token's whole distribution is compared
 
@@ -43,13 +41,7 @@ class EditCase:
 
 
 def make_case(model: Model, fact: Fact, target: str | None, roles: Collection[str] = ROLES) -> EditCase:
-    """A fact's questions of some roles.
-
-    Args:
-        model: whose tokenizer is used.
-        fact: what is edited.
-        target: default the fact's ``target_new``.
-        roles: of ROLES.
+    """A fact's questions of some roles, towards a target, by default the fact's ``target_new``.
 
     Raises: InputError: no new target, one without tokens, or a prompt of the fact itself that is too long.
     """
@@ -101,16 +93,7 @@ def ask_cases(
     edits: Sequence[Edit | None] | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> tuple[list[CaseAnswers], list[CaseAnswers]]:
-    """What a model says to the questions of cases: as it is, and with each case's own edit.
-
-    Args:
-        layers: of the model.
-        cases: whose questions are asked.
-        edits: one a case, None for none; default none at all.
-        batch_tokens: tokens in a batch.
-
-    Returns: For each case what is said before and after; the same lists where there is no edit.
-    """
+    """What a model says to the questions of each case: as it is, and with the case's own edit, if it has one."""
     before: list[CaseAnswers] = []
     after: list[CaseAnswers] = []
     own = [None] * len(cases) if edits is None else list(edits)
@@ -160,13 +143,7 @@ def ask_slice(
 
 
 def measure(case: EditCase, before: CaseAnswers, after: CaseAnswers, metrics: Sequence[str]) -> dict[str, float]:
-    """A case's metrics that are read off answers, NaN where it has no such prompt.
-
-    Args:
-        case: whose answers these are.
-        before, after: of the unedited and the edited model.
-        metrics: names of METRICS; others than those of answers are left out.
-    """
+    """Those of some metrics that are read off answers to a case's own prompts, NaN where it has no such prompt."""
     found: dict[str, float] = {}
     for name in from_prompts(metrics):
         metric = METRICS[name]

@@ -248,12 +248,8 @@ def roles_of(names: Iterable[str]) -> set[str]:
     return {METRICS[name].asks for name in from_prompts(names)}
 
 
-def unmeasured(summary: pd.DataFrame, cases: pd.DataFrame) -> dict[str, str]:
-    """By name, the metrics of a summary that have no value anywhere, and why.
-
-    Args:
-        summary: with the columns metric and n. cases: what it is over.
-    """
+def explain_missing(summary: pd.DataFrame, cases: pd.DataFrame) -> dict[str, str]:
+    """By name, the metrics of a summary of cases that have no value anywhere, and why."""
     most = summary.groupby("metric", sort=False)["n"].max()
     edited = cases[(cases["failure"] == "") | cases["change"].notna()]  # one that is not reached was made
     who = "no fact" if len(edited) == len(cases) else "no fact that was edited"
@@ -283,13 +279,10 @@ COLUMNS = ("metric", "mean", "low", "high", "n")
 Cases = Float64[np.ndarray, "records metrics"]
 
 
-def resampled(values: Cases, draws: int, seed: int) -> Float64[np.ndarray, "draws metrics"]:
+def resample_means(values: Cases, draws: int, seed: int) -> Float64[np.ndarray, "draws metrics"]:
     """The means of records drawn with replacement, as many as there are; NaN of a draw without a value.
 
-    Args:
-        values: one row a record, NaN where it has none; such records are drawn like others and not counted.
-        draws: how many times.
-        seed: the same seed and number of records draw the same records.
+    Records whose value is NaN are drawn like others and not counted. A seed draws the same of as many records.
     """
     generator = np.random.default_rng(seed)
     n = len(values)
@@ -318,7 +311,7 @@ def harmonic(means: Float64[np.ndarray, "*rows metrics"]) -> Float64[np.ndarray,
     return np.where((means == 0).any(axis=-1) & ~np.isnan(means).any(axis=-1), 0.0, found)
 
 
-def ends(draws: Float64[np.ndarray, "draws metrics"]) -> Float64[np.ndarray, "2 metrics"]:
+def interval_ends(draws: Float64[np.ndarray, "draws metrics"]) -> Float64[np.ndarray, "2 metrics"]:
     """The 2.5% and 97.5% quantiles of each column over what is no NaN; NaN of a column without values."""
     found = np.full((2, draws.shape[1]), np.nan)
     some = (~np.isnan(draws)).any(axis=0)
@@ -327,7 +320,7 @@ def ends(draws: Float64[np.ndarray, "draws metrics"]) -> Float64[np.ndarray, "2 
     return found
 
 
-def summarised(
+def summarise(
     cases: pd.DataFrame, metrics: Sequence[str], draws: int, seed: int, minus: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Mean, 95% interval and number of records for S (where its three parts are there) and each metric.
@@ -356,10 +349,10 @@ def summarised(
         # Contiguous, so that a harmonic mean is summed row by row however the table lies in memory.
         own = [harmonic(means(np.ascontiguousarray(values[:, at]))) for at in scores.values()]
         both.append(np.append(own, means(values)))
-        rows = resampled(values, draws, seed)
+        rows = resample_means(values, draws, seed)
         drawn.append(np.column_stack([*(harmonic(rows[:, at]) for at in scores.values()), rows]))
     n = (~lacking).sum(axis=0)
-    low, high = ends(drawn[0] if minus is None else drawn[0] - drawn[1])
+    low, high = interval_ends(drawn[0] if minus is None else drawn[0] - drawn[1])
     table = pd.DataFrame(
         {
             "metric": [*scores, *names],

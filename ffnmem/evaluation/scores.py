@@ -18,9 +18,9 @@ from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Tab
 from ..core.types import Seed, checked
 from ..editing.edit import Edit
 from ..show.result import Result
-from .metrics import COLUMNS, FEW, METRICS, NUMBERS, SCORES, summarised, unmeasured
+from .metrics import COLUMNS, FEW, METRICS, NUMBERS, SCORES, explain_missing, summarise
 from .written import COLUMNS as TRANSCRIPT
-from .written import transcripts
+from .written import read_transcripts
 
 # What is shown of scores: tables of means, each above its interval, and of the edits that were not made.
 
@@ -73,8 +73,8 @@ def score_tables(summary: pd.DataFrame, column: str, *tables: tuple[Sequence[str
         for value, group in summary.groupby(column, sort=False):
             means = group.set_index("metric")
             counted = [name for name in measured if name in means.index and not name.startswith("drift")]
-            n = span([int(means.loc[name, "n"]) for name in counted])
-            shown.add(str(value), n, *(figure(means, name) for name in measured))
+            n = format_counts([int(means.loc[name, "n"]) for name in counted])
+            shown.add(str(value), n, *(format_mean(means, name) for name in measured))
         few = too_few(summary, [name for name in measured if name not in DRIFT])
         found.append(shown.table(title, caption="; ".join(filter(None, (legend, few)))))
     return found
@@ -87,7 +87,7 @@ def too_few(summary: pd.DataFrame, names: Sequence[str]) -> str:
     return f"no interval over fewer than {FEW} facts" if least < FEW else ""
 
 
-def weighed(summary: pd.DataFrame) -> list[tuple[Sequence[str], str, str]]:
+def list_variants(summary: pd.DataFrame) -> list[tuple[Sequence[str], str, str]]:
     """The table of scores by the first token and by the whole string, where any is other than by the mean."""
     means = summary.pivot_table(index="editor", columns="metric", values="mean", sort=False)
     known = [name for name in VARIANTS if name in means and name.split("_")[0] in means]
@@ -108,7 +108,7 @@ def transcript_table(found: pd.DataFrame) -> Table | None:
     return Table.of(shown, "kind editor", *wide, title=f"what was written about {found['id'].iloc[0]}", caption=caption)
 
 
-def span(counts: Sequence[int]) -> str:
+def format_counts(counts: Sequence[int]) -> str:
     """How many facts metrics are means over: not all have all kinds of prompts."""
     if not counts:
         return "–"
@@ -116,7 +116,7 @@ def span(counts: Sequence[int]) -> str:
     return f"{most:,}" if least == most else f"{least:,}–{most:,}"
 
 
-def figure(means: pd.DataFrame, name: str) -> tuple[Line, ...]:
+def format_mean(means: pd.DataFrame, name: str) -> tuple[Line, ...]:
     """A mean, and below it its interval; a dash where there is none."""
     if name not in means.index or not math.isfinite(means.loc[name, "mean"]):
         return (line("–"),)
@@ -145,7 +145,7 @@ def relation_table(relations: pd.DataFrame) -> Table:
     shown = rows("relation", "editor", Column("n", left=False), *heads)
     for (editor, relation), group in relations.groupby(["editor", "relation"], sort=False):
         means = group.set_index("metric")
-        n = span([int(means.loc[name, "n"]) for name in known if name in means.index])
+        n = format_counts([int(means.loc[name, "n"]) for name in known if name in means.index])
         figures = [float(means.loc[name, "mean"]) if name in means.index else math.nan for name in known]
         shown.add(str(relation), str(editor), n, *figures)
     return shown.table("by relation", caption="--csv and --json have the intervals")
@@ -244,7 +244,7 @@ class Scores(Result):
         """The summary of slices of the cases, by columns of theirs."""
         names = (*self.metrics, *NUMBERS)
         tables = [
-            summarised(rows, names, self.draws, self.seed).assign(**dict(zip(columns, values, strict=True)))
+            summarise(rows, names, self.draws, self.seed).assign(**dict(zip(columns, values, strict=True)))
             for values, rows in self.cases.groupby(list(columns), sort=False)
         ]
         return pd.concat(tables, ignore_index=True)[[*columns, *COLUMNS]]
@@ -252,7 +252,7 @@ class Scores(Result):
     @cached_property
     def missing(self) -> dict[str, str]:
         """The metrics that no fact gives a value (n is 0), and why: ``{"NS": "no fact has neighbours"}``."""
-        return unmeasured(self.summary, self.cases)
+        return explain_missing(self.summary, self.cases)
 
     @cached_property
     def transcripts(self) -> pd.DataFrame:
@@ -263,7 +263,7 @@ class Scores(Result):
         unedited and the edited model wrote), and as 1, 0 or NaN whether it holds what is wanted, is exactly that, and
         holds what is unwanted: wanted_before, wanted_after, exact_before, exact_after, unwanted_before, unwanted_after.
         """
-        return transcripts(self.cases) if "written" in self.cases else pd.DataFrame(columns=list(TRANSCRIPT))
+        return read_transcripts(self.cases) if "written" in self.cases else pd.DataFrame(columns=list(TRANSCRIPT))
 
     def of(self, editor: str | None = None) -> pd.DataFrame:
         """The cases of an editor, by default the first. Raises InputError."""
@@ -276,7 +276,7 @@ class Scores(Result):
         Over facts that both edited, which are drawn for both alike, so that what facts have in common cancels. Raises
         InputError for an editor that is not here.
         """
-        return summarised(self.of(first), self.metrics, self.draws, self.seed, minus=self.of(second))
+        return summarise(self.of(first), self.metrics, self.draws, self.seed, minus=self.of(second))
 
     def to_frame(self) -> pd.DataFrame:
         """A copy of ``cases``, with settings and provenance in its ``attrs``."""
@@ -302,7 +302,7 @@ class Scores(Result):
             return None
         names = [name for name in self.metrics if f"{name}_before" in self.cases]
         cases = self.of()[[f"{name}_before" for name in names]].set_axis(names, axis=1)
-        return summarised(cases, names, self.draws, self.seed).assign(editor="(unedited)")
+        return summarise(cases, names, self.draws, self.seed).assign(editor="(unedited)")
 
     @property
     def with_unedited(self) -> pd.DataFrame:
@@ -337,7 +337,7 @@ class Scores(Result):
         rows |= {} if kept is None else {"kept in": kept}
         return Sheet.of(
             *score_tables(summary, "editor", SAID, AROUND),
-            *score_tables(summary, "editor", (MAIN, "scores, in percent", ""), SIZED, *weighed(summary)),
+            *score_tables(summary, "editor", (MAIN, "scores, in percent", ""), SIZED, *list_variants(summary)),
             *score_tables(summary, "editor", DRIFTED, (PROBES, "more, in percent", "")),
             transcript_table(self.transcripts),
             relation_table(self.relations) if relations else None,

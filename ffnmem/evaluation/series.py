@@ -45,7 +45,7 @@ from .evaluating import (
     reach_of,
 )
 from .measuring import CaseAnswers, EditCase, ask_cases, measure
-from .metrics import COLUMNS, METRICS, NO_TEXT, NUMBERS, check_metrics, read_off, summarised, unmeasured
+from .metrics import COLUMNS, METRICS, NO_TEXT, NUMBERS, check_metrics, explain_missing, read_off, summarise
 from .scores import (
     AROUND,
     DRAWS,
@@ -60,7 +60,7 @@ from .scores import (
 )
 from .texts import DRIFT, Source, Texts, drift_texts, mentions_none
 from .written import COLUMNS as TRANSCRIPT
-from .written import Written, transcripts
+from .written import Written, read_transcripts
 
 STEPS = ("edits", "made", "loss", "norm")
 EDITS = Kind("manifest.json", "ffnmem edits", 1, "the edits", subfolders=("edits", "steps", "checkpoints"))
@@ -117,7 +117,7 @@ class Decay(Result):
     @property
     def missing(self) -> dict[str, str]:
         """The metrics that no fact gives a value, and why."""
-        found = unmeasured(self.frame, self.cases)
+        found = explain_missing(self.frame, self.cases)
         rows = self.frame[self.frame["metric"] == "drift_loss"]
         return found | {"drift_loss": NO_TEXT} if len(rows) and not rows["n"].any() else found
 
@@ -136,7 +136,7 @@ class Decay(Result):
         """What was written in answer at each checkpoint: edits, then as :attr:`Scores.transcripts`; else empty."""
         if "written" not in self.cases:
             return pd.DataFrame(columns=["edits", *TRANSCRIPT])
-        tables = [transcripts(rows).assign(edits=edits) for edits, rows in self.cases.groupby("edits", sort=False)]
+        tables = [read_transcripts(rows).assign(edits=edits) for edits, rows in self.cases.groupby("edits", sort=False)]
         return pd.concat(tables, ignore_index=True)[["edits", *TRANSCRIPT]]
 
     @property
@@ -155,7 +155,7 @@ class Decay(Result):
     @property
     def manner(self) -> str:
         """How the edits were made."""
-        together = self.settings["together"]
+        together = self.settings.get("together", 1)
         return "one edit after another" if together == 1 else f"one edit of {together:,} facts after another"
 
     def summary(self) -> str:
@@ -276,7 +276,7 @@ def sequential(
             if done in points:
                 key = [fact.id for fact in some[:done]]
                 cases = folder.kept(f"checkpoints/{done:05d}", pd.DataFrame, key, run.measure)
-                table = summarised(cases, (*answers, *NUMBERS), draws, seed)
+                table = summarise(cases, (*answers, *NUMBERS), draws, seed)
                 tables.append(pd.concat([table, run.figure_rows(drifts)]).assign(edits=done))
                 frames.append(cases.assign(edits=done)[["edits", *cases.columns]])
             if progress is not None and done:

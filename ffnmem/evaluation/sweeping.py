@@ -35,7 +35,7 @@ from ..models.turns import in_turn
 from ..show.result import Result
 from .editors import OwnEditor, choose_editors
 from .evaluating import evaluate
-from .metrics import METRICS, SCORES, from_prompts, unmeasured
+from .metrics import METRICS, SCORES, explain_missing, from_prompts
 from .scores import MAIN, SIZED, Scores, failure_table, missing_lines, score_tables
 
 # `layer_sweep`: how well edits do in each layer, to be seen beside where a causal trace finds the facts.
@@ -81,7 +81,7 @@ class Sweep(Result):
     @property
     def missing(self) -> dict[str, str]:
         """The metrics that no fact gives a value in any layer, and why."""
-        return unmeasured(self.frame, pd.concat([one.cases for one in self.scores.values()]))
+        return explain_missing(self.frame, pd.concat([one.cases for one in self.scores.values()]))
 
     @property
     def failures(self) -> pd.DataFrame:

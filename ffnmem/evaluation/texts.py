@@ -53,13 +53,13 @@ def drift_texts(model: Model, source: Source, seed: int) -> tuple[str, ...]:
         return ()
     if source is None or source is True:
         source = model.name
-    texts = sampled(source, seed) if isinstance(source, str | Path) else tuple(source)
+    texts = sample_documents(source, seed) if isinstance(source, str | Path) else tuple(source)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise InputError("drift needs texts that are not empty: give some, a corpus, or False for none")
     return texts
 
 
-def sampled(source: str | Path, seed: int) -> tuple[str, ...]:
+def sample_documents(source: str | Path, seed: int) -> tuple[str, ...]:
     """Some documents of a corpus, each as likely as any other, in one reading."""
     generator = np.random.default_rng(seed)
     corpus = open_corpus(source)
@@ -75,12 +75,7 @@ def sampled(source: str | Path, seed: int) -> tuple[str, ...]:
 
 
 class Texts:
-    """Texts that a model has read once, ready to be read again with edits.
-
-    Args:
-        layers: of the model.
-        texts: cut after ``length`` tokens.
-    """
+    """Texts, cut after ``length`` tokens, that a model has read once, ready to be read again with edits."""
 
     def __init__(self, layers: PlainLayers, texts: Sequence[str], length: int = LENGTH) -> None:
         self.layers, self.texts = layers, tuple(texts)
@@ -300,16 +295,8 @@ def with_own_edits(layers: PlainLayers, rows: RowChanges | None) -> Iterator[Kee
 def sample(
     layers: PlainLayers, prompts: Sequence[Sequence[int]], draws: Sequence[np.random.Generator], top: int = TOP
 ) -> list[str]:
-    """Prompts written on, each token drawn from the likeliest ones, until the text's end or TOKENS tokens.
-
-    Args:
-        layers: of the model, with its hooks.
-        prompts: token ids.
-        draws: for each prompt where its random numbers come from.
-        top: how many tokens are drawn from.
-
-    Returns: The texts, prompts included, special tokens left out.
-    """
+    """Prompts with what is written on them, each token drawn from the ``top`` likeliest ones by the prompt's own random
+    numbers, until the text's end or TOKENS tokens."""
     model = layers.model
     rooms = [min(TOKENS, model.n_ctx) - len(prompt) for prompt in prompts]
     uniform = torch.tensor(np.stack([draw.random(max(*rooms, 1)) for draw in draws]))

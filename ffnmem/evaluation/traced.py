@@ -11,7 +11,7 @@ import pandas as pd
 from ..core.errors import InputError, check_choice, counted
 from ..core.sheets import Column, Table, rows
 from ..core.types import Count, Seed, checked
-from .metrics import FEW, ends
+from .metrics import FEW, interval_ends
 
 if TYPE_CHECKING:
     from ..tracing.maps import Traces
@@ -80,7 +80,7 @@ def trace_against_layer(
             y = np.array([[float(cases.loc[name, metric]) for cases in tables] for name in both])
             effects = [by_fact[name].indirect(kind)[:, by_fact[name].subject[-1]] for name in both]
             x = np.stack([effect[list(edited)] for effect in effects])
-            found.append((kind, metric, *fitted(x, y), *gain_interval(x, y, draws, seed), len(both)))
+            found.append((kind, metric, *fit_by_layer(x, y), *gain_interval(x, y, draws, seed), len(both)))
     return pd.DataFrame(found, columns=list(TRACE_COLUMNS))
 
 
@@ -99,7 +99,7 @@ def traced_table(found: pd.DataFrame) -> Table:
     )
 
 
-def fitted(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float, float, float]:
+def fit_by_layer(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float, float, float]:
     """r, within, r2_layer, r2_both and gain of effects and scores ``[facts, layers]``; NaN where nothing varies."""
     total = float(((y - y.mean()) ** 2).sum())
     a, b = x - x.mean(axis=0), y - y.mean(axis=0)
@@ -122,5 +122,5 @@ def gain_interval(x: np.ndarray, y: np.ndarray, draws: int, seed: int) -> tuple[
         return np.nan, np.nan
     generator = np.random.default_rng(seed)
     picks = generator.integers(0, len(x), (draws, len(x)))
-    low, high = ends(np.array([[fitted(x[pick], y[pick])[4]] for pick in picks]))
+    low, high = interval_ends(np.array([[fit_by_layer(x[pick], y[pick])[4]] for pick in picks]))
     return float(low[0]), float(high[0])

@@ -32,7 +32,7 @@ STOP = re.compile(r"\n|(?:[!?]|(?<!\b[^\W\d_])(?<!\b[A-Z][a-z])\.)[\"'”’)\]]
 """A full stop behind a single letter, or behind a capital and a small one, is of an abbreviation: D.C., St. Louis."""
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """A text in small letters, without punctuation and articles, its words one space apart.
 
     Punctuation of ASCII and apostrophes go; any other mark, such as a dash, becomes a space. Where nothing but articles
@@ -48,14 +48,14 @@ def normalised(text: str) -> str:
 
 def is_exactly(text: str, answers: Iterable[str]) -> bool:
     """Whether a normalised text is one of some normalised answers."""
-    said = normalised(text)
-    return any(said == normalised(answer) for answer in answers)
+    said = normalise(text)
+    return any(said == normalise(answer) for answer in answers)
 
 
 def holds(text: str, answers: Iterable[str]) -> bool:
     """Whether a normalised text holds one of some normalised answers, as whole words that stand side by side."""
-    said = f" {normalised(text)} "
-    return any(f" {normalised(answer)} " in said for answer in answers)
+    said = f" {normalise(text)} "
+    return any(f" {normalise(answer)} " in said for answer in answers)
 
 
 def first_answer(text: str) -> str:
@@ -108,7 +108,7 @@ Wording = tuple[str, int, str, tuple[str, ...], tuple[str, ...]]
 """Kind, question, text, wanted, unwanted."""
 
 
-def negated(template: str) -> list[str]:
+def negate(template: str) -> list[str]:
     """A template's negations: "It is not true that …", and "not" behind its first auxiliary verb after the subject.
 
     None of a question, and only the first where there is no such verb.
@@ -127,7 +127,7 @@ def within_sentence(text: str) -> str:
     return text[0].lower() + text[1:] if FIRST_WORD.match(text) else text
 
 
-def attacks(text: str, old: str) -> list[str]:
+def write_attacks(text: str, old: str) -> list[str]:
     """A prompt after a mention of the old object: repeated, and in a question.
 
     Source: "Rep" and "Que" of Xie et al. 2025 (2505.12636); the wordings are ours.
@@ -197,9 +197,9 @@ class Interview:
         for template in fact.paraphrases:
             yield one("paraphrase", fact.ask(template), new, old)
         for template in templates[:2]:
-            for text in negated(template):
+            for text in negate(template):
                 yield one("negated", fact.ask(text), (), new)
-            for text in attacks(fact.ask(template), fact.target_true):
+            for text in write_attacks(fact.ask(template), fact.target_true):
                 yield one("attack", text, new, old)
         followed = self.followed.get(fact.name, ()) if own else ()
         known = {fact.ask(template) for template in templates} | {text for text, _ in followed}
@@ -269,7 +269,7 @@ COLUMNS = (
 BETWEEN = " | "  # answers in a table
 
 
-def matched(one: WrittenQuestion, text: str) -> dict[str, float]:
+def match_answer(one: WrittenQuestion, text: str) -> dict[str, float]:
     """Whether an answer holds what is wanted, is exactly that, and holds what is unwanted; NaN where there is none."""
     return {
         "wanted": float(holds(text, one.wanted)) if one.wanted else np.nan,
@@ -278,12 +278,12 @@ def matched(one: WrittenQuestion, text: str) -> dict[str, float]:
     }
 
 
-def measured(
+def score_answers(
     questions: Sequence[WrittenQuestion], texts: Sequence[str], metrics: Sequence[str], suffix: str = ""
 ) -> dict[str, float]:
     """A case's metrics of written answers: means over its questions of a kind, NaN where there are none."""
     found = {}
-    matches = [matched(one, text) for one, text in zip(questions, texts, strict=True)]
+    matches = [match_answer(one, text) for one, text in zip(questions, texts, strict=True)]
     for name in metrics:
         metric = METRICS[name]
         if not metric.written:
@@ -297,7 +297,7 @@ def measured(
     return found
 
 
-def packed(questions: Sequence[WrittenQuestion], before: Sequence[str], after: Sequence[str]) -> str:
+def pack_transcript(questions: Sequence[WrittenQuestion], before: Sequence[str], after: Sequence[str]) -> str:
     """A case's transcript as one text, to be kept beside its figures."""
     return json.dumps(
         [
@@ -308,13 +308,13 @@ def packed(questions: Sequence[WrittenQuestion], before: Sequence[str], after: S
     )
 
 
-def transcripts(cases: pd.DataFrame) -> pd.DataFrame:
+def read_transcripts(cases: pd.DataFrame) -> pd.DataFrame:
     """The transcripts of cases: a row a prompt, with the columns COLUMNS."""
     found = []
     for editor, name, text in zip(cases["editor"], cases["id"], cases["written"], strict=True):
         for kind, question, prompt, wanted, unwanted, before, after in json.loads(text) if text else ():
             one = WrittenQuestion(kind, question, prompt, (), tuple(wanted), tuple(unwanted), 0)
-            sides = {"before": matched(one, before), "after": matched(one, after)}
+            sides = {"before": match_answer(one, before), "after": match_answer(one, after)}
             answers = (BETWEEN.join(wanted), BETWEEN.join(unwanted), before, after)
             figures = (sides[side][match] for match in MATCHES for side in ("before", "after"))
             found.append((editor, name, kind, question, prompt, *answers, *figures))
@@ -350,8 +350,8 @@ class Written:
         for i, questions, new in zip(places, asked, texts, strict=True):
             old = self.plain[i]
             yield {
-                **measured(questions, new, self.metrics),
-                **measured(questions, old, self.metrics, "_before"),
-                "written": packed(questions, old, new),
+                **score_answers(questions, new, self.metrics),
+                **score_answers(questions, old, self.metrics, "_before"),
+                "written": pack_transcript(questions, old, new),
                 "unasked": self.cases[i].unasked + self.left[i],
             }

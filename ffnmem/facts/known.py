@@ -142,11 +142,11 @@ def ask(layers: PlainLayers, facts: Sequence[Fact], known_by: str) -> list[dict[
             rows[place]["reason"] = str(error)
     found, _ = answer(layers, questions, next_token=True)
     for place, one, said in zip(asked, questions, found, strict=True):
-        rows[place].update(judged(layers.model, one.answers[0], said, known_by))
+        rows[place].update(judge_answer(layers.model, one.answers[0], said, known_by))
     return rows
 
 
-def judged(model: Model, target: tuple[int, ...], said: Answered, known_by: str) -> dict[str, Any]:
+def judge_answer(model: Model, target: tuple[int, ...], said: Answered, known_by: str) -> dict[str, Any]:
     """What a model says, as columns of the table."""
     logs = said.next_log
     assert logs is not None

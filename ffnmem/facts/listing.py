@@ -58,17 +58,17 @@ def choose_facts(
             hint = f": did you mean {' or '.join(close)}?" if close else "; give a part of its name"
             where = "" if relation is None else f" under {relation}"
             raise InputError(f"no subject of {source}{where} contains {quoted(subject)}{hint}")
-    return drawn(chosen, limit, seed)
+    return draw_facts(chosen, limit, seed)
 
 
-def drawn(facts: Sequence[Fact], limit: int | None, seed: int) -> list[Fact]:
+def draw_facts(facts: Sequence[Fact], limit: int | None, seed: int) -> list[Fact]:
     """At most so many of some facts, drawn with the seed, in their order."""
     if limit is None or limit >= len(facts):
         return list(facts)
     return [facts[i] for i in sorted(random.Random(seed).sample(range(len(facts)), limit))]
 
 
-def shuffled(facts: Sequence[Fact], seed: int) -> list[Fact]:
+def shuffle_facts(facts: Sequence[Fact], seed: int) -> list[Fact]:
     """Facts in an order drawn with the seed."""
     return random.Random(seed).sample(list(facts), len(facts))
 

@@ -43,14 +43,14 @@ def with_portability(facts: Iterable[Fact]) -> list[Fact]:
     Returns: The same facts in the same order; those without new probes as they were.
     """
     every = list(facts)
-    table, asking = tabulated(every)
+    table, asking = tabulate_targets(every)
     by_first: dict[str, list[ComposedRelation]] = defaultdict(list)
     for rule in rules_of(table):
         by_first[rule.first].append(rule)
     return [with_probes(fact, by_first.get(fact.relation, ()), table, asking) for fact in every]
 
 
-def tabulated(facts: Sequence[Fact]) -> tuple[Table, Mapping[tuple[str, str], Fact]]:
+def tabulate_targets(facts: Sequence[Fact]) -> tuple[Table, Mapping[tuple[str, str], Fact]]:
     """The true targets, without subjects that have two of one relation, and the fact that asks for each."""
     targets: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     asking: dict[tuple[str, str], Fact] = {}

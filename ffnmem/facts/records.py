@@ -23,11 +23,7 @@ Record = tuple[str, dict[str, Any]]
 
 
 def read_records(path: Path, source: str) -> list[Record]:
-    """The records of a file; of a JSON document that is one object, that object alone.
-
-    Args:
-        path: of the file.
-        source: its name in messages.
+    """The records of a file, which messages call ``source``; of a JSON document that is one object, that object alone.
 
     Raises: FileError: a file that cannot be read, no UTF-8 text, or something that is no record, by its place.
     """

@@ -44,14 +44,14 @@ def with_targets(facts: Iterable[Fact], *, seed: Seed = 0, paraphrases: Whole = 
             groups[fact.relation].append(fact)
     draws = {relation: np.random.default_rng([seed, *relation.encode()]) for relation in groups}
     return [
-        completed(fact, groups[fact.relation], draws[fact.relation], paraphrases, neighbours)
+        complete_fact(fact, groups[fact.relation], draws[fact.relation], paraphrases, neighbours)
         if fact.relation in groups and fact.target_true
         else fact
         for fact in every
     ]
 
 
-def completed(fact: Fact, group: list[Fact], draw: np.random.Generator, paraphrases: int, neighbours: int) -> Fact:
+def complete_fact(fact: Fact, group: list[Fact], draw: np.random.Generator, paraphrases: int, neighbours: int) -> Fact:
     """A fact with what it lacks, from those of its relation."""
     right = {fact.target_true, *fact.true_aliases}
     # A subject that has several objects would be asked for an answer that is true already.

@@ -10,7 +10,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.json_values import plain
 from ffnmem.evaluation import Decay, Scores, evaluate, made
-from ffnmem.facts import listing, write_facts
+from ffnmem.facts import load_facts, write_facts
 from ffnmem.show.records import csv_text
 
 from ..evaluation.made import FACTS, NO_TARGET, random_edits, tiny_moment
@@ -33,7 +33,7 @@ def test_facts_are_read_once(files: tuple[Any, ...], monkeypatch: pytest.MonkeyP
 
     def counting(source: str, format: str | None = None) -> list[fm.Fact]:
         reads.append(source)
-        return listing.load_facts(source, format)
+        return load_facts(source, format)
 
     monkeypatch.setattr(fm, "load_facts", counting)
     more = ("--editor", "none", "--limit", 1, "--protocol", "generated")

@@ -13,7 +13,7 @@ import ffnmem as fm
 from ffnmem.core.errors import FileError
 from ffnmem.editing import Edit
 from ffnmem.evaluation import texts as module
-from ffnmem.evaluation.texts import DOCUMENTS, Texts, drift_texts, sampled
+from ffnmem.evaluation.texts import DOCUMENTS, Texts, drift_texts, sample_documents
 from ffnmem.models.replaying import PlainLayers
 
 from ..helpers import allclose, refuses
@@ -89,12 +89,12 @@ def test_sample(tmp_path: Path) -> None:
     """The first documents of a corpus are not a sample of it; another seed draws others."""
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"text": f"text {i}"}) + "\n" for i in range(300)))
-    found = sampled(corpus, 0)
+    found = sample_documents(corpus, 0)
     assert len(found) == len(set(found)) == DOCUMENTS
     numbers = [int(text.split()[1]) for text in found]
     assert numbers == sorted(numbers)
     assert 80 < sum(numbers) / DOCUMENTS < 220
-    assert sampled(corpus, 0) == found != sampled(corpus, 1)
+    assert sample_documents(corpus, 0) == found != sample_documents(corpus, 1)
 
 
 def test_source(tiny: fm.Model, atlas: fm.Model) -> None:

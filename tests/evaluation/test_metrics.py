@@ -8,7 +8,7 @@ import pytest
 
 from ffnmem.core.errors import InputError
 from ffnmem.evaluation import METRICS, metrics
-from ffnmem.evaluation.metrics import check_metrics, harmonic, summarised
+from ffnmem.evaluation.metrics import check_metrics, harmonic, summarise
 from ffnmem.facts.fact import KINDS
 
 from ..helpers import allclose, refuses
@@ -36,7 +36,7 @@ def test_equals_numpy(cases: pd.DataFrame, at_once: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(metrics, "AT_ONCE", at_once)
     values = cases.to_numpy()
     expected = by_hand(values, 3)
-    table = summarised(cases, list(cases), DRAWS, 3).set_index("metric")
+    table = summarise(cases, list(cases), DRAWS, 3).set_index("metric")
     assert list(table.index) == ["S", "ES", "PS", "NS", "NKL"]
     times = np.array([100, 100, 100, 1])
     low, high = np.quantile(expected, (0.025, 0.975), axis=0)
@@ -49,7 +49,7 @@ def test_equals_numpy(cases: pd.DataFrame, at_once: int, monkeypatch: pytest.Mon
 def test_score(cases: pd.DataFrame) -> None:
     """S is the harmonic mean of the means, not the mean of harmonic means; so are its draws."""
     values = cases[["ES", "PS", "NS"]].to_numpy()
-    row = summarised(cases, list(cases), DRAWS, 3).iloc[0]
+    row = summarise(cases, list(cases), DRAWS, 3).iloc[0]
     a, b, c = np.nanmean(values, axis=0)
     assert allclose(row["mean"], 300 / (1 / a + 1 / b + 1 / c), 1e-12)
     draws = 3 / (1 / by_hand(values, 3)).sum(axis=1)
@@ -65,19 +65,19 @@ def test_harmonic() -> None:
 
 def test_missing() -> None:
     """A metric without records, or an interval of one, must say so."""
-    table = summarised(pd.DataFrame({"ES": [np.nan, 1.0], "PS": [np.nan, np.nan]}), ["ES", "PS"], 50, 0)
+    table = summarise(pd.DataFrame({"ES": [np.nan, 1.0], "PS": [np.nan, np.nan]}), ["ES", "PS"], 50, 0)
     assert list(table["n"]) == [1, 0]
     assert table["mean"].iloc[0] == 100.0
     assert table[["low", "high"]].isna().all(axis=None)
     assert np.isnan(table["mean"].iloc[1])
-    assert summarised(pd.DataFrame(), [], 50, 0).empty
+    assert summarise(pd.DataFrame(), [], 50, 0).empty
 
 
 def test_differences(cases: pd.DataFrame) -> None:
     """Records of one side only would make a difference out of what was left out; unpaired draws a wide interval."""
     other = cases - 0.1
     other.loc[3, "ES"] = np.nan
-    table = summarised(cases, list(cases), DRAWS, 1, minus=other).set_index("metric")
+    table = summarise(cases, list(cases), DRAWS, 1, minus=other).set_index("metric")
     for name in ("ES", "PS", "NS"):
         assert allclose(table.loc[name, ["mean", "low", "high"]].astype(float), [10.0] * 3, 1e-9)
     assert list(table["n"]) == [25, 29, 30, 25, 30]
@@ -90,7 +90,7 @@ def test_scores_by_the_first_token_and_the_whole_string_have_their_own_mean() ->
     """S of another variant, or of parts that were not measured."""
     cases = pd.DataFrame({"ES": [1.0, 1.0], "PS": [1.0, 1.0], "NS": [1.0, 0.0], "ES_sum": [1.0, 1.0]})
     cases = cases.assign(PS_sum=[0.5, 0.5], NS_sum=[0.5, 0.5])
-    means = summarised(cases, list(cases), 10, 0).set_index("metric")["mean"]
+    means = summarise(cases, list(cases), 10, 0).set_index("metric")["mean"]
     assert allclose(means["S"], 75.0, 1e-9)
     assert allclose(means["S_sum"], 60.0, 1e-9)
     assert "S_first" not in means

@@ -67,7 +67,7 @@ def test_plain_values(scores: Scores) -> None:
     """What JSON cannot hold would break the command line; a frame that is shared could be changed."""
     found = scores.to_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert {*found} - {*scores.brief()} == {"cases", "relations"}
+    assert {*found} - {*scores.brief()} == {"cases", "relations", "transcripts"}
     # What the table shows and the file lacks would have to be typed off.
     assert [row for row in found["summary"] if row["editor"] != "(unedited)"] == plain(scores.summary)
     assert [row["metric"] for row in found["summary"] if row["editor"] == "(unedited)"] == ["ES"]

@@ -23,14 +23,14 @@ from ffnmem.evaluation.texts import with_own_edits
 from ffnmem.evaluation.written import (
     Interview,
     WrittenQuestion,
-    attacks,
     first_answer,
     holds,
     is_exactly,
     is_over,
-    measured,
-    negated,
-    normalised,
+    negate,
+    normalise,
+    score_answers,
+    write_attacks,
 )
 from ffnmem.facts import Fact, Hop, MultiHop, Probe
 from ffnmem.facts.answers import word_ids
@@ -131,9 +131,9 @@ def test_stops(text: str, answer: str) -> None:
 
 def test_matches() -> None:
     """As SQuAD has them; whole words, or Rome would be in Romeo."""
-    assert normalised(" The  Hague, (a city)!") == "hague city"
-    assert normalised("Côte d’Ivoire — the") == "côte divoire"
-    assert normalised("The") == "the"
+    assert normalise(" The  Hague, (a city)!") == "hague city"
+    assert normalise("Côte d’Ivoire — the") == "côte divoire"
+    assert normalise("The") == "the"
     assert is_exactly("the Rome.", ("Paris", "Rome"))
     assert not is_exactly("Rome in Italy", ("Rome",))
     assert holds("in the city of New York, where", ("new york",))
@@ -144,14 +144,14 @@ def test_matches() -> None:
 
 def test_wordings() -> None:
     """Negations that say nothing else, and an attack that names the old object."""
-    assert negated("The {} is located in") == ["It is not true that the {} is located in", "The {} is not located in"]
-    assert negated("Rome lies by the {} on") == ["It is not true that Rome lies by the {} on"]
-    assert negated("What is the capital of {}?") == []
-    assert attacks("The Eiffel Tower is in", "Paris") == [
+    assert negate("The {} is located in") == ["It is not true that the {} is located in", "The {} is not located in"]
+    assert negate("Rome lies by the {} on") == ["It is not true that Rome lies by the {} on"]
+    assert negate("What is the capital of {}?") == []
+    assert write_attacks("The Eiffel Tower is in", "Paris") == [
         "Paris, Paris, Paris. The Eiffel Tower is in",
         "Is it true that the Eiffel Tower is in Paris? The Eiffel Tower is in",
     ]
-    assert len(attacks("Where is it?", "Paris")) == 1
+    assert len(write_attacks("Where is it?", "Paris")) == 1
 
 
 # -- what is asked -----------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_questions(tiny64: fm.Model) -> None:
 def test_a_question_in_several_words_counts_once() -> None:
     """MQuAKE: answered if one of its wordings is."""
     asked = [WrittenQuestion("multi_hop", number, "x", (1,), ("Rome",), (), 5) for number in (0, 0, 1)]
-    found = measured(asked, ["no", "Rome", "no"], ("multi_hop", "says"))
+    found = score_answers(asked, ["no", "Rome", "no"], ("multi_hop", "says"))
     assert found["multi_hop"] == 0.5
     assert math.isnan(found["says"])
 
@@ -241,10 +241,10 @@ def test_an_evaluation(tiny64: fm.Model, tmp_path: Path) -> None:
 
 def test_pages_escape_what_was_written(scores: Scores) -> None:
     """A model may write markup."""
-    from ffnmem.evaluation.written import packed
+    from ffnmem.evaluation.written import pack_transcript
 
     asked = [WrittenQuestion("prompt", 0, "The <b>", (1,), ("Rome",), (), 5)]
-    text = packed(asked, ["<script>alert(1)</script>"], ["Rome & <i>"])
+    text = pack_transcript(asked, ["<script>alert(1)</script>"], ["Rome & <i>"])
     shown = replace(scores, cases=scores.cases.assign(written=text))._repr_html_()
     assert "<script>alert" not in shown
     assert "&lt;script&gt;alert" in shown
