@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import squareform
 
 import ffnmem as fm
 from ffnmem.neurons.clustering import (
@@ -18,17 +20,16 @@ from ffnmem.neurons.clustering import (
     Alike,
     Draws,
     Examples,
-    by_share,
     compare,
-    effective,
     foote,
-    linked,
+    multiplicities,
+    null_picks,
     pairwise,
     read_alike,
     reading_keys,
 )
 from ffnmem.neurons.counting import content_counts
-from ffnmem.neurons.inputs import MOST, Background, Firing, Inputs, background_of, firing, normalised, random_places
+from ffnmem.neurons.inputs import MOST, Firing, Inputs, background_of, firing, normalised, random_places
 from ffnmem.neurons.triggers import trigger_tokens
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store
@@ -87,62 +88,99 @@ def found(made: Made) -> Alike:
     return made.some(list(range(len(made.found.neurons))))
 
 
-def naive_meanings(inputs: np.ndarray, strengths: np.ndarray, background: Background) -> tuple[float, np.ndarray]:
-    """One neuron: whiten, compare, link."""
-    x = (inputs.astype(np.float64) - background.mean) @ background.whiten
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    labels = np.empty(len(x), np.int64)
-    number = linked(x @ x.T, np.ones(len(x), np.int64), background.cut, labels)
-    return effective(labels, number, strengths), by_share(labels, strengths)
+def grouped(similarity: np.ndarray, rows: np.ndarray, cut: float) -> np.ndarray:
+    """SciPy's average linkage of some rows, of which one may come more than once."""
+    distance = np.clip(1 - similarity[np.ix_(rows, rows)].astype(np.float64), 0, None)
+    distance[rows[:, None] == rows] = 0
+    if len(rows) < 2:
+        return np.zeros(len(rows), np.int64)
+    return fcluster(linkage(squareform(distance, checks=False), "average"), 1 - cut, "distance")
 
 
-def naive_ms(inputs: np.ndarray, a: np.ndarray, background: Background) -> float:
-    """Pach's one pass."""
-    x = (inputs.astype(np.float64) - background.mean) @ background.whiten
-    whole = a @ (x / np.linalg.norm(x, axis=1, keepdims=True))
-    return float((whole @ whole - a @ a) / (a.sum() ** 2 - a @ a))
+def joined(similarity: np.ndarray, rows: np.ndarray, cut: float) -> np.ndarray:
+    """SciPy's connected components, likewise."""
+    near = similarity[np.ix_(rows, rows)] > cut
+    return connected_components(near | (rows[:, None] == rows), directed=False)[1]
 
 
-def naive_foote(inputs: np.ndarray, a: np.ndarray, key: np.ndarray, rows: np.ndarray) -> float:
-    """Foote 2024, one neuron; NaN where a cosine is so near the cut that rounding decides."""
-
-    def cosine(x: np.ndarray) -> np.ndarray:
-        e = x.astype(np.float64) * key
-        e /= np.linalg.norm(e, axis=1, keepdims=True)
-        return e @ e.T
-
-    random = cosine(rows)[np.triu_indices(len(rows), 1)]
-    cut = random.mean() + FOOTE_CUT * random.std()
-    strong = a >= FOOTE_ABOVE * a.max()
-    found = cosine(inputs[strong])
-    if np.abs(found - cut).min() < 1e-6:
-        return float("nan")
-    _, labels = connected_components(found > cut, directed=False)
-    shares = np.bincount(labels, weights=a[strong]) / a[strong].sum()
-    return float(np.exp(stats.entropy(shares)))
+def number(labels: np.ndarray, weights: np.ndarray) -> float:
+    return float(np.exp(stats.entropy(np.bincount(labels, weights))))
 
 
-def test_each_neuron_is_as_by_itself_and_naive(made: Made, found: Alike) -> None:
-    f, draws, compared = made.found, Draws(DRAWS, 0, len(made.background.units)), 0
-    for row, n in enumerate(f.counts.tolist()):
-        values = {name: estimate.value[row] for name, estimate in found.estimates.items()}
-        assert (found.labels[row, n:] == -1).all()
+def mean_cosine(similarity: np.ndarray, rows: np.ndarray, weights: np.ndarray) -> float:
+    """Of all pairs of different rows, weighted by the product of their weights; NaN without one."""
+    pairs = np.outer(weights, weights) * (rows[:, None] != rows)
+    return float((pairs * similarity[np.ix_(rows, rows)]).sum() / pairs.sum()) if pairs.any() else np.nan
+
+
+def test_each_number_is_scipys(made: Made) -> None:
+    """One neuron and one draw at a time: value, bootstrap and null of meanings, MS and Foote's clusters, and which
+    example is of which meaning, the one of the largest share first."""
+    f, draws, background = made.found, Draws(DRAWS, 0, len(made.background.units)), made.background
+    found, clusters = Examples(f, made.read, made.keys, background, draws).sorted, 0
+    unrelated = background.cosines
+    for row in [*range(8), 40, 66, 69]:
+        n = int(f.counts[row])
+        own, labels = np.arange(n), found.labels[row]
+        assert (labels[n:] == -1).all()
         if n < 2:
-            assert np.isnan(list(values.values())).all()
-            assert found.labels[row, :n].tolist() == [0] * n
+            assert np.isnan([*found.meanings[row], *found.ms[row], *found.clusters[row]]).all()
+            assert labels[:n].tolist() == [0] * n
             continue
-        inputs, a = made.rows[f.places[row, :n]], f.strengths[row, :n]
-        meanings, labels = naive_meanings(inputs, a, made.background)
-        assert values["meanings"] == pytest.approx(meanings, rel=1e-5)
-        assert found.labels[row, :n].tolist() == labels.tolist()
-        assert values["ms"] == pytest.approx(naive_ms(inputs, a, made.background), abs=1e-4)
-        (own,) = draws.rows(f.neurons[[row]])
-        assert len(set(own.tolist())) == FOOTE_NULL
-        foote = naive_foote(inputs, a, made.keys[row, 0], made.background.rows[own])
-        if (a >= FOOTE_ABOVE * a[0]).sum() > 1 and np.isfinite(foote):
-            assert values["clusters"] == pytest.approx(foote, rel=1e-5)
-            compared += 1
-    assert compared > 40
+        inputs, weights = made.rows[f.places[row, :n]], f.strengths[row, :n]
+        units = (inputs.astype(np.float64) - background.mean) @ background.whiten
+        similarity = normalised(units) @ normalised(units).T
+        again = [np.repeat(own, times) for times in draws.multiplicity[n, :, :n]]
+        drawn = [(similarity, rows, weights[rows]) for rows in (own, *again)]
+        drawn += [(unrelated, picks[:n], weights) for picks in draws.picks]
+        expected = [number(grouped(s, rows, background.cut), w) for s, rows, w in drawn]
+        np.testing.assert_allclose(found.meanings[row], expected, rtol=1e-5)
+        np.testing.assert_allclose(found.ms[row], [mean_cosine(*one) for one in drawn], rtol=1e-4, atol=1e-5)
+        groups = grouped(similarity, own, background.cut)
+        shares = sorted({(-weights[groups == g].sum(), np.flatnonzero(groups == g)[0], g) for g in groups})
+        assert labels[:n].tolist() == [[g for *_, g in shares].index(g) for g in groups]
+        clusters += foote_is_scipys(made, row, found.clusters[row], draws)
+    assert clusters > 5
+
+
+def foote_is_scipys(made: Made, row: int, found: np.ndarray, draws: Draws) -> bool:
+    """Foote 2024, one neuron; False where a cosine is so near the cut that rounding decides."""
+    f, (rows,) = made.found, draws.rows(made.found.neurons[[row]])
+    assert len(set(rows.tolist())) == FOOTE_NULL
+    weights = f.strengths[row][f.strengths[row] >= FOOTE_ABOVE * f.strengths[row, 0]]
+    read = (made.rows[f.places[row, : len(weights)]], made.background.rows[rows])
+    similarity, unrelated = ((x := normalised(one.astype(np.float64) * made.keys[row])) @ x.T for one in read)
+    upper = unrelated[np.triu_indices(len(rows), 1)]
+    cut, own = upper.mean() + FOOTE_CUT * upper.std(), np.arange(len(weights))
+    if len(own) < 2 or min(np.abs(one - cut).min() for one in (similarity, unrelated)) < 1e-6:
+        return False
+    again = [own, *(np.repeat(own, times) for times in draws.multiplicity[len(own), :, : len(own)])]
+    drawn = [(similarity, some, weights[some]) for some in again]
+    drawn += [(unrelated[np.ix_(some, some)], own, weights) for some in draws.few[:, : len(own)]]
+    np.testing.assert_allclose(found, [number(joined(s, some, cut), w) for s, some, w in drawn], rtol=1e-5)
+    return True
+
+
+def test_multiplicities_are_bootstrap_draws() -> None:
+    found = multiplicities(10, 4000, 3)
+    assert found.shape == (11, 4000, 10)
+    for n in (1, 4, 10):
+        assert (found[n, :, :n].sum(1) == n).all()
+        assert not found[n, :, n:].any()
+        assert allclose(found[n, :, :n].mean(0), np.ones(n), 0.1)
+    assert np.array_equal(found[:6, :, :5], multiplicities(5, 4000, 3))  # whatever the most
+    assert not np.array_equal(found, multiplicities(10, 4000, 4))
+
+
+def test_null_picks_are_different_rows() -> None:
+    picks = null_picks(50, 40, 30, 0)
+    assert picks.shape == (30, 40)
+    assert all(len(set(row)) == 40 for row in picks.tolist())
+    assert len({tuple(row) for row in picks.tolist()}) == 30
+    few = null_picks(7, 40, 30, 0)  # else rows behind the background's end would be read
+    assert few.shape == (30, 40)
+    assert few.max() == 6
+    assert all(len(set(row[:7])) == 7 for row in few.tolist())
 
 
 def test_the_planted_number_comes_out(made: Made, found: Alike) -> None:
