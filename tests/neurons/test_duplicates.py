@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ffnmem.neurons import duplicates as module
-from ffnmem.neurons.duplicates import Best, Screen, find_duplicates, kinds, likeness
+from ffnmem.neurons.duplicates import Screen, find_duplicates, kinds
 from ffnmem.neurons.overlap import SIDES, unit_rows
 
 from ..helpers import allclose
@@ -147,13 +147,6 @@ def test_a_gated_neuron_turned_round_is_the_same() -> None:
     assert found.counts.set_index("by")["pairs"].to_dict() == {"key": 2, "value": 3, "gate": 3, "both": 2}
 
 
-def test_likeness() -> None:
-    cosine = {side: torch.tensor(values) for side, values in (("key", [0.9, -0.9]), ("value", [0.8, -0.7]))}
-    assert allclose(likeness(cosine), [0.8, -0.9])
-    assert allclose(likeness({**cosine, "gate": torch.tensor([0.6, 0.95])}), [0.6, 0.7])
-    assert kinds(THREE) == ("key", "value", "gate", "both")
-
-
 def test_screen_bounds_every_cosine() -> None:
     """Else pairs are missed."""
     drawn = torch.randn(300, 64, generator=torch.Generator().manual_seed(3)) / torch.arange(1, 65).sqrt()
@@ -179,23 +172,6 @@ def test_screen_spares_unrelated_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "products", counting)
     assert find_duplicates(lambda side, layer: rows[side, layer], [0], 0.9, 10).pairs.empty
     assert sum(multiplied) < 0.02 * 2 * 600
-
-
-def test_no_screen_where_it_saves_nothing() -> None:
-    rows = unit_rows(torch.randn(100, 30))
-    screen = Screen(lambda layer: rows, [0], 0.2)
-    assert screen.basis is None
-    assert torch.equal(screen.rows(rows), rows)
-
-
-def test_best_keeps_earlier_ties() -> None:
-    best = Best(2)
-    for start in (0, 2, 4):
-        owners = np.arange(start, start + 2, dtype=np.int64)[:, None].repeat(4, axis=1)
-        best.add(np.array([0.5, 0.5], dtype=np.float32), owners)
-    assert best.owners[:, 0].tolist() == [0, 1]
-    best.add(np.array([0.7], dtype=np.float32), np.full((1, 4), 9))
-    assert best.owners[:, 0].tolist() == [9, 0]
 
 
 def test_no_screen_where_it_lets_most_through() -> None:

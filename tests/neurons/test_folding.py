@@ -19,7 +19,6 @@ from ffnmem.neurons.overlap import (
     memory_rows,
     memory_sides,
     own_cosines,
-    unit_rows,
     without_mean_direction,
 )
 
@@ -60,11 +59,6 @@ def test_values_are_what_the_stream_gets(architecture: fm.Model) -> None:
     if architecture.centred:
         added = added - added.mean(dim=-1, keepdim=True)
     assert allclose(captured.coefficients[1][0] @ values, added, 1e-5)
-
-
-def test_values_lose_their_mean_only(tiny: fm.Model) -> None:
-    values = tiny.ffn[-1].values.detach()
-    assert allclose(centred_values(tiny, -1), values - values.mean(dim=1, keepdim=True))
 
 
 def test_cosine_written_out(tiny: fm.Model) -> None:
@@ -129,8 +123,3 @@ def test_cosines_of_a_gate(architecture: fm.Model) -> None:
     assert allclose(own_cosines(architecture, 0, "gate_io")[5], torch.cosine_similarity(gate, value, dim=0))
     assert allclose(own_cosines(architecture, 0, "gate_key")[5], torch.cosine_similarity(gate, key, dim=0))
     assert not torch.equal(own_cosines(architecture, 0, "gate_io"), own_cosines(architecture, 0))
-
-
-def test_unit_rows() -> None:
-    found = unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
-    assert allclose(found, [[0.6, 0.8], [0.0, 0.0]])

@@ -5,22 +5,35 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.neurons import Geometry
-from ffnmem.neurons.layer_geometry import ALIGNED, quantile_name
-from ffnmem.neurons.overlap import cosines, folded_keys, memory_rows, memory_sides, own_cosines
+from ffnmem.neurons.layer_geometry import ALIGNED
+from ffnmem.neurons.overlap import (
+    capacities,
+    features,
+    folded_keys,
+    gram,
+    memory_rows,
+    memory_sides,
+    own_cosines,
+    ranks,
+)
 
 from ..architectures import DECODERS
 from ..helpers import allclose, printed, refuses
 from .gated import GATED, made
+
+ENDS = tuple(partial(np.quantile, q=q) for q in (0.05, 0.95))
 
 
 @pytest.fixture(scope="module")
@@ -28,35 +41,84 @@ def found(tiny: fm.Model) -> Geometry:
     return fm.neurons.geometry(tiny, threshold=0.6)
 
 
-def test_layers_and_neurons_agree_with_naive_formulas(architecture: fm.Model) -> None:
+def naive_side(rows: np.ndarray) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """The columns of one side, as the papers define them, and those of each neuron: all pairs, singular values."""
+    products, lengths = rows @ rows.T, np.linalg.norm(rows, axis=1)
+    cosine = products / np.outer(lengths, lengths)
+    pairs = cosine[np.triu_indices(len(rows), 1)]
+    singular = np.linalg.svd(rows, compute_uv=False)
+    shares = singular / singular.sum()
+    units = rows / lengths[:, None]
+    capacity = lengths**2 / ((units @ rows.T) ** 2).sum(1)  # Elhage's; Scherlis' is the same number
+    assert np.allclose(capacity, products.diagonal() ** 2 / (products**2).sum(1))
+    count = (lengths**2).sum() ** 2 / (lengths**4).sum()
+    numbers = {
+        "zero": 0,
+        "cosine_mean": pairs.mean(),
+        "cosine_rms": np.sqrt((pairs**2).mean()),
+        "cosine_max": pairs[np.abs(pairs).argmax()],
+        "entropy_rank": np.exp(stats.entropy(shares)),
+        "participation_rank": (singular**2).sum() ** 2 / (singular**4).sum(),
+        "stable_rank": (singular**2).sum() / singular[0] ** 2,
+        "capacity_sum": capacity.sum(),
+        "capacity_mean": capacity.mean(),
+        **{f"capacity_q{q}": np.quantile(capacity, q / 100) for q in (5, 25, 50, 75, 95)},
+        "features": count,
+        "features_per_neuron": count / len(rows),
+        "features_per_dimension": count / rows.shape[1],
+        "isotropic_rms": rows.shape[1] ** -0.5,
+    }
+    disturbed = np.sqrt(((cosine**2).sum(1) - 1) / (len(rows) - 1))
+    return numbers, {"norm": lengths, "capacity": capacity, "interference": disturbed}
+
+
+def test_columns_agree_with_naive_formulas(architecture: fm.Model) -> None:
     """Columns of one side under the other's name, or of another layer."""
-    tiny, dimensions = architecture, 15 if architecture.centred else 16
-    found = fm.neurons.geometry(tiny, threshold=None)
+    dimensions = 15 if architecture.centred else 16
+    found = fm.neurons.geometry(architecture, threshold=None)
     assert found.dimensions == dimensions  # d_model 16, less the direction that LayerNorms remove
-    assert found.sides == memory_sides(tiny)
+    assert found.sides == memory_sides(architecture)
     for layer in range(2):
-        row = found.layers.iloc[layer]
-        neurons = found.neurons[found.neurons["layer"] == layer]
+        row, neurons = found.layers.iloc[layer], found.neurons[found.neurons["layer"] == layer]
         assert (row["layer"], row["neurons"], len(neurons)) == (layer, 64, 64)
         assert neurons["neuron"].tolist() == list(range(64))
-        assert allclose(neurons["io_cosine"], own_cosines(tiny, layer), 1e-6)
+        assert allclose(neurons["io_cosine"], own_cosines(architecture, layer), 1e-6)
+        assert allclose(row[["io_mean", "io_q5", "io_q95"]], [f(neurons["io_cosine"]) for f in (np.mean, *ENDS)], 1e-6)
+        beyond = (neurons["io_cosine"] < row["io_null_low"]) | (neurons["io_cosine"] > row["io_null_high"])
+        assert row["io_beyond"] == beyond.mean()
+        assert row["io_strengthening"] == (neurons["io_cosine"] > 0.5).mean()
+        assert row["io_weakening"] == (neurons["io_cosine"] < -0.5).mean()
         for side in found.sides:
-            rows = memory_rows(tiny, layer, side).double()
-            products = rows @ rows.T
-            lengths = rows.norm(dim=1)
-            capacity = products.diag() ** 2 / (products**2).sum(dim=1)
-            pairs = (products / lengths.outer(lengths)).numpy()[np.triu_indices(64, 1)]
-            assert allclose(neurons[f"{side}_norm"], lengths)
-            assert allclose(neurons[f"{side}_capacity"], capacity)
-            assert allclose(row[f"{side}_capacity_q50"], np.median(capacity))
-            assert allclose(row[f"{side}_capacity_sum"], capacity.sum())
-            assert allclose(row[f"{side}_cosine_mean"], pairs.mean())
-            assert allclose(row[f"{side}_cosine_rms"], np.sqrt((pairs**2).mean()))
-            assert allclose(abs(row[f"{side}_cosine_max"]), np.abs(pairs).max())
-            one, other = int(row[f"{side}_max_neuron"]), int(row[f"{side}_max_other"])
-            assert allclose(row[f"{side}_cosine_max"], cosines(rows[[one]], rows[[other]])[0])
-            assert allclose(row[f"{side}_isotropic_rms"], dimensions**-0.5, 1e-12)
-            assert row[f"{side}_capacity_sum"] <= dimensions + 1e-9
+            rows = memory_rows(architecture, layer, side).double().numpy()
+            assert rows.shape == (64, dimensions)
+            numbers, by_neuron = naive_side(rows)
+            for name, number in numbers.items():
+                assert allclose(row[f"{side}_{name}"], number, 1e-5), name
+            for name, values in by_neuron.items():
+                assert allclose(neurons[f"{side}_{name}"], values, 1e-5), name
+            pair = [rows[int(row[f"{side}_max_{which}"])] for which in ("neuron", "other")]
+            assert allclose(row[f"{side}_cosine_max"], pair[0] @ pair[1] / np.prod(np.linalg.norm(pair, axis=1)), 1e-5)
+
+
+KNOWN = {
+    "orthonormal": (np.eye(7), np.ones(7), 7.0, 7.0),
+    "two equal": (np.eye(4)[[0, 1, 2, 2]], [1, 1, 0.5, 0.5], 4.0, None),
+    "all equal": (np.ones((4, 3)), [0.25] * 4, 4.0, 1.0),
+    "one zero": (np.diag([1.0, 1.0, 0.0]), [1, 1, 0], 2.0, 2.0),
+    "one long": (np.diag([1.0, *[0.1] * 9]), np.ones(10), (1 + 0.09) ** 2 / (1 + 9e-4), None),
+    "nothing": (np.zeros((3, 4)), np.zeros(3), 0.0, np.nan),
+}
+"""Rows, the share of a dimension that each has, how many features they are, how many dimensions they use."""
+
+
+@pytest.mark.parametrize("case", KNOWN)
+def test_known_answers(case: str) -> None:
+    rows, capacity, count, rank = KNOWN[case]
+    x = torch.from_numpy(np.asarray(rows, float))
+    assert allclose(capacities(x, gram(x)), capacity, 1e-9)
+    assert features(x)["features"] == pytest.approx(count)
+    if rank is not None:
+        assert list(ranks(gram(x)).values()) == pytest.approx([rank] * 3, rel=1e-5, nan_ok=True)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", *GATED])
@@ -218,10 +280,6 @@ def test_mistakes(tiny: fm.Model) -> None:
         fm.neurons.geometry(tiny, limit=0)
     with refuses(InputError, ValueError, "seed", "at least 0"):
         fm.neurons.geometry(tiny, seed=-1)
-
-
-def test_names_of_quantiles() -> None:
-    assert [quantile_name(q) for q in (0.05, 0.5, 0.99, 0.999)] == ["q5", "q50", "q99", "q999"]
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------

@@ -13,12 +13,9 @@ from ffnmem.neurons.overlap import (
     BINS,
     NO_OVERLAP,
     QUANTILES,
-    binned_quantiles,
     isotropic_overlap,
-    largest_root,
     matched_units,
     overlap,
-    row_interference,
     unit_moments,
     unit_rows,
 )
@@ -48,14 +45,6 @@ def test_equals_the_naive_formulas(n: int, d: int, block: int, seed: int) -> Non
     assert allclose(found.quantiles, steps, 1.01 / BINS)
 
 
-def test_orthonormal_rows_do_not_overlap() -> None:
-    units = torch.linalg.qr(torch.randn(8, 8, dtype=torch.float64))[0]
-    found = overlap(units)
-    assert allclose([found.mean, found.rms, found.maximum], [0.0, 0.0, 0.0])
-    assert max(found.quantiles) <= 1 / BINS
-    assert allclose(row_interference(units, unit_moments(units).second), torch.zeros(8), 1e-7)
-
-
 def test_equal_and_opposite_rows_are_found() -> None:
     units = torch.eye(6, dtype=torch.float64)[[0, 1, 2, 1, 4, 5]]
     found = overlap(units)
@@ -69,30 +58,6 @@ def test_fewer_than_two_rows_have_no_pair() -> None:
     assert overlap(drawn(1, 4)) == NO_OVERLAP
     assert isotropic_overlap(4, 0) == NO_OVERLAP
     assert isotropic_overlap(1, 3) == NO_OVERLAP
-
-
-def test_row_interference_is_the_rms_with_others() -> None:
-    units = drawn(30, 7)
-    cosines = units @ units.T
-    cosines.fill_diagonal_(0.0)
-    expected = ((cosines**2).sum(dim=1) / 29).sqrt()
-    found = row_interference(units, unit_moments(units).second)
-    assert allclose(found, expected, 1e-10)
-    assert allclose(found.square().mean().sqrt(), overlap(units).rms, 1e-10)
-
-
-def test_rotation_changes_nothing() -> None:
-    units = drawn(40, 9)
-    rotation = torch.linalg.qr(torch.randn(9, 9, dtype=torch.float64))[0]
-    one, other = overlap(units), overlap(units @ rotation)
-    assert allclose([one.mean, one.rms, one.maximum], [other.mean, other.rms, other.maximum], 1e-12)
-    assert allclose(one.quantiles, other.quantiles, 1.01 / BINS)
-    assert one.pair == other.pair
-
-
-def test_quantiles_of_bins() -> None:
-    counts = np.array([0, 10, 0, 30], dtype=np.int64)
-    assert allclose(binned_quantiles(counts, (0.125, 0.25, 0.625, 1.0)), [0.375, 0.5, 0.875, 1.0])
 
 
 def test_isotropic_null_is_what_random_directions_do() -> None:
@@ -139,16 +104,3 @@ def test_matched_null_of_few_rows_and_of_equal_ones() -> None:
     assert allclose(few.norm(dim=1), torch.ones(5), 1e-5)
     same = drawn(1, 8).expand(6, 8)
     assert overlap(matched_units(unit_moments(same), [0])).rms == pytest.approx(1.0, abs=1e-4)
-
-
-def test_matched_null_repeats_by_seed() -> None:
-    found = unit_moments(drawn(50, 8))
-    assert torch.equal(matched_units(found, [3, 1]), matched_units(found, [3, 1]))
-    assert not torch.equal(matched_units(found, [3, 1]), matched_units(found, [3, 2]))
-
-
-def test_largest_root() -> None:
-    assert largest_root(1.0, 0.0, -0.25) == 0.5
-    assert largest_root(1.0, 0.0, -4.0) == 1.0
-    assert largest_root(1.0, 0.0, 1.0) == 0.0
-    assert largest_root(0.0, 0.0, -1.0) == 0.0

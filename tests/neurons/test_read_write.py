@@ -19,6 +19,7 @@ from ffnmem.neurons.read_write import (
     UNCLASSED,
     class_counts,
     class_table,
+    derangements,
     known_classes,
     neuron_cosines,
     read_write_classes,
@@ -104,6 +105,18 @@ def test_a_neuron_that_points_nowhere_has_none() -> None:
     for side in sides:
         own = neuron_cosines({**sides, side: torch.zeros(1, 3, dtype=torch.float64)})
         assert list(read_write_classes(own)) == [UNCLASSED]
+
+
+@given(n=st.integers(1, 40), count=st.integers(0, 12), seed=st.integers(0, 99))
+def test_derangements(n: int, count: int, seed: int) -> None:
+    """A neuron paired with itself would bring the truth into its null."""
+    found = derangements(n, count, [seed])
+    assert found.shape == (min(count, n - 1), n)
+    for place, permutation in enumerate(found):
+        assert sorted(permutation) == list(range(n))
+        assert not (permutation == np.arange(n)).any()
+        for other in found[:place]:
+            assert not (permutation == other).any()
 
 
 def test_chance_takes_neurons_apart() -> None:
