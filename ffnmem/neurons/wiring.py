@@ -10,10 +10,10 @@ of its layer would have connections of their own.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -36,9 +36,6 @@ from ..models.turns import in_turn
 from ..show.result import Result
 from ..vocabulary.projections import promoted_tokens
 from ..vocabulary.vectors import matrix_of
-
-if TYPE_CHECKING:
-    pass
 
 INCOMING, OUTGOING = "incoming", "outgoing"
 DIRECT = "direct"
@@ -159,25 +156,20 @@ def virtual_weights(
     with torch.no_grad():
         wires = Wires(model, Heads(model) if heads else None)
 
-        def ends(rows: Tensor) -> Tensor:
-            return with_null(rows, which, draws, np.random.default_rng([seed, at]))
-
-        sides = {
-            INCOMING: [Side(wires, at, ends(wires.reads(at, side)), side) for side in wires.inputs],
-            OUTGOING: [Side(wires, at, ends(wires.writes(at)), None)],
-        }
-        tables, counts, done = [], {}, 0
-        for direction, found in sides.items():
-            strongest = Strongest(k, draws)
-            for side in found:
-                for part in side.parts():
-                    strongest.add(part)
-                    done += 1
-                    if progress is not None:
-                        progress("virtual", done, len(wires.inputs) * (model.n_layers - 1))
-            counts[direction] = strongest
-            if strongest.best:
-                tables.append(strongest.table().assign(direction=direction))
+        ways: list[tuple[str, Tensor, str | None]] = [
+            *((INCOMING, wires.reads(at, side), side) for side in wires.inputs),
+            (OUTGOING, wires.writes(at), None),
+        ]
+        found: dict[str, list[pd.DataFrame]] = {INCOMING: [], OUTGOING: []}
+        compared = dict.fromkeys(found, 0)
+        for direction, rows, side in ways:
+            ends = with_null(rows, which, draws, np.random.default_rng([seed, at]))
+            for done, part in enumerate(parts_of(wires, at, ends, side), start=sum(map(len, found.values())) + 1):
+                found[direction].append(standing_out(part, k))
+                compared[direction] += part.weights.numel()
+                if progress is not None:
+                    progress("virtual", done, len(wires.inputs) * (model.n_layers - 1))
+    tables = [strongest(one, direction, k, compared[direction], draws) for direction, one in found.items() if one]
     edges = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=COLUMNS)
     tokens = promoted_tokens(model, edges, 1)
     edges["promotes"] = [tokens[row.layer, row.neuron][0] for row in edges.itertuples()]
@@ -185,7 +177,7 @@ def virtual_weights(
         at,
         which,
         edges[list(COLUMNS)],
-        {direction: one.compared for direction, one in counts.items()},
+        compared,
         model.provenance(basis="folded", heads=heads, draws=draws, seed=seed),
     )
 
@@ -241,36 +233,28 @@ class Part:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class Side:
-    """What a neuron reads by one input, or writes (without ``side``), with its null, and the ways to other layers."""
-
-    wires: Wires
-    layer: int
-    vectors: Float[Tensor, "ends d_model"]
-    side: str | None
-
-    def parts(self) -> Iterator[Part]:
-        """Layer by layer; of what they write, each input of the layer by itself."""
-        wires, incoming, n_layers = self.wires, self.side is not None, self.wires.model.n_layers
-        layers = range(self.layer) if incoming else range(self.layer + 1, n_layers)
-        if not layers:
-            return
-        between = wires.between(0, self.layer) if incoming else wires.between(self.layer, n_layers - 1)
-        through: dict[int, Tensor] = {}
-        if wires.heads is not None:
-            through = {a: (wires.heads.pulled if incoming else wires.heads.carried)(a, self.vectors) for a in between}
-        lengths = self.vectors.norm(dim=-1)
-        for other in layers:
-            own = wires.between(other, self.layer) if incoming else wires.between(self.layer, other)
-            own = [a for a in own if a in through]
-            ends = torch.cat([self.vectors.unsqueeze(1), *(through[a] for a in own)], dim=1)
-            ways = [DIRECT, *(f"head {a}.{head}" for a in own for head in range(through[a].shape[1]))]
-            if self.side is not None:
-                yield Part(other, self.side, ways, ends, lengths, wires.writes(other))
-            else:
-                for side in wires.inputs:
-                    yield Part(other, side, ways, ends, lengths, wires.reads(other, side))
+def parts_of(wires: Wires, layer: int, vectors: Float[Tensor, "ends d_model"], side: str | None) -> Iterator[Part]:
+    """The connections of what a neuron of a layer reads by one input, or writes (without ``side``), with its null:
+    layer by layer; of what it writes, with each input of the layer by itself."""
+    incoming, n_layers = side is not None, wires.model.n_layers
+    layers = range(layer) if incoming else range(layer + 1, n_layers)
+    if not layers:
+        return
+    between = wires.between(0, layer) if incoming else wires.between(layer, n_layers - 1)
+    through: dict[int, Tensor] = {}
+    if wires.heads is not None:
+        through = {a: (wires.heads.pulled if incoming else wires.heads.carried)(a, vectors) for a in between}
+    lengths = vectors.norm(dim=-1)
+    for other in layers:
+        own = wires.between(other, layer) if incoming else wires.between(layer, other)
+        own = [a for a in own if a in through]
+        ends = torch.cat([vectors.unsqueeze(1), *(through[a] for a in own)], dim=1)
+        ways = [DIRECT, *(f"head {a}.{head}" for a in own for head in range(through[a].shape[1]))]
+        if side is not None:
+            yield Part(other, side, ways, ends, lengths, wires.writes(other))
+        else:
+            for read in wires.inputs:
+                yield Part(other, read, ways, ends, lengths, wires.reads(other, read))
 
 
 class Wires:
@@ -295,37 +279,27 @@ class Wires:
         return list(range(source + 1, target + (not self.parallel)))
 
 
-class Strongest:
-    """The connections furthest from their nulls, and how many there are in all."""
+def standing_out(part: Part, k: int) -> pd.DataFrame:
+    """The connections that stand out among the layer's neurons along each way, compared with their nulls."""
+    cosine = part.cosines()
+    size = cosine.abs() / cosine.std(dim=0, correction=0).clamp(min=torch.finfo(cosine.dtype).tiny)
+    order = size.flatten().topk(min(max(10 * k, SCREENED), size.numel())).indices
+    neurons, ways = order // cosine.shape[1], order % cosine.shape[1]
+    weight, cosine = part.weights[neurons, ways], cosine[neurons, ways]
+    null = part.interference(neurons, ways)
+    z = torch.where(null > 0, cosine / null, torch.zeros_like(cosine))
+    names = {"layer": part.layer, "neuron": neurons.tolist(), "input": part.side}
+    names["via"] = [part.ways[way] for way in ways.tolist()]
+    numbers = {"weight": weight, "cosine": cosine, "z": z}
+    return pd.DataFrame({**names, **{name: one.double().cpu().numpy() for name, one in numbers.items()}})
 
-    def __init__(self, k: int, draws: int) -> None:
-        self.k, self.draws = k, draws
-        self.compared = 0
-        self.best: list[pd.DataFrame] = []
 
-    def add(self, part: Part) -> None:
-        """Those that stand out among the layer's neurons along each way are compared with their nulls."""
-        cosine = part.cosines()
-        self.compared += cosine.numel()
-        size = cosine.abs() / cosine.std(dim=0, correction=0).clamp(min=torch.finfo(cosine.dtype).tiny)
-        order = size.flatten().topk(min(max(10 * self.k, SCREENED), size.numel())).indices
-        neurons, ways = order // cosine.shape[1], order % cosine.shape[1]
-        weight, cosine = part.weights[neurons, ways], cosine[neurons, ways]
-        null = part.interference(neurons, ways)
-        z = torch.where(null > 0, cosine / null, torch.zeros_like(cosine))
-        numbers = {"weight": weight, "cosine": cosine, "z": z}
-        names = {"layer": part.layer, "neuron": neurons.tolist(), "input": part.side}
-        names["via"] = [part.ways[way] for way in ways.tolist()]
-        self.best.append(pd.DataFrame({**names, **{k: v.double().cpu().numpy() for k, v in numbers.items()}}))
-
-    def table(self) -> pd.DataFrame:
-        """The k furthest of all, with their rank and false discovery rate."""
-        found = pd.concat(self.best, ignore_index=True)
-        size = found["z"].abs().to_numpy()
-        order = np.argsort(-size, kind="stable")
-        found = found.assign(q=np.nan).iloc[order].reset_index(drop=True)
-        found["q"] = rates(size[order], self.compared, self.draws)
-        return found.head(self.k).assign(rank=np.arange(1, min(self.k, len(found)) + 1))
+def strongest(parts: Sequence[pd.DataFrame], direction: str, k: int, compared: int, draws: int) -> pd.DataFrame:
+    """The k connections of a direction furthest from their nulls, with their rank and false discovery rate."""
+    found = pd.concat(parts, ignore_index=True)
+    found = found.iloc[np.argsort(-found["z"].abs().to_numpy(), kind="stable")].reset_index(drop=True)
+    found = found.assign(direction=direction, q=rates(found["z"].abs().to_numpy(), compared, draws))
+    return found.head(k).assign(rank=np.arange(1, min(k, len(found)) + 1))
 
 
 def rates(size: Float64[np.ndarray, " n"], compared: int, draws: int) -> Float64[np.ndarray, " n"]:
