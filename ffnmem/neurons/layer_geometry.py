@@ -27,12 +27,12 @@ from ..prompts.captures import choose_layers
 from ..show.result import Result
 from . import overlap
 from .duplicates import Duplicates, find_duplicates, kinds
-from .overlap import COSINES, QUANTILES, Overlap, cosines, memory_rows, memory_sides, unit_rows
+from .overlap import COSINES, cosines, memory_rows, memory_sides, unit_rows
 from .read_write import MISMATCHES, class_counts, class_table, derangements, neuron_cosines, read_write_classes
 
 # The input–output cosine of a layer's neurons, beside that of keys and values of different neurons.
 
-SPREAD = (0.05, 0.25, 0.5, 0.75, 0.95)
+SPREAD = {"q5": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
 NULL = (0.025, 0.975)
 
 
@@ -59,14 +59,13 @@ def alignment(
         mismatched pairs; beyond, the share of neurons outside of these (by chance 5%); strengthening, weakening, the
         shares above and below the thresholds. NaN without neurons or pairs.
     """
-    quantiles = (quantile_name(q) for q in SPREAD)
-    names = ("mean", *quantiles, "null_low", "null_high", "beyond", "strengthening", "weakening")
+    names = ("mean", *SPREAD, "null_low", "null_high", "beyond", "strengthening", "weakening")
     found, chance = (part[part.isfinite()].cpu().numpy() for part in (own, null))
     if not len(found) or not len(chance):
         return dict.fromkeys(names, np.nan)
     low, high = np.quantile(chance, NULL)
     shares = (((found < low) | (found > high)).mean(), (found > strengthening).mean(), (found < weakening).mean())
-    numbers = (found.mean(), *np.quantile(found, SPREAD), low, high, *shares)
+    numbers = (found.mean(), *np.quantile(found, list(SPREAD.values())), low, high, *shares)
     return {name: float(number) for name, number in zip(names, numbers, strict=True)}
 
 
@@ -386,17 +385,17 @@ def measure_side(rows: Tensor, seed: list[int]) -> tuple[dict[str, Any], dict[st
     units = unit_rows(rows[living])
     numbers: dict[str, Any] = {"zero": len(rows) - n}
     alone = torch.full_like(lengths, torch.nan)
-    own = drawn = overlap.NO_OVERLAP
+    own, drawn, pair = overlap.NO_OVERLAP, overlap.NO_OVERLAP, (-1, -1)
     if n > 1:
         moments = overlap.unit_moments(units)
-        own = overlap.overlap(units.float(), moments)
-        drawn = overlap.overlap(overlap.matched_units(moments, [*seed, 0]).to(units.device))
+        own, pair = overlap.overlap(units.float(), moments)
+        drawn, _ = overlap.overlap(overlap.matched_units(moments, [*seed, 0]).to(units.device))
         alone[living] = overlap.row_interference(units, moments.second)
-    numbers |= overlap_columns("cosine", own)
-    neuron, other = (int(living[i]) if i >= 0 else -1 for i in own.pair)
-    numbers |= {"max_neuron": neuron, "max_other": other}
-    numbers |= overlap_columns("isotropic", overlap.isotropic_overlap(d, n * (n - 1) // 2))
-    numbers |= overlap_columns("matched", drawn)
+    isotropic = overlap.isotropic_overlap(d, n * (n - 1) // 2)
+    numbers |= {f"cosine_{name}": number for name, number in own.items()}
+    numbers |= dict(zip(("max_neuron", "max_other"), (int(living[i]) if i >= 0 else -1 for i in pair), strict=True))
+    for prefix, null in (("isotropic", isotropic), ("matched", drawn)):
+        numbers |= {f"{prefix}_{name}": number for name, number in null.items()}
     gram = overlap.gram(rows)
     shares = overlap.capacities(rows, gram)
     numbers |= space_columns("", gram, shares[living])
@@ -408,22 +407,11 @@ def measure_side(rows: Tensor, seed: list[int]) -> tuple[dict[str, Any], dict[st
     return numbers, {name: values.cpu().numpy() for name, values in by_neuron.items()}
 
 
-def overlap_columns(prefix: str, found: Overlap) -> dict[str, float]:
-    quantiles = {f"{prefix}_{quantile_name(q)}": value for q, value in zip(QUANTILES, found.quantiles, strict=True)}
-    return {f"{prefix}_mean": found.mean, f"{prefix}_rms": found.rms, **quantiles, f"{prefix}_max": found.maximum}
-
-
 def space_columns(prefix: str, gram: Float64[Tensor, "d d"], shares: Float64[Tensor, " living"]) -> dict[str, float]:
-    values = shares.cpu().numpy()
-    quantiles = np.quantile(values, SPREAD) if len(values) else np.full(len(SPREAD), np.nan)
+    values = shares.cpu().numpy() if len(shares) else np.full(1, np.nan)
     return {
         **{f"{prefix}{name}": rank for name, rank in overlap.ranks(gram).items()},
-        f"{prefix}capacity_sum": float(values.sum()),
-        f"{prefix}capacity_mean": float(values.mean()) if len(values) else np.nan,
-        **{f"{prefix}capacity_{quantile_name(q)}": float(v) for q, v in zip(SPREAD, quantiles, strict=True)},
+        f"{prefix}capacity_sum": float(np.nansum(values)),
+        f"{prefix}capacity_mean": float(values.mean()),
+        **{f"{prefix}capacity_{name}": float(np.quantile(values, q)) for name, q in SPREAD.items()},
     }
-
-
-def quantile_name(quantile: float) -> str:
-    """q5, q50, q999: the digits of the percentage."""
-    return "q" + f"{100 * quantile:g}".replace(".", "")

@@ -30,7 +30,16 @@ from ..vocabulary.vectors import everything, side_vectors
 
 SIDES = ("key", "value")
 COSINES = {"io": ("key", "value"), "gate_io": ("gate", "value"), "gate_key": ("gate", "key")}
-"""The cosines within a neuron, by the name that columns have in front; those of a gate in gated models only."""
+"""The cosines within a neuron, by the name that columns have in front; those of a gate in gated models only.
+
+"io" is cos(kᵢ, vᵢ): does a neuron write along what it reads, or against it? Near 1 it strengthens the direction that
+excites it, near −1 it takes it away. Of a gated neuron, whose strength is linear in kᵢ·x, the same holds along kᵢ;
+"gate_io" is cos(gᵢ, vᵢ). "gate_key" is cos(gᵢ, kᵢ): do its two keys look for the same? Its sign is the one that the
+coefficient act(g·x)·(k·x) has at inputs along the gate.
+
+Source: Gurnee et al. 2024 (2401.12181), §4, with the weights processed in the same way (gain folded, writes centred);
+of gated neurons Gerstner and Schütze 2025 (2505.17936).
+"""
 
 
 def memory_sides(model: Model) -> tuple[str, ...]:
@@ -64,22 +73,6 @@ def cosines(one: Float[Tensor, "rows d_model"], other: Float[Tensor, "rows d_mod
     products = (one * other).sum(dim=-1)
     lengths = one.norm(dim=-1) * other.norm(dim=-1)
     return torch.where(lengths > 0, (products / lengths).clamp(-1.0, 1.0), torch.nan)
-
-
-def own_cosines(model: Model, layer: LayerName, name: str = "io") -> Float[Tensor, " d_mlp"]:
-    """One of the :data:`COSINES` of every neuron of a layer, between :func:`folded_keys` and :func:`centred_values`,
-    in float64; NaN where either is zero.
-
-    "io" is cos(kᵢ, vᵢ): does a neuron write along what it reads, or against it? Near 1 it strengthens the direction
-    that excites it, near −1 it takes it away. Of a gated neuron, whose strength is linear in kᵢ·x, the same holds along
-    kᵢ; "gate_io" is cos(gᵢ, vᵢ). "gate_key" is cos(gᵢ, kᵢ): do its two keys look for the same? Its sign is the one that
-    the coefficient act(g·x)·(k·x) has at inputs along the gate.
-
-    Source: Gurnee et al. 2024 (2401.12181), §4, with the weights processed in the same way (gain folded, writes
-        centred); of gated neurons Gerstner and Schütze 2025 (2505.17936).
-    """
-    one, other = (side_rows(model, layer, side) for side in COSINES[name])
-    return cosines(one, other)
 
 
 def side_rows(model: Model, layer: LayerName, side: str) -> Float[Tensor, "d_mlp d_model"]:
@@ -192,33 +185,17 @@ def isotropic_rows(
 
 # How much the keys (or values) of a layer overlap in pairs, beside what chance and anisotropy give by themselves.
 
-QUANTILES = (0.5, 0.9, 0.99, 0.999)
+QUANTILES = {"q50": 0.5, "q90": 0.9, "q99": 0.99, "q999": 0.999}
 BLOCK = 512
 BINS = 1 << 15
-NO_PAIR = (-1, -1)
 STEPS = 40
 CLOSE = 1e-3  # summed over dimensions, of 1 in all
 TINY = 1e-30
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """The cosines of all pairs of distinct rows.
-
-    Attributes:
-        mean: of the cosine. rms: root of the mean of its square.
-        quantiles: of its absolute value, at :data:`QUANTILES`.
-        maximum: the cosine of the pair that overlaps most, positive or negative, and which ``pair`` that is.
-    """
-
-    mean: float
-    rms: float
-    quantiles: tuple[float, ...]
-    maximum: float
-    pair: tuple[int, int] = NO_PAIR
-
-
-NO_OVERLAP = Overlap(np.nan, np.nan, (np.nan,) * len(QUANTILES), np.nan)
+NO_OVERLAP = dict.fromkeys(("mean", "rms", *QUANTILES, "max"), np.nan)
+"""The columns of the cosines of all pairs of distinct rows: mean, root of the mean square, :data:`QUANTILES` of the
+absolute value, and the cosine of the pair that overlaps most, positive or negative."""
 
 
 @dataclass(frozen=True)
@@ -253,47 +230,38 @@ def row_interference(units: Num[Tensor, "rows d"], second: Float64[Tensor, "d d"
     return ((squares - 1.0) / max(len(rows) - 1, 1)).clamp(min=0.0).sqrt()
 
 
-def overlap(units: Num[Tensor, "rows d"], found: UnitMoments | None = None, block: int = BLOCK) -> Overlap:
+def overlap(
+    units: Num[Tensor, "rows d"], moments: UnitMoments | None = None, block: int = BLOCK
+) -> tuple[dict[str, float], tuple[int, int]]:
     """The cosines of all pairs of distinct unit rows, walked in blocks: nothing of n² numbers is ever held.
 
     Args:
-        units: ``[n, d]``, each row of length 1. found: their moments, if known.
-        block: rows at a time.
+        units: ``[n, d]``, each row of length 1, n at least 2. moments: theirs, if known. block: rows at a time.
 
     Returns:
-        An :class:`Overlap`. Mean and rms are exact, from moments in float64; the maximum is that of float32 products;
-        quantiles (the least value that a share q of pairs does not exceed) are to within 2⁻¹⁵.
+        The columns of :data:`NO_OVERLAP`, and the pair of the maximum. Mean and rms are exact, from moments in float64;
+        the maximum is that of float32 products; quantiles (the least value that a share q of pairs does not exceed) are
+        to within 2⁻¹⁵.
     """
-    n = len(units)
-    if n < 2:
-        return NO_OVERLAP
-    found = unit_moments(units) if found is None else found
+    moments = unit_moments(units) if moments is None else moments
     counts = torch.zeros(BINS, dtype=torch.int64, device=units.device)
-    largest, cosine, pair = -1.0, np.nan, NO_PAIR
-    for first in range(0, n, block):
+    largest, cosine, pair = -1.0, np.nan, (-1, -1)
+    for first in range(0, len(units), block):
         products = units[first : first + block] @ units[first:].T
         size = len(products)
         below = torch.ones(size, size, dtype=torch.bool, device=units.device).tril()
         products[:, :size].masked_fill_(below, 0.0)
         sizes = products.abs()
-        at = int(sizes.argmax())
-        row, column = divmod(at, sizes.shape[1])
+        row, column = divmod(int(sizes.argmax()), sizes.shape[1])
         if float(sizes[row, column]) > largest and column > row:
-            largest, cosine, pair = (
-                float(sizes[row, column]),
-                float(products[row, column]),
-                (first + row, first + column),
-            )
+            largest, cosine = float(sizes[row, column]), float(products[row, column])
+            pair = (first + row, first + column)
         bins = sizes.mul_(BINS).clamp_(max=BINS - 1).int().flatten()
         counts += torch.bincount(bins, minlength=BINS)
         counts[0] -= int(below.sum())  # what was filled with zeros
-    return Overlap(
-        found.mean_cosine,
-        sqrt(found.mean_square_cosine),
-        tuple(float(q) for q in binned_quantiles(counts.cpu().numpy(), QUANTILES)),
-        min(max(cosine, -1.0), 1.0),
-        pair,
-    )
+    quantiles = binned_quantiles(counts.cpu().numpy(), tuple(QUANTILES.values()))
+    numbers = (moments.mean_cosine, sqrt(moments.mean_square_cosine), *quantiles, min(max(cosine, -1.0), 1.0))
+    return dict(zip(NO_OVERLAP, map(float, numbers), strict=True)), pair
 
 
 def binned_quantiles(counts: Int64[np.ndarray, " bins"], quantiles: tuple[float, ...]) -> Float64[np.ndarray, " q"]:
@@ -305,7 +273,7 @@ def binned_quantiles(counts: Int64[np.ndarray, " bins"], quantiles: tuple[float,
     return (bins + (ranks - before) / counts[bins]) / len(counts)
 
 
-def isotropic_overlap(dimensions: int, pairs: int) -> Overlap:
+def isotropic_overlap(dimensions: int, pairs: int) -> dict[str, float]:
     """What independent directions without any preferred one give, whatever the rows' lengths, in closed form.
 
     The cosine of two random directions in d dimensions has cos² ~ Beta(½, (d − 1)/2): mean 0, rms 1/√d. The maximum is
@@ -314,12 +282,9 @@ def isotropic_overlap(dimensions: int, pairs: int) -> Overlap:
     if pairs < 1 or dimensions < 2:
         return NO_OVERLAP
     square = stats.beta(0.5, (dimensions - 1) / 2)
-    return Overlap(
-        0.0,
-        1.0 / sqrt(dimensions),
-        tuple(float(q) for q in np.sqrt(square.ppf(QUANTILES))),
-        sqrt(float(square.isf(-expm1(log(0.5) / pairs)))),
-    )
+    quantiles = np.sqrt(square.ppf(tuple(QUANTILES.values())))
+    numbers = (0.0, 1.0 / sqrt(dimensions), *quantiles, sqrt(float(square.isf(-expm1(log(0.5) / pairs)))))
+    return dict(zip(NO_OVERLAP, map(float, numbers), strict=True))
 
 
 def matched_units(found: UnitMoments, seed: list[int]) -> Float32[Tensor, "rows d"]:

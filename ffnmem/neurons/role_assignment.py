@@ -20,8 +20,8 @@ from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.store import Store
 from .counting import FiringCounts, content_counts, count_firings, position_information, token_detection
-from .overlap import COSINES, centred_values, folded_keys, own_cosines
-from .read_write import read_write_classes
+from .overlap import memory_sides, side_rows
+from .read_write import neuron_cosines, read_write_classes
 from .unembedding import (
     cosine_moments,
     frequency_direction,
@@ -302,7 +302,8 @@ def weight_statistics(
     frequency = None if store is None else frequency_direction(folded, content_counts(store), seed)
     total, done, frames = sum(model.ffn[layer].d_mlp for layer in layers), 0, []
     for layer in layers:
-        values, centred = written(model, layer, basis), centred_values(model, layer)
+        sides = {side: side_rows(model, layer, side) for side in memory_sides(model)}
+        values, centred = written(model, layer, basis), sides["value"]
         moments = cosine_moments(values, unembedding.units)
         columns = {
             "layer": np.full(len(values), layer),
@@ -311,11 +312,10 @@ def weight_statistics(
             **{f"cosine_{name}": moment for name, moment in moments.items()},
             "null_share": null.share(centred),
         }
-        names = COSINES if model.gated else ("io",)
-        own = {name: own_cosines(model, layer, name).cpu().numpy() for name in names}
+        own = neuron_cosines(sides)
         columns |= {f"{name}_cosine": cosine for name, cosine in own.items()}
         if model.gated:
-            columns["key_norm"] = folded_keys(model, layer).double().norm(dim=-1).cpu().numpy()
+            columns["key_norm"] = sides["key"].double().norm(dim=-1).cpu().numpy()
         columns["read_write"] = read_write_classes(own, thresholds.io, -thresholds.io)
         if frequency is not None:
             columns["frequency_cosine"] = frequency.cosines(centred)

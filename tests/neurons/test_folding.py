@@ -18,11 +18,16 @@ from ffnmem.neurons.overlap import (
     folded_keys,
     memory_rows,
     memory_sides,
-    own_cosines,
+    side_rows,
     without_mean_direction,
 )
+from ffnmem.neurons.read_write import neuron_cosines
 
 from ..helpers import PROMPT, allclose, refuses
+
+
+def own_cosines(model: fm.Model, layer: int, name: str = "io") -> torch.Tensor:
+    return torch.from_numpy(neuron_cosines({side: side_rows(model, layer, side) for side in memory_sides(model)})[name])
 
 
 def test_folded_keys_are_what_the_neuron_reads(architecture: fm.Model) -> None:
@@ -67,7 +72,7 @@ def test_cosine_written_out(tiny: fm.Model) -> None:
     key, value = key - key.mean(), value - value.mean()
     assert allclose(own_cosines(tiny, 0)[7], key @ value / key.norm() / value.norm())
     with refuses(OutOfRangeError, IndexError, "layer 2", "0 to 1"):
-        own_cosines(tiny, 2)
+        folded_keys(tiny, 2)
 
 
 def test_a_neuron_that_writes_what_it_reads(make_tiny: Callable[..., fm.Model]) -> None:
@@ -116,7 +121,7 @@ def test_cosines_of_a_gate(architecture: fm.Model) -> None:
     """Written out; a gate that is its key, and the sign that turning key and value round changes in both or in none."""
     if not architecture.gated:
         with refuses(InputError, ValueError, "no gates"):
-            own_cosines(architecture, 0, "gate_io")
+            folded_keys(architecture, 0, "gate")
         return
     gate, key = folded_keys(architecture, 0, "gate")[5], folded_keys(architecture, 0)[5]
     value = centred_values(architecture, 0)[5]

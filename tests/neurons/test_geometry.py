@@ -25,8 +25,8 @@ from ffnmem.neurons.overlap import (
     gram,
     memory_rows,
     memory_sides,
-    own_cosines,
     ranks,
+    side_rows,
 )
 
 from ..architectures import DECODERS
@@ -82,7 +82,8 @@ def test_columns_agree_with_naive_formulas(architecture: fm.Model) -> None:
         row, neurons = found.layers.iloc[layer], found.neurons[found.neurons["layer"] == layer]
         assert (row["layer"], row["neurons"], len(neurons)) == (layer, 64, 64)
         assert neurons["neuron"].tolist() == list(range(64))
-        assert allclose(neurons["io_cosine"], own_cosines(architecture, layer), 1e-6)
+        both = (side_rows(architecture, layer, side) for side in ("key", "value"))
+        assert allclose(neurons["io_cosine"], torch.cosine_similarity(*both), 1e-5)
         assert allclose(row[["io_mean", "io_q5", "io_q95"]], [f(neurons["io_cosine"]) for f in (np.mean, *ENDS)], 1e-6)
         beyond = (neurons["io_cosine"] < row["io_null_low"]) | (neurons["io_cosine"] > row["io_null_high"])
         assert row["io_beyond"] == beyond.mean()
