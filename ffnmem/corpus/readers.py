@@ -7,7 +7,6 @@ import io
 import json
 import shutil
 import tempfile
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -179,7 +178,6 @@ def decoded(raw: str | bytes) -> tuple[str, bool]:
 # One reader a file format: a file becomes numbered records (or texts), one at a time, with its problems counted.
 
 ROWS = 64  # of a Parquet file at a time
-CSV_LIMIT = threading.Lock()  # who has it has set the longest field of the whole csv module
 Records = Iterator[tuple[int, Any]]
 
 
@@ -258,6 +256,7 @@ def read_csv(file: CorpusFile, problems: Problems) -> Records:
     """Comma-separated values under a line of names; quoted fields may hold line breaks, and be of any length."""
     header: Sequence[str] | None = None
     number = 0
+    csv.field_size_limit(max(LONGEST, csv.field_size_limit()))  # of the whole module, and never lowered again
     with opened(file.path) as stream:
         for row, valid in csv_rows(map(decoded, lines(stream, file.path))):
             if row == []:  # a blank line
@@ -294,14 +293,10 @@ def csv_rows(texts: Iterable[tuple[str, bool]]) -> Iterator[tuple[list[str] | No
     reader = csv.reader(take(), strict=True)
     while True:
         taken.clear()
-        with CSV_LIMIT:
-            limit = csv.field_size_limit(LONGEST)  # of the whole module, so it is lent and given back
-            try:
-                row = next(reader, None)
-            except csv.Error:
-                row = None
-            finally:
-                csv.field_size_limit(limit)
+        try:
+            row = next(reader, None)
+        except csv.Error:
+            row = None
         if not taken:
             return
         columns = columns or len(row or ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,60 +76,6 @@ def test_a_chunk_is_checked_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     found.read(5, 200)
     monkeypatch.setattr("zlib.crc32", lambda data: pytest.fail("checked again"))
     assert found.read(6, 150).tolist() == FLAT[6:150]
-
-
-ARRAYS = {
-    "tokens.bin": lambda found: found.read(0, 1),
-    "documents.bin": lambda found: found.offsets(0, 1),
-    "counts.bin": lambda found: found.token_counts,
-}
-
-
-@pytest.mark.parametrize("name", ARRAYS)
-def test_a_damaged_array_is_refused(folder: Path, name: str) -> None:
-    """Flipped, cut while it is open, cut or longer before, and gone."""
-    path, read = folder / name, ARRAYS[name]
-    whole = path.read_bytes()
-    flip(path, 9)
-    with refuses(FileError, OSError, str(path), "damaged"):
-        read(open_packed(folder))
-    path.write_bytes(whole)
-    opened = open_packed(folder)
-    path.write_bytes(b"")
-    with refuses(FileError, OSError, str(path), "shorter"):
-        read(opened)
-    for data in (whole[:-1], whole + b"\0"):
-        path.write_bytes(data)
-        with refuses(FileError, OSError, str(path), f"{len(data):,} bytes", f"{len(whole):,}"):
-            open_packed(folder)
-    path.unlink()
-    for again in (lambda: read(opened), lambda: open_packed(folder)):
-        with refuses(FileError, OSError, str(path)):
-            again()
-
-
-def manifest(text: str) -> Callable[[Path], Any]:
-    return lambda folder: (folder / "corpus.json").write_text(text)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        *((manifest(text), "corpus.json") for text in ("", "[]", "{}", '{"kind": "other"}', "[" * 100_000)),
-        (manifest('{"kind": "ffnmem corpus"}'), "corpus.json"),
-        # It may have any shape, so it is not looked into further.
-        (
-            manifest(json.dumps({"kind": "ffnmem corpus", "schema": 2})),
-            "schema 2; this version of ffnmem reads up to 1",
-        ),
-        *((lambda folder, at=at: flip(folder / "corpus.json", at), "corpus.json") for at in (60, 200, -20)),
-        (lambda folder: (folder / "corpus.json").unlink(), "no finished packed corpus: make one with pack"),
-    ],
-)
-def test_no_description(folder: Path, change: Callable[[Path], Any], named: str) -> None:
-    change(folder)
-    with refuses(FileError, OSError, str(folder), named):
-        open_packed(folder)
 
 
 def test_what_is_not_there(folder: Path) -> None:

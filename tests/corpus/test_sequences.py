@@ -15,7 +15,7 @@ import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, OutOfRangeError
 from ffnmem.corpus import Packed, open_packed, pack
 from ffnmem.corpus import batches as module
-from ffnmem.corpus.batches import Batch, Sequences, Unit
+from ffnmem.corpus.batches import Batch, Sequences
 
 from ..helpers import refuses
 from .packs import log_normal, packed, tokens_of
@@ -172,22 +172,3 @@ def test_sequences_that_are_not_there(tmp_path: Path) -> None:
     assert found.locate(-1) == found.locate(6) == (4, 18, 4)
     with refuses(OutOfRangeError, IndexError, "sequence 7", "0 to 6"):
         found.locate(7)
-
-
-def test_two_threads_ask_for_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread would be given the other's text, which asked for another unit in the middle of its question."""
-    monkeypatch.setattr(module, "UNIT", 2)
-    found = Sequences(packed([3] * 8, tmp_path / "pack"), 8, None)
-
-    class Interrupted(Unit):
-        def __eq__(self, other: object) -> bool:
-            if self is other:
-                found.locate(0)  # by the other thread
-            return self is other
-
-        __hash__ = None  # type: ignore[assignment]
-
-    unit = found.units[2]
-    found.units[2] = Interrupted(**vars(unit))
-    first = unit.first_sequence
-    assert [found.locate(first) for _ in range(3)] == [(first, 3 * first, 3)] * 3
