@@ -63,7 +63,7 @@ class OurPass:
         frequent = tuple(int(i) for i in np.argsort(-np.array(sequences.packed.token_counts))[:128])
         text = TextSettings.checked(model, WINDOW + 1, True, ROWS * (WINDOW + 1))
         # A sample of 8 is as rare as 128 are in a million tokens.
-        settings = ScanSettings.of(text, K, "float32", seed=0, sample=8, draws=64, frequent=frequent)
+        settings = ScanSettings(**vars(text), k=K, dtype="float32", seed=0, sample=8, draws=64, frequent=frequent)
         sample = choose(sequences, 0, 8, 64)
         self.state = ScanState.empty(settings, [ffn.d_mlp for ffn in model.ffn], sample.sequences, sample.draws)
         self.body, self.special = LayerPass(model), np.array(settings.special)
@@ -169,7 +169,7 @@ PARTS = {
     "pack": [(scanning, "packed_corpus")],
     "reduction": [(Reducer, "begin"), (Reducer, "add")],
     "state": [(passes, "save_state"), (scanning, "save_state")],
-    "tables": [(scanning, "write_tables")],
+    "tables": [(scanning, "write_stats")],
     "checksums": [(scanning, "write_manifest"), (scanning, "open_store")],
 }
 

@@ -128,7 +128,7 @@ def draw(
         if one.largest > 0:
             some = {extract.sequence for extract in (*one.shown, *one.tested)}
             wanted[one.layer, one.neuron] = some | set(random.tolist())
-    passages = read_passages(model, store.contexts, store.settings.text, wanted, progress)
+    passages = read_passages(model, store.contexts, store.settings, wanted, progress)
     return [
         one if one.largest <= 0 else with_strengths(store, one, passages[one.layer, one.neuron], random, asked)
         for one in found

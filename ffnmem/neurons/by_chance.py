@@ -174,7 +174,7 @@ def highest(
         tokens = torch.from_numpy(page.batch.tokens).to(model.device)
         body.run(tokens, on_input=partial(keep, page), until=until)
 
-    settings = replace(store.settings.text, batch_tokens=BATCH_TOKENS)
+    settings = replace(store.settings, batch_tokens=BATCH_TOKENS)
     read(Selection(store.sequences, settings, numbers, together=len(numbers)), take, "directions", progress)
     return found, positions
 

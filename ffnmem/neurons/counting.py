@@ -102,7 +102,7 @@ def sample_of(store: Store, n_sequences: Count | None = SEQUENCES_READ, seed: Se
     Raises:
         InputError: not a positive number.
     """
-    return Selection(store.sequences, store.settings.text, draw_sequences(store.sequences, n_sequences, seed))
+    return Selection(store.sequences, store.settings, draw_sequences(store.sequences, n_sequences, seed))
 
 
 # When neurons fire, by position and by token: counts from one reading, and what follows from them.

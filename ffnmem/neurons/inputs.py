@@ -23,9 +23,9 @@ from ..corpus.excerpts import BATCH_TOKENS, Page, Selection
 from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
 from ..models.model import Model
-from ..scanning.state import place_of, position_of, sequence_of
+from ..scanning.state import NOWHERE, place_of, position_of, sequence_of
 from ..scanning.store import Store
-from ..scanning.tables import EXAMPLES, spread
+from ..scanning.tables import spread
 
 # Where a neuron fires: its examples from a store, few enough to read again and fair enough to count meanings in.
 #
@@ -74,30 +74,20 @@ class Firing:
 
 def firing(store: Store, layer: int, neurons: Int64[np.ndarray, " n"] | None = None, sign: str = "positive") -> Firing:
     """The examples of a layer's neurons, or of some, for coefficients of one sign."""
-    kind, side, factor = (
-        ("top", 0, 1.0) if check_choice("sign", sign, COEFFICIENT_SIGNS) == "positive" else ("bottom", 1, -1.0)
-    )
+    side, factor = (0, 1.0) if check_choice("sign", sign, COEFFICIENT_SIGNS) == "positive" else (1, -1.0)
     asked = np.arange(store.d_mlp(layer)) if neurons is None else neurons
     view = store.view(layer)
     values, at = view.sample[side], view.sample_at[side]
     sampled = place_of(store.state.shared["sequences"][:, None], at.astype(np.int64))
-    only = int(asked[0]) if len(asked) == 1 else None
-    table = store.opened(EXAMPLES).table(layer, only)
-    rows = {name: table.column(name).to_numpy() for name in ("neuron", "activation", "sequence", "position", "rank")}
-    kinds = np.asarray(table.column("kind").to_pandas() == kind)
-    rows = {name: column[kinds] for name, column in rows.items()}
-    order = np.lexsort((rows["rank"], rows["neuron"]))
-    rows = {name: column[order] for name, column in rows.items()}
-    starts = np.searchsorted(rows["neuron"], asked)
-    ends = np.searchsorted(rows["neuron"], asked, side="right")
+    kept, kept_at, _ = (array[side][..., : store.settings.k] for array in view.ranked)
     places, strengths = np.full((len(asked), MOST), -1, np.int64), np.zeros((len(asked), MOST))
     tops = np.zeros(len(asked))
-    for i, (neuron, a, b) in enumerate(zip(asked.tolist(), starts.tolist(), ends.tolist(), strict=True)):
-        size = factor * rows["activation"][a:b].astype(np.float64)
+    for i, neuron in enumerate(asked.tolist()):
+        there = kept_at[neuron][kept_at[neuron] != NOWHERE]
+        size = factor * kept[neuron, : len(there)].astype(np.float64)
         if not len(size) or size[0] <= 0:
             continue
         tops[i] = size[0]
-        there = place_of(rows["sequence"][a:b].astype(np.int64), rows["position"][a:b].astype(np.int64))
         of_sample = factor * values[:, neuron].astype(np.float64)
         chosen, weight = chosen_examples(size, there, of_sample, sampled[:, neuron])
         places[i, : len(chosen)], strengths[i, : len(chosen)] = chosen, weight
@@ -216,7 +206,7 @@ class Inputs:
             tokens = torch.from_numpy(page.batch.tokens).to(model.device)
             body.run(tokens, on_input=partial(self.keep, page.batch.sequences), until=until)
 
-        settings = replace(store.settings.text, batch_tokens=BATCH_TOKENS)
+        settings = replace(store.settings, batch_tokens=BATCH_TOKENS)
         beginnings = Selection(store.sequences, settings, sequences, lengths, together=len(sequences))
         read(beginnings, take, "read", progress)
         return int(lengths.sum())

@@ -299,7 +299,7 @@ def opened(store: Store, sign: str, settings: Mapping[str, Any]) -> tuple[Neuron
     if not path.exists():
         return None
     table = store.opened(path.name)
-    header = parsed(path, (table.file.schema_arrow.metadata or {}).get(KEY, b"{}"))
+    header = parsed(path, (table.rows.schema.metadata or {}).get(KEY, b"{}"))
     if not isinstance(header, dict) or not {"provenance", "rule"} <= header.keys():
         raise FileError(f"{path} is no table that ffnmem polysemanticity wrote: {table.again}")
     measured = {name: value for name, value in settings.items() if name != "rule"}
@@ -323,9 +323,9 @@ def read_saved(store: Store, sign: str, key: Mapping[str, Any]) -> pd.DataFrame 
         if found is None:
             return None
         table, header = found
-        names = [name for name in table.file.schema_arrow.names if name not in LISTS]
+        names = [name for name in table.rows.schema.names if name not in LISTS]
         with reading(table.path, table.again):
-            frame = table.file.read(columns=names).to_pandas()
+            frame = table.rows.to_table(columns=names).to_pandas()
     except FileError as error:
         warn(f"all is measured again: {error}")
         return None

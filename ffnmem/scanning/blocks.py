@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..core.errors import ModelError
 from ..vocabulary.projections import COLUMNS as PROJECTED
@@ -16,9 +14,7 @@ from .neuron import Known
 from .state import PARTS
 from .tables import (
     COLUMNS,
-    EXAMPLES,
     GROUP,
-    ROWS,
     STATS,
     VALUES,
     example_rows,
@@ -62,8 +58,9 @@ def block(
     store: Store, layer: int, first: int, last: int, most: Mapping[str, int | None], context: int, measured: bool
 ) -> Iterator[Known]:
     """Neurons ``first`` up to ``last`` of a layer."""
-    numbers = plain_rows(store.opened(STATS).block(layer, first, last)[0])
-    found = examples_of(store, layer, first, last, most)
+    numbers = plain_rows(store.opened(STATS).table(layer, first, last))
+    view = store.view(layer)
+    found = [example_rows(store.state, view, (layer, neuron), most) for neuron in range(first, last)]
     places: Any = (row[5:7] for rows in found for row in rows)  # sequence and position
     windows = iter(store.contexts.windows(places, context))
     histogram = cut(*store.histograms(layer, first, last))
@@ -103,31 +100,12 @@ def cut(columns: Mapping[str, np.ndarray], starts: np.ndarray) -> Cut:
     return lambda at: {name: column[bounds[at] : bounds[at + 1]] for name, column in plain.items()}
 
 
-def arrays_of(table: pa.Table, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Columns of an Arrow table, of texts as objects."""
-    return {name: table[name].to_numpy() for name in names}
-
-
-def examples_of(
-    store: Store, layer: int, first: int, last: int, most: Mapping[str, int | None]
-) -> list[list[tuple[Any, ...]]]:
-    """The examples of each neuron of a block."""
-    view = store.view(layer)
-    table, bounds = store.opened(EXAMPLES).block(layer, first, last)
-    there = np.zeros(len(table), bool)
-    for kind, k in most.items():
-        ours = pc.equal(table["kind"].cast(pa.string()), kind)
-        there |= (ours if k is None else pc.and_(ours, pc.less_equal(table["rank"], k))).to_numpy()
-    names = (*ROWS, *(PARTS if store.gated else ()))
-    extremes = cut(arrays_of(table.filter(pa.array(there)), names), np.searchsorted(np.flatnonzero(there), bounds))
-    return [example_rows(store.state, view, (layer, first + at), extremes(at), most) for at in range(last - first)]
-
-
 def values_of(store: Store, layer: int, first: int, last: int) -> Callable[[int], tuple[Columns, str]]:
     """:meth:`Store.values` of each neuron, and why there are none."""
     if store.projected:
-        table, starts = store.opened(VALUES).block(layer, first, last)
-        stored = cut(arrays_of(table, [name for name in SHOWN if name in table.column_names]), starts)
+        table = store.opened(VALUES).table(layer, first, last)
+        starts = np.searchsorted(table["neuron"].to_numpy(), np.arange(first, last + 1))
+        stored = cut({name: table[name].to_numpy() for name in SHOWN if name in table.column_names}, starts)
         return lambda at: (stored(at), "")
 
     def asked(at: int) -> tuple[Columns, str]:

@@ -100,7 +100,7 @@ def records(
         rows = store.example_rows(layer, neuron, kind=("top", "quantile"), k=k)
         tables[neuron] = rows[rows["extreme"] != "min"].reset_index(drop=True)
     wanted = {(layer, neuron): rows["sequence"].tolist() for neuron, rows in tables.items()}
-    passages = read_passages(model, store.contexts, store.settings.text, wanted, progress)
+    passages = read_passages(model, store.contexts, store.settings, wanted, progress)
     stats = store.stats(layer)
     for neuron, rows in tables.items():
         own = stats.iloc[neuron]
@@ -264,7 +264,7 @@ def delphi(
         firings = Firings(thresholds, numbers, room)
         with model.turns.reading():
             forward = Forward(model, [firings], torch.float32, max(thresholds))
-            read(Selection(store.sequences, store.settings.text, numbers), forward, "text", progress)
+            read(Selection(store.sequences, store.settings, numbers), forward, "text", progress)
         for layer in thresholds:
             place = room / layer_name(layer)
             place.mkdir()

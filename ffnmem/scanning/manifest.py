@@ -16,13 +16,13 @@ from ..core.errors import FileError
 from ..core.files import write_whole
 from ..core.folders import UNFINISHED, Kind
 from .state_file import StateFile
-from .tables import CORPUS, EXAMPLES, STATE, STATS, TOKENIZER, VALUES
+from .tables import CORPUS, STATE, STATS, TOKENIZER, VALUES
 
 SCHEMA = 1
 KIND = "ffnmem store"
 MANIFEST = "manifest.json"
 FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the store", subfolders=(CORPUS,))
-NAMES = (STATE, EXAMPLES, STATS, VALUES, TOKENIZER)
+NAMES = (STATE, STATS, VALUES, TOKENIZER)
 
 FORM = Form(
     KIND,

@@ -56,7 +56,7 @@ class Scanner(Observer):
     def scan(self) -> None:
         """Scan the shard's units that are not done yet; what was found since the last checkpoint is yet to be saved."""
         settings = self.state.settings
-        text = Stretch(self.sequences, settings.text, self.progress.shard, done=set(self.state.done.tolist()))
+        text = Stretch(self.sequences, settings, self.progress.shard, done=set(self.state.done.tolist()))
         if not text.pieces:
             return
         threads = Threads(whole=kernels.WIDTH)
@@ -89,7 +89,7 @@ class Scanner(Observer):
             return
         done = set(self.state.done.tolist())
         wanted = Wanted(self.state, self.sample, lambda number: self.unit_of(number) in done)
-        again = Selection(self.sequences, self.state.settings.text, wanted.sequences, together=1)
+        again = Selection(self.sequences, self.state.settings, wanted.sequences, together=1)
         forward = Forward(self.model, [wanted], torch.float32)
 
         def save(pages: int) -> None:

@@ -96,7 +96,7 @@ class Source:
         if held is None or held.model is not model or held.lens is not lens:
             sides = sides_kept(model.gated) if lens is None else ["value"]
             held = self.projector = Projector(model, sides, BASIS, min(PROMOTED, model.d_vocab), lens=lens)
-        return held.table(layer, [neuron]).to_pandas()
+        return held.table(layer, [neuron], *held.ends(layer, [neuron])).to_pandas()
 
     def lens(self, model: Model, lens: Lens) -> JacobianLens | None:
         """A lens by its name, found once: a page of cards asks for it with each. Raises as :func:`load_lens`."""

@@ -24,7 +24,7 @@ from .settings import ScanSettings
 from .state import ScanState
 from .state_file import Identity, ScanProgress, StateFile, save_state
 from .store import Store, open_store
-from .tables import CORPUS, STATE, TOKENIZER, VALUES, write_tables
+from .tables import CORPUS, STATE, TOKENIZER, VALUES, write_stats
 
 # The last steps of a scan: what the values write, the tables, and the manifest that vouches for all of it.
 
@@ -75,7 +75,7 @@ def write_store(
     """The state as finished, the tables and the manifest, which vouches for the one of values if it is ``projected``
     here; one that a store keeps besides vouches for itself."""
     save_state(folder / STATE, state, identity, ScanProgress(complete=True))
-    write_tables(folder, state, sequences)
+    write_stats(folder, state)
     content = {
         **facts,
         "model": identity.model,
@@ -170,7 +170,7 @@ def scan(
     with prepared(out) as folder:
         packed = packed_corpus(model, source, folder / CORPUS, text=text, documents=documents, progress=progress)
         most = most_frequent(packed, model, frequent)
-        settings = ScanSettings.of(cut, k, dtype, seed=seed, sample=sample, draws=draws, frequent=most)
+        settings = ScanSettings(**vars(cut), k=k, dtype=dtype, seed=seed, sample=sample, draws=draws, frequent=most)
         job = start(model, packed, settings, folder, shard)
         if job is not None:
             job.report, job.every = progress, checkpoint_seconds

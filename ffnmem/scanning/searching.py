@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..core.checked_files import reading
 from ..core.sheets import Block, Column, Origin, Sheet, Table, Words
 from ..show.result import Result
 from ..vocabulary.projections import WHY
 from .contexts import Contexts
-from .tables import NeuronTable
 
 
-def search_examples(table: NeuronTable, contexts: Contexts, vocab: int, text: str) -> pd.DataFrame:
+def search_examples(layers: Iterable[pd.DataFrame], contexts: Contexts, vocab: int, text: str) -> pd.DataFrame:
     """One row a neuron and kind: how many of its examples are at a token that contains ``text``, and the best of
-    them; most hits first. ``table``: the store's examples, in the tokens of ``contexts``."""
+    them; most hits first. ``layers``: the examples of each layer, in the tokens of ``contexts``."""
     wanted = matching_ids(contexts, vocab, text)
-    found = []
-    for group in range(table.file.num_row_groups):
-        with reading(table.path):
-            examples = table.file.read_row_group(group).to_pandas()
-        found.append(examples[np.isin(examples["token_id"], wanted)].rename(columns={"activation": "coefficient"}))
-    hits = pd.concat(found, ignore_index=True)
+    found = {index: examples[np.isin(examples["token_id"], wanted)] for index, examples in enumerate(layers)}
+    hits = pd.concat(found, names=["layer"]).reset_index("layer")
     grouped = hits.groupby(["layer", "neuron", "kind"], observed=True, sort=False)
     best = grouped.first().reset_index()
     best.insert(3, "hits", grouped.size().to_numpy())

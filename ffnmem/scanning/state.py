@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -200,6 +201,17 @@ class LayerState:
     def gated(self) -> bool:
         """Whether its neurons have gates."""
         return len(self.kept) > EXTREMES
+
+    @cached_property
+    def ranked(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The kept values and their places, best first, ``[sides, d_mlp, kept]``, and of gated neurons gate and linear
+        part there ``[sides, 2, d_mlp, kept]``: as scanned, or ranked again by their float32 values. Places are NOWHERE
+        where there are fewer."""
+        if not self.exact.shape[-1]:
+            return self.kept, self.kept_at, self.parts
+        worst = np.where(np.isnan(self.exact), np.inf, -strengths(self.exact))
+        order = np.lexsort((self.exact_at, worst), axis=-1)
+        return take_slots(self.exact, order), take_slots(self.exact_at, order), take_slots(self.parts, order)
 
     def forget_exact(self) -> None:
         """Let every candidate be run again."""

@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Float32, Float64, Int64
 
 from . import exact_sums
-from .state import BINS, COLUMNS, LayerState, ScanState, edges, strengths, take_slots
+from .state import BINS, COLUMNS, LayerState, ScanState, edges
 
 STATS = (
     "count",
@@ -199,14 +199,3 @@ def position_columns(
         "mean": means(sums, counts[:, None])[seen].T.ravel(),
     }
     return columns, np.arange(neurons + 1) * len(seen)
-
-
-def final_lists(layer: LayerState, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The k best values and places of each list ``[sides, d_mlp, k]``, and of gated neurons gate and linear part there
-    ``[sides, 2, d_mlp, k]``: as scanned, or ranked again by their float32 values. Places are NOWHERE where there are
-    fewer."""
-    if not layer.exact.shape[-1]:
-        return layer.kept[..., :k], layer.kept_at[..., :k], layer.parts[..., :k]
-    worst = np.where(np.isnan(layer.exact), np.inf, -strengths(layer.exact))
-    order = np.lexsort((layer.exact_at, worst), axis=-1)[..., :k]
-    return take_slots(layer.exact, order), take_slots(layer.exact_at, order), take_slots(layer.parts, order)

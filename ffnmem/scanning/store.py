@@ -56,7 +56,6 @@ from .statistics import Cuts, histogram_columns, position_columns, token_columns
 from .tables import (
     BANDS,
     CORPUS,
-    EXAMPLES,
     STATE,
     STATS,
     TOKENIZER,
@@ -64,6 +63,7 @@ from .tables import (
     NeuronTable,
     example_frame,
     example_rows,
+    layer_examples,
     plain_rows,
 )
 
@@ -278,15 +278,8 @@ class Store(Scanned, Result):
     @cached_property
     def corpus(self) -> Packed:
         packed = open_packed(self.folder / CORPUS, str(self.manifest["tokenizer_hash"]))
-        scanned = self.manifest["corpus"]
-        if packed.hash != scanned["hash"]:
-            raise FileError(
-                f"{packed.folder} holds another corpus ({packed.hash}) than the one scanned "
-                f"({scanned['hash']}): scan again"
-            )
-        for name, found in (("digest", packed.digest), ("documents", packed.n_documents)):
-            if scanned.get(name, found) != found:
-                raise FileError(f"{packed.folder} is not as it was scanned (its {name} is another): scan again")
+        if packed.digest != self.manifest["corpus"]["digest"]:
+            raise FileError(f"{packed.folder} holds another corpus than the one scanned: scan again")
         return packed
 
     @cached_property
@@ -407,9 +400,7 @@ class Store(Scanned, Result):
     ) -> pd.DataFrame:
         """:meth:`examples` of indices, without texts."""
         most = dict.fromkeys(self.check_kinds(kind), k)
-        extremes = self.opened(EXAMPLES).table(layer, neuron).to_pydict()
-        rows = example_rows(self.state, self.view(layer), (layer, neuron), extremes, most, bands)
-        return example_frame(rows, self.gated)
+        return example_frame(example_rows(self.state, self.view(layer), (layer, neuron), most, bands), self.gated)
 
     def check_kinds(self, kind: str | Sequence[str] | None) -> list[str]:
         """Kinds of examples that the store has, all for None; raises InputError."""
@@ -594,7 +585,7 @@ class Store(Scanned, Result):
         the neuron's largest. UnsupportedModelError: it is under an intervention.
         """
         model = self.model_for(SHADES)
-        return shaded(neurons, model, self.contexts, self.settings.text, listed, progress)
+        return shaded(neurons, model, self.contexts, self.settings, listed, progress)
 
     def shaded_at_once(self, neuron: Neuron) -> Neuron:
         """:meth:`shaded` where the model is held and that takes a second or two; else the neuron as it is."""
@@ -621,7 +612,8 @@ class Store(Scanned, Result):
             raise InputError("the text to search for is empty: give a part of a token, such as 'Paris'")
         if where == "weights":
             return self.search_weights(text, limit, progress)
-        return search_examples(self.opened(EXAMPLES), self.contexts, self.corpus.vocab, text).head(limit)
+        layers = (layer_examples(self.view(i), self.settings.k, self.sequences) for i in range(self.n_layers))
+        return search_examples(layers, self.contexts, self.corpus.vocab, text).head(limit)
 
     def export(
         self,

@@ -1,9 +1,9 @@
-"""The tables of a store: a neuron's examples, written sorted by neuron, and read a neuron at a time."""
+"""The tables of a store, read a neuron at a time, and the examples of its neurons."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,19 +12,23 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import pyarrow.dataset as ds
 from einops import rearrange
 from jaxtyping import Float32, Int64
 
 from ..core.checked_files import open_parquet, reading
 from ..core.errors import InputError
-from ..core.files import replacing
 from ..corpus.batches import Sequences
+from ..vocabulary.projections import write_row_groups
 from .state import NOWHERE, PARTS, SIDES, LayerState, ScanState, case_names, position_of, sequence_of
 from .state_file import StateFile
-from .statistics import final_lists, layer_stats
+from .statistics import layer_stats
 
-# Parquet files whose row groups are sorted by layer and neuron: one neuron is read in a millisecond or two.
+# Parquet files sorted by layer and neuron: pyarrow reads the row groups that hold what is asked for, and checks them.
+
+CHECKED = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+)
 
 
 class NeuronTable:
@@ -32,48 +36,17 @@ class NeuronTable:
 
     def __init__(self, path: Path, again: str = "scan again") -> None:
         self.path, self.again = path, again
-        self.file = open_parquet(path, again=again)
+        open_parquet(path, again=again).close()
+        self.rows = ds.dataset(path, format=CHECKED)
 
-    @cached_property
-    def bounds(self) -> np.ndarray:
-        """Lowest and highest layer, lowest and highest neuron of every row group: ``[groups, 4]``."""
-        metadata, rows = self.file.metadata, []
-        with reading(self.path, self.again):
-            columns = [self.file.schema_arrow.names.index(name) for name in ("layer", "neuron")]
-            for group in range(metadata.num_row_groups):
-                found = [metadata.row_group(group).column(column).statistics for column in columns]
-                # An empty group, of a shard without text, has no bounds: none that any neuron is within.
-                rows.append(
-                    [bound for s in found for bound in ((1, 0) if s is None or not s.has_min_max else (s.min, s.max))]
-                )
-            return np.array(rows, np.int64).reshape(-1, 4)
-
-    def table(self, layer: int | None = None, neuron: int | None = None) -> pa.Table:
-        """All rows, those of a layer, or of one neuron; raises FileError."""
-        low, high, first, last = self.bounds.T
-        there = np.ones(len(low), bool)
-        if layer is not None:
-            there &= (low <= layer) & (layer <= high)
-        if neuron is not None:
-            there &= (first <= neuron) & (neuron <= last)
-        with reading(self.path, self.again):
-            table = self.file.read_row_groups(np.flatnonzero(there).tolist(), use_threads=False)
-            for name, value in (("layer", layer), ("neuron", neuron)):
-                if value is not None:
-                    table = table.filter(pc.equal(table[name], value))
-        return table
-
-    def block(self, layer: int, first: int, last: int) -> tuple[pa.Table, np.ndarray]:
-        """The rows of a layer's neurons from ``first`` up to ``last``, and where those of each begin, and end. Raises
+    def table(self, layer: int | None = None, neuron: int | None = None, last: int | None = None) -> pa.Table:
+        """All rows, those of a layer, of one of its neurons, or of its neurons from that up to ``last``; raises
         FileError."""
-        low, high, start, end = self.bounds.T
-        there = (low <= layer) & (layer <= high) & (start < last) & (first <= end)
+        wanted = None if layer is None else pc.field("layer") == layer
+        if neuron is not None:
+            wanted &= (pc.field("neuron") >= neuron) & (pc.field("neuron") < (neuron + 1 if last is None else last))
         with reading(self.path, self.again):
-            table = self.file.read_row_groups(np.flatnonzero(there).tolist(), use_threads=False)
-            numbers = table["neuron"].to_numpy()
-            inside = (table["layer"].to_numpy() == layer) & (first <= numbers) & (numbers < last)
-            table, numbers = table.filter(pa.array(inside)), numbers[inside]
-        return table, np.searchsorted(numbers, np.arange(first, last + 1))
+            return self.rows.to_table(filter=wanted, use_threads=False)
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -81,7 +54,7 @@ def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     return [{name: np.nan if value is None else value for name, value in row.items()} for row in table.to_pylist()]
 
 
-# A neuron's examples as one table: extremes from the store's rows, bands and random positions from the sample.
+# A neuron's examples as one table: extremes from the kept lists, bands and random positions from the sample.
 #
 # Gated neurons have extremes of each sign case too, and the gate, the linear part and the case beside every example.
 
@@ -114,7 +87,6 @@ def example_rows(
     state: StateFile,
     layer: LayerState,
     index: tuple[int, int],
-    extremes: Mapping[str, Sequence[Any]],
     most: Mapping[str, int | None],
     bands: Sequence[float] = BANDS,
 ) -> list[tuple[Any, ...]]:
@@ -123,7 +95,6 @@ def example_rows(
 
     Args:
         state, layer: of the store. index: of the neuron.
-        extremes: the stored rows, by column.
         most: kinds, and how many of each, or of a band, at most; None for the default.
         bands: see :meth:`Store.examples`.
     """
@@ -144,11 +115,34 @@ def example_rows(
                 numbers = rank, float(layer.draw[slot, neuron]), *place, "", np.nan, np.nan
                 rows.append((*index, kind, *numbers, *layer.draw_parts[:, slot, neuron].tolist()))
         else:
-            names = ("kind", "rank", "activation", "sequence", "position", *(PARTS if layer.gated else ()))
-            for its, rank, *row in zip(*(extremes[name] for name in names), strict=True):
-                if its == kind and rank <= (k or state.settings.k):
-                    rows.append((*index, kind, rank, *row[:3], "", np.nan, np.nan, *row[3:]))
+            side, slots = SIDES.index(kind), slice(min(k or state.settings.k, state.settings.k))
+            kept, kept_at, its_parts = (array[side][..., neuron, slots].tolist() for array in layer.ranked)
+            for rank, (value, where, *more) in enumerate(zip(kept, kept_at, *its_parts, strict=True), 1):
+                if where != NOWHERE:
+                    numbers = rank, value, sequence_of(where), position_of(where), "", np.nan, np.nan
+                    rows.append((*index, kind, *numbers, *more))
     return rows
+
+
+def layer_examples(layer: LayerState, k: int, sequences: Sequences) -> pd.DataFrame:
+    """The ``k`` sequences kept of each kind of all neurons of a layer, by neuron, kind and rank: these, coefficient,
+    sequence, position, token_id, and of gated neurons gate and linear."""
+    kept, at, parts = (array[..., :k] for array in layer.ranked)
+    place = rearrange(at, "side neuron k -> neuron side k")
+    there = place != NOWHERE
+    neuron, side, rank = np.nonzero(there)
+    sequence, position = sequence_of(place[there]), position_of(place[there])
+    columns = {
+        "neuron": neuron,
+        "kind": pd.Categorical.from_codes(side, SIDES[: len(kept)]),
+        "rank": rank + 1,
+        "coefficient": rearrange(kept, "side neuron k -> neuron side k")[there],
+        "sequence": sequence,
+        "position": position,
+        "token_id": sequences.tokens_at(sequence, position),
+    }
+    of_parts = rearrange(parts, "side part neuron k -> part neuron side k")
+    return pd.DataFrame(columns | {name: part[there] for name, part in zip(PARTS, of_parts, strict=False)})
 
 
 def example_frame(rows: Sequence[tuple[Any, ...]], gated: bool) -> pd.DataFrame:
@@ -193,63 +187,17 @@ def places_spread(count: int, k: int) -> Int64[np.ndarray, " m"]:
     return np.unique(np.linspace(0, count - 1, min(k, count)).round().astype(int))
 
 
-# A finished state becomes tables for queries.
+# The files of a store.
 
 STATE = "state.safetensors"
-EXAMPLES, STATS, VALUES, TOKENIZER = "examples.parquet", "stats.parquet", "values.parquet", "tokenizer.json"
+STATS, VALUES, TOKENIZER = "stats.parquet", "values.parquet", "tokenizer.json"
 CORPUS = "corpus"
 SHARDS = "shards"  # of workers, while they run
 GROUP = 256  # neurons a Parquet row group: reading one neuron reads one group
-ROWS = ("kind", "rank", "activation", "sequence", "position", "token_id")  # of examples, besides layer and neuron
 
 
-def write_tables(folder: Path, state: ScanState, sequences: Sequences) -> None:
-    """Write ``stats.parquet`` and ``examples.parquet`` (top and bottom; of gated neurons each sign case too), layer by
-    layer. Raises FileError."""
+def write_stats(folder: Path, state: ScanState) -> None:
+    """Write ``stats.parquet``, layer by layer. Raises FileError."""
     groups = (pa.Table.from_pandas(layer_stats(state, i), preserve_index=False) for i in range(len(state.layers)))
-    write_parquet(folder / STATS, groups)
-    write_parquet(folder / EXAMPLES, example_groups(state, sequences))
-
-
-def example_groups(state: ScanState, sequences: Sequences) -> Iterator[pa.Table]:
-    """Rows of examples for GROUP neurons at a time, ordered by neuron, kind and rank; no rows for empty slots."""
-    for index, layer in enumerate(state.layers):
-        value, at, parts = final_lists(layer, state.settings.k)
-        for first in range(0, value.shape[1], GROUP):
-            group = slice(first, first + GROUP)
-            place = rearrange(at[:, group], "side neuron k -> neuron side k")
-            there = place != NOWHERE
-            neuron, side, rank = np.nonzero(there)
-            places = place[there]
-            columns = {
-                "layer": np.full(len(places), index, np.int32),
-                "neuron": (neuron + first).astype(np.int32),
-                "kind": pa.DictionaryArray.from_arrays(side.astype(np.int8), list(SIDES[: len(value)])),
-                "rank": (rank + 1).astype(np.int32),
-                "activation": rearrange(value[:, group], "side neuron k -> neuron side k")[there],
-                "sequence": sequence_of(places),
-                "position": position_of(places).astype(np.int32),
-                "token_id": sequences.tokens_at(sequence_of(places), position_of(places)).astype(np.int32),
-            }
-            of_group = rearrange(parts[:, :, group], "side part neuron k -> part neuron side k")
-            columns |= {name: part[there] for name, part in zip(PARTS, of_group, strict=False)}
-            yield pa.table(columns)
-
-
-CODED = ("layer", "neuron", "kind", "rank", "position")  # columns of few values, which dictionaries make small
-
-
-def write_parquet(path: Path, tables: Iterator[pa.Table]) -> None:
-    """Tables as row groups of one file, which appears whole or not at all. Raises FileError."""
-    with replacing(path) as temporary:
-        first = next(tables)
-        names = first.schema.names
-        # Numbers that hardly repeat would only be looked up in vain; and only a neuron's row group is searched for.
-        options = {
-            "use_dictionary": [name for name in CODED if name in names],
-            "write_statistics": [name for name in ("layer", "neuron") if name in names],
-        }
-        with pq.ParquetWriter(temporary, first.schema, compression="zstd", **options) as writer:
-            writer.write_table(first, row_group_size=max(1, len(first)))
-            for table in tables:
-                writer.write_table(table, row_group_size=max(1, len(table)))
+    names = ["layer", "neuron"]
+    write_row_groups(folder / STATS, groups, names, write_statistics=names)

@@ -21,7 +21,7 @@ from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm
 from ..neurons.verdicts import share_interval as wilson
 from ..scanning.store import Store
-from ..scanning.tables import EXAMPLES
+from ..scanning.tables import layer_examples
 
 # Means and shares with their intervals, as every study gives them.
 
@@ -119,7 +119,7 @@ def triggers(store: Store, layer: int, most: int | None = None) -> pd.DataFrame:
     Returns:
         neuron, rank, coefficient (above 0), sequence, position, by neuron and rank; at most ``most`` a neuron.
     """
-    rows = store.table(EXAMPLES, layer).rename(columns={"activation": "coefficient"})  # as files have it
+    rows = layer_examples(store.view(layer), store.settings.k, store.sequences)
     rows = rows[(rows["kind"] == "top") & (rows["coefficient"] > 0)]
     rows = rows if most is None else rows[rows["rank"] <= most]
     names = ["neuron", "rank", "coefficient", "sequence", "position"]

@@ -231,10 +231,7 @@ class Matrices(Mapping[int, Tensor]):
         if layer not in range(self.layers):
             raise KeyError(layer)
         if layer not in self.kept:
-            array = self.file.array(str(layer)).astype(np.float32)
-            if not np.isfinite(array).all():
-                raise FileError(f"{self.file.path} is damaged: layer {layer} holds NaN or infinite values")
-            self.kept[layer] = torch.from_numpy(array)
+            self.kept[layer] = torch.from_numpy(self.file.array(str(layer)).astype(np.float32))
         return self.kept[layer]
 
     def __iter__(self) -> Iterator[int]:

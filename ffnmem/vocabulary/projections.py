@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
@@ -44,44 +44,6 @@ COLUMNS = ("layer", "neuron", "side", "sign", "rank", "token", "token_id", "scor
 PLAIN = {"layer": pa.int64(), "neuron": pa.int64(), "rank": pa.int64(), "token_id": pa.int64(), "score": pa.float64()}
 
 
-class Tables:
-    """Makes Arrow tables of blocks of neurons, and knows the tokens' texts once they were needed."""
-
-    def __init__(self, model: Model, sides: list[str], basis: str, lens: str) -> None:
-        self.model, self.sides, self.basis, self.lens = model, sides, basis, lens
-        self.texts = np.full(model.d_vocab, None, object)  # of each id, once it was needed
-
-    def table(
-        self,
-        layer: int,
-        neurons: list[int],
-        ids: Int[np.ndarray, "rows sides 2 k"],
-        scores: Float[np.ndarray, "rows sides 2 k"],
-    ) -> pa.Table:
-        """One row a token: by neuron, side, sign and rank."""
-        rows, sides, ends, k = ids.shape
-        count = rows * sides * ends * k
-        columns = [
-            pa.array(np.full(count, layer, np.int32)),
-            pa.array(np.repeat(np.array(neurons, np.int32), sides * ends * k)),
-            words(np.tile(np.repeat(np.arange(sides, dtype=np.int8), ends * k), rows), self.sides),
-            words(np.tile(np.repeat(np.arange(ends, dtype=np.int8), k), rows * sides), list(SIGNS)),
-            pa.array(np.tile(np.arange(1, k + 1, dtype=np.int32), rows * sides * ends)),
-            self.coded(ids.reshape(-1)),
-            pa.array(ids.reshape(-1).astype(np.int32)),
-            pa.array(scores.reshape(-1)),
-            words(np.zeros(count, np.int8), [self.basis]),
-            words(np.zeros(count, np.int8), [self.lens]),
-        ]
-        return pa.Table.from_arrays(columns, names=list(COLUMNS))
-
-    def coded(self, ids: Int[np.ndarray, " n"]) -> pa.DictionaryArray:
-        """The ids' texts, each text once; several ids may share one."""
-        unknown = [index for index in np.unique(ids).tolist() if self.texts[index] is None]
-        self.texts[unknown] = self.model.token_strings(unknown)
-        return pa.array(self.texts[ids], pa.string()).dictionary_encode()
-
-
 def words(codes: Int[np.ndarray, " n"], texts: list[str]) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(texts, pa.string()))
 
@@ -94,22 +56,32 @@ def plain_frame(table: pa.Table, provenance: dict[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def write_projection(out: str | Path, tables: Iterator[pa.Table], provenance: dict[str, Any], **settings: Any) -> Path:
-    """Stream tables into a Parquet file, one row group each; the file appears when it is complete.
+def write_row_groups(
+    path: Path,
+    tables: Iterator[pa.Table],
+    coded: Sequence[str],
+    metadata: dict[bytes, bytes] | None = None,
+    **options: Any,
+) -> None:
+    """Stream tables into a Parquet file, one row group each; the file appears when it is complete. Raises FileError.
 
-    Raises FileError.
+    Args:
+        coded: columns of few values, which dictionaries make small. options: of pyarrow's writer.
     """
-    path = check_destination(out)
-    about = json.dumps({"schema": SCHEMA_VERSION, **settings, "provenance": provenance})
     with replacing(path) as temporary:
         first = next(tables)
-        schema = first.schema.with_metadata({METADATA: about.encode()})
-        coded = [name for name in COLUMNS if name not in ("token_id", "score")]  # hardly any of these come twice
-        options = {"compression": "zstd", "write_page_checksum": True, "store_schema": True, "use_dictionary": coded}
-        with pq.ParquetWriter(temporary, schema, **options) as writer:
-            writer.write_table(first, row_group_size=len(first))
-            for table in tables:
-                writer.write_table(table, row_group_size=len(table))
+        schema = first.schema if metadata is None else first.schema.with_metadata(metadata)
+        with pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=list(coded), **options) as writer:
+            for table in chain([first], tables):
+                writer.write_table(table, row_group_size=max(1, len(table)))
+
+
+def write_projection(out: str | Path, tables: Iterator[pa.Table], provenance: dict[str, Any], **settings: Any) -> Path:
+    """Stream tables into a file of a projection. Raises FileError."""
+    path = check_destination(out)
+    about = json.dumps({"schema": SCHEMA_VERSION, **settings, "provenance": provenance})
+    coded = [name for name in COLUMNS if name not in ("token_id", "score")]  # hardly any of these come twice
+    write_row_groups(path, tables, coded, {METADATA: about.encode()}, write_page_checksum=True, store_schema=True)
     return path
 
 
@@ -151,22 +123,10 @@ def read_projection(
     wanted = {
         name: check_whole(name, value) for name, value in (("layer", layer), ("neuron", neuron)) if value is not None
     }
-    with stored(path) as (file, about):
-        places = [COLUMNS.index(name) for name in wanted]
-        with reading(Path(path)):
-            groups = [
-                group
-                for group in range(file.num_row_groups)
-                if all(
-                    statistics.min <= value <= statistics.max
-                    for place, value in zip(places, wanted.values(), strict=True)
-                    for statistics in [file.metadata.row_group(group).column(place).statistics]
-                )
-            ]
-            table = file.read_row_groups(groups)
-        for name, value in wanted.items():
-            table = table.filter(pa.array(table[name].to_numpy() == value))
-        return plain_frame(table, about["provenance"])
+    filters = [(name, "==", value) for name, value in wanted.items()] or None
+    with stored(path) as (_, about), reading(Path(path)):
+        table = pq.read_table(user_path(path), filters=filters, page_checksum_verification=True)
+    return plain_frame(table, about["provenance"])
 
 
 # `project`: what memories write, and what excites them, in tokens: one, a layer's, or all of a model's.
@@ -398,7 +358,7 @@ def project_blocks(
             ids, scores = projector.ends(layer, block)
             for first in range(0, len(block), GROUP):
                 group = slice(first, first + GROUP)
-                yield projector.tables.table(layer, block[group], ids[group], scores[group])
+                yield projector.table(layer, block[group], ids[group], scores[group])
             done += len(block)
             if progress is not None:
                 progress("project", done, total)
@@ -421,7 +381,7 @@ class Projector:
         lens: JacobianLens | None = None,
     ) -> None:
         self.model, self.sides, self.basis, self.lens = model, sides, basis, lens
-        self.tables = Tables(model, sides, basis, name_of(lens))
+        self.texts = np.full(model.d_vocab, None, object)  # of each id, once it was needed
         found: dict[int, Scorer] = {}  # by where the embeddings are: tied ones are prepared once
         self.scorers = []
         for side in sides:
@@ -444,9 +404,35 @@ class Projector:
         ids, scores = (np.stack(part, axis=1) for part in found)
         return ids, scores
 
-    def table(self, layer: int, neurons: list[int]) -> pa.Table:
-        """The rows of at most BLOCK neurons of a layer."""
-        return self.tables.table(layer, neurons, *self.ends(layer, neurons))
+    def table(
+        self,
+        layer: int,
+        neurons: list[int],
+        ids: Int[np.ndarray, "rows sides 2 k"],
+        scores: Float[np.ndarray, "rows sides 2 k"],
+    ) -> pa.Table:
+        """What :meth:`ends` gave as one row a token: by neuron, side, sign and rank."""
+        rows, sides, ends, k = ids.shape
+        count = rows * sides * ends * k
+        columns = [
+            pa.array(np.full(count, layer, np.int32)),
+            pa.array(np.repeat(np.array(neurons, np.int32), sides * ends * k)),
+            words(np.tile(np.repeat(np.arange(sides, dtype=np.int8), ends * k), rows), self.sides),
+            words(np.tile(np.repeat(np.arange(ends, dtype=np.int8), k), rows * sides), list(SIGNS)),
+            pa.array(np.tile(np.arange(1, k + 1, dtype=np.int32), rows * sides * ends)),
+            self.coded(ids.reshape(-1)),
+            pa.array(ids.reshape(-1).astype(np.int32)),
+            pa.array(scores.reshape(-1)),
+            words(np.zeros(count, np.int8), [self.basis]),
+            words(np.zeros(count, np.int8), [name_of(self.lens)]),
+        ]
+        return pa.Table.from_arrays(columns, names=list(COLUMNS))
+
+    def coded(self, ids: Int[np.ndarray, " n"]) -> pa.DictionaryArray:
+        """The ids' texts, each text once; several ids may share one."""
+        unknown = [index for index in np.unique(ids).tolist() if self.texts[index] is None]
+        self.texts[unknown] = self.model.token_strings(unknown)
+        return pa.array(self.texts[ids], pa.string()).dictionary_encode()
 
 
 # `search_projection`: the neurons whose lists hold a word.

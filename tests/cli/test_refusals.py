@@ -260,8 +260,8 @@ def test_damaged_files(tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> 
         (model / file.name).write_bytes(file.read_bytes()[:200] if "safetensors" in file.name else file.read_bytes())
     mistake("attribute", "x", "--model", model, named=(model,))
     shutil.copytree(tiny_store.folder, store)
-    (store / "examples.parquet").write_bytes(b"x")
-    mistake("neuron", "1.5", "--store", store, named=("examples.parquet",))
+    (store / "stats.parquet").write_bytes(b"x")
+    mistake("neuron", "1.5", "--store", store, named=("stats.parquet",))
     for text, named in (("\n", facts), ('{"subject": "x"}\n', facts), ('{"subject": "\\ud800"}\n', "line 1")):
         facts.write_text(text, "utf-8")
         mistake("facts", facts, named=(named,))

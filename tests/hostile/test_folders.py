@@ -45,7 +45,6 @@ COMMON = ("notes.txt", ".backup.tmp", ".tmpK9nrHs", ".lock", ".hidden", ".corpus
 STORE = (
     "state.safetensors",
     "stats.parquet",
-    "examples.parquet",
     "values.parquet",
     "tokenizer.json",
     "corpus/notes.txt",

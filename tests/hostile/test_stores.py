@@ -18,7 +18,7 @@ from .breaking import BREAKS, broken, linked, plain, same_or_refused
 from .judging import answered, hostile
 from .material import fresh, tiny, tiny_store
 
-TABLES = ("stats.parquet", "examples.parquet", "values.parquet")
+TABLES = ("stats.parquet", "values.parquet")
 FILES = (
     *("manifest.json", "state.safetensors", "tokenizer.json", *TABLES),
     *(f"corpus/{name}" for name in ("corpus.json", "tokens.bin", "documents.bin", "counts.bin")),

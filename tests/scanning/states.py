@@ -17,12 +17,12 @@ SAMPLE, DRAWS, SEQUENCES = 4, 3, 40
 def settings(**changes: Any) -> ScanSettings:
     base: dict[str, Any] = {
         "context": 16,
-        "prepend_bos": True,
+        "bos": 99,
+        "special": (),
         "dtype": "float32",
         "batch_tokens": 64,
         "seed": 0,
         "k": 3,
-        "candidates": 3,
         "sample": SAMPLE,
         "draws": DRAWS,
         "frequent": (7, 2),
@@ -30,7 +30,7 @@ def settings(**changes: Any) -> ScanSettings:
     return ScanSettings(**{**base, **changes})
 
 
-HALF = {"dtype": "bfloat16", "candidates": 6}
+HALF = {"dtype": "bfloat16"}
 
 
 def empty(chosen: ScanSettings, gated: bool = False) -> ScanState:

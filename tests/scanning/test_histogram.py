@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffnmem.scanning import Store
-from ffnmem.scanning.contexts import Bin, clipped, merged
+from ffnmem.scanning.contexts import clipped, merged
 from ffnmem.scanning.neuron import Neuron
 from ffnmem.scanning.state import edges
 from ffnmem.scanning.statistics import histogram_columns
@@ -53,15 +53,6 @@ def test_merging_loses_no_token_and_moves_no_edge(counts: list[int], most: int) 
     assert merged(([result[0].low, *(b.high for b in result)], [b.count for b in result]), most) == result
 
 
-def test_merged_bins_come_near_one_width() -> None:
-    """The narrowest neighbours are joined first, so the wide bins of the tail stay as they are."""
-    assert merged(([0, 1, 2, 4, 8], [1, 2, 4, 8]), 3) == (
-        Bin(0, 2, 3),
-        Bin(2, 4, 4),
-        Bin(4, 8, 8),
-    )
-
-
 def test_ends_are_the_extremes(tiny_store: Store) -> None:
     """An outer bin as wide as its rule would put tokens where none was, and one that is infinite cannot be drawn."""
     for column in range(20):
@@ -93,12 +84,6 @@ def test_nothing_counted(made: Make) -> None:
     one = made({}, 0.0, 0.0)
     assert clipped(one.histogram, 0.0, 0.0) == ([], [])
     assert one.drawn_histogram is None
-
-
-def test_density_is_fair_to_widths() -> None:
-    """A wide bin with as many tokens as a narrow one is emptier."""
-    assert Bin(0, 2, 10).density == 5
-    assert Bin(0, 1, 10).density == 10
 
 
 def drawn(one: Neuron) -> HistogramDrawing:

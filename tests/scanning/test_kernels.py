@@ -11,7 +11,7 @@ import pytest
 
 from ffnmem.scanning import kernels
 from ffnmem.scanning.reduction import runs
-from ffnmem.scanning.state import BINS, NO_VALUE
+from ffnmem.scanning.state import BINS
 
 from ..helpers import allclose
 from .binning import bin_of
@@ -36,15 +36,6 @@ class Case:
         tokens = np.flatnonzero(self.mask)
         return runs(tokens, tokens // POS * 100 + tokens % POS // kernels.TOGETHER)
 
-    def strengths(self, tokens: np.ndarray) -> list[np.ndarray]:
-        """What each side is ordered by, at some tokens."""
-        x, m = self.pre[tokens], self.coefficients[tokens]
-        if self.linear is None:
-            return [m, -m]
-        u = self.linear[tokens] > 0
-        cases = [(x > 0) & u, (x > 0) & ~u, ~(x > 0) & u, ~(x > 0) & ~u]
-        return [m, -m, *(np.where(here, np.abs(m), 0) for here in cases)]
-
 
 def case(width: int, gated: bool = False) -> Case:
     random = np.random.default_rng(0)
@@ -60,43 +51,6 @@ def case(width: int, gated: bool = False) -> Case:
 
 def shares(width: int, parts: int) -> list[tuple[int, int]]:
     return list(pairwise(np.linspace(0, width, parts + 1).astype(int).tolist()))
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-@pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_extremes_and_where_they_stand(width: int, gated: bool, parts: int) -> None:
-    """The wrong row's maximum, or one at a pad or BOS; the second of two equal positions; −0 not found for 0."""
-    batch = case(width, gated)
-    batch.coefficients[[2, 5, 9], 0] = [-0.0, 0.0, -0.0]
-    batch.coefficients[1:POS, 0] -= 5.0 * (batch.coefficients[1:POS, 0] > 0)
-    best = np.empty((6 if gated else 2, 4, width), np.float32)
-    best[:] = NO_VALUE[: len(best)]
-    at = np.zeros(best.shape, np.int32)
-    arguments = (batch.pre, batch.coefficients, batch.linear)
-    for start, stop in shares(width, parts):
-        kernels.reduce(*arguments, batch.groups, POS, start, stop, best, at, SEQUENCES, *[None] * 6)
-    for row in (0, 1, 3):
-        tokens = np.flatnonzero(batch.mask.reshape(4, POS)[row]) + row * POS
-        for side, strength in enumerate(batch.strengths(tokens)):
-            assert (best[side, row] == (-1 if side == 1 else 1) * strength.max(0)).all()
-            there = np.flatnonzero(best[side, row] != 0) if side > 1 else np.arange(width)
-            where = np.full(len(there), row), there
-            places = kernels.places(*arguments, batch.mask, POS, best[side], at[side], side - 2, *where)
-            assert (places == tokens[strength.argmax(0)][there] - row * POS).all()
-    assert (best[:, 2] == NO_VALUE[: len(best), 0]).all()
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_grouped(width: int) -> None:
-    batch = case(width)
-    chosen = np.array([[1, 2], [3, 0], [4, 2], [9, 1], [9, 2]])
-    sums, expected = np.ones((3, width)), np.ones((3, width))
-    for start, stop in shares(width, 2):
-        kernels.grouped(batch.coefficients, chosen, start, stop, sums)
-    for token, group in chosen:
-        expected[group] += batch.coefficients[token].astype(np.float64)
-    assert (sums == expected).all()
 
 
 def summed(batch: Case, pos: int, groups: np.ndarray, parts: int = 1) -> tuple[np.ndarray, np.ndarray]:

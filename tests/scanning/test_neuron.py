@@ -7,11 +7,8 @@ import json
 import pandas as pd
 import pytest
 
-from ffnmem.core.errors import OutOfRangeError
 from ffnmem.scanning import Store
 from ffnmem.scanning.neuron import Neuron
-
-from ..helpers import refuses
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +44,3 @@ def test_plain_values_are_json(neuron: Neuron) -> None:
     assert len(found["examples"]) == len(neuron.examples)
     assert found["promoted"] == neuron.tokens("promoted")
     assert found["provenance"]["fingerprint"] == neuron.store.fingerprint
-
-
-def test_repr_fits_a_line(neuron: Neuron) -> None:
-    assert repr(neuron).startswith("Neuron(1.17 of GPT2LMHeadModel: fires at ")
-    assert neuron.tokens("promoted")[0] in repr(neuron)
-
-
-def test_negative_indices_and_none_such(tiny_store: Store) -> None:
-    assert tiny_store.neuron(-1, -1).name == "1.63"
-    with refuses(OutOfRangeError, IndexError, "neuron 64", "0 to 63"):
-        tiny_store.neuron(0, 64)

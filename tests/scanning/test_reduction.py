@@ -23,8 +23,8 @@ from .states import difference, settings
 
 WIDTH, BOS, SPECIAL = 131, 99, np.array([45, 99])  # more neurons than a strip of the kernels has
 LENGTHS = [1 + 5 * i % 13 for i in range(30)]
-CHOSEN = settings(context=9, k=4, candidates=4, sample=5, draws=4, frequent=(44, 7, 21))
-HALF = settings(context=9, dtype="bfloat16", k=2, candidates=4, sample=5, draws=4, frequent=())
+CHOSEN = settings(context=9, k=4, sample=5, draws=4, frequent=(44, 7, 21))
+HALF = settings(context=9, dtype="bfloat16", k=2, sample=5, draws=4, frequent=())
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ def test_that_the_seed_changes_the_sample_and_nothing_else(
 ) -> None:
     other = fm.scan(tiny, corpus, tmp_path / "seeded", seed=1, **SMALL)
     assert digests(other.folder)["stats.parquet"] == digests(store.folder)["stats.parquet"]
-    assert digests(other.folder)["examples.parquet"] == digests(store.folder)["examples.parquet"]
+    assert other.examples(1, 3, kind="top").equals(store.examples(1, 3, kind="top"))
     drawn = [s.examples(0, 0, kind="random")["sequence"].tolist() for s in (store, other)]
     assert drawn[0] != drawn[1]
 

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.core.errors import FileError
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import NOWHERE, SIGNS, join_ranges, place_of, position_of, sequence_of
 from ffnmem.scanning.state_file import Identity, ScanProgress, StateFile, save_state
 
-from ..helpers import refuses
 from .states import HALF, difference, empty, merged, settings, shards
 
 IDENTITY = Identity("tiny", "f00d", "70c3", "c0de", 5, "1.2.3")
@@ -68,20 +66,6 @@ def test_the_merged_lists_are_the_best_of_all(changes: dict[str, object]) -> Non
             assert rows(layer, side, neuron) == every[: layer.kept.shape[2]]
 
 
-def test_counts_add_and_the_sample_fills_up() -> None:
-    parts = shards(2, 3, settings())
-    whole = merged(*parts)
-    assert whole.tokens == sum(part.tokens for part in parts)
-    assert whole.arrays["totals"][1] == 40
-    assert whole.done.tolist() == [0, 1, 2]
-    assert (whole.arrays["draw_positions"] >= 0).all()
-    for index, layer in enumerate(whole.layers):
-        assert not np.isnan(layer.sample).any()
-        assert not np.isnan(layer.draw).any()
-        for name in ("counts", "histogram"):
-            assert (getattr(layer, name) == sum(getattr(part.layers[index], name) for part in parts)).all()
-
-
 def test_a_range_has_no_negative_zero() -> None:
     """Which of −0 and 0 is the least depends on which came first, and with it the bytes of a store."""
     zero = np.array([[0.0], [-0.0]], np.float32)
@@ -108,30 +92,6 @@ def test_round_trip(tmp_path: Path, chosen: ScanSettings, gated: bool) -> None:
         save_state(tmp_path / "again", again, IDENTITY, PROGRESS)
         assert (tmp_path / "again").read_bytes() == path.read_bytes()
         again.layers[0].counts[:] += 1  # what is read can be written to
-
-
-def test_damaged_files_are_named(tmp_path: Path) -> None:
-    """Damage would pass for a result: in the header as in the numbers."""
-    path = tmp_path / "state.safetensors"
-    save_state(path, shards(0, 1, settings())[0], IDENTITY, PROGRESS)
-    whole = path.read_bytes()
-    random = np.random.default_rng(0)
-    header = 8 + int.from_bytes(whole[:8], "little")
-    places = [*range(0, 20), *range(20, header, 97), *random.integers(header, len(whole), 20), len(whole) - 1]
-    for place in places:
-        data = bytearray(whole)
-        data[place] ^= 1 << int(random.integers(8))
-        path.write_bytes(data)
-        with refuses(FileError, OSError, str(path)):
-            StateFile(path).state()
-    for share in (0.0, 0.001, 0.5, 0.99):
-        path.write_bytes(whole[: int(len(whole) * share)])
-        with refuses(FileError, OSError, str(path)):
-            StateFile(path).state()
-    with refuses(FileError, FileError, "there is no", str(tmp_path / "nothing")):
-        StateFile(tmp_path / "nothing")
-    with refuses(FileError, OSError, "cannot write"):
-        save_state(tmp_path / "none" / "state", empty(settings()), IDENTITY, PROGRESS)
 
 
 def test_identities_differ_by_what_is_scanned() -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ffnmem.scanning import exact_sums
-from ffnmem.scanning.state import BINS, NOWHERE
-from ffnmem.scanning.statistics import STATS, bucket_name, final_lists, histogram_columns, layer_stats, means, moments
+from ffnmem.scanning.state import NOWHERE
+from ffnmem.scanning.statistics import bucket_name, layer_stats, means, moments
 
 from ..helpers import allclose
-from .binning import bin_of
 from .states import HALF, empty, settings, shards
 
 
@@ -68,31 +66,6 @@ def test_nothing_seen_has_no_moments() -> None:
     assert np.isnan(moments(np.zeros((exact_sums.LIMBS, 4, 2), np.int64), 0)).all()
 
 
-def test_layer_stats() -> None:
-    """One row a neuron, columns as the design says, each by its definition."""
-    state = shards(0, 1, settings())[0]
-    layer = state.layers[0]
-    layer.counts[:] = [[0, 3, 10, 1, 7], [10, 0, 5, 2, 1]]
-    state.arrays["totals"][0] = 10
-    frame = layer_stats(state, 0)
-    assert list(frame.columns) == ["layer", "neuron", *STATS]
-    assert frame["neuron"].tolist() == [0, 1, 2, 3, 4]
-    assert (frame["layer"] == 0).all()
-    assert (frame["count"] == 10).all()
-    assert frame["firing_rate"].tolist() == [0.0, 0.3, 1.0, 0.1, 0.7]
-    assert frame["zero_share"].tolist() == [1.0, 0.0, 0.5, 0.2, 0.1]
-    assert frame["dead"].tolist() == [True, False, False, False, False]
-    assert frame["min"].tolist() == layer.range[0].tolist()
-    assert frame["max"].tolist() == layer.range[1].tolist()
-    assert frame["pre_min"].tolist() == layer.pre_range[0].tolist()
-    assert frame["pre_max"].tolist() == layer.pre_range[1].tolist()
-    pre, coefficient = (moments(layer.sums[:, part], 10)[0] for part in (slice(0, 4), slice(4, 8)))
-    varies = layer.range[0] < layer.range[1]
-    assert frame["mean"].to_numpy()[varies].tolist() == coefficient[varies].tolist()
-    varies = layer.pre_range[0] < layer.pre_range[1]
-    assert frame["pre_mean"].to_numpy()[varies].tolist() == pre[varies].tolist()
-
-
 def test_what_never_varied_has_no_spread_in_spite_of_rounded_sums() -> None:
     """Rounding in a batch's sums would look like a spread, with a skewness of any size."""
     state = shards(0, 1, settings())[0]
@@ -136,29 +109,16 @@ def test_means_of_nothing_are_unknown() -> None:
     assert np.isnan(found[2])
 
 
-def test_histogram_frame() -> None:
-    values = np.array([-1.5, 0.3, 0.3, 2.0, np.inf], np.float32)
-    counts = np.bincount(bin_of(values), minlength=BINS)
-    frame = pd.DataFrame(histogram_columns(counts[None])[0])
-    assert list(frame.columns) == ["low", "high", "count"]
-    assert frame["count"].sum() == 5
-    assert frame["count"].iloc[0] == frame["count"].iloc[-1] == 1
-    assert (frame["low"].to_numpy()[1:] == frame["high"].to_numpy()[:-1]).all()
-    assert frame["low"].iloc[0] <= -1.5 <= frame["high"].iloc[0]
-    assert frame["high"].iloc[-1] == np.inf
-    assert len(histogram_columns(np.zeros((1, BINS), np.int64))[0]["low"]) == BINS
-
-
 def test_after_a_half_precision_pass_the_exact_values_decide() -> None:
     """Not those that the pass saw; places tie as ever."""
     layer = shards(0, 1, settings(), gated=True)[0].layers[0]
-    for found, whole in zip(final_lists(layer, 2), (layer.kept, layer.kept_at, layer.parts), strict=True):
-        np.testing.assert_array_equal(found, whole[..., :2])
+    for found, whole in zip(layer.ranked, (layer.kept, layer.kept_at, layer.parts), strict=True):
+        np.testing.assert_array_equal(found, whole)
     layer = shards(0, 2, settings(**HALF), gated=True)[0].layers[0]
     layer.exact[:, 0], layer.exact_at[:, 0] = np.nan, NOWHERE  # a neuron that nothing was run again for
     layer.exact[:, 1], layer.exact_at[:, 1] = [5, 9, 9, -2, np.nan, np.nan], [8, 4, 3, 1, NOWHERE, NOWHERE]
     layer.parts[:, 0, 1] = range(6)
-    value, at, parts = final_lists(layer, 3)
+    value, at, parts = (array[..., :3] for array in layer.ranked)
     assert (at[:, 0] == NOWHERE).all()
     high, low = ([9, 9, 5], [3, 4, 8], [2, 1, 0]), ([-2, 5, 9], [1, 8, 3], [3, 0, 2])
     for side, best in enumerate((high, low, high, high, high, high)):

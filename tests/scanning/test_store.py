@@ -17,21 +17,22 @@ import ffnmem as fm
 from ffnmem.core.checked_files import digest_of, file_hash
 from ffnmem.core.errors import FileError, InputError, ModelNotFoundError, OutOfRangeError
 from ffnmem.core.files import replacing
-from ffnmem.scanning import Store, open_store, scan
+from ffnmem.core.types import CASES
+from ffnmem.scanning import Store, open_store
 from ffnmem.scanning import manifest as manifest_module
 from ffnmem.scanning.manifest import FOLDER
 from ffnmem.scanning.state import BINS, edges
-from ffnmem.scanning.statistics import STATS, bucket_name
+from ffnmem.scanning.state import COLUMNS as CASE_COLUMNS
+from ffnmem.scanning.statistics import GATE_STATS, STATS, bucket_name
 
 from ..helpers import allclose, refuses
+from ..neurons.gated import GATED, made, scanned
 from .binning import bin_of
-from .texts import tiny_texts
 
 NEURONS = [(0, 0), (0, 33), (1, 17), (1, 63)]
 FILES = [
     "manifest.json",
     "state.safetensors",
-    "examples.parquet",
     "stats.parquet",
     "values.parquet",
     "tokenizer.json",
@@ -50,26 +51,49 @@ class Looked:
     ids: np.ndarray
     pre: list[np.ndarray]
     m: list[np.ndarray]
+    linear: list[np.ndarray]
+
+    def strength(self, kind: str, layer: int, neuron: int) -> np.ndarray:
+        """By which a kind orders positions."""
+        m = self.m[layer][:, neuron]
+        if kind in ("top", "bottom"):
+            return m if kind == "top" else -m
+        return np.where(in_case(self, CASES.index(kind), layer)[:, neuron], np.abs(m), 0.0)
+
+
+def in_case(one: Looked, case: int, layer: int) -> np.ndarray:
+    return ((one.pre[layer] > 0) == (case < 2)) & ((one.linear[layer] > 0) == (case % 2 == 0))
+
+
+@pytest.fixture(scope="module", params=["classic", *GATED])
+def model(request: pytest.FixtureRequest, tiny: fm.Model, tokenizer: Any) -> fm.Model:
+    return tiny if request.param == "classic" else made(request.param, tokenizer)
 
 
 @pytest.fixture(scope="module")
-def looked(tiny_store: Store, tiny: fm.Model) -> list[Looked]:
+def store(model: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return scanned(model, tmp_path_factory.mktemp("looked") / "store") if model.gated else tiny_store
+
+
+@pytest.fixture(scope="module")
+def looked(store: Store, model: fm.Model) -> list[Looked]:
     found = []
-    for number in range(len(tiny_store.sequences)):
-        ids = tiny_store.sequences.sequence_tokens(number)
-        capture = fm.capture(tiny, [int(i) for i in ids])
+    for number in range(len(store.sequences)):
+        ids = store.sequences.sequence_tokens(number)
+        capture = fm.capture(model, [int(i) for i in ids])
         inside = capture.content[0].numpy()
-        pre, m = (
-            [part[layer][0].numpy()[inside] for layer in range(2)] for part in (capture.pre, capture.coefficients)
+        pre, m, linear = (
+            [part[layer][0].numpy()[inside] for layer in range(2)]
+            for part in (capture.pre, capture.coefficients, capture.linear or capture.pre)
         )
-        found.append(Looked(np.flatnonzero(inside), ids[inside], pre, m))
+        found.append(Looked(np.flatnonzero(inside), ids[inside], pre, m, linear))
     return found
 
 
-def every(looked: list[Looked], layer: int, neuron: int) -> tuple[np.ndarray, np.ndarray]:
+def every(looked: list[Looked], layer: int, neuron: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return tuple(
         np.concatenate([getattr(one, name)[layer][:, neuron] for one in looked]).astype(np.float64)
-        for name in ("pre", "m")
+        for name in ("pre", "m", "linear")
     )  # type: ignore[return-value]
 
 
@@ -77,29 +101,43 @@ def every(looked: list[Looked], layer: int, neuron: int) -> tuple[np.ndarray, np
 
 
 @pytest.mark.parametrize(("layer", "neuron"), NEURONS)
-def test_top_and_bottom(tiny_store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
-    found = tiny_store.examples(layer, neuron, kind=("top", "bottom"))
-    for kind, sign in (("top", 1), ("bottom", -1)):
-        extremes = np.array([(sign * one.m[layer][:, neuron]).max() for one in looked])
-        order = np.argsort(-extremes, kind="stable")[:3]
+def test_the_strongest_sequences(store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
+    """At both ends, and of a gated neuron in each sign case."""
+    kinds = [kind for kind in store.kinds if kind not in ("quantile", "random")]
+    found = store.examples(layer, neuron, kind=kinds)
+    for kind in kinds:
+        strengths = np.array([one.strength(kind, layer, neuron).max() for one in looked])
+        expected = np.sort(strengths)[::-1][:3]
         rows = found[found["kind"] == kind]
-        assert rows["rank"].tolist() == [1, 2, 3]
-        assert allclose(rows["coefficient"], sign * extremes[order], 1e-5)
+        assert rows["rank"].tolist() == [1, 2, 3][: int((expected > 0).sum()) if kind in CASES else 3]
+        size = rows["coefficient"].abs() if kind in CASES else rows["coefficient"] * (-1 if kind == "bottom" else 1)
+        assert allclose(size, expected[: len(rows)], 1e-5)
         # At GELU's minimum, where sequences differ by rounding alone, the processor decides which comes first.
-        assert rows["sequence"].nunique() == 3
-        assert allclose(rows["coefficient"], sign * extremes[rows["sequence"]], 1e-5)
-        for row in rows.itertuples():
-            one = looked[row.sequence]
-            (at,) = np.flatnonzero(one.at == row.position)
-            assert allclose(row.coefficient, one.m[layer][at, neuron], 1e-5)
+        assert rows["sequence"].nunique() == len(rows)
+        assert allclose(size, strengths[rows["sequence"]], 1e-5)
 
 
 @pytest.mark.parametrize(("layer", "neuron"), NEURONS)
-def test_stats(tiny_store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
-    row = tiny_store.stats(layer, neuron).iloc[0]
-    pre, m = every(looked, layer, neuron)
+def test_every_example_is_what_stands_there(store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
+    """Another position's numbers beside a context, of whatever kind of example."""
+    found = store.examples(layer, neuron)
+    assert set(found["kind"]) <= set(store.kinds)
+    for row in found.itertuples():
+        one = looked[row.sequence]
+        (at,) = np.flatnonzero(one.at == row.position)
+        assert allclose(row.coefficient, one.m[layer][at, neuron], 1e-5)
+        if store.gated:
+            assert allclose(row.gate, one.pre[layer][at, neuron], 1e-5)
+            assert allclose(row.linear, one.linear[layer][at, neuron], 1e-5)
+            assert row.case == CASES[2 * (not row.gate > 0) + (not row.linear > 0)]
+
+
+@pytest.mark.parametrize(("layer", "neuron"), NEURONS)
+def test_stats(store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
+    row = store.stats(layer, neuron).iloc[0]
+    pre, m, linear = every(looked, layer, neuron)
     assert row["count"] == len(m)
-    for prefix, values in (("", m), ("pre_", pre)):
+    for prefix, values in (("", m), ("pre_", pre), *([("linear_", linear)] if store.gated else [])):
         centred = values - values.mean()
         std = values.std()
         shape = [(centred**3).mean() / std**3, (centred**4).mean() / std**4 - 3]
@@ -109,24 +147,30 @@ def test_stats(tiny_store: Store, looked: list[Looked], layer: int, neuron: int)
     assert row["firing_rate"] == (pre > 0).mean()
     assert row["zero_share"] == (m == 0).mean()
     assert row["dead"] == (pre <= 0).all()
+    for case, column in enumerate(CASE_COLUMNS if store.gated else ()):
+        inside = np.concatenate([in_case(one, case, layer)[:, neuron] for one in looked])
+        assert row[f"share_{column}"] == pytest.approx(inside.mean(), abs=1e-9)
+        assert row[f"mean_{column}"] == pytest.approx(
+            m[inside].mean() if inside.any() else np.nan, abs=1e-6, nan_ok=True
+        )
 
 
 @pytest.mark.parametrize(("layer", "neuron"), NEURONS)
-def test_histogram(tiny_store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
-    frame = tiny_store.histogram(layer, neuron)
+def test_histogram(store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
+    frame = store.histogram(layer, neuron)
     values = np.concatenate([one.m[layer][:, neuron] for one in looked])
     counts = np.bincount(bin_of(values), minlength=BINS)
-    assert frame["count"].sum() == tiny_store.n_tokens == counts.sum()
+    assert frame["count"].sum() == store.n_tokens == counts.sum()
     first = int(np.flatnonzero(edges() == frame["low"].iloc[0])[0])
     shifted = np.abs(counts[first : first + len(frame)] - frame["count"]).sum()
     assert shifted <= 0.01 * counts.sum()  # at an edge, rounding may choose the neighbour
 
 
 @pytest.mark.parametrize(("layer", "neuron"), NEURONS)
-def test_by_token_and_by_position(tiny_store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
-    _, m = every(looked, layer, neuron)
+def test_by_token_and_by_position(store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
+    _, m, _ = every(looked, layer, neuron)
     ids, at = (np.concatenate([getattr(one, name) for one in looked]) for name in ("ids", "at"))
-    frame = tiny_store.by_token(layer, neuron)
+    frame = store.by_token(layer, neuron)
     assert len(frame) == 8
     assert frame["mean"].is_monotonic_decreasing
     commonest = np.sort(np.bincount(ids))[::-1][:8]
@@ -134,42 +178,35 @@ def test_by_token_and_by_position(tiny_store: Store, looked: list[Looked], layer
     for row in frame.itertuples():
         assert row.count == (ids == row.token_id).sum()
         assert allclose(row.mean, m[ids == row.token_id].mean(), 1e-5)
-    frame = tiny_store.by_position(layer, neuron)
+    frame = store.by_position(layer, neuron)
     buckets = np.array([int(p).bit_length() for p in at])
-    assert frame["positions"].tolist() == [bucket_name(int(bucket), 32) for bucket in np.unique(buckets)]
+    names = [bucket_name(int(bucket), store.settings.context) for bucket in np.unique(buckets)]
+    assert frame["positions"].tolist() == names
     assert frame["count"].sum() == len(m)
     for row, bucket in zip(frame.itertuples(), np.unique(buckets), strict=True):
         assert allclose(row.mean, m[buckets == bucket].mean(), 1e-5)
 
 
 @pytest.mark.parametrize(("layer", "neuron"), NEURONS)
-def test_quantiles_and_random_positions(tiny_store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
-    found = tiny_store.examples(layer, neuron, kind="quantile", k=8, bands=(0, 0.5, 1))
-    for extreme, sign in (("max", 1), ("min", -1)):
+def test_quantiles_and_random_positions(store: Store, looked: list[Looked], layer: int, neuron: int) -> None:
+    found = store.examples(layer, neuron, kind="quantile", k=8, bands=(0, 0.5, 1))
+    for extreme, kind, sign in (("max", "top", 1), ("min", "bottom", -1)):
         rows = found[found["extreme"] == extreme]
-        assert sorted(rows["sequence"]) == tiny_store.state.array("sequences").tolist()
-        for row in rows.itertuples():
-            one = looked[row.sequence]
-            strength = sign * one.m[layer][:, neuron]
-            assert row.position == one.at[strength.argmax()]
-            assert allclose(row.coefficient, sign * strength.max(), 1e-5)
+        assert sorted(rows["sequence"]) == store.state.array("sequences").tolist()
+        strengths = [looked[number].strength(kind, layer, neuron).max() for number in rows["sequence"]]
+        assert allclose(sign * rows["coefficient"], strengths, 1e-5)
         split = rows.groupby("band_low")["coefficient"]
         assert (sign * split.get_group(0.5)).min() >= (sign * split.get_group(0.0)).max()
-    drawn = tiny_store.examples(layer, neuron, kind="random")
-    assert len(drawn) == 4
-    for row in drawn.itertuples():
-        one = looked[row.sequence]
-        (index,) = np.flatnonzero(one.at == row.position)
-        assert allclose(row.coefficient, one.m[layer][index, neuron], 1e-5)
+    assert len(store.examples(layer, neuron, kind="random")) == 4
 
 
 # -- columns, order, indices ---------------------------------------------------------------------------------------
 
 
-def test_columns(tiny_store: Store) -> None:
+def test_columns(store: Store) -> None:
     """A contract: names do not drift."""
-    assert list(tiny_store.stats().columns) == ["layer", "neuron", *STATS]
-    assert list(tiny_store.examples(0, 0).columns) == [
+    assert list(store.stats().columns) == ["layer", "neuron", *STATS, *(GATE_STATS if store.gated else ())]
+    assert list(store.examples(0, 0).columns) == [
         "layer",
         "neuron",
         "kind",
@@ -182,10 +219,12 @@ def test_columns(tiny_store: Store) -> None:
         "extreme",
         "band_low",
         "band_high",
+        *(("gate", "linear", "case") if store.gated else ()),
     ]
-    assert list(tiny_store.histogram(0, 0).columns) == ["low", "high", "count"]
-    assert list(tiny_store.by_token(0, 0).columns) == ["token", "token_id", "count", "mean"]
-    assert list(tiny_store.by_position(0, 0).columns) == ["positions", "count", "mean"]
+    assert list(store.histogram(0, 0).columns) == ["low", "high", "count"]
+    assert list(store.by_token(0, 0).columns) == ["token", "token_id", "count", "mean"]
+    assert list(store.by_position(0, 0).columns) == ["positions", "count", "mean"]
+    assert set(store.values(0, 0)["side"]) == ({"value", "key", "gate"} if store.gated else {"value"})
 
 
 def test_stats_of_all_of_a_layer_and_of_one(tiny_store: Store) -> None:
@@ -195,14 +234,14 @@ def test_stats_of_all_of_a_layer_and_of_one(tiny_store: Store) -> None:
     pd.testing.assert_frame_equal(tiny_store.stats(-1, -2), whole.iloc[[126]].reset_index(drop=True))
 
 
-def test_every_neuron_has_its_own_numbers(tiny_store: Store, looked: list[Looked]) -> None:
+def test_every_neuron_has_its_own_numbers(store: Store, looked: list[Looked]) -> None:
     """Neighbours mixed up somewhere between a kernel and a row group."""
     for layer in range(2):
         highest = np.max([one.m[layer].max(0) for one in looked], axis=0)
-        assert allclose(tiny_store.stats(layer)["max"], highest, 1e-5)
+        assert allclose(store.stats(layer)["max"], highest, 1e-5)
     for layer, neuron in [(0, 5), (1, 40)]:
-        first = tiny_store.examples(layer, neuron, kind="top", k=1)
-        assert first["coefficient"].item() == tiny_store.stats(layer, neuron)["max"].item()
+        first = store.examples(layer, neuron, kind="top", k=1)
+        assert first["coefficient"].item() == store.stats(layer, neuron)["max"].item()
 
 
 def test_examples_say_where(tiny_store: Store, tiny: fm.Model) -> None:
@@ -236,6 +275,7 @@ def test_out_of_range(tiny_store: Store, ask: Callable[[Store], object], named: 
     [
         (lambda s: s.stats(neuron=3), ["a neuron needs its layer"]),
         (lambda s: s.examples(0, 0, kind="best"), ["kind 'best'", "'top'", "'random'"]),
+        (lambda s: s.examples(0, 0, kind=CASES[0]), [CASES[0], "gated"]),
         (lambda s: s.examples(0, 0, k=0), ["k must be at least 1"]),
         (lambda s: s.examples(0, 0, context=-1), ["context must be at least 0"]),
         (lambda s: s.examples(0, 0, bands=(0.5, 1)), ["bands must ascend"]),
@@ -275,19 +315,6 @@ def test_a_missing_or_truncated_file(copied: Path, name: str) -> None:
             (copied / name).write_bytes(left)
         with refuses(FileError, OSError, str(copied)):
             open_store(copied)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_flipped_bit(copied: Path, name: str) -> None:
-    """Wherever it is: damage is found when a store is opened, or at the latest when it is verified."""
-    whole = (copied / name).read_bytes()
-    random = np.random.default_rng(len(whole))
-    for place in random.integers(0, len(whole), 4):
-        data = bytearray(whole)
-        data[place] ^= 1 << int(random.integers(8))
-        (copied / name).write_bytes(data)
-        with refuses(FileError, OSError, str(copied)):
-            use(copied)
 
 
 def mended(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -366,23 +393,7 @@ def test_opened_again_where_replaced(tiny_store: Store, tmp_path: Path) -> None:
 # -- believed only whole -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def other_store(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """A scan of the same sizes and other numbers."""
-    out = tmp_path_factory.mktemp("other") / "store"
-    return scan(tiny, tiny_texts()[::-1], out, k=3, sample=8, draws=4, frequent=8, seed=1)
-
-
-def test_another_scan_s_state(copied: Path, other_store: Store) -> None:
-    """Histograms of another scan were shown, and its sample ended in an IndexError."""
-    shutil.copyfile(other_store.folder / "state.safetensors", copied / "state.safetensors")
-    size = (copied / "state.safetensors").stat().st_size
-    mended(copied, lambda m: m["files"]["state.safetensors"].update(bytes=size))
-    with refuses(FileError, OSError, str(copied), "state.safetensors"):
-        open_store(copied)
-
-
-@pytest.mark.parametrize("name", ["stats.parquet", "examples.parquet", "values.parquet", "tokenizer.json"])
+@pytest.mark.parametrize("name", ["stats.parquet", "values.parquet", "tokenizer.json"])
 def test_another_scan_s_table_of_the_same_size(copied: Path, name: str) -> None:
     """Opening reads no table; the first question to it does, and refuses one that is not the scan's."""
     path = copied / name
@@ -390,7 +401,6 @@ def test_another_scan_s_table_of_the_same_size(copied: Path, name: str) -> None:
     store = open_store(copied)
     asked = {
         "stats.parquet": lambda: store.stats(1, 17),
-        "examples.parquet": lambda: store.examples(1, 17, kind="top"),
         "values.parquet": lambda: store.search("e"),
         "tokenizer.json": lambda: store.by_token(1, 17),
     }
@@ -411,4 +421,4 @@ def test_opening_reads_no_table_and_asking_checks_it_once(copied: Path, monkeypa
     assert read == []
     for neuron in (3, 4):
         store.neuron(1, neuron)
-    assert sorted(read) == ["examples.parquet", "stats.parquet", "tokenizer.json", "values.parquet"]
+    assert sorted(read) == ["stats.parquet", "tokenizer.json", "values.parquet"]

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ffnmem.vocabulary import kernels, uncompiled
-from ffnmem.vocabulary.scoring import LITTLE, Scorer
 from ffnmem.vocabulary.uncompiled import LANES
 
 BOTH = pytest.mark.parametrize("loops", [kernels, uncompiled], ids=["compiled", "NumPy"])
@@ -49,18 +47,6 @@ def test_the_canonical_products_order_is_fixed(loops: ModuleType) -> None:
     assert product(loops, vector, row) == lanes[0]
 
 
-@BOTH
-def test_rank_orders_by_score_then_id(loops: ModuleType) -> None:
-    """Equal scores must come in the order of the ids at both ends, and rows without enough candidates be left alone."""
-    tokens = np.array([[1.0], [3.0], [2.0], [3.0], [1.0]], np.float32)
-    candidates = np.tile(np.arange(5, dtype=np.int32), (2, 2, 1))
-    ids, scores = np.full((2, 2, 3), -7, np.int32), np.zeros((2, 2, 3), np.float32)
-    loops.rank(np.ones((2, 1), np.float32), tokens, 0, 2, candidates, np.array([[5, 5], [5, -1]]), ids, scores)
-    assert ids[0].tolist() == [[1, 3, 2], [0, 4, 2]]
-    assert scores[0].tolist() == [[3, 3, 2], [1, 1, 2]]
-    assert (ids[1] == -7).all()
-
-
 def same(one: np.ndarray, other: np.ndarray) -> bool:
     """To the bit, but for which of the many NaN one is."""
     return np.array_equal(one, other, equal_nan=True) and bool((np.signbit(one) == np.signbit(other))[one == 0].all())
@@ -83,11 +69,3 @@ def test_both_have_the_same_bits(seed: int, width: int, dtype: Any, special: boo
         assert (scores[:, 0] == 7).all(), "a row outside was written"
         if not special:
             assert np.allclose(lengths[0, 1:], np.linalg.norm(vectors[1:].astype(np.float64), axis=1), rtol=1e-12)
-
-
-def test_a_scorer_with_either() -> None:
-    """What is little work alone is none of it among many rows: the result may not change."""
-    tokens, vectors = torch.randn(3020, 48, generator=torch.Generator().manual_seed(3)).split([3000, 20])
-    little, much = Scorer(tokens, 7, rows=20), Scorer(tokens, 7, rows=LITTLE)
-    assert (little.loops, much.loops) == (uncompiled, kernels)
-    assert all(map(np.array_equal, little.extremes(vectors), much.extremes(vectors)))
