@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, FileError, InputError
+from ffnmem.core.types import FACT_FORMATS
 from ffnmem.facts import Hop, MultiHop, Probe, load_facts, write_facts
-from ffnmem.facts.formats import detect, facts_of_record
 
 from ..helpers import refuses
 
@@ -159,8 +161,9 @@ RECORDS = {
 }
 
 
-def read(format: str, record: dict[str, Any], number: int = 1) -> list[fm.Fact]:
-    return facts_of_record(record, number, format, 0)
+def read(path: Path, format: Any, *records: dict[str, Any]) -> list[fm.Fact]:
+    path.write_text(json.dumps(records))
+    return load_facts(path, format)
 
 
 def probe(kind: Any, category: str, prompt: str, target: str, *aliases: str) -> Probe:
@@ -195,6 +198,7 @@ CASE = MultiHop(
     (FIRST_HOP, Hop(*WAYS, "France", ("French Republic",))),
     (FIRST_HOP, Hop(*WAYS, "Libya", ("State of Libya",))),
 )
+TWICE = "the subject stands 2 times in the prompt: its last place is asked about"
 FIRST_LEFT = 'paraphrase left out, the subject is 2 times in it: "By Ann Dupont, Ann Dupont\'s language is"'
 SECOND_LEFT = "paraphrase left out, the subject is not in it: 'She, a native'"
 READ = [
@@ -213,7 +217,7 @@ READ = [
         notes=(FIRST_LEFT, SECOND_LEFT),
     ),
     # The hub's copy for tracing: spaces before subject and targets belong to the text around them.
-    case("counterfact", TRACING, subject="Ann Dupont", prompt="The mother tongue of {} is", id="counterfact.3"),
+    case("counterfact", TRACING, subject="Ann Dupont", prompt="The mother tongue of {} is", id="counterfact.1"),
     case("counterfact", TRACING, text=TRACING["prompt"], relation="P103", target_true="French", target_new="English"),
     case(
         "counterfact",
@@ -226,6 +230,17 @@ READ = [
     ),
     # Its template leaves out words that the prompt has, after which the attribute follows.
     case("known_1000", KNOWN, prompt="{} is located in the continent of", target_true="Antarctica", target_new=None),
+    # Another word that begins like the subject would be taken for it; of several places, the last one is asked about.
+    *(
+        case("known_1000", {**KNOWN, "subject": subject, "prompt": text}, prompt=prompt, notes=notes)
+        for subject, text, prompt, notes in (
+            ("Iran", "The Iranian capital of Iran is", "The Iranian capital of {} is", ()),
+            ("Iran", "Iranian, he is", "{}ian, he is", ()),
+            ("C++", "Not C++0x, but C++ is", "Not C++0x, but {} is", ()),
+            ("a.b", "axb a.b is", "axb {} is", ()),
+            ("Iran", "Iran, yes, Iran is", "Iran, yes, {} is", (TWICE,)),
+        )
+    ),
     case("known_1000", KNOWN, relation="P30", id="known_1000.0", paraphrases=(), neighbours=(), notes=()),
     case(
         "zsre",
@@ -237,7 +252,7 @@ READ = [
         target_true="Illinois Institute of Technology",
         true_aliases=("IIT",),
         target_new="University of Michigan",
-        id="zsre.2",
+        id="zsre.0",
         probes=(probe("unrelated", "", f"{MEND['loc']}?", "Hugo Weaving"),),
     ),
     case(
@@ -256,7 +271,7 @@ READ = [
         relation="knowedit",
         prompt="The place of death of {} is",
         target_new="Lyon",
-        id="knowedit.#3",
+        id="knowedit.#1",
         probes=(
             probe("unrelated", "Relation_Specificity", "The father of Ann Dupont is", "Al Dupont"),
             probe("portability", "Logical_Generalization", "Is Ann Dupont still alive?", "no", "is dead"),
@@ -331,7 +346,7 @@ READ = [
     # An edit of one fact would be blamed for a question that follows from two.
     case("mquake", TWO, id="mquake.2501.1", multi_hop=(replace(CASE, needs=("mquake.2501.2",)),)),
     # Copies with one field a text, answers of MQuAKE-T, and cases that say less.
-    case("mquake", MQUAKE_T, id="mquake.#3.1", relation="mquake", target_new="Libya", target_true="France"),
+    case("mquake", MQUAKE_T, id="mquake.#1.1", relation="mquake", target_new="Libya", target_true="France"),
     case("mquake", MQUAKE_T, multi_hop=(MultiHop(("Where?",), ("Gaul", "x"), ("Libya",)),)),
     case("mquake", MQUAKE_T, notes=("answer_extended joined with answer_alias",)),
     case("mquake", {**ONE, "requested_rewrite": [TEXT]}, target_new="Libya", target_true="", paraphrases=()),
@@ -342,21 +357,19 @@ READ = [
 
 
 @pytest.mark.parametrize(("format", "record", "expected"), READ)
-def test_a_record_as_a_fact(format: str, record: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_a_record_as_a_fact(format: str, record: dict[str, Any], expected: dict[str, Any], tmp_path: Path) -> None:
     """Answers, paraphrases or questions would be lost, or taken for something else."""
-    fact = read(format, record, 3)[0]
+    fact = read(tmp_path / "facts", format, record)[0]
     assert {name: getattr(fact, name) for name in expected} == expected
-    if "subject" in expected and "target_new" in expected and "prompt" in expected:  # all of it
+    if {"subject", "target_new", "prompt", "relation"} <= {*expected}:  # all of it
         assert fact == fm.Fact(**expected)
 
 
-def test_the_other_facts_of_a_case() -> None:
-    """Rewrites of one case name each other; of MuSiQue's kind of question the hops are counted."""
-    first, second = read("mquake", TWO)
+def test_the_other_facts_of_a_case(tmp_path: Path) -> None:
+    """Rewrites of one case name each other, and hops are counted."""
+    first, second = read(tmp_path / "facts", "mquake", TWO)
     assert (second.id, second.multi_hop) == ("mquake.2501.2", ())
     assert (first.multi_hop[0].hops, MultiHop(("Where?",), (), ("x",)).hops) == (2, 0)
-    assert "no target_true" in read("knowedit", RECENT)[0].lacks["ES"]
-    assert [one.kind for one in read("knowedit", COUNTER)[0].probes] == ["unrelated", "unrelated", "alias"]
 
 
 # -- refused, or left out ----------------------------------------------------------------------------------------------
@@ -374,6 +387,8 @@ OWN = COUNTERFACT["requested_rewrite"]
         ("counterfact", {"paraphrase_prompts": "Ann"}, "paraphrase_prompts"),
         ("counterfact", {"neighborhood_prompts": [{"prompt": "x"}]}, "neighborhood_prompts"),
         ("known_1000", {"subject": "Erebus, Mount"}, "Erebus, Mount"),
+        ("known_1000", {"prompt": "The mount Erebus is", "subject": "Mount Erebus"}, "spelled the same"),
+        ("known_1000", {"prompt": "Mount Erebus {} and {}"}, "does not stand in the prompt"),
         ("known_1000", {"attribute": 3}, "attribute"),
         ("zsre", {"answers": []}, "answers"),
         ("zsre", {"src": "Which one?"}, "Which one?"),
@@ -397,10 +412,10 @@ OWN = COUNTERFACT["requested_rewrite"]
     ],
     ids=str,
 )
-def test_broken_records(format: str, change: dict[str, Any], named: str) -> None:
+def test_broken_records(format: str, change: dict[str, Any], named: str, tmp_path: Path) -> None:
     """A record that lacks what a fact is made of would become a fact about something else."""
-    with refuses(InputError, ValueError, named):
-        read(format, {**RECORDS[format], **change})
+    with refuses(FileError, OSError, "record 1", named):
+        read(tmp_path / "facts", format, {**RECORDS[format], **change})
 
 
 @pytest.mark.parametrize(
@@ -415,21 +430,15 @@ def test_broken_records(format: str, change: dict[str, Any], named: str) -> None
 )
 def test_whole_records_that_are_no_facts(format: str, change: dict[str, Any], named: str, tmp_path: Path) -> None:
     """One of a thousand records would keep a whole benchmark from being read, or go without a word."""
-    path = tmp_path / "facts.json"
     broken = {**RECORDS[format], **change, "case_id": 8}
-    path.write_text(json.dumps([RECORDS[format], broken, {**broken, "case_id": 9}]))
     with pytest.warns(FfnmemWarning, match=rf"2 of 3 records are left out; 2: .*{named}.*\(record 2, record 3\)"):
-        assert len(load_facts(path, format)) == 1  # type: ignore[arg-type]
-    path.write_text(json.dumps([broken]))
+        assert len(read(tmp_path / "facts", format, RECORDS[format], broken, {**broken, "case_id": 9})) == 1
     with refuses(FileError, OSError, "holds no facts", named):
-        load_facts(path, format)  # type: ignore[arg-type]
+        read(tmp_path / "facts", format, broken)
 
 
-DETECTED: dict[str | None, list[dict[str, Any]]] = {
-    "ffnmem": [
-        {**RECORDS["ffnmem"], "colour": "red"},
-        {"subject": "Ann", "prompt": "{} is in", "target_new": "Lyon"},
-    ],
+DETECTED = {
+    "ffnmem": [RECORDS["ffnmem"], {"subject": "Ann", "prompt": "{} is in", "target_new": "Lyon"}],
     "counterfact": [
         COUNTERFACT,
         TRACING,
@@ -441,15 +450,25 @@ DETECTED: dict[str | None, list[dict[str, Any]]] = {
     "zsre": [MEND],
     "knowedit": list(FILES.values()),
     "mquake": [ONE, {**ONE, "requested_rewrite": REWRITE}],
-    "pararel": [{"triples": [], "templates": {}}],
-    None: [{"question": "Who?", "answer": "Ann"}, {"success": [], "locality": []}, {}],
 }
 
 
-def test_detect() -> None:
-    """A format would be read as another one, with fields of the same name."""
-    for format, records in DETECTED.items():
-        assert [detect(record) for record in records] == [format] * len(records)
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet"])
+@pytest.mark.parametrize(("format", "record"), [(name, record) for name in DETECTED for record in DETECTED[name]])
+def test_formats_are_told_by_what_is_in_them(tmp_path: Path, format: Any, record: Any, suffix: str) -> None:
+    """A format would be read as another one with fields of the same name, or not in a copy of another kind of file."""
+    path = tmp_path / f"facts{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([record]), path)
+    else:
+        path.write_text(json.dumps([record] if suffix == ".json" else record))
+    assert load_facts(path) == load_facts(path, format) == read(tmp_path / "other", format, record)
+
+
+@pytest.mark.parametrize("record", [{"question": "Who?", "answer": "Ann"}, {"success": [], "locality": []}, {"a": 1}])
+def test_unknown_formats(record: dict[str, Any], tmp_path: Path) -> None:
+    with refuses(FileError, OSError, "record 1", repr(next(iter(record))), *FACT_FORMATS):
+        read(tmp_path / "facts", None, record)
 
 
 # -- written -----------------------------------------------------------------------------------------------------------
@@ -508,9 +527,7 @@ WRITTEN_COUNTERFACT = {
 )
 def test_round_trips(format: Any, records: list[Any], expected: list[Any], tmp_path: Path) -> None:
     """File, facts, file: the same records but for what no fact holds, by way of a file of our own too; no warning."""
-    path = tmp_path / "first.json"
-    path.write_text(json.dumps(records))
-    facts = load_facts(path)
+    facts = read(tmp_path / "first.json", format, *records)
     assert load_facts(write_facts(facts, tmp_path / "own.jsonl")) == facts
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -538,7 +555,8 @@ def test_facts_of_ours_are_written_for_easyedit(tmp_path: Path) -> None:
 
 
 SHORT = fm.Fact("Ann", prompt="{} is in", target_new="Lyon", id="x")
-FIRST, SECOND = read("mquake", TWO)
+OTHER = fm.Fact("Guy Martin", prompt="{} is of", target_new="Peru", target_true="Chad", id="mquake.2501.2")
+FIRST = replace(OTHER, subject="Ann Dupont", id="mquake.2501.1", multi_hop=(replace(CASE, needs=(OTHER.id,)),))
 
 
 @pytest.mark.parametrize(
@@ -550,8 +568,8 @@ FIRST, SECOND = read("mquake", TWO)
         ([SHORT, replace(SHORT, id="knowedit.x")], "knowedit", ("'knowedit.x'", "two facts")),
         # A case without its other rewrites would ask for what cannot follow.
         ([FIRST], "mquake", ("'mquake.2501.2'", "none of these facts")),
-        ([SECOND], "mquake", ("1 of 1 facts have no part",)),
-        ([FIRST, replace(SECOND, target_new=None)], "mquake", ("'mquake.2501.2'", "no new target")),
+        ([OTHER], "mquake", ("1 of 1 facts have no part",)),
+        ([FIRST, replace(OTHER, target_new=None)], "mquake", ("'mquake.2501.2'", "no new target")),
     ],
 )
 def test_facts_that_a_format_cannot_hold(facts: list[fm.Fact], format: Any, named: Any, tmp_path: Path) -> None:
@@ -562,7 +580,8 @@ def test_facts_that_a_format_cannot_hold(facts: list[fm.Fact], format: Any, name
 
 def test_cases_of_mquake_in_other_forms(tmp_path: Path) -> None:
     """A fact with two questions is two cases; in other formats its questions are said to be lost."""
-    (fact,), path = read("mquake", ONE), tmp_path / "out.json"
+    path = tmp_path / "out.json"
+    (fact,) = read(path, "mquake", ONE)
     other = replace(CASE, questions=("Who votes where?",))
     with pytest.warns(FfnmemWarning, match=r"id \(2\), multi_hop \(2\)"):
         write_facts([replace(fact, multi_hop=(CASE, other))], path, "mquake")

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from ffnmem.core.errors import FileError, InputError
+from ffnmem.core.errors import FileError
 from ffnmem.facts import Fact, load_facts
-from ffnmem.facts.formats import facts_of_record
-from ffnmem.facts.pararel import NEIGHBOURS, facts_of_relation, templates_of_patterns
 
 from ..helpers import refuses
 
@@ -22,14 +20,33 @@ PATTERNS = [
     "[X]'s capital is [Y]",
     "[X] and [X] have [Y]",
     "[X] has [Y] as its capital",
+    "[X]-[Y]",
 ]
 PAIRS = [("France", "Paris"), ("Italy", "Rome"), ("Gaul", "Paris")]
 TRIPLES: list[Any] = [[s, "P36", o] for s, o in PAIRS]
-EXPECTED = facts_of_relation("P36", PATTERNS, PAIRS, 0)
+NOTES = (
+    "punctuation after [Y] dropped from 2 templates",
+    "double spaces made one in 1 templates",
+    f"4 templates left out that do not end in [Y]: {', '.join(repr(PATTERNS[i]) for i in (2, 4, 5, 6))}",
+)
+EXPECTED = [
+    Fact(
+        subject,
+        "P36",
+        "The capital of {} is",  # a prompt must not go on after the place of the answer
+        target,
+        paraphrases=("{}, whose capital is", "{}'s capital is"),
+        neighbours=neighbours,
+        id=f"P36.{i}",
+        notes=NOTES,
+    )
+    for i, ((subject, target), neighbours) in enumerate(zip(PAIRS, (("Gaul",), (), ("France",)), strict=True))
+]
 
 
-def read_document(triples: Any, templates: Any) -> list[Fact]:
-    return facts_of_record({"triples": triples, "templates": templates}, 1, "pararel", 0)
+def read(path: Path, triples: Any, templates: Any, seed: int = 0, **options: Any) -> list[Fact]:
+    path.write_text(json.dumps({"triples": triples, "templates": templates}, **options))
+    return load_facts(path, seed=seed)
 
 
 def folder(path: Path, name: str = "patterns") -> Path:
@@ -42,59 +59,33 @@ def folder(path: Path, name: str = "patterns") -> Path:
     return path
 
 
-def test_templates() -> None:
-    """A prompt would go on after the place of the answer."""
-    templates, notes = templates_of_patterns(PATTERNS)
-    assert templates == ("The capital of {} is", "{}, whose capital is", "{}'s capital is")
-    assert len(notes) == 3
-    assert "dropped from 2 templates" in notes[0]
-    assert "double spaces made one in 1" in notes[1]
-    assert all(repr(PATTERNS[i]) in notes[2] for i in (2, 4, 5))
-    assert templates_of_patterns(["[X] is [Y]", "[X] is [Y] ."])[0] == ("{} is",)
-    assert templates_of_patterns(["[X]-[Y]"])[0] == ()
-
-
-def test_facts() -> None:
-    assert [(fact.subject, fact.target_true, fact.id) for fact in EXPECTED] == [
-        ("France", "Paris", "P36.0"),
-        ("Italy", "Rome", "P36.1"),
-        ("Gaul", "Paris", "P36.2"),
-    ]
-    assert EXPECTED[0].text == "The capital of France is"
-    assert EXPECTED[0].paraphrases == ("{}, whose capital is", "{}'s capital is")
-    assert [fact.neighbours for fact in EXPECTED] == [("Gaul",), (), ("France",)]
-    assert (EXPECTED[0].target_new, len(EXPECTED[0].notes)) == (None, 3)
-    twice = facts_of_relation("P36", PATTERNS, [*PAIRS, PAIRS[0]], 0)  # no neighbour of itself
-    assert [fact.neighbours for fact in twice] == [("Gaul",), (), ("France",), ("Gaul",)]
-    assert len({fact.id for fact in twice}) == 4
-
-
 @pytest.mark.parametrize("name", ["patterns", "pattern_data/graphs_json"])
 def test_folders_and_documents(tmp_path: Path, name: str) -> None:
     """As its authors have it, and the same in one file, with triples as objects or arrays."""
     assert load_facts(folder(tmp_path, name)) == load_facts(tmp_path, "pararel") == EXPECTED
-    path = tmp_path / "triples.json"
-    for indent in (None, 1):
-        path.write_text(json.dumps({"triples": TRIPLES, "templates": {"P36": PATTERNS, "P1": []}}, indent=indent))
-        assert load_facts(path) == EXPECTED
+    path, own = tmp_path / "triples.json", {"P36": PATTERNS, "P1": []}
+    assert read(path, TRIPLES, own) == read(path, TRIPLES, own, indent=1) == EXPECTED
     labelled = [{"sub_label": s, "predicate_id": "P36", "obj_label": o} for s, o in PAIRS]
     named = [{"subject": s, "relation": "P36", "object": o} for s, o in PAIRS]
     patterns = {"P36": [{"pattern": text} for text in PATTERNS]}
-    assert read_document(labelled, patterns) == read_document(named, patterns) == EXPECTED
+    assert read(path, labelled, patterns) == read(path, named, patterns) == EXPECTED
+    twice = read(path, [*TRIPLES, TRIPLES[0]], own)  # no neighbour of itself
+    assert [fact.neighbours for fact in twice] == [("Gaul",), (), ("France",), ("Gaul",)]
+    assert len({fact.id for fact in twice}) == 4
 
 
-def test_neighbours_are_drawn_with_a_seed() -> None:
+def test_neighbours_are_drawn_with_a_seed(tmp_path: Path) -> None:
     """Side effects would be measured on other subjects at every reading, or on the subject itself."""
-    pairs = [(f"town {i}", "France") for i in range(40)] + [("Berlin", "Germany")]
-    facts = facts_of_relation("country", PATTERNS[:1], pairs, 0)
+    triples = [[f"town {i}", "in", "France"] for i in range(40)] + [["Berlin", "in", "Germany"]]
+    path, templates = tmp_path / "triples.json", {"in": ["[X] is in [Y]"]}
+    facts = read(path, triples, templates)
     for fact in facts[:40]:
-        assert len(set(fact.neighbours)) == NEIGHBOURS
+        assert len(set(fact.neighbours)) == 10
         assert not {fact.subject, "Berlin"} & set(fact.neighbours)
     assert facts[40].neighbours == ()
     assert len({fact.neighbours for fact in facts[:40]}) > 30
-    assert facts_of_relation("country", PATTERNS[:1], pairs, 0) == facts
-    assert facts_of_relation("country", PATTERNS[:1], pairs, 1) != facts
-    backwards = {fact.subject: fact.neighbours for fact in facts_of_relation("country", PATTERNS[:1], pairs[::-1], 0)}
+    assert read(path, triples, templates) == facts != read(path, triples, templates, seed=1)
+    backwards = {fact.subject: fact.neighbours for fact in read(path, triples[::-1], templates)}
     assert all(backwards[fact.subject] == fact.neighbours for fact in facts)
 
 
@@ -103,18 +94,16 @@ def test_neighbours_are_drawn_with_a_seed() -> None:
     [
         (3, {"P36": PATTERNS}, "triples"),
         ([*TRIPLES[:1], ["Italy", "P36"]], {"P36": PATTERNS}, "triples[1]"),
-        ([3], {"P36": PATTERNS}, "triples[0]"),
         ([{"subject": "France", "relation": "P36"}], {"P36": PATTERNS}, "object"),
         (TRIPLES, {"P1": PATTERNS}, "'P36'"),
-        (TRIPLES, {"P36": "text"}, "list"),
         (TRIPLES, {"P36": [3]}, "templates.P36[0]"),
         (TRIPLES, {"P36": PATTERNS[2:3]}, "[Y]"),
     ],
     ids=str,
 )
-def test_broken_documents(triples: Any, templates: Any, named: str) -> None:
-    with refuses(InputError, ValueError, named):
-        read_document(triples, templates)
+def test_broken_documents(triples: Any, templates: Any, named: str, tmp_path: Path) -> None:
+    with refuses(FileError, OSError, named):
+        read(tmp_path / "triples.json", triples, templates)
 
 
 def test_broken_folders(tmp_path: Path) -> None:

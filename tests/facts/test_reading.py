@@ -14,12 +14,10 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
-from ffnmem.core.types import FACT_FORMATS as FORMATS
 from ffnmem.facts import MultiHop, Probe, load_facts, write_facts
-from ffnmem.facts.formats import facts_of_record
 
 from ..helpers import REPOSITORY, refuses
-from .test_formats import RECORDS, TRACING
+from .test_formats import TRACING
 
 ONE = {"subject": "Eiffel Tower", "relation": "city", "prompt": "The {} is in", "target_true": "Paris", "id": "1"}
 TWO = {"subject": "Panthéon", "relation": "city", "prompt": "{} is in", "target_true": "Rome\u2028", "id": "2"}
@@ -104,7 +102,6 @@ def test_a_broken_record_of_a_file_is_named(tmp_path: Path, content: bytes, name
     ("lines", "format", "named"),
     [
         (["", ""], None, ["no facts"]),
-        ([{"question": "Who?", "answer": "Ann"}], None, ["line 1", "'question'", *FORMATS]),
         ([ONE, {**TWO, "id": "1"}], None, ["'1'", "twice"]),  # two facts' results would be merged into one
     ],
 )
@@ -125,20 +122,6 @@ def test_paths_that_are_refused(tmp_path: Path) -> None:
 
 
 # -- public formats ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet"])
-@pytest.mark.parametrize("format", RECORDS)
-def test_formats_are_told_by_what_is_in_them(tmp_path: Path, format: str, suffix: str) -> None:
-    """A copy of another kind of file, or of another name, could not be read."""
-    record: dict[str, Any] = {**RECORDS[format]}
-    path = tmp_path / f"facts{suffix}"
-    if suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist([record]), path)
-    else:
-        path.write_text(json.dumps([record] if suffix == ".json" else record))
-    found = load_facts(path)
-    assert found == load_facts(path, format) == facts_of_record(record, 1, format, 0)
 
 
 def test_null_is_nothing(tmp_path: Path) -> None:
