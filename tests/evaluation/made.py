@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -146,3 +147,30 @@ def plain_metrics(model: fm.Model, fact: Fact, target: str, edit: Edit) -> dict[
         [logs(model, t)[-1].argmax() == logs(model, t, edit=edit)[-1].argmax() for t in others]
     )
     return found
+
+
+def drift_by_hand(model: fm.Model, texts: tuple[str, ...], edit: Edit) -> tuple[float, float]:
+    """All tokens of all texts but what BOS alone predicts, one whole pass a prefix."""
+    kl, old, new = [], [], []
+    for text in texts:
+        ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
+        clean, changed = prefix_logs(model, ids, None)[1:], prefix_logs(model, ids, edit)[1:]
+        kl += (clean.exp() * (clean - changed)).sum(-1).tolist()
+        at = torch.tensor(ids[1:]).unsqueeze(1)
+        old += clean.gather(1, at).squeeze(1).tolist()
+        new += changed.gather(1, at).squeeze(1).tolist()
+    mean_old, mean_new = sum(old) / len(old), sum(new) / len(new)
+    return sum(kl) / len(kl), math.exp(mean_old - mean_new)
+
+
+def prefix_logs(model: fm.Model, ids: list[int], edit: Edit | None) -> torch.Tensor:
+    text = model.tokenizer.decode(ids)
+    rows = [logs(model, model.tokenizer.decode(ids[:i]), edit=edit)[-1] for i in range(1, len(ids))]
+    begin = torch.tensor([[model.bos_token_id]])
+    if edit is None:
+        first = model.hf_model(input_ids=begin).logits
+    else:
+        with edit.applied(model):
+            first = model.hf_model(input_ids=begin).logits
+    assert model.tokenizer(text, add_special_tokens=False)["input_ids"] == ids
+    return torch.stack([first[0, -1].detach().double().log_softmax(-1), *rows])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pandas as pd
@@ -25,7 +24,7 @@ from ffnmem.models.answers import generate
 
 from ..editing.edits import made, same_bits, weights
 from ..helpers import allclose, printed, refuses
-from .made import EIFFEL, TEXTS, logs, probability
+from .made import EIFFEL, TEXTS, drift_by_hand, logs, probability
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +90,8 @@ def test_drift(effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     found = effects.drift()
     assert found["texts"] == len(TEXTS)
-    kl = []
-    for text in TEXTS:
-        tokens = torch.tensor([effects.model.tokenize(text)])
-        sides = []
-        for present in (False, True):
-            with effects.edit.applied(effects.model) if present else effects.unedited(), torch.no_grad():
-                sides.append(effects.model.hf_model(input_ids=tokens).logits[0, 1:-1].log_softmax(-1))
-        kl += (sides[0].exp() * (sides[0] - sides[1])).sum(-1).tolist()
-    assert allclose(found["drift_kl"], math.fsum(kl) / len(kl), 1e-9)
+    expected = drift_by_hand(effects.model, TEXTS, effects.edit)
+    assert allclose([found["drift_kl"], found["drift_perplexity"]], expected, 1e-9)
 
 
 def test_what_cannot_be_asked(effects: Effects, tiny: fm.Model) -> None:

@@ -24,8 +24,7 @@ from ffnmem.facts import Fact
 
 from ..editing.edits import change, made, same_bits, weights
 from ..helpers import allclose, printed, refuses, rewritten
-from .made import EIFFEL, FACTS, LONDON, NO_TARGET, TEXTS, TOWER, plain_metrics
-from .test_drift import by_hand
+from .made import EIFFEL, FACTS, LONDON, NO_TARGET, TEXTS, TOWER, drift_by_hand, plain_metrics
 from .test_evaluating import QUICK
 
 
@@ -57,7 +56,7 @@ def test_equals_edits_in_the_weights(tiny64: fm.Model) -> None:
                 assert math.isnan(row[name]) if math.isnan(value) else allclose(row[name], value, 1e-8), name
         unrelated = tuple(text for text in TEXTS if not any(fact.subject in text for fact in FACTS))
         found = decay.frame[(decay.frame["edits"] == edits)].set_index("metric")
-        kl, ratio = by_hand(tiny64, unrelated, total)
+        kl, ratio = drift_by_hand(tiny64, unrelated, total)
         assert allclose(found.loc[["drift_kl", "drift_perplexity"], "mean"], [kl, ratio], 1e-8)
         assert found.loc["drift_kl", "n"] == len(unrelated) == 1
         assert found.loc["ES", "n"] == edits

@@ -1,8 +1,13 @@
-"""Generated text: sampled with each fact's own edit, its entropy and likeness by hand."""
+"""Generated text: sampled with each fact's own edit, its entropy and likeness to references by hand."""
 
 from __future__ import annotations
 
 import math
+import re
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -10,32 +15,20 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.evaluation import texts as writing
-from ffnmem.evaluation.measuring import EditCase, make_case
-from ffnmem.evaluation.texts import (
-    TermWeights,
-    Writer,
-    batches_of_like_length,
-    entropy,
-    pick_tokens,
-    sample,
-)
+from ffnmem.evaluation import evaluate
+from ffnmem.evaluation.texts import sample
 from ffnmem.models.replaying import PlainLayers
 
 from ..helpers import Pair, allclose, hook_count
-from .made import EIFFEL, FACTS, random_edits
+from .made import EIFFEL, FACTS, average, own_editor, random_edits
 
-
-@pytest.fixture(scope="module")
-def cases(tiny64: fm.Model) -> list[EditCase]:
-    return [make_case(tiny64, replace(fact, generation_prompts=EIFFEL.generation_prompts), None) for fact in FACTS]
+REFERENCES = {" Rome": ["The city of Rome is in the city", "Rome is of the Tower"], "Paris": ["Paris is the city"]}
 
 
 def whole_sample(model: fm.Model, prompt: list[int], draw: np.random.Generator) -> str:
-    """One text, one whole forward pass a token."""
+    """One text, one whole forward pass a token, each drawn from the five likeliest ones."""
     ids = list(prompt)
-    uniform = draw.random(model.n_ctx - len(ids))
-    for number in uniform:
+    for number in draw.random(model.n_ctx - len(ids)):
         with torch.no_grad():
             logits = model.hf_model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1]
         best = logits.float().topk(5)
@@ -44,6 +37,58 @@ def whole_sample(model: fm.Model, prompt: list[int], draw: np.random.Generator) 
         if ids[-1] == model.tokenizer.eos_token_id:
             break
     return str(model.tokenizer.decode(ids, skip_special_tokens=True))
+
+
+def entropy(text: str) -> float:
+    """A third of that of pairs of words, two thirds of that of triples, in bits."""
+    words, total = re.findall(r"\w+|[^\w\s]", text), 0.0
+    for size in (2, 3):
+        counts = Counter(zip(*(words[i:] for i in range(size)), strict=False))
+        shares = np.array(list(counts.values())) / counts.total()
+        total -= (size - 1) / 3 * float((shares * np.log2(shares)).sum())
+    return total if len(words) > 2 else math.nan
+
+
+def likeness(texts: Sequence[str], target: str) -> float:
+    """The cosine of counts × (log((1 + n) / (1 + documents with the term)) + 1)."""
+    references = {name.strip(): own for name, own in REFERENCES.items()}
+    documents = [re.findall(r"\w\w+", text.lower()) for own in references.values() for text in own]
+    terms = sorted({term for words in documents for term in words})
+    seen = np.array([sum(term in words for words in documents) for term in terms])
+    weights = np.log((1 + len(documents)) / (1 + seen)) + 1
+    own = [re.findall(r"\w\w+", " ".join(each).lower()) for each in (texts, references.get(target, ()))]
+    a, b = (weights * [words.count(term) for term in terms] for words in own)
+    norm = np.linalg.norm(a) * np.linalg.norm(b)
+    return float(a @ b / norm) if norm else math.nan
+
+
+def test_generated_text(tiny64: fm.Model) -> None:
+    """Text written with another fact's edit, or another text's random numbers; hooks that stay."""
+    long = "The {}" + " is in the city of" * 9  # no room to write behind it
+    facts = [replace(fact, generation_prompts=(*EIFFEL.generation_prompts, long)) for fact in FACTS]
+    editor, options = own_editor(random_edits(tiny64)), {"metrics": ["GE", "RS"], "references": REFERENCES, "draws": 5}
+    evaluate(tiny64, facts[:1], "none", **options)  # Hugging Face adds hooks of its own when a model first runs
+    before = hook_count(tiny64.hf_model)
+    cases = evaluate(tiny64, facts, editor, seed=1, **options).cases
+    assert hook_count(tiny64.hf_model) == before
+    for row, fact, edit in zip(cases.to_dict("records"), facts, random_edits(tiny64), strict=True):
+        for suffix, block in (("_before", nullcontext()), ("", edit.applied(tiny64))):
+            with block:
+                texts = [
+                    whole_sample(
+                        tiny64,
+                        tiny64.tokenize(fact.ask(prompt)),
+                        np.random.default_rng([1, zlib.crc32(fact.name.encode()), j]),
+                    )
+                    for j, prompt in enumerate(EIFFEL.generation_prompts)
+                ]
+            assert allclose(row[f"GE{suffix}"], average([entropy(text) for text in texts]), 1e-9)
+            assert row[f"RS{suffix}"] == pytest.approx(likeness(texts, row["target"]), rel=1e-9, nan_ok=True)
+    assert cases["RS"].isna().tolist() == [False, False, True]
+    assert evaluate(tiny64, facts, editor, seed=2, **options).cases["GE"].tolist() != cases["GE"].tolist()
+    only = replace(EIFFEL, generation_prompts=(long,))
+    assert evaluate(tiny64, only, "none", **{**options, "metrics": ["GE"]}).cases["GE"].isna().all()
+    assert "RS" not in evaluate(tiny64, facts, "none", metrics=["ES", "GE"], draws=5).cases
 
 
 def test_sampling_equals_whole_passes(pair: Pair) -> None:
@@ -57,80 +102,9 @@ def test_sampling_equals_whole_passes(pair: Pair) -> None:
         assert whole_sample(model, prompts[i], np.random.default_rng(i)).startswith(text[: max(12, shorter // 2)])
 
 
-def test_each_row_has_its_own_edit(tiny64: fm.Model, cases: list[EditCase], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text written with another fact's edit, or with none; pads are in the batch."""
-    monkeypatch.setattr(writing, "TOKENS", 14)
-    edits = random_edits(tiny64)
-    writer = Writer(PlainLayers(tiny64), None, seed=1)
-    writer.write(cases, [None] * 3)  # Hugging Face adds hooks of its own when a model first runs
-    before = hook_count(tiny64.hf_model)
-    together = writer.write(cases, [edits[0], None, edits[2]])
-    assert hook_count(tiny64.hf_model) == before
-    for case, edit, texts in zip(cases, [edits[0], None, edits[2]], together, strict=True):
-        assert len(texts) == 2
-        assert all(text.startswith(case.fact.ask(p)) for text, p in zip(texts, EIFFEL.generation_prompts, strict=True))
-        if edit is None:
-            assert writer.write([case], [None]) == [texts]
-        else:
-            with edit.applied(tiny64):
-                assert writer.write([case], [None]) == [texts]
-
-
-def test_batches(tiny64: fm.Model, cases: list[EditCase], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands in a batch must not change what is drawn; another seed must."""
-    edits = random_edits(tiny64)
-    monkeypatch.setattr(writing, "TOKENS", 14)
-    whole = Writer(PlainLayers(tiny64), None, seed=1).measure(cases, edits)
-    monkeypatch.setattr(writing, "ROWS", 1)
-    one = Writer(PlainLayers(tiny64), None, seed=1).measure(cases, edits)
-    assert one == whole
-    other = Writer(PlainLayers(tiny64), None, seed=2)
-    assert other.write(cases, edits) != Writer(PlainLayers(tiny64), None, seed=1).write(cases, edits)
-
-
-def test_alike() -> None:
-    """A row with more pads than there is room for would end before its text."""
-    assert list(batches_of_like_length([5, 9, 6, 5, 12], 3)) == [[0, 3, 2], [1, 4]]
-    assert list(batches_of_like_length([5, 9, 5], 0)) == [[0, 2], [1]]
-    assert list(batches_of_like_length([], 3)) == []
-
-
-def test_no_room(tiny64: fm.Model) -> None:
-    """A prompt that fills the context cannot be written on, and has no figure."""
-    case = make_case(tiny64, replace(EIFFEL, generation_prompts=("The {}" + " is in the city of" * 9,)), None)
-    assert Writer(PlainLayers(tiny64), None, 0).write([case], [None]) == [[]]
-    assert math.isnan(Writer(PlainLayers(tiny64), None, 0).measure([case], [None])[0]["GE"])
-
-
-def test_chosen() -> None:
-    """A draw outside of the likeliest, or not in proportion to them."""
-    logits = torch.tensor([[0.0, math.log(6.0), math.log(3.0), -50.0]]).repeat(3, 1)
-    assert pick_tokens(logits, torch.tensor([0.0, 0.7, 0.95]), 3).tolist() == [1, 2, 0]
-    assert pick_tokens(logits, torch.tensor([0.5, 0.7, 0.95]), 1).tolist() == [1, 1, 1]
-
-
-def test_entropy() -> None:
-    """Four different words: three pairs and two triples; a text that repeats itself has none of either."""
-    assert allclose(entropy("a b c d"), math.log2(3) / 3 + 2 / 3, 1e-12)
-    assert entropy("no no no no") == 0.0
-    assert allclose(entropy("a b. a b."), (2 * 0.4 * math.log2(2.5) + 0.2 * math.log2(5)) / 3 + 2 / 3 * 1.5, 1e-12)
-    assert math.isnan(entropy("a b"))
-
-
-def test_likeness() -> None:
-    """Cosine of counts × (log((1+n)/(1+df)) + 1), by hand."""
-    weights = TermWeights(["Rome is old", "Paris is new"])
-    rare, common = math.log(3 / 2) + 1, 1.0
-    assert weights.inverse == {"rome": rare, "is": common, "old": rare, "paris": rare, "new": rare}
-    expected = (common * common + rare * rare) / (math.hypot(common, rare) * math.hypot(common, rare, rare))
-    assert allclose(weights.cosine("Is ROME? a", "Rome is old"), expected, 1e-12)
-    assert allclose(weights.cosine("Rome is old", "old is Rome"), 1.0, 1e-12)
-    assert weights.cosine("nothing known", "Rome") == 0.0
-
-
-def test_references(tiny64: fm.Model, cases: list[EditCase]) -> None:
-    """A target without texts has no likeness, rather than none at all."""
-    writer = Writer(PlainLayers(tiny64), {" Rome": ["The city of Rome is in the city"], "London": []}, 1)
-    found = writer.measure(cases, [None] * 3)
-    assert found[0]["RS"] > 0
-    assert all(math.isnan(one["RS"]) for one in found[1:])
+@pytest.mark.parametrize(
+    ("text", "bits"), [("a b c d", math.log2(3) / 3 + 2 / 3), ("no no no no", 0.0), ("a b", math.nan)]
+)
+def test_entropy_by_hand(text: str, bits: float) -> None:
+    """What generated text is compared with: of four different words, three pairs and two triples."""
+    assert entropy(text) == pytest.approx(bits, nan_ok=True)
