@@ -228,7 +228,7 @@ def read_verdicts(explorer: Explorer) -> pd.DataFrame | None:
 
     def read(store: Store) -> pd.DataFrame | bool:
         kept = opened(store, "positive", {})
-        return False if kept is None else kept[0].file.read(columns=["layer", "neuron", "verdict"]).to_pandas()
+        return False if kept is None else kept[0].rows.to_table(columns=["layer", "neuron", "verdict"]).to_pandas()
 
     store = explorer.store
     table = None if store is None else explorer.cached("verdicts", partial(read, store))
