@@ -14,7 +14,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.neurons import ChanceVerdicts, chance_verdicts
-from ffnmem.neurons.by_chance import Highest, check_kinds, directions, turned_alike
+from ffnmem.neurons.by_chance import Highest, directions, turned_alike
 from ffnmem.neurons.inputs import MOST, TOP, background_of, chosen_examples
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
@@ -133,11 +133,6 @@ def test_a_budget_reads_less(meanings: Planted, store: Store) -> None:
 def test_mistakes(meanings: Planted, store: Store, wrong: dict[str, Any], named: tuple[str, ...]) -> None:
     with refuses(InputError, ValueError, *named):
         chance_verdicts(store, meanings.model, **wrong)
-
-
-def test_kinds_in_one_order() -> None:
-    assert check_kinds(["mixed", "matched"], gated=True) == ["own", "matched", "mixed"]
-    assert check_kinds(None, gated=False) == ["own", "matched", "isotropic"]
 
 
 def test_the_highest_are_those_of_all_sequences_together() -> None:

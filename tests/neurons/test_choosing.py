@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.neurons.counting import chosen, owners, within_budget
+from ffnmem.neurons.counting import within_budget
 from ffnmem.neurons.inputs import MOST, Firing
 from ffnmem.scanning.state import place_of, position_of, sequence_of
 
@@ -110,14 +110,3 @@ def test_nothing_to_choose_from() -> None:
     assert within_budget([], 1000) == []
     silent = Firing(0, np.arange(2), np.full((2, MOST), -1, np.int64), np.zeros((2, MOST)), np.zeros(2))
     assert within_budget([silent], 0)[0] is silent
-
-
-def test_owners_number_neurons_over_layers() -> None:
-    found = made(4, n=3)
-    expected = [layer * 3 + row for layer, f in enumerate(found) for row in range(3) for _ in range(f.counts[row])]
-    assert owners(found).tolist() == expected
-
-
-def test_chosen_takes_nothing_that_costs_too_much() -> None:
-    taken = chosen(np.array([0, 1]), np.array([0, 1]), np.array([500, 30]), 100)
-    assert taken.tolist() == [False, True]

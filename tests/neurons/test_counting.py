@@ -11,18 +11,21 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import ffnmem as fm
+from ffnmem.core.errors import InputError
 from ffnmem.neurons.counting import (
     Detection,
     FiringCounts,
+    content_counts,
     count_firings,
     frequent,
     position_information,
     sample_of,
     token_detection,
 )
+from ffnmem.neurons.unembedding import count_active
 from ffnmem.scanning import Store
 
-from ..helpers import allclose
+from ..helpers import allclose, refuses
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +228,42 @@ def test_a_gated_neuron_fires_where_its_gate_is_open(gated: fm.Model, gated_stor
     for layer in range(2):
         assert found.fired(layer).tolist() == fired[layer].tolist()
         assert allclose(fired[layer] / gated_store.n_tokens, gated_store.stats(layer)["firing_rate"], 1e-12)
+
+
+def test_a_sample_is_part_of_the_whole(tiny: fm.Model, tiny_store: Store) -> None:
+    """Uniform, without repeats, the same for the same seed, and other for another."""
+    total = tiny_store.sequences.n_sequences
+    one, same, other = sample_of(tiny_store, 12, 3), sample_of(tiny_store, 12, 3), sample_of(tiny_store, 12, 4)
+    assert one.numbers.tolist() == same.numbers.tolist() != other.numbers.tolist()
+    assert len(set(one.numbers.tolist())) == len(one) == 12
+    assert sorted(one.numbers.tolist()) == one.numbers.tolist()
+    assert sample_of(tiny_store, 10 * total).numbers.tolist() == sample_of(tiny_store, None).numbers.tolist()
+    assert int(one.token_counts.sum()) == one.n_tokens
+
+
+def test_content_counts_are_those_of_a_reading_of_all(tiny_store: Store) -> None:
+    """Else measures would weigh tokens that the scan never saw; and the corpus's own counts stay as they are."""
+    before = np.array(tiny_store.corpus.token_counts)
+    found = content_counts(tiny_store)
+    assert found.tolist() == sample_of(tiny_store, None).token_counts.tolist()
+    found += 1
+    assert np.array(tiny_store.corpus.token_counts).tolist() == before.tolist()
+
+
+def test_senseless_samples_are_refused(tiny_store: Store) -> None:
+    with refuses(InputError, ValueError, "n_sequences", "0"):
+        sample_of(tiny_store, 0)
+    with refuses(InputError, ValueError, "seed", "-1"):
+        sample_of(tiny_store, 3, -1)
+
+
+def test_count_active_in_blocks() -> None:
+    """Layers wider than a block; zero does not fire."""
+    draw = np.random.default_rng(1)
+    coefficients = draw.standard_normal((4, 3500)).astype(np.float32)
+    coefficients[0, :9] = 0
+    groups = np.array([0, 2, 0, 1])
+    counts = np.zeros((3, 3500), np.int32)
+    count_active(coefficients, np.stack([np.arange(4), groups], axis=1), 0, 3500, counts)
+    expected = np.stack([(coefficients[groups == group] > 0).sum(axis=0) for group in range(3)])
+    assert (counts == expected).all()

@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 import ffnmem as fm
@@ -17,7 +15,6 @@ from ffnmem.models.residual import FinalNorm
 from ffnmem.neurons import unembedding
 from ffnmem.neurons.unembedding import (
     Unembedding,
-    central,
     cosine_moments,
     device_power_sums,
     frequency_direction,
@@ -94,24 +91,6 @@ def test_accelerators_sum_the_same_powers() -> None:
     expected = np.zeros((7, 4))
     power_sums(scores.numpy(), shifts, 0, 7, expected)
     assert allclose(device_power_sums(scores, torch.from_numpy(shifts)), expected, 1e-12)
-
-
-@given(st.lists(st.floats(-3, 3), min_size=4, max_size=20))
-def test_central_moments(values: list[float]) -> None:
-    x = np.array(values)
-    raw = np.array([[(x**power).mean() for power in (1, 2, 3, 4)]])
-    mean, variance, skew, kurtosis = central(raw)[:, 0]
-    assert allclose([mean, variance], [x.mean(), x.var()], 1e-9)
-    if x.var() > 0.01:
-        assert allclose([skew, kurtosis], [stats.skew(x), stats.kurtosis(x, fisher=False)], 1e-6)
-
-
-def test_length_does_not_matter() -> None:
-    vectors, tokens = gaussian(4, 6), gaussian(40, 6, seed=1)
-    one = cosine_moments(vectors, Unembedding(tokens, "raw").units)
-    other = cosine_moments(100 * vectors, Unembedding(3 * tokens, "raw").units)
-    assert allclose(one["kurtosis"], other["kurtosis"], 1e-5)
-    assert allclose(one["variance"], other["variance"], 1e-6)
 
 
 def test_zero_values_and_zero_tokens() -> None:
