@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.checked_files import saved_class
+from ..core import checked_files
 from ..core.errors import (
     FileError,
     InputError,
@@ -22,7 +21,7 @@ from ..core.errors import (
     quoted,
 )
 from ..core.files import user_path
-from ..core.foreign import Shared, first_line, foreign, reason_of
+from ..core.foreign import Shared, first_line, foreign
 from ..core.resources import EMBEDDED, WHEELS, cached_model, embedded_folder
 from .architectures import DESCRIBED, Architecture, setting
 
@@ -88,7 +87,7 @@ def locate(source: str | Path) -> tuple[str, str, bool]:
             )
         return name, str(path), True
     if path.is_file():
-        if cls := saved_class(path):
+        if cls := checked_files.saved_class(path):
             raise ModelNotFoundError(f"{name} is no model but a saved {cls}: {cls}.load({name!r}) reads it")
         raise ModelNotFoundError(f"{name} is a file; give the folder that holds config.json and the weights")
     if isinstance(source, Path) or means_path(name):
@@ -298,12 +297,9 @@ def check_unquantised(config: Any, who: str, packed: Sequence[str] = ()) -> None
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file; raises ModelError, naming the file, where there is none."""
     try:
-        found = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{file} is no JSON that can be read: {reason_of(error)}") from None
-    if not isinstance(found, dict):
-        raise ModelError(f"{file} holds {quoted(found)}, not a JSON object")
-    return found
+        return checked_files.read_json(file)
+    except FileError as error:
+        raise ModelError(str(error)) from None
 
 
 def check_counts(fields: Mapping[Any, Any], where: str) -> None:

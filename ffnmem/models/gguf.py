@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -258,21 +258,17 @@ def cut_as_named(backend: Any, cuts_by: str, name: str) -> None:
     Source: src/llama-vocab.cpp of llama.cpp.
     """
     from tokenizers import Regex, pre_tokenizers
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS as KNOWN
 
-    known: Mapping[str, str] = {}
-    with suppress(ImportError):  # transformers 5.0 has no table, and takes one way for all
-        from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
-
-        known = GGUF_PRE_TOKENIZER_SPLITS
     whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     if cuts_by in BY_DIGIT:
         digits = pre_tokenizers.Digits(individual_digits=True)
         backend.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    elif cuts_by in AS_QWEN2 and known:
+    elif cuts_by in AS_QWEN2:
         backend.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Split(Regex(known["qwen2"]), behavior="isolated"), whole]
+            [pre_tokenizers.Split(Regex(KNOWN["qwen2"]), behavior="isolated"), whole]
         )
-    elif cuts_by not in AS_GPT2 and cuts_by not in known:
+    elif cuts_by not in AS_GPT2 and cuts_by not in KNOWN:
         way = f"by {quoted(cuts_by)}, which is not known here" if cuts_by else "in a way that it does not name"
         raise InputError(f"{name} cuts texts {way} (tokenizer.ggml.pre): pass tokenizer=…, or {ELSEWHERE}")
     if cuts_by in WHOLE:
@@ -291,15 +287,3 @@ def no_bar() -> Iterator[None]:
         yield
     finally:
         reading.tqdm = shown
-
-
-def remove_quantization(model: Any, empty: Any) -> Any:
-    """The same weights in a model that does not call itself quantised: transformers refuses to save one that does.
-
-    ``empty``: of the same config, without numbers.
-    """
-    for own, found in zip(empty.modules(), model.modules(), strict=True):
-        own._parameters.update(found._parameters)
-        own._buffers.update(found._buffers)
-    empty.tie_weights()
-    return empty

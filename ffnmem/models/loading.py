@@ -22,7 +22,7 @@ from .architectures import DESCRIBED
 from .bridging import boot, is_bridge, pass_caches
 from .checking import check_undescribed
 from .configs import ask_hub, check_unquantised, is_cached, locate, open_config, quiet, read_json
-from .gguf import GgufHeader, gguf_config, gguf_file, no_bar, open_gguf_tokenizer, remove_quantization
+from .gguf import GgufHeader, gguf_config, gguf_file, no_bar, open_gguf_tokenizer
 from .layout import bound_masks, check_plain, check_weights
 from .model import Model
 from .norms import widen
@@ -94,9 +94,7 @@ def copy_tokenizer(tokenizer: Any, name: str) -> Any:
 def check_added_tokens(name: str, folder: Path) -> None:
     """Raise InputError for an id that is out of range: some classes make a token for every id below it."""
     for file, field in (("tokenizer_config.json", "added_tokens_decoder"), ("added_tokens.json", None)):
-        if not (folder / file).is_file():
-            continue
-        with suppress(ModelError):  # which is said when the library cannot read it either
+        with suppress(ModelError):  # not there, or broken, which is said when the library cannot read it either
             found = read_json(folder / file)
             ids = found.get(field) if field is not None else list(found.values())
             for i in ids if isinstance(ids, dict | list) else ():
@@ -189,11 +187,12 @@ def read_gguf(file: Path, name: str, dtype: torch.dtype) -> Any:
     if expected != header.n_weights:
         raise ModelError(f"{name} holds {header.n_weights:,} weights, but its fields ask for {expected:,}")
     with no_bar():
-        model, report = from_files(
-            name, str(file.parent), copy.deepcopy(config), True, torch.float32, gguf_file=file.name
-        )
+        model, report = from_files(name, str(file.parent), config, True, torch.float32, gguf_file=file.name)
     check_report(report, name, type(empty).__name__)
-    return remove_quantization(model, empty).to(dtype)
+    # Its weights are whole numbers no more; transformers refuses to save a model that calls itself quantised.
+    model.hf_quantizer = None
+    del model.config.quantization_config
+    return model.to(dtype)
 
 
 def from_files(
@@ -326,7 +325,8 @@ def load(
             given for a bridge, which has its own.
     """
     warn_of_untested_versions()
-    torch_dtype = check_dtype("float32" if dtype is None else dtype)
+    wanted = "float32" if dtype is None else str(dtype).removeprefix("torch.")
+    torch_dtype = DTYPES[check_choice("dtype", wanted, DTYPES)]
     if is_bridge(source):
         given = [n for n, v in (("tokenizer", tokenizer), ("device", device), ("dtype", dtype)) if v is not None]
         if given:
@@ -400,12 +400,6 @@ def check_runs(model: Model) -> None:
         final = model.layout.body(input_ids=tokens, use_cache=False).last_hidden_state
     if not bool(model.logits_of(final).isfinite().all()):
         raise ModelError(f"{who} gives no numbers (NaN or infinity) for a token in {dtype}{advice}")
-
-
-def check_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    if isinstance(dtype, torch.dtype):
-        dtype = str(dtype).removeprefix("torch.")
-    return DTYPES[check_choice("dtype", dtype, DTYPES)]
 
 
 def choose_device(device: str | torch.device | None, model: Any) -> torch.device:

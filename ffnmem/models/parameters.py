@@ -89,7 +89,7 @@ class Anatomy(Result):
     def total(self, column: str, component: str | None = None) -> int:
         """The sum of a column of ``components``, or of one component's."""
         frame = self.components if component is None else self.components.query("component == @component")
-        return sum(frame[column].tolist())
+        return int(frame[column].sum())
 
     @property
     def parameters(self) -> int:
@@ -285,7 +285,7 @@ class ParameterList:
 
     def matrices(self, component: str) -> int:
         """The numbers in a component's matrices in the first layer."""
-        return sum(self.frame.query("layer == 0 and component == @component")["multiplied"].tolist())
+        return int(self.frame.query("layer == 0 and component == @component")["multiplied"].sum())
 
     def components(self, context: int, queries: int) -> pd.DataFrame:
         """Parameters and FLOPs by component, see :class:`Anatomy`; layers of unequal size count with their mean, what
@@ -294,24 +294,24 @@ class ParameterList:
         Args:
             context: positions that a token attends over. queries: width of all heads together.
         """
-        lines = []
-        for component in COMPONENTS:
-            line: dict[str, Any] = {"component": component}
-            for name, column, times in (("parameters", "numbers", 1), ("flops", "multiplied", 2)):
-                rows = self.frame[self.frame["component"] == component]
-                inside = rows[rows["layer"] >= 0][column].tolist()
-                scores_and_mix = 4 * queries * context if (component, name) == ("attention", "flops") else 0
-                line[f"layer_{name}"] = times * sum(inside) // self.n_layers + scores_and_mix
-                line[name] = times * sum(rows[column].tolist()) + self.n_layers * scores_and_mix
-            lines.append(line)
-        if not lines[-1]["parameters"]:
-            lines.pop()
-        for name, share in (("parameters", "share"), ("flops", "flops_share")):
-            whole = sum(line[name] for line in lines)
-            for line in lines:
-                line[share] = line[name] / whole
-        order = ["component", "layer_parameters", "parameters", "share", "layer_flops", "flops", "flops_share"]
-        return pd.DataFrame(lines)[order]
+        whole, inside = (
+            part.groupby("component")[["numbers", "multiplied"]].sum().reindex(COMPONENTS, fill_value=0)
+            for part in (self.frame, self.frame[self.frame["layer"] >= 0])
+        )
+        scores_and_mix = pd.Series(COMPONENTS, index=COMPONENTS).eq("attention") * (4 * queries * context)
+        parameters, flops = whole["numbers"], 2 * whole["multiplied"] + self.n_layers * scores_and_mix
+        found = pd.DataFrame(
+            {
+                "component": COMPONENTS,
+                "layer_parameters": inside["numbers"] // self.n_layers,
+                "parameters": parameters,
+                "share": parameters / parameters.sum(),
+                "layer_flops": 2 * inside["multiplied"] // self.n_layers + scores_and_mix,
+                "flops": flops,
+                "flops_share": flops / flops.sum(),
+            }
+        )
+        return found[found["component"].ne("other") | found["parameters"].gt(0)].reset_index(drop=True)
 
 
 def name_parameters(model: nn.Module) -> list[tuple[list[str], nn.Parameter]]:

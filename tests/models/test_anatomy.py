@@ -18,13 +18,6 @@ def llama() -> Anatomy:
     return anatomy({"model_type": "llama"})
 
 
-def test_the_table_has_the_ffns(llama: Anatomy) -> None:
-    frame = llama.to_frame().set_index("component")
-    assert list(frame.index[2:4]) == ["attention", "FFN"]
-    assert frame.loc["FFN", "layer_parameters"] == 3 * 4096 * 11008
-    assert allclose(frame.loc["FFN", "share"], llama.ffn_share, 1e-12)
-
-
 def test_memories(llama: Anatomy) -> None:
     """Memories would not account for the FFN: neurons times vectors is all of its weights but biases."""
     assert (llama.vectors, llama.neurons) == (("key", "gate", "value"), 32 * 11008)
@@ -64,16 +57,8 @@ def test_data_is_plain(llama: Anatomy, tiny: fm.Model) -> None:
         read = json.loads(json.dumps(found.to_dict()))
         assert read["parameters"] == sum(row["parameters"] for row in read["components"]) == found.parameters
     assert read["provenance"]["fingerprint"] == tiny.fingerprint
+    assert (read["counted"], read["tied"]) == ("weights", True)
     assert llama.to_dict()["provenance"] == {"model": "llama", "ffnmem": fm.__version__}
-
-
-def test_words(llama: Anatomy, tiny: fm.Model) -> None:
-    """What was counted would not be said."""
-    assert "without weights" in llama.traits()["counted"]
-    found = anatomy(tiny)
-    assert found.traits()["counted"] == "in the loaded model"
-    assert llama.traits()["biases"] == "none"
-    assert found.traits()["unembedding"].endswith("(tied)")
 
 
 def test_displays(llama: Anatomy) -> None:
@@ -97,4 +82,9 @@ def test_sheet(llama: Anatomy) -> None:
     assert in_layers.folded
     assert in_layers.rows[3][1] == frame.loc[3, "layer_parameters"]
     assert facts.rows == llama.traits()
+    assert [llama.traits()[name] for name in ("biases", "counted")] == [
+        "none",
+        "in a model built from its config, without weights",
+    ]
+    assert allclose(frame.set_index("component").loc["FFN", "share"], llama.ffn_share, 1e-12)
     assert origin.line[0].text.endswith(fm.__version__)

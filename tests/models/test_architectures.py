@@ -106,14 +106,8 @@ def test_clipping_is_refused_where_it_matters(tokenizer: Any) -> None:
 
 def test_settings_inside_settings() -> None:
     config = SimpleNamespace(a=SimpleNamespace(b=3), c={"d": 0}, e=False)
-    assert [setting(config, field) for field in ("a.b", "c.d", "e", "a.x", "x.y", "")] == [
-        3,
-        0,
-        False,
-        None,
-        None,
-        None,
-    ]
+    found = [setting(config, field) for field in ("a.b", "c.d", "e", "a.x", "x.y", "")]
+    assert found == [3, 0, False, None, None, None]
     assert Refusal("e", "", when=False).applies(config)
     assert not Refusal("e", "").applies(config)
     assert not Refusal("x", "", when=False).applies(config)

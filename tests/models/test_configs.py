@@ -54,10 +54,10 @@ def test_every_architecture_is_known_by_its_config(decoder: str) -> None:
 
 LARGE = "no model has more"
 BROKEN: dict[str, tuple[str, ...]] = {
-    "{": ("JSON",),
+    "{": ("config.json",),
     "[]": ("config.json", "JSON object"),
     '{"hidden_size": 3}': ("model_type",),
-    "null": ("config.json", "None"),
+    "null": ("config.json", "JSON object"),
     "": ("config.json",),
     "[" * 100_000: ("config.json", "deeply"),
     '{"model_type": "gpt2\udcff"}': ("config.json", "utf-8"),
