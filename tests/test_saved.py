@@ -137,6 +137,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "LayerChoice": Given.choice,
     "Listing": lambda given: list_facts(FACTS),
     "Meanings": lambda given: fm.meanings(given.store, 1, 5, given.tiny, draws=20),
+    "ReadableNeurons": lambda given: fm.neurons.find_readable(given.store),
     "Memory": lambda given: fm.ffn.as_memory(
         torch.ones(2, 3, dtype=torch.bfloat16),
         torch.ones(5, 3, dtype=torch.bfloat16),

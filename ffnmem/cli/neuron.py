@@ -12,11 +12,24 @@ from cyclopts.validators import Number
 
 import ffnmem as fm
 
-from ..core.defaults import EXAMPLES_SHOWN
+from ..core.defaults import EXAMPLES_SHOWN, READABLE
 from ..core.errors import FfnmemError, InputError
 from ..core.types import LOGIT, ExampleKind, SearchPlace, SignCase
 from ..show.records import emit, write
-from .options import Full, LensName, Neurons, Output, Page, Plot, ScannedChoice, StoreFolder, Top, note_model, save_axes
+from .options import (
+    Full,
+    Layers,
+    LensName,
+    Neurons,
+    Output,
+    Page,
+    Plot,
+    ScannedChoice,
+    StoreFolder,
+    Top,
+    note_model,
+    save_axes,
+)
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -130,6 +143,37 @@ def search(
     with show_progress() as report:
         hits = opened.search(text, where=where, progress=report, **({} if limit is None else {"limit": limit}))
     emit(Found(text, where, hits, opened.provenance), output.form)
+
+
+@neuron.command
+def readable(
+    *,
+    store: StoreFolder,
+    layer: Layers | None = None,
+    top: Top = READABLE,
+    model: ScannedChoice = ScannedChoice(),
+    output: Output = Output(),
+) -> None:
+    """The neurons that are worth opening first, and why.
+
+    Lists sides of neurons (positive and negative coefficients) that are clear, wide enough and promote what comes next:
+    8 or more strong examples of different texts, which go on with a token that the side then promotes more often than
+    chance has it, and no verdict "polysemantic". Those with the verdict "monosemantic" come first.
+
+    Examples
+      ffnmem neuron readable --store runs/atlas
+
+    --csv and --json have a row a side: layer, neuron, sign, largest, examples, followed, followed_low, followed_high,
+    chance, q, verdict, meanings, fires_at, followed_by, promotes.
+
+    Args:
+        layer: Only these layers (repeatable). [default: all]
+    """
+    opened = open_with_model(store, model)
+    layers = [opened.layer(one) for one in layer or ()] or None
+    with show_progress() as report:
+        found = fm.neurons.find_readable(opened, top=top, layers=layers, progress=report)
+    emit(found, output.form)
 
 
 def open_with_model(folder: str, model: ScannedChoice, needed: bool = False) -> Store:

@@ -143,7 +143,7 @@ def show_store(
     from ..neurons.concepts import Survey, clearest
     from ..neurons.measuring import is_kept, settings_key
 
-    opened, settings, signs = fm.open_store(store), measuring.settings, signs_of(sign)
+    opened, settings, signs = fm.open_store(store), measuring.settings, asked_signs(sign)
     layers = measuring.layers(opened)
     kept = all(is_kept(opened, one, settings_key(opened, sign=one, **settings)) for one in signs)
     loaded = None if kept and model.model is None else model.load(opened)
@@ -169,7 +169,7 @@ def neurons(
     /,
     *,
     store: StoreFolder,
-    sign: SignOrBoth = "positive",
+    sign: SignOrBoth | None = None,
     top: Top | None = None,
     measuring: Measuring = Measuring(),
     model: ScannedChoice = ScannedChoice(),
@@ -181,6 +181,9 @@ def neurons(
       ffnmem polysemanticity neurons 1.5 --store runs/atlas --plot meanings.png
 
     --csv has one row an example: layer, neuron, sign, meaning, rank, coefficient, sequence, position, token, context.
+
+    Args:
+        sign: Which coefficients. [default: those of each side on which the neuron fires, the stronger first]
     """
     from ..neurons.concepts import asked_settings, settled
     from ..neurons.measuring import is_kept
@@ -188,13 +191,17 @@ def neurons(
     opened, settings = fm.open_store(store), measuring.given
     places = [opened.index(layer, column) for layer, column in neurons]  # refuse all before reading any
     listing = CONTEXTS if top is None and output.form == "table" else top
-    kept = all(is_kept(opened, one, asked_settings(**settings)) for one in signs_of(sign))
+    sides = [
+        (layer, column, one)
+        for layer, column in places
+        for one in (asked_signs(sign) if sign else opened.signs(layer, column))
+    ]
+    kept = all(is_kept(opened, one, asked_settings(**settings)) for one in {one for *_, one in sides})
     loaded = None if kept and output.plot is None and model.model is None else model.load(opened)
     with show_progress() as report:
         found: list[Meanings] = [
             fm.meanings(opened, layer, column, loaded, sign=one, k=listing, progress=count_inputs(report), **settings)
-            for layer, column in places
-            for one in signs_of(sign)
+            for layer, column, one in sides
         ]
     drawn = [one for one in found if len(one.table)]
     if output.plot is not None and not drawn:
@@ -233,7 +240,7 @@ def chance(
     emit(found, output.form)
 
 
-def signs_of(sign: SignOrBoth) -> tuple[CoefficientSign, ...]:
+def asked_signs(sign: SignOrBoth) -> tuple[CoefficientSign, ...]:
     return COEFFICIENT_SIGNS if sign == "both" else (sign,)
 
 
@@ -258,7 +265,7 @@ def describe(
     score: bool = False,
     intruder: bool = False,
     rules: bool = False,
-    sign: CoefficientSign = "positive",
+    sign: CoefficientSign | None = None,
     shown: Contexts = CONTEXTS_SHOWN,
     tested: Contexts = CONTEXTS_TESTED,
     out: AnswersFile | None = None,
@@ -281,7 +288,7 @@ def describe(
     A model that llama.cpp serves on this machine is --endpoint http://127.0.0.1:8080/v1 --explainer-model NAME, one of
     Ollama --endpoint http://127.0.0.1:11434/v1.
 
-    --csv has one row a neuron: layer, neuron, description, why, each score with its _low and _high, n, shown,
+    --csv has one row a neuron: layer, neuron, sign, description, why, each score with its _low and _high, n, shown,
     unanswered. --json has besides every question and answer.
 
     Args:
@@ -295,7 +302,7 @@ def describe(
         score: Detection and fuzzing, on contexts that the explainer was not shown.
         intruder: Whether the judge finds the context that is not the neuron's.
         rules: Describe by rules all the same: then the model at --endpoint judges what these say.
-        sign: Which coefficients.
+        sign: Which coefficients. [default: those of the side on which each neuron is stronger]
         shown: Contexts that are shown, at most.
         tested: Contexts held back of a kind.
         out: With --endpoint: keep questions and answers in this file (JSON lines); what it has is not asked again.

@@ -4,6 +4,9 @@
 EXAMPLES_SHOWN, CASE_SHOWN = 10, 5
 """Of a kind, and of a sign case; of a band all that were read."""
 
+READABLE = 24
+"""Neurons worth opening first."""
+
 # polysemanticity
 ABOVE = 1.35
 """The number of meanings above which a neuron is polysemantic."""

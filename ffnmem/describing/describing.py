@@ -32,7 +32,7 @@ from .scoring import TOGETHER, Sitting, judge_by_asking, judge_by_rule, score_of
 CONTEXT = 16
 DEAD, FEW, SILENT = "never fires", "fires in too few contexts", "no usable answer"
 TABLE = (
-    "layer", "neuron", "description", "why",
+    "layer", "neuron", "sign", "description", "why",
     *(f"{score}{end}" for score in DESCRIPTION_SCORES for end in ("", "_low", "_high")), "n", "shown", "unanswered",
 )  # fmt: skip
 EXTRACTS = ("layer", "neuron", "part", "band", "coefficient", "sequence", "position", "document", "token", "context")
@@ -47,10 +47,11 @@ class Descriptions(Result):
 
     Attributes:
         model: the name of the one described.
-        table: one row a neuron: layer, neuron, description (empty where there is none), why (there is none), and for
-            each score its value with ``_low`` and ``_high`` (95%; NaN where it was not asked for or nothing could be
-            judged), n (contexts held back, firing and quiet), shown (contexts that the description is made of),
-            unanswered (trials without a usable answer, which no score counts).
+        table: one row a neuron: layer, neuron, sign (of the coefficients that are described), description (empty where
+            there is none), why (there is none), and for each score its value with ``_low`` and ``_high`` (95%; NaN
+            where it was not asked for or nothing could be judged), n (contexts held back, firing and quiet), shown
+            (contexts that the description is made of), unanswered (trials without a usable answer, which no score
+            counts).
         extracts: one row a context: layer, neuron, part ("shown", "tested", "quiet"), band (by strength, 0 the
             strongest; −1 quiet), coefficient, sequence, position, document, token, context.
         trials: one row for each thing judged: layer, neuron, score, trial, sequence, position, band, truth (1 or 0; of
@@ -71,15 +72,22 @@ class Descriptions(Result):
 
     def of(self, layer: int | NeuronName, neuron: int | None = None) -> str:
         """The description of a neuron; empty where there is none. Raises InputError: it was not asked for."""
+        return str(self.row(layer, neuron)["description"])
+
+    def row(self, layer: int | NeuronName, neuron: int | None = None) -> pd.Series:
+        """A neuron's row of ``table``. Raises InputError: it was not asked for."""
         place = tuple(int(one) for one in place_of(layer, neuron))
         found = self.table[(self.table["layer"] == place[0]) & (self.table["neuron"] == place[1])]
         if found.empty:
             raise InputError(f"{place[0]}.{place[1]} was not described here")
-        return str(found["description"].iloc[0])
+        return found.iloc[0]
 
     def on(self, neuron: Neuron) -> Neuron:
-        """A neuron of :meth:`Store.neuron` with its description on its card. Raises InputError: not asked for."""
-        return replace(neuron, description=self.of(neuron.layer, neuron.neuron))
+        """A neuron of :meth:`Store.neuron` with its description on its card, of a gated one with the side that it is
+        of. Raises InputError: not asked for."""
+        row = self.row(neuron.layer, neuron.neuron)
+        side = f" ({row['sign']} side)" if neuron.gated and row["description"] else ""
+        return replace(neuron, description=f"{row['description']}{side}")
 
     @property
     def scores(self) -> list[str]:
@@ -112,16 +120,16 @@ class Descriptions(Result):
         return Sheet.of(self.listing(), Origin(origin), title=f"Descriptions of neurons of {self.model}")
 
     def listing(self) -> Table:
-        """A row a neuron."""
+        """A row a neuron; its side where any is the negative one."""
+        sides = (self.table["sign"] == "negative").any()
         shown = rows(
-            Column("neuron", "neuron"), Column("description", wraps=True),
+            Column("neuron", "neuron"), *(["side"] if sides else []), Column("description", wraps=True),
             *(Column(score, left=False) for score in self.scores), Column("contexts", "count"),
         )  # fmt: skip
         for row in self.table.to_dict("records"):
             ends = [within(*(row[f"{score}{end}"] for end in ("", "_low", "_high"))) for score in self.scores]
-            shown.add(
-                (row["layer"], row["neuron"]), printable(row["description"]) or f"– ({row['why']})", *ends, row["n"]
-            )
+            words = printable(row["description"]) or f"– ({row['why']})"
+            shown.add((row["layer"], row["neuron"]), *([row["sign"]] if sides else []), words, *ends, row["n"])
         chance = {"detection": "50%", "fuzzing": "50%", "intruder": "20%"}
         told = ", ".join(f"{score} {chance[score]}" for score in self.scores)
         caption = f"of contexts that were not shown; 95% intervals; by chance {told}" if told else ""
@@ -143,7 +151,7 @@ def describe(
     judge: str | Callable[..., str] | None = None,
     scores: str | Iterable[str] = (),
     model: Model | None = None,
-    sign: CoefficientSign = "positive",
+    sign: CoefficientSign | None = None,
     shown: Annotated[int, at_least(BANDS)] = CONTEXTS_SHOWN,
     tested: Annotated[int, at_least(BANDS)] = CONTEXTS_TESTED,
     context: Whole = CONTEXT,
@@ -167,7 +175,7 @@ def describe(
             the explainer "rules" found, and no other descriptions.
         scores: any of "detection", "fuzzing" and "intruder"; default none.
         model: the one scanned; needed for scores and for all explainers but "rules". Default: loaded by its name.
-        sign: of its "positive" or "negative" coefficients.
+        sign: of "positive" or "negative" coefficients; default: those of each neuron's stronger side.
         shown, tested: contexts that are shown, and held back, of each neuron, at most; of quiet ones as many are held
             back.
         context: tokens on each side of the one that fires most.
@@ -298,7 +306,9 @@ def row_of(drawn: Drawn, description: str, sittings: Sequence[Sitting], wanted: 
     """A row of the table."""
     trials = [trial for sitting in sittings for trial in sitting.trials]
     why = "" if description else DEAD if drawn.largest <= 0 else SILENT if drawn.shown else FEW
-    row: dict[str, Any] = {"layer": drawn.layer, "neuron": drawn.neuron, "description": description, "why": why}
+    row: dict[str, Any] = {
+        "layer": drawn.layer, "neuron": drawn.neuron, "sign": drawn.sign, "description": description, "why": why,
+    }  # fmt: skip
     for score in DESCRIPTION_SCORES:
         found = score_of(trials, score) if score in wanted else (float("nan"),) * 3
         row |= dict(zip((score, f"{score}_low", f"{score}_high"), found, strict=True))

@@ -81,10 +81,12 @@ class Extract:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The contexts of a neuron. ``shown``: to an explainer; ``tested``, ``quiet``: held back, firing and not."""
+    """The contexts of a neuron with coefficients of one sign. ``shown``: to an explainer; ``tested``, ``quiet``: held
+    back, firing and not."""
 
     layer: int
     neuron: int
+    sign: str
     largest: float
     shown: tuple[Extract, ...] = ()
     tested: tuple[Extract, ...] = ()
@@ -97,9 +99,10 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Asked:
-    """How many contexts are drawn, and how. ``half``: tokens on each side of the middle."""
+    """How many contexts are drawn, and how. ``sign``: of which coefficients, None for each neuron's stronger side;
+    ``half``: tokens on each side of the middle."""
 
-    sign: str
+    sign: str | None
     shown: int
     tested: int
     half: int
@@ -138,7 +141,8 @@ def draw(
 def firing(store: Store, place: Place, asked: Asked) -> Drawn:
     """The contexts in which a neuron fires, as far as the store knows them."""
     layer, neuron = place
-    kind, side, factor = KEYS[asked.sign]
+    sign = asked.sign or store.signs(layer, neuron)[0]
+    kind, side, factor = KEYS[sign]
     top = store.example_rows(layer, neuron, kind=kind)
     view = store.view(layer)
     values, at = view.sample[side, :, neuron], view.sample_at[side, :, neuron]
@@ -148,7 +152,7 @@ def firing(store: Store, place: Place, asked: Asked) -> Drawn:
     sizes = factor * np.concatenate([top["coefficient"].to_numpy(), values[there]]).astype(np.float64)
     largest = float(sizes.max(initial=0.0))
     if largest <= 0:
-        return Drawn(layer, neuron, 0.0)
+        return Drawn(layer, neuron, sign, 0.0)
     order = np.argsort(-sizes, kind="stable")
     order = order[sizes[order] >= FIRES * largest]
     order = order[np.sort(np.unique(sequences[order], return_index=True)[1])]
@@ -164,7 +168,7 @@ def firing(store: Store, place: Place, asked: Asked) -> Drawn:
         seen |= {document, window.text}
         some.append(Extract(sequence, position, document, 0, factor * size, window.tokens, window.at))
     shown, tested = split(some, asked, np.random.default_rng([asked.seed, 50, layer, neuron]))
-    return Drawn(layer, neuron, largest, shown, tested)
+    return Drawn(layer, neuron, sign, largest, shown, tested)
 
 
 def split(
@@ -201,7 +205,7 @@ def with_strengths(
     asked: Asked,
 ) -> Drawn:
     """The same with strengths at all tokens, and with quiet contexts."""
-    factor = KEYS[asked.sign][2]
+    factor = KEYS[drawn.sign][2]
     for one in (*drawn.shown, *drawn.tested):
         place = one.sequence, one.position
         check_coefficient(store, drawn.name, drawn.largest, *place, one.coefficient, passages[one.sequence])
@@ -230,7 +234,7 @@ def quiet_ones(
 
     The middle of a window is drawn among a sequence's positions, so that it is cut at the text's ends as often as the
     firing ones are."""
-    kind = KEYS[asked.sign]
+    kind = KEYS[drawn.sign]
     seen: set[Any] = {thing for one in (*drawn.shown, *drawn.tested) for thing in (one.document, "".join(one.tokens))}
     found: list[Extract] = []
     for sequence in random.tolist():

@@ -18,7 +18,7 @@ from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.types import ROLE_NAMES, TEXT_ROLES, VERDICTS
 from ..models.model import Model
-from ..neurons.measuring import opened
+from ..neurons.concepts import stronger_verdicts
 from ..neurons.role_assignment import known_roles, roles
 from ..prompts.captures import capture
 from ..scanning.store import Store
@@ -224,11 +224,11 @@ def strongest_firings(model: Model, text: str) -> dict[str, Any]:
 
 
 def read_verdicts(explorer: Explorer) -> pd.DataFrame | None:
-    """layer, neuron and verdict, where the store keeps a table of them."""
+    """layer, neuron and verdict of its stronger side, where the store keeps a table of them."""
 
     def read(store: Store) -> pd.DataFrame | bool:
-        kept = opened(store, "positive", {})
-        return False if kept is None else kept[0].rows.to_table(columns=["layer", "neuron", "verdict"]).to_pandas()
+        kept = stronger_verdicts(store)
+        return False if kept is None else kept[["layer", "neuron", "verdict"]]
 
     store = explorer.store
     table = None if store is None else explorer.cached("verdicts", partial(read, store))

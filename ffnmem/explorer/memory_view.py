@@ -106,7 +106,7 @@ def memory_page(explorer: Explorer, query: MemoryQuery, progress: Progress) -> V
         name=query.neuron,
         tokens=tokens,
         stored=stored,
-        verdict=next((one.verdict for one in stored.meanings if not one.negative), "") if stored else "",
+        verdict=stored.sides[0].meanings.verdict if stored and stored.sides[0].meanings else "",
         sheet=firing_sheet(stored) if stored else None,
         unshaded=unshaded,
         store=store,
@@ -162,7 +162,7 @@ def firing_sheet(stored: Neuron) -> Sheet:
     return Sheet(
         tuple(
             replace(block, rows={name: value for name, value in block.rows.items() if name not in tokens})
-            if isinstance(block, Facts)
+            if isinstance(block, Facts) and not block.title  # of one side: what it then writes is said nowhere else
             else block
             for block in blocks
         )

@@ -22,6 +22,7 @@ from ..models.model import Model
 from ..models.turns import in_turn
 from ..scanning.contexts import Example, Passage, Window, example_list
 from ..scanning.neuron import context_column
+from ..scanning.neuron_sides import NEGATIVE, POSITIVE
 from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
 from ..show.result import Result
@@ -29,7 +30,7 @@ from .by_chance import ChanceVerdicts
 from .clustering import compare
 from .counting import content_counts
 from .inputs import Background, Inputs, firing, read_backgrounds
-from .measuring import fires, read_one, rule_key, settings_key
+from .measuring import fires, opened, read_one, rule_key, settings_key
 from .verdicts import RULE, Estimate, Rule, verdicts
 
 # `meanings`: what one neuron fires at, meaning by meaning: examples, share, trigger tokens.
@@ -145,6 +146,17 @@ class Meanings(Result):
         return int(self.table["examples"].sum())
 
     @property
+    def rule(self) -> dict[str, Any]:
+        """The settings of the verdict's rule."""
+        found: dict[str, Any] = self.provenance["polysemanticity"]["rule"]
+        return found
+
+    @property
+    def lacks_examples(self) -> bool:
+        """Whether it is unclear, and more examples might tell."""
+        return self.verdict == "unclear" and self.n_examples < self.rule["enough"]
+
+    @property
     def number_in_words(self) -> str:
         """The effective number of meanings with its interval in words; nothing where there is none."""
         value, low, high = (format_number(part, 2) for part in self.number)
@@ -153,28 +165,33 @@ class Meanings(Result):
     @property
     def note(self) -> str:
         """How many examples the verdict is of, and why it is what it is where that does not show."""
-        n, high, above = self.n_examples, self.number[2], self.provenance["polysemanticity"]["rule"]["above"]
-        alike = f"{n or 'no'} example{'s' * (n != 1)}{', alike ones together' if n > 1 else ''}"
-        if self.verdict == "monosemantic" and high > above:
+        n, high = self.n_examples, self.number[2]
+        by = ", grouped by what the FFN read at the token that it fires at, not by what follows" if n > 1 else ""
+        alike = f"{n or 'no'} example{'s' * (n != 1)}{by}"
+        if self.verdict == "monosemantic" and high > self.rule["above"]:
             return f"{alike}; so few of one meaning leave {high:.2f} possible, which the verdict allows"
         return f"{self.why}; {alike}" if self.why else alike
 
     def first(
         self, listed: int | None = None, passages: Mapping[int, Passage] | None = None, largest: float | None = None
     ) -> tuple[Meaning, ...]:
-        """The ``listed`` first meanings, all for None, with their trigger tokens and the examples that are there.
+        """The ``listed`` first meanings, all for None, with their trigger tokens and the examples that are there; none
+        whose text is that of another.
 
         ``passages``: of a neuron, by sequence, to shade tokens by; ``largest`` as the strongest (default: here)."""
         if largest is None:
             largest = float(self.table["strongest"].abs().max()) if len(self.table) else 1.0
-        examples = example_list(self.examples, self.windows, largest, passages)
+        once: dict[tuple[str, str, str], tuple[int, Example]] = {}
+        for row, example in enumerate(example_list(self.examples, self.windows, largest, passages)):
+            once.setdefault(example.text, (row, example))
+        shown = dict(once.values())
         table = self.table if listed is None else self.table.head(listed)
         return tuple(
             Meaning(
                 share=row.share,
                 count=row.examples,
                 tokens=self.triggers[row.meaning][:TRIGGERS],
-                examples=tuple(examples[i] for i in self.of(row.meaning)),
+                examples=tuple(shown[i] for i in self.of(row.meaning) if i in shown),
             )
             for row in table.itertuples()
         )
@@ -194,7 +211,7 @@ class Meanings(Result):
         rest = self.table["share"].iloc[len(first) :]
         if len(rest):
             shown.add(None, None, line(Span(f"and {len(rest)} more with {rest.sum():.0%} of the activation", "soft")))
-        where = " where its coefficient is negative" if self.negative else ""
+        where = f" where its coefficient is {self.sign}" if self.negative or self.store.gated else ""
         told = f": {self.number_in_words}" if self.number_in_words else ""
         return shown.table(f"{self.verdict.capitalize()}{where}{told}", self.note, ruled=False)
 
@@ -237,7 +254,7 @@ def meanings(
     neuron: SupportsIndex | None = None,
     model: Model | None = None,
     *,
-    sign: CoefficientSign = "positive",
+    sign: CoefficientSign | None = None,
     k: Count | None = None,
     context: Whole = CONTEXT,
     seed: Seed | None = None,
@@ -253,7 +270,7 @@ def meanings(
     Args:
         store: from :func:`ffnmem.scan`. layer, neuron: which; or the neuron's name alone, such as ``"3.17"``.
         model: the one scanned; then ``similarity`` is there in either case. Default: loaded by its name if needed.
-        sign: of its "positive" or "negative" coefficients.
+        sign: of its "positive" or "negative" coefficients; default: those of its stronger side.
         k: examples to show of each meaning; default all (40 together at most).
         context: tokens of context on each side.
         seed, draws, rule: as :func:`ffnmem.polysemanticity` has them; default: those of what is kept. A table of others
@@ -270,6 +287,7 @@ def meanings(
     index = store.index(layer, neuron)
     if model is not None:
         store.check_model(model)
+    sign = sign or store.signs(*index)[0]
     wanted = asked_settings(seed, draws, rule)
     found = kept(store, index, sign, model, wanted, progress)
     if found is None:
@@ -478,6 +496,26 @@ def check_table(table: pd.DataFrame) -> None:
     missing = sorted(needed - set(table.columns))
     if missing:
         raise InputError(f"the table has no column {missing[0]}: give one of polysemanticity")
+
+
+def kept_verdicts(store: Store, sign: str) -> pd.DataFrame | None:
+    """Layer, neuron, sign, verdict and number of meanings, where the store keeps a table of the sign."""
+    found = opened(store, sign, {})
+    if found is None:
+        return None
+    names = ["layer", "neuron", "sign", "verdict", "meanings"]
+    table: pd.DataFrame = found[0].rows.to_table(columns=names).to_pandas()
+    return table
+
+
+def stronger_verdicts(store: Store) -> pd.DataFrame | None:
+    """Of each neuron's stronger side what :func:`kept_verdicts` has; None where the store keeps no table."""
+    tables = [table for sign in COEFFICIENT_SIGNS if (table := kept_verdicts(store, sign)) is not None]
+    stats = store.stats()[["layer", "neuron", "min", "max"]]
+    negative = store.gated & (-stats["min"] > stats["max"])
+    stats["sign"] = np.where(negative, NEGATIVE, POSITIVE)
+    stronger = stats[["layer", "neuron", "sign"]]
+    return pd.concat(tables).merge(stronger, on=[*stronger]) if tables else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -16,11 +16,12 @@ from ..core.errors import InputError, ModelError, counted, warn
 from ..core.files import check_destination, replacing, write_whole
 from ..core.neuron_names import NeuronNames
 from ..core.progress import Progress
-from ..core.sheets import Column, Fitting, Sheet, Table, line
+from ..core.sheets import Column, Sheet, Table, line
 from ..core.types import LOGIT, Count, Whole, checked
 from ..describing.describing import Descriptions
 from ..models.turns import in_turn
 from ..scanning.neuron import Known, Neuron, kinds_shown
+from ..scanning.neuron_sides import scored
 from ..scanning.store import SHADES, Store
 from ..show.markdown import escaped, markdown
 from ..show.notebook import provenance_line
@@ -59,11 +60,13 @@ GATED = (*(pa.field(name, pa.float64()) for name in ("gate", "linear")), pa.fiel
 
 EXPLAINED = (
     "A neuron writes its coefficient times its value; it fires where its pre-activation is above 0. Promoted and "
-    "suppressed are the tokens whose logits its value raises and lowers most."
+    "suppressed are the tokens whose logits that raises and lowers most."
 )
 GATED_EXPLAINED = (
     " A gated neuron's coefficient is act(gate) times a linear part; the tokens beside gate and key are those whose "
-    "embeddings raise (+) and lower (−) the gate and the linear part most, and its pre-activation is its gate's."
+    "embeddings raise (+) and lower (−) the gate and the linear part most, and its pre-activation is its gate's. Its "
+    "coefficient may be large with either sign: each is a side of its own, and on the negative side the value's sign "
+    "turns, so that it promotes what it suppresses on the other."
 )
 TYPICAL = " The largest coefficients show the extremes; the random sequences show what is typical."
 MEANT = " Meanings are groups of examples at which the FFN was given alike inputs; shares are of the activation."
@@ -71,7 +74,7 @@ FEW = 5  # tokens of a neuron in a table
 INDEX_COLUMNS: tuple[str | Column, ...] = (
     "neuron",
     Column("fires", "probability"),
-    *(Column(name, "number", places=places) for name, places in (("mean", 3), ("max", 3), ("kurtosis", 2))),
+    *(Column(name, "number", places=places) for name, places in (("mean", 3), ("largest", 3), ("kurtosis", 2))),
     Column("promotes", wraps=True),
 )
 Place = tuple[int, int]
@@ -297,15 +300,16 @@ def index_table(neurons: Iterable[Known]) -> Table:
 
 
 def index_record(neuron: Known) -> dict[str, Any]:
-    """What a table of neurons says of one."""
-    stats = neuron.stats
+    """What a table of neurons says of one: verdict and tokens are of its stronger side, whose sign ``largest`` has."""
+    stats, side = neuron.stats, neuron.sides[0]
     return {
         "layer": neuron.layer,
         "neuron": neuron.neuron,
         "fires": line("dead") if stats["dead"] else float(stats["firing_rate"]),
-        **{name: float(stats[name]) for name in ("mean", "max", "kurtosis")},
-        "verdict": next((found.verdict for found in neuron.meanings if not found.negative), ""),
-        "promotes": Fitting(neuron.scored("promoted").pieces[:FEW]),
+        **{name: float(stats[name]) for name in ("mean", "kurtosis")},
+        "largest": side.extreme,
+        "verdict": side.meanings.verdict if side.meanings else "",
+        "promotes": scored(side.promotes[:FEW], "adds"),
         "described as": neuron.description,
     }
 

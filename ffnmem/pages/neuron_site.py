@@ -16,30 +16,27 @@ from ..core.files import appearing, write_whole
 from ..core.folders import locked
 from ..core.progress import Progress
 from ..core.run_folders import run_folder
-from ..core.sheets import Column, Fitting, Sheet, Span, Style, Table, token
+from ..core.sheets import Column, Fitting, Sheet, Span, Table, token
 from ..core.types import CASES, COEFFICIENT_SIGNS, Whole, checked
 from ..models.turns import in_turn
 from ..neurons.measuring import opened
+from ..neurons.readable import find_readable
 from ..scanning.blocks import blocks
-from ..scanning.contexts import Window
 from ..scanning.neuron import Known, kinds_shown
 from ..scanning.store import Store
 from ..show import notebook
 from ..vocabulary.projections import WHY
 from .links import INDEX, SITE
-from .neuron_pages import index_record, neuron_section
+from .neuron_pages import INDEX_COLUMNS, index_record, neuron_section
 from .rendering import PACKAGE, TABLES, Section, page_html, script_of
 
 TOP, CASE, BAND = 8, 3, 1
 """Examples of a card: of the largest coefficients, of each sign case, and of each band of quantiles."""
 FOUND = 5  # tokens of a neuron that the search knows, of each end of what it writes and reads, and of what it fires at
-HIGHLIGHTS = 24  # neurons of the first page
-LEAST = 3  # of a neuron's examples, at least so many are followed by a word that it promotes
 WORTH = (
-    "Those whose strongest examples are most often followed by a word that the neuron promotes: their values help to "
-    "say what comes next where they fire."
+    "Those whose strongest examples on one side are followed by what the neuron then promotes, more often than by "
+    "chance: their values help to say what comes next. None is polysemantic; those of one meaning come first."
 )
-BEST = "highlights.json"  # of a layer's folder
 
 
 @checked
@@ -127,10 +124,9 @@ def write_layer(
         for words, other, rel in (("← layer {}", layer - 1, "prev"), ("layer {} →", layer + 1, "next"))
         if 0 <= other < store.n_layers
     ]
-    table = neuron_table(records, "mean", "max", "kurtosis")
     layer_page = page_html(
         f"Layer {layer} of {store.model}",
-        [Section("", Sheet.of(table))],
+        [Section("", Sheet.of(layer_table(records)))],
         {},
         links=lambda _, neuron: f"{neuron}.html",
         ways=[home, *beside],
@@ -138,7 +134,6 @@ def write_layer(
     )
     (folder / INDEX).write_text(layer_page, "utf-8")
     (folder / "search.js").write_text(search_script(layer, records), "utf-8")
-    (folder / BEST).write_text(json.dumps(highlights(records)), "utf-8")
 
 
 def report_pages(progress: Progress | None, done: int, total: int) -> None:
@@ -164,65 +159,28 @@ def neighbours(store: Store, layer: int) -> Iterator[list[tuple[str, str, str]]]
 
 def record_of(neuron: Known) -> dict[str, Any]:
     """A neuron in short, for tables and the search; ``ends``: its tokens by side and sign, as ``WHY`` has them."""
-    examples = neuron.examples
-    shown = [
-        (text, next_token(window), coefficient)
-        for text, kind, coefficient, window in zip(
-            examples["token"], examples["kind"], examples["coefficient"], neuron.windows, strict=True
-        )
-        if kind != "quantile"
-    ]
-    promoted = {word for text in neuron.tokens("promoted") if len(word := text.strip().lower()) > 1 and word.isalpha()}
+    fires_at = (text for side in neuron.sides for text, _ in side.fires_at)
     return {
         **index_record(neuron),
         "rate": float(neuron.stats["firing_rate"]),
         "ends": [[text for text, _ in neuron.scores(sign, side)[:FOUND]] for side, sign in WHY],
-        "triggers": list(dict.fromkeys(text for text, _, _ in shown))[:FOUND],
-        "followed": sum(coefficient > 0 and after in promoted for _, after, coefficient in shown),
-        "examples": sum(coefficient > 0 for _, _, coefficient in shown),
+        "triggers": list(dict.fromkeys(fires_at))[:FOUND],
     }
 
 
-def next_token(window: Window) -> str:
-    """The token after the firing one, without its spaces; empty at a text's end."""
-    return next(iter(window.tokens[window.at + 1 :]), "").strip().lower()
-
-
-def neuron_table(records: Sequence[Mapping[str, Any]], *numbers: str, followed: bool = False) -> Table:
-    """Neurons in short, a row each."""
+def layer_table(records: Sequence[Mapping[str, Any]]) -> Table:
+    """The neurons of a layer in short, a row each; verdict and what they promote are of the stronger side."""
     return Table.of(
         records,
-        "neuron",
-        Column("fires", "probability"),
-        *(Column(name, "number", places=2 if name == "kurtosis" else 3) for name in numbers),
+        *INDEX_COLUMNS,
         Column("verdict") if any(record["verdict"] for record in records) else None,
-        Column("followed by what it promotes", of=in_examples) if followed else None,
-        Column("promotes", wraps=True, of=lambda record: chips(record["ends"][0], "adds")),
         Column("fires most at", wraps=True, of=lambda record: chips(record["triggers"])),
     )
 
 
-def in_examples(record: Mapping[str, Any]) -> str:
-    """At how many of its examples a neuron is followed by a token that it promotes."""
-    return f"{record['followed']} of {record['examples']} examples"
-
-
-def chips(texts: Sequence[str], style: Style = "") -> Fitting:
+def chips(texts: Sequence[str]) -> Fitting:
     """Tokens beside each other."""
-    return Fitting(tuple((token(text, style),) for text in texts))
-
-
-def highlights(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The neurons of a layer that are worth opening: those whose examples are most often followed by a token that they
-    promote, of one meaning before others, the more peaked before others."""
-    names = ("layer", "neuron", "rate", "verdict", "ends", "triggers", "followed", "examples", "kurtosis")
-    found = [{name: record[name] for name in names} for record in records if record["followed"] >= LEAST]
-    return sorted(found, key=worth)[:HIGHLIGHTS]
-
-
-def worth(record: Mapping[str, Any]) -> tuple[float, ...]:
-    """What neurons worth opening are sorted by."""
-    return (-record["followed"] / record["examples"], record["verdict"] != "monosemantic", -record["kurtosis"])
+    return Fitting(tuple((token(text),) for text in texts))
 
 
 def search_script(layer: int, records: Sequence[Mapping[str, Any]]) -> str:
@@ -235,10 +193,7 @@ def search_script(layer: int, records: Sequence[Mapping[str, Any]]) -> str:
 
 def index_html(store: Store, folder: Path) -> str:
     """The page with the search, the neurons worth opening, and the layers."""
-    found = [
-        one for layer in range(store.n_layers) for one in json.loads((folder / str(layer) / BEST).read_text("utf-8"))
-    ]
-    best = [{**one, "fires": one["rate"]} for one in sorted(found, key=worth)[:HIGHLIGHTS]]
+    best = find_readable(store).sheet().blocks[:1] if store.projected else ()
     rates = ("firing_rate_50", "firing_rate_5", "firing_rate_95")
     layers = Table.of(
         store.to_frame(),
@@ -251,7 +206,7 @@ def index_html(store: Store, folder: Path) -> str:
     return page_html(
         f"The neurons of {store.model}",
         [
-            *([Section("Neurons worth opening", Sheet.of(neuron_table(best, followed=True)), WORTH)] if best else []),
+            *([Section("Neurons worth opening", Sheet(best), WORTH)] if best else []),
             Section("Layers", Sheet.of(layers)),
         ],
         {**store.provenance, "basis": store.manifest["basis"]},

@@ -184,6 +184,11 @@ class Example(Context):
         return self.sequence, self.position
 
     @property
+    def text(self) -> tuple[str, str, str]:
+        """Its text: that of several places may be the same."""
+        return self.before, self.token, self.after
+
+    @property
     def parts(self) -> tuple[float, ...]:
         """Gate and linear part; nothing of a classic neuron."""
         return () if self.gate is None or self.linear is None else (self.gate, self.linear)

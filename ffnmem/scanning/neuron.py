@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,10 @@ from ..core.json_values import plain
 from ..core.number_text import decimals, format_number, format_probability, format_share
 from ..core.provenance import Live
 from ..core.sheets import (
+    Block,
     Column,
     Content,
-    Fitting,
+    Facts,
     Histogram,
     Line,
     Origin,
@@ -34,13 +34,13 @@ from ..core.sheets import (
     Table,
     Words,
     line,
-    token,
 )
 from ..core.token_text import printable
 from ..core.types import CASES, LOGIT
 from ..show.result import Result
 from ..vocabulary.vectors import SIGNS
 from .contexts import Bin, Columns, Example, Passage, Window, clipped, example_list, merged
+from .neuron_sides import NEGATIVE, POSITIVE, STRONG, NeuronSide, count_tokens, means, scored, side_signs, weak_sign
 from .state import COLUMNS, PARTS
 
 CONTEXTS = 3  # examples of each meaning
@@ -70,6 +70,8 @@ TITLES = {
     "gate- linear-": ("gate- linear-", "neither above 0; strongest first"),
 }
 """The title of each group of examples, and a note."""
+SIGN_OF = {"top": POSITIVE, "max": POSITIVE, "bottom": NEGATIVE, "min": NEGATIVE, "random": ""}
+"""Of the coefficients of a group of examples; of a case its examples tell."""
 KEYS = {
     ("gate", "promoted"): "gate +",
     ("gate", "suppressed"): "gate −",
@@ -77,6 +79,7 @@ KEYS = {
     ("key", "suppressed"): "key −",
 }
 """What the two keys of a gated neuron read, in the words of its cases."""
+WRITTEN: Mapping[str, Style] = dict(zip(SIGNS, ("adds", "takes"), strict=True))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,6 +124,11 @@ class Group:
     @property
     def title(self) -> str:
         return TITLES[self.name][0]
+
+    @property
+    def sign(self) -> str:
+        """Of its coefficients; empty if it has both."""
+        return SIGN_OF.get(self.name, NEGATIVE if self.examples()[0].negative else POSITIVE)
 
     @property
     def gated(self) -> bool:
@@ -241,40 +249,84 @@ class Known:
         """The histogram in at most ``most`` bins; its ends are the least and the largest coefficient."""
         return merged(clipped(self.histogram, self.stats["min"], self.stats["max"]), most)
 
-    def groups(self, listed: int | None = None, shown: Iterable[tuple[int, int]] = ()) -> tuple[Group, ...]:
-        """The examples by kind, in the order in which it holds them: of a kind at most ``listed`` (default 10, of a
-        case 5), of a band all; none twice, nor those ``shown`` before, by sequence and position."""
+    @property
+    def weak(self) -> str:
+        """The sign of which its coefficients stay near 0; empty where there is none."""
+        return weak_sign(self.stats, self.gated)
+
+    @cached_property
+    def sides(self) -> tuple[NeuronSide, ...]:
+        """Its sides, the stronger first."""
+        return tuple(self.side(sign) for sign in side_signs(self.stats, self.gated))
+
+    def extreme(self, sign: str) -> float:
+        """The coefficient of a sign that is furthest from 0; 0 where there is none."""
+        return max(float(self.stats["max"]), 0.0) if sign == POSITIVE else min(float(self.stats["min"]), 0.0)
+
+    def side(self, sign: str) -> NeuronSide:
+        """What it does with coefficients of a sign, as far as the examples tell that were read."""
+        extreme, factor = self.extreme(sign), 1 if sign == POSITIVE else -1
+        columns = (self.examples[name] for name in ("kind", "coefficient", "sequence", "position"))
+        strong = {
+            (sequence, position): window
+            for kind, coefficient, sequence, position, window in zip(*columns, self.windows, strict=True)
+            if kind not in ("quantile", "random") and factor * coefficient >= STRONG * abs(extreme) > 0
+        }
+        before, here, after = (count_tokens(strong.values(), step) for step in (-1, 0, 1))
+        promoted, suppressed = SIGNS[::factor]
+        return NeuronSide(
+            sign=sign,
+            extreme=extreme,
+            promotes=[(text, factor * score) for text, score in self.scores(promoted)],
+            suppresses=[(text, factor * score) for text, score in self.scores(suppressed)],
+            examples=len(strong),
+            preceded_by=before,
+            fires_at=here,
+            followed_by=after,
+            excited_by=sorted(self.frequent, key=lambda row: -factor * row[1])[:FREQUENT],
+            meanings=next((found for found in self.meanings if found.sign == sign), None),
+        )
+
+    @property
+    def meaning_examples(self) -> list[Example]:
+        """Those that stand with the meanings of its sides."""
+        found = (side.meanings.first(MEANINGS) for side in self.sides if side.meanings)
+        return [example for first in found for meaning in first for example in meaning.examples]
+
+    def groups(self, listed: int | None = None) -> tuple[Group, ...]:
+        """The examples by kind, as it holds them, of a gated neuron those of the stronger sign first: of a kind at most
+        ``listed`` (default 10, of a case 5), of a band all. None twice, whether by place or by text, nor those that
+        stand with its meanings."""
         found: dict[str, dict[str, list[Example]]] = {}
         columns = (self.examples[name] for name in ("kind", "extreme", "band_low", "band_high"))
-        examples, seen = example_list(self.examples, self.windows, self.largest, self.passages), set(shown)
+        examples = example_list(self.examples, self.windows, self.largest, self.passages)
+        seen = {key for example in self.meaning_examples for key in (example.place, example.text)}
         for kind, extreme, low, high, example in zip(*columns, examples, strict=True):
-            if example.place in seen:
+            keys = {example.place, example.text}
+            if keys & seen:
                 continue
             name, label = (extreme, band_label(low, high)) if kind == "quantile" else (kind, "")
             band = found.setdefault(name, {}).setdefault(label, [])
             if kind == "quantile" or len(band) < shown_of(kind, listed):
                 band.append(example)
-                seen.add(example.place)
-        return tuple(
+                seen |= keys
+        groups = (
             Group(
                 name,
                 tuple(Band(label, tuple(band)) for label, band in bands.items()),
-                folded=name == "min" and not self.two_sided,
+                folded=name in ("max", "min") and SIGN_OF[name] == self.weak,
             )
             for name, bands in found.items()
         )
-
-    @property
-    def two_sided(self) -> bool:
-        """Whether negative coefficients matter beside the positive ones. Where the activation is GELU they hardly
-        do."""
-        return -float(self.stats["min"]) >= 0.25 * float(self.stats["max"])
+        signs = [side.sign for side in self.sides] if self.gated else []
+        return tuple(sorted(groups, key=lambda group: [*signs, group.sign].index(group.sign)))
 
     @property
     def frequent(self) -> list[tuple[str, float, int]]:
-        """The tokens that occurred at which its mean coefficient is highest: token, mean, count."""
+        """The frequent tokens that occurred, with its mean coefficient at each and their number, the highest mean
+        first."""
         columns = (self.by_token[name] for name in ("token", "mean", "count"))
-        return list(islice((row for row in zip(*columns, strict=True) if row[2] > 0), FREQUENT))
+        return [row for row in zip(*columns, strict=True) if row[2] > 0]
 
     @property
     def positions(self) -> list[tuple[str, float, int]]:
@@ -282,54 +334,87 @@ class Known:
         return list(zip(*(self.by_position[name] for name in ("positions", "mean", "count")), strict=True))
 
     def sheet(self, listed: int | None = None, *, origin: bool = True) -> Sheet:
-        """Its card: numbers, tokens, histogram, meanings and examples, each of them once, as many of a kind as
-        ``groups`` has.
+        """Its card: a sentence, numbers, tokens, histogram; then its sides, the stronger first, each with its meanings
+        and examples, as many of a kind as ``groups`` has.
 
         ``origin``: with where the numbers come from."""
-        shown = {one.place for found in self.meanings for m in found.first(MEANINGS) for one in m.examples}
-        groups = self.groups(listed, shown)
-        folded = any(group.folded for group in groups)
-        least = f"its smallest coefficients stay near 0 ({self.stats['min']:.3f} at least); --kind bottom lists them"
-        command = f"ffnmem polysemanticity --store {shlex.quote(str(self.store.folder))}"
+        groups = self.groups(listed)
+        several = len(self.sides) > 1
+        blocks: list[Block] = []
+        for side in self.sides:
+            own = [group for group in groups if group.sign == side.sign] if several else groups
+            blocks += [
+                *([Facts(side.facts(), side.title.capitalize())] if several else ()),
+                *([side.meanings.listing(MEANINGS, self.passages, self.largest)] if side.meanings else ()),
+                *(group.table(self.largest) for group in own),
+            ]
+        rest = [group.table(self.largest) for group in groups if several and not group.sign]
         return Sheet.of(
+            Words(self.sentence) if self.sentence else None,
             self.heading(),
             self.case_table() if self.cases else None,
             self.drawn_histogram,
-            *(found.listing(MEANINGS, self.passages, self.largest) for found in self.meanings),
-            *(group.table(self.largest) for group in groups),
-            Words.of(least, "soft") if folded else None,
-            None if self.meanings else Words.of(f"one meaning or several: not measured yet; {command}", "soft"),
+            *blocks,
+            *rest,
+            *(Words.of(hint, "soft") for hint in self.hints(any(group.folded for group in groups))),
             Origin(self.store.provenance) if origin else None,
             title=f"Neuron {self.name} of {self.store.model}",
         )
+
+    @property
+    def sentence(self) -> Line:
+        """What it fires at and writes, of each side that it has; nothing where no example says so."""
+        parts: list[Span] = []
+        for side in self.sides:
+            if clause := side.sentence:
+                lead = f"{'; ' if parts else ''}{side.title}: " if self.gated else ""
+                parts += [*([Span(lead)] if lead else ()), *clause]
+        return (replace(parts[0], text=parts[0].text.capitalize()), *parts[1:], Span(".")) if parts else ()
+
+    def hints(self, folded: bool) -> list[str]:
+        """What the card does not have, and the commands that show or measure it."""
+        of, both = f"--store {shlex.quote(str(self.store.folder))}", " --sign both" if self.gated else ""
+        found = []
+        if folded:
+            words, kind = ("smallest", "bottom") if self.weak == NEGATIVE else ("largest", "top")
+            at = f"{self.extreme(self.weak):.3f} at most"
+            found.append(f"its {words} coefficients stay near 0 ({at}); --kind {kind} lists them")
+        unmeasured = [side.sign for side in self.sides if side.meanings is None]
+        if unmeasured:
+            which = f" of its {unmeasured[0]} side" if len(self.sides) > len(unmeasured) else ""
+            found.append(
+                f"one meaning or several{which}: not measured yet; ffnmem polysemanticity neurons {self.name} {of} "
+                f"says it, and ffnmem polysemanticity {of}{both} keeps it of all neurons, for their cards"
+            )
+        if any(side.meanings is not None and side.meanings.lacks_examples for side in self.sides):
+            found.append(
+                f"too few examples for a verdict: ffnmem polysemanticity {of}{both} --budget 0 reads all that the "
+                f"store has, and a scan of more text than these {self.stats['count']:,} tokens (ffnmem scan CORPUS "
+                f"--model {shlex.quote(self.store.model)} --out DIR) finds more"
+            )
+        return found
 
     def heading(self) -> dict[str, Content | None]:
         """The numbers, the tokens of the value, and the means by token and by position."""
         stats = self.stats
         places = decimals([stats["max"], stats["min"], stats["mean"]])
 
-        def means(rows: Iterable[tuple[str, float, int]], **looks: Any) -> tuple[Line, ...]:
-            return tuple(
-                (
-                    Span(str(text), note=f"{count:,} times", **looks),
-                    Span(f" {format_number(mean, places, sign=True)}", "soft"),
-                )
-                for text, mean, count in rows
-            )
-
-        frequent, where = means(self.frequent, token=True, limit=24), means(self.positions)
-        keys = {} if not self.gated or self.lack else {name: self.scored(*ends[::-1]) for ends, name in KEYS.items()}
+        keys = (
+            {}
+            if not self.gated or self.lack
+            else {name: scored(self.scores(sign, side), WRITTEN[sign]) for (side, sign), name in KEYS.items()}
+        )
+        only = self.sides[0].facts() if len(self.sides) == 1 else {}
         return {
             "described as": printable(self.description) or None,
             "fires": self.fires(),
             "coefficient": ", ".join(f"{x} {format_number(stats[x], places)}" for x in ("mean", "std", "min", "max")),
             "shape": f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}",
-            "promotes": self.lack or self.scored("promoted"),
-            "suppresses": None if self.lack else self.scored("suppressed"),
+            **only,
+            **({"promotes": self.lack} if self.lack else {}),
             "lens": None if self.lens == LOGIT else f"{self.lens}: the value as it arrives at the unembedding",
             **keys,
-            "excited by": Fitting(frequent) if frequent else None,
-            "at position": Fitting(where, whole=True) if where else None,
+            "at position": means(self.positions, places, whole=True),
         }
 
     def fires(self) -> str:
@@ -340,12 +425,6 @@ class Known:
         rate = format_probability(stats["firing_rate"])
         zeros = f", exactly 0 at {format_share(stats['zero_share'])}" if stats["zero_share"] >= RARE else ""
         return f"at {rate} of {stats['count']:,} tokens{zeros}"
-
-    def scored(self, sign: str, side: str = "value") -> Fitting:
-        """:meth:`tokens`, each with its score for a pointer."""
-        style: Style = "adds" if sign == SIGNS[0] else "takes"
-        scores = self.scores(sign, side)
-        return Fitting(tuple((token(text, style, note=f"score {score:+.3f}"),) for text, score in scores))
 
     def case_table(self) -> Table:
         """The sign cases of a gated neuron: how often each occurs, and the mean coefficient there."""
@@ -406,7 +485,7 @@ class Neuron(Known, Result):
     def brief(self, top: int | None = None) -> dict[str, Any]:
         """As :meth:`to_dict`; of the examples, bins and tokens only what ``sheet(top)`` shows."""
         most = self.examples["kind"].map(lambda kind: shown_of(kind, top))
-        folded = (self.examples["extreme"] == "min") & (not self.two_sided)
+        folded = self.examples["extreme"].map(SIGN_OF).eq(self.weak) & bool(self.weak)
         shown = ((self.examples["kind"] == "quantile") | (self.examples["rank"] <= most)) & ~folded
         frequent = self.by_token[self.by_token["count"] > 0].head(FREQUENT)
         return self.values_of(self.examples[shown], self.bins(), frequent)
@@ -423,6 +502,7 @@ class Neuron(Known, Result):
             "lens": self.lens,
             **{side: None if self.lack else {sign: self.tokens(sign, side) for sign in SIGNS} for side in sides},
             "cases": self.cases,
+            "sides": self.sides,
             "examples": examples,
             "histogram": histogram,
             "by_token": by_token,

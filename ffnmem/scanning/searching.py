@@ -13,6 +13,7 @@ from ..core.sheets import Block, Column, Origin, Sheet, Table, Words
 from ..show.result import Result
 from ..vocabulary.projections import WHY
 from .contexts import Contexts
+from .neuron_sides import NEGATIVE, POSITIVE
 
 
 def search_examples(layers: Iterable[pd.DataFrame], contexts: Contexts, vocab: int, text: str) -> pd.DataFrame:
@@ -29,6 +30,15 @@ def search_examples(layers: Iterable[pd.DataFrame], contexts: Contexts, vocab: i
         ["hits", "rank", "strength"], ascending=[False, True, False], kind="stable", ignore_index=True
     )
     return order.drop(columns="strength")
+
+
+def with_stronger_side(found: pd.DataFrame, stats: pd.DataFrame) -> pd.DataFrame:
+    """What a search in weights found, with the sign of each neuron's stronger side (``stronger``)."""
+    stronger = np.where(-stats["min"] > stats["max"], NEGATIVE, POSITIVE)
+    signs = stats[["layer", "neuron"]].assign(stronger=stronger)
+    merged = found.merge(signs, "left", ["layer", "neuron"])
+    merged.attrs = found.attrs
+    return merged
 
 
 def matching_ids(contexts: Contexts, vocab: int, text: str) -> np.ndarray:
@@ -61,13 +71,23 @@ class Found(Result):
 def weight_table(found: pd.DataFrame) -> Table:
     """Neurons whose values write a token, or whose keys read it."""
     why = Column("why", of=lambda row: WHY[row["side"], row["sign"]])
-    return Table.of(found, "neuron", why, "rank token score")
+    stronger = Column("on its stronger side", of=in_effect) if "stronger" in found else None
+    return Table.of(found, "neuron", why, stronger, "rank token score")
+
+
+def in_effect(row: Mapping[str, Any]) -> str:
+    """What a gated neuron does with a token that its value writes where it fires most strongly; else the sign there."""
+    if row["side"] != "value":
+        return str(row["stronger"])
+    promotes = (row["sign"] == "promoted") == (row["stronger"] == POSITIVE)
+    return f"{'promotes' if promotes else 'suppresses'}, {row['stronger']}"
 
 
 def example_table(found: pd.DataFrame) -> Table:
     """Neurons that fire at a token."""
     counts = (Column("examples", "count", of="hits"), Column("best rank", "count", of="rank"))
-    return Table.of(found, "neuron kind", *counts, "token", Column("coefficient", "number", sign=True))
+    side = Column("side", of=lambda row: NEGATIVE if row["coefficient"] < 0 else POSITIVE)
+    return Table.of(found, "neuron kind", side, *counts, "token", Column("coefficient", "number", sign=True))
 
 
 def none_found(text: str, where: str) -> Words:

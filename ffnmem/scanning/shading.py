@@ -19,7 +19,7 @@ from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
 from ..models.model import Model
 from .contexts import Contexts, Example, Passage
-from .neuron import MEANINGS, Neuron, Scanned
+from .neuron import Neuron, Scanned
 from .projected import AT_ONCE
 
 TOLERANCE = 1e-4
@@ -63,11 +63,7 @@ def shaded(
 def shown_examples(neuron: Neuron, listed: int | None = None) -> list[Example]:
     """The examples on a neuron's card, those of its meanings too."""
     groups = (group for group in neuron.groups(listed) if not group.folded)
-    meanings = (one for found in neuron.meanings for one in found.first(MEANINGS))
-    return [
-        *(example for group in groups for band in group.bands for example in band.examples),
-        *(example for one in meanings for example in one.examples),
-    ]
+    return [*(example for group in groups for example in group.examples()), *neuron.meaning_examples]
 
 
 def shadable(model: Model, fingerprint: str) -> bool:

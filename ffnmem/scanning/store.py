@@ -33,7 +33,19 @@ from ..core.number_text import format_share
 from ..core.progress import Progress
 from ..core.sheets import Column, Content, Origin, Sheet, Table
 from ..core.token_text import printable
-from ..core.types import CASES, EXAMPLE_KINDS, LOGIT, Count, Range, SearchPlace, Seed, StoreForm, Whole, checked
+from ..core.types import (
+    CASES,
+    EXAMPLE_KINDS,
+    LOGIT,
+    CoefficientSign,
+    Count,
+    Range,
+    SearchPlace,
+    Seed,
+    StoreForm,
+    Whole,
+    checked,
+)
 from ..corpus.batches import Sequences
 from ..corpus.packed import Packed, open_packed
 from ..corpus.readers import problem_table
@@ -46,8 +58,9 @@ from ..vocabulary.projections import search_projection
 from .contexts import Contexts, Window
 from .manifest import check_agreement, check_file, read_manifest
 from .neuron import Neuron, Scanned
+from .neuron_sides import side_signs
 from .projected import Source, check_scanned, is_table_of, lacking, write_values
-from .searching import search_examples
+from .searching import search_examples, with_stronger_side
 from .settings import ScanSettings
 from .shading import is_quick, shadable, shaded
 from .state import COLUMNS, LayerState
@@ -353,6 +366,11 @@ class Store(Scanned, Result):
             return self.table(STATS, self.layer(layer))
         return self.table(STATS, *self.index(layer, neuron))
 
+    def signs(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> tuple[CoefficientSign, ...]:
+        """The signs of a neuron's sides, the stronger first: of a gated neuron "positive", "negative" or both, without
+        one that stays below a quarter of the other; of a classic neuron "positive". Raises OutOfRangeError."""
+        return side_signs(self.stats(*self.index(layer, neuron)).iloc[0], self.gated)
+
     def examples(
         self,
         layer: LayerName | NeuronName,
@@ -603,7 +621,8 @@ class Store(Scanned, Result):
         """Neurons by text: ``where="weights"`` looks in the tokens that their values promote or suppress most and, of
         gated neurons, that raise or lower their keys and gates most; ``where="examples"`` in the tokens at which they
         fire most (top) or least (bottom), and in gated neurons most strongly of each sign case. Upper and lower case
-        are alike; best ranks first.
+        are alike; best ranks first. Of gated neurons ``stronger`` is the sign of the stronger side in a search in
+        weights: where it is negative, the neuron promotes what its value suppresses.
 
         The first search in weights of a store that was scanned without projecting them projects all, which takes the
         model (see :meth:`values`) and of a large one minutes, and keeps the table in the store's folder. ``progress``
@@ -611,7 +630,8 @@ class Store(Scanned, Result):
         if not text.strip():
             raise InputError("the text to search for is empty: give a part of a token, such as 'Paris'")
         if where == "weights":
-            return self.search_weights(text, limit, progress)
+            found = self.search_weights(text, limit, progress)
+            return with_stronger_side(found, self.stats()) if self.gated else found
         layers = (layer_examples(self.view(i), self.settings.k, self.sequences) for i in range(self.n_layers))
         return search_examples(layers, self.contexts, self.corpus.vocab, text).head(limit)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 import ffnmem as fm
 from ffnmem.scanning import Store
 
@@ -73,14 +75,12 @@ def test_a_store_without_the_tokens_of_values(tmp_path: Path) -> None:
     """The command line would need another flag, or show another card, where a scan left the projection for later."""
     facts = tmp_path / "facts.txt"
     facts.write_text("The Eiffel Tower is in Paris.\n\nThe Colosseum is in Rome.\n")
-    bare, whole = tmp_path / "bare", tmp_path / "whole"
+    bare, whole = tmp_path / "bare", tmp_path / "full"
     few = ("--k", "3", "--json")
     run("scan", facts, "--out", bare, "--no-project", *few)
     run("scan", facts, "--out", whole, *few)
     assert not (bare / "values.parquet").exists()
-    assert table("neuron", "5.97", "--store", bare).replace("bare", "whole") == table(
-        "neuron", "5.97", "--store", whole
-    )
+    assert table("neuron", "5.97", "--store", bare).replace("bare", "full") == table("neuron", "5.97", "--store", whole)
     run("neuron", "5.97", "--store", bare, "--html", tmp_path / "one.html")
     run("neuron", "5.97", "--store", whole, "--html", tmp_path / "other.html")
     pages = [(tmp_path / f"{name}.html").read_text() for name in ("one", "other")]
@@ -102,3 +102,15 @@ def test_the_model_of_a_store_by_another_name(tiny_folder: Path, tmp_path: Path)
     mistake("neuron", "search", "e", "--store", store, named=("need the model", "--model"))
     assert len(data("neuron", "1.17", "--store", store, "--model", moved)["neurons"][0]["promoted"]) == 10
     mistake("neuron", "1.17", "--store", store, "--model", "atlas", named=("is a store of",))
+
+
+def test_readable_neurons(tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command lists what the library finds, best first."""
+    command = ("neuron", "readable", "--store", tiny_store.folder)
+    assert "no neuron fires before what it promotes" in table(*command)
+    monkeypatch.setattr("ffnmem.neurons.readable.WIDE", 1)
+    monkeypatch.setattr("ffnmem.neurons.readable.LEVEL", 2.0)
+    found = fm.neurons.find_readable(tiny_store, layers=1, top=5).neurons
+    assert csv(*command, "--layer", 1, "--top", 5)["neuron"].tolist() == found["neuron"].tolist()
+    assert [row["neuron"] for row in data(*command, "--layer", 1, "--top", 5)["neurons"]] == found["neuron"].tolist()
+    assert f"1.{found['neuron'][0]}" in table(*command, "--layer", 1)

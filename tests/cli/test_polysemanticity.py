@@ -109,7 +109,7 @@ def test_neuron_card_has_it(surveyed: Store, tiny_store: Store) -> None:
     one = fm.meanings(surveyed, 1, 5)
     out = table("neuron", "1.5", "--store", surveyed.folder)
     assert f"{one.verdict.capitalize()}" in out
-    assert "ffnmem polysemanticity" not in out
+    assert "not measured yet" not in out
     assert data("neuron", "1.5", "--store", surveyed.folder)["neurons"][0]["meanings"][0]["verdict"] == one.verdict
     bare = run("neuron", "1.5", "--store", tiny_store.folder).stdout
     assert f"ffnmem polysemanticity --store {tiny_store.folder}" in bare.replace("\n", "")

@@ -131,7 +131,7 @@ def test_a_memory_shows_its_tokens_neighbours_and_store(
     assert frame["token_id"].tolist() == expected["token_id"].tolist()
     assert "ffnmem scan CORPUS" in client.get("/memory/1.3").text
     page = store_client.get("/memory/1.3").text
-    assert "ffnmem scan CORPUS" not in page
+    assert "Make one of your corpus" not in page
     assert 'class="fm-histogram"' in page
     assert re.search(r'<i style="--a:', page), "no token is shaded"
     record = store_client.get("/memory/1.3?format=json").json()

@@ -240,13 +240,16 @@ def test_what_is_not_listed_is_said(surveyed: Store) -> None:
     assert "more with" not in " ".join(printed(found.sheet()))
 
 
+GROUPED = "grouped by what the FFN read at the token that it fires at, not by what follows"
+
+
 def test_headline(surveyed: Store) -> None:
     found = many(meanings(surveyed, 1, 5), 2)
     rows = found.estimates.copy()
     rows.loc[0, ["value", "low", "high"]] = [2.0, 1.5, 3.0]
     said = replace(found, estimates=rows, verdict="polysemantic", why="").listing()
     assert said.title == "Polysemantic: 2.00 meanings, 95% 1.50 to 3.00"
-    assert said.note == "2 examples, alike ones together"
+    assert said.note == f"2 examples, {GROUPED}"
     rows.loc[0, "value"] = np.nan
     none = replace(found, table=found.table.iloc[:0], estimates=rows, verdict="inactive", why="", sign="negative")
     assert (none.listing().title, none.listing().note) == ("Inactive where its coefficient is negative", "no examples")
@@ -254,10 +257,8 @@ def test_headline(surveyed: Store) -> None:
     rows.loc[0, ["value", "low", "high"]] = [1.0, 1.0, 1.48]
     few = replace(found, table=one, estimates=rows, verdict="monosemantic", why="").listing()
     assert few.title == "Monosemantic: 1.00 meanings, 95% 1.00 to 1.48"  # above 1.35, and the card says why
-    assert (
-        few.note
-        == "21 examples, alike ones together; so few of one meaning leave 1.48 possible, which the verdict allows"
-    )
+    leave = "so few of one meaning leave 1.48 possible, which the verdict allows"
+    assert few.note == f"21 examples, {GROUPED}; {leave}"
     assert "Inactive" in Page(none._repr_html_()).words
 
 

@@ -92,7 +92,7 @@ def test_hostile_text_is_only_text(tiny_store: Store) -> None:
         "ends": [[HOSTILE], []],
         "triggers": [HOSTILE],
     }
-    html = unscripted(sheet_html(Sheet.of(site_module.neuron_table([record]), Origin({"ffnmem": "1"})), HOSTILE))
+    html = unscripted(sheet_html(Sheet.of(site_module.layer_table([record]), Origin({"ffnmem": "1"})), HOSTILE))
     assert "<script" not in html
     assert "<img" not in html
     script = site_module.search_script(0, [record])
@@ -101,15 +101,19 @@ def test_hostile_text_is_only_text(tiny_store: Store) -> None:
     assert json.loads(body)[0][:2] == [[[HOSTILE], []], [HOSTILE]]
 
 
-def test_the_first_page_names_neurons_that_say_what_follows(folder: Path, tiny_store: Store) -> None:
-    """At most so many, best first; each leads to its page."""
-    found = [one for layer in (0, 1) for one in json.loads((folder / str(layer) / "highlights.json").read_text())]
-    shown = read(folder / "index.html").below("Neurons worth opening")
-    assert len(shown) == bool(found)
-    record = site_module.record_of(tiny_store.neuron(1, 5, kind="top"))
-    best = {**record, "followed": 5, "examples": 8}
-    ranked = site_module.highlights([{**best, "followed": 2}, best, {**best, "followed": 8, "neuron": 9}])
-    assert [one["neuron"] for one in ranked] == [9, 5], "two examples of eight are too few"
+def test_the_first_page_names_neurons_that_say_what_follows(
+    folder: Path, tiny_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The readable ones, each of which leads to its page."""
+    monkeypatch.setattr("ffnmem.neurons.readable.WIDE", 1)
+    monkeypatch.setattr("ffnmem.neurons.readable.LEVEL", 2.0)
+    found = fm.neurons.find_readable(tiny_store).neurons
+    page = Read(site_module.index_html(tiny_store, folder))
+    (_, *rows), *_ = page.below("Neurons worth opening")
+    assert [row[0].text for row in rows] == [f"{row.layer}.{row.neuron}" for row in found.itertuples()]
+    assert {f"{row.layer}/{row.neuron}.html" for row in found.itertuples()} <= {
+        attrs["href"] for tag, attrs in page.tags if tag == "a"
+    }
 
 
 def test_a_stopped_one_goes_on(

@@ -1,0 +1,208 @@
+"""``find_readable``: the neurons of a store that are worth opening first, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float64, Int, Int64
+from scipy import stats
+
+from ..core.defaults import READABLE
+from ..core.neuron_names import LayerName
+from ..core.progress import Progress
+from ..core.sheets import Column, Origin, Sheet, Table, Words, tokens
+from ..core.token_text import visible
+from ..core.types import COEFFICIENT_SIGNS, Count, checked
+from ..corpus.batches import Sequences
+from ..scanning.neuron_sides import NEGATIVE, POSITIVE, STRONG, WEAK
+from ..scanning.store import Store
+from ..scanning.tables import VALUES, layer_examples
+from ..show.result import Result
+from ..vocabulary.vectors import SIGNS
+from .concepts import kept_verdicts
+from .counting import content_counts
+from .measuring import chosen_layers
+from .verdicts import RULE, share_interval
+
+WIDE = RULE.examples
+"""Examples of different texts that a side must have."""
+BEFORE = 4  # tokens in front of the one that it fires at: where these agree too, texts count as one
+NAMED, SHOWN = 6, 3  # tokens that are listed of each kind, and shown in a table
+LEVEL = 0.05  # of the false discovery rate
+KEY = ["layer", "neuron", "sign"]
+KINDS = {POSITIVE: "top", NEGATIVE: "bottom"}
+COLUMNS = [
+    *KEY, "largest", "examples", "followed", "followed_low", "followed_high", "chance", "q", "verdict", "meanings",
+    "fires_at", "followed_by", "promotes",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReadableNeurons(Result):
+    """The neurons of a store that are worth opening first. Made by :func:`ffnmem.neurons.find_readable`.
+
+    Attributes:
+        model: the name of the one scanned.
+        neurons: one row a neuron's side, the first to open first: layer, neuron, sign, largest (its coefficient
+            furthest from 0), examples (of different texts, at least half as strong), followed (how many of them go on
+            with a token that the side promotes), followed_low and followed_high (95%, of the share), chance (the share
+            of such tokens in the corpus), q (the false discovery rate), verdict and meanings (empty and NaN where they
+            were not measured), fires_at, followed_by, promotes (tokens, for eyes).
+        compared: how many sides had enough examples.
+        measured: the signs of which the store keeps verdicts.
+        provenance: plain values.
+    """
+
+    main = "neurons"
+    in_json = "compared measured neurons"
+    in_repr = "model neurons"
+
+    model: str
+    neurons: pd.DataFrame
+    compared: int
+    measured: tuple[str, ...]
+    provenance: dict[str, Any]
+
+    def sheet(self) -> Sheet:
+        """The neurons, and by what they were chosen."""
+        missing = [sign for sign in COEFFICIENT_SIGNS if sign not in self.measured]
+        verdicts = f"; not measured of {' and '.join(missing)} sides (ffnmem polysemanticity)" if missing else ""
+
+        def first(name: str) -> Column:
+            shown = Column(name.replace("_", " "), wraps=True)
+            return replace(shown, of=lambda row: replace(tokens(row[name].split("  ")[:SHOWN]), whole=True))
+
+        table = Table.of(
+            self.neurons,
+            "neuron",
+            Column("side, to", "number", places=2, of="largest"),
+            Column("verdict") if self.measured else None,
+            Column("followed", left=False, of=lambda row: f"{row['followed']} of {row['examples']}"),
+            Column("by chance", "probability", of="chance"),
+            first("fires_at"),
+            first("promotes"),
+            caption=f"of {self.compared:,} sides of neurons: followed, how often a token comes next that the side "
+            f"promotes; no polysemantic ones, monosemantic ones first{verdicts}",
+        )
+        none = Words.of("no neuron fires before what it promotes more often than chance has it")
+        return Sheet.of(table if len(self.neurons) else none, Origin(self.provenance))
+
+
+@checked
+def find_readable(
+    store: Store,
+    *,
+    top: Count | None = READABLE,
+    layers: LayerName | Iterable[LayerName] | None = None,
+    progress: Progress | None = None,
+) -> ReadableNeurons:
+    """Find the neurons that are worth opening first: clear on one side, wide enough, and promoting what comes next.
+
+    Each side of a neuron (positive and negative coefficients) is judged by its strongest examples. It is wide enough
+    with 8 or more of different texts that reach half of its largest coefficient. It promotes what comes next if these
+    go on with one of the ten tokens that it then promotes more often than the corpus has these tokens (a binomial test;
+    false discovery rate below 5% over all sides). It is clear unless the verdict that the store keeps is polysemantic;
+    monosemantic sides come first, then by the lower end of the share's interval.
+
+    Args:
+        store: from :func:`ffnmem.scan`. Verdicts are those of :func:`ffnmem.polysemanticity`, where they are kept.
+        top: how many; None for all.
+        layers: one or several; default all.
+        progress: called as ("read", done, all) in neurons; before that as ("project", done, all), where the store has
+            no table yet of what its neurons write: that takes the model, and is kept in the store's folder.
+
+    Returns: :class:`ReadableNeurons`.
+
+    Raises: OutOfRangeError: no such layer. ModelError: the model is needed and cannot be loaded by its name. FileError.
+
+    Source: Wilson 1927 for the interval; Benjamini and Hochberg 1995 for the false discovery rate; the choice is ours.
+    """
+    chosen = chosen_layers(store, layers)
+    if not store.projected:
+        store.keep_values(progress)
+    words, counts = word_codes(store), content_counts(store)
+    share = np.bincount(words, weights=counts / counts.sum(), minlength=len(words))
+    done, total, parts = 0, sum(store.d_mlp(layer) for layer in chosen), []
+    for layer in chosen:
+        parts.append(judge_sides(store, layer, words, share))
+        done += store.d_mlp(layer)
+        if progress is not None:
+            progress("read", done, total)
+    wide = pd.concat(parts, ignore_index=True).query("examples >= @WIDE")
+    p = stats.binom.sf(wide["followed"] - 1, wide["examples"], wide["chance"])
+    sides = wide.assign(q=stats.false_discovery_control(p) if len(p) else p).query("q < @LEVEL")
+    kept = {sign: table for sign in COEFFICIENT_SIGNS if (table := kept_verdicts(store, sign)) is not None}
+    known = pd.concat(kept.values()) if kept else pd.DataFrame(columns=[*KEY, "verdict", "meanings"])
+    sides = sides.merge(known.astype(sides[KEY].dtypes), "left", KEY).fillna({"verdict": ""})
+    ends = [share_interval(*row) for row in zip(sides["followed"], sides["examples"], strict=True)]
+    sides[["followed_low", "followed_high"]] = np.array(ends, np.float64).reshape(-1, 2)
+    sides = sides[sides["verdict"] != "polysemantic"]
+    last = (sides["verdict"] != "monosemantic", -sides["followed_low"])
+    sides = sides.iloc[np.lexsort((sides["neuron"], sides["layer"], *last[::-1]))][:top]
+    found = [store.neuron(row.layer, row.neuron, kind=KINDS[row.sign]).side(row.sign) for row in sides.itertuples()]
+    for name in ("fires_at", "followed_by", "promotes"):
+        texts = [[visible(text, 24) for text, _ in getattr(side, name)[:NAMED]] for side in found]
+        sides[name] = pd.Series(["  ".join(some) for some in texts], sides.index, object)
+    sides = sides[COLUMNS].reset_index(drop=True)
+    return ReadableNeurons(store.model, sides, len(wide), tuple(kept), store.provenance)
+
+
+def word_codes(store: Store) -> Int64[np.ndarray, " vocab"]:
+    """A number for each token id, the same for those that are one word but for spaces around it and upper case."""
+    texts = store.contexts.kept(range(store.corpus.vocab))
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(text.strip().casefold() or text, index) for index, text in enumerate(texts)])
+
+
+def judge_sides(
+    store: Store, layer: int, words: Int64[np.ndarray, " vocab"], share: Float64[np.ndarray, " vocab"]
+) -> pd.DataFrame:
+    """Of each side of a layer's neurons: layer, neuron, sign, largest, examples, followed, chance.
+
+    Args: words: the number of each token's word. share: of each word, its share of the corpus.
+    """
+    side = ["neuron", "sign"]
+    signs = {kind: sign for sign, kind in KINDS.items() if sign == POSITIVE or store.gated}
+    rows = layer_examples(store.view(layer), store.settings.k, store.sequences)
+    rows = rows.assign(sign=rows["kind"].astype(str).map(signs)).dropna(subset="sign")
+    rows["size"] = rows["coefficient"] * np.where(rows["sign"] == POSITIVE, 1, -1)
+    rows["largest"] = rows.groupby(side)["size"].transform("max")
+    furthest = rows.groupby("neuron")["largest"].transform("max")
+    strong = (rows["size"] >= STRONG * rows["largest"]) & (rows["largest"] >= WEAK * furthest) & (rows["size"] > 0)
+    rows = rows[strong].reset_index(drop=True)
+    around = tokens_around(store.sequences, rows["sequence"].to_numpy(), rows["position"].to_numpy())
+    new = ~pd.concat([rows[side], pd.DataFrame(around)], axis=1).duplicated()
+    rows["word"] = np.where(around[:, -1] < 0, -1, words[around[:, -1]])
+    values = store.opened(VALUES).table(layer).select([*side, "side", "token_id"]).to_pandas()
+    values = values[(values["side"] == "value") & (values["token_id"] < len(words))]  # a vocabulary may be padded
+    ends = values["sign"].astype(str).map(dict(zip(SIGNS, KINDS, strict=True)))
+    written = values.assign(sign=ends, word=words[values["token_id"]])[[*side, "word"]].drop_duplicates()
+    written["chance"] = share[written["word"]]
+    rows = rows[new].merge(written, "left", [*side, "word"])
+    found = rows.groupby(side, as_index=False).agg(
+        largest=("largest", "first"), examples=("size", "size"), followed=("chance", "count")
+    )
+    chance = written.groupby(side, as_index=False)["chance"].sum()
+    found = found.merge(chance, "left", side).assign(layer=layer)
+    found["largest"] *= np.where(found["sign"] == POSITIVE, 1, -1)
+    return found
+
+
+def tokens_around(
+    sequences: Sequences, numbers: Int64[np.ndarray, " n"], positions: Int[np.ndarray, " n"]
+) -> Int64[np.ndarray, "n around"]:
+    """The tokens from BEFORE places before a position of each sequence to the one after it; −1 where it has none."""
+    lengths = np.zeros(len(numbers), np.int64)
+    units = sequences.unit_of(numbers)
+    for index in np.unique(units).tolist():
+        unit, here = sequences.units[index], units == index
+        lengths[here] = sequences.lengths(unit)[numbers[here] - unit.first_sequence]
+    at = positions[:, None] + np.arange(-BEFORE, 2)
+    there = (at >= sequences.lead) & (at < lengths[:, None])
+    found = np.full(at.shape, -1, np.int64)
+    found[there] = sequences.tokens_at(np.broadcast_to(numbers[:, None], at.shape)[there], at[there])
+    return found

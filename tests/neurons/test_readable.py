@@ -1,0 +1,108 @@
+"""The neurons worth opening: clear, wide enough, and promoting what comes next."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+import ffnmem as fm
+from ffnmem.core.errors import OutOfRangeError
+from ffnmem.neurons import find_readable, readable
+from ffnmem.scanning import Store, open_store
+
+from ..helpers import printed, refuses
+from ..scanning.gated import gated_store, load_gated
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return gated_store("llama", tmp_path_factory.mktemp("readable") / "store")
+
+
+@pytest.fixture
+def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every side that has an example."""
+    monkeypatch.setattr(readable, "LEVEL", 2.0)
+    monkeypatch.setattr(readable, "WIDE", 1)
+
+
+def word(store: Store, token: int) -> str:
+    text = store.contexts.strings([token])[0]
+    return text.strip().casefold() or text
+
+
+def by_hand(store: Store, layer: int, neuron: int, sign: str) -> tuple[int, int, float]:
+    """Examples, those followed by what is promoted, and the share of that in the corpus, one by one."""
+    factor = 1 if sign == "positive" else -1
+    rows = store.examples(layer, neuron, kind="top" if sign == "positive" else "bottom")
+    strong = rows[factor * rows["coefficient"] >= factor * rows["coefficient"].iloc[0] / 2]
+    values = store.values(layer, neuron)
+    ours = (values["side"] == "value") & (values["sign"] == ("promoted" if sign == "positive" else "suppressed"))
+    promoted = {word(store, token) for token in values[ours]["token_id"]}
+    seen, followed = set(), 0
+    for row in strong.itertuples():
+        tokens = dict(enumerate(store.sequences.sequence_tokens(row.sequence).tolist()))
+        if store.sequences.lead:
+            del tokens[0]
+        text = tuple(tokens.get(row.position + step) for step in range(-4, 2))
+        after = text[-1]
+        followed += text not in seen and after is not None and word(store, after) in promoted
+        seen.add(text)
+    counts = Counter(
+        token for n in range(len(store.sequences)) for token in store.sequences.sequence_tokens(n).tolist()
+    )
+    kept = {token: count for token, count in counts.items() if token not in store.settings.special}
+    share = sum(count for token, count in kept.items() if word(store, token) in promoted) / sum(kept.values())
+    return len(seen), followed, share
+
+
+@pytest.mark.usefixtures("lenient")
+def test_the_numbers_are_those_of_the_text(store: Store) -> None:
+    found = find_readable(store, top=None)
+    rows = found.neurons.set_index(["layer", "neuron"])
+    for place in ((0, 3), (1, 5), (1, 63)):
+        sides = rows.loc[[place]]
+        assert set(sides["sign"]) == set(store.signs(*place))
+        card = store.neuron(*place, kind=("top", "bottom"))
+        for row in sides.itertuples():
+            examples, followed, chance = by_hand(store, *place, row.sign)
+            assert (row.examples, row.followed) == (examples, followed)
+            assert row.chance == pytest.approx(chance)
+            assert row.largest == pytest.approx(card.extreme(row.sign))
+            assert row.followed_low <= followed / examples <= row.followed_high
+    assert found.compared == len(rows)
+    p = stats.binom.sf(rows["followed"] - 1, rows["examples"], rows["chance"])
+    assert rows["q"].tolist() == pytest.approx(stats.false_discovery_control(p).tolist())
+    assert rows["followed_low"].is_monotonic_decreasing
+
+
+@pytest.mark.usefixtures("lenient")
+def test_verdicts_decide_which_are_clear(store: Store, tmp_path: Path) -> None:
+    own = open_store(shutil.copytree(store.folder, tmp_path / "store"))
+    bare = find_readable(own, top=None)
+    assert bare.measured == ()
+    assert "not measured of positive and negative sides (ffnmem polysemanticity)" in " ".join(printed(bare.sheet()))
+    table = fm.polysemanticity(own, load_gated("llama"), sign="both", draws=20, budget=None)
+    found = find_readable(own, top=None)
+    assert found.measured == ("positive", "negative")
+    assert "polysemantic" not in set(found.neurons["verdict"])
+    mono = (found.neurons["verdict"] == "monosemantic").tolist()
+    assert mono == sorted(mono, reverse=True)
+    several = table[table["verdict"] == "polysemantic"][["layer", "neuron", "sign"]]
+    left = bare.neurons.merge(several, on=["layer", "neuron", "sign"])
+    assert len(found.neurons) + len(left) == len(bare.neurons)
+
+
+def test_chance_is_not_listed(tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values without training promote what comes next no more often than chance has it."""
+    monkeypatch.setattr(readable, "WIDE", 3)
+    found = find_readable(tiny_store, top=None)
+    assert found.compared > 0
+    assert len(found.neurons) <= 0.05 * found.compared
+    assert len(find_readable(tiny_store, top=1, layers=-1).neurons) <= 1
+    with refuses(OutOfRangeError, IndexError, "layer 2"):
+        find_readable(tiny_store, layers=2)
