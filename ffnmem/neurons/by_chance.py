@@ -34,7 +34,7 @@ from ..scanning.state import place_of
 from ..scanning.store import Store
 from ..show.result import Result
 from .clustering import Draws, Examples
-from .inputs import MOST, TOP, Background, Firing, Inputs, chosen_examples, read_backgrounds, sampled_sequences
+from .inputs import TOP, Background, Firing, Inputs, read_backgrounds, sampled_sequences
 from .measuring import chosen_layers, judged, rule_key, store_key
 from .sample_measures import KeyPairs, coefficients, own_keys, turned_anyhow
 from .verdicts import RULE, Rule, share_interval, verdicts
@@ -98,28 +98,15 @@ def turned_alike(own: KeyPairs, background: Background, random: np.random.Genera
 # Where they fire most: one pass over the text.
 
 
-@dataclass(eq=False)
 class Highest:
-    """Of each direction, the largest coefficients, each of a sequence of its own, and that of every sampled sequence;
-    and how often it was above 0. As large for any text.
+    """Of each of n directions, the TOP largest coefficients, each of a sequence of its own and largest first, ties in
+    the text's order; the largest of every sampled sequence; where they are (``place_of``); and how often it was above
+    0. As large for any text."""
 
-    Attributes:
-        top, places: of the TOP largest, largest first, ties in the text's order. places are ``place_of``.
-        sample, sample_places: of the sampled sequences, in their order.
-    """
-
-    top: Float32[np.ndarray, "top n"]
-    places: Int64[np.ndarray, "top n"]
-    sample: Float32[np.ndarray, "sampled n"]
-    sample_places: Int64[np.ndarray, "sampled n"]
-    fired: Int64[np.ndarray, " n"]
-
-    @staticmethod
-    def of(sampled: int, n: int) -> Highest:
-        def nothing(rows: int) -> tuple[np.ndarray, np.ndarray]:
-            return np.full((rows, n), -np.inf, np.float32), np.zeros((rows, n), np.int64)
-
-        return Highest(*nothing(TOP), *nothing(sampled), np.zeros(n, np.int64))
+    def __init__(self, sampled: int, n: int) -> None:
+        self.top, self.sample = (np.full((rows, n), -np.inf, np.float32) for rows in (TOP, sampled))
+        self.places, self.sample_places = (np.zeros((rows, n), np.int64) for rows in (TOP, sampled))
+        self.fired = np.zeros(n, np.int64)
 
     def add(
         self, here: Float32[np.ndarray, "rows pos n"], sequences: Int64[np.ndarray, " rows"],
@@ -137,14 +124,8 @@ class Highest:
 
     def firing(self, layer: int, neurons: Int64[np.ndarray, " n"]) -> Firing:
         """The examples, chosen as those of a store's neurons are."""
-        places, strengths = np.full((len(neurons), MOST), -1, np.int64), np.zeros((len(neurons), MOST))
-        top, sample = self.top.astype(np.float64), self.sample.astype(np.float64)
-        for i in range(len(neurons)):
-            if top[0, i] <= 0:
-                continue
-            chosen, weight = chosen_examples(top[:, i], self.places[:, i], sample[:, i], self.sample_places[:, i])
-            places[i, : len(chosen)], strengths[i, : len(chosen)] = chosen, weight
-        return Firing(layer, neurons, places, strengths, np.maximum(top[0], 0))
+        columns = (self.top.astype(np.float64), self.places, self.sample.astype(np.float64), self.sample_places)
+        return Firing.of(layer, neurons, zip(*(rows.T for rows in columns), strict=True))
 
 
 def highest(
@@ -155,7 +136,7 @@ def highest(
     many positions these have."""
     body, until, positions = LayerPass(model), max(reading), 0
     found = {
-        layer: {kind: Highest.of(len(sample), len(pairs[0][0])) for kind, pairs in kinds.items()}
+        layer: {kind: Highest(len(sample), len(pairs[0][0])) for kind, pairs in kinds.items()}
         for layer, kinds in reading.items()
     }
 
@@ -337,7 +318,10 @@ def chance_verdicts(
     chosen, asked = chosen_layers(store, layers), check_kinds(kinds, store.gated)
     model = store.read_model() if model is None else model
     backgrounds = read_backgrounds(store, model, seed, progress)
-    neurons = {layer: drawn_neurons(store.d_mlp(layer), per_layer, [seed, 30, layer]) for layer in chosen}
+    neurons = {
+        layer: np.sort(np.random.default_rng([seed, 30, layer]).permutation(store.d_mlp(layer))[:per_layer])
+        for layer in chosen
+    }
     reading = {
         layer: {kind: directions(kind, model, layer, neurons[layer], backgrounds[layer], seed) for kind in asked}
         for layer in chosen
@@ -364,19 +348,14 @@ def chance_verdicts(
     settings |= {"rule": rule_key(rule), "budget": budget, "positions": positions, **store_key(store)}
     provenance = {**store.provenance, "chance_verdicts": settings}
     result = ChanceVerdicts(store.model, pd.concat(frames, ignore_index=True), provenance)
-    if len(chosen) == store.n_layers and len(asked) == len(check_kinds(None, store.gated)):
-        keep(store, sign, result)
+    whole = len(chosen) == store.n_layers and len(asked) == len(check_kinds(None, store.gated))
+    if whole and os.access(store.folder, os.W_OK):
+        result.save(file_of(store, sign))
     return result
 
 
 def file_of(store: Store, sign: str) -> Path:
     return store.folder / f"chance-verdicts-{sign}.zip"
-
-
-def keep(store: Store, sign: str, result: ChanceVerdicts) -> None:
-    """Write it beside the store, where its folder can be written to; else do nothing."""
-    if os.access(store.folder, os.W_OK):
-        result.save(file_of(store, sign))
 
 
 def kept_chance(store: Store, sign: str, rule: Rule) -> ChanceVerdicts | None:
@@ -412,11 +391,6 @@ def judged_rows(
     for name, estimate in found.items():
         columns |= estimate.columns(name)
     return pd.DataFrame({**columns, "verdict": told, "why": why})
-
-
-def drawn_neurons(size: int, count: int, seed: list[int]) -> Int64[np.ndarray, " n"]:
-    """Some of a layer's neurons, ascending; all where there are no more."""
-    return np.sort(np.random.default_rng(seed).permutation(size)[:count]).astype(np.int64)
 
 
 def check_kinds(kinds: str | Iterable[str] | None, gated: bool) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -36,6 +36,10 @@ FLOOR = 0.5  # of the largest coefficient: what is weaker tells little of what t
 TOP = 20
 SAMPLED = 20
 MOST = TOP + SAMPLED
+ExampleSizes = tuple[
+    Float64[np.ndarray, " top"], Int64[np.ndarray, " top"], Float64[np.ndarray, " sample"], Int64[np.ndarray, " sample"]
+]
+"""Of one neuron: sizes and places of its largest coefficients, largest first, and those of the random sequences."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,17 @@ class Firing:
     strengths: Float64[np.ndarray, "n most"]
     extreme: Float64[np.ndarray, " n"]
 
+    @classmethod
+    def of(cls, layer: int, neurons: Int64[np.ndarray, " n"], given: Iterable[ExampleSizes]) -> Firing:
+        """From what :func:`chosen_examples` takes of each neuron; one that is never above 0 has no examples."""
+        places, strengths = np.full((len(neurons), MOST), -1, np.int64), np.zeros((len(neurons), MOST))
+        extreme = np.zeros(len(neurons))
+        for i, (sizes, *rest) in enumerate(given):
+            if len(sizes) and sizes[0] > 0:
+                chosen, weight = chosen_examples(sizes, *rest)
+                places[i, : len(chosen)], strengths[i, : len(chosen)], extreme[i] = chosen, weight, sizes[0]
+        return cls(layer, neurons, places, strengths, extreme)
+
     @property
     def counts(self) -> Int64[np.ndarray, " n"]:
         return (self.places >= 0).sum(1)
@@ -61,15 +76,9 @@ class Firing:
         """The same without some examples; the others move up."""
         gone = unread | (self.places < 0)
         order = np.argsort(gone, axis=1, kind="stable")
-        places = np.where(gone, -1, self.places)
-        strengths = np.where(gone, 0.0, self.strengths)
-        return Firing(
-            self.layer,
-            self.neurons,
-            np.take_along_axis(places, order, axis=1),
-            np.take_along_axis(strengths, order, axis=1),
-            self.extreme,
-        )
+        kept = (np.where(gone, -1, self.places), np.where(gone, 0.0, self.strengths))
+        places, strengths = (np.take_along_axis(one, order, axis=1) for one in kept)
+        return replace(self, places=places, strengths=strengths)
 
 
 def firing(store: Store, layer: int, neurons: Int64[np.ndarray, " n"] | None = None, sign: str = "positive") -> Firing:
@@ -80,18 +89,13 @@ def firing(store: Store, layer: int, neurons: Int64[np.ndarray, " n"] | None = N
     values, at = view.sample[side], view.sample_at[side]
     sampled = place_of(store.state.shared["sequences"][:, None], at.astype(np.int64))
     kept, kept_at, _ = (array[side][..., : store.settings.k] for array in view.ranked)
-    places, strengths = np.full((len(asked), MOST), -1, np.int64), np.zeros((len(asked), MOST))
-    tops = np.zeros(len(asked))
-    for i, neuron in enumerate(asked.tolist()):
+
+    def of_neuron(neuron: int) -> ExampleSizes:
         there = kept_at[neuron][kept_at[neuron] != NOWHERE]
-        size = factor * kept[neuron, : len(there)].astype(np.float64)
-        if not len(size) or size[0] <= 0:
-            continue
-        tops[i] = size[0]
         of_sample = factor * values[:, neuron].astype(np.float64)
-        chosen, weight = chosen_examples(size, there, of_sample, sampled[:, neuron])
-        places[i, : len(chosen)], strengths[i, : len(chosen)] = chosen, weight
-    return Firing(layer, asked, places, strengths, tops)
+        return factor * kept[neuron, : len(there)].astype(np.float64), there, of_sample, sampled[:, neuron]
+
+    return Firing.of(layer, asked, map(of_neuron, asked.tolist()))
 
 
 def chosen_examples(

@@ -127,10 +127,11 @@ def sample_measures(
     null = measured(chance, weights[:, :0])
     neurons = torch.arange(model.ffn[index].d_mlp, device=model.device)
     parts = [measured(own_keys(model, index, block), weights) for block in torch.split(neurons, BLOCK)]
-    return {
-        name: beside_shared(*np.concatenate(found, axis=1), by_chance[0], one.notable)
-        for (name, one), by_chance, *found in zip(measures_of("sample").items(), null, *parts, strict=True)
-    }
+    estimates = {}
+    for (name, one), by_chance, *found in zip(measures_of("sample").items(), null, *parts, strict=True):
+        value, low, high = np.concatenate(found, axis=1)
+        estimates[name] = beside_shared(value, low, high, by_chance[0], one.notable)
+    return estimates
 
 
 @measure("firing_rate", reads="sample", many=1)

@@ -143,7 +143,7 @@ def test_the_highest_are_those_of_all_sequences_together() -> None:
     values[:, :, 0] = -np.abs(values[:, :, 0]) - 1  # never above 0
     values[7] = -np.inf  # a sequence of which no position counts
     values[10:, :, 1] = -np.inf  # fewer than are kept
-    kept = Highest.of(len(sampled), 6)
+    kept = Highest(len(sampled), 6)
     for some in np.array_split(rng.permutation(90), 7):
         kept.add(values[some], sequences[some], sampled)
     found = kept.firing(2, np.arange(6))
