@@ -129,15 +129,14 @@ def pieces(text: str, limit: int = PIECE) -> Iterator[tuple[str, bool]]:
     yield text[start:], True
 
 
+CUTS = [re.compile(pattern) for pattern in (r"(?<!\s) (?!\s)", " ", r"\n")]
+"""Where a text is best cut, the best first."""
+
+
 def cut(text: str, start: int, stop: int) -> int:
     """The best place in ``(start, stop]`` to cut a text that goes on after ``stop``."""
-    whitespace = None
-    place = stop + 1
-    while (place := text.rfind(" ", start + 1, place)) > 0:
-        if not text[place - 1].isspace() and not text[place + 1 : place + 2].isspace():
-            return place
-        whitespace = whitespace or place
-    if whitespace is None:
-        line = text.rfind("\n", start + 1, stop)
-        whitespace = line if line > start else None
-    return stop if whitespace is None else whitespace
+    for pattern in CUTS:
+        places = [found.start() for found in pattern.finditer(text, start + 1, stop + 2) if found.start() <= stop]
+        if places:
+            return places[-1]
+    return stop

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.errors import FileError, InputError
-from ..core.files import appearing, clear_abandoned, user_path
+from ..core.errors import InputError
+from ..core.files import appearing, check_new_folder, user_path
 from ..core.folders import making
 from ..core.types import checked
 from ..corpus.packing import link_pack
-from .jobs import same_folder
 from .scanning import write_store
 from .store import Store, open_store
 from .tables import CORPUS, TOKENIZER, VALUES
@@ -41,10 +40,10 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
     if not opened:
         raise InputError("no stores to merge: give at least one")
     check_mergeable(opened)
-    target = destination(out, opened)
+    target = user_path(out)
     # The one with the first unit speaks for all, whatever their order: names and devices may differ between shards.
     first = min(opened, key=first_unit)
-    with making(target.parent), appearing(target) as folder:
+    with making(target.parent), appearing(check_new_folder(out)) as folder:
         state = opened[0].state.state()
         for other in opened[1:]:
             state.merge(other.state.state())
@@ -64,17 +63,6 @@ def first_unit(store: Store) -> int:
     return min(store.state.shared["done"].tolist(), default=sys.maxsize)
 
 
-def destination(out: str | Path, stores: Sequence[Store]) -> Path:
-    """A folder that is new or empty: a merge replaces nothing. Raises FileError."""
-    target = user_path(out)
-    clear_abandoned(target.resolve().parent, target.name)
-    if any(same_folder(target, store.folder) for store in stores):
-        raise FileError(f"{out} is one of the stores to merge: name another folder")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise FileError(f"{out} exists already: name a new folder for the joined store")
-    return target
-
-
 def check_mergeable(stores: Sequence[Store]) -> None:
     """Raise InputError unless all are different parts of the same scan: what is in two stores would count twice."""
     for i, one in enumerate(stores):
@@ -82,8 +70,6 @@ def check_mergeable(stores: Sequence[Store]) -> None:
             differ = one.state.identity.differences(other.state.identity) + one.settings.differences(other.settings)
             if differ:
                 raise InputError(f"{one.folder} and {other.folder} are of different scans: {'; '.join(differ)}")
-            if same_folder(one.folder, other.folder):
-                raise InputError(f"{one.folder} is given twice")
             both = np.intersect1d(one.state.shared["done"], other.state.shared["done"])
             if len(both):
                 raise InputError(

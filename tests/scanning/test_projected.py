@@ -148,18 +148,6 @@ def test_a_model_that_was_edited_since(named: Path, make_tiny: Callable[..., fm.
     same(store.values(1, 17), expected)
 
 
-def test_a_making_that_fails_leaves_nothing(bare: Path, model: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a table would be taken for a whole one, or lie about."""
-    before = contents(bare)
-
-    def stopped(_phase: str, done: int, _total: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        open_store(bare, model=model).search("e", progress=stopped)
-    assert contents(bare) == before
-
-
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_half_a_kept_table_is_made_again(both: tuple[Store, Store], bare: Path, model: fm.Model, share: float) -> None:
     """It is a copy of what the model says, so nobody has to remove it by hand."""

@@ -11,7 +11,7 @@ from ffnmem.core.threads import Threads
 from ffnmem.core.types import CASES
 from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import Page
-from ffnmem.scanning import exact_sums
+from ffnmem.scanning import exact_sums, kernels
 from ffnmem.scanning.reduction import Planner, RandomSample, Reducer, choose, common, runs
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import BINS, NOWHERE, ScanState, place_of
@@ -195,6 +195,39 @@ def test_a_page_without_content(sample: RandomSample, gated: bool) -> None:
     before = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws, gated)
     before.arrays["totals"][1] = 1
     assert difference(state, before) == []
+
+
+@pytest.mark.parametrize("width", [1, 7, 128, 300])
+def test_numbers_of_any_size(sample: RandomSample, width: int) -> None:
+    """In the bin that ``bin_of`` says and in the powers' sums, of fewer neurons than a strip of the kernels, too."""
+    random = np.random.default_rng(0)
+    m = random.normal(size=(40, width)) * 2.0 ** random.integers(-14, 14, (40, width))
+    m[1:7, 0] = [-0.0, 1e-42, -1e-42, 256.0, -256.0, -(2.0**-8)]
+    state = one_page(sample, torch.from_numpy(m).float(), settings(context=40, frequent=()))
+    m = m[1:].astype(np.float32)  # without BOS
+    (layer,) = state.layers
+    for neuron in {0, width // 2, width - 1}:
+        assert (layer.histogram[neuron] == np.bincount(bin_of(m[:, neuron]), minlength=BINS)).all()
+    sums = exact_sums.as_integers(layer.sums[:, 4:]).astype(np.float64) / 2.0**64
+    assert allclose(sums, np.stack([(m.astype(np.float64) ** power).sum(0) for power in (1, 2, 3, 4)]), 1e-12)
+
+
+def test_a_bin_that_is_fuller_than_a_strip_can_count(sample: RandomSample) -> None:
+    """65,536 tokens in one batch would count as none."""
+    tokens = 2 * kernels.FULL
+    state = one_page(sample, torch.ones(tokens, 1), settings(context=tokens, frequent=()))
+    assert state.layers[0].histogram.max() == tokens - 1
+
+
+def one_page(sample: RandomSample, m: torch.Tensor, chosen: ScanSettings) -> ScanState:
+    """A page of one sequence with these coefficients, BOS first."""
+    state = ScanState.empty(chosen, [m.shape[1]], sample.sequences, sample.draws)
+    reducer = Reducer(state, sample, Threads(1))
+    ids = np.concatenate([[BOS], np.full(len(m) - 1, 7)])
+    page = Page(Batch(ids[None], np.array([10**6]), np.array([len(m)])), 1, SPECIAL)
+    reducer.begin(page)
+    reducer.add(page, 0, m, m, None)
+    return state
 
 
 def test_runs_and_common() -> None:
