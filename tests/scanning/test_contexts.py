@@ -38,14 +38,6 @@ def test_windows(tiny_store: Store, tiny: fm.Model, width: int) -> None:
             assert window.text == "".join(window.tokens)
 
 
-def test_bytes_show_as_such(tiny_store: Store, tiny: fm.Model) -> None:
-    """A token of half a character would raise, or take its neighbour's place."""
-    ids = tiny.tokenize(" café", prepend_bos=False)
-    found = tiny_store.contexts.strings(ids)
-    assert found == tiny.token_strings(ids)
-    assert "�" in found
-
-
 @pytest.mark.parametrize("kind", ["", "Llama 2"])
 def test_characters_of_several_tokens_are_whole(kind: str, tiny: fm.Model, tmp_path: Path) -> None:
     """Cards would show "caf��" and "����" for an accent and an emoji; nothing of a character is shown twice."""

@@ -10,7 +10,7 @@ import ffnmem as fm
 from ffnmem.core.errors import FileError
 from ffnmem.corpus import pack
 from ffnmem.scanning.jobs import most_frequent, packed_corpus, prepared
-from ffnmem.scanning.manifest import FOLDER, MANIFEST
+from ffnmem.scanning.manifest import FOLDER
 from ffnmem.scanning.state_file import ScanProgress, StateFile, save_state
 from ffnmem.scanning.tables import STATE
 
@@ -30,28 +30,6 @@ def test_that_two_scans_do_not_write_to_one_folder(tiny: fm.Model, tmp_path: Pat
     assert fm.scan(tiny, ["The city of Paris"], folder, **SMALL).complete
     assert not left.exists()
     assert (folder / ".backup.tmp").read_text() == "mine"
-
-
-def refused(out: str | Path) -> None:
-    with prepared(out):
-        raise AssertionError(f"{out} was taken")
-
-
-def test_that_only_stores_and_new_folders_are_taken(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with refuses(FileError, OSError, "is a file"):
-        refused(tmp_path / "file")
-    with refuses(FileError, OSError, "cannot make"):
-        refused(tmp_path / "file" / "below")
-    for name in ("file", STATE, MANIFEST, "corpus", ".hidden"):
-        folder = tmp_path / f"with {name}"
-        folder.mkdir()
-        (folder / name).write_text("{}")
-        with refuses(FileError, OSError, "other things", name):
-            refused(folder)
-        assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(name, "{}")]
-    with refuses(FileError, OSError, "is no path"):
-        refused("")
 
 
 def test_that_a_failed_scan_leaves_no_folder(tiny: fm.Model, tmp_path: Path) -> None:

@@ -1,24 +1,19 @@
-"""States of a scan add up, in any order and grouping, and with nothing; on disk they are what was written, or an error
-with the file's name."""
+"""States of a scan add up, in any order and grouping, and with nothing."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import hypothesis
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ffnmem.scanning.settings import ScanSettings
-from ffnmem.scanning.state import NOWHERE, SIGNS, join_ranges, place_of, position_of, sequence_of
-from ffnmem.scanning.state_file import Identity, ScanProgress, StateFile, save_state
+from ffnmem.scanning.state import NOWHERE, join_ranges, place_of, position_of, sequence_of
+from ffnmem.scanning.state_file import Identity
 
 from .states import HALF, difference, empty, merged, settings, shards
 
 IDENTITY = Identity("tiny", "f00d", "70c3", "c0de", 5, "1.2.3")
-PROGRESS = ScanProgress(shard=(1, 3), batch=7, rescored=2, complete=False)
 CHOSEN = [settings(), settings(**HALF), settings(frequent=())]
 seeds = st.integers(0, 10**6)
 few = hypothesis.settings(max_examples=6)
@@ -47,51 +42,11 @@ def test_merging_in_any_order_and_grouping(chosen: ScanSettings, seed: int, rand
     assert difference(merged(nothing, nothing), nothing) == []
 
 
-@pytest.mark.parametrize("changes", [{}, HALF])
-def test_the_merged_lists_are_the_best_of_all(changes: dict[str, object]) -> None:
-    """A shard's winners would be lost, or come in the wrong order where they tie; exact values and parts go along."""
-    parts = shards(1, 3, settings(**changes), gated=True)
-    whole = merged(*parts)
-    names = ("kept", "kept_at", *(("exact", "exact_at") if changes else ()))
-
-    def rows(state_layer: object, side: int, neuron: int) -> list[tuple[float, ...]]:
-        columns = [getattr(state_layer, name)[side, neuron].tolist() for name in names]
-        columns += state_layer.parts[side, :, neuron].tolist()  # type: ignore[attr-defined]
-        return [row for row in zip(*columns, strict=True) if row[1] != NOWHERE]
-
-    for index, layer in enumerate(whole.layers):
-        for side, neuron in np.ndindex(layer.kept.shape[:2]):
-            every = [row for part in parts for row in rows(part.layers[index], side, neuron)]
-            every.sort(key=lambda row: (-SIGNS[side] * row[0] if SIGNS[side] else -abs(row[0]), row[1]))
-            assert rows(layer, side, neuron) == every[: layer.kept.shape[2]]
-
-
 def test_a_range_has_no_negative_zero() -> None:
     """Which of −0 and 0 is the least depends on which came first, and with it the bytes of a store."""
     zero = np.array([[0.0], [-0.0]], np.float32)
     for a, b in ((zero, -zero), (-zero, zero), (zero, zero), (-zero, -zero)):
         assert join_ranges(a, b).tobytes() == np.zeros((2, 1), np.float32).tobytes()
-
-
-# -- on disk ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("chosen", CHOSEN)
-@pytest.mark.parametrize("gated", [False, True])
-def test_round_trip(tmp_path: Path, chosen: ScanSettings, gated: bool) -> None:
-    """A resumed scan would go on from another state."""
-    for number, state in enumerate([*shards(4, 2, chosen, gated), empty(chosen, gated)]):
-        path = tmp_path / f"{number}.safetensors"
-        save_state(path, state, IDENTITY, PROGRESS)
-        file = StateFile(path)
-        assert difference(file.state(), state) == []
-        assert (file.identity, file.progress, file.settings) == (IDENTITY, PROGRESS, chosen)
-        assert file.layer(1).gated == gated
-        assert (file.layer(0).kept == state.layers[0].kept).all()
-        again = file.state()
-        save_state(tmp_path / "again", again, IDENTITY, PROGRESS)
-        assert (tmp_path / "again").read_bytes() == path.read_bytes()
-        again.layers[0].counts[:] += 1  # what is read can be written to
 
 
 def test_identities_differ_by_what_is_scanned() -> None:
