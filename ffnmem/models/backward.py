@@ -18,8 +18,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from ..core.errors import HookError, listed
-from .attention import Softmax
-from .hooks import first_tensor
+from .attention import AttentionPass
+from .hooks import first_tensor, with_input
 from .layout import LayerModules, inner
 from .model import Model
 from .norms import NormMap, at_least_float32
@@ -35,7 +35,7 @@ class Backward:
         coefficients: by layer, what the down projection reads, shaped as the model has it.
         embedding: ``[1, pos, d_model]``, what enters the first layer.
         biased: places of biases: a tensor, the bias that was added to it, and whose it is (part, layer).
-        read, wrote: by layer, what attention read and what it wrote.
+        read, wrote: by layer, what attention read and what it wrote; none if its patterns are no constants.
     """
 
     final: Tensor
@@ -46,33 +46,22 @@ class Backward:
     wrote: dict[int, Tensor]
 
 
-class FixedScale(torch.autograd.Function):
-    """A norm's output as it is; backwards its scale is a constant."""
+class GradientOf(torch.autograd.Function):
+    """A value as it is; its gradients are those of something else."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, out: Tensor, norm: NormMap) -> Tensor:
-        ctx.norm, ctx.scale = norm, norm.scale(at_least_float32(x)).unsqueeze(-1)
-        return out.clone()
+    def forward(ctx: Any, linear: Tensor, value: Tensor) -> Tensor:
+        return value.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None]:
-        (gradient,) = gradients
-        pulled = ctx.norm.pull(at_least_float32(gradient)) / ctx.scale
-        return pulled.to(gradient.dtype), None, None
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        return gradients[0], None
 
 
-class Sloped(torch.autograd.Function):
-    """Coefficients as they are; backwards a constant slope towards the pre-activation, and the linear part if any."""
-
-    @staticmethod
-    def forward(ctx: Any, m: Tensor, z: Tensor, z_slope: Tensor, b: Tensor | None, b_slope: Tensor | None) -> Tensor:
-        ctx.slopes = z_slope, b_slope
-        return m.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
-        (gradient,), (z_slope, b_slope) = gradients, ctx.slopes
-        return None, gradient * z_slope, None, None if b_slope is None else gradient * b_slope, None
+def with_gradient_of(linear: Tensor, value: Tensor) -> Tensor:
+    found = GradientOf.apply(linear, value)  # type: ignore[no-untyped-call]
+    assert isinstance(found, Tensor)
+    return found
 
 
 def backward_pass(model: Model, tokens: Int[Tensor, " pos"], *, frozen: bool = True) -> Backward:
@@ -102,8 +91,7 @@ class Rules:
         self.coefficients: dict[int, Tensor] = {}
         self.parts: dict[tuple[str, int], Tensor] = {}
         self.biased: list[tuple[Tensor, Tensor, str, int]] = []
-        self.running: Softmax | None = None
-        self.silent: list[int] = []
+        self.attention = AttentionPass(model, apart=False)
         self.act = activation(model.ffn[0].activation, fused=False)
         with torch.enable_grad():
             nothing = torch.zeros(1, dtype=model.dtype, device=model.device, requires_grad=True)
@@ -121,24 +109,20 @@ class Rules:
                 if threading.get_ident() != self.thread:
                     return None
                 new = change(args[0] if args else kwargs["hidden_states"])
-                if new is None:
-                    return None
-                return ((new, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": new})
+                return None if new is None else with_input(args, kwargs, new)
 
             stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
 
-        def after(module: nn.Module, change: Callable[[Any, Tensor], Tensor | None], always: bool = False) -> None:
+        def after(module: nn.Module, change: Callable[[Any, Tensor], Tensor | None]) -> None:
             """Give a module's output another form: of its first input and that."""
 
             def hook(_module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
                 if threading.get_ident() != self.thread:
                     return None
-                if output is None:  # the module raises
-                    return change(None, torch.empty(0)) if always else None
                 new = change(args, first_tensor(output))
                 return new if new is None or isinstance(output, Tensor) else (new, *output[1:])
 
-            stack.callback(module.register_forward_hook(hook, always_call=always).remove)
+            stack.callback(module.register_forward_hook(hook).remove)
 
         def norm(module: nn.Module | None, part: str, layer: int) -> None:
             if module is not None:
@@ -146,8 +130,10 @@ class Rules:
                 assert held is not None
                 after(module, lambda args, out: self.fixed(held, part, layer, args[0], out))
 
-        try:
+        with stack:
             before(layout.blocks[0].whole, self.enter)
+            if self.frozen:
+                stack.enter_context(self.attention.recorded())
             norm(layout.final_norm, "final", -1)
             for layer, block in enumerate(layout.blocks):
                 norm(block.attention_norm, "attention", layer)
@@ -157,14 +143,8 @@ class Rules:
                 norm(block.post, "ffn", layer)
                 self.listen(block, layer, before, after)
                 before(inner(block.project_out), partial(self.fire, layer))
-                if self.frozen:
-                    before(block.attention, partial(self.look, layer))
-                    after(block.attention, partial(self.looked, layer), always=True)
             after(layout.final_norm, lambda _args, out: self.keep(("final_out", -1), out))
-        except BaseException:
-            stack.close()
-            raise
-        return stack
+            return stack.pop_all()
 
     def listen(self, block: LayerModules, layer: int, before: Any, after: Any) -> None:
         """Pre-activations, linear parts and biases of a layer, which the rules and the sum of all parts take."""
@@ -174,7 +154,6 @@ class Rules:
         if b is not None:
             after(b, lambda _args, out: self.keep(("linear", layer), out, ffn.key_bias, "ffn"))
         after(block.project_out, lambda _args, out: self.keep(("ffn_out", layer), out, ffn.value_bias, "ffn"))
-        after(block.attention_out, lambda _args, out: self.keep(("wrote", layer), out))
 
     def keep(self, key: tuple[str, int], tensor: Tensor, bias: Tensor | None = None, part: str = "") -> None:
         self.parts[key] = tensor
@@ -187,59 +166,39 @@ class Rules:
         return x.clone()  # which Falcon may add to in place
 
     def fixed(self, norm: NormMap, part: str, layer: int, x: Tensor, out: Tensor) -> Tensor:
-        new = FixedScale.apply(x, out, norm)  # type: ignore[no-untyped-call]
-        assert isinstance(new, Tensor)
+        x = at_least_float32(x)
+        new = with_gradient_of((norm.passed(x) / norm.scale(x.detach()).unsqueeze(-1)).to(out.dtype), out)
         if norm.shift is not None and part != "final":
             self.biased.append((new, norm.shift, part, layer))
         return new
 
-    def look(self, layer: int, x: Tensor) -> Tensor:
-        """Attention begins; its input by itself, since the FFN beside it may read the same."""
-        self.parts["read", layer] = x = x.view_as(x)
-        self.running = Softmax(constant=True)
-        self.running.__enter__()  # type: ignore[no-untyped-call]
-        return x
-
-    def looked(self, layer: int, _args: Any, _output: Tensor) -> None:
-        running, self.running = self.running, None
-        if running is not None:
-            running.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-            if len(running.found) != 1:
-                self.silent.append(layer)
-
     def fire(self, layer: int, m: Tensor) -> Tensor:
         """What a down projection reads, as a place where gradients are kept."""
-        z = self.parts["pre", layer].reshape(m.shape)
-        b = self.parts.get(("linear", layer))
+        z, b = self.parts["pre", layer].reshape(m.shape), self.parts.get(("linear", layer))
         with torch.no_grad():
             acted = m if b is None else self.act(z)
             slope = torch.where(z == 0, self.slope_at_0, acted / z)
-        if b is None:
-            found = Sloped.apply(m, z, slope, None, None)  # type: ignore[no-untyped-call]
-        else:
+        linear = z * slope
+        if b is not None:
             b = b.reshape(m.shape)
-            found = Sloped.apply(m, z, slope * b.detach() / 2, b, acted / 2)  # type: ignore[no-untyped-call]
-        assert isinstance(found, Tensor)
-        self.coefficients[layer] = found
+            linear = (linear * b.detach() + acted * b) / 2
+        self.coefficients[layer] = found = with_gradient_of(linear, m)
         return found
 
     def found(self) -> Backward:
         """What the pass left. Raises HookError."""
-        if self.silent:
-            raise HookError(f"layers {listed(self.silent)} of {self.model.name} do not show their attention patterns")
+        if self.frozen:
+            self.attention.check()
         missing = [layer for layer in range(self.model.n_layers) if layer not in self.coefficients]
         if missing or ("final_out", -1) not in self.parts:
             what = f"the FFN of layer {listed(missing)}" if missing else "the final norm"
             raise HookError(f"{self.model.name}: {what} did not run")
-
-        def of(part: str) -> dict[int, Tensor]:
-            return {layer: tensor for (name, layer), tensor in self.parts.items() if name == part}
 
         return Backward(
             final=self.parts["final_out", -1],
             coefficients=self.coefficients,
             embedding=self.parts["embedding", -1],
             biased=self.biased,
-            read=of("read"),
-            wrote=of("wrote"),
+            read=self.attention.read,
+            wrote=self.attention.written,
         )

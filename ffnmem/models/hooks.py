@@ -20,6 +20,11 @@ def first_tensor(value: Any) -> Tensor:
     return found
 
 
+def with_input(args: tuple[Any, ...], kwargs: dict[str, Any], x: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A module's call with another first input, which some are given by name."""
+    return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": x})
+
+
 def keeper(into: dict[Key, Tensor], key: Key, shaped: Callable[[Tensor], Tensor] = Tensor.detach) -> OnTensor:
     """A function for :func:`listening` that keeps what it is told of under a key, without its gradient."""
 

@@ -33,7 +33,7 @@ from ..core.token_text import printable
 from ..core.types import Count, Whole, checked
 from ..facts.answers import Answer, read_answer
 from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_of, read_cache
-from ..models.attention import Passed
+from ..models.attention import AttentionPass
 from ..models.chat import ChatText, Messages, prompt_provenance
 from ..models.hooks import keeper, listening
 from ..models.layout import inner
@@ -132,7 +132,6 @@ def ends_in_a_token(model: Model, prompt: str) -> bool:
 MOST = 1 << 20
 Prompt = str | Sequence[str] | Sequence[SupportsIndex] | Tensor
 Layers = LayerName | Iterable[LayerName] | None
-ATTENDED = 128  # tokens; of longer prompts attention's patterns may take more room than all else
 LAYER_PARTS = ("pre", "linear", "coefficients", "ffn_in", "ffn_out")
 OF_FFN = (*LAYER_PARTS, "added")  # what is known of each layer that was captured, without the others
 
@@ -185,8 +184,8 @@ class Capture(Result):
     residual: Residual | None
     logits: Float[Tensor, "batch pos vocab"] | None
     provenance: Provenance
-    attended: Passed | None = field(default=None, repr=False, metadata=NOT_SAVED)
-    """How attention was called and where it looked, of a short prompt by itself; else that is run again if needed."""
+    attended: AttentionPass | None = field(default=None, repr=False, metadata=NOT_SAVED)
+    """How attention was called, and of a short prompt where it looked; None of several, which run again if needed."""
 
     @property
     def turns(self) -> Turns:
@@ -428,8 +427,8 @@ def capture(
     attended = None
     if cache is None:
         with ExitStack() as stack:
-            if everything and len(tokens) == 1 and tokens.shape[1] <= ATTENDED:
-                attended = stack.enter_context(Passed.recorded(model))
+            if everything and len(tokens) == 1:
+                attended = stack.enter_context(AttentionPass(model).recorded())
             found = record(model, tokens, mask, chosen, everything, logits)
     else:
         if model.interventions:

@@ -63,7 +63,7 @@ class Walk:
         self.writes, self.silent = [], []
         for attention in frozen.attentions:
             silent = attention.only(None).writes()
-            numbers = range(attention.n_heads) if heads else (None,)
+            numbers = range(self.model.numbers.n_heads) if heads else (None,)
             parts = [(attention if head is None else attention.only(head)).writes() - silent for head in numbers]
             self.writes.append(torch.stack(parts))
             self.silent.append(silent)

@@ -19,7 +19,7 @@ from ..core.errors import InputError, OutOfRangeError, quoted
 from ..core.number_text import decimals
 from ..core.sheets import FIRED_AT, Column, Table, rows, token
 from ..facts.answers import Answer
-from ..models.attention import FrozenAttention, KnownFFNs, frozen_attention
+from ..models.attention import FrozenAttention, frozen_attention
 from ..models.hooks import listening
 from ..models.layout import inner
 from ..models.model import Model
@@ -146,20 +146,8 @@ class PromptQuestion:
 
     def attentions(self) -> list[FrozenAttention]:
         """Every attention layer of this prompt's pass up to the answer, frozen."""
-        kept = self.capture.attended
-        if kept is not None and len(self.tokens) == self.capture.tokens.shape[1]:
-            return frozen_attention(self.model, self.tokens, kept)
-        return frozen_attention(self.model, self.tokens, self.known_ffns())
-
-    def known_ffns(self) -> KnownFFNs:
-        """What the capture knows of the FFNs of that pass."""
-        capture, own = self.capture, (self.row, slice(0, self.position + 1))
-        assert capture.residual is not None
-        pre, linear, out = (
-            {layer: tensor[own] for layer, tensor in held.items()}
-            for held in (capture.pre, capture.linear, capture.ffn_out)
-        )
-        return KnownFFNs(pre, linear, out, capture.residual.final_in[own])
+        whole = len(self.tokens) == self.capture.tokens.shape[1]
+        return frozen_attention(self.model, self.tokens, self.capture.attended if whole else None)
 
     def result_fields(self) -> dict[str, Any]:
         """What every result says of the question and the answer, by the names of its fields."""

@@ -78,6 +78,8 @@ def attribute_paths(
     embeddings and over every neuron of every layer *at every position*, along all paths through attention. FFNs are
     sources, never paths: that a memory made a later memory fire is not counted.
 
+    Of a long prompt the attention pattern of one layer is held at a time, some four times heads × pos² numbers.
+
     Args: as :func:`ffnmem.attribute`, at one position. Of an answer of several tokens the sums of all tokens, each at
         its own position, are added; ``.by_token`` has each.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,15 +11,12 @@ from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 
 import ffnmem as fm
-from ffnmem.core.errors import HookError
+from ffnmem.core.errors import HookError, UnsupportedModelError
 from ffnmem.models import Model
 from ffnmem.models import attention as attention_view
-from ffnmem.models.attention import KnownFFNs, Passed, frozen_attention
-from ffnmem.prompts.firings import PromptQuestion
+from ffnmem.models.attention import frozen_attention
 
-from ..helpers import added
-
-PROMPTS = ["The Eiffel Tower is in Paris", "Rome is"]
+from ..helpers import added, build, refuses
 
 
 def test_pull_accounts_for_the_whole_attention_output(architecture: Model) -> None:
@@ -48,85 +45,42 @@ def test_a_silent_pattern_is_an_error(tiny: Model, monkeypatch: pytest.MonkeyPat
         frozen_attention(tiny, torch.tensor([0, 1, 2]))
 
 
-def known_and_tokens(model: Model, prompt: int = 0, position: int = -1) -> tuple[KnownFFNs, torch.Tensor]:
-    asked = PromptQuestion.of(fm.capture(model, PROMPTS), None, None, position, prompt, False)
-    return asked.known_ffns(), asked.tokens
+def test_the_constant_is_what_attention_writes_of_nothing(architecture: Model) -> None:
+    # if it failed, attention would not be linear once its pattern is constant, and its biases would hide the rest
+    for attention in frozen_attention(architecture, torch.tensor([3, 5, 7])):
+        directions = torch.randn(2, 3, architecture.d_model, generator=torch.Generator().manual_seed(0))
+        plain = replace(attention, norm=None, post=None, factor=1.0)
+        nothing = replace(plain, normed=torch.zeros_like(plain.normed), kept=None)
+        _, constant = plain.pull(directions)
+        torch.testing.assert_close(constant, (directions * nothing.writes()).sum((-2, -1)), rtol=1e-5, atol=1e-5)
 
 
-def test_a_pass_without_its_ffns_is_the_pass(architecture: Model) -> None:
-    # if it failed, patterns or norms' scales would be those of another stream
-    for prompt, position in ((0, -1), (0, 2), (1, -1)):
-        known, tokens = known_and_tokens(architecture, prompt, position)
-        full, products = Passed.of(architecture, tokens), known.products(architecture)
-        if products is None:
-            assert architecture.architecture == "FalconForCausalLM"  # its projections are none of torch's
-            continue
-        quick = Passed.of(architecture, tokens, products)
-        assert known.led_to(quick.final[0])
-        for layer in range(architecture.n_layers):
-            for name in ("inputs", "written"):
-                found, expected = getattr(quick, name)[layer], getattr(full, name)[layer]
-                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-            patterns = quick.calls.patterns[layer], full.calls.patterns[layer]
-            torch.testing.assert_close(*patterns, rtol=1e-4, atol=1e-6)
+def test_a_long_prompt_is_run_again_layer_by_layer(architecture: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    # if it failed, what is kept of short prompts would be of another pass than what is made again of long ones
+    tokens = torch.tensor([3, 5, 7])
+    short = frozen_attention(architecture, tokens)
+    monkeypatch.setattr(attention_view, "KEPT", 2)
+    directions = torch.randn(3, architecture.d_model, generator=torch.Generator().manual_seed(0))
+    for kept, again in zip(short, frozen_attention(architecture, tokens), strict=True):
+        assert kept.kept is not None
+        assert again.kept is None
+        for found, expected in zip(again.pull(directions), kept.pull(directions), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_known_is_not_computed(tiny: Model) -> None:
-    # if it failed, the FFNs would run a second time after all
-    known, tokens = known_and_tokens(tiny)
-    moved = replace(known, out={layer: written + 1 for layer, written in known.out.items()})
-    products = moved.products(tiny)
-    assert products is not None
-    final = Passed.of(tiny, tokens, products).final[0]
-    torch.testing.assert_close(
-        final.mean() - known.final_in.mean(), torch.tensor(float(tiny.n_layers)), atol=0.1, rtol=0
-    )
-    assert not known.led_to(final)
-    found, expected = frozen_attention(tiny, tokens, moved), frozen_attention(tiny, tokens)  # so it is run in full
-    assert all(torch.equal(a.pattern, b.pattern) for a, b in zip(found, expected, strict=True))
-
-
-@pytest.mark.parametrize("part", ["project_in", "project_out"])
-def test_hooks_on_ffns_act_once(tiny: Model, part: str) -> None:
-    # if it failed, a change that a user's hook makes would be made twice, and too small to be seen by the sum
-    module = getattr(tiny.layout.blocks[0], part)
-    handle = module.register_forward_hook(lambda _m, _args, out: out + 0.01)
-    try:
-        known, tokens = known_and_tokens(tiny)
-        assert known.products(tiny) is None
-        capture = fm.capture(tiny, PROMPTS)
-        assert fm.attribute_paths(capture, " Paris", prompt=0).error < 1e-5
-        expected = frozen_attention(tiny, tokens)
-        found = PromptQuestion.of(capture, None, None, -1, 0, False).attentions()
-        assert all(torch.equal(a.pattern, b.pattern) for a, b in zip(found, expected, strict=True))
-    finally:
-        handle.remove()
-
-
-def test_a_projection_that_is_more_than_a_product_runs(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Adapted(nn.Linear):  # as an adapter is
-        pass
-
-    known, _ = known_and_tokens(tiny)
-    block = replace(tiny.layout.blocks[0], project_out=Adapted(tiny.d_mlp, tiny.d_model))
-    monkeypatch.setattr(tiny, "layout", replace(tiny.layout, blocks=(block, *tiny.layout.blocks[1:])))
-    assert known.products(tiny) is None
-
-
-def test_products_of_nothing_are_their_biases(architecture: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    # if it failed, what attention's biases add, or the gradient through values, would differ from the module's own
-    attentions = frozen_attention(architecture, torch.tensor([3, 5, 7]))
-    directions = torch.randn(2, 3, architecture.d_model, generator=torch.Generator().manual_seed(0))
-    found = [attention.pull(directions) for attention in attentions]
-    monkeypatch.setattr(attention_view, "OfNothing", nullcontext)
-    for attention, (carried, constant) in zip(attentions, found, strict=True):
-        expected, bias = attention.pull(directions)
-        torch.testing.assert_close(carried, expected, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(constant, bias, rtol=1e-5, atol=1e-5)
+def test_attention_that_nobody_described_is_tried(tokenizer: Any) -> None:
+    # if it failed, what is not linear in it would count as its biases
+    model = fm.load(build("SeedOss", head_dim=8), tokenizer=tokenizer)
+    capture = fm.capture(model, "The Eiffel Tower")
+    assert fm.attribute_paths(capture, " Paris").error < 1e-5
+    model.layout.blocks[1].attention_out.register_forward_hook(lambda _m, _args, out: (out[0] ** 2, *out[1:]))
+    capture = fm.capture(model, "The Eiffel Tower")
+    with refuses(UnsupportedModelError, ValueError, "layer 1 is not linear"):
+        fm.attribute_paths(capture, " Paris")
 
 
 def test_an_interrupt_leaves_no_mode_behind(tiny: fm.Model) -> None:
-    """Modules tell their hooks of errors, not of Ctrl-C: every later softmax of the thread would be kept."""
+    """Modules tell their hooks of errors, not of Ctrl-C: every later softmax would be kept, or gradients left on."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -134,8 +88,11 @@ def test_an_interrupt_leaves_no_mode_behind(tiny: fm.Model) -> None:
     handle = tiny.layout.blocks[1].attention_out.register_forward_hook(interrupted)
     before = len(_get_current_function_mode_stack())
     try:
-        with pytest.raises(KeyboardInterrupt):
-            fm.capture(tiny, "The Eiffel Tower")
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad):
+                with pytest.raises(KeyboardInterrupt):
+                    fm.capture(tiny, "The Eiffel Tower")
+                assert torch.is_grad_enabled() is grad
     finally:
         handle.remove()
     assert len(_get_current_function_mode_stack()) == before

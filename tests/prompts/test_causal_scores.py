@@ -12,9 +12,9 @@ import ffnmem as fm
 from ffnmem.core.errors import FfnmemError
 from ffnmem.models import Model
 from ffnmem.models.attention import frozen_attention
-from ffnmem.models.backward import Sloped
 from ffnmem.models.residual import FinalNorm
 
+from ..architectures import DECODERS
 from ..helpers import PROMPT, Pair, allclose, build_gemma2, build_tokenizer
 
 RULES = ({"rule": "gradient"}, {"rule": "relp"}, {"rule": "relp", "frozen": False}, {"rule": "ig"})
@@ -114,10 +114,12 @@ def test_relp_and_paths_agree_where_nothing_stands_between(tiny: Model) -> None:
     assert float(relp.scores[-1, :-1].abs().max()) == 0.0
 
 
-def test_relp_written_out(tiny_folder: Path) -> None:
+@pytest.mark.parametrize("name", ["GPT-2", "Llama"])
+def test_relp_written_out(name: str) -> None:
     """With FFNs replaced by their slopes and attention by its frozen maps the pass is linear: one firing's slope is
-    how the answer changes when that firing's value is added to the stream of such a model, here layer by layer."""
-    model = fm.load(str(tiny_folder), dtype="float64")
+    how the answer changes when that firing's value is added to the stream of such a model, here layer by layer. Half
+    of a gated product goes to each side."""
+    model = fm.load(DECODERS[name](), tokenizer=build_tokenizer(), dtype="float64")
     capture = fm.capture(model, PROMPT)
     target = model.token_id(" Paris")
     found = fm.causal_scores(capture, target, rule="relp")
@@ -133,23 +135,17 @@ def test_relp_written_out(tiny_folder: Path) -> None:
         assert before is not None
         slope = direction @ ffn.values.T
         m, z = capture.coefficients[layer][0], capture.pre[layer][0]
-        allclose(found.scores[layer], m * slope, 1e-10)
+        assert allclose(found.scores[layer], m * slope, 1e-10)
         read = stream["resid_pre", layer][0] + stream["attention", layer][0]
-        through = before.pull((slope * m / z) @ ffn.keys) / before.scale(read).unsqueeze(-1)
+        through = (slope * m / z) @ ffn.activated
+        if model.gated:
+            through = (through + (slope * m / capture.linear[layer][0]) @ ffn.keys) / 2
+        through = before.pull(through) / before.scale(read).unsqueeze(-1)
         direction = direction + through
         direction = direction + attentions[layer].pull(direction)[0]
     assert found.components is not None
     embedding = found.components.query("component == 'embedding'")["score"].item()
     assert embedding == pytest.approx(float((direction.detach() * capture.residual.embedding[0]).sum()), abs=1e-10)
-
-
-def test_half_of_a_gated_product_to_each_side() -> None:
-    z, b = (torch.randn(5, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    act = torch.nn.functional.silu(z)
-    m = Sloped.apply((act * b).detach(), z, (act / z * b / 2).detach(), b, (act / 2).detach())
-    gz, gb = torch.autograd.grad(m.sum(), (z, b))
-    allclose(gz * z + gb * b, act * b, 1e-12)
-    allclose(gz * z, gb * b, 1e-12)
 
 
 def test_integrated_gradients_sum_to_the_change(tiny_folder: Path) -> None:

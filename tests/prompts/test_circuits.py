@@ -83,7 +83,7 @@ def test_an_edge_is_the_effect_of_a_firing_with_all_else_held(captured: fm.promp
         held = frozen.attentions[1]
         normed = (held.norm.centre(written) * held.norm.gain / held.scale.unsqueeze(-1)).unsqueeze(0)
         with torch.no_grad():
-            carried = (held.run(normed) - held.run(torch.zeros_like(normed)))[0] + written
+            carried = held.writes(normed) - held.writes(torch.zeros_like(normed)) + written
         norm = model.norm_before(1)
         read = norm.centre(carried[4]) * norm.gain / frozen.scales[1][4]
         assert float(weight) == pytest.approx(float(read @ model.ffn[1].keys[7].detach()), rel=1e-9, abs=1e-13)
