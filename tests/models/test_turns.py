@@ -8,6 +8,7 @@ import inspect
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -44,22 +45,11 @@ CHANGING = ["intervene", "hooks", "applied"]
 
 def elsewhere(call: Callable[[], Any]) -> Any:
     """What a call gives in another thread; an error is raised here."""
-    found: list[Any] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            found.append(call())
-        except BaseException as error:  # noqa: BLE001 (raised again below)
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(LONG)
-    assert not thread.is_alive(), "waits for ever"
-    if errors:
-        raise errors[0]
-    return found[0]
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(call).result(LONG)
+    finally:
+        pool.shutdown(wait=False)
 
 
 def last_logits(model: fm.Model) -> torch.Tensor:
@@ -81,34 +71,30 @@ class Halfway:
     """A thread that runs something and stops in the middle, when a module is called; the test says when it goes on."""
 
     def __init__(self, module: torch.nn.Module, call: Callable[[], Any]) -> None:
-        self.there, self.on = threading.Event(), threading.Event()
-        self.call, self.found = call, []
-        self.error: BaseException | None = None
+        self.there, self.on, self.pool = threading.Event(), threading.Event(), ThreadPoolExecutor(1)
         self.handle = module.register_forward_pre_hook(self.stop)
-        self.thread = threading.Thread(target=self.run)
-        self.thread.start()
+        self.future = self.pool.submit(self.run, call)
         assert self.there.wait(LONG)
 
-    def stop(self, _module: torch.nn.Module, _args: Any) -> None:
-        if threading.current_thread() is self.thread and not self.there.is_set():
-            self.there.set()
-            assert self.on.wait(LONG)
-
-    def run(self) -> None:
+    def run(self, call: Callable[[], Any]) -> Any:
+        self.thread = threading.get_ident()
         try:
-            self.found.append(self.call())
-        except BaseException as error:  # noqa: BLE001 (raised again by finish)
-            self.error = error
+            return call()
         finally:
             self.there.set()
 
+    def stop(self, _module: torch.nn.Module, _args: Any) -> None:
+        if threading.get_ident() == self.thread and not self.there.is_set():
+            self.there.set()
+            assert self.on.wait(LONG)
+
     def finish(self) -> Any:
         self.on.set()
-        self.thread.join(LONG)
-        self.handle.remove()
-        if self.error is not None:
-            raise self.error
-        return self.found[0]
+        try:
+            return self.future.result(LONG)
+        finally:
+            self.handle.remove()
+            self.pool.shutdown(wait=False)
 
 
 # -- who is refused ----------------------------------------------------------------------------------------------------
@@ -287,24 +273,6 @@ def test_listeners_hear_their_own_thread(model: fm.Model) -> None:
             for layer in range(model.n_layers):
                 assert torch.equal(one.coefficients[layer], expected.coefficients[layer])
                 assert torch.equal(one.residual.attention[layer], expected.residual.attention[layer])
-
-
-def test_readers_side_by_side(model: fm.Model) -> None:
-    """A capture would refuse the attribution beside it, or a sampled text change with what another thread samples."""
-    tokens = model.tokenize(PROMPT)
-    capture = fm.capture(model, PROMPT)
-    runs: list[Callable[[], Any]] = [
-        lambda: fm.attribute_paths(capture).neurons.to_csv(),
-        lambda: fm.ablate(capture, top=3).neurons.to_csv(),
-        lambda: generate(model, tokens, 6, temperature=1.0, seed=3),
-        lambda: fm.project(model, 1, 3, k=2).to_csv(),
-        lambda: fm.capture(model, PROMPT, logits=True).logits.tolist(),
-    ]
-    alone = [run() for run in runs]
-    for one, expected in zip(runs, alone, strict=True):
-        reading = Halfway(model.layout.blocks[1].attention, lambda: generate(model, tokens, 6, temperature=1.0, seed=3))
-        assert one() == expected
-        assert reading.finish() == alone[2]
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
