@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import no_type_check
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int32, Int64
+from numba import njit
 from scipy import special, stats
 from torch import Tensor
 
@@ -22,7 +24,6 @@ from ..models.model import Model
 from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
 from .inputs import Firing
-from .unembedding import count_active
 
 # Which sequences to read again when all would be too many: those that help the neurons with fewest examples.
 
@@ -112,7 +113,22 @@ def sample_of(store: Store, n_sequences: Count | None = SEQUENCES_READ, seed: Se
 # there.
 
 MEMORY = 1 << 29  # bytes of counts by token, at most; rarer tokens are then not looked at
+WIDTH = 1536  # neurons a block, as in the scan's kernels: tokens lie a page apart in memory
 SORTED = 512  # neurons whose counts are sorted at once: all would take as much again as the counts
+
+
+# no_type_check keeps the tests' import hook from wrapping what numba has to compile. Each thread works on the neurons
+# `first` to `last`.
+@njit(nogil=True, cache=True)
+@no_type_check
+def count_active(coefficients: np.ndarray, pairs: np.ndarray, first: int, last: int, counts: np.ndarray) -> None:
+    """Count coefficients above 0: ``pairs`` [n, 2] lists (row of ``coefficients``, row of ``counts``)."""
+    for start in range(first, last, WIDTH):
+        stop = min(start + WIDTH, last)
+        for i in range(pairs.shape[0]):
+            c, total = coefficients[pairs[i, 0], start:stop], counts[pairs[i, 1], start:stop]
+            for j in range(stop - start):
+                total[j] += np.int32(c[j] > 0)
 
 
 class ActiveCounts(Statistic):

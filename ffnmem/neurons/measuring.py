@@ -180,9 +180,7 @@ def begin(store: Store, model: Model | None, seed: int, draws: int, rule: Rule, 
     """Load what is missing and read the backgrounds."""
     model = store.read_model() if model is None else model
     backgrounds = read_backgrounds(store, model, seed, progress)
-    sample, counts = token_sample(store, seed=seed), content_counts(store)
-    counts = np.pad(counts, (0, max(model.d_vocab - len(counts), 0)))  # a vocabulary may be padded, as Pythia's is
-    return Shared(store, model, seed, draws, rule, backgrounds, sample, counts)
+    return Shared(store, model, seed, draws, rule, backgrounds, token_sample(store, seed=seed), content_counts(store))
 
 
 def layer_rows(

@@ -16,13 +16,13 @@ from ffnmem.neurons.counting import (
     Detection,
     FiringCounts,
     content_counts,
+    count_active,
     count_firings,
     frequent,
     position_information,
     sample_of,
     token_detection,
 )
-from ffnmem.neurons.unembedding import count_active
 from ffnmem.scanning import Store
 
 from ..helpers import allclose, refuses
