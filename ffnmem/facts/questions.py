@@ -34,17 +34,12 @@ class SubjectPrompt:
     Attributes:
         text: the whole prompt.
         tokens: its ids, the beginning-of-sequence token included where texts get one.
-        subject: the positions of the subject's tokens.
-        aligned: whether these tokens hold the subject and nothing else (but a space before it).
-        starts: whether the text begins with the subject, so that its first token has no space before it: a token
-            other than the one that it has inside of a text.
+        subject: the positions of the tokens that hold some of the subject.
     """
 
     text: str
     tokens: tuple[int, ...]
     subject: range
-    aligned: bool
-    starts: bool = False
 
     @property
     def subject_last(self) -> int:
@@ -102,10 +97,7 @@ def locate(model: Model, text: str, begin: int, end: int, prepend_bos: bool | No
     inside = [i for i, (a, b) in enumerate(offsets) if max(skip_space(text, a, b), begin) < min(b, end)]
     if not inside:
         raise InputError(f"no token of {model.name} holds {quoted(text[begin:end])} in {quoted(text)}")
-    first, last = inside[0], inside[-1]
-    aligned = skip_space(text, *offsets[first]) == begin and offsets[last][1] == end
-    starts = not text[:begin].strip()
-    return SubjectPrompt(text, tuple(tokens), range(first + shift, last + shift + 1), aligned, starts)
+    return SubjectPrompt(text, tuple(tokens), range(inside[0] + shift, inside[-1] + shift + 1))
 
 
 def skip_space(text: str, begin: int, end: int) -> int:

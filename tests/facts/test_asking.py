@@ -29,24 +29,15 @@ def test_a_subject_inside_a_text(tiny: fm.Model, bos: bool, prefix: str) -> None
     assert list(asked.tokens) == tiny.tokenize(asked.text, bos)
     assert spelled(tiny, asked) == " Eiffel Tower"
     assert asked.subject_last == asked.subject[-1] == len(asked.tokens) - 3
-    assert (asked.aligned, asked.starts) == (True, False)
 
 
-def test_a_subject_that_starts_the_text(tiny: fm.Model) -> None:
-    """Without a space before it, its tokens are others: they are found all the same, and it is told."""
+def test_a_subject_at_the_edges_of_tokens(tiny: fm.Model) -> None:
+    """At a text's start its tokens are others; of a token that holds more than the subject all is taken."""
     asked = ask_about(tiny, "{} is in", "Eiffel Tower", prepend_bos=True)
     assert spelled(tiny, asked) == "Eiffel Tower"
     assert asked.subject[0] == 1
     assert len(asked.subject) == len("Eiffel") + 1  # no token of its own without the space
-    assert (asked.aligned, asked.starts) == (True, True)
-
-
-def test_a_subject_that_is_part_of_a_token(tiny: fm.Model) -> None:
-    """It cannot be told apart from the rest of the token, which is said."""
-    asked = ask_about(tiny, "The {}er is", "Tow")
-    assert spelled(tiny, asked) == " Tower"
-    assert asked.aligned is False
-    assert find_subject(tiny, "The Towers", "Tower").aligned is True
+    assert spelled(tiny, ask_about(tiny, "The {}er is", "Tow")) == " Tower"
 
 
 @pytest.mark.parametrize("subject", ["Panthéon", "東京", "New\tYork", "C++"])
@@ -54,7 +45,6 @@ def test_letters_of_several_bytes(tiny: fm.Model, subject: str) -> None:
     """Each byte of a letter is a token here; all of them belong to the subject."""
     asked = ask_about(tiny, "The {} is in", subject)
     assert spelled(tiny, asked).strip() == subject
-    assert asked.aligned
 
 
 def test_find_subject(tiny: fm.Model) -> None:
@@ -104,7 +94,6 @@ def test_every_subject_of_the_embedded_facts(atlas: fm.Model) -> None:
     """Tokens of the subject, decoded, are the subject."""
     for fact in load_facts("atlas")[::40]:
         asked = ask_about(atlas, fact.prompt, fact.subject)
-        assert asked.aligned, fact.id
         assert spelled(atlas, asked).strip() == fact.subject
         assert find_subject(atlas, fact.text, fact.subject) == asked
 
@@ -118,12 +107,10 @@ def test_with_gpt2s_tokenizer(gpt2_tokenizer: Any) -> None:
 
     model = fm.load(build_gpt2(vocab_size=len(gpt2_tokenizer)), tokenizer=gpt2_tokenizer)
     facts = load_facts(path)
-    shared = 0
+    more = []
     for fact in facts:
         asked = ask_about(model, fact.prompt, fact.subject, prepend_bos=True)
         text = gpt2_tokenizer.decode([asked.tokens[i] for i in asked.subject])
-        assert (text.strip() == fact.subject) == asked.aligned
         assert fact.subject in text
-        assert asked.starts == fact.prompt.startswith("{}")
-        shared += not asked.aligned
-    assert shared == 1  # the bracket and the apostrophe of "(Ontario Section)'s" are one token
+        more += [text] if text.strip() != fact.subject else []
+    assert len(more) == 1  # the bracket and the apostrophe of "(Ontario Section)'s" are one token
