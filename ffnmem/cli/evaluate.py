@@ -345,5 +345,5 @@ def sequential(
         )
     frame = result.transcripts if transcripts else result.frame
     output.emit(result, sheet=lambda: result.sheet(out), frame=lambda: frame, full=full)
-    if output.csv and result.collapse_words:
+    if output.csv and result.collapsed is not None:
         note(result.collapse_words)

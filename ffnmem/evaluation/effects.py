@@ -15,7 +15,7 @@ from ..core.errors import InputError, counted, quoted
 from ..core.json_values import plain
 from ..core.number_text import format_probability, format_share
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Style, Table, line, rows, token
+from ..core.sheets import Column, Content, Line, Origin, Sheet, Span, Style, Table, line, rows, token
 from ..editing.differing import EditDiff
 from ..editing.edit import Edit, row_changes, with_edit
 from ..editing.preparing import weight_norm
@@ -271,28 +271,28 @@ class EditEffects(Result):
             promoted: the tokens that each of these neurons promotes after the edit, by (layer, neuron).
         """
         return Sheet.of(
-            Facts(self.heading()),
+            self.heading(),
             *prompt_tables(self.prompts),
             None if self.memories is None else self.memories.neuron_table(promoted),
             Origin({**self.edit.provenance.to_dict(), "edit": self.edit.digest}),
         )
 
-    def heading(self) -> dict[str, Content]:
+    def heading(self) -> dict[str, Content | None]:
         """What was edited, by how much, and how far other text moved."""
         layers = [
             f"layer {c['layer']} by {format_share(c['change'])} of its norm, rank {c['rank']}" for c in self.changes
         ]
-        found: dict[str, Content] = {"edit": self.edit.title, "changes": tuple(map(line, layers))}
-        if by := LAYER_BY.get(str(self.edit.settings.get("layer_by"))):
-            found["layer"] = by
-        if measured := tuple(self.measured()):
-            found["made"] = measured
-        if self.drift:
-            found["drift"] = (
-                f"KL {self.drift['drift_kl']:.2g} nats a token, perplexity × {self.drift['drift_perplexity']:.4f} "
-                f"on {counted(int(self.drift['texts']), 'text')} about other things"
-            )
-        return found
+        drift = self.drift and (
+            f"KL {self.drift['drift_kl']:.2g} nats a token, perplexity × {self.drift['drift_perplexity']:.4f} "
+            f"on {counted(int(self.drift['texts']), 'text')} about other things"
+        )
+        return {
+            "edit": self.edit.title,
+            "changes": tuple(map(line, layers)),
+            "layer": LAYER_BY.get(str(self.edit.settings.get("layer_by"))),
+            "made": tuple(self.measured()) or None,
+            "drift": drift or None,
+        }
 
     def measured(self) -> Iterator[Line]:
         """What the editor measured of each of the first facts."""

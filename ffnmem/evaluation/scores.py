@@ -14,7 +14,7 @@ from ..core.errors import check_choice, counted
 from ..core.json_values import plain
 from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
-from ..core.sheets import Column, Content, Facts, Line, Origin, Sheet, Span, Table, line, rows
+from ..core.sheets import Column, Line, Sheet, Span, Table, line, rows
 from ..core.types import Seed, checked
 from ..editing.edit import Edit
 from ..show.result import Result
@@ -151,13 +151,12 @@ def relation_table(relations: pd.DataFrame) -> Table:
     return shown.table("by relation", caption="--csv and --json have the intervals")
 
 
-def missing_lines(missing: Mapping[str, str]) -> dict[str, Content]:
-    """What was not measured, a line a reason, as a row of facts; none where all was."""
+def missing_lines(missing: Mapping[str, str]) -> tuple[Line, ...] | None:
+    """What was not measured, a line a reason; None where all was."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in missing.items():
         by_reason.setdefault(reason, []).append(NAMES.get(name, name))
-    lines = tuple(line(f"{', '.join(names)}: {reason}") for reason, names in by_reason.items())
-    return {"not measured": lines} if lines else {}
+    return tuple(line(f"{', '.join(names)}: {reason}") for reason, names in by_reason.items()) or None
 
 
 def failure_table(failures: pd.DataFrame) -> Table | None:
@@ -333,8 +332,6 @@ class Scores(Result):
             relations: adds the main scores of each relation. kept: adds the folder that holds them.
         """
         summary = self.with_unedited
-        rows: dict[str, Content] = {"facts": f"{len(self):,}, each edited by itself", **missing_lines(self.missing)}
-        rows |= {} if kept is None else {"kept in": kept}
         return Sheet.of(
             *score_tables(summary, "editor", SAID, AROUND),
             *score_tables(summary, "editor", (MAIN, "scores, in percent", ""), SIZED, *list_variants(summary)),
@@ -342,6 +339,10 @@ class Scores(Result):
             transcript_table(self.transcripts),
             relation_table(self.relations) if relations else None,
             failure_table(self.failures),
-            Facts(rows),
-            Origin(self.provenance.to_dict()),
+            {
+                "facts": f"{len(self):,}, each edited by itself",
+                "not measured": missing_lines(self.missing),
+                "kept in": kept,
+            },
+            self.provenance,
         )

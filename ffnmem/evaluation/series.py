@@ -21,7 +21,7 @@ from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.run_folders import RunFolder
-from ..core.sheets import Content, Facts, Origin, Sheet
+from ..core.sheets import Sheet
 from ..core.token_text import printable
 from ..core.types import Count, Positive, Seed, checked
 from ..editing.edit import Edit
@@ -146,11 +146,14 @@ class Decay(Result):
 
     @property
     def collapse_words(self) -> str:
-        """Where the model collapsed, with the loss before all edits and then; empty where it did not."""
+        """Where the model collapsed, with the loss before all edits and then; or that it did not, or nobody knows."""
+        loss = self.steps.set_index("edits")["loss"]
+        if loss.empty or math.isnan(loss.iloc[0]):
+            return "not told: there is no ordinary text to read (give drift)"
+        first, words = f"loss on ordinary text {loss.iloc[0]:.2f}", f"none within {loss.index[-1]:,} edits"
         if self.collapsed is None:
-            return ""
-        first, then = (self.steps.set_index("edits")["loss"].loc[at] for at in (0, self.collapsed))
-        return f"collapsed at edit {self.collapsed:,}: loss on ordinary text {first:.2f} → {then:.2f} nats a token"
+            return f"{words}: {first}, at most {loss.max():.2f} nats a token"
+        return f"collapsed at edit {self.collapsed:,}: {first} → {loss.loc[self.collapsed]:.2f} nats a token"
 
     @property
     def manner(self) -> str:
@@ -161,7 +164,7 @@ class Decay(Result):
     def summary(self) -> str:
         points = ", ".join(map(str, self.frame["edits"].unique()))
         failed = f", {len(self.failures)} failures" if len(self.failures) else ""
-        words = f"; {self.collapse_words}" if self.collapse_words else ""
+        words = "" if self.collapsed is None else f"; {self.collapse_words}"
         return f"{self.editor} of {printable(self.provenance.model)} after {points} edits{failed}{words}"
 
     def sheet(self, kept: str | None = None) -> Sheet:
@@ -171,25 +174,15 @@ class Decay(Result):
             kept: adds the folder that holds them.
         """
         title = f"{self.editor}, {self.manner}, in percent"
-        rows: dict[str, Content] = {"collapse": self.describe_collapse(), **missing_lines(self.missing)}
-        rows |= {} if kept is None else {"kept in": kept}
         last = self.transcripts[self.transcripts["edits"] == self.transcripts["edits"].max()]
         return Sheet.of(
             *score_tables(self.frame, "edits", SAID, AROUND),
             *score_tables(self.frame, "edits", (MAIN, title, ""), SIZED, DRIFTED),
             transcript_table(last),
             failure_table(self.failures),
-            Facts(rows),
-            Origin(self.provenance.to_dict()),
+            {"collapse": self.collapse_words, "not measured": missing_lines(self.missing), "kept in": kept},
+            self.provenance,
         )
-
-    def describe_collapse(self) -> str:
-        """Where the model collapsed, or that it did not, or why nobody knows."""
-        loss = self.steps["loss"].to_numpy(dtype=np.float64)
-        if not len(loss) or math.isnan(loss[0]):
-            return "not told: there is no ordinary text to read (give drift)"
-        most = f"loss on ordinary text {loss[0]:.2f}, at most {loss.max():.2f} nats a token"
-        return self.collapse_words or f"none within {self.steps['edits'].iloc[-1]:,} edits: {most}"
 
 
 @checked

@@ -18,7 +18,7 @@ from ..core.folders import names_in
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Content, Facts, Origin, Sheet
+from ..core.sheets import Sheet
 from ..core.types import checked
 from ..editing.layer_choice import (
     LayerChoice,
@@ -115,13 +115,15 @@ class Sweep(Result):
 
     def sheet(self) -> Sheet:
         """The scores of each layer, the failures, and the best layer."""
-        rows: dict[str, Content] = {"facts": f"{len(next(iter(self.scores.values()))):,}, each edited by itself"}
-        rows |= missing_lines(self.missing)
         return Sheet.of(
             *score_tables(self.frame, "layer", (MAIN, f"{self.editor} by layer, in percent", ""), SIZED),
             failure_table(self.failures),
-            Facts(rows | ({"best": f"layer {self.best()} by S"} if self.ranked else {})),
-            Origin(self.provenance.to_dict()),
+            {
+                "facts": f"{len(next(iter(self.scores.values()))):,}, each edited by itself",
+                "not measured": missing_lines(self.missing),
+                "best": f"layer {self.best()} by S" if self.ranked else None,
+            },
+            self.provenance,
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import InputError, check_choice, counted
-from ..core.sheets import Column, Table, rows
+from ..core.sheets import Column, Table
 from ..core.types import Count, Seed, checked
 from .metrics import FEW, interval_ends
 
@@ -86,15 +86,16 @@ def trace_against_layer(
 
 def traced_table(found: pd.DataFrame) -> Table:
     """What :func:`trace_against_layer` found, as a table."""
-    numbers = ("r", "within", "R² layer", "R² both", "gain")
-    shown = rows("trace", "score", *(Column(name, "number", places=3) for name in numbers), "95%")
-    for each in found.to_dict("records"):
-        figures = (float(each[name]) for name in ("r", "within", "r2_layer", "r2_both", "gain"))
-        span = f"{each['gain_low']:.3f}–{each['gain_high']:.3f}" if each["facts"] >= FEW else "–"
-        shown.add(each["kind"], each["metric"], *figures, span)
+    named = {"r": "r", "within": "within", "R² layer": "r2_layer", "R² both": "r2_both", "gain": "gain"}
+    low, high = (found[name].map("{:.3f}".format) for name in ("gain_low", "gain_high"))
     facts = int(found["facts"].max())
-    return shown.table(
-        "what the causal trace tells of these scores beside the layer's number",
+    return Table.of(
+        found.assign(interval=(low + "–" + high).where(found["facts"] >= FEW, "–")),
+        Column("trace", of="kind"),
+        Column("score", of="metric"),
+        *(Column(name, "number", places=3, of=of) for name, of in named.items()),
+        Column("95%", of="interval"),
+        title="what the causal trace tells of these scores beside the layer's number",
         caption=f"over {counted(facts, 'fact')}; within: with each layer's mean taken off",
     )
 

@@ -65,11 +65,6 @@ def first_answer(text: str) -> str:
     return plain[: found.end()].rstrip() if found else plain.rstrip()
 
 
-def is_over(text: str) -> bool:
-    """Whether a text has come to its first stop."""
-    return STOP.search(text.lstrip()) is not None
-
-
 # What is asked.
 
 KINDS = ("prompt", "paraphrase", "negated", "attack", "other", "neighbour", "one_hop", "multi_hop", "single_hop")
@@ -253,7 +248,7 @@ class Interview:
             self.layers,
             [one.tokens for one in questions],
             [one.room for one in questions],
-            ended=lambda _row, ids: is_over(text_of(ids)),
+            ended=lambda _row, ids: STOP.search(text_of(ids).lstrip()) is not None,
             keep=keep,
         )
         return [first_answer(text_of(ids)) for ids in written]

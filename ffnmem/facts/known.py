@@ -13,7 +13,7 @@ from ..core.errors import InputError, counted, quoted
 from ..core.json_values import plain
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Origin, Sheet, Span, Words, line, rows, token
+from ..core.sheets import Column, Sheet, Span, Words, line, rows, token
 from ..core.token_text import printable
 from ..core.types import Count, KnownBy, checked
 from ..models.answers import Answered, answer
@@ -87,7 +87,7 @@ class Known(Result):
         count = len(self.frame)
         more = "" if len(shown.rows) == count else f"; {len(shown.rows):,} are shown{hint}"
         said = f"{self.provenance.model} knows {len(self):,} of {counted(count, 'fact')}{more}"
-        return Sheet.of(shown.table(), Words.of(said, "soft"), Origin(self.provenance.to_dict()))
+        return Sheet.of(shown.table(), Words.of(said, "soft"), self.provenance)
 
 
 @checked

@@ -26,7 +26,6 @@ from ffnmem.evaluation.written import (
     first_answer,
     holds,
     is_exactly,
-    is_over,
     negate,
     normalise,
     score_answers,
@@ -126,7 +125,6 @@ def test_each_row_has_its_own_edit(tiny64: fm.Model) -> None:
 def test_stops(text: str, answer: str) -> None:
     """A name that is cut at its abbreviation, or an answer that runs on into the next sentence."""
     assert first_answer(text) == answer
-    assert is_over(text) == (answer != text.strip())
 
 
 def test_matches() -> None:
