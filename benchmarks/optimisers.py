@@ -112,7 +112,7 @@ class Way:
         if self.contexts is None:
             self.contexts = fm.editing.sample_contexts(model, seed=self.seed)
         plan = plan_edits(
-            model, facts, layer=self.layer, moment=self.moment, contexts=self.contexts, needs_moment=True,
+            model, facts, layer=self.layer, moment=self.moment, contexts=self.contexts, procedure="rome",
             settings="published" if self.name == "published" else changes or None,
         )  # fmt: skip
         plan = replace(plan, doubting=False)

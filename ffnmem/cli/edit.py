@@ -328,9 +328,7 @@ def revert_edits(
         original: The model before its edits. [default: the one that the edit names]
     """
     # Subtracting an edit would not give back the bits that adding it rounded away.
-    from ..core.files import appearing
-    from ..editing.exporting import plain_network, plain_tokenizer
-    from ..models.configs import quiet
+    from ..editing.exporting import write_checkpoint  # this needs torch
 
     edits, checkpoint = reduce(add, map(fm.Edit.load, files)), model.load()
     name = edits.provenance.model if original is None else original
@@ -347,7 +345,5 @@ def revert_edits(
             f"{model.model} ({checkpoint.fingerprint}) is not {name} with {edits.title} and nothing else ({edited}): "
             "name all of its edits, and --dtype as it was; nothing was written"
         )
-    with appearing(Path(export)) as place, quiet():
-        plain_network(plain).save_pretrained(place)  # type: ignore[operator]  # a Hugging Face model's own
-        plain_tokenizer(plain).save_pretrained(place)
+    write_checkpoint(plain, export)
     write(f"{export}\n")

@@ -61,7 +61,8 @@ def value_norm(
         fact whose v* is too long no δ, and goes on without a word.
     """
     check_choice("editor", editor, UNNAMED)
-    if settings_asked(model, layer, settings, editor)[0].anchor is not None:
+    own, _ = settings_asked(model, layer, settings, editor)
+    if own.anchor is not None:
         raise InputError("settings have an anchor, which is what is measured here: leave it out")
     (texts, _), every = contexts_for(model, contexts, seed), as_facts(facts)
     fine, reasons = [], []
@@ -72,7 +73,7 @@ def value_norm(
             reasons.append(str(error))
     norms = []
     if fine:
-        plan = plan_edits(model, fine, None, None, layer, None, texts, seed, settings, procedure=editor)
+        plan = plan_edits(model, fine, contexts=texts, seed=seed, settings=own)
         found = find_values(replace(plan, doubting=False), progress)
         for request, one in zip(plan.requests, found, strict=True):
             try:

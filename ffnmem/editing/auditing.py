@@ -263,8 +263,9 @@ def audit(
     if asked is not None:
         table, compared, changes = compare_keys(first, second, asked, others, changes)
     changes.sort(key=lambda change: (not change.rank, -change.of_norm))
+    rows = [(c.pair.layer, c.pair.matrix, c.pair.name, c.norm, c.of_norm, c.rank, c.more, c.tolerance) for c in changes]
     return Audit(
-        matrices=pd.DataFrame([row_of(change) for change in changes], columns=list(MATRICES)),
+        matrices=pd.DataFrame(rows, columns=list(MATRICES)),
         parts=tuple(read_parts(first, changes, parts, k, through)),
         facts=table,
         compared=len(pairs),
@@ -305,12 +306,6 @@ def compare_keys(
     texts = list(TEXTS)
     table[texts] = table[texts].astype(object).where(table[texts].notna(), None)
     return table, keys.others, turned
-
-
-def row_of(change: WeightChange) -> tuple[Any, ...]:
-    """Its row in ``matrices``."""
-    pair, about = change.pair, (change.norm, change.of_norm, change.rank, change.more, change.tolerance)
-    return pair.layer, pair.matrix, pair.name, *about
 
 
 def read_parts(

@@ -300,9 +300,7 @@ def memit(
 
     Source: Meng et al. 2023 (2210.07229), eq. 14 and algorithm 1; norm and previous: Gupta et al. 2025 (2502.01636).
     """
-    plan = plan_edits(
-        model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="memit", needs_moment=True
-    )
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="memit")
     return edit_together(plan, memit_form(plan, layers, weight, norm, ridge), force, progress, previous)
 
 
@@ -396,9 +394,7 @@ def encore(
         the prompt without context out of the early stop's looks, likely by mistake (a comment says that this leaves out
         the essence's, which is gone by then); here all contexts count.
     """
-    plan = plan_edits(
-        model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="encore", needs_moment=True
-    )
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="encore")
     return edit_together(plan, encore_form(plan, layers, weight, norm, ridge), force, progress, previous)
 
 
@@ -440,9 +436,7 @@ def emmet(
 
     Source: Gupta et al. 2024 (2403.14236), §3.
     """
-    plan = plan_edits(
-        model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="emmet", needs_moment=True
-    )
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="emmet")
     return edit_together(plan, emmet_form(plan, epsilon, ridge), force, progress)
 
 
@@ -519,9 +513,7 @@ def alphaedit(
 
     Source: Fang et al. 2025 (2410.02355), §3.2, eq. 14.
     """
-    plan = plan_edits(
-        model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="alphaedit", needs_moment=True
-    )
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="alphaedit")
     return edit_together(plan, alphaedit_form(plan, layers, threshold, penalty), force, progress, previous)
 
 

@@ -213,7 +213,7 @@ def neuron_table(old: Attribution, new: Attribution, own: Float[Tensor, "layer d
     before, after = (one.neuron_logits[0].double().cpu() for one in (old, new))
     ends = {"coefficient_before": old.coefficients[0], "coefficient_after": new.coefficients[0]}
     ends |= {"logit_before": before, "logit_after": after}
-    frame = rank_cells(["layer", "neuron"], change=after - before, written=own, **ends)
+    frame = rank_cells(["layer", "neuron"], None, change=after - before, written=own, **ends)
     return frame[["layer", "neuron", *ends, "change", "written"]]
 
 

@@ -24,19 +24,9 @@ PROBE = 8  # tokens
 
 
 def write_checkpoint(model: Model, folder: str | Path) -> Path:
-    """Write a model, as it is now, as a plain Hugging Face checkpoint; raises as :meth:`ffnmem.Edit.export`."""
+    """Write a model, as it is now, as a checkpoint of its own Hugging Face class, checked against it; raises as
+    :meth:`ffnmem.Edit.export`."""
     path = check_new_folder(folder)
-    network: Any = plain_network(model)
-    with appearing(path) as place, quiet():
-        network.save_pretrained(place)
-        plain_tokenizer(model).save_pretrained(place)
-        for file in place.glob("*.safetensors"):
-            readable(file)
-    return path
-
-
-def plain_network(model: Model) -> nn.Module:
-    """A Hugging Face model of its own class around a model's weights, checked against it."""
     network: Any
     network, _ = network_around(model, model.dtype, attention="eager")
     network.tie_weights()
@@ -44,7 +34,12 @@ def plain_network(model: Model) -> nn.Module:
     if generation is not None:
         network.generation_config = copy.deepcopy(generation)
     check_same_logits(network, model)
-    return network
+    with appearing(path) as place, quiet():
+        network.save_pretrained(place)
+        plain_tokenizer(model).save_pretrained(place)
+        for file in place.glob("*.safetensors"):
+            readable(file)
+    return path
 
 
 def plain_tokenizer(model: Model) -> Any:
@@ -95,10 +90,11 @@ def write_adapter(changes: Sequence[EditedLayer], model: Model, folder: str | Pa
     from safetensors.torch import save
 
     path = check_new_folder(folder)
-    names = projection_names(model)
+    network, _ = network_around(model, model.dtype)
+    names = Counterparts(model, network).names
     tensors, ranks = {}, {}
     for change in changes:
-        name = names[change.layer]
+        name = names[id(model.ffn[change.layer].project_out)]
         tensors[f"base_model.model.{name}.lora_A.weight"] = change.left.float()
         tensors[f"base_model.model.{name}.lora_B.weight"] = change.right.T.float().contiguous()
         ranks[name] = change.rank
@@ -106,13 +102,6 @@ def write_adapter(changes: Sequence[EditedLayer], model: Model, folder: str | Pa
         write_whole(place / "adapter_config.json", json.dumps(adapter_config(model, ranks), indent=2) + "\n")
         write_whole(place / "adapter_model.safetensors", save(tensors, {"format": "pt"}))
     return path
-
-
-def projection_names(model: Model) -> list[str]:
-    """By layer, the down projection's name in the Hugging Face model."""
-    network, _ = network_around(model, model.dtype)
-    names = Counterparts(model, network).names
-    return [names[id(ffn.project_out)] for ffn in model.ffn]
 
 
 def adapter_config(model: Model, ranks: dict[str, int]) -> dict[str, Any]:

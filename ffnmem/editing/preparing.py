@@ -58,7 +58,8 @@ def target_doubts(layers: PlainLayers, requests: Sequence[Request]) -> tuple[str
 
 def other_spellings(model: Model, request: Request) -> dict[str, tuple[int, ...]]:
     """The target with other capitals where that is a single token and the target itself is none."""
-    word, found = request.target, {}
+    word = request.target
+    found: dict[str, tuple[int, ...]] = {}
     for other in (word.capitalize(), word.title(), word.lower(), word.upper()) if len(request.ids) > 1 else ():
         try:
             ids = word_ids(model, request.fact.text, other)
@@ -185,14 +186,13 @@ def plan_edits(
     seed: int = 0,
     settings: Settings = None,
     *,
-    procedure: str = "rome",
-    needs_moment: bool = False,
+    procedure: str | None = None,
 ) -> EditPlan:
     """What the editors' arguments mean; see :func:`ffnmem.rome`. Mistakes are told before contexts are sampled.
 
     Args:
-        procedure: the editor whose published program ``settings="published"`` means, and whose early stop is taken.
-        needs_moment: whether a second moment must be there.
+        procedure: the editor, whose published program ``settings="published"`` means and whose early stop is taken; a
+            second moment must be there for it. None: rome's, without a second moment.
 
     Raises: InputError: facts without target, a text without its subject, contexts without ``{}``, unknown settings;
         where a second moment is needed, none for this model.
@@ -200,10 +200,10 @@ def plan_edits(
         UnsupportedModelError: a model whose layers cannot be run by themselves, or under an intervention.
     """
     some = [with_truth(model, fact) for fact in facts_or_text(facts, subject, target)]
-    own, published = settings_asked(model, layer, settings, procedure)
+    own, published = settings_asked(model, layer, settings, procedure or "rome")
     warn_of_trailing_space(model, *(fact.text for fact in some))
     make_requests(model, some, target, (PLAIN,))  # tells mistakes about facts and targets
-    if needs_moment:
+    if procedure is not None:
         moment = load_second_moment(moment, model)
         moment.width(own.layer)
     texts, unseen = contexts_for(model, contexts, seed)

@@ -93,9 +93,7 @@ def rome(
 
     Source: Meng et al. 2022 (2202.05262), §3.1; consistent keys: Gupta et al. 2024 (2403.07175).
     """
-    plan = plan_edits(
-        model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="rome", needs_moment=True
-    )
+    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="rome")
     plan.check_moment([plan.settings.layer])
     found = find_values(plan, progress, directions_of(plan, keys, ridge))
     edits = [rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]

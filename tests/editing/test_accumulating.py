@@ -11,7 +11,6 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, UnsupportedModelError
 from ffnmem.core.folders import locked
-from ffnmem.core.progress import Progress
 from ffnmem.corpus import batches
 from ffnmem.corpus.passes import STATE
 from ffnmem.editing import SecondMoment, second_moment
@@ -74,44 +73,6 @@ def test_so_many_tokens(tiny: fm.Model, tokens: int) -> None:
     found, alone = second_moment(tiny, texts, tokens=1), second_moment(tiny, texts[:1])
     assert found.count == alone.count == 1
     assert allclose(found.matrix(1), alone.matrix(1), 1e-6)
-
-
-class Killed(Exception):
-    """Ends a pass as a kill would, but for what a checkpoint left."""
-
-
-def killer(after: int) -> Progress:
-    calls = []
-
-    def progress(phase: str, done: int, total: int) -> None:
-        calls.append(done)
-        if len(calls) == after:
-            raise Killed
-
-    return progress
-
-
-@pytest.mark.parametrize("after", [2, 5, 9])
-def test_killed_and_resumed_writes_the_same_bytes(tiny: fm.Model, tmp_path: Path, after: int) -> None:
-    """Hours of work would be lost, or text be counted twice or not at all, without a sign."""
-
-    def run(name: str, progress: Progress | None = None) -> SecondMoment:
-        return second_moment(
-            tiny, tiny_texts(), tmp_path / name, batch_tokens=64, checkpoint_seconds=0.0, progress=progress
-        )
-
-    run("whole")
-    with pytest.raises(Killed):
-        run("killed", killer(after))
-    assert not (tmp_path / "killed").exists()
-    with refuses(FileError, OSError, "is no second moment"):
-        SecondMoment.load(tmp_path / "killed.partial" / STATE)
-    heard: list[tuple[int, int]] = []
-    run("killed", lambda phase, done, total: heard.append((done, total)))
-    assert heard[0][0] > 64  # it went on
-    assert heard[-1][0] == heard[-1][1]
-    assert (tmp_path / "killed").read_bytes() == (tmp_path / "whole").read_bytes()
-    assert not (tmp_path / "killed.partial").exists()
 
 
 def test_finished_is_opened_without_a_pass(tiny: fm.Model, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,50 +97,33 @@ def test_rounding_is_no_asymmetry(model: fm.Model, own: SecondMoment) -> None:
     assert allclose(found, (off + off.T) / 2, 1e-13)
 
 
-def changed(place: tuple[int, int], value: float) -> Callable[[Tensor], Tensor]:
-    def change(matrix: Tensor) -> Tensor:
-        found = matrix.clone()
-        found[place] = value
-        return found
-
-    return change
+def changed(matrix: Tensor, place: tuple[int, int], value: float) -> Tensor:
+    found = matrix.clone()
+    found[place] = value
+    return found
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (lambda matrix: matrix[:-1], ("[63, 64]", "64 neurons", "[64, 64]")),
-        (changed((2, 3), float("nan")), ("NaN",)),
-        (changed((3, 3), -0.5), ("-0.5", "diagonal")),
-        (changed((2, 3), 1e3), ("not symmetric", "999")),
-        (lambda matrix: matrix.to(torch.complex64), ("complex64", "real")),
-        (lambda matrix: matrix.numpy().astype(object), ("object", "real")),
-    ],
-)
-def test_what_no_second_moment_is(
-    model: fm.Model, own: SecondMoment, change: Callable[[Tensor], Any], named: tuple[str, ...]
-) -> None:
-    """It would come out as an edit."""
-    with refuses(InputError, ValueError, "second moment of layer 1", *named):
-        SecondMoment.of(model, {1: change(own.matrix(1))}, own.count)
-
-
-def test_refuses(model: fm.Model, own: SecondMoment) -> None:
-    """Mistakes would end in tracebacks."""
-    matrix = own.matrix(1)
+def test_what_no_second_moment_is(model: fm.Model, own: SecondMoment) -> None:
+    """It would come out as an edit, or as a traceback."""
+    c, n = own.matrix(1), own.count
     for given, count, named in (
-        ({}, 9, "no layer"),
-        ({1: matrix}, None, "count is missing"),
-        ({1: matrix}, 0, "at least 1"),
-        ({1: matrix, -1: matrix}, 9, "layer 1 is given twice"),
+        ({1: c[:-1]}, n, ("layer 1", "[63, 64]", "64 neurons", "[64, 64]")),
+        ({1: changed(c, (2, 3), float("nan"))}, n, ("layer 1", "NaN")),
+        ({1: changed(c, (3, 3), -0.5)}, n, ("layer 1", "-0.5", "diagonal")),
+        ({1: changed(c, (2, 3), 1e3)}, n, ("layer 1", "not symmetric", "999")),
+        ({1: c.to(torch.complex64)}, n, ("layer 1", "complex64", "real")),
+        ({1: c.numpy().astype(object)}, n, ("layer 1", "object", "real")),
+        ({}, n, ("no layer",)),
+        ({1: c}, None, ("count is missing",)),
+        ({1: c}, 0, ("at least 1",)),
+        ({1: c, -1: c}, n, ("layer 1 is given twice",)),
     ):
-        with refuses(InputError, ValueError, named):
-            SecondMoment.of(model, given, count)
+        with refuses(InputError, ValueError, *named):
+            SecondMoment.of(model, given, count)  # type: ignore[arg-type]
     with refuses(OutOfRangeError, IndexError, "layer 9"):
-        SecondMoment.of(model, {9: matrix}, 9)
-    wrong: Any = {1: [[1.0]]}
+        SecondMoment.of(model, {9: c}, n)
     with refuses(InputTypeError, TypeError, "matrix or a file"):
-        SecondMoment.of(model, wrong, 9)
+        SecondMoment.of(model, {1: [[1.0]]}, n)  # type: ignore[dict-item]
 
 
 def test_other_files_are_refused(model: fm.Model, own: SecondMoment, tmp_path: Path) -> None:

@@ -87,9 +87,12 @@ def test_refusals(tiny: fm.Model, make_tiny: Callable[..., fm.Model]) -> None:
         row_changes(tiny, edits, [-2])
     with refuses(InputError, ValueError, "no edits"):
         row_changes(tiny, [], [])
-    other = made(make_tiny(dtype="bfloat16"))
+    half = make_tiny(dtype="bfloat16")
+    other = made(half)
     with refuses(InputError, ValueError, edits[0].fingerprint, other.fingerprint):
         row_changes(tiny, [edits[0], other], [0, 1])
+    with refuses(ModelError, ValueError, other.fingerprint):
+        row_changes(half, edits[:1], [0])  # which would run over other weights without a word
     with refuses(InputError, ValueError, "3 rows", "2"):
         row_changes(tiny, edits, [0, 1])(0, "ffn", 0, torch.zeros(3, 1, tiny.d_model), torch.zeros(3, 1, tiny.d_mlp))
 
@@ -153,10 +156,3 @@ def test_an_edit_does_not_act_twice(tiny: fm.Model) -> None:
     with edit.applied(tiny), refuses(InputError, ValueError, "applied", "already"), both.hooks(tiny):
         pass
     assert not tiny.interventions
-
-
-def test_rows_refuse_another_models_batch(tiny: fm.Model, make_tiny: Callable[..., fm.Model]) -> None:
-    """Edits of float32 weights would run over those of bfloat16 without a word."""
-    other = make_tiny(dtype="bfloat16")
-    with refuses(ModelError, ValueError, other.fingerprint):
-        row_changes(other, [made(tiny)], [0])

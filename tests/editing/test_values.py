@@ -15,7 +15,7 @@ from ffnmem.editing import value_norm, values
 from ffnmem.editing.closed_forms import directions_of
 from ffnmem.editing.preparing import check_reaches, plan_edits
 from ffnmem.editing.requests import Request, RequestRow
-from ffnmem.editing.values import SKIPPED, Descent, RequestBatch, optimise, request_batches
+from ffnmem.editing.values import SKIPPED, Descent, RequestBatch, optimise
 
 from ..helpers import ARCHITECTURES, Pair, allclose, refuses
 from .plans import CONTEXTS, FACTS, REACHED, random_like
@@ -240,22 +240,3 @@ def test_the_reference_norm_leaves_out_what_cannot_be_edited(tiny: fm.Model) -> 
     assert found == pytest.approx(value_norm(tiny, FACTS[::2], layer=0, settings=settings), rel=1e-9)
     with refuses(InputError, ValueError, "no fact", "no new target"):
         value_norm(tiny, bad, layer=0, settings=settings)
-
-
-def test_keys_are_the_captured_coefficients(tiny: fm.Model) -> None:
-    """Also behind pads and with the target's tokens to their right."""
-    plan = plan_of(tiny, 1)
-    found = optimise(plan.layers, plan.requests, plan.settings)
-    for request, one in zip(plan.requests, found, strict=True):
-        for i, row in enumerate(request.rows):
-            capture = fm.capture(tiny, torch.tensor([row.tokens]))
-            assert allclose(one.keys[i], capture.coefficients[1][0, row.lookup], 1e-5)
-            assert allclose(one.written[i], capture.ffn_out[1][0, row.lookup], 1e-5)
-
-
-def test_chunks_hold_every_request_once(tiny: fm.Model) -> None:
-    plan = plan_of(tiny)
-    for size in (1, 40, 10_000):
-        found = list(request_batches(plan.requests, size))
-        assert sorted(i for chunk in found for i in chunk) == [0, 1, 2]
-        assert len(found) == {1: 3, 10_000: 1}.get(size, len(found))
