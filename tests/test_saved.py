@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import shutil
 import types
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -161,8 +162,10 @@ FOLDERS = {"Packed", "Planted", "Store", "Study"}
 
 
 @pytest.fixture(scope="module")
-def given(tiny: fm.Model, tiny_store: Store) -> Given:
-    return Given(tiny, tiny_store)
+def given(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Given:
+    """With a store of its own, beside which measures are kept."""
+    folder = shutil.copytree(tiny_store.folder, tmp_path_factory.mktemp("saved") / "store")
+    return Given(tiny, fm.open_store(folder))
 
 
 def same(found: Any, expected: Any, at: str = "") -> None:

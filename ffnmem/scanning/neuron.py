@@ -377,8 +377,8 @@ class Known:
         found = []
         if folded:
             words, kind = ("smallest", "bottom") if self.weak == NEGATIVE else ("largest", "top")
-            at = f"{self.extreme(self.weak):.3f} at most"
-            found.append(f"its {words} coefficients stay near 0 ({at}); --kind {kind} lists them")
+            end = f"{self.extreme(self.weak):.3f}"
+            found.append(f"its {words} coefficients stay near 0 (they end at {end}); --kind {kind} lists them")
         unmeasured = [side.sign for side in self.sides if side.meanings is None]
         if unmeasured:
             which = f" of its {unmeasured[0]} side" if len(self.sides) > len(unmeasured) else ""

@@ -99,7 +99,7 @@ def test_hints_ask_for_what_is_missing(neuron: Neuron, tiny_store: Store) -> Non
     assert f"polysemanticity neurons {neuron.name} --store" in hint
     assert "--sign both keeps" in hint
     classic, near = (with_range(tiny_store.neuron(1, 5), -0.17, 4.0).hints(folded) for folded in (False, True))
-    assert "its smallest coefficients stay near 0 (-0.170 at most); --kind bottom lists them" in near
+    assert "its smallest coefficients stay near 0 (they end at -0.170); --kind bottom lists them" in near
     assert "--sign" not in " ".join(classic)
 
 
