@@ -22,7 +22,7 @@ import torch
 from common import gpt2_small, machine, paired, toy_tokenizer
 
 import ffnmem as fm
-from ffnmem.models.replaying import Restart
+from ffnmem.models.replaying import PlainLayers, Replay
 from ffnmem.prompts import Capture
 
 RULES: dict[str, dict[str, Any]] = {
@@ -53,25 +53,26 @@ def known(model: fm.Model, source: str, count: int) -> list[tuple[Capture, int, 
 def exact(capture: Capture, target: int, foil: int, firings: list[tuple[int, int, int]]) -> np.ndarray:
     """What the difference of two logits loses where one firing (layer, position, neuron) is zero; in their order."""
     model = capture.model
-    restart = Restart(model, capture.tokens[0])
+    replay = Replay(PlainLayers(model), capture.tokens)
 
     def logits(final: torch.Tensor) -> torch.Tensor:
-        found = restart.logits(final).double()
+        found = replay.logits(final).double()
         return found[:, target] - found[:, foil]
 
     lost = np.zeros(len(firings))
     order = sorted(range(len(firings)), key=lambda i: firings[i])
     with torch.no_grad():
-        clean = float(logits(restart.stream[-1][-1:]))
+        clean = float(logits(replay.stream[model.n_layers][:, -1]))
         for begin in range(0, len(order), BATCH):
             some = order[begin : begin + BATCH]
             first = min(firings[i][1] for i in some)
-            more = torch.zeros(len(some), len(restart.stream[0]) - first, model.d_model, dtype=model.dtype)
+            more = torch.zeros(len(some), replay.length - first, model.d_model, dtype=model.dtype)
             for row, (layer, position, neuron) in enumerate(firings[i] for i in some):
-                m = restart.coefficients[layer][position, neuron]
+                m = replay.coefficients[layer][0, position, neuron]
                 more[row, position - first] = -m * model.ffn[layer].values[neuron]
             layers = [firings[i][0] for i in some]
-            lost[some] = clean - logits(restart.finish(layers, restart.outputs(layers, first, more))).numpy()
+            final = replay.finish(layers, replay.outputs(layers, first, more))[:, -1]
+            lost[some] = clean - logits(final).numpy()
     return lost
 
 

@@ -28,7 +28,7 @@ from ffnmem.corpus.batches import Sequences
 from ffnmem.corpus.excerpts import TextSettings
 from ffnmem.corpus.packing import pack
 from ffnmem.corpus.sources import open_corpus
-from ffnmem.models.replaying import Restart
+from ffnmem.models.replaying import PlainLayers, Replay
 from ffnmem.vocabulary.lenses import JacobianLens, Texts
 from ffnmem.vocabulary.vectors import side_tokens, side_vectors
 
@@ -42,18 +42,18 @@ def effects(
     rng = np.random.default_rng(seed)
     sums = {layer: torch.zeros(2, len(some), model.d_model) for layer, some in neurons.items()}
     for number, tokens in enumerate(texts):
-        restart = Restart(model, tokens)
+        replay = Replay(PlainLayers(model), tokens.unsqueeze(0))
         lead = int(model.prepend_bos)
         first = int(rng.integers(lead, len(tokens)))
         for layer, some in neurons.items():
             values = model.ffn[layer].values.detach()[some].float()
-            epsilon = share * restart.stream[layer + 1][lead:].norm(dim=1).mean() / values.norm(dim=1, keepdim=True)
+            epsilon = share * replay.stream[layer + 1][0, lead:].norm(dim=1).mean() / values.norm(dim=1, keepdim=True)
             more = torch.zeros(2 * len(some), len(tokens) - first, model.d_model)
             more[:, 0] = torch.cat([epsilon * values, -epsilon * values])
             with torch.no_grad():
-                outputs = restart.outputs([layer] * len(more), first, more)
-                final = restart.replay.finish([layer] * len(more), outputs, last=outputs.shape[1])
-                plus, minus = restart.replay.layers.final_norm(final).sum(1).chunk(2)
+                outputs = replay.outputs([layer] * len(more), first, more)
+                final = replay.finish([layer] * len(more), outputs, last=outputs.shape[1])
+                plus, minus = replay.layers.final_norm(final).sum(1).chunk(2)
             sums[layer][number % 2] += (plus - minus) / (2 * epsilon)
     w = side_tokens(model, "value").float()
     return {layer: found @ w.T for layer, found in sums.items()}

@@ -28,7 +28,7 @@ from ..core.sheets import (
 from ..core.types import Count, Whole, checked
 from ..models.model import AGREE, HALF
 from ..models.norms import at_least_float32
-from ..models.replaying import Restart
+from ..models.replaying import PlainLayers, Replay
 from ..models.residual import model_logits, pulled_through
 from ..models.turns import in_turn
 from ..prompts.answer_text import AnswerResult, describe_answer
@@ -48,7 +48,7 @@ EXACT = 1e-10  # of the largest, in float64
 class RestartedQuestion(PromptQuestion):
     """One answer of one token, and its prompt run layer by layer, each of which can be run again by itself."""
 
-    restart: Restart
+    replay: Replay
 
     @classmethod
     def of(
@@ -73,41 +73,42 @@ class RestartedQuestion(PromptQuestion):
         single_token(model, question.answer, "this")
         assert residual is not None
         expected = residual.final_in[question.row, : question.position + 1]
-        restart = Restart(model, question.tokens)
-        off = distance(restart, expected)
+        tokens = question.tokens.unsqueeze(0)
+        replay = Replay(PlainLayers(model), tokens)
+        off = distance(replay, expected)
         if model.dtype == torch.float64 and off > EXACT:  # the bridge's attention takes its softmax in float32
-            other = Restart(model, question.tokens, "eager")
-            restart, off = min((restart, off), (other, distance(other, expected)), key=lambda pair: pair[1])
+            other = Replay(PlainLayers(model, "eager"), tokens)
+            replay, off = min((replay, off), (other, distance(other, expected)), key=lambda pair: pair[1])
         if not off <= AGREE.get(model.dtype, HALF):
             raise InputError(
                 f"{model.name}: its layers by themselves compute something else than was captured (off by {off:.1g}): "
                 "remove hooks that change what passes, and load it without compatibility mode"
             )
-        return cls(question.capture, question.row, question.answer, restart)
+        return cls(question.capture, question.row, question.answer, replay)
 
     @property
     def clean(self) -> Float[Tensor, "1 d_model"]:
         """What reaches the final norm at the answer's position."""
-        return self.restart.stream[-1][-1:]
+        return self.replay.stream[self.model.n_layers][:, -1]
 
     def scores(self, final: Float[Tensor, "rows d_model"]) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
         """The target's logit (minus the foil's), before a soft cap, and its log-probability, in float64, of what
         reaches the final norm."""
-        logits = self.restart.logits(final).double()
+        logits = self.replay.logits(final).double()
         (target,), foil = self.answer.read, self.answer.foil_id
         log = logits[:, target] - logits.logsumexp(-1)
         if self.model.layout.soft_cap is not None:
-            normed = self.restart.replay.layers.final_norm(final)
+            normed = self.replay.layers.final_norm(final)
             return model_logits(self.model, normed, self.targets.expand(len(final)), foil), log
         return logits[:, target] - (0.0 if foil is None else logits[:, foil]), log
 
 
-def distance(restart: Restart, expected: Float[Tensor, "pos d_model"]) -> float:
+def distance(replay: Replay, expected: Float[Tensor, "pos d_model"]) -> float:
     """The largest difference of what goes into the final norm, as a share of the largest number at its position.
 
     By position, because what stands at the first token may be a thousand times what stands elsewhere.
     """
-    off = (restart.stream[-1] - expected).abs().amax(-1) / expected.abs().amax(-1).clamp(min=1e-30)
+    off = (replay.stream[len(replay.layers)][0] - expected).abs().amax(-1) / expected.abs().amax(-1).clamp(min=1e-30)
     return float(off.max())
 
 
@@ -355,11 +356,9 @@ def measure_effects(
 ) -> pd.DataFrame:
     """One row a neuron, in float64: layer, neuron, coefficient, direct effect, logit and log-probability without it,
     and where its coefficient is largest of the tokens at which it is removed."""
-    restart, model, first = question.restart, question.model, 0 if cells is None else cells[0]
+    replay, model, first = question.replay, question.model, 0 if cells is None else cells[0]
     along, _, _ = question.reads()
-    directions = [
-        pulled_through(model, layer, along, restart.replay.ffn[layer][0, -1:])[0] for layer in range(model.n_layers)
-    ]
+    directions = [pulled_through(model, layer, along, replay.ffn[layer][0, -1:])[0] for layer in range(model.n_layers)]
     every = range(question.position + 1) if cells is None else cells
     content = question.capture.content[question.row].tolist()
     places = torch.tensor([p for p in every if content[p]] or list(every), device=model.device)
@@ -373,9 +372,9 @@ def measure_effects(
         }
         delta = torch.stack([changes[layer][first:, neuron] for layer, neuron in some])
         values = torch.stack([model.ffn[layer].values[neuron] for layer, neuron in some])
-        firings = torch.stack([restart.coefficients[layer][:, neuron] for layer, neuron in some])
-        outputs = restart.outputs(layers, first, delta.unsqueeze(-1) * values.unsqueeze(1))
-        logit, log = question.scores(restart.finish(layers, outputs))
+        firings = torch.stack([replay.coefficients[layer][0, :, neuron] for layer, neuron in some])
+        outputs = replay.outputs(layers, first, delta.unsqueeze(-1) * values.unsqueeze(1))
+        logit, log = question.scores(replay.finish(layers, outputs)[:, -1])
         added = (at_least_float32(values) * torch.stack([directions[layer] for layer in layers])).sum(-1)
         peaks = places[firings[:, places].abs().argmax(1)]
         columns = {
@@ -397,7 +396,7 @@ def difference(
     question: RestartedQuestion, layer: int, change: Change, cells: tuple[int, ...] | None
 ) -> Float[Tensor, "pos d_mlp"]:
     """By how much each coefficient of a layer changes when its neuron alone is intervened on."""
-    m = question.restart.coefficients[layer].unsqueeze(0)
+    m = question.replay.coefficients[layer]
     where = None
     if cells is not None:
         where = torch.zeros(m.shape[:2], dtype=torch.bool, device=m.device)

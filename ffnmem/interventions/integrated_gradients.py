@@ -227,18 +227,18 @@ def integrate_gradients(
     question: RestartedQuestion, layers: range, steps: int
 ) -> tuple[Float[Tensor, "layer d_mlp"], Float[Tensor, " layer"]]:
     """Attributions of some layers' neurons, and the probability without each layer's coefficients."""
-    restart, model = question.restart, question.model
+    replay, model = question.replay, question.model
     shares = (torch.arange(steps, dtype=model.dtype, device=model.device) + 0.5) / steps
     shares = torch.cat([shares, shares.new_zeros(1)])  # and once without the layer, to check the sum
-    m = [restart.coefficients[layer][-1] for layer in layers]
+    m = [replay.coefficients[layer][0, -1] for layer in layers]
     values = [model.ffn[layer].values.detach() for layer in layers]
     written = torch.stack([m[i] @ values[i] for i in range(len(layers))])
     more = (shares - 1).reshape(1, -1, 1) * written.unsqueeze(1)
     rows = rearrange(more, "layer share d_model -> (layer share) 1 d_model").requires_grad_()
     with torch.enable_grad():
         starts = [layer for layer in layers for _ in shares]
-        outputs = restart.outputs(starts, -1, rows)
-        probability = question.scores(restart.finish(starts, outputs))[1].exp()
+        outputs = replay.outputs(starts, -1, rows)
+        probability = question.scores(replay.finish(starts, outputs)[:, -1])[1].exp()
         (gradient,) = torch.autograd.grad(probability.sum(), rows)
     slopes = rearrange(at_least_float32(gradient), "(layer share) 1 d_model -> layer share d_model", layer=len(layers))
     mean = slopes[:, :-1].mean(1)

@@ -6,6 +6,7 @@ import copy
 import inspect
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import MethodType
@@ -16,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import HookError, UnsupportedModelError, listed
-from .hooks import keeper, listening
+from .hooks import OnTensor, keeper, listening
 from .layout import bound_masks, inner
 from .model import AGREE, HALF, PROBE, Model
 from .norms import widen
@@ -175,7 +176,6 @@ class LayerPass:
         last = self.n_layers - 1 if until is None or on_final is not None else until
         before: dict[int, tuple[Tensor, Tensor | None]] = {}
         seen = 0
-        handles: list[Any] = []
 
         def keep(layer: int, pre: Tensor, linear: Tensor | None) -> None:
             before[layer] = (pre, linear)
@@ -195,22 +195,15 @@ class LayerPass:
             if on_input is not None:
                 on_input(layer, x.reshape(*tokens.shape, x.shape[-1]))  # OPT flattens batch and position
 
+        inputs: list[tuple[nn.Module, OnTensor]] = []
+        outputs: list[tuple[nn.Module, OnTensor]] = []
         for layer, parts in enumerate(self.projections):
-            handles += [
-                parts.modules[0].register_forward_pre_hook(lambda _m, args, layer=layer: read(layer, args[0])),
-                *parts.listen(partial(keep, layer)),
-                parts.out.register_forward_pre_hook(lambda _m, args, layer=layer: receive(layer, args[0])),
-            ]
-        try:
-            with torch.inference_mode():
-                final = self.body(input_ids=tokens, use_cache=False)[0]
-                if on_final is not None:
-                    on_final(final)
-        except Enough:
-            pass
-        finally:
-            for handle in handles:
-                handle.remove()
+            inputs += [(parts.modules[0], partial(read, layer)), (parts.out, partial(receive, layer))]
+            outputs += parts.outputs(partial(keep, layer))
+        with suppress(Enough), listening(inputs, outputs), torch.inference_mode():
+            final = self.body(input_ids=tokens, use_cache=False)[0]
+            if on_final is not None:
+                on_final(final)
         if seen != last + 1:
             raise HookError(f"{seen} of {last + 1} FFN layers ran in this pass")
 
@@ -228,20 +221,12 @@ class Projections:
     out: nn.Module
     joint: bool = False
 
-    def listen(self, receive: Callable[[Tensor, Tensor | None], None]) -> list[Any]:
-        """Hooks that call ``receive`` with the pre-activations, and the linear parts of a gated FFN."""
-        last = self.modules[-1]
+    def outputs(self, receive: Callable[[Tensor, Tensor | None], None]) -> list[tuple[nn.Module, OnTensor]]:
+        """For :func:`listening`: calls ``receive`` with the pre-activations, and the linear parts of a gated FFN."""
         if len(self.modules) == 1:
-            return [last.register_forward_hook(lambda _m, _a, out: receive(*self.split(out)))]
+            return [(self.modules[0], lambda out: receive(*self.split(out)))]
         gate: list[Tensor] = []
-
-        def gated(_m: nn.Module, _a: Any, out: Tensor) -> None:
-            gate.append(out)
-
-        return [
-            self.modules[0].register_forward_hook(gated),
-            last.register_forward_hook(lambda _m, _a, out: receive(gate.pop(), out)),
-        ]
+        return [(self.modules[0], gate.append), (self.modules[1], lambda out: receive(gate.pop(), out))]
 
     def split(self, out: Tensor) -> tuple[Tensor, Tensor | None]:
         """What one projection gives, as pre-activations and linear parts."""

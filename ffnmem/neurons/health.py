@@ -30,6 +30,7 @@ from ..corpus.passes import read
 from ..corpus.sources import open_corpus
 from ..ffn.activations import Activation, activation
 from ..models.answers import LOGITS
+from ..models.hooks import listening
 from ..models.layer_pass import check_same
 from ..models.model import Model
 from ..models.norms import at_least_float32
@@ -152,8 +153,8 @@ class Measure:
         before: list[tuple[Tensor, Tensor | None]] = []  # pre-activations and linear parts of the FFN that is at work
         places, flowing = content.flatten(), flowing.flatten()
 
-        def receive(_module: Any, args: tuple[Tensor, ...]) -> None:
-            coefficients, (pre, linear) = args[0], before.pop()
+        def receive(coefficients: Tensor) -> None:
+            pre, linear = before.pop()
             with torch.no_grad():
                 slope = self.sums[len(ran)].add(flattened(pre)[places], flattened(coefficients)[places])
                 slope = slope[flowing[places]]
@@ -162,16 +163,12 @@ class Measure:
                 coefficients.requires_grad_()
             ran.append(coefficients)
 
-        handles: list[Any] = []
+        inputs, outputs = [], []
         for parts in self.layers.parts:
-            handles += parts.projections.listen(lambda pre, linear: before.append((pre, linear)))
-            handles.append(parts.project_out.register_forward_pre_hook(receive))
-        try:
-            with torch.set_grad_enabled(self.flow):
-                return ran, slopes, self.layers.body(input_ids=tokens, use_cache=False)[0]
-        finally:
-            for handle in handles:
-                handle.remove()
+            inputs.append((parts.project_out, receive))
+            outputs += parts.projections.outputs(lambda pre, linear: before.append((pre, linear)))
+        with listening(inputs, outputs), torch.set_grad_enabled(self.flow):
+            return ran, slopes, self.layers.body(input_ids=tokens, use_cache=False)[0]
 
     def loss_gradient(
         self,

@@ -12,7 +12,7 @@ import ffnmem as fm
 from ffnmem.core.errors import HookError, UnsupportedModelError
 from ffnmem.models.replaying import PlainLayers, Replay, causal
 
-from ..helpers import Pair, allclose, refuses
+from ..helpers import Pair, allclose, hook_count, refuses
 
 PROMPTS = [[3, 50, 120, 7, 8, 200, 33, 9, 61, 90], [3, 11, 60, 41], [3, 77, 12, 150, 99, 32, 8]]
 
@@ -103,6 +103,64 @@ def test_a_change_of_a_part(pair64: Pair, part: str, layer: int) -> None:
     for row, prompt in enumerate(PROMPTS):
         expected = alone(pair64.model, prompt, layer, part, delta.unsqueeze(0))
         assert allclose(found[row, -1], expected[-1], pair64.exact())
+
+
+TOKENS = torch.tensor([PROMPTS[0]])
+
+
+def test_the_clean_pass_is_the_captured_one(pair: Pair) -> None:
+    n_layers, replay = pair.model.n_layers, Replay(PlainLayers(pair.model), TOKENS)
+    capture = fm.capture(pair.model, TOKENS, logits=True)
+    assert capture.residual is not None
+    assert capture.logits is not None
+    assert allclose(replay.stream[n_layers], capture.residual.final_in, 1e-5)
+    assert allclose(replay.logits(replay.stream[n_layers]), capture.logits, 1e-5)
+    for layer in range(n_layers):
+        assert allclose(replay.coefficients[layer], capture.coefficients[layer], 1e-5)
+    assert set(replay.parallel.values()) == {pair.name == "gpt-neox parallel"}
+
+
+@pytest.mark.parametrize("first", [0, 4, TOKENS.shape[1] - 1])
+def test_equals_a_whole_pass(pair64: Pair, first: int) -> None:
+    """A mask at the wrong corner, a rotation of the wrong position, keys of another row, a layer too many."""
+    model = pair64.model  # its softmax is in float32 where attention is eager, and only there
+    replay = Replay(PlainLayers(model, "eager" if pair64.rounds_attention else "sdpa"), TOKENS)
+    starts, generator = [0, 0, 1], torch.Generator().manual_seed(first)
+    deltas = torch.randn(3, replay.length - first, model.d_model, generator=generator, dtype=torch.float64)
+    with torch.no_grad():
+        found = replay.finish(starts, replay.outputs(starts, first, deltas))
+    # GPT-Neo takes its attention scores in float32 whatever its dtype, so their rounding depends on shapes.
+    exact = pair64.exact() if pair64.name in ("gpt-neo", "gemma2") else 1e-12
+    for row, layer in enumerate(starts):
+        assert allclose(found[row, -1], alone(model, PROMPTS[0], layer, "ffn", deltas[row])[-1], exact)
+
+
+def test_gradients_pass(tiny: fm.Model) -> None:
+    """Against finite differences, through attention, from an earlier position."""
+    replay = Replay(PlainLayers(tiny), TOKENS)
+    x = replay.stream[1][:, 3:].clone().requires_grad_()
+    replay.finish([0], x)[0, -1, 2].backward()  # type: ignore[no-untyped-call]
+    assert x.grad is not None
+    step = torch.zeros_like(x)
+    step[0, 0, 5] = 1e-2
+    with torch.no_grad():
+        high, low = (replay.finish([0], x + sign * step)[0, -1, 2] for sign in (1, -1))
+    assert float(x.grad[0, 0, 5]) == pytest.approx(float(high - low) / 2e-2, rel=2e-2, abs=1e-4)
+
+
+def test_shares_the_weights_and_leaves_no_trace(tiny: fm.Model) -> None:
+    before = hook_count(tiny.hf_model), tiny.fingerprint
+    layers = Replay(PlainLayers(tiny), TOKENS).layers
+    assert (hook_count(tiny.hf_model), tiny.fingerprint) == before
+    theirs = {p.data_ptr() for p in tiny.hf_model.parameters()}
+    assert {p.data_ptr() for part in layers.parts for p in part.project_out.parameters()} <= theirs
+    assert sum(hook_count(part.attention) + hook_count(part.project_out) for part in layers.parts) == 0
+
+
+def test_refused_under_an_intervention(tiny: fm.Model) -> None:
+    """Its hooks are not in the plain layers: the answer would be of another model."""
+    with fm.intervene(tiny, {(0, 3): 5.0}), refuses(UnsupportedModelError, ValueError, "0.3 = 5"):
+        PlainLayers(tiny)
 
 
 def test_other_embeddings(tiny: fm.Model) -> None:
