@@ -30,12 +30,13 @@ from .by_chance import ChanceVerdicts
 from .clustering import compare
 from .counting import content_counts
 from .inputs import Background, Inputs, firing, read_backgrounds
+from .measures import measures_of
 from .measuring import fires, opened, read_one, rule_key, settings_key
 from .verdicts import RULE, Estimate, Rule, verdicts
 
 # `meanings`: what one neuron fires at, meaning by meaning: examples, share, trigger tokens.
 
-MEASURES = ("meanings", "clusters", "ms", "trigger_tokens")
+MEASURES = tuple(measures_of("examples"))
 PARTS = ("value", "low", "high", "null", "p")
 CONTEXT = 8
 TOKENS = 6  # trigger tokens of a meaning, joined in a table

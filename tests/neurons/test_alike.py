@@ -233,13 +233,6 @@ def test_a_background_of_few_rows(made: Made) -> None:
     assert ((p > 0) & (p <= 1))[f.counts >= 2].all()
 
 
-def test_pairwise() -> None:
-    x = np.random.default_rng(0).standard_normal((3, 4, 5)).astype(np.float32)
-    x[1, 2] = 0
-    units = normalised(x)
-    assert allclose(pairwise(units), np.einsum("bnd,bmd->bnm", units, units), 1e-5)
-
-
 def test_compare_reads_the_layer_and_takes_the_neurons_keys(meanings: Planted, meanings_store: Store) -> None:
     """Another neuron's key, or another layer's inputs, would be compared without a word; alone as among others."""
     model, store = meanings.model, meanings_store
@@ -305,21 +298,6 @@ def test_chance_is_seldom_notable(chance: dict[str, np.ndarray], name: str) -> N
     assert np.isfinite(p).all()
     assert (p < 0.05).sum() <= stats.binom(len(p), 0.05).ppf(0.999)
     assert (p < 0.5).mean() <= 0.65
-
-
-def test_firing_of_a_planted_neuron(meanings: Planted, meanings_store: Store) -> None:
-    """From the store to the number: a neuron of one concept has about one meaning, one of four more."""
-    store, model = meanings_store, meanings.model
-    truth = meanings.truth[meanings.truth.layer == 0].set_index("neuron").meanings
-    f = firing(store, 0)
-    places = random_places(store, 0)
-    with Inputs(store, model, {0: np.concatenate([f.places[f.places >= 0], places])}) as inputs:
-        background = background_of(inputs.at(0, places))
-        keys = reading_keys(model, 0, np.arange(model.d_mlp))
-        found = alike(f, lambda at: inputs.at(0, at), keys, background, Draws(20, 0, len(background.units)))
-    value = found.estimates["meanings"].value
-    assert np.median(value[truth[truth == 1].index]) < 1.2
-    assert np.median(value[truth[truth >= 3].index]) > 2
 
 
 def test_keys_that_a_neuron_reads_with(architecture: fm.Model) -> None:

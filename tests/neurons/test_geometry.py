@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.neurons import Geometry
 from ffnmem.neurons.layer_geometry import ALIGNED
 from ffnmem.neurons.overlap import (
+    COSINES,
     capacities,
     features,
     folded_keys,
@@ -32,8 +32,6 @@ from ffnmem.neurons.overlap import (
 from ..architectures import DECODERS
 from ..helpers import allclose, printed, refuses
 from .gated import GATED, made
-
-ENDS = tuple(partial(np.quantile, q=q) for q in (0.05, 0.95))
 
 
 @pytest.fixture(scope="module")
@@ -78,17 +76,24 @@ def test_columns_agree_with_naive_formulas(architecture: fm.Model) -> None:
     found = fm.neurons.geometry(architecture, threshold=None)
     assert found.dimensions == dimensions  # d_model 16, less the direction that LayerNorms remove
     assert found.sides == memory_sides(architecture)
+    assert found.alignments == (("io", "gate_io", "gate_key") if architecture.gated else ("io",))
+    assert found.layers.notna().all().all()
+    assert found.provenance.fingerprint == architecture.fingerprint
     for layer in range(2):
         row, neurons = found.layers.iloc[layer], found.neurons[found.neurons["layer"] == layer]
         assert (row["layer"], row["neurons"], len(neurons)) == (layer, 64, 64)
         assert neurons["neuron"].tolist() == list(range(64))
-        both = (side_rows(architecture, layer, side) for side in ("key", "value"))
-        assert allclose(neurons["io_cosine"], torch.cosine_similarity(*both), 1e-5)
-        assert allclose(row[["io_mean", "io_q5", "io_q95"]], [f(neurons["io_cosine"]) for f in (np.mean, *ENDS)], 1e-6)
-        beyond = (neurons["io_cosine"] < row["io_null_low"]) | (neurons["io_cosine"] > row["io_null_high"])
-        assert row["io_beyond"] == beyond.mean()
-        assert row["io_strengthening"] == (neurons["io_cosine"] > 0.5).mean()
-        assert row["io_weakening"] == (neurons["io_cosine"] < -0.5).mean()
+        for name in found.alignments:
+            pair = (side_rows(architecture, layer, side) for side in COSINES[name])
+            cosine = neurons[f"{name}_cosine"]
+            assert allclose(cosine, torch.cosine_similarity(*pair), 1e-5)
+            quantiles = np.quantile(cosine, [0.05, 0.25, 0.5, 0.75, 0.95])
+            assert allclose(row[[f"{name}_q{q}" for q in (5, 25, 50, 75, 95)]].astype(float), quantiles, 1e-6)
+            low, high = row[f"{name}_null_low"], row[f"{name}_null_high"]
+            assert low < 0 < high
+            shares = ((cosine < low) | (cosine > high), cosine > 0.5, cosine < -0.5)
+            names = [f"{name}_{share}" for share in ("beyond", "strengthening", "weakening")]
+            assert row[names].tolist() == [share.mean() for share in shares]
         for side in found.sides:
             rows = memory_rows(architecture, layer, side).double().numpy()
             assert rows.shape == (64, dimensions)
@@ -172,23 +177,6 @@ def test_planted_neurons(make_tiny: Callable[..., fm.Model]) -> None:
     assert "1 duplicate pairs" in repr(found)
 
 
-def test_three_cosines_of_gated_neurons(gated: fm.Model) -> None:
-    """cos(w_in, w_out), cos(w_gate, w_out) and cos(w_gate, w_in), and their summaries by layer."""
-    found = fm.neurons.geometry(gated, threshold=None)
-    assert found.alignments == ("io", "gate_io", "gate_key")
-    for layer in range(2):
-        sides = {side: memory_rows(gated, layer, side).double() for side in memory_sides(gated)}
-        row, own = found.layers.iloc[layer], found.neurons[found.neurons["layer"] == layer]
-        for name, (one, other) in zip(
-            found.alignments, (("key", "value"), ("gate", "value"), ("gate", "key")), strict=True
-        ):
-            expected = torch.cosine_similarity(sides[one], sides[other])
-            assert allclose(own[f"{name}_cosine"], expected)
-            assert allclose(row[f"{name}_q50"], np.median(expected))
-            assert row[f"{name}_null_low"] < 0 < row[f"{name}_null_high"]
-            assert row[f"{name}_strengthening"] == float((expected > 0.5).double().mean())
-
-
 def test_turning_key_and_value_round_changes_no_geometry(gated: fm.Model, turned: fm.Model) -> None:
     """Which is the same neuron; only the sign of its gate's cosines is another."""
     one, other = (fm.neurons.geometry(model, threshold=0.5) for model in (gated, turned))
@@ -233,13 +221,6 @@ def test_seeds_move_only_what_is_drawn(tiny: fm.Model, found: Geometry) -> None:
     assert moved
     assert all(name.startswith(drawn) for name in moved)
     pd.testing.assert_frame_equal(found.neurons, other.neurons)
-
-
-def test_runs_on_every_architecture(architecture: fm.Model) -> None:
-    found = fm.neurons.geometry(architecture)
-    assert found.layers.notna().all().all()
-    assert [name for name in found.layers if name.startswith("gate_")] == [] or architecture.gated
-    assert found.provenance.fingerprint == architecture.fingerprint
 
 
 @pytest.mark.parametrize(

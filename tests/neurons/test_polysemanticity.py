@@ -18,11 +18,13 @@ from scipy import stats
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
 from ffnmem.core.types import VERDICTS
-from ffnmem.neurons import Rule, polysemanticity
+from ffnmem.neurons import Rule, measures, polysemanticity
+from ffnmem.neurons.clustering import Examples
 from ffnmem.neurons.inputs import FILE, firing
 from ffnmem.neurons.measuring import chosen_layers, file_of, read_one, rule_key
-from ffnmem.neurons.verdicts import RULE
-from ffnmem.planted import Planted
+from ffnmem.neurons.sample_measures import Sample
+from ffnmem.neurons.verdicts import RULE, Estimate
+from ffnmem.planted import Planted, recovery
 from ffnmem.scanning import Store, open_store
 
 from ..helpers import build_gpt2, refuses
@@ -140,17 +142,13 @@ def test_examples_and_dead_are_the_stores(survey: Survey) -> None:
         assert ((rows.verdict == "inactive").to_numpy() == store.stats(layer)["dead"].to_numpy()).all()
 
 
-def test_progress(survey: Survey) -> None:
-    _, _, told = survey
+def test_is_kept_and_read_back(survey: Survey, meanings: Planted) -> None:
+    store, table, told = survey
     assert {phase for phase, _, _ in told} == {"read", "meanings"}
     assert told[-1] == ("meanings", 96, 96)
     assert all(0 < done <= total for _, done, total in told)
-
-
-def test_is_kept_and_read_back(survey: Survey, meanings: Planted) -> None:
-    store, table, _ = survey
-    told: list[str] = []
-    again = polysemanticity(store, meanings.model, draws=60, progress=lambda phase, *_: told.append(phase))
+    told.clear()
+    again = polysemanticity(store, meanings.model, draws=60, progress=lambda *report: told.append(report))
     assert not told
     assert_frame_equal(again, table)
     assert again.attrs == table.attrs
@@ -330,3 +328,29 @@ def test_a_gated_neuron_is_dead_on_the_side_it_never_takes(gated_kind: str, toke
     assert found.loc[(6, "negative"), "verdict"] != "inactive"
     assert not store.stats(0)["dead"][6]
     assert found.loc[(6, "positive"), "firing_rate"] == 0
+
+
+def test_a_new_measure_is_one_declared_function(tiny: fm.Model, own: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its columns, its p in the direction of few meanings, its place in the calibration, and tables kept without it."""
+    polysemanticity(own, tiny, draws=20)
+    for name in ("loudest", "mean"):  # so that they are gone afterwards
+        monkeypatch.setitem(measures.MEASURES, name, measures.MEASURES["ms"])
+
+    @measures.measure("loudest", reads="examples", many=1)
+    def loudest(examples: Examples) -> Estimate:
+        size = examples.firing.extreme
+        return Estimate(size, size, size, np.zeros_like(size), np.ones_like(size))
+
+    @measures.measure("mean", reads="sample", many=-1)
+    def mean(coefficients: np.ndarray, sample: Sample, weights: np.ndarray) -> np.ndarray:
+        return np.stack([coefficients.mean(1, dtype=np.float64)] * 3)
+
+    told: list[str] = []
+    table = polysemanticity(own, tiny, draws=20, progress=lambda phase, *_: told.append(phase))
+    assert told
+    for name in ("loudest", "mean"):
+        assert {f"{name}{part}" for part in ("", "_low", "_high", "_null", "_p")} <= set(table)
+    few, many = table["mean"].idxmax(), table["mean"].idxmin()
+    assert table["mean_p"][few] < table["mean_p"][many]
+    scores = recovery.meaning_scores([table.assign(true_meanings=1 + table["neuron"] % 2)])
+    assert {"loudest", "mean"} <= set(scores["measure"])

@@ -179,14 +179,14 @@ def test_resolved() -> None:
     assert Thresholds(partition=0.004, null_dimension=7).resolved(768) == Thresholds(partition=0.004, null_dimension=7)
 
 
-@pytest.mark.parametrize(("name", "value"), [("late", 0), ("types", 0), ("coverage", 0.0), ("coverage", 1.5)])
+NAN = ("kurtosis", "partition", "norm", "io", "position", "frequency", "coverage", "silent")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("late", 0), ("types", 0), ("coverage", 0.0), ("coverage", 1.5), *((name, float("nan")) for name in NAN)],
+)
 def test_senseless_thresholds(name: str, value: float) -> None:
-    with refuses(InputError, ValueError, name, str(value)):
-        Thresholds(**{name: value}).resolved(64)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["kurtosis", "partition", "norm", "io", "position", "frequency", "coverage", "silent"])
-def test_no_threshold_is_nan(name: str) -> None:
     """Nothing is above NaN: a role would silently have no neurons."""
-    with refuses(InputError, ValueError, name, "nan"):
-        Thresholds(**{name: float("nan")}).resolved(64)  # type: ignore[arg-type]
+    with refuses(InputError, ValueError, name, str(value)):
+        Thresholds(**{name: value})  # type: ignore[arg-type]
