@@ -31,9 +31,9 @@ from common import machine
 from scipy.optimize import minimize
 
 import ffnmem as fm
-from ffnmem.editing.closed_forms import directions_of
+from ffnmem.editing.closed_forms import find_directions
 from ffnmem.editing.preparing import EditPlan, find_values, plan_edits
-from ffnmem.editing.rank_one import rank_one
+from ffnmem.editing.rank_one import edit_rank_one
 from ffnmem.editing.values import Descent, FoundValue, RequestBatch
 
 ADAM = {"optimiser": "adam"}
@@ -117,10 +117,10 @@ class Way:
         )  # fmt: skip
         plan = replace(plan, doubting=False)
         begin = time.perf_counter()
-        directions = None if self.name == "at the subject" else directions_of(plan, keys, None)
+        directions = None if self.name == "at the subject" else find_directions(plan, keys, None)
         found = by_lbfgs(plan) if self.name == "lbfgs" else find_values(plan, directions=directions)
         self.seconds += time.perf_counter() - begin
-        edits = [rank_one(plan, i, one, keys, None, True) for i, one in enumerate(found)]
+        edits = [edit_rank_one(plan, i, one, keys, None, True) for i, one in enumerate(found)]
         for one, edit in zip(found, edits, strict=True):
             told = edit.numbers.iloc[0]
             self.rows.append(

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 import ffnmem as fm
 from ffnmem.cli.options import save_axes
-from ffnmem.editing.closed_forms import keys_of
+from ffnmem.editing.closed_forms import average_keys
 from ffnmem.editing.preparing import plan_edits
 from ffnmem.facts import Fact
 from ffnmem.plots import convergence
@@ -44,7 +44,7 @@ def main() -> None:
     plan = plan_edits(model, facts, seed=arguments.seed)
     quality = fm.evaluation.edit_quality(model, facts, contexts=plan.contexts, seed=arguments.seed)
     layer = plan.settings.layer
-    keys = keys_of(plan, plan.requests, layer).float()
+    keys = average_keys(plan, plan.requests, layer).float()
     frame = fm.editing.convergence(model, "atlas", keys, layer, COUNTS, seed=arguments.seed, quality=quality)
     print(frame.rename(columns={"quality": "S"}).round(3).to_string(index=False))
     if arguments.plot:

@@ -34,7 +34,7 @@ from ..corpus.passes import (
 from ..corpus.sources import open_corpus
 from ..models.model import Model
 from ..models.turns import in_turn
-from .moments import RIDGE, Part, SecondMoment, TriangleSums, fewest, moment_of
+from .moments import RIDGE, Part, SecondMoment, TriangleSums, join_ranges, moment_of
 
 # `second_moment`: one pass over a corpus, every layer's coefficients into C = E[m mᵀ].
 
@@ -103,7 +103,7 @@ def second_moment(
         if not excerpt.pieces:
             raise InputError(f"{packed.source} has no text to read{of_shard}")
         sums = MomentSums(model, packed, settings, chosen)
-        sums.ranges = fewest([(piece.unit.first_sequence, piece.end) for piece in excerpt.pieces])
+        sums.ranges = join_ranges([(piece.unit.first_sequence, piece.end) for piece in excerpt.pieces])
         if finished is not None and target is not None:
             sums.check_same_as(finished, target)
         else:
@@ -207,7 +207,7 @@ class MomentSums(Statistic):
             for mine, theirs in zip(sums.blocks, other.sums[layer].blocks, strict=True):
                 mine += theirs
         self.count += other.count
-        self.ranges = fewest((*self.ranges, *other.ranges))
+        self.ranges = join_ranges((*self.ranges, *other.ranges))
 
     def check_same_as(self, found: SecondMoment, path: Path) -> None:
         """Raise FileError if a file holds something else than this pass gives."""
@@ -288,9 +288,9 @@ def convergence(
         packed = pack(open_corpus(corpus, text=text, documents=documents), model, Path(folder) / CORPUS)
         # Below d_mlp tokens C is singular, and float32's rounding would decide whether it can be solved.
         sums = MomentSums(model, packed, settings, (index,), exact=True)
-        wanted = checked_counts(counts, sums.widths[0], packed.n_tokens)
-        for moment in nested(sums, wanted, seed):
-            directions.append(unit(moment.solve(index, keys, ridge)))
+        wanted = check_counts(counts, sums.widths[0], packed.n_tokens)
+        for moment in accumulate_nested(sums, wanted, seed):
+            directions.append(normalise_rows(moment.solve(index, keys, ridge)))
             row = {"tokens": moment.count, "condition": moment.condition(index)}
             rows.append(row if quality is None else {**row, "quality": float(quality(moment))})
     distances = torch.stack([(u - directions[-1]).norm(dim=1) for u in directions])
@@ -303,11 +303,11 @@ def convergence(
     return frame
 
 
-def unit(rows: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
+def normalise_rows(rows: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
     return rows / rows.norm(dim=1, keepdim=True)
 
 
-def checked_counts(counts: Sequence[int] | None, width: int, available: int) -> list[int]:
+def check_counts(counts: Sequence[int] | None, width: int, available: int) -> list[int]:
     """Ascending counts; raises InputError for one that the text cannot give."""
     if counts is None:
         return [*sorted({n for m in MULTIPLES if (n := int(m * width)) and n < available}), available]
@@ -319,7 +319,7 @@ def checked_counts(counts: Sequence[int] | None, width: int, available: int) -> 
     return found
 
 
-def nested(sums: MomentSums, counts: Sequence[int], seed: int) -> Iterator[SecondMoment]:
+def accumulate_nested(sums: MomentSums, counts: Sequence[int], seed: int) -> Iterator[SecondMoment]:
     """The second moment after each count of tokens, sequences taken in a random order."""
     sequences = sums.settings.sequences(sums.packed)
     order = np.random.default_rng(seed).permutation(len(sequences))
@@ -332,5 +332,5 @@ def nested(sums: MomentSums, counts: Sequence[int], seed: int) -> Iterator[Secon
         some = order[first:taken]
         text = Selection(sequences, sums.settings, some, together=max(1, len(some)))
         accumulate(sums.model, text, [sums], "moment", until=sums.layers[-1])
-        sums.ranges = fewest([(int(n), int(n) + 1) for n in order[:taken]])
+        sums.ranges = join_ranges([(int(n), int(n) + 1) for n in order[:taken]])
         yield sums.moment()

@@ -12,7 +12,7 @@ from ..core.types import Seed, checked
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
-from .preparing import Settings, check_reaches, contexts_for, find_values, plan_edits, settings_asked, with_truth
+from .preparing import Settings, check_reaches, choose_contexts, find_values, plan_edits, read_settings, with_truth
 from .published import UNNAMED
 from .requests import PLAIN, make_requests
 
@@ -61,10 +61,10 @@ def value_norm(
         fact whose v* is too long no δ, and goes on without a word.
     """
     check_choice("editor", editor, UNNAMED)
-    own, _ = settings_asked(model, layer, settings, editor)
+    own, _ = read_settings(model, layer, settings, editor)
     if own.anchor is not None:
         raise InputError("settings have an anchor, which is what is measured here: leave it out")
-    (texts, _), every = contexts_for(model, contexts, seed), as_facts(facts)
+    (texts, _), every = choose_contexts(model, contexts, seed), as_facts(facts)
     fine, reasons = [], []
     for fact in every:
         try:

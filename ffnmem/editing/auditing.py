@@ -247,7 +247,7 @@ def audit(
         here of Fisher's atanh of cosines. Mallat and Zhang 1993: matching pursuit.
     """
     first, second = (one if isinstance(one, Model) else load(one) for one in (before, after))
-    asked = None if facts is None else asked_facts(facts, subject)
+    asked = None if facts is None else list_facts(facts, subject)
     through = load_lens(first, lens)
     pairs = pair_weights(first, second)
     differ = [pair for pair in pairs if pair.differs]
@@ -278,7 +278,7 @@ def audit(
     )
 
 
-def asked_facts(facts: Fact | str | Iterable[Fact], subject: str | None) -> list[Fact]:
+def list_facts(facts: Fact | str | Iterable[Fact], subject: str | None) -> list[Fact]:
     """Facts, or a text about a subject as one; nobody reads what its target is."""
     if not isinstance(facts, str):
         return as_facts(facts)
@@ -322,7 +322,9 @@ def read_parts(
                 part = replace(part, neurons=tuple(model.token_strings(most)))
             elif side:
                 kind = "value" if side == "writes" else "key"
-                vector = folded(model, layer, matrix, kind, at_least_float32(change.stream[[i]]).to(model.device), lens)
+                vector = fold_vectors(
+                    model, layer, matrix, kind, at_least_float32(change.stream[[i]]).to(model.device), lens
+                )
                 (ends,), _ = scorers[kind].extremes(vector)
                 names = [tuple(model.token_strings(ids.tolist())) for ids in ends]
                 neurons = tuple(f"{layer}.{neuron}" for neuron in most) if matrix.startswith("FFN") else ()
@@ -330,7 +332,7 @@ def read_parts(
             yield part
 
 
-def folded(
+def fold_vectors(
     model: Model, layer: int, matrix: str, kind: str, vectors: Float[Tensor, "n d_model"], lens: JacobianLens | None
 ) -> Float[Tensor, "n d_model"]:
     """What :func:`ffnmem.project` makes of values and keys; of attention with its own norms."""

@@ -22,7 +22,7 @@ from ..models.turns import in_turn
 from ..prompts.captures import capture
 from .changes import EditedLayer
 from .edit import Edit
-from .preparing import EditPlan, make_edit, one_by_one, plan_edits
+from .preparing import EditPlan, edit_each, make_edit, plan_edits
 from .published import FT_L, plain_name
 from .values import Adam, wide
 
@@ -67,11 +67,11 @@ def ft_l(
     Source: Zhu et al. 2020 (2012.00363); settings: Meng et al. 2022 (2202.05262), appendix E.1.
     """
     plan = plan_edits(model, facts, target, subject, layer, contexts=("{}",))
-    make = partial(tuned, plan, bound=bound, rate=rate, steps=steps, stop=stop, force=force)
-    return one_by_one(plan, facts, make, progress)
+    make = partial(tune_values, plan, bound=bound, rate=rate, steps=steps, stop=stop, force=force)
+    return edit_each(plan, facts, make, progress)
 
 
-def tuned(
+def tune_values(
     plan: EditPlan,
     which: int,
     *,
@@ -154,11 +154,11 @@ def embedding_swap(
     Source: Dai et al. 2022 (2104.08696), §4.4.
     """
     plan = plan_edits(model, facts, target, subject, contexts=("{}",))
-    make = partial(swapped, plan, neurons=neurons, less=less, more=more, force=force)
-    return one_by_one(plan, facts, make, progress)
+    make = partial(swap_embeddings, plan, neurons=neurons, less=less, more=more, force=force)
+    return edit_each(plan, facts, make, progress)
 
 
-def swapped(
+def swap_embeddings(
     plan: EditPlan, which: int, *, neurons: int = NEURONS, less: float = LESS, more: float = MORE, force: bool = False
 ) -> Edit:
     """The edit of one of a plan's requests; see :func:`embedding_swap`."""

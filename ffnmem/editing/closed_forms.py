@@ -100,10 +100,10 @@ def edit_together(
         protected = as_facts(previous, least=0)
         # Keys depend on no target.
         requests = [request_for(plan.model, fact, "", (), plan.contexts) for fact in protected]
-        keys = {layer: keys_of(plan, requests, layer) for layer in form.layers} if requests else {}
+        keys = {layer: average_keys(plan, requests, layer) for layer in form.layers} if requests else {}
         recorded = {**form.recorded, "previous": [fact.id for fact in protected]}
         form = replace(form, previous=keys, recorded=recorded)
-    found = find_values(plan, progress, directions_of(plan))
+    found = find_values(plan, progress, find_directions(plan))
     edit = closed_form_edit(plan, range(len(plan.requests)), found, form, force)
     announce([edit], plan.doubts)
     return edit
@@ -128,12 +128,12 @@ def lengthen_values(
 ) -> tuple[list[FoundValue], list[dict[str, float]]]:
     """What was found, each δ as long as the settings have it for a key so rare; and how rare, how much longer."""
     rarities = plan.moment.rarity(plan.settings.layer, torch.stack([one.key for one in found]), ridge).tolist()
-    times = [stretch_of(plan.settings, one, rarity) for one, rarity in zip(found, rarities, strict=True)]
+    times = [choose_stretch(plan.settings, one, rarity) for one, rarity in zip(found, rarities, strict=True)]
     longer = [one if by == 1.0 else replace(one, delta=one.delta * by) for one, by in zip(found, times, strict=True)]
     return longer, [{"rarity": rarity, "stretch": by} for rarity, by in zip(rarities, times, strict=True)]
 
 
-def stretch_of(settings: EditSettings, found: FoundValue, rarity: float) -> float:
+def choose_stretch(settings: EditSettings, found: FoundValue, rarity: float) -> float:
     """How many times as long the settings have δ for a key so rare, within their clamp.
 
     Where they set out from rarity, a δ that did not make the target likely enough is no direction to go further in.
@@ -143,7 +143,7 @@ def stretch_of(settings: EditSettings, found: FoundValue, rarity: float) -> floa
     return max(1.0, min(settings.stretch, found.longest / max(float(found.delta.norm()), 1e-30)))
 
 
-def directions_of(plan: EditPlan, keys: str | None = None, ridge: float | None = None) -> Directions | None:
+def find_directions(plan: EditPlan, keys: str | None = None, ridge: float | None = None) -> Directions | None:
     """C⁻¹k* over k*ᵀC⁻¹k* of averaged keys, where v* is looked for with ΔW itself; None where it is not."""
     if plan.keys(keys) == "original":
         return None
@@ -155,7 +155,7 @@ def directions_of(plan: EditPlan, keys: str | None = None, ridge: float | None =
     return directions
 
 
-def keys_of(plan: EditPlan, requests: Sequence[Request], layer: int) -> Keys:
+def average_keys(plan: EditPlan, requests: Sequence[Request], layer: int) -> Keys:
     """The key of each request in a layer, the average over contexts, in the model as it is."""
     return RequestReplays(plan, requests, [layer]).read([], layer)[0]
 

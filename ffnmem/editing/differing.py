@@ -79,7 +79,7 @@ class EditDiff(Result):
         k: int | None,
     ) -> EditDiff:
         """The difference of two attributions of an answer, in the model without changes and with them."""
-        neurons = neuron_table(old, new, written_along(changes, after, new))
+        neurons = neuron_table(old, new, project_written(changes, after, new))
         shown = neurons if k is None else neurons.head(k).copy()
         return cls(
             neurons=shown,
@@ -192,7 +192,7 @@ def read_first(
     raise AssertionError("there are no foils")
 
 
-def written_along(changes: Sequence[EditedLayer], after: Capture, new: Attribution) -> Float[Tensor, "layer d_mlp"]:
+def project_written(changes: Sequence[EditedLayer], after: Capture, new: Attribution) -> Float[Tensor, "layer d_mlp"]:
     """What the edit's own factors add to each neuron's logit: mᵢ Σᵣ leftᵣᵢ (rightᵣ·u/σ), in float64."""
     assert after.residual is not None
     norm = FinalNorm(after.model)

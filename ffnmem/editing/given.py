@@ -20,7 +20,7 @@ SUMS, COUNT = "mom2.mom2", "mom2.count"
 MADE_BY = "layer_stats of the programs of ROME, MEMIT and those after them writes one"
 
 
-def sums_of(
+def read_sums(
     given: Any, layer: int, width: int, count: int | None
 ) -> tuple[Float64[Tensor, "width width"], int, torch.dtype]:
     """Σ m mᵀ of a layer, the number of tokens, and the type in which it was given.
@@ -36,7 +36,7 @@ def sums_of(
         if count is not None and check_count("count", count, most=MOST) != seen:
             raise InputError(f"{given} is of {seen:,} tokens, not of {count:,}: leave count out")
         try:
-            return symmetric(sums, layer, width), seen, sums.dtype
+            return symmetrise(sums, layer, width), seen, sums.dtype
         except FfnmemError as error:
             raise FileError(f"{given} does not fit: {error}") from None
     check_kind(f"the second moment of layer {layer}", given, (Tensor, np.ndarray), "a matrix or a file of statistics")
@@ -48,10 +48,10 @@ def sums_of(
         raise InputError(f"the second moment of layer {layer} is of type {given.dtype}: give real numbers, float64")
     if count is None:
         raise InputError(f"count is missing: say of how many tokens the matrix of layer {layer} is the mean")
-    return symmetric(matrix, layer, width) * check_count("count", count, most=MOST), count, matrix.dtype
+    return symmetrise(matrix, layer, width) * check_count("count", count, most=MOST), count, matrix.dtype
 
 
-def symmetric(matrix: Tensor, layer: int, width: int) -> Float64[Tensor, "width width"]:
+def symmetrise(matrix: Tensor, layer: int, width: int) -> Float64[Tensor, "width width"]:
     """A matrix in float64, with what rounding left of its asymmetry taken out. Raises InputError."""
     name = f"the second moment of layer {layer}"
     if list(matrix.shape) != [width, width]:

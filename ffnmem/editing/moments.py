@@ -26,7 +26,7 @@ from ..core.types import checked
 from ..corpus.tokenizing import tokenizer_hash
 from ..models.model import Model
 from ..show.result import Result
-from .given import sums_of
+from .given import read_sums
 
 # Sums of outer products of rows with themselves: only the blocks above the diagonal are computed and kept.
 
@@ -211,7 +211,7 @@ class SecondMoment(Result):
             layer = model.layer(name)
             if layer in found:
                 raise InputError(f"layer {layer} is given twice: give it once")
-            found[layer] = sums_of(one, layer, model.ffn[layer].d_mlp, count)
+            found[layer] = read_sums(one, layer, model.ffn[layer].d_mlp, count)
         if not found:
             raise InputError("no layer is given: give at least one, such as {5: matrix}")
         layers = tuple(sorted(found))
@@ -420,7 +420,7 @@ class SecondMoment(Result):
             Column("layer", "number", places=0),
             Column("neurons", "count"),
             Column("trace", "number", places=2) if full else None,
-            Column("condition", left=False, of=lambda row: scientific(row["condition"])),
+            Column("condition", left=False, of=lambda row: format_condition(row["condition"])),
             Column("rank", "count") if full else None,
             Column("effective rank", "number", places=1, of="effective_rank") if full else None,
         )
@@ -457,7 +457,7 @@ class SecondMoment(Result):
         return replace(
             first,
             count=count,
-            parts=joined(part for moment in ordered for part in moment.parts),
+            parts=join_parts(part for moment in ordered for part in moment.parts),
             provenance={**first.provenance, "tokens": count},
             sums=sums,
             _conditions={},
@@ -541,7 +541,7 @@ def moment_of(
     )
 
 
-def scientific(value: float | None) -> str:
+def format_condition(value: float | None) -> str:
     """A condition number as it is shown; a dash where it is not known."""
     return "–" if value is None or math.isnan(value) else f"{value:.2e}"
 
@@ -558,34 +558,34 @@ def load_second_moment(source: SecondMoment | str | Path | None, model: Model) -
         FileError: no such file, or a damaged one.
     """
     if source is None:
-        found = next((m for m in map(shipped, EMBEDDED) if m.fingerprint == model.unedited_fingerprint), None)
+        found = next((m for m in map(load_shipped, EMBEDDED) if m.fingerprint == model.unedited_fingerprint), None)
         if found is None:
             raise InputError(f"{model.name} ({model.fingerprint}) comes without a second moment: {MAKE}")
         return found
     if isinstance(source, SecondMoment):
         moment = source
     else:
-        moment = shipped(str(source)) if str(source) in EMBEDDED else SecondMoment.load(source)
+        moment = load_shipped(str(source)) if str(source) in EMBEDDED else SecondMoment.load(source)
     moment.check(model)
     return moment
 
 
-def shipped(name: str) -> SecondMoment:
+def load_shipped(name: str) -> SecondMoment:
     """The second moment that ships with an embedded model; raises FileError."""
     return SecondMoment.load(embedded_folder(name) / SHIPPED)
 
 
-def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
     """One part a corpus, its ranges ascending and as few as can be."""
     by_corpus: dict[str, Part] = {}
     for part in parts:
         seen = by_corpus.get(part.corpus_hash)
         ranges = part.ranges if seen is None else (*seen.ranges, *part.ranges)
-        by_corpus[part.corpus_hash] = replace(part if seen is None else seen, ranges=fewest(ranges))
+        by_corpus[part.corpus_hash] = replace(part if seen is None else seen, ranges=join_ranges(ranges))
     return tuple(by_corpus[key] for key in sorted(by_corpus))
 
 
-def fewest(ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def join_ranges(ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Disjoint ranges in order, those that touch made one."""
     found: list[tuple[int, int]] = []
     for first, end in sorted(ranges):

@@ -200,13 +200,13 @@ def plan_edits(
         UnsupportedModelError: a model whose layers cannot be run by themselves, or under an intervention.
     """
     some = [with_truth(model, fact) for fact in facts_or_text(facts, subject, target)]
-    own, published = settings_asked(model, layer, settings, procedure or "rome")
+    own, published = read_settings(model, layer, settings, procedure or "rome")
     warn_of_trailing_space(model, *(fact.text for fact in some))
     make_requests(model, some, target, (PLAIN,))  # tells mistakes about facts and targets
     if procedure is not None:
         moment = load_second_moment(moment, model)
         moment.width(own.layer)
-    texts, unseen = contexts_for(model, contexts, seed)
+    texts, unseen = choose_contexts(model, contexts, seed)
     requests = make_requests(model, some, target, texts)
     layers = PlainLayers(model)
     return EditPlan(model, layers, tuple(requests), texts, seed, own, moment, published=published, unseen=unseen)
@@ -230,7 +230,7 @@ def with_truth(model: Model, fact: Fact) -> Fact:
     return replace(fact, target_true=word)
 
 
-def settings_asked(
+def read_settings(
     model: Model, layer: LayerName | None, settings: Settings, procedure: str, published: bool = False
 ) -> tuple[EditSettings, bool]:
     """The settings that an editor's arguments ask for, and whether they ask for its published program.
@@ -252,7 +252,7 @@ def settings_asked(
 SAMPLED, UNSEEN = 20, 4  # contexts, half of them of each length; others, a token longer than the longest
 
 
-def contexts_for(model: Model, contexts: Sequence[str] | None, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def choose_contexts(model: Model, contexts: Sequence[str] | None, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Contexts given or sampled, the first being the prompt alone; and of sampled ones others, which no search has."""
     if contexts is not None:
         return (PLAIN, *(text for text in check_contexts(contexts) if text != PLAIN)), ()
@@ -272,7 +272,7 @@ def find_values(
     return optimise(plan.layers, plan.requests, plan.settings, directions=directions, progress=progress)
 
 
-def one_by_one(
+def edit_each(
     plan: EditPlan, facts: Fact | str | Iterable[Fact], make: Callable[[int], Edit], progress: Progress | None
 ) -> Edit | tuple[Edit, ...]:
     """The edits that ``make`` makes of each request of a plan; what is doubtful about its targets is said first."""
@@ -282,7 +282,7 @@ def one_by_one(
         edits.append(make(i))
         if progress is not None:
             progress("edit", i + 1, len(plan.requests))
-    return one_or_all(plan, facts, edits)
+    return finish_edits(plan, facts, edits)
 
 
 def weight_norm(model: Model, layer: int) -> float:
@@ -379,7 +379,7 @@ def warn_of(doubts: Sequence[str], what: str) -> None:
         warn(doubtful[0] + (f"; {more} more of {len(doubts)} {what} are doubtful" if more else ""))
 
 
-def one_or_all(plan: EditPlan, facts: Fact | str | Iterable[Fact], edits: list[Edit]) -> Edit | tuple[Edit, ...]:
+def finish_edits(plan: EditPlan, facts: Fact | str | Iterable[Fact], edits: list[Edit]) -> Edit | tuple[Edit, ...]:
     """One edit for one fact, as many as facts for some; what they change much is warned of, once they are there."""
     announce(edits, plan.doubts)
     return edits[0] if isinstance(facts, Fact | str) else tuple(edits)

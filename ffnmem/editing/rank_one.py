@@ -14,7 +14,7 @@ from ..facts.fact import Fact
 from ..models.model import Model
 from ..models.turns import in_turn
 from .changes import EditedLayer
-from .closed_forms import directions_of, lengthen_values
+from .closed_forms import find_directions, lengthen_values
 from .edit import Edit
 from .preparing import (
     EditPlan,
@@ -23,8 +23,8 @@ from .preparing import (
     Settings,
     check_reaches,
     find_values,
+    finish_edits,
     make_edit,
-    one_or_all,
     plan_edits,
     value_numbers,
 )
@@ -95,23 +95,25 @@ def rome(
     """
     plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="rome")
     plan.check_moment([plan.settings.layer])
-    found = find_values(plan, progress, directions_of(plan, keys, ridge))
-    edits = [rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
-    return one_or_all(plan, facts, edits)
+    found = find_values(plan, progress, find_directions(plan, keys, ridge))
+    edits = [edit_rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
+    return finish_edits(plan, facts, edits)
 
 
-def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ridge: float | None, force: bool) -> Edit:
+def edit_rank_one(
+    plan: EditPlan, which: int, found: FoundValue, keys: str | None, ridge: float | None, force: bool
+) -> Edit:
     """The edit of one of a plan's requests, the first that is reached of those that are tried, else the best."""
     edits: list[Edit] = []
     tried: list[str] = []
     refusal: InputError | None = None
     own, values = plan, [found]
-    for settings, words in [(plan.settings, f"layer {plan.settings.layer}"), *further_tries(plan)]:
+    for settings, words in [(plan.settings, f"layer {plan.settings.layer}"), *list_tries(plan)]:
         if settings is not plan.settings:
             own = replace(plan, requests=(plan.requests[which],), settings=settings)
-            values = optimise(own.layers, own.requests, settings, directions=directions_of(own, keys, ridge))
+            values = optimise(own.layers, own.requests, settings, directions=find_directions(own, keys, ridge))
         try:
-            edit = rank_one_once(own, which if own is plan else 0, values[0], keys, ridge, force)
+            edit = solve_rank_one(own, which if own is plan else 0, values[0], keys, ridge, force)
         except InputError as error:
             refusal = refusal or error
             tried.append(f"{words} refused")
@@ -132,7 +134,7 @@ def rank_one(plan: EditPlan, which: int, found: FoundValue, keys: str | None, ri
     return best if len(tried) == 1 else replace(best, numbers=best.numbers.assign(tried="; ".join(tried)))
 
 
-def further_tries(plan: EditPlan) -> list[tuple[EditSettings, str]]:
+def list_tries(plan: EditPlan) -> list[tuple[EditSettings, str]]:
     """What else is tried where an edit is not reached, in words too: of derived settings a longer and longer search,
     then other layers where nobody chose one."""
     settings, last = plan.settings, round(plan.model.n_layers * 2 / 3)
@@ -146,7 +148,7 @@ def further_tries(plan: EditPlan) -> list[tuple[EditSettings, str]]:
     return [(longer, f"layer {settings.layer}, longer"), *((one, f"layer {one.layer}") for one in others)]
 
 
-def rank_one_once(
+def solve_rank_one(
     plan: EditPlan, which: int, found: FoundValue, keys: str | None, ridge: float | None, force: bool
 ) -> Edit:
     """The edit of one of a plan's requests with a v* that was found for it."""

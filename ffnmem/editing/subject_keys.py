@@ -62,7 +62,7 @@ class SubjectKeys:
             raise InputError(f"others has {counted(few, 'other subject')}: give {FEWEST} or more to compare with")
         rest = list(facts) if own else rest
         texts = draw_facts(rest, OTHERS, 0) if others is None else rest
-        asked, compared = prefixes(model, facts), {} if own else prefixes(model, texts)
+        asked, compared = find_prefixes(model, facts), {} if own else find_prefixes(model, texts)
         return cls(
             list(asked.values()),
             len(compared) or len(asked),
@@ -109,7 +109,7 @@ def predict_both(before: Model, after: Model, facts: Iterable[Fact]) -> pd.DataF
     return found.sort_values("distance", ascending=False, kind="stable", ignore_index=True)
 
 
-def prefixes(model: Model, facts: Iterable[Fact]) -> dict[tuple[int, ...], str]:
+def find_prefixes(model: Model, facts: Iterable[Fact]) -> dict[tuple[int, ...], str]:
     """The subject of each beginning of a prompt, up to its subject's last token: what a key depends on."""
     asked = [(ask_about(model, fact.prompt, fact.subject), fact.subject) for fact in facts]
     return {one.tokens[: one.subject_last + 1]: subject for one, subject in asked}

@@ -73,24 +73,26 @@ def pair_weights(before: Model, after: Model) -> list[WeightPair]:
             f"the models are not of one architecture and size: of {strange}, {has[0]} and {has[1]}; an audit is of a "
             "checkpoint and the one that it was made of"
         )
-    known = places(before)
+    known = find_places(before)
     found = {(mine[name].data_ptr(), theirs[name].data_ptr()): name for name in reversed(mine)}  # tied ones: the first
     return [
-        WeightPair(name, *known.get(id_of(mine[name]), (-1, short(name), "", False)), mine[name], theirs[name])
+        WeightPair(
+            name, *known.get(identify(mine[name]), (-1, shorten_name(name), "", False)), mine[name], theirs[name]
+        )
         for name in reversed(found.values())
     ]
 
 
-def id_of(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
+def identify(tensor: Tensor) -> tuple[int, tuple[int, ...]]:
     return tensor.data_ptr(), tuple(tensor.shape)
 
 
-def short(name: str) -> str:
+def shorten_name(name: str) -> str:
     """A parameter's name without what holds its module: ``self_attn.q_proj``."""
     return ".".join(name.removesuffix(".weight").split(".")[-2:])
 
 
-def places(model: Model) -> dict[tuple[int, tuple[int, ...]], tuple[int, str, str, bool]]:
+def find_places(model: Model) -> dict[tuple[int, tuple[int, ...]], tuple[int, str, str, bool]]:
     """By tensor: its layer, what it is called, how it meets the residual stream, and whether it is stored turned."""
     found = {}
     layout, d_model = model.layout, model.d_model
@@ -103,7 +105,7 @@ def places(model: Model) -> dict[tuple[int, tuple[int, ...]], tuple[int, str, st
         called = {id(inner(module)): name for name, module in names.items() if not isinstance(inner(module), Half)}
         for path, module in block.whole.named_modules():
             for leaf, parameter in module.named_parameters(recurse=False):
-                matrix, side, turned = short(f"{path}.{leaf}"), "", False
+                matrix, side, turned = shorten_name(f"{path}.{leaf}"), "", False
                 if leaf == "weight" and parameter.ndim == 2:
                     matrix = called.get(id(module), matrix)
                     linear = isinstance(module, nn.Linear)
@@ -111,9 +113,9 @@ def places(model: Model) -> dict[tuple[int, tuple[int, ...]], tuple[int, str, st
                     writes = matrix in ("FFN down", "attention out")
                     if ends[1 if writes else 0] == d_model:
                         side, turned = ("writes", linear) if writes else ("reads", not linear)
-                found[id_of(parameter)] = layer, matrix, side, turned
+                found[identify(parameter)] = layer, matrix, side, turned
     for matrix, end in (("unembedding", layout.unembedding), ("embedding", layout.embedding)):
-        found[id_of(inner(end).weight)] = -1, matrix, "tokens", False
+        found[identify(inner(end).weight)] = -1, matrix, "tokens", False
     return found
 
 

@@ -27,22 +27,22 @@ from ..core.errors import (
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.types import WITHOUT_MOMENT, Count, NonNegative, Positive, check_value, checked, read_kinds
-from ..editing.baselines import swapped, tuned
+from ..editing.baselines import swap_embeddings, tune_values
 from ..editing.closed_forms import (
     ClosedForm,
     alphaedit_form,
+    average_keys,
     closed_form_edit,
-    directions_of,
     emmet_form,
     encore_form,
-    keys_of,
+    find_directions,
     layer_range,
     memit_form,
 )
 from ..editing.edit import Edit
 from ..editing.moments import SecondMoment, load_second_moment
-from ..editing.preparing import EditPlan, Moment, Settings, check_reaches, contexts_for, find_values, settings_asked
-from ..editing.rank_one import KEYS, rank_one
+from ..editing.preparing import EditPlan, Moment, Settings, check_reaches, choose_contexts, find_values, read_settings
+from ..editing.rank_one import KEYS, edit_rank_one
 from ..editing.requests import PLAIN, Request, make_request
 from ..editing.settings import EditSettings
 from ..editing.values import FoundValue
@@ -153,7 +153,7 @@ class FactBatch:
 
     def find_values(self, plan: EditPlan, keys: str | None = None, ridge: float | None = None) -> list[FoundValue]:
         """v* of each request by the settings of a plan; editors of the same settings share it."""
-        directions = directions_of(plan, keys, ridge)
+        directions = find_directions(plan, keys, ridge)
         which = plan.settings, None if directions is None else plan.ridge(ridge)
         if which not in self.values:
             plan.check_moment([plan.settings.layer])
@@ -188,7 +188,7 @@ class FactBatch:
         force = bool(options.pop("force", False))
         if editor.form is None:
             keys, ridge = options.get("keys"), options.get("ridge")
-            return rank_one(plan, which[0], self.find_values(plan, keys, ridge)[which[0]], keys, ridge, force)
+            return edit_rank_one(plan, which[0], self.find_values(plan, keys, ridge)[which[0]], keys, ridge, force)
         form = editor.form(plan, **options)
         form = replace(form, previous=self.protected) if editor.protects else form
         values = self.find_values(plan)
@@ -328,8 +328,8 @@ KNOWN = (
     *with_original("memit", "layers", "weight", "norm", "ridge", "force", form=memit_form),
     *with_original("alphaedit", "layers", "threshold", "penalty", "force", form=alphaedit_form, protects=True),
     *with_original("encore", "layers", "weight", "norm", "ridge", "force", form=encore_form, protects=True),
-    Editor("ft_l", ("bound", "rate", "steps", "stop", "force"), make=tuned),
-    Editor("embedding_swap", ("neurons", "less", "more", "force"), make=swapped),
+    Editor("ft_l", ("bound", "rate", "steps", "stop", "force"), make=tune_values),
+    Editor("embedding_swap", ("neurons", "less", "more", "force"), make=swap_embeddings),
     Editor("none"),
 )
 EDITORS: Mapping[str, Editor] = MappingProxyType({editor.name: editor for editor in KNOWN})
@@ -423,10 +423,10 @@ def set_up(
             raise InputError(
                 f"option {quoted(name)} is none of {whose}{perhaps(name, takes)}: they take {', '.join(takes)}"
             )
-    own, _ = settings_asked(model, layer, settings, "rome")
+    own, _ = read_settings(model, layer, settings, "rome")
     optimised = any(editor.procedure is not None for editor in editors)
     source: Moment = load_second_moment(moment, model) if optimised else moment
-    texts, unseen = contexts_for(model, contexts, seed) if optimised else ((PLAIN,), ())
+    texts, unseen = choose_contexts(model, contexts, seed) if optimised else ((PLAIN,), ())
     # What is out of range would else be the failure of every fact.
     given = {name: value for name, value in options.items() if value is not None}
     if "keys" in given:
@@ -437,7 +437,7 @@ def set_up(
     plans: dict[str, EditPlan] = {}
     for editor in editors:
         if editor.procedure is not None:
-            theirs, published = settings_asked(model, layer, settings, editor.procedure, editor.published)
+            theirs, published = read_settings(model, layer, settings, editor.procedure, editor.published)
             plans[editor.name] = replace(plan, settings=theirs, published=published)
     setup = Setup(plan, target, options, plans)
     for editor in editors:
@@ -475,7 +475,7 @@ def keys_in(batch: FactBatch, editor: Editor, which: Iterable[int]) -> Protected
     plan = batch.setup.plan_of(editor)
     requests = plan.of(places)
     where = layer_range(plan, batch.setup.options.get("layers"), editor.procedure)
-    return {layer: keys_of(plan, requests, layer) for layer in where}
+    return {layer: average_keys(plan, requests, layer) for layer in where}
 
 
 def edit_by(

@@ -20,12 +20,12 @@ from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..core.run_folders import RunFolder, run_folder
 from ..core.types import PROTOCOLS, Count, Seed, checked
-from ..editing.closed_forms import directions_of
+from ..editing.closed_forms import find_directions
 from ..editing.edit import Edit
 from ..editing.layer_choice import kept_choice, warn_of_seen
 from ..editing.moments import SecondMoment
 from ..editing.preparing import EditPlan, Settings, find_values, plan_edits
-from ..editing.rank_one import KEYS, rank_one
+from ..editing.rank_one import KEYS, edit_rank_one
 from ..editing.wording import missed_words
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
@@ -395,8 +395,8 @@ def edit_quality(
 
     def quality(moment: SecondMoment) -> float:
         own = replace(plan, source=moment)
-        found = find_values(own, directions=directions_of(own, keys, None))
-        edits = [rank_one(own, i, one, keys, None, force=True) for i, one in enumerate(found)]
+        found = find_values(own, directions=find_directions(own, keys, None))
+        edits = [edit_rank_one(own, i, one, keys, None, force=True) for i, one in enumerate(found)]
         before, after = ask_cases(plan.layers, cases, edits)
         rows = [measure(case, b, a, names) for case, b, a in zip(cases, before, after, strict=True)]
         table = summarise(pd.DataFrame(rows), names, draws=1, seed=seed)

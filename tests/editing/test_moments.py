@@ -15,7 +15,7 @@ import ffnmem as fm
 from ffnmem.core.checked_files import write_tensors
 from ffnmem.core.errors import FileError, InputError, ModelError, OutOfRangeError
 from ffnmem.editing import SecondMoment, second_moment
-from ffnmem.editing.moments import FIELDS, KEPT, KIND, Part, load_second_moment, shipped
+from ffnmem.editing.moments import FIELDS, KEPT, KIND, Part, load_second_moment, load_shipped
 
 from ..helpers import allclose, printed, refuses
 from .made import FINGERPRINT, made, rows_of
@@ -115,7 +115,7 @@ def test_display() -> None:
 def test_the_shipped_one_is_of_atlas(atlas: fm.Model) -> None:
     """The bundled file would be another model's, broken, or of text unlike the bundled corpus."""
     found = load_second_moment(None, atlas)
-    assert load_second_moment("atlas", atlas).fingerprint == shipped("atlas").fingerprint == atlas.fingerprint
+    assert load_second_moment("atlas", atlas).fingerprint == load_shipped("atlas").fingerprint == atlas.fingerprint
     assert found.layers == tuple(range(atlas.n_layers))
     assert found.count > 1000 * atlas.d_mlp
     layer = 3

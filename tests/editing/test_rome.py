@@ -13,7 +13,7 @@ from torch import Tensor
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.editing import Edit, rome
-from ffnmem.editing.closed_forms import stretch_of
+from ffnmem.editing.closed_forms import choose_stretch
 from ffnmem.editing.settings import EditSettings, settings_for
 from ffnmem.editing.values import FoundValue
 from ffnmem.models.answers import generate
@@ -78,12 +78,12 @@ def test_a_change_is_stretched_within_the_clamp(clamp: float, times: float) -> N
         longest=5 * clamp, steps=1, passes=2.0, loss=0.1, nll=0.1, before=0.0, after=0.9,
     )  # fmt: skip
     settings = EditSettings(0, optimiser="projections", clamp=clamp, stop=0.12)
-    assert stretch_of(replace(settings, stretch=1.5), found, 0.1) == pytest.approx(times)
-    assert stretch_of(replace(settings, stretch=1.5, rare=2.0), found, 2.0) == pytest.approx(times)
-    assert stretch_of(replace(settings, stretch=1.5, rare=2.0), found, 1.9) == 1.0
-    assert stretch_of(replace(settings, stretch=1.5, rare=2.0), found, math.nan) == 1.0  # too little text to tell
-    assert stretch_of(replace(settings, stretch=1.5, rare=2.0, stop=0.05), found, 2.0) == 1.0  # not reached
-    assert stretch_of(settings, found, 9.0) == 1.0
+    assert choose_stretch(replace(settings, stretch=1.5), found, 0.1) == pytest.approx(times)
+    assert choose_stretch(replace(settings, stretch=1.5, rare=2.0), found, 2.0) == pytest.approx(times)
+    assert choose_stretch(replace(settings, stretch=1.5, rare=2.0), found, 1.9) == 1.0
+    assert choose_stretch(replace(settings, stretch=1.5, rare=2.0), found, math.nan) == 1.0  # too little text to tell
+    assert choose_stretch(replace(settings, stretch=1.5, rare=2.0, stop=0.05), found, 2.0) == 1.0  # not reached
+    assert choose_stretch(settings, found, 9.0) == 1.0
 
 
 def test_rare_keys_are_lengthened_by_every_editor_that_shares_v(tiny: fm.Model) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, InputError
 from ffnmem.editing import value_norm, values
-from ffnmem.editing.closed_forms import directions_of
+from ffnmem.editing.closed_forms import find_directions
 from ffnmem.editing.preparing import check_reaches, plan_edits
 from ffnmem.editing.requests import Request, RequestRow
 from ffnmem.editing.values import SKIPPED, Descent, RequestBatch, optimise
@@ -101,7 +101,7 @@ def test_a_change_is_searched_as_it_acts(
     model = fm.load(ARCHITECTURES[kind](), tokenizer=tokenizer, dtype="float64")
     model.hf_model.set_attn_implementation("sdpa")  # the eager one takes its softmax in float32
     plan = moved_plan(model, layer=0, settings={**SETTINGS, "kl_at": kl_at})
-    directions = directions_of(plan, None, None)
+    directions = find_directions(plan, None, None)
     assert directions is not None
     batch = RequestBatch(plan.layers, plan.requests, plan.settings, directions)
     delta = random_like(len(FACTS), model.d_model).requires_grad_()

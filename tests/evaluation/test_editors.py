@@ -10,7 +10,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError, unwarned
 from ffnmem.editing import SecondMoment, alphaedit, embedding_swap, emmet, encore, ft_l, memit, preparing, rome
-from ffnmem.editing.closed_forms import directions_of
+from ffnmem.editing.closed_forms import find_directions
 from ffnmem.editing.preparing import EditPlan, find_values, plan_edits
 from ffnmem.editing.values import FoundValue
 from ffnmem.evaluation import EDITORS, Scores, editors, evaluate, sequential
@@ -115,7 +115,7 @@ def test_the_norm_anchor_skips(tiny64: fm.Model, moment: SecondMoment) -> None:
     plan = plan_edits(tiny64, FACTS, None, None, 1, moment, CONTEXTS, 0, settings)
     norms = [
         float((one.written[0] + one.delta).norm())
-        for one in find_values(plan, directions=directions_of(plan, None, None))
+        for one in find_values(plan, directions=find_directions(plan, None, None))
     ]
     anchor = (min(norms) + max(norms)) / 4  # between the shortest and the longest, doubled
     kept = [fact.id for fact, norm in zip(FACTS, norms, strict=True) if norm <= 2 * anchor]
