@@ -19,7 +19,7 @@ from ..core.types import Count, NonNegative, Positive, Seed, checked
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
-from .changes import EditedLayer
+from .changes import EditedLayer, RowChanges
 from .edit import Edit
 from .moments import RIDGE
 from .preparing import (
@@ -207,7 +207,8 @@ class RequestReplays:
 
     def read(self, changes: Sequence[EditedLayer], layer: int) -> tuple[Keys, Float64[Tensor, "n d_model"]]:
         """Each request's key in a layer, the average over contexts; for its plain prompt, what the highest leaves."""
-        found = [(self.kept or self.replay(chunk)).read(changes, layer) for chunk in self.chunks]
+        edited = RowChanges([changes])
+        found = [(self.kept or self.replay(chunk)).read(edited, layer) for chunk in self.chunks]
         order = torch.tensor([i for chunk in self.chunks for i in chunk]).argsort()
         keys, above = (torch.cat(parts) for parts in zip(*found, strict=True))
         return keys[order.to(keys.device)], above[order.to(above.device)]
@@ -223,22 +224,15 @@ class RequestReplay(RequestRows):
             self.first = 0
         self.at = self.lookup - self.first
 
-    def read(self, changes: Sequence[EditedLayer], layer: int) -> tuple[Keys, Float64[Tensor, "n d_model"]]:
+    def read(self, edited: RowChanges, layer: int) -> tuple[Keys, Float64[Tensor, "n d_model"]]:
         """What :meth:`RequestReplays.read` says, of these."""
-        by_layer = {change.layer: change for change in changes}
         keys: list[Tensor] = []
 
-        def change(at: int, part: str, _first: int, written: Tensor, m: Tensor | None) -> Tensor:
-            if part != "ffn":
-                return written
-            assert m is not None
-            if at == layer:
+        def change(at: int, part: str, first: int, written: Tensor, m: Tensor | None) -> Tensor:
+            if part == "ffn" and at == layer:
+                assert m is not None
                 keys.append(m[self.every, self.at].double())
-            if at not in by_layer:
-                return written
-            own = by_layer[at]
-            more = (m.double() @ own.left.to(m.device).T) @ own.right.to(m.device)
-            return (written.double() + more).to(written.dtype)
+            return edited(at, part, first, written, m)
 
         x = self.replay.stream[self.low][:, self.first :]
         with torch.no_grad():
