@@ -56,16 +56,17 @@ def complete_fact(fact: Fact, group: list[Fact], draw: np.random.Generator, para
     right = {fact.target_true, *fact.true_aliases}
     # A subject that has several objects would be asked for an answer that is true already.
     right |= {other.target_true for other in group if other.subject == fact.subject}
-    objects = sorted({other.target_true for other in group} - right)
-    prompts = sorted({other.prompt for other in group} - {fact.prompt})
-    subjects = sorted({other.subject for other in group if other.target_true == fact.target_true} - {fact.subject})
-    some = {"target_new": objects, "paraphrases": prompts, "neighbours": subjects}
-    drawn = {name: [found[i] for i in draw.permutation(len(found))] for name, found in some.items()}
-    found = fact
-    if not fact.target_new and drawn["target_new"]:
-        found = replace(found, target_new=drawn["target_new"][0])
-    if not fact.paraphrases:
-        found = replace(found, paraphrases=tuple(drawn["paraphrases"][:paraphrases]))
-    if not fact.prompts_about_neighbours:
-        found = replace(found, neighbours=tuple(drawn["neighbours"][:neighbours]))
-    return found
+
+    def shuffle(values: set[str]) -> list[str]:
+        ordered = sorted(values)
+        return [ordered[i] for i in draw.permutation(len(ordered))]
+
+    objects = shuffle({other.target_true for other in group} - right)
+    prompts = shuffle({other.prompt for other in group} - {fact.prompt})
+    subjects = shuffle({other.subject for other in group if other.target_true == fact.target_true} - {fact.subject})
+    return replace(
+        fact,
+        target_new=fact.target_new or next(iter(objects), None),
+        paraphrases=fact.paraphrases or tuple(prompts[:paraphrases]),
+        neighbours=fact.neighbours if fact.prompts_about_neighbours else tuple(subjects[:neighbours]),
+    )
