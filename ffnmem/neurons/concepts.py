@@ -583,7 +583,7 @@ class Survey(Result):
 def count_table(table: pd.DataFrame) -> Table:
     """How many neurons of each layer have each verdict, and why the unclear ones are."""
     counts = verdict_counts(table)
-    both = counts["sign"].nunique() > 1
+    signs = (counts["sign"] == NEGATIVE).any()
     rows = counts.assign(layer=counts["layer"].astype(str)).to_dict("records")
     if len(counts) > 1:
         rows.append({"layer": "all", "sign": None, **counts[["neurons", *VERDICTS]].sum().to_dict()})
@@ -599,7 +599,7 @@ def count_table(table: pd.DataFrame) -> Table:
     return Table.of(
         rows,
         Column("layer", left=False),
-        "sign" if both else None,
+        "sign" if signs else None,
         "neurons",
         *map(share, VERDICTS),
         title="verdicts by layer",
@@ -610,10 +610,10 @@ def count_table(table: pd.DataFrame) -> Table:
 
 def neuron_table(verdict: str, found: Sequence[Meanings]) -> Table:
     """Neurons of a verdict, a row a meaning."""
-    both = len({one.sign for one in found}) > 1
+    signs = any(one.negative for one in found)
     shown = rows(
         Column("neuron", "neuron"),
-        *(["sign"] if both else []),
+        *(["sign"] if signs else []),
         Column("meanings", "number", places=2),
         Column("95%", left=False),
         Column("examples", left=False),
@@ -624,7 +624,7 @@ def neuron_table(verdict: str, found: Sequence[Meanings]) -> Table:
         value, low, high = one.number
         span = f"{format_number(low, 2)} to {format_number(high, 2)}" if low == low else None
         place = (one.layer, one.neuron)
-        lead: list[Any] = [place, *([one.sign] if both else []), value, span, str(one.n_examples)]
+        lead: list[Any] = [place, *([one.sign] if signs else []), value, span, str(one.n_examples)]
         for row in one.table.head(MEANINGS).itertuples():
             shown.add(*lead, f"{row.share:.0%}", tokens(one.triggers[row.meaning]))
             lead = [None] * len(lead)

@@ -53,24 +53,24 @@ class ReadableNeurons(Result):
             of such tokens in the corpus), q (the false discovery rate), verdict and meanings (empty and NaN where they
             were not measured), fires_at, followed_by, promotes (tokens, for eyes).
         compared: how many sides had enough examples.
-        measured: the signs of which the store keeps verdicts.
+        unmeasured: the signs of the sides of which the store keeps no verdicts.
         provenance: plain values.
     """
 
     main = "neurons"
-    in_json = "compared measured neurons"
+    in_json = "compared unmeasured neurons"
     in_repr = "model neurons"
 
     model: str
     neurons: pd.DataFrame
     compared: int
-    measured: tuple[str, ...]
+    unmeasured: tuple[str, ...]
     provenance: dict[str, Any]
 
     def sheet(self) -> Sheet:
         """The neurons, and by what they were chosen."""
-        missing = [sign for sign in COEFFICIENT_SIGNS if sign not in self.measured]
-        verdicts = f"; not measured of {' and '.join(missing)} sides (ffnmem polysemanticity)" if missing else ""
+        missing = " and ".join(self.unmeasured)
+        verdicts = f"; not measured of {missing} sides (ffnmem polysemanticity)" if missing else ""
 
         def first(name: str) -> Column:
             shown = Column(name.replace("_", " "), wraps=True)
@@ -80,7 +80,7 @@ class ReadableNeurons(Result):
             self.neurons,
             "neuron",
             Column("side, to", "number", places=2, of="largest"),
-            Column("verdict") if self.measured else None,
+            Column("verdict") if any(self.neurons["verdict"]) else None,
             Column("followed", left=False, of=lambda row: f"{row['followed']} of {row['examples']}"),
             Column("by chance", "probability", of="chance"),
             first("fires_at"),
@@ -135,7 +135,8 @@ def find_readable(
     wide = pd.concat(parts, ignore_index=True).query("examples >= @WIDE")
     p = stats.binom.sf(wide["followed"] - 1, wide["examples"], wide["chance"])
     sides = wide.assign(q=stats.false_discovery_control(p) if len(p) else p).query("q < @LEVEL")
-    kept = {sign: table for sign in COEFFICIENT_SIGNS if (table := kept_verdicts(store, sign)) is not None}
+    signs = COEFFICIENT_SIGNS if store.gated else (POSITIVE,)
+    kept = {sign: table for sign in signs if (table := kept_verdicts(store, sign)) is not None}
     known = pd.concat(kept.values()) if kept else pd.DataFrame(columns=[*KEY, "verdict", "meanings"])
     sides = sides.merge(known.astype(sides[KEY].dtypes), "left", KEY).fillna({"verdict": ""})
     ends = [share_interval(*row) for row in zip(sides["followed"], sides["examples"], strict=True)]
@@ -148,7 +149,9 @@ def find_readable(
         texts = [[visible(text, 24) for text, _ in getattr(side, name)[:NAMED]] for side in found]
         sides[name] = pd.Series(["  ".join(some) for some in texts], sides.index, object)
     sides = sides[COLUMNS].reset_index(drop=True)
-    return ReadableNeurons(store.model, sides, len(wide), tuple(kept), store.provenance)
+    return ReadableNeurons(
+        store.model, sides, len(wide), tuple(sign for sign in signs if sign not in kept), store.provenance
+    )
 
 
 def word_codes(store: Store) -> Int64[np.ndarray, " vocab"]:

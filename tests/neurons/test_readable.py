@@ -84,11 +84,11 @@ def test_the_numbers_are_those_of_the_text(store: Store) -> None:
 def test_verdicts_decide_which_are_clear(store: Store, tmp_path: Path) -> None:
     own = open_store(shutil.copytree(store.folder, tmp_path / "store"))
     bare = find_readable(own, top=None)
-    assert bare.measured == ()
+    assert bare.unmeasured == ("positive", "negative")
     assert "not measured of positive and negative sides (ffnmem polysemanticity)" in " ".join(printed(bare.sheet()))
     table = fm.polysemanticity(own, load_gated("llama"), sign="both", draws=20, budget=None)
     found = find_readable(own, top=None)
-    assert found.measured == ("positive", "negative")
+    assert found.unmeasured == ()
     assert "polysemantic" not in set(found.neurons["verdict"])
     mono = (found.neurons["verdict"] == "monosemantic").tolist()
     assert mono == sorted(mono, reverse=True)
