@@ -26,7 +26,7 @@ import ffnmem as fm
 from ffnmem.describing.scoring import SHOWN, find_odd_one
 from ffnmem.models.model import Model
 from ffnmem.neurons.counting import content_counts
-from ffnmem.neurons.inputs import Background, Inputs, normalised, read_backgrounds
+from ffnmem.neurons.inputs import Background, Inputs, normalise, read_backgrounds
 from ffnmem.neurons.measuring import opened
 from ffnmem.neurons.verdicts import share_interval
 from ffnmem.scanning import Store
@@ -139,7 +139,7 @@ class Embeddings:
         return self.store.sequences.tokens_at(sequence_of(places), position_of(places))
 
     def token(self, places: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d_model"]:
-        return normalised(self.rows[self.tokens(places)])
+        return normalise(self.rows[self.tokens(places)])
 
     def around(self, places: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d_model"]:
         """Of up to AROUND tokens on each side, without the one at the place."""
@@ -149,7 +149,7 @@ class Embeddings:
             tokens, at = self.store.sequences.sequence_tokens(int(sequence_of(place))), int(position_of(place))
             near = np.concatenate([tokens[max(lead, at - AROUND) : at], tokens[at + 1 : at + 1 + AROUND]])
             found[row] = self.weights[near] @ self.rows[near]
-        return normalised(found)
+        return normalise(found)
 
 
 def judged(

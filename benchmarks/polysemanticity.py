@@ -28,8 +28,16 @@ from scipy.spatial.distance import squareform
 from scipy.stats import entropy
 
 import ffnmem as fm
-from ffnmem.neurons.clustering import FOOTE_ABOVE, FOOTE_CUT, Draws, Examples, estimate, numbered, strongest
-from ffnmem.neurons.inputs import MOST, Background, Firing, background_of, normalised
+from ffnmem.neurons.clustering import (
+    FOOTE_ABOVE,
+    FOOTE_CUT,
+    Draws,
+    Examples,
+    count_strong,
+    estimate_measure,
+    estimate_number,
+)
+from ffnmem.neurons.inputs import MOST, Background, Firing, background_of, normalise
 from ffnmem.neurons.verdicts import Estimate
 
 D_MODEL, POSITIONS, MEANINGS = 768, 4096, 3
@@ -64,9 +72,9 @@ class Data:
         meanings, clusters, ms = (np.array([row[i] for row in found]) for i in range(3))
         draws = self.draws.draws
         return {
-            "meanings": numbered(meanings, draws, self.firing.counts[:neurons]),
-            "clusters": numbered(clusters, draws, strongest(self.firing.strengths[:neurons])),
-            "ms": estimate(ms, draws, "greater"),
+            "meanings": estimate_number(meanings, draws, self.firing.counts[:neurons]),
+            "clusters": estimate_number(clusters, draws, count_strong(self.firing.strengths[:neurons])),
+            "ms": estimate_measure(ms, draws, "greater"),
         }
 
     def one(self, neuron: int) -> tuple[list[float], list[float], list[float]]:
@@ -88,8 +96,8 @@ class Data:
     def foote(self, neuron: int) -> list[float]:
         weights, draws, key = self.firing.strengths[neuron], self.draws, self.keys[neuron]
         count = int((weights >= FOOTE_ABOVE * weights[0]).sum())
-        units = normalised(self.inputs[neuron] * key)
-        random = normalised(self.background.rows[draws.rows(np.array([neuron]))[0]] * key)
+        units = normalise(self.inputs[neuron] * key)
+        random = normalise(self.background.rows[draws.rows(np.array([neuron]))[0]] * key)
         similarity, unrelated = units @ units.T, random @ random.T
         upper = unrelated[np.triu_indices(len(random), 1)].astype(np.float64)
         cut = upper.mean() + FOOTE_CUT * upper.std()

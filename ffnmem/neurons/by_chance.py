@@ -36,7 +36,7 @@ from ..show.result import Result
 from .clustering import Draws, Examples
 from .inputs import TOP, Background, Firing, Inputs, read_backgrounds, sampled_sequences
 from .measuring import chosen_layers, judged, rule_key, store_key
-from .sample_measures import KeyPairs, coefficients, own_keys, turned_anyhow
+from .sample_measures import KeyPairs, coefficients, own_keys, rotate_isotropic
 from .verdicts import RULE, Rule, share_interval, verdicts
 
 # Directions to hold neurons against: what each reads with.
@@ -54,7 +54,7 @@ PER_LAYER = 64
 ENDS = ("", "_low", "_high")  # of a share's columns
 
 
-def directions(
+def make_directions(
     kind: str, model: Model, layer: int, neurons: Int64[np.ndarray, " n"], background: Background, seed: int
 ) -> KeyPairs:
     """What the neurons, or directions made of them, compare their input with."""
@@ -64,15 +64,15 @@ def directions(
         return own
     mean = torch.from_numpy(background.mean).to(own[0][0])
     if kind == "isotropic":
-        return turned_anyhow(own, mean, rng)
+        return rotate_isotropic(own, mean, rng)
     if kind == "matched":
-        return turned_alike(own, background, rng)
+        return rotate_whitened(own, background, rng)
     others = rng.permutation(model.ffn[layer].d_mlp)
     partner = others[(np.argsort(others)[neurons] + 1) % len(others)]  # the next in a random circle: never itself
     return [own[0], own_keys(model, layer, torch.from_numpy(partner).to(model.device))[1]]
 
 
-def turned_alike(own: KeyPairs, background: Background, random: np.random.Generator) -> KeyPairs:
+def rotate_whitened(own: KeyPairs, background: Background, random: np.random.Generator) -> KeyPairs:
     """Keys, and gates with them, turned at random in the space of whitened inputs, in which all directions vary alike.
 
     What they give has the mean and the variance that it had, and gate and key the correlation that they had, over
@@ -128,7 +128,7 @@ class Highest:
         return Firing.of(layer, neurons, zip(*(rows.T for rows in columns), strict=True))
 
 
-def highest(
+def read_highest(
     store: Store, model: Model, numbers: Int64[np.ndarray, " sequences"], sample: Int64[np.ndarray, " sampled"],
     reading: Mapping[int, Mapping[str, KeyPairs]], factor: float, progress: Progress | None,
 ) -> tuple[dict[int, dict[str, Highest]], int]:  # fmt: skip
@@ -323,12 +323,12 @@ def chance_verdicts(
         for layer in chosen
     }
     reading = {
-        layer: {kind: directions(kind, model, layer, neurons[layer], backgrounds[layer], seed) for kind in asked}
+        layer: {kind: make_directions(kind, model, layer, neurons[layer], backgrounds[layer], seed) for kind in asked}
         for layer in chosen
     }
     sample = np.unique(sampled_sequences(store))
     numbers = np.union1d(draw_tokens(store.sequences, budget, seed), sample).astype(np.int64)
-    found, positions = highest(store, model, numbers, sample, reading, factor, progress)
+    found, positions = read_highest(store, model, numbers, sample, reading, factor, progress)
     firings = {(layer, kind): found[layer][kind].firing(layer, neurons[layer]) for layer in chosen for kind in asked}
     places = {
         layer: np.concatenate([f.places[f.places >= 0] for (own, _), f in firings.items() if own == layer])
@@ -337,7 +337,7 @@ def chance_verdicts(
     frames = []
     with Inputs(store, model, places, progress) as inputs:
         for (layer, kind), firing in firings.items():
-            frame = judged_rows(firing, inputs, reading[layer][kind], backgrounds[layer], seed, draws, rule)
+            frame = judge_directions(firing, inputs, reading[layer][kind], backgrounds[layer], seed, draws, rule)
             rate = found[layer][kind].fired / max(positions, 1)
             frame = pd.DataFrame({"layer": layer, "neuron": firing.neurons, "kind": kind, "sign": sign}).join(frame)
             frame.insert(frame.columns.get_loc("examples") + 1, "firing_rate", rate)
@@ -378,7 +378,7 @@ def kept_chance(store: Store, sign: str, rule: Rule) -> ChanceVerdicts | None:
     return replace(found, table=judged(found.table, rule), provenance=again)
 
 
-def judged_rows(
+def judge_directions(
     firing: Firing, inputs: Inputs, pairs: KeyPairs, background: Background, seed: int, draws: int, rule: Rule
 ) -> pd.DataFrame:
     """Examples, meanings, MS and the verdict on each of some directions."""

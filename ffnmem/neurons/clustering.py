@@ -16,7 +16,7 @@ from ..models.model import Model
 from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
 from ..vocabulary.scoring import in_threads
-from .inputs import MOST, Background, Firing, Inputs, normalised
+from .inputs import MOST, Background, Firing, Inputs, normalise
 from .measures import MEASURES, measure, measures_of
 from .triggers import spread_around, trigger_tokens
 from .verdicts import Estimate, interval, p_values
@@ -31,7 +31,7 @@ from .verdicts import Estimate, interval, p_values
 # no_type_check keeps the tests' import hook from wrapping what numba has to compile.
 @njit(nogil=True, cache=True)
 @no_type_check
-def linked(similarity, size, cut, out):
+def link_examples(similarity, size, cut, out):
     """Labels of the average-linkage clusters whose mean similarity is at least ``cut``; −1 where size is 0.
 
     ``similarity`` is overwritten. Returns how many there are. Merging the closest pair first, with each row's nearest
@@ -130,7 +130,7 @@ def null_clusters(background, picks, cut, labels, found, first, last):
             for i in range(n):
                 for j in range(n):
                     s[i, j] = background[picks[d, i], picks[d, j]]
-            found[n, d] = linked(s, np.ones(n, np.int64), cut, labels[n, d, :n])
+            found[n, d] = link_examples(s, np.ones(n, np.int64), cut, labels[n, d, :n])
 
 
 @njit(nogil=True, cache=True)
@@ -156,13 +156,13 @@ def measure_block(
             continue
         s, w, everyone = similarity[b, :n, :n], weights[b, :n], np.arange(n)
         labels = np.empty(n, np.int64)
-        found = linked(s.copy(), np.ones(n, np.int64), cut, labels)
+        found = link_examples(s.copy(), np.ones(n, np.int64), cut, labels)
         own[b, :n] = labels
         out[b, 0, 0] = effective(labels, found, w)
         out[b, 1, 0] = weighted_cosine(s, everyone, w)
         for d in range(draws):
             times = multiplicity[n, d, :n]
-            found = linked(s.copy(), times, cut, labels)
+            found = link_examples(s.copy(), times, cut, labels)
             out[b, 0, 1 + d] = effective(labels, found, w * times)
             out[b, 1, 1 + d] = weighted_cosine(s, everyone, w * times)
             out[b, 0, 1 + draws + d] = effective(null_labels[n, d, :n], null_found[n, d], w)
@@ -171,7 +171,7 @@ def measure_block(
 
 @njit(nogil=True, cache=True)
 @no_type_check
-def connected(similarity, size, cut, out):
+def connect_examples(similarity, size, cut, out):
     """Labels of the connected components of the graph of cosines above ``cut``; −1 where size is 0. Returns how
     many there are."""
     n = len(size)
@@ -208,20 +208,20 @@ def component_block(similarity, weights, counts, cuts, background, picks, multip
             continue
         s, w, labels = similarity[b, :n, :n], weights[b, :n], np.empty(n, np.int64)
         whole = np.ones(n, np.int64)
-        out[b, 0] = effective(labels, connected(s, whole, cuts[b], labels), w)
+        out[b, 0] = effective(labels, connect_examples(s, whole, cuts[b], labels), w)
         for d in range(draws):
             times = multiplicity[n, d, :n]
-            found = connected(s, times, cuts[b], labels)
+            found = connect_examples(s, times, cuts[b], labels)
             out[b, 1 + d] = effective(labels, found, w * times)
             null = np.empty((n, n), similarity.dtype)
             for i in range(n):
                 for j in range(n):
                     null[i, j] = background[b, picks[d, i], picks[d, j]]
-            found = connected(null, whole, cuts[b], labels)
+            found = connect_examples(null, whole, cuts[b], labels)
             out[b, 1 + draws + d] = effective(labels, found, w)
 
 
-def by_share(labels: Int64[np.ndarray, " n"], weights: Float64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+def order_by_share(labels: Int64[np.ndarray, " n"], weights: Float64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """Cluster labels renumbered from 0 by falling share of the weights, ties by first example; −1 stays."""
     there = labels >= 0
     different, first, inverse = np.unique(labels[there], return_index=True, return_inverse=True)
@@ -233,7 +233,7 @@ def by_share(labels: Int64[np.ndarray, " n"], weights: Float64[np.ndarray, " n"]
     return renamed
 
 
-def multiplicities(most: int, draws: int, seed: int) -> Int64[np.ndarray, "sizes draws most"]:
+def draw_multiplicities(most: int, draws: int, seed: int) -> Int64[np.ndarray, "sizes draws most"]:
     """Bootstrap draws for every number of examples up to ``most``: how often each example is drawn."""
     found = np.zeros((most + 1, draws, most), np.int64)
     for n in range(1, most + 1):
@@ -241,7 +241,7 @@ def multiplicities(most: int, draws: int, seed: int) -> Int64[np.ndarray, "sizes
     return found
 
 
-def null_picks(size: int, most: int, draws: int, seed: int) -> Int64[np.ndarray, "draws most"]:
+def draw_null_rows(size: int, most: int, draws: int, seed: int) -> Int64[np.ndarray, "draws most"]:
     """Random rows of the background for each null draw; different ones, but where it has fewer rows than ``most``."""
     rng = np.random.default_rng([seed, 0, 1])
     return np.stack([np.resize(rng.permutation(size), most) for _ in range(draws)])
@@ -261,8 +261,8 @@ class Draws:
 
     def __init__(self, draws: int, seed: int, pairs: int) -> None:
         self.draws, self.seed, self.pairs = draws, seed, pairs
-        self.multiplicity = multiplicities(MOST, draws, seed)
-        self.picks = null_picks(pairs, MOST, draws, seed)
+        self.multiplicity = draw_multiplicities(MOST, draws, seed)
+        self.picks = draw_null_rows(pairs, MOST, draws, seed)
         # With replacement: few inputs stand for all, and without it draws would be more alike than samples of all are.
         self.few = np.random.default_rng([seed, 0, 2]).integers(min(FOOTE_NULL, pairs), size=(draws, MOST))
 
@@ -329,9 +329,9 @@ class Examples:
             in_threads(partial(measure_block, similarity, weights, counts, *fixed, out, labels[block]), len(counts))
             meanings[block], ms[block] = out[:, 0], out[:, 1]
             rows = background.rows[draws.rows(found.neurons[block])]
-            clusters[block] = foote(inputs, weights, self.keys[block], rows, draws)
+            clusters[block] = cluster_by_key(inputs, weights, self.keys[block], rows, draws)
         for row, weights in zip(labels, found.strengths, strict=True):
-            row[:] = by_share(row, weights)
+            row[:] = order_by_share(row, weights)
         return Sorted(meanings, ms, clusters, labels)
 
     def estimates(self, *names: str) -> dict[str, Estimate]:
@@ -342,19 +342,19 @@ class Examples:
 @measure("meanings", reads="examples", many=1)
 def count_meanings(examples: Examples) -> Estimate:
     """The effective number of groups of alike examples."""
-    return numbered(examples.sorted.meanings, examples.draws.draws, examples.firing.counts)
+    return estimate_number(examples.sorted.meanings, examples.draws.draws, examples.firing.counts)
 
 
 @measure("clusters", reads="examples", many=1)
 def count_clusters(examples: Examples) -> Estimate:
-    """The effective number of Foote's clusters, see :func:`foote`."""
-    return numbered(examples.sorted.clusters, examples.draws.draws, strongest(examples.firing.strengths))
+    """The effective number of Foote's clusters, see :func:`cluster_by_key`."""
+    return estimate_number(examples.sorted.clusters, examples.draws.draws, count_strong(examples.firing.strengths))
 
 
 @measure("ms", reads="examples", many=-1)
 def mean_similarity(examples: Examples) -> Estimate:
     """MS, see :func:`weighted_cosine`."""
-    return estimate(examples.sorted.ms, examples.draws.draws, "greater")
+    return estimate_measure(examples.sorted.ms, examples.draws.draws, "greater")
 
 
 @measure("trigger_tokens", reads="examples", many=1)
@@ -406,21 +406,21 @@ def reading_keys(model: Model, layer: int, neurons: Int64[np.ndarray, " n"]) -> 
     return np.stack([part[neurons].detach().float().cpu().numpy() for part in parts], axis=1)
 
 
-def numbered(found: Float64[np.ndarray, "n draws2"], draws: int, examples: Int64[np.ndarray, " n"]) -> Estimate:
+def estimate_number(found: Float64[np.ndarray, "n draws2"], draws: int, examples: Int64[np.ndarray, " n"]) -> Estimate:
     """An effective number; drawing examples again loses clusters, so the interval is around the value as
     :func:`ffnmem.neurons.triggers.spread_around` has it."""
-    plain = estimate(found, draws, "less")
+    plain = estimate_measure(found, draws, "less")
     low, high = spread_around(plain.value, found[:, 1 : 1 + draws], examples)
     return replace(plain, low=low, high=high)
 
 
-def estimate(found: Float64[np.ndarray, "n draws2"], draws: int, direction: str) -> Estimate:
+def estimate_measure(found: Float64[np.ndarray, "n draws2"], draws: int, direction: str) -> Estimate:
     """From the value, its bootstrap draws and its null draws, side by side."""
     value, again, null = found[:, 0], found[:, 1 : 1 + draws], found[:, 1 + draws :]
     return Estimate(value, *interval(again), null.mean(axis=1), p_values(value, null, direction))
 
 
-def foote(
+def cluster_by_key(
     inputs: Float32[np.ndarray, "b most d_model"],
     weights: np.ndarray,
     keys: Float32[np.ndarray, "b keys d_model"],
@@ -437,8 +437,8 @@ def foote(
     out = np.full((len(keys), 1 + 2 * draws.draws), np.nan)
     if rows.shape[1] < 2:
         return out
-    counts = strongest(weights)
-    similarity, random = read_alike(inputs, keys), read_alike(rows, keys)
+    counts = count_strong(weights)
+    similarity, random = compare_reads(inputs, keys), compare_reads(rows, keys)
     upper = random[:, *np.triu_indices(rows.shape[1], 1)].astype(np.float64)
     cuts = upper.mean(1) + FOOTE_CUT * upper.std(1)
     fixed = (cuts, random, draws.few, draws.multiplicity, out)
@@ -446,16 +446,16 @@ def foote(
     return out
 
 
-def strongest(weights: Float64[np.ndarray, "n most"]) -> Int64[np.ndarray, " n"]:
+def count_strong(weights: Float64[np.ndarray, "n most"]) -> Int64[np.ndarray, " n"]:
     """How many of each neuron's examples are above FOOTE_ABOVE of its largest coefficient."""
     return (weights >= FOOTE_ABOVE * weights[:, :1]).sum(1) * (weights[:, 0] > 0)
 
 
-def read_alike(
+def compare_reads(
     inputs: Float32[np.ndarray, "b n d_model"], keys: Float32[np.ndarray, "b keys d_model"]
 ) -> Float32[np.ndarray, "b n n"]:
     """The cosines of all pairs of a neuron's inputs times its key, averaged over its keys."""
-    found = [pairwise(normalised(inputs * keys[:, which, None])) for which in range(keys.shape[1])]
+    found = [pairwise(normalise(inputs * keys[:, which, None])) for which in range(keys.shape[1])]
     return found[0] if len(found) == 1 else (sum(found[1:], start=found[0]) / np.float32(len(found)))
 
 

@@ -45,12 +45,12 @@ def within_budget(found: Sequence[Firing], budget: int | None) -> list[Firing]:
     np.maximum.at(costs, inverse, position_of(everywhere).astype(np.int64) + 1)
     if int(costs.sum()) <= budget:
         return list(found)
-    taken = chosen(inverse, owners(found), costs, budget)
+    taken = choose_sequences(inverse, number_owners(found), costs, budget)
     kept = sequences[taken]
     return [f.without((f.places >= 0) & ~np.isin(sequence_of(f.places), kept)) for f in found]
 
 
-def owners(found: Sequence[Firing]) -> Int64[np.ndarray, " examples"]:
+def number_owners(found: Sequence[Firing]) -> Int64[np.ndarray, " examples"]:
     """The number of the neuron, over all layers, that each example is of."""
     rows, first = [], 0
     for firing in found:
@@ -59,7 +59,7 @@ def owners(found: Sequence[Firing]) -> Int64[np.ndarray, " examples"]:
     return np.concatenate(rows).astype(np.int64)
 
 
-def chosen(
+def choose_sequences(
     sequence: Int64[np.ndarray, " examples"],
     owner: Int64[np.ndarray, " examples"],
     costs: Int64[np.ndarray, " sequences"],
@@ -238,7 +238,7 @@ def count_firings(
     counts = text.token_counts
     if not counts.any():
         raise InputError("the sequences to read hold no content but special tokens: read more of them")
-    types, least = frequent(counts, max(1, memory // (4 * sum(sizes.values()))))
+    types, least = choose_types(counts, max(1, memory // (4 * sum(sizes.values()))))
     slots = np.full(len(counts), -1, np.int64)
     slots[types] = np.arange(len(types))
     by_position = ActiveCounts(lambda page: page.positions, store.settings.context, sizes)
@@ -251,7 +251,7 @@ def count_firings(
     return FiringCounts(text, by_position.seen, by_position.counts, types, counts[types], by_type.counts, least)
 
 
-def frequent(counts: Int64[np.ndarray, " vocab"], room: int) -> tuple[Int64[np.ndarray, " types"], int]:
+def choose_types(counts: Int64[np.ndarray, " vocab"], room: int) -> tuple[Int64[np.ndarray, " types"], int]:
     """The ids that occur, most frequent first, ties by id, at most ``room`` of them; and the count from which on no id
     is missing.
     """

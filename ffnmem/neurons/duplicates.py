@@ -100,7 +100,7 @@ class Screen:
         while width <= MOST * len(values):
             self.basis = vectors.flip(1)[:, :width].float()
             few = self.rows(probe)
-            if len(candidates(few, few, 0, SAMPLED, True, threshold)) <= WORTH * min(SAMPLED, len(few)):
+            if len(find_candidates(few, few, 0, SAMPLED, True, threshold)) <= WORTH * min(SAMPLED, len(few)):
                 return
             width *= 2
         self.basis = None
@@ -149,14 +149,14 @@ def find_duplicates(
         totals = dict.fromkeys(best, 0)
 
         def exact(side: str, rows: Tensor, one: int = one, other: int = other) -> Tensor:
-            return products(loaded(side, one), loaded(side, other), rows, one == other)
+            return multiply_rows(loaded(side, one), loaded(side, other), rows, one == other)
 
         for first in range(0, len(few["key", one]), block):
             rows = {
-                side: candidates(few[side, one], few[side, other], first, block, one == other, threshold)
+                side: find_candidates(few[side, one], few[side, other], first, block, one == other, threshold)
                 for side in sides
             }
-            for by, scores, owners in hits(exact, rows, threshold):
+            for by, scores, owners in find_hits(exact, rows, threshold):
                 totals[by] += len(scores)
                 whole = np.column_stack(
                     [np.full(len(owners), one), owners[:, 0], np.full(len(owners), other), owners[:, 1]]
@@ -168,10 +168,10 @@ def find_duplicates(
     found = pd.DataFrame(counts, columns=["by", "layer", "other_layer", "pairs"]).astype(
         {"layer": "int64", "other_layer": "int64", "pairs": "int64"}
     )
-    return Duplicates(table(best, units), found)
+    return Duplicates(build_table(best, units), found)
 
 
-def candidates(
+def find_candidates(
     one: Float32[Tensor, "n width"],
     other: Float32[Tensor, "m width"],
     first: int,
@@ -187,7 +187,7 @@ def candidates(
     return (bounds.amax(dim=1) > threshold - ROUNDING).nonzero().squeeze(1) + first
 
 
-def products(
+def multiply_rows(
     one: Float32[Tensor, "n d"], other: Float32[Tensor, "m d"], rows: Int64[Tensor, " found"], same: bool
 ) -> Float32[Tensor, "found m"]:
     """The cosines of some rows with all of ``other``; within a layer, those with earlier rows and itself are −1."""
@@ -198,7 +198,7 @@ def products(
     return found
 
 
-def hits(
+def find_hits(
     exact: Callable[[str, Tensor], Tensor], rows: dict[str, Tensor], threshold: float
 ) -> Iterator[tuple[str, Float32[np.ndarray, " found"], Int64[np.ndarray, "found 2"]]]:
     """Per kind, the cosines above the threshold and the neurons that they belong to, in order of these.
@@ -222,7 +222,7 @@ def hits(
             yield by, scores[row, column].cpu().numpy(), torch.stack([owners[row], column], dim=1).cpu().numpy()
 
 
-def table(best: dict[str, Best], units: Units) -> pd.DataFrame:
+def build_table(best: dict[str, Best], units: Units) -> pd.DataFrame:
     """The pairs kept, with all cosines in float64; each layer is read once a side."""
     sides = [by for by in best if by != "both"]
     owners = np.concatenate([best[by].owners for by in best])
@@ -232,7 +232,7 @@ def table(best: dict[str, Best], units: Units) -> pd.DataFrame:
     for side in sides:
         found[side] = torch.empty(0, dtype=torch.float64)
         if len(owners):
-            found[side] = cosines(*(picked(units, side, owners[:, place : place + 2]) for place in (0, 2))).cpu()
+            found[side] = cosines(*(pick_rows(units, side, owners[:, place : place + 2]) for place in (0, 2))).cpu()
         frame[f"{side}_cosine"] = found[side].numpy()
     found["both"] = likeness(found)
     score = np.select([frame["by"] == by for by in best], [found[by].numpy() for by in best])
@@ -243,7 +243,7 @@ def table(best: dict[str, Best], units: Units) -> pd.DataFrame:
     return frame
 
 
-def picked(units: Units, side: str, owners: Int64[np.ndarray, "pairs 2"]) -> Tensor:
+def pick_rows(units: Units, side: str, owners: Int64[np.ndarray, "pairs 2"]) -> Tensor:
     """The rows of (layer, neuron) pairs, at least one."""
     parts = []
     for layer in np.unique(owners[:, 0]).tolist():

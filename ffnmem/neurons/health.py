@@ -131,14 +131,14 @@ class Measure:
         content = torch.from_numpy(page.mask.reshape(page.batch.tokens.shape)).to(self.model.device)
         scored = scored_places(content)
         self.positions += int(content.sum())
-        coefficients, slopes, final = self.run(tokens, content, answering(content, scored))
+        coefficients, slopes, final = self.run(tokens, content, find_answering(content, scored))
         if self.flow:
             gradient, loss = self.loss_gradient(final.detach(), tokens, scored)
             self.loss, self.scored = self.loss + loss, self.scored + int(scored.sum())
-            flowing = answering(content, scored).flatten()
+            flowing = find_answering(content, scored).flatten()
             gradients = torch.autograd.grad(final, coefficients, gradient)
             for sums, of_layer, slope in zip(self.sums, gradients, slopes, strict=True):
-                sums.add_flow(flattened(of_layer)[flowing], slope)
+                sums.add_flow(flatten_positions(of_layer)[flowing], slope)
         for layer, sums in enumerate(self.sums):
             if not sums.finite:
                 raise InputError(f"coefficients or gradients of layer {layer} of {self.model.name} are not finite")
@@ -156,9 +156,9 @@ class Measure:
         def receive(coefficients: Tensor) -> None:
             pre, linear = before.pop()
             with torch.no_grad():
-                slope = self.sums[len(ran)].add(flattened(pre)[places], flattened(coefficients)[places])
+                slope = self.sums[len(ran)].add(flatten_positions(pre)[places], flatten_positions(coefficients)[places])
                 slope = slope[flowing[places]]
-                slopes.append(slope if linear is None else slope * at_least_float32(flattened(linear)[flowing]))
+                slopes.append(slope if linear is None else slope * at_least_float32(flatten_positions(linear)[flowing]))
             if self.flow and not coefficients.requires_grad:  # the first layer's: the graph begins here
                 coefficients.requires_grad_()
             ran.append(coefficients)
@@ -192,7 +192,7 @@ class Measure:
         return gradient, loss
 
 
-def flattened(tensor: Tensor) -> Tensor:
+def flatten_positions(tensor: Tensor) -> Tensor:
     """``[rows·pos, d_mlp]``, also where an architecture (OPT) has flattened it before."""
     return tensor if tensor.ndim == 2 else rearrange(tensor, "rows pos d_mlp -> (rows pos) d_mlp")
 
@@ -202,7 +202,7 @@ def scored_places(content: Bool[Tensor, "rows pos"]) -> Bool[Tensor, "rows pos"]
     return torch.cat([content[:, 1:], torch.zeros_like(content[:, :1])], dim=1)
 
 
-def answering(content: Bool[Tensor, "rows pos"], scored: Bool[Tensor, "rows pos"]) -> Bool[Tensor, "rows pos"]:
+def find_answering(content: Bool[Tensor, "rows pos"], scored: Bool[Tensor, "rows pos"]) -> Bool[Tensor, "rows pos"]:
     """Content that is followed by a scored prediction, its own included; elsewhere the gradient is 0 by construction.
 
     A sequence's last position predicts nothing: counting it would make neurons look weaker the shorter the texts are.
@@ -309,16 +309,16 @@ class NeuronHealth(Result):
             *(Column(name, "percent") for name in ("fires", "flat", "linear")),
             Column("act'", "number", places=3, sign=True, of="local_gradient"),
             Column("dL/dpre", "number", places=places, of="flow_pre") if self.flow else None,
-            Column("is", wraps=True, of=lambda row: ", ".join(flags_of(row))),
+            Column("is", wraps=True, of=lambda row: ", ".join(list_flags(row))),
         )
 
 
-def flags_of(row: Mapping[Any, Any]) -> list[str]:
+def list_flags(row: Mapping[Any, Any]) -> list[str]:
     """What a neuron is; that a stuck one is saturated too goes without saying."""
     return [flag for flag in FLAGS if row[flag] and not (flag == "saturated" and row["stuck"])]
 
 
-def layer_rows(neurons: pd.DataFrame) -> pd.DataFrame:
+def summarise_layers(neurons: pd.DataFrame) -> pd.DataFrame:
     """The summary by layer of a table of neurons."""
     rows = []
     for layer, frame in neurons.groupby("layer"):
@@ -420,7 +420,7 @@ def neuron_health(
         neurons = pd.concat(frames, ignore_index=True)
         return NeuronHealth(
             neurons=neurons,
-            layers=layer_rows(neurons),
+            layers=summarise_layers(neurons),
             activation=measure.sums[0].activation.name,
             positions=measure.positions,
             flow_positions=measure.sums[0].n_flow,

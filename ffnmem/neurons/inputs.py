@@ -59,12 +59,12 @@ class Firing:
 
     @classmethod
     def of(cls, layer: int, neurons: Int64[np.ndarray, " n"], given: Iterable[ExampleSizes]) -> Firing:
-        """From what :func:`chosen_examples` takes of each neuron; one that is never above 0 has no examples."""
+        """From what :func:`choose_examples` takes of each neuron; one that is never above 0 has no examples."""
         places, strengths = np.full((len(neurons), MOST), -1, np.int64), np.zeros((len(neurons), MOST))
         extreme = np.zeros(len(neurons))
         for i, (sizes, *rest) in enumerate(given):
             if len(sizes) and sizes[0] > 0:
-                chosen, weight = chosen_examples(sizes, *rest)
+                chosen, weight = choose_examples(sizes, *rest)
                 places[i, : len(chosen)], strengths[i, : len(chosen)], extreme[i] = chosen, weight, sizes[0]
         return cls(layer, neurons, places, strengths, extreme)
 
@@ -98,7 +98,7 @@ def firing(store: Store, layer: int, neurons: Int64[np.ndarray, " n"] | None = N
     return Firing.of(layer, asked, map(of_neuron, asked.tolist()))
 
 
-def chosen_examples(
+def choose_examples(
     sizes: Float64[np.ndarray, " top"],
     places: Int64[np.ndarray, " top"],
     sample_sizes: Float64[np.ndarray, " sample"],
@@ -112,14 +112,14 @@ def chosen_examples(
     """
     least = FLOOR * sizes[0]
     keep = np.flatnonzero(sizes >= least)[:TOP]
-    more = others(sample_sizes, sample_places, places[keep], least)
+    more = choose_sampled(sample_sizes, sample_places, places[keep], least)
     chosen = np.concatenate([places[keep], sample_places[more]])
     weight = np.concatenate([sizes[keep], sample_sizes[more]])
     best = np.argsort(-weight, kind="stable")
     return chosen[best], weight[best]
 
 
-def others(
+def choose_sampled(
     sizes: Float64[np.ndarray, " sample"],
     places: Int64[np.ndarray, " sample"],
     taken: Int64[np.ndarray, " k"],
@@ -275,10 +275,10 @@ class Background:
 
     def unit(self, inputs: Float32[np.ndarray, "n d_model"]) -> Float32[np.ndarray, "n d_model"]:
         """Inputs whitened and scaled to length 1."""
-        return normalised((inputs - self.mean) @ self.whiten)
+        return normalise((inputs - self.mean) @ self.whiten)
 
 
-def normalised(rows: Float32[np.ndarray, "*shape d_model"]) -> Float32[np.ndarray, "*shape d_model"]:
+def normalise(rows: Float32[np.ndarray, "*shape d_model"]) -> Float32[np.ndarray, "*shape d_model"]:
     """Rows scaled to length 1; one of zeros stays so."""
     norms = np.linalg.norm(rows, axis=-1, keepdims=True)
     return (rows / np.where(norms > 0, norms, 1)).astype(np.float32)
@@ -299,7 +299,7 @@ def background_of(inputs: Float32[np.ndarray, "n d_model"]) -> Background:
     values, vectors = np.linalg.eigh(covariance)
     ridge = RIDGE * (max(float(values.mean()), 0.0) or 1.0)  # inputs that do not vary have no scale of their own
     whiten = (vectors * (np.maximum(values, 0) + ridge) ** -0.5) @ vectors.T
-    units = normalised(((apart - mean) @ whiten).astype(np.float32))
+    units = normalise(((apart - mean) @ whiten).astype(np.float32))
     off = (units @ units.T)[np.triu_indices(len(units), 1)]
     spread = float(off.astype(np.float64).std()) if len(off) else 1.0
     return Background(mean.astype(np.float32), whiten.astype(np.float32), apart, units, spread)

@@ -36,7 +36,7 @@ SPREAD = {"q5": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
 NULL = (0.025, 0.975)
 
 
-def mismatched(
+def draw_mismatched(
     keys: Float64[Tensor, "rows d"], values: Float64[Tensor, "rows d"], seed: list[int]
 ) -> Float64[Tensor, " pairs"]:
     """Cosines of each key with the values of up to eight other neurons of the layer; none of a single neuron."""
@@ -45,7 +45,7 @@ def mismatched(
     return torch.cat([keys.new_empty(0), *found])
 
 
-def alignment(
+def summarise_alignment(
     own: Float64[Tensor, " rows"], null: Float64[Tensor, " pairs"], strengthening: float, weakening: float
 ) -> dict[str, float]:
     """How a layer's input–output cosines are distributed, and how many chance would not give.
@@ -365,7 +365,9 @@ def measure_layer(
     for name, cosine in own.items():
         one, other = (vectors[side].double() for side in COSINES[name])
         columns[f"{name}_cosine"] = cosine
-        found = alignment(torch.from_numpy(cosine), mismatched(one, other, [seed, layer]), strengthening, weakening)
+        found = summarise_alignment(
+            torch.from_numpy(cosine), draw_mismatched(one, other, [seed, layer]), strengthening, weakening
+        )
         aligned |= {f"{name}_{column}": number for column, number in found.items()}
     columns["read_write"] = read_write_classes(own, strengthening, weakening)
     counts = class_counts(columns["read_write"], vectors, strengthening, weakening, [seed, layer])

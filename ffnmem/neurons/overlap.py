@@ -311,11 +311,11 @@ def matched_units(found: UnitMoments, seed: list[int]) -> Float32[Tensor, "rows 
     )
     variances, directions = torch.linalg.eigh(even + share * uneven)
     drawn = torch.from_numpy(np.random.default_rng(seed).standard_normal((n, d), dtype=np.float32))
-    rows = fitted(drawn, (mean @ directions).float(), variances.clamp(min=0.0).float())
+    rows = fit_rows(drawn, (mean @ directions).float(), variances.clamp(min=0.0).float())
     return rows @ directions.T.float()
 
 
-def fitted(
+def fit_rows(
     drawn: Float32[Tensor, "rows d"], mean: Float32[Tensor, " d"], variances: Float32[Tensor, " d"]
 ) -> Float32[Tensor, "rows d"]:
     """Standard normal rows shifted and stretched, then divided by their lengths, so that each coordinate of these has

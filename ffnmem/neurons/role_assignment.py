@@ -28,8 +28,8 @@ from .unembedding import (
     null_dimension,
     null_space,
     read_unembedding,
+    read_values,
     variance_null,
-    written,
 )
 
 # The rules: statistics and thresholds become roles, and nothing is measured here.
@@ -303,7 +303,7 @@ def weight_statistics(
     total, done, frames = sum(model.ffn[layer].d_mlp for layer in layers), 0, []
     for layer in layers:
         sides = {side: side_rows(model, layer, side) for side in memory_sides(model)}
-        values, centred = written(model, layer, basis), sides["value"]
+        values, centred = read_values(model, layer, basis), sides["value"]
         moments = cosine_moments(values, unembedding.units)
         columns = {
             "layer": np.full(len(values), layer),

@@ -145,7 +145,7 @@ def firing_rate(
     """
     starts = np.cumsum(sample.lengths) - sample.lengths
     fired = np.add.reduceat(coefficients > 0, starts, axis=1, dtype=np.float64)
-    rate = with_interval(fired.sum(1) / len(sample), (fired @ weights) / (sample.lengths.astype(np.float64) @ weights))
+    rate = add_interval(fired.sum(1) / len(sample), (fired @ weights) / (sample.lengths.astype(np.float64) @ weights))
     far = 1 - 0.025 ** (1 / len(sample))
     return np.stack([rate[0], np.where(rate[0] == 1, 1 - far, rate[1]), np.where(rate[0] == 0, far, rate[2])])
 
@@ -158,7 +158,7 @@ def excess_kurtosis(
     sums = np.empty((4, len(coefficients), len(sample.lengths)))
     in_threads(lambda a, b: power_sums(coefficients, sample.sequences, a, b, sums), len(coefficients))
     drawn = excess(sample.lengths.astype(np.float64) @ weights, *(part @ weights for part in sums))
-    return with_interval(excess(len(sample), *sums.sum(2)), drawn)
+    return add_interval(excess(len(sample), *sums.sum(2)), drawn)
 
 
 KeyPairs = list[tuple[Float[Tensor, "keys d_model"], Float[Tensor, " keys"] | None]]
@@ -181,10 +181,10 @@ def random_keys(model: Model, layer: int, mean: Float[Tensor, " d_model"], seed:
     and with its bias at the mean input the product, of those of one of the layer's neurons."""
     random = np.random.default_rng(seed)
     donors = torch.from_numpy(random.integers(model.ffn[layer].d_mlp, size=CHANCE)).to(model.device)
-    return turned_anyhow(own_keys(model, layer, donors), mean, random)
+    return rotate_isotropic(own_keys(model, layer, donors), mean, random)
 
 
-def turned_anyhow(own: KeyPairs, mean: Float[Tensor, " d_model"], random: np.random.Generator) -> KeyPairs:
+def rotate_isotropic(own: KeyPairs, mean: Float[Tensor, " d_model"], random: np.random.Generator) -> KeyPairs:
     """Keys without a preferred direction, each with the length and the product with the mean input of the one given."""
     found: KeyPairs = []
     for keys, bias in own:
@@ -207,7 +207,7 @@ def coefficients(
     return (act(gate[0]) * linear if gate else act(linear)).to("cpu", torch.float32).numpy()
 
 
-def with_interval(
+def add_interval(
     value: Float64[np.ndarray, " rows"], drawn: Float64[np.ndarray, "rows draws"]
 ) -> Float64[np.ndarray, "3 rows"]:
     """The value and its interval, which holds it; the value itself without draws or without a value."""

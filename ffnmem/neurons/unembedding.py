@@ -102,7 +102,7 @@ def read_unembedding(model: Model, basis: str = "folded") -> Unembedding:
     return Unembedding(tokens, basis, model.centred)
 
 
-def written(model: Model, layer: LayerName, basis: str) -> Float[Tensor, "d_mlp d_model"]:
+def read_values(model: Model, layer: LayerName, basis: str) -> Float[Tensor, "d_mlp d_model"]:
     """The values of a layer; if folded, with the gain of a norm behind the FFN, and centred over d_model where norms
     centre."""
     if basis == "folded":
@@ -135,7 +135,7 @@ def cosine_moments(
             scores = buffer[: len(rows) * len(block)].view(len(rows), len(block))
             torch.mm(rows, block.T, out=scores)
             add_powers(scores, shifts[start : start + ROWS], sums[start : start + ROWS])
-    found = central(sums / len(units))
+    found = central_moments(sums / len(units))
     found[0] += shifts
     found[:, (lengths == 0).cpu().numpy()] = np.nan
     return dict(zip(("mean", "variance", "skew", "kurtosis"), found, strict=True))
@@ -159,7 +159,7 @@ def device_power_sums(scores: Float[Tensor, "rows n"], shifts: Float64[Tensor, "
     return torch.stack([x.sum(-1), square.sum(-1), (square * x).sum(-1), (square * square).sum(-1)], dim=-1)
 
 
-def central(raw: Float64[np.ndarray, "rows 4"]) -> Float64[np.ndarray, "4 rows"]:
+def central_moments(raw: Float64[np.ndarray, "rows 4"]) -> Float64[np.ndarray, "4 rows"]:
     """Mean, variance, skew and kurtosis (3 of a normal distribution) from the means of the first four powers; NaN where
     nothing varies."""
     m, s2, s3, s4 = raw.T

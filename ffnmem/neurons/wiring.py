@@ -164,12 +164,14 @@ def virtual_weights(
         compared = dict.fromkeys(found, 0)
         for direction, rows, side in ways:
             ends = with_null(rows, which, draws, np.random.default_rng([seed, at]))
-            for done, part in enumerate(parts_of(wires, at, ends, side), start=sum(map(len, found.values())) + 1):
-                found[direction].append(standing_out(part, k))
+            for done, part in enumerate(walk_parts(wires, at, ends, side), start=sum(map(len, found.values())) + 1):
+                found[direction].append(select_standing_out(part, k))
                 compared[direction] += part.weights.numel()
                 if progress is not None:
                     progress("virtual", done, len(wires.inputs) * (model.n_layers - 1))
-    tables = [strongest(one, direction, k, compared[direction], draws) for direction, one in found.items() if one]
+    tables = [
+        rank_connections(one, direction, k, compared[direction], draws) for direction, one in found.items() if one
+    ]
     edges = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=COLUMNS)
     tokens = promoted_tokens(model, edges, 1)
     edges["promotes"] = [tokens[row.layer, row.neuron][0] for row in edges.itertuples()]
@@ -233,7 +235,7 @@ class Part:
         return found
 
 
-def parts_of(wires: Wires, layer: int, vectors: Float[Tensor, "ends d_model"], side: str | None) -> Iterator[Part]:
+def walk_parts(wires: Wires, layer: int, vectors: Float[Tensor, "ends d_model"], side: str | None) -> Iterator[Part]:
     """The connections of what a neuron of a layer reads by one input, or writes (without ``side``), with its null:
     layer by layer; of what it writes, with each input of the layer by itself."""
     incoming, n_layers = side is not None, wires.model.n_layers
@@ -279,7 +281,7 @@ class Wires:
         return list(range(source + 1, target + (not self.parallel)))
 
 
-def standing_out(part: Part, k: int) -> pd.DataFrame:
+def select_standing_out(part: Part, k: int) -> pd.DataFrame:
     """The connections that stand out among the layer's neurons along each way, compared with their nulls."""
     cosine = part.cosines()
     size = cosine.abs() / cosine.std(dim=0, correction=0).clamp(min=torch.finfo(cosine.dtype).tiny)
@@ -294,7 +296,7 @@ def standing_out(part: Part, k: int) -> pd.DataFrame:
     return pd.DataFrame({**names, **{name: one.double().cpu().numpy() for name, one in numbers.items()}})
 
 
-def strongest(parts: Sequence[pd.DataFrame], direction: str, k: int, compared: int, draws: int) -> pd.DataFrame:
+def rank_connections(parts: Sequence[pd.DataFrame], direction: str, k: int, compared: int, draws: int) -> pd.DataFrame:
     """The k connections of a direction furthest from their nulls, with their rank and false discovery rate."""
     found = pd.concat(parts, ignore_index=True)
     found = found.iloc[np.argsort(-found["z"].abs().to_numpy(), kind="stable")].reset_index(drop=True)

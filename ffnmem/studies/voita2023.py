@@ -25,7 +25,7 @@ from ..neurons.counting import (
     token_detection,
 )
 from ..neurons.role_assignment import Thresholds, reading_settings
-from ..neurons.unembedding import Unembedding, cosine_moments, read_unembedding, written
+from ..neurons.unembedding import Unembedding, cosine_moments, read_unembedding, read_values
 from ..scanning.store import Store
 from . import figures as plots
 from .gurnee2024 import ends, spelled
@@ -303,7 +303,7 @@ def detector_table(
 def trigger_cosines(model: Model, unembedding: Unembedding, layer: int, detection: Detection) -> dict[int, float]:
     """Mean cos(W_U, v) over each detector's tokens, less the mean over the vocabulary."""
     neurons = list(detection.triggers)
-    values = written(model, layer, unembedding.basis)[neurons]
+    values = read_values(model, layer, unembedding.basis)[neurons]
     mean = cosine_moments(values, unembedding.units)["mean"]
     found = {}
     for row, (neuron, ids) in enumerate(detection.triggers.items()):

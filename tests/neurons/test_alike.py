@@ -20,16 +20,16 @@ from ffnmem.neurons.clustering import (
     Alike,
     Draws,
     Examples,
+    cluster_by_key,
     compare,
-    foote,
-    multiplicities,
-    null_picks,
+    compare_reads,
+    draw_multiplicities,
+    draw_null_rows,
     pairwise,
-    read_alike,
     reading_keys,
 )
 from ffnmem.neurons.counting import content_counts
-from ffnmem.neurons.inputs import MOST, Firing, Inputs, background_of, firing, normalised, random_places
+from ffnmem.neurons.inputs import MOST, Firing, Inputs, background_of, firing, normalise, random_places
 from ffnmem.neurons.triggers import trigger_tokens
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store
@@ -129,7 +129,7 @@ def test_each_number_is_scipys(made: Made) -> None:
             continue
         inputs, weights = made.rows[f.places[row, :n]], f.strengths[row, :n]
         units = (inputs.astype(np.float64) - background.mean) @ background.whiten
-        similarity = normalised(units) @ normalised(units).T
+        similarity = normalise(units) @ normalise(units).T
         again = [np.repeat(own, times) for times in draws.multiplicity[n, :, :n]]
         drawn = [(similarity, rows, weights[rows]) for rows in (own, *again)]
         drawn += [(unrelated, picks[:n], weights) for picks in draws.picks]
@@ -149,7 +149,7 @@ def foote_is_scipys(made: Made, row: int, found: np.ndarray, draws: Draws) -> bo
     assert len(set(rows.tolist())) == FOOTE_NULL
     weights = f.strengths[row][f.strengths[row] >= FOOTE_ABOVE * f.strengths[row, 0]]
     read = (made.rows[f.places[row, : len(weights)]], made.background.rows[rows])
-    similarity, unrelated = ((x := normalised(one.astype(np.float64) * made.keys[row])) @ x.T for one in read)
+    similarity, unrelated = ((x := normalise(one.astype(np.float64) * made.keys[row])) @ x.T for one in read)
     upper = unrelated[np.triu_indices(len(rows), 1)]
     cut, own = upper.mean() + FOOTE_CUT * upper.std(), np.arange(len(weights))
     if len(own) < 2 or min(np.abs(one - cut).min() for one in (similarity, unrelated)) < 1e-6:
@@ -162,22 +162,22 @@ def foote_is_scipys(made: Made, row: int, found: np.ndarray, draws: Draws) -> bo
 
 
 def test_multiplicities_are_bootstrap_draws() -> None:
-    found = multiplicities(10, 4000, 3)
+    found = draw_multiplicities(10, 4000, 3)
     assert found.shape == (11, 4000, 10)
     for n in (1, 4, 10):
         assert (found[n, :, :n].sum(1) == n).all()
         assert not found[n, :, n:].any()
         assert allclose(found[n, :, :n].mean(0), np.ones(n), 0.1)
-    assert np.array_equal(found[:6, :, :5], multiplicities(5, 4000, 3))  # whatever the most
-    assert not np.array_equal(found, multiplicities(10, 4000, 4))
+    assert np.array_equal(found[:6, :, :5], draw_multiplicities(5, 4000, 3))  # whatever the most
+    assert not np.array_equal(found, draw_multiplicities(10, 4000, 4))
 
 
 def test_null_picks_are_different_rows() -> None:
-    picks = null_picks(50, 40, 30, 0)
+    picks = draw_null_rows(50, 40, 30, 0)
     assert picks.shape == (30, 40)
     assert all(len(set(row)) == 40 for row in picks.tolist())
     assert len({tuple(row) for row in picks.tolist()}) == 30
-    few = null_picks(7, 40, 30, 0)  # else rows behind the background's end would be read
+    few = draw_null_rows(7, 40, 30, 0)  # else rows behind the background's end would be read
     assert few.shape == (30, 40)
     assert few.max() == 6
     assert all(len(set(row[:7])) == 7 for row in few.tolist())
@@ -314,13 +314,13 @@ def test_two_keys_are_two_embeddings_joined() -> None:
     and a gate that is the key is no second one."""
     random = np.random.default_rng(3)
     inputs, keys = (random.standard_normal(shape).astype(np.float32) for shape in ((4, 6, D), (4, 2, D)))
-    joined = np.concatenate([normalised(inputs * keys[:, i, None]) for i in range(2)], axis=-1)
-    found = read_alike(inputs, keys)
-    assert allclose(found, pairwise(normalised(joined)), 1e-5)
+    joined = np.concatenate([normalise(inputs * keys[:, i, None]) for i in range(2)], axis=-1)
+    found = compare_reads(inputs, keys)
+    assert allclose(found, pairwise(normalise(joined)), 1e-5)
     assert allclose(found.diagonal(axis1=1, axis2=2), np.ones((4, 6)), 1e-5)
-    assert np.array_equal(found, read_alike(inputs, keys * np.array([[1], [-1]], np.float32)))
-    twice = read_alike(inputs, np.repeat(keys[:, :1], 2, axis=1))
-    assert allclose(twice, read_alike(inputs, keys[:, :1]), 1e-6)
+    assert np.array_equal(found, compare_reads(inputs, keys * np.array([[1], [-1]], np.float32)))
+    twice = compare_reads(inputs, np.repeat(keys[:, :1], 2, axis=1))
+    assert allclose(twice, compare_reads(inputs, keys[:, :1]), 1e-6)
 
 
 def test_clusters_see_what_the_key_reads() -> None:
@@ -335,7 +335,7 @@ def test_clusters_see_what_the_key_reads() -> None:
     rows = random.standard_normal((1, 100, wide)).astype(np.float32)
     weights = np.where(np.arange(MOST) < n, 1.0, 0.0)[None]
     draws = Draws(20, 0, 100)
-    alone = foote(inputs, weights, gate[None, None], rows, draws)[0, 0]
-    both = foote(inputs, weights, np.stack([gate, key])[None], rows, draws)[0, 0]
+    alone = cluster_by_key(inputs, weights, gate[None, None], rows, draws)[0, 0]
+    both = cluster_by_key(inputs, weights, np.stack([gate, key])[None], rows, draws)[0, 0]
     assert alone > 8
     assert both == pytest.approx(2.0)

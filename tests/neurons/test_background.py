@@ -20,7 +20,7 @@ from ffnmem.neurons.inputs import (
     Background,
     Inputs,
     background_of,
-    normalised,
+    normalise,
     random_places,
     read_backgrounds,
 )
@@ -108,10 +108,10 @@ def test_inputs_that_do_not_vary() -> None:
 def test_normalised_is_of_the_last_axis() -> None:
     """Scaled along another one, a neuron's examples would be weighed against each other."""
     x = np.random.default_rng(0).standard_normal((3, 4, 5)).astype(np.float32)
-    for block, rows in zip(normalised(x), x, strict=True):
-        assert block.tolist() == normalised(rows).tolist()
-    assert allclose(np.linalg.norm(normalised(x), axis=-1), np.ones((3, 4)), 1e-6)
-    assert not normalised(np.zeros((2, 3), np.float32)).any()
+    for block, rows in zip(normalise(x), x, strict=True):
+        assert block.tolist() == normalise(rows).tolist()
+    assert allclose(np.linalg.norm(normalise(x), axis=-1), np.ones((3, 4)), 1e-6)
+    assert not normalise(np.zeros((2, 3), np.float32)).any()
 
 
 def test_random_places_are_content_of_the_sample(tiny_store: Store) -> None:

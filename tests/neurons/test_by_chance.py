@@ -14,8 +14,8 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.neurons import ChanceVerdicts, chance_verdicts
-from ffnmem.neurons.by_chance import Highest, directions, turned_alike
-from ffnmem.neurons.inputs import MOST, TOP, background_of, chosen_examples
+from ffnmem.neurons.by_chance import Highest, make_directions, rotate_whitened
+from ffnmem.neurons.inputs import MOST, TOP, background_of, choose_examples
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
 from ffnmem.scanning.state import place_of
@@ -77,7 +77,7 @@ def test_turned_alike_keeps_what_it_says(reads: int) -> None:
         for place in range(reads)
     ]
     background = background_of(x)
-    turned = turned_alike(own, background, rng)
+    turned = rotate_whitened(own, background, rng)
 
     def given(pairs: Any) -> np.ndarray:
         return np.stack([(torch.from_numpy(x) @ k.T + (0 if b is None else b)).numpy() for k, b in pairs])
@@ -95,7 +95,7 @@ def test_turned_alike_keeps_what_it_says(reads: int) -> None:
 def test_mixed_takes_anothers_gate(gated: fm.Model) -> None:
     neurons = np.arange(gated.d_mlp)
     background = background_of(np.random.default_rng(0).standard_normal((600, gated.d_model)).astype(np.float32))
-    (keys, _), (gates, _) = directions("mixed", gated, 1, neurons, background, 0)
+    (keys, _), (gates, _) = make_directions("mixed", gated, 1, neurons, background, 0)
     ffn = gated.ffn[1]
     assert torch.equal(keys, ffn.keys)
     where = [int((ffn.gates == row).all(-1).nonzero()) for row in gates]
@@ -156,7 +156,7 @@ def test_the_highest_are_those_of_all_sequences_together() -> None:
         if own.max() <= 0:
             assert (found.places[neuron] == -1).all()
             continue
-        expected, strengths = chosen_examples(own[top], there[top], own[among], there[among])
+        expected, strengths = choose_examples(own[top], there[top], own[among], there[among])
         assert found.places[neuron].tolist() == [*expected, *[-1] * (MOST - len(expected))]
         assert found.strengths[neuron, : len(expected)].tolist() == strengths.tolist()
 

@@ -15,10 +15,10 @@ from ffnmem.core.errors import InputError
 from ffnmem.neurons.counting import (
     Detection,
     FiringCounts,
+    choose_types,
     content_counts,
     count_active,
     count_firings,
-    frequent,
     position_information,
     sample_of,
     token_detection,
@@ -64,9 +64,9 @@ def test_little_memory_is_the_same_for_fewer_tokens(firing: FiringCounts, tiny: 
 
 def test_frequent() -> None:
     counts = np.array([0, 5, 9, 5, 1])
-    assert frequent(counts, 9)[0].tolist() == [2, 1, 3, 4]
-    assert frequent(counts, 9)[1] == 1
-    assert (frequent(counts, 2)[0].tolist(), frequent(counts, 2)[1]) == ([2, 1], 6)
+    assert choose_types(counts, 9)[0].tolist() == [2, 1, 3, 4]
+    assert choose_types(counts, 9)[1] == 1
+    assert (choose_types(counts, 2)[0].tolist(), choose_types(counts, 2)[1]) == ([2, 1], 6)
 
 
 # -- positions ---------------------------------------------------------------------------------------------------------

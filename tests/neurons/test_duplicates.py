@@ -163,13 +163,13 @@ def test_screen_spares_unrelated_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     rows = {(side, 0): unit_rows(torch.randn(600, 512, generator=generator)) for side in SIDES}
     multiplied: list[int] = []
-    whole = module.products
+    whole = module.multiply_rows
 
     def counting(one: Tensor, other: Tensor, chosen: Tensor, same: bool) -> Tensor:
         multiplied.append(len(chosen))
         return whole(one, other, chosen, same)
 
-    monkeypatch.setattr(module, "products", counting)
+    monkeypatch.setattr(module, "multiply_rows", counting)
     assert find_duplicates(lambda side, layer: rows[side, layer], [0], 0.9, 10).pairs.empty
     assert sum(multiplied) < 0.02 * 2 * 600
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ffnmem.core.errors import InputError
-from ffnmem.neurons.inputs import FLOOR, MOST, SAMPLED, TOP, Firing, firing, others
+from ffnmem.neurons.inputs import FLOOR, MOST, SAMPLED, TOP, Firing, choose_sampled, firing
 from ffnmem.scanning import Store
 from ffnmem.scanning.state import position_of, sequence_of
 
@@ -102,9 +102,9 @@ def test_a_dead_neuron_has_none(meanings_store: Store) -> None:
 def test_others_are_strong_untaken_and_spread() -> None:
     sizes = np.array([np.nan, 0.9, 0.2, 0.8, 0.7, 0.6])
     places = np.array([-1, 10, 11, 12, 13, 14], np.int64) << 20
-    assert others(sizes, places, np.array([12 << 20 | 5]), 0.5).tolist() == [1, 4, 5]
+    assert choose_sampled(sizes, places, np.array([12 << 20 | 5]), 0.5).tolist() == [1, 4, 5]
     many = np.linspace(1, 0.5, 200)
-    chosen = others(many, np.arange(200) << 20, np.empty(0, np.int64), 0.5)
+    chosen = choose_sampled(many, np.arange(200) << 20, np.empty(0, np.int64), 0.5)
     assert len(chosen) == SAMPLED
     assert (chosen[0], chosen[-1]) == (0, 199)
     assert np.ptp(np.diff(chosen)) <= 1

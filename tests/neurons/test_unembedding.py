@@ -23,8 +23,8 @@ from ffnmem.neurons.unembedding import (
     null_space,
     power_sums,
     read_unembedding,
+    read_values,
     variance_null,
-    written,
 )
 
 from ..helpers import allclose, refuses
@@ -56,8 +56,8 @@ def test_folded_is_how_the_papers_process_weights(architecture: fm.Model) -> Non
 
 def test_raw_is_as_it_is(tiny: fm.Model) -> None:
     assert torch.equal(read_unembedding(tiny, "raw").tokens, tiny.unembedding)
-    assert torch.equal(written(tiny, 1, "raw"), tiny.ffn[1].values)
-    assert allclose(written(tiny, 1, "folded").sum(dim=1), torch.zeros(tiny.d_mlp), 1e-5)
+    assert torch.equal(read_values(tiny, 1, "raw"), tiny.ffn[1].values)
+    assert allclose(read_values(tiny, 1, "folded").sum(dim=1), torch.zeros(tiny.d_mlp), 1e-5)
 
 
 def test_reading_leaves_the_model(tiny: fm.Model) -> None:
@@ -150,8 +150,8 @@ def test_null_space_without_centring(gated: fm.Model) -> None:
 def test_values_of_gated_models(gated: fm.Model) -> None:
     """With the gain of a norm behind the FFN and no mean taken out; and random directions have theirs too."""
     values, post = gated.ffn[1].values.detach(), gated.norm_after(1)
-    assert allclose(written(gated, 1, "folded"), values if post is None else values * post.gain)
-    assert torch.equal(written(gated, 1, "raw"), values)
+    assert allclose(read_values(gated, 1, "folded"), values if post is None else values * post.gain)
+    assert torch.equal(read_values(gated, 1, "raw"), values)
     folded = read_unembedding(gated)
     assert variance_null(folded) != variance_null(replace(folded, centred=True))
 
@@ -177,7 +177,7 @@ def test_frequency_cosine_is_that_of_the_logits(tiny: fm.Model) -> None:
     folded = read_unembedding(tiny)
     counts = np.random.default_rng(0).integers(0, 1000, tiny.d_vocab - 3)
     found = frequency_direction(folded, counts)
-    values = written(tiny, 0, "folded")
+    values = read_values(tiny, 0, "folded")
     logits = values.double() @ folded.tokens.double().T
     direction = torch.from_numpy(log_unigram(np.append(counts, [0, 0, 0])))
     expected = (logits @ direction) / logits.norm(dim=1)

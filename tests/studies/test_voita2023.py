@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Canvas
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.neurons.counting import FiringCounts, count_firings
-from ffnmem.neurons.unembedding import read_unembedding, written
+from ffnmem.neurons.unembedding import read_unembedding, read_values
 from ffnmem.scanning import Store
 from ffnmem.studies import Study, voita2023
 from ffnmem.studies.gurnee2024 import spelled
@@ -76,7 +76,7 @@ def test_trigger_cosine_is_that_of_the_tokens(found: Study, tiny: fm.Model) -> N
     unembedding = read_unembedding(tiny).tokens.double()
     ids = {spelled(tiny.token_strings([token])): token for token in range(tiny.d_vocab)}
     for row in found.table("detectors").head(5).to_dict("records"):
-        value = written(tiny, row["layer"], "folded")[row["neuron"]].double()
+        value = read_values(tiny, row["layer"], "folded")[row["neuron"]].double()
         cosines = unembedding @ value / unembedding.norm(dim=1) / value.norm()
         own = float(cosines[[ids[name] for name in row["triggers"].split("  ")]].mean() - cosines.mean())
         assert row["trigger_cosine"] == pytest.approx(own, abs=1e-6)
@@ -179,7 +179,7 @@ def test_a_detectors_sign_is_that_of_its_coefficients_where_it_fires(gated: fm.M
     ids = {spelled(gated.token_strings([token])): token for token in range(gated.d_vocab)}
     signs = set()
     for row in voita2023.study(gated, gated_store, **LOOSE).table("detectors").to_dict("records"):
-        value = written(gated, row["layer"], "folded")[row["neuron"]].double()
+        value = read_values(gated, row["layer"], "folded")[row["neuron"]].double()
         cosines = unembedding @ value / unembedding.norm(dim=1) / value.norm()
         own = float(cosines[[ids[name] for name in row["triggers"].split("  ")]].mean() - cosines.mean())
         stats = gated_store.stats(row["layer"]).loc[row["neuron"]]
