@@ -56,7 +56,7 @@ def packed_corpus(
     state = folder.parent / STATE
     if isinstance(ready, Packed):
         open_packed(ready.folder, tokenizer_hash(model))  # refuses another tokenizer's
-        if same_folder(ready.folder, folder):
+        if ready.folder.resolve() == folder.resolve():
             return ready
         if state.exists():
             check_text(state, ready)
@@ -91,10 +91,6 @@ def check_text(state: Path, packed: Packed) -> None:
             f"{state.parent} holds another scan (corpus {packed.hash} and {scanned}): name another folder, or remove "
             "this one"
         )
-
-
-def same_folder(a: Path, b: Path) -> bool:
-    return a.resolve() == b.resolve()
 
 
 def most_frequent(packed: Packed, model: Model, count: int) -> tuple[int, ...]:
