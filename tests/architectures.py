@@ -92,8 +92,17 @@ DECODERS: dict[str, Callable[[], Any]] = {
     "OLMo 3": lambda: build("Olmo3", sliding_window=4),
     "Cohere": lambda: build("Cohere"),
     "Cohere 2": lambda: build("Cohere2", head_dim=8),
+    "Mixtral": lambda: build("Mixtral", intermediate_size=16, num_local_experts=4),
+    "Qwen 2 MoE": lambda: build(
+        "Qwen2Moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, shared_expert_intermediate_size=16
+    ),
+    "Qwen 3 MoE": lambda: build("Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
+    "OLMoE": lambda: build("Olmoe", intermediate_size=16, num_experts=4, num_experts_per_tok=2),
 }
 """By a name for people. Sizes are small, and what an architecture has of its own is switched on."""
+
+MIXTURES = ("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "OLMoE")
+"""Of experts, whose tensors Hugging Face joins, and which have no bridge."""
 
 KINDS = (
     "GPT-2",  # weights transposed, keys of all heads in one tensor
@@ -108,6 +117,7 @@ KINDS = (
     "Gemma 2",
     "OLMo 2",
     "Cohere",
+    "Qwen 2 MoE",  # experts, and a shared one
 )
 """One for every way in which tensors are named, joined, tied and left out."""
 

@@ -235,7 +235,9 @@ def build(kind: str, **changes: Any) -> Any:
 
     config = getattr(transformers, f"{kind}TextConfig" if kind == "Gemma3" else f"{kind}Config")
     sizes = {**GATED_SIZES, **shared_sizes(), "pad_token_id": 0, **changes}
-    return randomise(getattr(transformers, f"{kind}ForCausalLM")(config(**sizes)))
+    made = getattr(transformers, f"{kind}ForCausalLM")(config(**sizes))
+    made.config._experts_implementation = "eager"  # the others have no float64
+    return randomise(made)
 
 
 def build_gemma2(**changes: Any) -> Any:

@@ -35,7 +35,9 @@ def write_checkpoint(model: Model, folder: str | Path) -> Path:
         network.generation_config = copy.deepcopy(generation)
     check_same_logits(network, model)
     with appearing(path) as place, quiet():
-        network.save_pretrained(place)
+        # Contiguous: the values of experts are views of one matrix.
+        tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+        network.save_pretrained(place, state_dict=tensors)
         plain_tokenizer(model).save_pretrained(place)
         for file in place.glob("*.safetensors"):
             readable(file)
@@ -89,6 +91,11 @@ def write_adapter(changes: Sequence[EditedLayer], model: Model, folder: str | Pa
     """Write changes of a model's layers as a PEFT adapter; raises as :meth:`ffnmem.Edit.export_lora`."""
     from safetensors.torch import save
 
+    if any(model.ffn[change.layer].mixture is not None for change in changes):
+        raise UnsupportedModelError(
+            f"{model.name} is edited in a layer of experts, whose values are one tensor that no adapter of linear "
+            "layers fits: export a checkpoint"
+        )
     path = check_new_folder(folder)
     network, _ = network_around(model, model.dtype)
     names = Counterparts(model, network).names

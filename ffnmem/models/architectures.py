@@ -286,6 +286,10 @@ DESCRIBED: Mapping[str, Architecture] = MappingProxyType(
         "Olmo2ForCausalLM": OLMO_2,
         "Olmo3ForCausalLM": replace(OLMO_2, title="OLMo 3"),
         "CohereForCausalLM": COHERE,
+        "MixtralForCausalLM": replace(LLAMA, title="Mixtral"),
+        "Qwen2MoeForCausalLM": replace(LLAMA, title="Qwen 2 MoE", prepend_bos=False),
+        "Qwen3MoeForCausalLM": replace(LLAMA, title="Qwen 3 MoE", prepend_bos=False),
+        "OlmoeForCausalLM": replace(LLAMA, title="OLMoE", clip="clip_qkv", prepend_bos=False),
         "Cohere2ForCausalLM": replace(COHERE, title="Cohere 2"),
     }
 )

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import HookError, UnsupportedModelError, listed
+from .experts import ExpertProjection, Mixture, find_mixture
 from .hooks import OnTensor, keeper, listening
 from .layout import bound_masks, inner
 from .model import AGREE, HALF, PROBE, Model
@@ -253,6 +254,9 @@ class Counterparts:
         self.names = {id(inner(module)): path for path, module in stand_for.items() if isinstance(module, nn.Module)}
 
     def __call__(self, module: nn.Module) -> nn.Module:
+        if isinstance(module, ExpertProjection):
+            mixture = self.found[self.names[id(module.mixture)]]
+            return mixture.projections[module.mixture.projections.index(module)]
         path = self.names.get(id(inner(module)))
         if path is None:
             own = type(inner(module)).__name__
@@ -309,6 +313,10 @@ def network_around(model: Model, dtype: torch.dtype, attention: str = "sdpa") ->
             holder._buffers[leaf] = tensor  # positions and masks keep their own dtype
         else:
             holder._parameters[leaf] = nn.Parameter(tensor.detach().to(dtype), requires_grad=False)
+    for path, module in original.named_modules():
+        if isinstance(module, Mixture):
+            layer, _, name = path.rpartition(".")
+            find_mixture(network.get_submodule(layer), name)
     if dtype == torch.float64:
         widen(network)
         plain = Counterparts(model, network)

@@ -10,9 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..core.errors import ModelError, UnsupportedModelError
+from ..core.errors import ModelError, UnsupportedModelError, listed
 from .architectures import BRIDGE_PATHS, DESCRIBED, Architecture, Paths, derive_architecture, setting
 from .configs import MERGING, check_unquantised
+from .experts import ExpertProjection, Mixture, find_mixture
 from .norms import NormKind, NormMap, computes, kind_of, width_of
 from .turns import KEPT, Turns
 
@@ -23,7 +24,7 @@ def oriented(module: nn.Module) -> Float[Tensor, "d_in d_out"]:
     """The live weight of a projection as ``[d_in, d_out]``: Conv1D stores it so, Linear stores its transpose."""
     weight = module.weight
     assert isinstance(weight, Tensor)
-    return weight.T if isinstance(module, nn.Linear | Half) else weight
+    return weight.T if isinstance(module, nn.Linear | Half | ExpertProjection) else weight
 
 
 def bias_of(module: nn.Module) -> Tensor | None:
@@ -133,6 +134,11 @@ class FFN:
         return bias_of(self.project_out)
 
     @property
+    def mixture(self) -> Mixture | None:
+        """The experts whose neurons these are; None in a dense layer."""
+        return self.project_in.mixture if isinstance(self.project_in, ExpertProjection) else None
+
+    @property
     def d_mlp(self) -> int:
         return int(oriented(self.project_out).shape[0])
 
@@ -233,18 +239,21 @@ def find_parts(root: nn.Module, paths: Paths, names: Iterable[str]) -> dict[str,
     return {name: module for name, module in found.items() if module is not None}
 
 
-def find_layer(layer: nn.Module, paths: Paths, joint: str | None) -> dict[str, nn.Module]:
+def find_layer(layer: nn.Module, paths: Paths, joint: str | None, experts: bool = False) -> dict[str, nn.Module]:
     """The parts of a layer, which is ``whole``, and what holds its FFN, ``mlp``.
 
     A joint projection of gates and keys begins to run as two.
     """
-    mlp = at_path(layer, paths["out"].rpartition(".")[0])
+    path = paths["out"].rpartition(".")[0]
+    mlp = find_mixture(layer, path) if experts else at_path(layer, path)
     parts = {"whole": layer, **({} if mlp is None else {"mlp": mlp}), **find_parts(layer, paths, LAYER_PARTS)}
     if joint is not None and isinstance(whole := getattr(mlp, joint, None), nn.Linear):
         if not isinstance(whole, JointLinear):
             whole = JointLinear.around(whole)
             setattr(mlp, joint, whole)
         parts["gate"], parts["in"] = whole.halves
+    if isinstance(mlp, Mixture):
+        parts["gate"], parts["in"], parts["out"] = mlp.projections
     return parts
 
 
@@ -281,7 +290,7 @@ def read_layout(network: Any, name: str, bridge: Any = None) -> Layout:
     ends |= find_parts(root, paths, ENDS)
     check_decoder(config, ends, who, "causal" if bridge is None else bridge.cfg.attention_dir)
     joint = described.joint if described is not None and bridge is None else None
-    layers = [find_layer(layer, paths, joint) for layer in at_path(root, paths["blocks"]) or ()]
+    layers = [find_layer(layer, paths, joint, described is not None and bridge is None) for layer in at_path(root, paths["blocks"]) or ()]
     check_layers(layers, None if described is None else described.paths, who)
     final_norm = ends["ln_final"]
     norm_kind = described.norm_kind if described is not None else kind_of(inner(final_norm))
@@ -330,7 +339,7 @@ def check_layers(layers: Sequence[Parts], described: Paths | None, who: str) -> 
     if not layers:
         raise UnsupportedModelError(f"{who} has no layers")
     for layer, parts in enumerate(layers):  # of all layers first: those before may be dense
-        if has_experts(parts.get("mlp")):
+        if not isinstance(parts.get("mlp"), Mixture) and has_experts(parts.get("mlp")):
             raise UnsupportedModelError(
                 f"{who} is a mixture of experts in layer {layer}: a router chooses among several FFNs for every token, "
                 "so a layer has no one set of keys and values"
@@ -395,6 +404,12 @@ def check_layout(layout: Layout, who: str) -> None:
         for norm in (block.attention_norm, block.norm, block.attention_post, block.post):
             if norm is not None:
                 check_norm(norm, f"layer {i}", kind, width, who)
+    widths = {oriented(inner(block.project_out)).shape[0] for block in layout.blocks}
+    if len(widths) > 1:
+        raise UnsupportedModelError(
+            f"{who} has layers of {listed(sorted(widths), 3)} neurons, and ffnmem reads layers of one width: a mixture "
+            "of experts with dense layers among them"
+        )
     wide = inner(layout.embedding).weight.shape[1]
     if wide != width:
         raise UnsupportedModelError(f"{who} projects its embeddings ({wide} to {width})")

@@ -96,6 +96,11 @@ class Model(Live):
         Raises UnsupportedModelError: TransformerLens does not know the architecture, or computes something else.
         """
         if self._bridge is None:
+            if any(ffn.mixture is not None for ffn in self.ffn):
+                raise UnsupportedModelError(
+                    f"{self.name} ({self.architecture}) has no bridge: its experts run as one FFN a layer here, which "
+                    "TransformerLens does not know; hand the original model to TransformerLens itself"
+                )
             with self.turns.reading():
                 changed = [self.layout.decoder or self.layout.body, *(ffn.project_out for ffn in self.ffn)]
                 network, copies = copy_around(self.hf_model, self.turns, changed)

@@ -217,7 +217,7 @@ class Anatomy(Result):
 
 # Every parameter of a model and the component that it belongs to: in a loaded model, or in one built without memory.
 
-COMPONENTS = ("token embedding", "position embedding", "attention", "FFN", "norms", "unembedding", "other")
+COMPONENTS = ("token embedding", "position embedding", "attention", "FFN", "router", "norms", "unembedding", "other")
 COPIES = (("qkv", "q"), ("gate_up_proj", "in"))
 """A joint projection that the bridge has split stays beside its parts as a copy: its name, and that of one part."""
 
@@ -239,8 +239,9 @@ class ParameterList:
     """Every parameter of a decoder, once.
 
     Attributes:
-        frame: one row a parameter: ``component``, ``layer`` (-1 outside the layers), ``numbers``, ``multiplied`` (how
-            many of them a token is multiplied with: those of matrices that are not looked up in) and ``bias``.
+        frame: one row a parameter: ``component``, ``layer`` (-1 outside the layers), ``numbers``, ``matrix`` (those of
+            matrices that are not looked up in), ``multiplied`` (how many of these a token is multiplied with: of
+            experts those that it is routed to) and ``bias``.
         n_layers: layers. d_model: width of the residual stream. d_vocab: tokens.
         tied: whether unembedding and token embedding are one matrix.
     """
@@ -265,12 +266,17 @@ class ParameterList:
         known = {id(p): "unembedding" for p in unembedding.parameters()} | {id(table): "token embedding"}
         layers = {id(p): layer for layer, block in enumerate(blocks) for p in block.parameters()}
         lookups = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+        routed = int(getattr(getattr(model, "config", None), "num_experts_per_tok", 1))
+        matrices = {id(p): p.numel() for p in model.parameters() if p.ndim > 1 and id(p) not in lookups}
         rows = [
             {
                 "component": known.get(id(parameter)) or component_by_name(path),
                 "layer": layers.get(id(parameter), -1),
                 "numbers": parameter.numel(),
-                "multiplied": parameter.numel() if parameter.ndim > 1 and id(parameter) not in lookups else 0,
+                "matrix": matrices.get(id(parameter), 0),
+                "multiplied": matrices.get(id(parameter), 0)
+                // (parameter.shape[0] if parameter.ndim == 3 else 1)
+                * (routed if parameter.ndim == 3 else 1),
                 "bias": path[-1] == "bias",
             }
             for path, parameter in name_parameters(model)
@@ -278,14 +284,21 @@ class ParameterList:
         tied = inner(unembedding).weight is table
         if tied:
             rows.append(
-                {"component": "unembedding", "layer": -1, "numbers": 0, "multiplied": table.numel(), "bias": False}
+                {
+                    "component": "unembedding",
+                    "layer": -1,
+                    "numbers": 0,
+                    "matrix": 0,
+                    "multiplied": table.numel(),
+                    "bias": False,
+                }
             )
         d_model = int(getattr(getattr(model, "config", None), "hidden_size", table.shape[1]))
         return cls(pd.DataFrame(rows), len(blocks), d_model, int(table.shape[0]), tied)
 
     def matrices(self, component: str) -> int:
         """The numbers in a component's matrices in the first layer."""
-        return int(self.frame.query("layer == 0 and component == @component")["multiplied"].sum())
+        return int(self.frame.query("layer == 0 and component == @component")["matrix"].sum())
 
     def components(self, context: int, queries: int) -> pd.DataFrame:
         """Parameters and FLOPs by component, see :class:`Anatomy`; layers of unequal size count with their mean, what
@@ -311,7 +324,7 @@ class ParameterList:
                 "flops_share": flops / flops.sum(),
             }
         )
-        return found[found["component"].ne("other") | found["parameters"].gt(0)].reset_index(drop=True)
+        return found[~found["component"].isin(["router", "other"]) | found["parameters"].gt(0)].reset_index(drop=True)
 
 
 def name_parameters(model: nn.Module) -> list[tuple[list[str], nn.Parameter]]:
@@ -331,6 +344,8 @@ def component_by_name(path: Sequence[str]) -> str:
         return "norms"
     if any("attn" in part or "attention" in part for part in path):
         return "attention"
+    if path[-2:] in (["gate", "weight"], ["shared_expert_gate", "weight"]):
+        return "router"
     if any(part in ("mlp", "ffn", "fc1", "fc2") for part in path):
         return "FFN"
     if any(part == "wpe" or "position" in part for part in path):

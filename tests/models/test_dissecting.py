@@ -32,7 +32,7 @@ def test_the_parts_sum_to_the_whole(decoder: str, tokenizer: Any) -> None:
     assert allclose(frame["share"].sum(), 1.0, 1e-12)
     assert (found.d_model, found.d_mlp, found.d_vocab) == (model.d_model, model.d_mlp, model.d_vocab)
     assert (found.gated, found.activation) == (model.gated, model.ffn[0].activation)
-    for matrix in found.matrices:
+    for matrix in found.matrices.itertuples():
         tensor = {"keys": model.ffn[0].keys, "gates": model.ffn[0].gates, "values": model.ffn[0].values}.get(
             matrix.name
         )
@@ -40,18 +40,23 @@ def test_the_parts_sum_to_the_whole(decoder: str, tokenizer: Any) -> None:
             assert tensor is not None
             assert tuple(tensor.shape) == (matrix.rows, matrix.d_model)
     one = {"attention": 0, "FFN": 0}
-    for matrix in found.matrices:
+    for matrix in found.matrices.itertuples():
         one[matrix.part] += matrix.numbers
     context = found.context
-    queries = next(matrix.rows for matrix in found.matrices if matrix.name == "Q")
-    assert 2 * one["FFN"] == found.total("layer_flops", "FFN")
+    queries = next(matrix.rows for matrix in found.matrices.itertuples() if matrix.name == "Q")
+    if model.ffn[0].mixture is None:
+        assert 2 * one["FFN"] == found.total("layer_flops", "FFN")
+    else:  # of four experts a token goes through two, and through the shared one
+        shared = 3 * model.ffn[0].mixture.sizes[2] * model.d_model
+        assert 2 * shared + (one["FFN"] - shared) == found.total("layer_flops", "FFN")
     assert 2 * one["attention"] + 4 * queries * context == found.total("layer_flops", "attention")
     assert of_module.to_frame().equals(frame)
     assert (found.counted, of_module.counted) == ("weights", "weights")
     assert (found.provenance is not None, of_module.provenance) == (True, None)
     assert of_config.to_frame().equals(frame)
-    for field in ("d_model", "d_mlp", "d_vocab", "n_ctx", "gated", "norm", "tied", "matrices", "activation"):
+    for field in ("d_model", "d_mlp", "d_vocab", "n_ctx", "gated", "norm", "tied", "activation"):
         assert getattr(of_config, field) == getattr(found, field), field
+    assert of_config.matrices.equals(found.matrices)
     assert of_config.biases == found.biases
     assert of_config.counted == "config"
 
@@ -110,7 +115,7 @@ def test_the_context_is_that_of_the_flops(tiny: fm.Model) -> None:
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        ({"model_type": "mixtral"}, ("mixtral", "mixture of experts")),
+        ({"model_type": "deepseek_v3"}, ("deepseek_v3", "mixture of experts")),
         ({"model_type": "t5"}, ("t5", "encoder-decoder")),
         ({"model_type": "bert"}, ("bert", "not among the decoders", "Llama", "StarCoder")),
         ({"model_type": "gemma3"}, ("gemma3", "text_config")),
