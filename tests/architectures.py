@@ -97,11 +97,14 @@ DECODERS: dict[str, Callable[[], Any]] = {
         "Qwen2Moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, shared_expert_intermediate_size=16
     ),
     "Qwen 3 MoE": lambda: build("Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
+    "Qwen 3 MoE with a dense layer": lambda: build(
+        "Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, mlp_only_layers=[0]
+    ),
     "OLMoE": lambda: build("Olmoe", intermediate_size=16, num_experts=4, num_experts_per_tok=2),
 }
 """By a name for people. Sizes are small, and what an architecture has of its own is switched on."""
 
-MIXTURES = ("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "OLMoE")
+MIXTURES = ("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "Qwen 3 MoE with a dense layer", "OLMoE")
 """Of experts, whose tensors Hugging Face joins, and which have no bridge."""
 
 KINDS = (

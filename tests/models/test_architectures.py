@@ -16,7 +16,7 @@ from ffnmem.core.errors import UnsupportedModelError
 from ffnmem.models import layout, loading
 from ffnmem.models.architectures import DESCRIBED, Refusal, setting
 
-from ..architectures import DECODERS, EVERY
+from ..architectures import DECODERS, EVERY, MIXTURES
 from ..helpers import PROMPT, allclose, build, refuses
 from .examining import HUGGING_FACE, PARTS, Examined
 
@@ -38,7 +38,7 @@ def test_every_part_works(examined: Examined, part: str) -> None:
 def test_its_bridge_is_the_same_model(examined: Examined) -> None:
     """TransformerLens' numbers would be of another model, with an intervention, an edit or none."""
     model, tokens = examined.model, examined.capture.tokens
-    if model.ffn[0].mixture is not None:
+    if examined.name in MIXTURES:
         with refuses(UnsupportedModelError, ValueError, "its experts run as one FFN"):
             model.to_bridge()
         return

@@ -19,7 +19,7 @@ from ffnmem.models import loading
 from ffnmem.models.architectures import DESCRIBED
 from ffnmem.models.loading import read_checkpoint
 
-from ..architectures import DECODERS, EVERY
+from ..architectures import DECODERS, EVERY, MIXTURES
 from ..helpers import build_gpt2, refuses
 
 WEIGHTS = "model.safetensors"
@@ -55,8 +55,8 @@ class Checkpoint:
         paths = DESCRIBED[type(model).__name__].paths
         self.blocks = f"{paths['blocks']}."
         self.tensor = f"{self.blocks}0.{paths['out']}.weight"
-        self.mixture = self.tensor not in self.tensors
-        if self.mixture:  # whose tensors Hugging Face joins, and then names no more
+        self.mixture = name in MIXTURES  # whose tensors Hugging Face joins, and then names no more
+        if self.tensor not in self.tensors:
             self.tensor = next(name for name in self.tensors if "experts.0." in name)
         self.layers = type(model.config).attribute_map.get("num_hidden_layers", "num_hidden_layers")
         assert self.config[self.layers] == 2
