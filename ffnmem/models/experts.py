@@ -173,4 +173,8 @@ def is_mixture(mlp: Any) -> bool:
     """Whether an FFN is a block of experts as :class:`Mixture` takes it."""
     parts = getattr(mlp, "_modules", {})
     experts = parts.get("experts")
-    return not isinstance(mlp, Mixture) and "gate" in parts and all(hasattr(experts, name) for name in ("gate_up_proj", "down_proj", "act_fn"))
+    return (
+        not isinstance(mlp, Mixture)
+        and "gate" in parts
+        and all(hasattr(experts, name) for name in ("gate_up_proj", "down_proj", "act_fn"))
+    )

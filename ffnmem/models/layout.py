@@ -290,7 +290,10 @@ def read_layout(network: Any, name: str, bridge: Any = None) -> Layout:
     ends |= find_parts(root, paths, ENDS)
     check_decoder(config, ends, who, "causal" if bridge is None else bridge.cfg.attention_dir)
     joint = described.joint if described is not None and bridge is None else None
-    layers = [find_layer(layer, paths, joint, described is not None and bridge is None) for layer in at_path(root, paths["blocks"]) or ()]
+    layers = [
+        find_layer(layer, paths, joint, described is not None and bridge is None)
+        for layer in at_path(root, paths["blocks"]) or ()
+    ]
     check_layers(layers, None if described is None else described.paths, who)
     final_norm = ends["ln_final"]
     norm_kind = described.norm_kind if described is not None else kind_of(inner(final_norm))

@@ -80,7 +80,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "projected embeddings": (lambda: build_opt(word_embed_proj_dim=8), "OPTForCausalLM"),
     "experts after dense layers": (
         lambda: hf.Qwen3MoeForCausalLM(
-            hf.Qwen3MoeConfig(**{**SIZES, **EXPERTS, "num_hidden_layers": 3, "intermediate_size": 64}, mlp_only_layers=[0, 1])
+            hf.Qwen3MoeConfig(
+                **{**SIZES, **EXPERTS, "num_hidden_layers": 3, "intermediate_size": 64}, mlp_only_layers=[0, 1]
+            )
         ),
         "layers of 32, 64 neurons",
     ),
