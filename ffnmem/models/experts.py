@@ -16,10 +16,10 @@ SHARED = ("shared_expert", "shared_experts")
 class Mixture(nn.Module):
     """The FFN of a layer with experts, in place of Hugging Face's block and around the same parts and parameters.
 
-    y = Σ_e r_e Σ_i act(g_ei·x) (k_ei·x) v_ei, where r_e is what the router gives expert e, and 0 for those that it does
-    not choose. Neuron i of expert e is neuron e·d_expert + i of the layer; those of shared experts come last. r_e counts
-    to the linear part: the coefficient is act(g·x) · r_e(k·x), and neurons of experts that a token is not routed to
-    have pre-activation and coefficient 0.
+    y = Σ_e r_e Σ_i act(g_ei·x) (k_ei·x) v_ei, where r_e is what the router gives expert e, and 0 for those that it
+    does not choose. Neuron i of expert e is neuron e·d_expert + i of the layer; those of shared experts come last. r_e
+    counts to the linear part: the coefficient is act(g·x) · r_e(k·x), and neurons of experts that a token is not routed
+    to have pre-activation and coefficient 0.
 
     Attributes:
         project_gate, project_in, project_out: the projections of all experts, called as if they were linear layers.
