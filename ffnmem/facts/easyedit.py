@@ -44,10 +44,6 @@ CATEGORIES = {
 }
 """By kind of probe, the category that one without a name is written as."""
 
-Asked = tuple[str, str, str, tuple[str, ...]]
-"""Side (``"locality"`` or ``"portability"``), category, prompt and right answers of a question."""
-
-
 Answers = Annotated[Texts, AfterValidator(lambda texts: tuple(text for text in texts if text != NO_TRUTH))]
 
 
@@ -80,9 +76,8 @@ class KnowEditRecord(ForeignRecord):
         if not new and not true:
             raise LeftOut("it has neither target_new nor ground_truth")
         paraphrases, left = templates_of(self.paraphrases, self.subject, "paraphrase")
-        asked = list(questions(self.rest))
-        beside = [one for one in asked if one[1] == NEIGHBOURS and one[2] and true and one[3] == true]
-        probes, without = probes_of(one for one in asked if one not in beside)
+        probes, without = probes_of(questions(self.rest))
+        beside = [one for one in probes if one.category == NEIGHBOURS and (one.target, *one.aliases) == true]
         fact = Fact(
             subject=self.subject,
             relation=self.relation,
@@ -91,8 +86,8 @@ class KnowEditRecord(ForeignRecord):
             target_new=new[0] if new else None,
             paraphrases=paraphrases,
             id=f"{KNOWEDIT}.{self.case_id or f'#{number}'}",
-            neighbour_prompts=tuple(prompt for _, _, prompt, _ in beside),
-            probes=probes,
+            neighbour_prompts=tuple(one.prompt for one in beside),
+            probes=tuple(one for one in probes if one not in beside),
             notes=(*notes, *left, *without, *self.note_rest()),
             true_aliases=true[1:],
             new_aliases=new[1:],
@@ -100,16 +95,12 @@ class KnowEditRecord(ForeignRecord):
         return [fact]
 
 
-def probes_of(asked: Iterable[Asked]) -> tuple[tuple[Probe, ...], tuple[str, ...]]:
-    """Questions as probes, and a note on those that have no prompt or no answer."""
-    every = list(asked)
-    probes = tuple(
-        Probe(kind_of(side, category), prompt, answers[0], answers[1:], category)
-        for side, category, prompt, answers in every
-        if prompt and answers
-    )
-    left = len(every) - len(probes)
-    return probes, (f"questions left out that have no prompt or no answer: {left}",) if left else ()
+def probes_of(questions: Iterable[Probe | None]) -> tuple[tuple[Probe, ...], tuple[str, ...]]:
+    """Those of some questions that can be asked, and a note on the others."""
+    every = list(questions)
+    left = every.count(None)
+    note = f"questions left out that have no prompt or no answer: {left}"
+    return tuple(one for one in every if one is not None), (note,) if left else ()
 
 
 def kind_of(side: str, category: str) -> ProbeKind:
@@ -122,8 +113,8 @@ def kind_of(side: str, category: str) -> ProbeKind:
     return "reverse" if "revers" in name or "invers" in name else "portability"
 
 
-def questions(fields: dict[str, Any]) -> Iterator[Asked]:
-    """Every question among the fields of a record, those without text or answer too; what is read is taken out."""
+def questions(fields: dict[str, Any]) -> Iterator[Probe | None]:
+    """Every question among the fields of a record, which are taken out; None for one without text or answer."""
     for side in ("locality", "portability"):
         for name in (side, f"{side}_inputs"):
             found = fields.pop(name, {})
@@ -151,7 +142,7 @@ GENERATED = ("New Question", "New Answer", "Recalled Relation")
 """The fields of the one question of ``zsre_mend_eval_portability_gpt4.json``, which stand where categories do."""
 
 
-def asked_in(side: str, category: str, value: Any) -> Iterator[Asked]:
+def asked_in(side: str, category: str, value: Any) -> Iterator[Probe | None]:
     """The questions of a category: objects with prompt and ground_truth, one or a list; or two lists side by side."""
     for item in value if isinstance(value, list | tuple) else (value,):
         if item is None:
@@ -170,7 +161,9 @@ def asked_in(side: str, category: str, value: Any) -> Iterator[Asked]:
         for one, answer in pairs:
             if not isinstance(one, str | None):
                 raise InputError(f"{side} {quoted(category)}: a prompt must be text, not {quoted(one)}")
-            yield side, category, (one or "").strip(), flatten_texts(answer)
+            text, right = (one or "").strip(), flatten_texts(answer)
+            kind = kind_of(side, category)
+            yield Probe(kind, text, right[0], right[1:], category) if text and right else None
 
 
 def knowedit_record(fact: Fact) -> dict[str, Any]:
