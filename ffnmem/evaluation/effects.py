@@ -105,21 +105,29 @@ class Effects:
     def __post_init__(self) -> None:
         self.edit.check_fits(self.model)
 
-    def measure(self, texts: Sequence[str] | None = None, top: int = 8, seed: int = 0) -> EditEffects:
+    def measure(
+        self,
+        texts: Sequence[str] | None = None,
+        top: int = 8,
+        seed: int = 0,
+        more: Sequence[AskedPrompt] = (),
+        most: int | None = None,
+    ) -> EditEffects:
         """What the edit does, all in all.
 
         Args:
             texts: prompts; by default those of its facts, of their paraphrases and neighbours.
             top: how many neurons. seed: of the texts for drift.
+            more: further prompts. most: of how many facts, by default, prompts are asked.
 
         Raises: InputError: prompts for an edit that names no facts. Otherwise as :meth:`on`.
         """
         facts = list(zip(self.edit.facts, self.edit.targets, strict=True))
         if texts is None:
-            asked = [one for fact, target in facts for one in prompts_of(fact, target)]
+            asked = [one for fact, target in facts[:most] for one in prompts_of(fact, target)]
         else:
             asked = [AskedPrompt("other", text, *self.targets_of(text), fact="") for text in texts]
-        prompts = self.on(asked)
+        prompts = self.on([*asked, *more])
         memories = self.edit.diff(self.model, asked[0].text, top) if asked and facts else None
         return EditEffects(self.edit, prompts, self.changes(), self.drift(seed), memories)
 

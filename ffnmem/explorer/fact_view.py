@@ -28,7 +28,7 @@ from ..facts.answers import word_ids
 from ..facts.fact import Fact, fact_about
 from ..facts.questions import own_answer
 from ..facts.templates import as_spelled, prompt_template
-from ..pages.edits import edit_effects, edit_sections, trace_or_reason, trace_section
+from ..pages.edits import edit_sections, trace_or_reason, trace_section
 from ..pages.rendering import Section
 from .circuit_view import memory_address
 from .queries import CARRIED, Query, Text, choice_of, form_field
@@ -195,7 +195,7 @@ def sections_of_edit(
         ]
         more = [AskedPrompt("other", query.free, fact.target_true, edit.targets[0], fact.name)] if query.free else []
         effects = Effects(edit, explorer.model)
-        result = edit_effects(effects, MEMORIES, 0, more)
+        result = effects.measure(top=MEMORIES, more=more)
         sections = edit_sections(effects, result, list(dict.fromkeys(texts)), NEW)
         values = Table.of(edit.value_changes(explorer.model, REWRITTEN), "neuron", *REWRITES)
         return result, [

@@ -12,7 +12,7 @@ from ..core.progress import Progress
 from ..core.sheets import Column, Sheet, Table, Words, line, token
 from ..core.types import Count, Seed, checked
 from ..editing.edit import Edit
-from ..evaluation.effects import AskedPrompt, EditEffects, Effects, moved_neighbours, prompt_tables, prompts_of
+from ..evaluation.effects import EditEffects, Effects, moved_neighbours, prompt_tables
 from ..facts.fact import Fact
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -97,25 +97,15 @@ def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed
     title = line(f"{fact.subject} → ", token(edit.targets[0], "strong"), more)
     provenance = {**edit.provenance.to_dict(), "edit": edit.digest}
     texts = [fact.ask(one) for one in fact.generation_prompts] or [fact.text]
-    sections = edit_sections(effects, edit_effects(effects, top, seed), texts, NEW)
+    sections = edit_sections(effects, effects.measure(top=top, seed=seed, most=FACTS), texts, NEW)
     return page_html(title, [*sections[:3], *trace_section(trace, reason), *sections[3:]], provenance, links=links)
-
-
-def edit_effects(effects: Effects, top: int, seed: int, more: Sequence[AskedPrompt] = ()) -> EditEffects:
-    """What an edit does to the prompts of its first facts and to ``more``, to ``top`` memories, and to texts that are
-    drawn with ``seed``."""
-    edit = effects.edit
-    pairs = list(zip(edit.facts, edit.targets, strict=True))[:FACTS]
-    prompts = effects.on([*(one for pair in pairs for one in prompts_of(*pair)), *more])
-    memories = edit.diff(effects.model, edit.facts[0], top)
-    return EditEffects(edit, prompts, effects.changes(), effects.drift(seed), memories)
 
 
 def edit_sections(effects: Effects, result: EditEffects, texts: Sequence[str], new: int) -> list[Section]:
     """What an edit does to the weights, to what the model says and writes, and to its memories, and how it was made.
 
     Args:
-        effects, result: of the edit, from :func:`edit_effects`.
+        effects, result: of the edit, from its ``measure``.
         texts: that the model continues before and after, by ``new`` tokens.
     """
     edit, prompts, memories = effects.edit, result.prompts, result.memories
