@@ -70,6 +70,16 @@ def own_editor(edits: Sequence[Edit]) -> Callable[[fm.Model, list[Fact]], list[E
     return ready
 
 
+def interrupt_at(least: int) -> Callable[[str, int, int], None]:
+    """Progress that ends in Ctrl-C once so many are done."""
+
+    def progress(_phase: str, done: int, _total: int) -> None:
+        if done >= least:
+            raise KeyboardInterrupt
+
+    return progress
+
+
 def logs(model: fm.Model, text: str, target: str | None = None, edit: Edit | None = None) -> torch.Tensor:
     """Log-probabilities ``[tokens, vocab]``, of the next token, or where each token of " target" stands."""
     ids = [] if target is None else model.tokenizer(f" {target}", add_special_tokens=False)["input_ids"]

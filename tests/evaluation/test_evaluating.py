@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,18 @@ from ffnmem.evaluation import Scores, evaluate, evaluating
 
 from ..editing.edits import made, same_bits, weights
 from ..helpers import allclose, printed, refuses
-from .made import EIFFEL, FACTS, LONDON, NO_TARGET, TEXTS, drift_by_hand, own_editor, plain_metrics, random_edits
+from .made import (
+    EIFFEL,
+    FACTS,
+    LONDON,
+    NO_TARGET,
+    TEXTS,
+    drift_by_hand,
+    interrupt_at,
+    own_editor,
+    plain_metrics,
+    random_edits,
+)
 
 QUICK: dict[str, Any] = {
     "contexts": ("{}", "Paris is in. {}"),
@@ -138,21 +148,13 @@ def test_a_prompt_that_is_too_long(tiny64: fm.Model) -> None:
     assert "'Rome' is its true one already" in same
 
 
-def interrupted(after: int) -> Callable[[str, int, int], None]:
-    def progress(_phase: str, done: int, _total: int) -> None:
-        if done >= after:
-            raise KeyboardInterrupt
-
-    return progress
-
-
 def test_resumes(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that was stopped goes on and gives the bytes of one that was not; what is done is not done again."""
     monkeypatch.setattr(evaluating, "CHUNK", 1)
     options = {**QUICK, "moment": moment, "compare": ("memit",)}
     whole = evaluate(tiny64, FACTS, out=tmp_path / "whole", **options)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(tiny64, FACTS, out=tmp_path / "stopped", progress=interrupted(4), **options)
+        evaluate(tiny64, FACTS, out=tmp_path / "stopped", progress=interrupt_at(4), **options)
     assert len(list((tmp_path / "stopped" / "chunks").iterdir())) == 2
     assert not (tmp_path / "stopped" / "scores.zip").exists()
     found = evaluate(tiny64, FACTS, out=tmp_path / "stopped", **options)

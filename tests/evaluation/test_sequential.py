@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ffnmem.facts import Fact
 
 from ..editing.edits import change, made, same_bits, weights
 from ..helpers import allclose, printed, refuses, rewritten
-from .made import EIFFEL, FACTS, LONDON, NO_TARGET, TEXTS, TOWER, drift_by_hand, plain_metrics
+from .made import EIFFEL, FACTS, LONDON, NO_TARGET, TEXTS, TOWER, drift_by_hand, interrupt_at, plain_metrics
 from .test_evaluating import QUICK
 
 
@@ -76,15 +76,11 @@ def test_restored_whatever_happens(tiny64: fm.Model) -> None:
     """An interrupt must not leave a model with half of the edits; those that it had before stay."""
     before = weights(tiny64)
 
-    def stop(_phase: str, done: int, _total: int) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
     own = made(tiny64, (2,), seed=9)
     with own.applied(tiny64):
         inside = weights(tiny64)
         with pytest.raises(KeyboardInterrupt):
-            sequential(tiny64, FACTS, plain_editor, progress=stop, draws=20, metrics=["ES"])
+            sequential(tiny64, FACTS, plain_editor, progress=interrupt_at(2), draws=20, metrics=["ES"])
         assert same_bits(tiny64, inside)
         assert list(tiny64.edits) == [own]
     assert same_bits(tiny64, before)
@@ -231,14 +227,6 @@ def test_several_facts_in_one_edit(tiny64: fm.Model, moment: SecondMoment, tmp_p
     assert not failed.steps["made"].any()
 
 
-def stops_at(edits: int) -> Callable[[str, int, int], None]:
-    def progress(_phase: str, done: int, _total: int) -> None:
-        if done == edits:
-            raise KeyboardInterrupt
-
-    return progress
-
-
 @pytest.mark.parametrize("editor", ["alphaedit", plain_editor])
 def test_goes_on_to_the_bit(
     tiny64: fm.Model, moment: SecondMoment, editor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -264,7 +252,7 @@ def test_goes_on_to_the_bit(
 
     for at in (1, 3):
         with pytest.raises(KeyboardInterrupt):
-            sequential(tiny64, facts, editor, out=out, progress=stops_at(at), **options)
+            sequential(tiny64, facts, editor, out=out, progress=interrupt_at(at), **options)
         assert same_bits(tiny64, before)
     first = (out / "edits" / "00001.zip").stat().st_mtime_ns
     same(sequential(tiny64, facts, editor, out=out, **options))
@@ -287,7 +275,7 @@ def test_goes_on_to_the_bit(
 def test_edits_of_other_weights_are_refused(tiny64: fm.Model, tmp_path: Path) -> None:
     """Kept edits that add up to other weights than those that the next one was made on."""
     with pytest.raises(KeyboardInterrupt):
-        sequential(tiny64, FACTS, breaking_editor, at=(3,), out=tmp_path, progress=stops_at(2), metrics=["ES"])
+        sequential(tiny64, FACTS, breaking_editor, at=(3,), out=tmp_path, progress=interrupt_at(2), metrics=["ES"])
     # As if the first had not been made:
     rewritten(tmp_path / "steps" / "00001.zip", lambda content: content["result"]["$Step"].update(digest=""))
     with refuses(FileError, OSError, "other weights"):
