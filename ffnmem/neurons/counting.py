@@ -23,7 +23,7 @@ from ..corpus.passes import Statistic, accumulate
 from ..models.model import Model
 from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
-from .inputs import Firing
+from .inputs import MOST, Firing
 
 # Which sequences to read again when all would be too many: those that help the neurons with fewest examples.
 
@@ -36,8 +36,8 @@ def within_budget(found: Sequence[Firing], budget: int | None) -> list[Firing]:
     An example is worth 1/(1 + examples that its neuron has already), a sequence the sum over its examples divided by
     the tokens that have to be read for them. Deterministic; everything is kept if it fits (or ``budget`` is None).
     """
-    places = [firing.places[firing.places >= 0] for firing in found]
-    everywhere = np.concatenate(places) if places else np.empty(0, np.int64)
+    places = np.concatenate([np.empty((0, MOST), np.int64), *(firing.places for firing in found)])
+    everywhere, owners = places[places >= 0], np.nonzero(places >= 0)[0]
     if budget is None or not len(everywhere):
         return list(found)
     sequences, inverse = np.unique(sequence_of(everywhere), return_inverse=True)
@@ -45,18 +45,9 @@ def within_budget(found: Sequence[Firing], budget: int | None) -> list[Firing]:
     np.maximum.at(costs, inverse, position_of(everywhere).astype(np.int64) + 1)
     if int(costs.sum()) <= budget:
         return list(found)
-    taken = choose_sequences(inverse, number_owners(found), costs, budget)
+    taken = choose_sequences(inverse, owners, costs, budget)
     kept = sequences[taken]
     return [f.without((f.places >= 0) & ~np.isin(sequence_of(f.places), kept)) for f in found]
-
-
-def number_owners(found: Sequence[Firing]) -> Int64[np.ndarray, " examples"]:
-    """The number of the neuron, over all layers, that each example is of."""
-    rows, first = [], 0
-    for firing in found:
-        rows.append(first + np.nonzero(firing.places >= 0)[0])
-        first += len(firing.neurons)
-    return np.concatenate(rows).astype(np.int64)
 
 
 def choose_sequences(
