@@ -298,15 +298,9 @@ def meanings(
 
 
 def asked_settings(seed: int | None, draws: int | None, rule: Rule | None) -> dict[str, Any]:
-    """Those of :func:`ffnmem.neurons.measuring.settings_key` that are given; raises InputError."""
-    wanted: dict[str, Any] = {}
-    if seed is not None:
-        wanted["seed"] = seed
-    if draws is not None:
-        wanted["draws"] = draws
-    if rule is not None:
-        wanted["rule"] = rule_key(rule)
-    return wanted
+    """Those of :func:`ffnmem.neurons.measuring.settings_key` that are given."""
+    wanted = {"seed": seed, "draws": draws, "rule": None if rule is None else rule_key(rule)}
+    return {name: value for name, value in wanted.items() if value is not None}
 
 
 def saved_meanings(store: Store, layer: int, neuron: int, *, k: int, context: int) -> tuple[Meanings, ...]:

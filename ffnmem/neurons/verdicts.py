@@ -179,6 +179,6 @@ def verdicts(
         (~clear, f"the interval has {rule.above:g} meanings inside"),
     ]
     why = np.select([when for when, _ in reasons], [text for _, text in reasons], "")
-    told = np.where(many, "polysemantic", "monosemantic")
-    found = np.where(~fires, "inactive", np.where(why != "", "unclear", told))
-    return found.astype(object), why.astype(object)
+    decided = np.where(many, "polysemantic", "monosemantic")
+    names = np.where(~fires, "inactive", np.where(why != "", "unclear", decided))
+    return names.astype(object), why.astype(object)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -12,14 +11,11 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.token_text import printable
-from ffnmem.core.types import CASES
-from ffnmem.pages.neuron_pages import neurons_markdown, page_html
+from ffnmem.pages.neuron_pages import neurons_markdown
 from ffnmem.scanning import Store, open_store
 from ffnmem.scanning.neuron import Neuron
-from ffnmem.scanning.state import COLUMNS
 from ffnmem.show.markdown import escaped
 
-from ..scanning.gated import gated_store
 from .hostile import HOSTILE, UNSEEN, poisoned
 from .page import Page
 
@@ -34,15 +30,6 @@ def surveyed(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPat
     store = open_store(shutil.copytree(tiny_store.folder, tmp_path_factory.mktemp("meanings") / "tiny"), model=tiny)
     fm.polysemanticity(store, tiny, draws=20, budget=None)
     return store
-
-
-def test_a_case_that_never_occurs_has_no_mean(tmp_path: Path) -> None:
-    gated = gated_store("llama", tmp_path / "store").neuron(0, 3)
-    stats = {**gated.stats, f"share_{COLUMNS[2]}": 0.0, f"mean_{COLUMNS[2]}": float("nan")}
-    one = replace(gated, stats=stats)
-    row = Page(page_html(one.store, [one])).below("Neuron 0.3")[0][3]
-    assert [cell.text for cell in row[:3]] == [CASES[2], "0.0%", "–"]
-    assert f"| {escaped(CASES[2])} | 0\\.0% | – |" in neurons_markdown(one.store, [one])
 
 
 def test_meanings_are_on_every_card(surveyed: Store, tmp_path: Path) -> None:
