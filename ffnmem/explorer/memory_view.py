@@ -21,10 +21,11 @@ from ..neurons.role_assignment import NONE, known_roles, roles
 from ..neurons.wiring import Wires, virtual_weights
 from ..pages.prompts import Chip
 from ..scanning.neuron import KEYS, Neuron
+from ..scanning.neuron_sides import NEGATIVE
 from ..scanning.store import Store
 from ..vocabulary.lenses import load_lens
 from ..vocabulary.projections import project, promoted_tokens
-from ..vocabulary.vectors import sides_of
+from ..vocabulary.vectors import SIGNS, sides_of
 from .queries import NeuronName, Query, form_field
 from .rendering import fragment
 from .views import Explorer, View, view
@@ -100,13 +101,19 @@ def memory_page(explorer: Explorer, query: MemoryQuery, progress: Progress) -> V
             ("meanings", *place), lambda: meanings(store, *place, model, k=3, progress=progress).sheet()
         )
     provenance = model.provenance().to_dict()
+    side = stored.sides[0] if stored else None
+    ends = list(tokens.values())[:2]
+    if side and side.sign == NEGATIVE:  # where it fires most it writes minus its value
+        ends = [[replace(chip, kind=SIGNS[sign]) for chip in ends[1 - sign]] for sign in (0, 1)]
     body = fragment(
         "memory.html",
         start=False,
+        ends=ends,
+        side=side,
         name=query.neuron,
         tokens=tokens,
         stored=stored,
-        verdict=stored.sides[0].meanings.verdict if stored and stored.sides[0].meanings else "",
+        verdict=side.meanings.verdict if side and side.meanings else "",
         sheet=firing_sheet(stored) if stored else None,
         unshaded=unshaded,
         store=store,

@@ -17,6 +17,7 @@ import torch
 from starlette.testclient import TestClient
 
 import ffnmem as fm
+from ffnmem.core.token_text import visible
 from ffnmem.core.types import ROLE_NAMES, TEXT_ROLES
 from ffnmem.explorer.jobs import Abandoned
 from ffnmem.explorer.memory_view import neighbours
@@ -29,6 +30,8 @@ from ffnmem.vocabulary.projections import WHY
 from ffnmem.vocabulary.vectors import side_vectors
 
 from ..helpers import PROMPT
+from ..pages.page import Page
+from ..scanning.gated import gated_store, load_gated
 from .conftest import asking, sentence
 
 TEXT = "The Eiffel Tower is in"
@@ -268,6 +271,17 @@ def test_verdicts_are_those_that_the_store_keeps(tiny: fm.Model, tiny_store: Sto
         some = csv(client, address("/find", verdict=verdict, format="csv"))
         assert len(some) == int((kept["verdict"] == verdict).sum())
         assert f"is <b>{verdict}</b>" in client.get("/memory/0.0").text
+
+
+def test_a_memory_that_fires_negatively_promotes_what_its_value_suppresses(tmp_path: Path) -> None:
+    store, model = gated_store("llama", tmp_path / "store"), load_gated("llama")
+    stats = store.stats()
+    row = stats[-stats["min"] > stats["max"]].iloc[0]
+    place = int(row["layer"]), int(row["neuron"])
+    with asking(Explorer(model, store)) as client:
+        page = Page(client.get(f"/memory/{place[0]}.{place[1]}").text).words
+    token = visible(store.neuron(*place).tokens("suppressed")[0])
+    assert f"Where it fires most, with negative coefficients, it promotes {token}" in page
 
 
 @pytest.mark.parametrize(
