@@ -31,6 +31,7 @@ from .residual import pull
 
 SOFTMAX = (torch.softmax, Tensor.softmax, nn.functional.softmax)
 MASKED = -3e4  # below it are scores that the model itself masks, in half precision too
+SUMMED = (torch.float32, torch.float64)  # types in which sums are taken
 KEPT = 128  # positions; of longer prompts attention's patterns may take more room than all else
 
 
@@ -169,6 +170,11 @@ class FrozenAttention:
     def graph(self) -> Graph:
         return self.kept or self.run(self.normed)
 
+    def with_graph(self) -> FrozenAttention:
+        """The same, to carry many sets of directions: it keeps its graph, but in half precision, whose weights that
+        would copy."""
+        return replace(self, kept=self.graph) if self.normed.dtype in SUMMED else self
+
     def run(self, read: Float[Tensor, "*pos d_model"]) -> Graph:
         """Attention once more, in at least float32, in which sums are taken."""
         read = at_least_float32(read).detach().reshape(self.normed.shape).requires_grad_()
@@ -273,7 +279,7 @@ class AttentionPass:
         short = read.shape[-2] <= KEPT
         if short and layer not in self.silent:
             self.patterns[layer] = self.softmax.patterns[0]
-        if not short or read.dtype not in (torch.float32, torch.float64):
+        if not short or read.dtype not in SUMMED:
             self.written[layer] = self.written[layer].detach()
         first = first_tensor(output).detach()
         return first if isinstance(output, Tensor) else (first, *output[1:])

@@ -79,7 +79,7 @@ class FrozenPass:
         residual = capture.residual
         directions, constants, logits = question.reads()
         self.answer, self.constant, self.logit = directions[0], float(constants[0]), float(logits[0])
-        self.attentions: list[FrozenAttention] = question.attentions()
+        self.attentions: list[FrozenAttention] = [one.with_graph() for one in question.attentions()]
         self.embedding = at_least_float32(residual.embedding[row, self.span])
         self.position = None if residual.position is None else at_least_float32(residual.position[row, self.span])
         self.parallel, self.scales = bool(model.numbers.parallel), []

@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ..core.errors import InputError, check_number
-from ..models.attention import KEPT
 from ..models.model import Model
 from .circuit_edges import Firing, FrozenPass, Head, Input
 from .firings import PromptQuestion
@@ -125,14 +124,12 @@ def row_bytes(question: PromptQuestion) -> int:
 def check_memory(question: PromptQuestion, memory: float | None) -> None:
     """Raise InputError where a circuit would hold more than ``memory`` GiB at once.
 
-    Counted are attention's patterns, of which every layer's is kept of short prompts and one layer's made at a time of
-    long ones, a block's rows, and three numbers a firing. Default: as much as the model's weights take, and at least
-    ROOM.
+    Counted are attention's patterns, twice, a block's rows, and three numbers a firing. Default: as much as the
+    model's weights take, and at least ROOM.
     """
     model, size = question.model, torch.promote_types(question.model.dtype, torch.float32).itemsize
-    layers = model.n_layers if len(question.tokens) <= KEPT else 1
-    patterns = layers * model.numbers.n_heads * len(question.tokens) ** 2 * size
-    needed = (4 * patterns + (block_size(question) + 3) * row_bytes(question)) / GIB
+    patterns = model.n_layers * model.numbers.n_heads * len(question.tokens) ** 2 * size
+    needed = (2 * patterns + (block_size(question) + 3) * row_bytes(question)) / GIB
     room = max(ROOM, weight_bytes(model) / GIB) if memory is None else check_number("memory", memory)
     if needed > room:
         raise InputError(
