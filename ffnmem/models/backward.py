@@ -65,8 +65,8 @@ def with_gradient_of(linear: Tensor, value: Tensor) -> Tensor:
 
 
 def backward_pass(model: Model, tokens: Int[Tensor, " pos"], *, frozen: bool = True) -> Backward:
-    """Run the model once over a prompt, with gradients: backwards, norms' scales are constants, activations are
-    z·const(act(z)/z), and half of a gated product goes to each side.
+    """Run the model once over a prompt, with gradients: backwards, norms' scales and what routers give to experts are
+    constants, activations are z·const(act(z)/z), and half of a gated product goes to each side.
 
     Args:
         model: from :func:`ffnmem.load`.
@@ -142,6 +142,9 @@ class Rules:
                 norm(block.attention_post, "attention", layer)
                 norm(block.post, "ffn", layer)
                 self.listen(block, layer, before, after)
+                mixture = self.model.ffn[layer].mixture
+                for router in () if mixture is None else mixture.routers:
+                    stack.callback(router.register_forward_hook(self.as_constant).remove)
                 before(inner(block.project_out), partial(self.fire, layer))
             after(layout.final_norm, lambda _args, out: self.keep(("final_out", -1), out))
             return stack.pop_all()
@@ -154,6 +157,12 @@ class Rules:
         if b is not None:
             after(b, lambda _args, out: self.keep(("linear", layer), out, ffn.key_bias, "ffn"))
         after(block.project_out, lambda _args, out: self.keep(("ffn_out", layer), out, ffn.value_bias, "ffn"))
+
+    def as_constant(self, _module: nn.Module, _args: Any, output: Any) -> Any:
+        """What a router gives, without gradients."""
+        if threading.get_ident() != self.thread:
+            return None
+        return output.detach() if isinstance(output, Tensor) else tuple(one.detach() for one in output)
 
     def keep(self, key: tuple[str, int], tensor: Tensor, bias: Tensor | None = None, part: str = "") -> None:
         self.parts[key] = tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +12,20 @@ from torch import Tensor, nn
 
 SHARED = ("shared_expert", "shared_experts")
 """What Hugging Face calls the experts that every token goes to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Expert:
+    """One expert's keys, gates and values, a row a neuron, all live: what is written into them changes the model.
+
+    Attributes:
+        neurons: which of the layer's these are.
+    """
+
+    neurons: range
+    keys: Float[Tensor, "d_expert d_model"]
+    gates: Float[Tensor, "d_expert d_model"]
+    values: Float[Tensor, "d_expert d_model"]
 
 
 class Mixture(nn.Module):
@@ -45,6 +60,25 @@ class Mixture(nn.Module):
         return next((self._modules[name] for name in SHARED if name in self._modules), None)
 
     @property
+    def views(self) -> tuple[Expert, ...]:
+        """Each expert by itself, the shared ones last as one."""
+        count, width, shared = self.sizes
+        halves = [one.chunk(2) for one in self.experts.gate_up_proj]
+        parts = [(keys, gates, values.T) for (gates, keys), values in zip(halves, self.experts.down_proj, strict=True)]
+        if shared:
+            own = self.shared
+            parts.append((own.up_proj.weight, own.gate_proj.weight, own.down_proj.weight.T))
+        starts = [min(place, count) * width for place in range(len(parts))]
+        return tuple(
+            Expert(range(start, start + len(part[0])), *part) for start, part in zip(starts, parts, strict=True)
+        )
+
+    @property
+    def routers(self) -> list[nn.Module]:
+        """What decides how much each expert counts, and the shared ones."""
+        return [self._modules[name] for name in ("gate", "shared_expert_gate") if name in self._modules]
+
+    @property
     def sizes(self) -> tuple[int, int, int]:
         """How many experts, how many neurons in each, and how many shared ones."""
         count, _, d_expert = self.experts.down_proj.shape
@@ -54,8 +88,8 @@ class Mixture(nn.Module):
         """What the router gives each expert, 0 where it is not chosen, and what shared ones are multiplied by."""
         _, weights, chosen = self.gate(x)
         scale = x.new_zeros(len(x), self.sizes[0]).scatter(1, chosen, weights.to(x.dtype))
-        gate = self._modules.get("shared_expert_gate")
-        return scale, x.new_ones(len(x), 1) if gate is None else gate(x).sigmoid()
+        always = self.routers[1](x).sigmoid() if len(self.routers) > 1 else x.new_ones(len(x), 1)
+        return scale, always
 
     def factors(self, x: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n neurons"]:
         """What each neuron's linear part is multiplied by; 0 in experts that an input is not routed to."""

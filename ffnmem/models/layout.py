@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..core.errors import ModelError, UnsupportedModelError, listed
 from .architectures import BRIDGE_PATHS, DESCRIBED, Architecture, Paths, derive_architecture, setting
 from .configs import MERGING, check_unquantised
-from .experts import ExpertProjection, Mixture, find_mixture
+from .experts import Expert, ExpertProjection, Mixture, find_mixture
 from .norms import NormKind, NormMap, computes, kind_of, width_of
 from .turns import KEPT, Turns
 
@@ -77,7 +77,8 @@ class FFN:
     any: a neuron has two keys, the gate gᵢ that decides whether it fires and the key kᵢ that the strength is linear in.
     Its pre-activation is what the activation takes: kᵢ·x + bᵢ, or gᵢ·x.
 
-    Every tensor is a view of the live parameter: what is written into it changes the model.
+    Every tensor is a view of the live parameter: what is written into it changes the model. Of a mixture of experts
+    that is so of the values; its keys and gates are copies here, and live in ``experts``.
     """
 
     layer: int
@@ -135,8 +136,13 @@ class FFN:
 
     @property
     def mixture(self) -> Mixture | None:
-        """The experts whose neurons these are; None in a dense layer."""
+        """What holds the experts whose neurons these are; None in a dense layer."""
         return self.project_in.mixture if isinstance(self.project_in, ExpertProjection) else None
+
+    @property
+    def experts(self) -> tuple[Expert, ...]:
+        """The experts of a layer that has some, the shared ones last as one; their tensors are live."""
+        return () if self.mixture is None else self.mixture.views
 
     @property
     def d_mlp(self) -> int:

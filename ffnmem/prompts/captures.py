@@ -203,6 +203,29 @@ class Capture(Result):
         """Whether every prompt begins with the beginning-of-sequence token."""
         return self.model.bos_token_id is not None and bool((self.tokens[:, 0] == self.model.bos_token_id).all())
 
+    def routing(self) -> pd.DataFrame:
+        """Which experts each token is routed to, in layers that have some; shared experts are left out.
+
+        Returns: one row a layer, token and expert: layer, prompt, position, token, expert, ``weight`` (what the router
+        gives it; the coefficients of its neurons are that many times as large).
+
+        Raises: InputError: a model without experts in the layers captured.
+        """
+        rows = []
+        for layer in self.layers:
+            mixture = self.model.ffn[layer].mixture
+            if mixture is not None:
+                scale, _ = mixture.route(self.ffn_in[layer].flatten(0, 1))
+                scale = scale.detach().view(*self.mask.shape, -1).masked_fill(~self.mask.unsqueeze(-1), 0)
+                rows += [(layer, *place, float(scale[tuple(place)])) for place in scale.nonzero().tolist()]
+        if not rows:
+            raise InputError(f"{self.model.name} has no experts in the layers captured, and so no router")
+        found = pd.DataFrame(rows, columns=["layer", "prompt", "position", "expert", "weight"])
+        texts = [self.token_strings(prompt) for prompt in range(len(self.tokens))]
+        tokens = [texts[prompt][at] for prompt, at in zip(found["prompt"], found["position"], strict=True)]
+        found.insert(3, "token", tokens)
+        return found
+
     def check_current(self) -> None:
         """Raise InputError if the model's weights are no longer those of this capture: its sums would not hold."""
         if self.model.fingerprint != self.provenance.fingerprint:

@@ -1,0 +1,85 @@
+"""Mixtures of experts: what the contracts of all architectures do not ask of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.core.errors import InputError, UnsupportedModelError
+
+from ..architectures import DECODERS, MIXTURES
+from ..helpers import PROMPT, allclose, refuses
+
+
+@pytest.fixture(scope="module", params=MIXTURES)
+def model(request: pytest.FixtureRequest, tokenizer: Any) -> fm.models.Model:
+    return fm.load(DECODERS[request.param](), tokenizer=tokenizer, dtype="float64")
+
+
+def test_experts_are_the_layers_neurons(model: fm.models.Model) -> None:
+    """A row that was written into an expert would change another neuron, or a copy."""
+    for ffn in model.ffn[1:]:
+        assert [i for expert in ffn.experts for i in expert.neurons] == list(range(ffn.d_mlp))
+        for name in ("keys", "gates", "values"):
+            assert torch.equal(torch.cat([getattr(expert, name) for expert in ffn.experts]), getattr(ffn, name))
+        expert = ffn.experts[-1]
+        for name in ("keys", "gates", "values"):
+            with torch.no_grad():
+                getattr(expert, name)[3] += 1
+                assert torch.equal(getattr(ffn, name)[expert.neurons[3]], getattr(expert, name)[3])
+                getattr(expert, name)[3] -= 1
+                assert torch.equal(getattr(ffn, name)[expert.neurons[3]], getattr(expert, name)[3])
+    with torch.no_grad():  # and what is written into the layer's values, into the experts'
+        values, before = model.ffn[1].values, fm.capture(model, PROMPT, logits=True).logits
+        saved = values.clone()
+        values *= 2
+        assert torch.equal(torch.cat([expert.values for expert in model.ffn[1].experts]), 2 * saved)
+        assert not torch.allclose(fm.capture(model, PROMPT, logits=True).logits, before, atol=1e-3)
+        values.copy_(saved)
+    assert torch.equal(fm.capture(model, PROMPT, logits=True).logits, before)
+
+
+def test_only_routed_experts_fire(model: fm.models.Model) -> None:
+    """Rates and examples would be of experts that no token went to."""
+    capture = fm.capture(model, [PROMPT, "The city of the Eiffel Tower"])
+    found = capture.routing()
+    assert set(found["layer"]) == {layer for layer, ffn in enumerate(model.ffn) if ffn.experts}
+    for (layer, prompt, position), rows in found.groupby(["layer", "prompt", "position"]):
+        own = capture.coefficients[layer][prompt, position]
+        chosen = set(rows["expert"])
+        assert len(rows) == 2  # of four
+        for place, expert in enumerate(model.ffn[layer].experts[:4]):
+            fires = bool((own[list(expert.neurons)] != 0).any())
+            assert fires == (place in chosen)
+    assert found.groupby(["prompt", "position"])["token"].nunique().max() == 1
+    assert (found["position"] < capture.mask.sum(1).numpy()[found["prompt"]]).all()
+
+
+def test_relp_and_removal_are_exact(model: fm.models.Model) -> None:
+    """What the router gives would be counted twice, or a removal leave something behind."""
+    capture = fm.capture(model, PROMPT)
+    scores = fm.causal_scores(capture, " Paris", " Rome", rule="relp")
+    assert scores.completeness_error is not None
+    assert scores.completeness_error < 1e-10 * max(1.0, abs(scores.logit))
+    first = fm.attribute(capture, " Paris").top(2)
+    neurons = list(zip(first["layer"], first["neuron"], strict=True))
+    logits = fm.capture(model, PROMPT, logits=True).logits[0, -1]
+    for row in fm.ablate(capture, " Paris", neurons=neurons).to_frame().itertuples():
+        with fm.intervene(model, {(row.layer, row.neuron): 0.0}):
+            without = fm.capture(model, PROMPT, logits=True).logits[0, -1]
+        at = model.token_id(" Paris")
+        assert allclose(row.logit, logits[at] - without[at], 1e-10)
+
+
+def test_what_experts_have_not(model: fm.models.Model, tiny: fm.models.Model, tmp_path: Any) -> None:
+    """An adapter would change nothing, and a table of no experts look like one of none that were chosen."""
+    change = fm.editing.EditedLayer(1, torch.randn(1, model.d_mlp), torch.randn(1, model.d_model))
+    fact = fm.Fact("Eiffel Tower", "city", "The city of the {}", "Paris", "Rome")
+    edit = fm.editing.Edit.of(model, [change], method="mine", facts=[fact], targets=["Rome"])
+    with refuses(UnsupportedModelError, ValueError, "experts", "export a checkpoint"):
+        edit.export_lora(model, tmp_path / "adapter")
+    with refuses(InputError, ValueError, "no experts"):
+        fm.capture(tiny, PROMPT).routing()
