@@ -251,7 +251,7 @@ def find_layer(layer: nn.Module, paths: Paths, joint: str | None, experts: bool 
     A joint projection of gates and keys begins to run as two.
     """
     path = paths["out"].rpartition(".")[0]
-    mlp = find_mixture(layer, path) if experts else at_path(layer, path)
+    mlp = find_mixture(layer, path) if experts and path else at_path(layer, path)
     parts = {"whole": layer, **({} if mlp is None else {"mlp": mlp}), **find_parts(layer, paths, LAYER_PARTS)}
     if joint is not None and isinstance(whole := getattr(mlp, joint, None), nn.Linear):
         if not isinstance(whole, JointLinear):
