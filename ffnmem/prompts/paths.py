@@ -78,7 +78,8 @@ def attribute_paths(
     embeddings and over every neuron of every layer *at every position*, along all paths through attention. FFNs are
     sources, never paths: that a memory made a later memory fire is not counted.
 
-    Of a long prompt the attention pattern of one layer is held at a time, some four times heads × pos² numbers.
+    Of a long prompt the attention pattern of one layer is held at a time, some four times heads × pos² numbers; if an
+    answer has several tokens, those of all layers.
 
     Args: as :func:`ffnmem.attribute`, at one position. Of an answer of several tokens the sums of all tokens, each at
         its own position, are added; ``.by_token`` has each.
@@ -95,6 +96,8 @@ def attribute_paths(
     question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
     directions, constants, logits = question.reads()
     attentions, at = question.attentions(), list(question.answer.positions)
+    if len(at) > 1:
+        attentions = [attention.with_graph() for attention in attentions]
     scores: Tensor | None = None
     rows: list[tuple[int, str, int | None, float]] = []
     for i, place in enumerate(at):
