@@ -125,7 +125,7 @@ def find_readable(
     if not store.projected:
         store.keep_values(progress)
     words, counts = word_codes(store), content_counts(store)
-    share = np.bincount(words, weights=counts / counts.sum(), minlength=len(words))
+    share = np.bincount(words, weights=counts / max(counts.sum(), 1), minlength=len(words))
     done, total, parts = 0, sum(store.d_mlp(layer) for layer in chosen), []
     for layer in chosen:
         parts.append(judge_sides(store, layer, words, share))

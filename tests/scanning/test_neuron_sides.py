@@ -42,6 +42,7 @@ def with_range(neuron: Neuron, least: float, largest: float) -> Neuron:
         (-4.0, 19.9, ["positive"]),
         (-19.9, 4.0, ["negative"]),
         (-3.0, -1.0, ["negative"]),
+        (0.0, 0.0, ["positive"]),
     ],
 )
 def test_the_sides_of_a_gated_neuron(neuron: Neuron, least: float, largest: float, signs: list[str]) -> None:
