@@ -165,7 +165,7 @@ FOLDERS = {"Packed", "Planted", "Store", "Study"}
 def given(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Given:
     """With a store of its own, beside which measures are kept."""
     folder = shutil.copytree(tiny_store.folder, tmp_path_factory.mktemp("saved") / "store")
-    return Given(tiny, fm.open_store(folder))
+    return Given(tiny, fm.open_store(folder, model=tiny))
 
 
 def same(found: Any, expected: Any, at: str = "") -> None:

@@ -23,7 +23,7 @@ def drawn(firing: list[str], before: list[str] | None = None) -> Drawn:
         around = [f" {FILLER[j]}" for j in rng.integers(0, 500, 12)]
         tokens = [*around[:5], around[5] if before is None else before[i], token, *around[6:]]
         extracts.append(Extract(i, 6, i, 0, 1.0, tuple(tokens), 6))
-    return Drawn(0, 0, 1.0, tuple(extracts))
+    return Drawn(0, 0, "positive", 1.0, tuple(extracts))
 
 
 @pytest.mark.parametrize(

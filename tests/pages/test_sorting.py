@@ -57,7 +57,7 @@ def test_a_click_sorts_by_value_and_a_third_restores(page: Page, tiny_store: Sto
     table = page.locator("table.fm-plain").first
     written = [f"{layer}.{neuron}" for layer, neuron in PLACES]
     by_max = sorted(PLACES, key=lambda place: -tiny_store.stats(*place).iloc[0]["max"])
-    head = table.locator("th", has_text="max")
+    head = table.locator("th", has_text="largest")
     button = head.locator("button")
     button.click()
     assert head.get_attribute("aria-sort") == "descending"
