@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float
 from torch import Tensor
 
 from ..core.errors import FileError, InputError
@@ -290,7 +290,7 @@ def convergence(
         sums = MomentSums(model, packed, settings, (index,), exact=True)
         wanted = check_counts(counts, sums.widths[0], packed.n_tokens)
         for moment in accumulate_nested(sums, wanted, seed):
-            directions.append(normalise_rows(moment.solve(index, keys, ridge)))
+            directions.append(torch.nn.functional.normalize(moment.solve(index, keys, ridge)))
             row = {"tokens": moment.count, "condition": moment.condition(index)}
             rows.append(row if quality is None else {**row, "quality": float(quality(moment))})
     distances = torch.stack([(u - directions[-1]).norm(dim=1) for u in directions])
@@ -301,10 +301,6 @@ def convergence(
     frame.insert(3, "cosine_mean", cosines.mean(dim=1).tolist())
     frame.attrs["provenance"] = {**moment.provenance, "layer": index, "ridge": ridge, "seed": seed, "keys": len(keys)}
     return frame
-
-
-def normalise_rows(rows: Float64[Tensor, "n d_mlp"]) -> Float64[Tensor, "n d_mlp"]:
-    return rows / rows.norm(dim=1, keepdim=True)
 
 
 def check_counts(counts: Sequence[int] | None, width: int, available: int) -> list[int]:

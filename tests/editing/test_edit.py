@@ -152,6 +152,8 @@ def test_sum_knows_its_parts(tiny: fm.Model) -> None:
     assert both.provenance.to_dict()["edits"] == both.parts
     assert both.fingerprint == first.fingerprint
     assert (first + made(tiny, seed=1)).settings == first.settings  # equal ones stay one
+    bare = Edit.of(tiny, [change(tiny, 0)], method="mine", facts=[COLOSSEUM], targets=["London"])
+    assert (bare + first).numbers["k_u"].isna().tolist() == [True, False]
     for again in (first, second):
         with refuses(InputError, ValueError, again.digest):
             both + again

@@ -144,6 +144,12 @@ def test_numbers_that_nobody_gave(model: fm.Model, moment: SecondMoment) -> None
     assert found["null_rank"] == [int((values < values.median()).sum()) for values in eigenvalues]
     found = alphaedit(model, facts, threshold=float(eigenvalues[1][45]), **given).settings
     assert found["null_rank"] == [45]
+    tuned = ft_l(model, FACTS[0], layer=0, steps=1).settings  # type: ignore[union-attr]
+    assert (
+        tuned["bound"]
+        == tuned["rate"]
+        == pytest.approx(float(model.ffn[0].values.detach().double().square().mean().sqrt()) / 30)
+    )
 
 
 def test_editors_become_each_other(model: fm.Model, moment: SecondMoment) -> None:
@@ -167,12 +173,14 @@ def test_many_requests_are_replayed_some_at_a_time(
     model: fm.Model, moment: SecondMoment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thousand facts in one edit held every layer's coefficients of all of them at once: 23 GB on atlas."""
-    given = options(moment, layer=1, layers=2)
-    together = memit(model, REACHED, **given)
+    turned = [FACTS[i:] + FACTS[:i] for i in range(3)]  # in one of these orders, batches by length are a cycle of three
+    cases = [(REACHED, options(moment, layer=1, layers=2)), *((facts, options(moment)) for facts in turned)]
+    together = [memit(model, facts, **given) for facts, given in cases]
     monkeypatch.setattr(closed_forms, "BATCH_TOKENS", 1)
-    for one, other in zip(together.changes, memit(model, REACHED, **given).changes, strict=True):
-        assert allclose(one.left, other.left, 1e-9)
-        assert allclose(one.right, other.right, 1e-9)
+    for (facts, given), edit in zip(cases, together, strict=True):
+        for one, other in zip(edit.changes, memit(model, facts, **given).changes, strict=True):
+            assert allclose(one.left, other.left, 1e-9)
+            assert allclose(one.right, other.right, 1e-9)
 
 
 # -- baselines -----------------------------------------------------------------------------------------------------

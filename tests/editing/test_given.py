@@ -77,6 +77,8 @@ def test_published_files(model: fm.Model, own: SecondMoment, tmp_path: Path) -> 
     half = SecondMoment.of(model, {0: str(statistics(tmp_path / "32.npz", sums.astype(np.float32), own.count))})
     assert allclose(half.matrix(0), own.matrix(0), 1e-6)
     assert (half.provenance["products"], found.provenance["products"]) == ("float32", "float64")
+    mixed = SecondMoment.of(model, {0: own.matrix(0), 1: own.matrix(1).float()}, own.count)
+    assert mixed.provenance["products"] == "float32"
     more = SecondMoment.of(model, {0: statistics(tmp_path / "ten.npz", 10 * sums, 10 * own.count)})
     assert more.count == 10 * own.count
     ranks = [null_rank(model, one) for one in (own, found, more)]  # sums are divided by their count, as C is a mean
