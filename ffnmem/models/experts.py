@@ -52,7 +52,17 @@ class Mixture(nn.Module):
 
     def forward(self, x: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n d_model"]:
         project_gate, project_in, project_out = self.projections
-        return project_out(self.experts.act_fn(project_gate(x)) * project_in(x))
+        return project_out(self.routed_experts.act_fn(project_gate(x)) * project_in(x))
+
+    @property
+    def routed_experts(self) -> Any:
+        """What holds the weights of all experts but the shared ones."""
+        return self._modules["experts"]
+
+    @property
+    def router(self) -> Any:
+        """What decides how much each expert counts."""
+        return self._modules["gate"]
 
     @property
     def shared(self) -> Any:
@@ -63,8 +73,8 @@ class Mixture(nn.Module):
     def views(self) -> tuple[Expert, ...]:
         """Each expert by itself, the shared ones last as one."""
         count, width, shared = self.sizes
-        halves = [one.chunk(2) for one in self.experts.gate_up_proj]
-        parts = [(keys, gates, values.T) for (gates, keys), values in zip(halves, self.experts.down_proj, strict=True)]
+        halves = [one.chunk(2) for one in self.routed_experts.gate_up_proj]
+        parts = [(keys, gates, values.T) for (gates, keys), values in zip(halves, self.routed_experts.down_proj, strict=True)]
         if shared:
             own = self.shared
             parts.append((own.up_proj.weight, own.gate_proj.weight, own.down_proj.weight.T))
@@ -74,19 +84,19 @@ class Mixture(nn.Module):
         )
 
     @property
-    def routers(self) -> list[nn.Module]:
-        """What decides how much each expert counts, and the shared ones."""
+    def routers(self) -> list[Any]:
+        """The router, and what decides how much shared experts count."""
         return [self._modules[name] for name in ("gate", "shared_expert_gate") if name in self._modules]
 
     @property
     def sizes(self) -> tuple[int, int, int]:
         """How many experts, how many neurons in each, and how many shared ones."""
-        count, _, d_expert = self.experts.down_proj.shape
+        count, _, d_expert = self.routed_experts.down_proj.shape
         return count, d_expert, 0 if self.shared is None else self.shared.down_proj.in_features
 
     def route(self, x: Float[Tensor, "n d_model"]) -> tuple[Float[Tensor, "n experts"], Float[Tensor, "n shared"]]:
         """What the router gives each expert, 0 where it is not chosen, and what shared ones are multiplied by."""
-        _, weights, chosen = self.gate(x)
+        _, weights, chosen = self.router(x)
         scale = x.new_zeros(len(x), self.sizes[0]).scatter(1, chosen, weights.to(x.dtype))
         always = self.routers[1](x).sigmoid() if len(self.routers) > 1 else x.new_ones(len(x), 1)
         return scale, always
@@ -120,15 +130,15 @@ class ExpertProjection(nn.Module):
 
 
 class ExpertRows(ExpertProjection):
-    """Gates (half 0) or keys (half 1), which read the residual stream."""
+    """Gates (0) or keys (1), which read the residual stream."""
 
-    half, shared = 0, "gate_proj"
+    which, shared = 0, "gate_proj"
 
     @property
     def weight(self) -> Float[Tensor, "neurons d_model"]:
         """A copy: experts keep gates and keys one after the other."""
         mixture = self.mixture
-        rows = mixture.experts.gate_up_proj.chunk(2, dim=1)[self.half].flatten(0, 1)
+        rows = mixture.routed_experts.gate_up_proj.chunk(2, dim=1)[self.which].flatten(0, 1)
         return rows if mixture.shared is None else torch.cat([rows, getattr(mixture.shared, self.shared).weight])
 
     def forward(self, x: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n neurons"]:
@@ -137,7 +147,7 @@ class ExpertRows(ExpertProjection):
         scale, always = mixture.route(flat)
         found = flat.new_zeros(len(flat), count * width + shared)
         for expert, tokens, neurons in mixture.routed(scale):
-            weight = mixture.experts.gate_up_proj[expert].chunk(2)[self.half]
+            weight = mixture.routed_experts.gate_up_proj[expert].chunk(2)[self.which]
             found[tokens, neurons] = self.scaled(flat[tokens] @ weight.T, scale[tokens, expert, None])
         if shared:
             found[:, count * width :] = self.scaled(getattr(mixture.shared, self.shared)(flat), always)
@@ -154,7 +164,7 @@ class ExpertGates(ExpertRows):
 class ExpertKeys(ExpertRows):
     """Of all experts, with what the router gives."""
 
-    half, shared = 1, "up_proj"
+    which, shared = 1, "up_proj"
 
     def scaled(self, found: Float[Tensor, "n neurons"], scale: Float[Tensor, "n 1"]) -> Float[Tensor, "n neurons"]:
         return found * scale
@@ -167,7 +177,7 @@ class ExpertValues(ExpertProjection):
     def weight(self) -> Float[Tensor, "d_model neurons"]:
         """Live: what is written into it changes the experts."""
         mixture = self.mixture
-        own = mixture.experts.down_proj
+        own = mixture.routed_experts.down_proj
         count, width, shared = mixture.sizes
         d_model, behind = own.shape[1], None if mixture.shared is None else mixture.shared.down_proj.weight
         end = own.data_ptr() + own.numel() * own.element_size()
@@ -186,9 +196,9 @@ class ExpertValues(ExpertProjection):
         mixture, flat = self.mixture, m.reshape(-1, m.shape[-1])
         count, width, shared = mixture.sizes
         each = flat[:, : count * width].view(len(flat), count, width)
-        found = flat.new_zeros(len(flat), mixture.experts.down_proj.shape[1])
+        found = flat.new_zeros(len(flat), mixture.routed_experts.down_proj.shape[1])
         for expert, tokens, neurons in mixture.routed(each.detach().abs().amax(2)):
-            found = found.index_add(0, tokens, flat[tokens, neurons] @ mixture.experts.down_proj[expert].T)
+            found = found.index_add(0, tokens, flat[tokens, neurons] @ mixture.routed_experts.down_proj[expert].T)
         if shared:
             found = found + mixture.shared.down_proj(flat[:, count * width :])
         return found.view(*m.shape[:-1], -1)
@@ -199,7 +209,7 @@ def find_mixture(layer: nn.Module, path: str) -> Any:
     holder, _, name = path.rpartition(".")
     parts = layer.get_submodule(holder)._modules
     if is_mixture(parts.get(name)):
-        parts[name] = Mixture(parts[name])
+        parts[name] = Mixture(layer.get_submodule(path))
     return parts.get(name)
 
 
