@@ -74,7 +74,9 @@ class Mixture(nn.Module):
         """Each expert by itself, the shared ones last as one."""
         count, width, shared = self.sizes
         halves = [one.chunk(2) for one in self.routed_experts.gate_up_proj]
-        parts = [(keys, gates, values.T) for (gates, keys), values in zip(halves, self.routed_experts.down_proj, strict=True)]
+        parts = [
+            (keys, gates, values.T) for (gates, keys), values in zip(halves, self.routed_experts.down_proj, strict=True)
+        ]
         if shared:
             own = self.shared
             parts.append((own.up_proj.weight, own.gate_proj.weight, own.down_proj.weight.T))
