@@ -274,17 +274,19 @@ class Attribution(Result):
         ends: list[Column] = []
         against = False
         if written is not None:
-            against = not full and any(written[at][2] for at in zip(neurons["layer"], neurons["neuron"], strict=True))
+            places = zip(neurons["layer"], neurons["neuron"], strict=True)
+            known = {at: written.get(at, ((), (), False)) for at in places}
+            against = not full and any(tells_more for _, _, tells_more in known.values())
 
             def promoted(row: Mapping[str, Any]) -> Fitting:
-                texts, suppressed, tells_more = written[row["layer"], row["neuron"]]
+                texts, suppressed, tells_more = known[row["layer"], row["neuron"]]
                 if full or not tells_more:
                     return tokens(texts, named)
                 return Fitting((line(Span("suppresses", "takes")), *tokens(suppressed, named).pieces))
 
             ends = [Column("promotes", wraps=True, of=promoted)]
             if full:
-                suppressed = {at: one[1] for at, one in written.items()}
+                suppressed = {at: one[1] for at, one in known.items()}
                 ends.append(promoted_column(suppressed, named, "suppresses"))
         summed = self.answer is not None and self.answer.whole
         captions = (
