@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, SupportsIndex
 
 from cyclopts import Parameter
 
@@ -101,10 +101,10 @@ def intervene(
     emit(found, output.form, sheet=sheet, data=data)
 
 
-def read_changes(typed: dict[str, list[str]]) -> dict[tuple[int, int | None], Any]:
+def read_changes(typed: dict[str, list[str]]) -> dict[tuple[int, SupportsIndex | None], Any]:
     """The change of each (layer, neuron), None for all neurons; raises InputError naming what cannot be read."""
     kinds = {"set": fm.interventions.Set, "scale": fm.interventions.Scale, "add": fm.interventions.Add}
-    changes: dict[tuple[int, int | None], Any] = {}
+    changes: dict[tuple[int, SupportsIndex | None], Any] = {}
     for kind, texts in typed.items():
         for part in (part.strip() for text in texts for part in text.split(",")):
             name, _, value = part.partition("=")

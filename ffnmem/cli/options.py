@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex, TypeVar, dataclass_transform
 
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
@@ -65,7 +65,7 @@ def read_layer(_kind: Any, tokens: Tokens) -> int:
         raise InputError(f"{quoted(typed)} is no layer: write a whole number, -1 for the last") from None
 
 
-def read_neurons(_kind: Any, tokens: Tokens) -> list[tuple[int, int]]:
+def read_neurons(_kind: Any, tokens: Tokens) -> list[tuple[int, SupportsIndex]]:
     """(layer, neuron) of ``3.17`` or ``3.17,3.18``, each once."""
     texts = ",".join(token.value for token in tokens).split(",")
     return list(dict.fromkeys(read_neuron(text.strip()) for text in texts))
@@ -157,7 +157,7 @@ Share = Annotated[float, Parameter(metavar="SHARE")]
 Layer = Annotated[int, Parameter(converter=read_layer, metavar="LAYER")]
 Layers = Annotated[list[int], Parameter(converter=read_layers, metavar="LAYER")]
 Neurons = Annotated[
-    list[tuple[int, int]],
+    list[tuple[int, SupportsIndex]],
     Parameter(
         converter=read_neurons,
         metavar="LAYER.NEURON",

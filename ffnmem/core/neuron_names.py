@@ -1,5 +1,6 @@
-"""How a neuron is named: ``"5.97"``, ``"L5N97"`` or ``(5, 97)``, the same wherever one is asked for; and a layer by
-TransformerLens' name of a place in it, ``"blocks.5.mlp.hook_post"``.
+"""How a neuron is named: ``"5.97"``, ``"L5N97"`` or ``(5, 97)``, the same wherever one is asked for, that of an expert
+also ``"5.e3.97"``, or ``"5.s.97"`` where experts are shared; and a layer by TransformerLens' name of a place in it,
+``"blocks.5.mlp.hook_post"``.
 
 Below everything and without torch, so that the library and the command line read names by the same rule.
 """
@@ -9,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from dataclasses import dataclass
 from operator import index
-from typing import Annotated, Any, SupportsIndex, TypeGuard
+from typing import Annotated, Any, NamedTuple, SupportsIndex, TypeGuard
 
-from .errors import InputError, InputTypeError, quoted
+from .errors import InputError, InputTypeError, check_index, quoted
 
 WHOLE_LAYER = "all"
 """In place of the neuron: every one of the layer."""
@@ -20,6 +22,8 @@ SPELLINGS = tuple(
     re.compile(spelling.format(r"(\d{1,18})", rf"(\d{{1,18}}|{WHOLE_LAYER})"), re.ASCII)
     for spelling in (r"{}\.{}", "L{}N{}")
 )
+
+OF_EXPERT = re.compile(r"(\d{1,18})\.(?:e(\d{1,18})|s)\.(\d{1,18})", re.ASCII)
 
 NeuronName = Annotated[str | Sequence[SupportsIndex | str], 'a neuron ("3.17")']
 """A text such as ``"3.17"`` or ``"L3N17"``, or the pair (layer, neuron), where the layer may be a place in it."""
@@ -118,8 +122,66 @@ def layer_of_coefficients(layer: Any) -> Any:
     return found
 
 
-def read_neuron(text: str) -> tuple[int, int]:
-    """Layer and neuron of ``3.17`` or ``L3N17``, both counted from 0.
+@dataclass(frozen=True)
+class ExpertNeuron:
+    """A neuron by its number in an expert, or in the shared ones (None), until it meets a layer's sizes."""
+
+    expert: int | None
+    neuron: int
+
+    def __str__(self) -> str:
+        return f"{'s' if self.expert is None else f'e{self.expert}'}.{self.neuron}"
+
+    def __index__(self) -> int:
+        raise InputError(f"{self} is a neuron of an expert: write LAYER.NEURON where there are none")
+
+
+class ExpertSizes(NamedTuple):
+    """How many experts a layer has, how many neurons each of them, and how many the shared ones."""
+
+    experts: int
+    neurons: int
+    shared: int
+
+    def find(self, name: ExpertNeuron, of: str) -> int:
+        """The index in the layer. Raises: OutOfRangeError: no such expert, or no such neuron in it."""
+        if name.expert is None:
+            return self.experts * self.neurons + check_index(
+                "neuron", name.neuron, self.shared, f"the shared experts of {of}"
+            )
+        expert = check_index("expert", name.expert, self.experts, of)
+        return expert * self.neurons + check_index("neuron", name.neuron, self.neurons, f"expert {expert} of {of}")
+
+    def name(self, neuron: int) -> ExpertNeuron:
+        """A neuron's name by its index in the layer."""
+        expert = min(neuron // self.neurons, self.experts)
+        return ExpertNeuron(None if expert == self.experts else expert, neuron - expert * self.neurons)
+
+
+def neuron_index(neuron: SupportsIndex, d_mlp: int, experts: ExpertSizes | None, of: str) -> int:
+    """A neuron's index in its layer, by the layer's sizes. Raises: OutOfRangeError."""
+    if experts is not None and isinstance(neuron, ExpertNeuron):
+        return experts.find(neuron, of)
+    return check_index("neuron", neuron, d_mlp, of)
+
+
+def add_experts(frame: Any, experts: Sequence[ExpertSizes | None]) -> Any:
+    """A DataFrame of layers and neurons, with a column ``expert`` (the place in ``model.ffn[layer].experts``; missing
+    in dense layers) where a model has some.
+
+    Args:
+        experts: sizes by layer.
+    """
+    sizes = {layer: one for layer, one in enumerate(experts) if one is not None}
+    if sizes:
+        width, shared = (frame["layer"].map({at: one[part] for at, one in sizes.items()}) for part in (1, 0))
+        expert = (frame["neuron"] // width).clip(upper=shared).astype("Int64")
+        frame.insert(frame.columns.get_loc("neuron") + 1, "expert", expert)
+    return frame
+
+
+def read_neuron(text: str) -> tuple[int, SupportsIndex]:
+    """Layer and neuron of ``3.17`` or ``L3N17``, both counted from 0, or of ``3.e1.17`` or ``3.s.17``.
 
     Raises: InputError: a text that is neither.
     """
@@ -132,10 +194,12 @@ def read_neuron(text: str) -> tuple[int, int]:
     return layer, neuron
 
 
-def read_neuron_or_layer(text: str) -> tuple[int, int | None]:
+def read_neuron_or_layer(text: str) -> tuple[int, SupportsIndex | None]:
     """:func:`read_neuron`; or the layer and None of ``3.all`` or ``blocks.3.mlp.hook_post``: all neurons there."""
     if is_place(text):
         return layer_of_coefficients(text), None
+    if expert := OF_EXPERT.fullmatch(text):
+        return int(expert[1]), ExpertNeuron(None if expert[2] is None else int(expert[2]), int(expert[3]))
     found = next(filter(None, (spelling.fullmatch(text) for spelling in SPELLINGS)), None)
     if found is None:
         raise names_none(text)
@@ -157,7 +221,8 @@ def is_pair(given: object) -> bool:
         return False
     layer, neuron = given
     try:
-        return index(neuron) is not None and (is_place(layer) or index(layer) is not None)
+        is_neuron = isinstance(neuron, ExpertNeuron) or index(neuron) is not None
+        return is_neuron and (is_place(layer) or index(layer) is not None)
     except TypeError:
         return False
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, SupportsIndex, TypeVar, get_args
 
 from .errors import SEEDS, InputError, InputTypeError, check_choice, check_text, quoted
+from .neuron_names import ExpertNeuron
 
 # -- ranges ------------------------------------------------------------------------------------------------------------
 
@@ -355,7 +356,11 @@ def is_flag(value: Any) -> bool:
 WHOLE = Kind("a whole number", is_whole, lambda _, value: operator.index(value))
 SIMPLE: dict[Any, Kind] = {
     int: WHOLE,
-    SupportsIndex: WHOLE,
+    SupportsIndex: Kind(
+        "a whole number",
+        lambda value: isinstance(value, ExpertNeuron) or is_whole(value),
+        lambda _, value: value if isinstance(value, ExpertNeuron) else operator.index(value),
+    ),
     float: Kind("a number", is_number, lambda _, value: value if isinstance(value, int | float) else float(value)),
     bool: Kind("True or False", is_flag, lambda _, value: bool(value)),
     str: Kind("a text", lambda value: isinstance(value, str), check_text),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import index
 from typing import Any, ClassVar, Literal
 
 import pandas as pd
@@ -91,7 +92,8 @@ def prompt_page(explorer: Explorer, query: PromptQuery, progress: Progress) -> V
             ("causal", *key), lambda: causal_scores(captured, read, rule="relp", exact=LISTED, progress=progress)
         )
     mapped = paths if isinstance(scores, Attribution) else scores
-    cell = read_neuron(query.cell) if query.cell else None
+    row, column = read_neuron(query.cell) if query.cell else (0, 0)
+    cell = (row, index(column)) if query.cell else None
     if cell is not None and (cell[0] >= model.n_layers or cell[1] > paths.position):
         raise OutOfRangeError(
             f"cell {query.cell} is no layer and position of this map: it has layers 0 to {model.n_layers - 1} and "

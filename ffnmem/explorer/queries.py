@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, TypeVar, get_origin
+from typing import Annotated, Any, ClassVar, SupportsIndex, TypeVar, get_origin
 from urllib.parse import quote, urlencode
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -116,7 +116,7 @@ def spell_neuron(typed: str) -> str:
     return "{}.{}".format(*read_neuron(typed.strip()))
 
 
-def read_variant(typed: str) -> dict[tuple[int, int], float]:
+def read_variant(typed: str) -> dict[tuple[int, SupportsIndex], float]:
     """What each neuron's coefficient is multiplied by: ``3.17:0,5.97:2`` switches one off and doubles another.
 
     Raises: InputError.
@@ -124,7 +124,7 @@ def read_variant(typed: str) -> dict[tuple[int, int], float]:
     parts = [part.strip() for part in typed.split(",") if part.strip()]
     if not 1 <= len(parts) <= CHANGES:
         raise InputError(f"a variant names 1 to {CHANGES} neurons, such as 3.17:0,5.97:2, not {quoted(typed)}")
-    factors: dict[tuple[int, int], float] = {}
+    factors: dict[tuple[int, SupportsIndex], float] = {}
     for part in parts:
         name, colon, factor = part.partition(":")
         place = read_neuron(name.strip())
@@ -139,7 +139,7 @@ def read_variant(typed: str) -> dict[tuple[int, int], float]:
     return factors
 
 
-def spell_variant(factors: Mapping[tuple[int, int], float]) -> str:
+def spell_variant(factors: Mapping[tuple[int, SupportsIndex], float]) -> str:
     """A variant as an address has it."""
     return ",".join(f"{layer}.{neuron}:{factor:g}" for (layer, neuron), factor in factors.items())
 

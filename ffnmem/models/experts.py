@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..core.neuron_names import ExpertSizes
+
 SHARED = ("shared_expert", "shared_experts")
 """What Hugging Face calls the experts that every token goes to."""
 
@@ -91,10 +93,10 @@ class Mixture(nn.Module):
         return [self._modules[name] for name in ("gate", "shared_expert_gate") if name in self._modules]
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
+    def sizes(self) -> ExpertSizes:
         """How many experts, how many neurons in each, and how many shared ones."""
         count, _, d_expert = self.routed_experts.down_proj.shape
-        return count, d_expert, 0 if self.shared is None else self.shared.down_proj.in_features
+        return ExpertSizes(count, d_expert, 0 if self.shared is None else self.shared.down_proj.in_features)
 
     def route(self, x: Float[Tensor, "n d_model"]) -> tuple[Float[Tensor, "n experts"], Float[Tensor, "n shared"]]:
         """What the router gives each expert, 0 where it is not chosen, and what shared ones are multiplied by."""

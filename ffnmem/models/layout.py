@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..core.errors import ModelError, UnsupportedModelError, listed
+from ..core.neuron_names import ExpertSizes
 from .architectures import BRIDGE_PATHS, DESCRIBED, Architecture, Paths, derive_architecture, setting
 from .configs import MERGING, check_unquantised
 from .experts import Expert, ExpertProjection, Mixture, find_mixture
@@ -143,6 +144,11 @@ class FFN:
     def experts(self) -> tuple[Expert, ...]:
         """The experts of a layer that has some, the shared ones last as one; their tensors are live."""
         return () if self.mixture is None else self.mixture.views
+
+    @property
+    def expert_sizes(self) -> ExpertSizes | None:
+        """How many experts there are, and of how many neurons; None in a dense layer."""
+        return None if self.mixture is None else self.mixture.sizes
 
     @property
     def d_mlp(self) -> int:

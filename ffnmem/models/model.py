@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..core.errors import InputError, UnsupportedModelError, check_index, quoted
 from ..core.foreign import foreign
-from ..core.neuron_names import LayerName, NeuronName, layer_of, place_of
+from ..core.neuron_names import ExpertSizes, LayerName, NeuronName, layer_of, neuron_index, place_of
 from ..core.provenance import Live, Provenance
 from ..core.token_text import token_texts, visible
 from ..core.types import checked
@@ -142,6 +142,12 @@ class Model(Live):
     @property
     def d_mlp(self) -> int:
         return self.ffn[0].d_mlp
+
+    @property
+    def experts(self) -> tuple[ExpertSizes | None, ...]:
+        """The sizes of each layer's experts, None for a dense one; empty for a model without any."""
+        sizes = tuple(ffn.expert_sizes for ffn in self.ffn)
+        return sizes if any(sizes) else ()
 
     @property
     def n_ctx(self) -> int:
@@ -413,7 +419,8 @@ class Model(Live):
     def neuron(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> int:
         """A neuron's index in its layer; raises OutOfRangeError. It may be one name, as in ``model.neuron("3.17")``."""
         layer, neuron = place_of(layer, neuron)
-        return check_index("neuron", neuron, self.ffn[self.layer(layer)].d_mlp, f"layer {layer} of {self.name}")
+        ffn = self.ffn[self.layer(layer)]
+        return neuron_index(neuron, ffn.d_mlp, ffn.expert_sizes, f"layer {layer} of {self.name}")
 
     def __repr__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")

@@ -22,7 +22,6 @@ from jaxtyping import Float, Float64
 from scipy import stats
 from torch import Tensor
 
-from ..core.errors import check_index
 from ..core.neuron_names import LayerName, NeuronName, place_of
 from ..core.progress import Progress
 from ..core.provenance import Provenance
@@ -151,8 +150,7 @@ def virtual_weights(
         that they share with random pairs: Elhage et al. 2022 (2209.10652).
     """
     at, which = place_of(layer, neuron)
-    at = check_index("layer", at, model.n_layers, model.name)
-    which = check_index("neuron", which, model.d_mlp, f"layer {at}")
+    at, which = model.layer(at), model.neuron(at, which)
     with torch.no_grad():
         wires = Wires(model, Heads(model) if heads else None)
 

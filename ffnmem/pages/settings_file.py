@@ -51,14 +51,14 @@ def check_filled(text: str) -> str:
     return text
 
 
-def read_name(name: Any) -> tuple[int, int]:
+def read_name(name: Any) -> tuple[int, Any]:
     """Layer and neuron of a name; raises InputError, which is a ValueError."""
     return read_neuron(check_text("a neuron's name", name))
 
 
 Text = Annotated[str, AfterValidator(check_filled)]
 FileName = Annotated[str, Field(pattern=r"^[\w-]{1,60}$")]
-NeuronPlace = Annotated[tuple[int, int], BeforeValidator(read_name)]
+NeuronPlace = Annotated[tuple[int, Any], BeforeValidator(read_name)]
 Writers = dict[str, Callable[[Path], object]]
 """What writes a report in each format."""
 
@@ -252,7 +252,7 @@ def fact_writers(fact: FactSettings, model: Model) -> Writers:
     )
 
 
-def neuron_writers(places: list[tuple[int, int]], store: Store) -> Writers:
+def neuron_writers(places: list[tuple[int, Any]], store: Store) -> Writers:
     """What writes the cards of neurons."""
 
     def data(path: Path) -> None:

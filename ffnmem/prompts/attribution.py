@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.errors import InputError, counted, quoted
-from ..core.neuron_names import LayerName
+from ..core.neuron_names import ExpertSizes, LayerName, add_experts
 from ..core.number_text import decimals, format_probability
 from ..core.provenance import Provenance
 from ..core.sheets import (
@@ -73,6 +73,7 @@ class Attribution(Result):
         positions: where the attribution is made; target_ids, target_tokens: of what.
         foil, foil_id: the foil's token and its id, or None.
         answer: which tokens answer the prompt; None of a target for every position.
+        experts: the sizes of layers with experts, as ``model.experts``.
     """
 
     main = "neurons"
@@ -91,6 +92,7 @@ class Attribution(Result):
     foil_id: int | None
     provenance: Provenance
     answer: Answer | None = None
+    experts: tuple[ExpertSizes | None, ...] = ()
 
     @property
     def target(self) -> str:
@@ -157,7 +159,8 @@ class Attribution(Result):
 
     @cached_property
     def neurons(self) -> pd.DataFrame:
-        """One row a neuron, largest \\|logit\\| first: layer, neuron, coefficient, logit, share (of the whole logit).
+        """One row a neuron, largest \\|logit\\| first: layer, neuron, coefficient, logit, share (of the whole logit);
+        where layers have experts, ``expert`` behind ``neuron``.
 
         With several positions, a first column ``position``, and the rows of each position together.
         """
@@ -170,9 +173,8 @@ class Attribution(Result):
             found = rank_cells(["layer", "neuron"], k, logit=self.neuron_logits[i], coefficient=self.coefficients[i])
             whole = float(self.logits[i]) or math.nan  # nothing is a share of exactly zero
             frames.append(found.assign(position=position, share=found["logit"] / whole))
-        return self.table(
-            pd.concat(frames, ignore_index=True)[["position", "layer", "neuron", "coefficient", "logit", "share"]]
-        )
+        every = pd.concat(frames, ignore_index=True)[["position", "layer", "neuron", "coefficient", "logit", "share"]]
+        return self.table(add_experts(every, self.experts))
 
     @cached_property
     def components(self) -> pd.DataFrame:
@@ -295,7 +297,8 @@ class Attribution(Result):
             AGAINST if against else "",
         )
         caption = "; ".join(filter(None, captions))
-        return Table.of(neurons, "neuron coefficient logit share", *ends, caption=caption)
+        named_by = "neuron expert" if self.experts else "neuron"
+        return Table.of(neurons, f"{named_by} coefficient logit share", *ends, caption=caption)
 
     def ledger(self) -> Table:
         """Every component by layer, the sum so far, and what it all comes to beside the model's own logit."""
@@ -501,6 +504,7 @@ def attribute(
         foil_id=foil_id,
         provenance=capture.provenance,
         answer=answer,
+        experts=capture.model.experts,
     )
 
 

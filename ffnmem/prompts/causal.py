@@ -216,6 +216,7 @@ def causal_scores(
         expected=expected,
         exact=remove_each(question, reference, largest_ones, progress),
         **question.result_fields(),
+        experts=question.model.experts,
         provenance=capture.provenance.with_settings(**settings, **({"steps": steps} if rule == "ig" else {})),
     )
 

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import InputError, OutOfRangeError, quoted
+from ..core.neuron_names import ExpertSizes, add_experts
 from ..core.number_text import decimals
 from ..core.sheets import FIRED_AT, Column, Table, rows, token
 from ..facts.answers import Answer
@@ -194,6 +195,7 @@ class Firings(AnswerResult):
     Attributes:
         scores, coefficients: ``[layer, pos, d_mlp]``.
         logit: the model's own logit of the target (minus the foil's) at ``position``; shares are of it.
+        experts: the sizes of layers with experts, as ``model.experts``; tables have a column ``expert`` then.
     """
 
     main = "firings"
@@ -204,6 +206,7 @@ class Firings(AnswerResult):
     scores: Float[Tensor, "layer pos d_mlp"]
     coefficients: Float[Tensor, "layer pos d_mlp"]
     logit: float
+    experts: tuple[ExpertSizes | None, ...] = ()
 
     @cached_property
     def map(self) -> Float[Tensor, "layer pos"]:
@@ -214,7 +217,7 @@ class Firings(AnswerResult):
     def neurons(self) -> pd.DataFrame:
         """One row a neuron, its positions summed, largest first: layer, neuron, the score, share."""
         found = rank_cells(["layer", "neuron"], None, **{self.column: self.scores.double().sum(1)})
-        return found.assign(share=found[self.column] / self.shared)
+        return add_experts(found.assign(share=found[self.column] / self.shared), self.experts)
 
     def top(self, k: int | None = 20) -> pd.DataFrame:
         """The ``k`` largest firings (all for None): layer, neuron, position, token, coefficient, the score, share."""
@@ -222,7 +225,8 @@ class Firings(AnswerResult):
         found = rank_cells(["layer", "position", "neuron"], k, **arrays)
         tokens = [self.tokens[position] for position in found["position"]]
         found = found.assign(token=tokens, share=found[self.column] / self.shared)
-        return found[["layer", "neuron", "position", "token", "coefficient", self.column, "share"]]
+        found = found[["layer", "neuron", "position", "token", "coefficient", self.column, "share"]]
+        return add_experts(found, self.experts)
 
     @property
     def shared(self) -> float:
@@ -264,7 +268,7 @@ class Firings(AnswerResult):
         numbers = [self.column, *(["exact"] if exact else [])]
         return Table.of(
             found,
-            "neuron",
+            "neuron expert" if self.experts else "neuron",
             FIRED_AT,
             "position coefficient",
             *(Column(name, "number", sign=True, bars=not i) for i, name in enumerate(numbers)),

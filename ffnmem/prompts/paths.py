@@ -114,6 +114,7 @@ def attribute_paths(
         logit=float(logits.sum()),
         by_token=pd.DataFrame({"position": at, "token": question.model.token_strings(question.answer.read), **sums}),
         **question.result_fields(),
+        experts=question.model.experts,
         provenance=capture.provenance.with_settings(frozen="attention patterns, norm scales"),
     )
 

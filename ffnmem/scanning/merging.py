@@ -18,7 +18,7 @@ from .scanning import write_store
 from .store import Store, open_store
 from .tables import CORPUS, TOKENIZER, VALUES
 
-FACTS = ("provenance", "corpus", "special_token_ids", "bos", "rescored_in", "basis")
+FACTS = ("provenance", "corpus", "special_token_ids", "bos", "rescored_in", "basis", "experts")
 
 
 @checked
@@ -53,7 +53,7 @@ def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
         if projected := scanned or [store for store in opened if store.projected]:
             one = min(projected, key=first_unit)
             shutil.copyfile(one.verified_path(VALUES) if scanned else one.folder / VALUES, folder / VALUES)
-        facts = {name: first.manifest[name] for name in FACTS}
+        facts = {name: first.manifest[name] for name in FACTS if name in first.manifest}
         write_store(folder, state, first.state.identity, first.sequences, facts, bool(scanned))
     return open_store(target)
 

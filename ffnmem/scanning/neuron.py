@@ -18,6 +18,7 @@ from jaxtyping import Float32
 
 from ..core.defaults import CASE_SHOWN, EXAMPLES_SHOWN
 from ..core.json_values import plain
+from ..core.neuron_names import ExpertSizes
 from ..core.number_text import decimals, format_number, format_probability, format_share
 from ..core.provenance import Live
 from ..core.sheets import (
@@ -100,6 +101,10 @@ class Scanned(Live):
     @property
     @abstractmethod
     def provenance(self) -> dict[str, Any]: ...
+
+    @property
+    @abstractmethod
+    def experts(self) -> tuple[ExpertSizes | None, ...]: ...
 
     @abstractmethod
     def shaded_at_once(self, neuron: Neuron) -> Neuron: ...
@@ -397,6 +402,7 @@ class Known:
     def heading(self) -> dict[str, Content | None]:
         """The numbers, the tokens of the value, and the means by token and by position."""
         stats = self.stats
+        sizes = self.store.experts[self.layer] if self.store.experts else None
         places = decimals([stats["max"], stats["min"], stats["mean"]])
 
         keys = (
@@ -406,6 +412,7 @@ class Known:
         )
         only = self.sides[0].facts() if len(self.sides) == 1 else {}
         return {
+            "expert": None if sizes is None else f"{self.layer}.{sizes.name(self.neuron)}",
             "described as": printable(self.description) or None,
             "fires": self.fires(),
             "coefficient": ", ".join(f"{x} {format_number(stats[x], places)}" for x in ("mean", "std", "min", "max")),

@@ -28,7 +28,17 @@ from ..core.errors import (
     quoted,
 )
 from ..core.files import clear_abandoned, user_folder
-from ..core.neuron_names import LayerName, NeuronName, is_pair, is_place, layer_of, place_of
+from ..core.neuron_names import (
+    ExpertSizes,
+    LayerName,
+    NeuronName,
+    add_experts,
+    is_pair,
+    is_place,
+    layer_of,
+    neuron_index,
+    place_of,
+)
 from ..core.number_text import format_share
 from ..core.progress import Progress
 from ..core.sheets import Column, Content, Origin, Sheet, Table
@@ -154,6 +164,11 @@ class Store(Scanned, Result):
     def settings(self) -> ScanSettings:
         return ScanSettings.from_dict(self.manifest["settings"])
 
+    @cached_property
+    def experts(self) -> tuple[ExpertSizes | None, ...]:
+        """As :attr:`Model.experts`."""
+        return tuple(sizes and ExpertSizes(*sizes) for sizes in self.manifest.get("experts", ()))
+
     def d_mlp(self, layer: int) -> int:
         return int(self.manifest["d_mlp"][self.layer(layer)])
 
@@ -171,7 +186,8 @@ class Store(Scanned, Result):
         """
         layer, neuron = place_of(layer, neuron)
         row = self.layer(layer)
-        return row, check_index("neuron", neuron, self.d_mlp(row), f"layer {row} of the store of {self.model}")
+        experts = self.experts[row] if self.experts else None
+        return row, neuron_index(neuron, self.d_mlp(row), experts, f"layer {row} of the store of {self.model}")
 
     def check_model(self, model: Model) -> None:
         """Raise InputError if the store is of another model, or of other weights."""
@@ -357,14 +373,17 @@ class Store(Scanned, Result):
         besides ``linear_`` the same moments of the linear part, and of each sign case its share of positions and its
         mean coefficient: ``share_`` and ``mean_`` before gate_pos_linear_pos, gate_pos_linear_neg, gate_neg_linear_pos
         and gate_neg_linear_neg, where pos is above 0 and neg is not. The shares sum to 1; a case that never occurs
-        has no mean (NaN)."""
+        has no mean (NaN). Where layers have experts, ``expert`` is whose neuron it is."""
+        place: tuple[int, ...]
         if layer is None:
             if neuron is not None:
                 raise InputError("a neuron needs its layer: stats(layer, neuron)")
-            return self.table(STATS)
-        if neuron is None and (not isinstance(layer, str | Sequence) or is_place(layer)):
-            return self.table(STATS, self.layer(layer))
-        return self.table(STATS, *self.index(layer, neuron))
+            place = ()
+        elif neuron is None and (not isinstance(layer, str | Sequence) or is_place(layer)):
+            place = (self.layer(layer),)
+        else:
+            place = self.index(layer, neuron)
+        return add_experts(self.table(STATS, *place), self.experts)
 
     def signs(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> tuple[CoefficientSign, ...]:
         """The signs of a neuron's sides, the stronger first: of a gated neuron "positive", "negative" or both, without

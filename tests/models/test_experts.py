@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, UnsupportedModelError
+from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
 
 from ..architectures import DECODERS, MIXTURES
 from ..helpers import PROMPT, allclose, refuses
@@ -58,6 +58,32 @@ def test_only_routed_experts_fire(model: fm.models.Model) -> None:
     assert (found["position"] < capture.mask.sum(1).numpy()[found["prompt"]]).all()
 
 
+def test_experts_in_names_and_tables(model: fm.models.Model, tmp_path: Any) -> None:
+    """A name would mean another neuron, or a table not say whose its neurons are."""
+    ffn = model.ffn[1]
+    names = {f"1.{'s' if at == 4 else f'e{at}'}.3": one.neurons[3] for at, one in enumerate(ffn.experts)}
+    assert {name: model.neuron(name) for name in names} == names
+    store = fm.scan(model, [PROMPT] * 4, tmp_path / "store", k=3, sample=6, draws=2, frequent=4)
+    last = list(names)[-1]
+    assert [store.index(name) for name in names] == [(1, neuron) for neuron in names.values()]
+    assert last in str(store.neuron(last).sheet().blocks)
+    assert fm.project(model, list(names))["neuron"].unique().tolist() == list(names.values())
+    assert fm.virtual_weights(model, last, heads=False).neuron == names[last]
+    for name in ("1.e4.0", f"1.e0.{len(ffn.experts[0].neurons)}", "1.s.16"):
+        with refuses(OutOfRangeError, IndexError, "out of range"):
+            model.neuron(name)
+    capture = fm.capture(model, PROMPT)
+    with fm.intervene(model, {last: 0.0}), fm.intervene(model, {(1, names[last]): 3.0}):
+        assert (fm.capture(model, PROMPT).coefficients[1][..., names[last]] == 3).all()
+    frames = [store.stats(), fm.attribute(capture, " Paris").neurons, fm.attribute_paths(capture, " Paris").top(None)]
+    for frame in frames:
+        for layer, rows in frame.groupby("layer"):
+            experts = model.ffn[layer].experts
+            assert rows["expert"].isna().all() if not experts else rows["expert"].notna().all()
+            for row in rows.head(40).itertuples():
+                assert not experts or row.neuron in experts[row.expert].neurons
+
+
 def test_relp_and_removal_are_exact(model: fm.models.Model) -> None:
     """What the router gives would be counted twice, or a removal leave something behind."""
     capture = fm.capture(model, PROMPT)
@@ -83,3 +109,6 @@ def test_what_experts_have_not(model: fm.models.Model, tiny: fm.models.Model, tm
         edit.export_lora(model, tmp_path / "adapter")
     with refuses(InputError, ValueError, "no experts"):
         fm.capture(tiny, PROMPT).routing()
+    with refuses(InputError, ValueError, "e3.2", "LAYER.NEURON"):
+        tiny.neuron("0.e3.2")
+    assert "expert" not in fm.attribute(fm.capture(tiny, PROMPT), " Paris").neurons
