@@ -238,7 +238,10 @@ COLUMNS = {
     column.name: column
     for column in (
         Column("neuron", "neuron", of=("layer", "neuron")),
-        *(Column(name, "count") for name in ("layer", "expert", "position", "rank", "neurons", "facts", "tokens", "size")),
+        *(
+            Column(name, "count")
+            for name in ("layer", "expert", "position", "rank", "neurons", "facts", "tokens", "size")
+        ),
         *(Column(name, "token") for name in ("token", "target")),
         Column("coefficient", "number"),
         *(Column(name, "number", sign=True, colour=True, bars=True) for name in ("logit", "attribution")),
