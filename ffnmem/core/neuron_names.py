@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from dataclasses import dataclass
+from difflib import get_close_matches
 from operator import index
 from typing import Annotated, Any, NamedTuple, SupportsIndex, TypeGuard
 
