@@ -48,6 +48,23 @@ def build_mpt() -> Any:
     return randomise(transformers.MptForCausalLM(transformers.MptConfig(**sizes)))
 
 
+DEEPSEEK = {
+    "num_key_value_heads": 2,
+    "moe_intermediate_size": 16,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "n_group": 2,
+    "topk_group": 1,
+    "q_lora_rank": 8,
+    "kv_lora_rank": 8,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "first_k_dense_replace": 0,
+}
+"""Latent attention, experts in groups, and one that is shared."""
+
 DECODERS: dict[str, Callable[[], Any]] = {
     "GPT-2": build_gpt2,
     "GPT-2 untied": lambda: build_gpt2(tie_word_embeddings=False),
@@ -101,10 +118,14 @@ DECODERS: dict[str, Callable[[], Any]] = {
         "Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, mlp_only_layers=[0]
     ),
     "OLMoE": lambda: build("Olmoe", intermediate_size=16, num_experts=4, num_experts_per_tok=2),
+    "DeepSeek V2": lambda: build("DeepseekV2", **DEEPSEEK, topk_method="group_limited_greedy"),
+    "DeepSeek V3 with a dense layer": lambda: build(
+        "DeepseekV3", **{**DEEPSEEK, "first_k_dense_replace": 1, "intermediate_size": 80}
+    ),
 }
 """By a name for people. Sizes are small, and what an architecture has of its own is switched on."""
 
-MIXTURES = ("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "Qwen 3 MoE with a dense layer", "OLMoE")
+MIXTURES = ("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "Qwen 3 MoE with a dense layer", "OLMoE", "DeepSeek V2", "DeepSeek V3 with a dense layer")
 """Of experts, whose tensors Hugging Face joins, and which have no bridge."""
 
 KINDS = (

@@ -289,6 +289,8 @@ DESCRIBED: Mapping[str, Architecture] = MappingProxyType(
         "MixtralForCausalLM": replace(LLAMA, title="Mixtral"),
         "Qwen2MoeForCausalLM": replace(LLAMA, title="Qwen 2 MoE", prepend_bos=False),
         "Qwen3MoeForCausalLM": replace(LLAMA, title="Qwen 3 MoE", prepend_bos=False),
+        "DeepseekV2ForCausalLM": replace(LLAMA, title="DeepSeek V2"),
+        "DeepseekV3ForCausalLM": replace(LLAMA, title="DeepSeek V3"),
         "OlmoeForCausalLM": replace(LLAMA, title="OLMoE", clip="clip_qkv", prepend_bos=False),
         "Cohere2ForCausalLM": replace(COHERE, title="Cohere 2"),
     }

@@ -30,20 +30,27 @@ from .norms import NormMap, at_least_float32
 from .residual import pull
 
 SOFTMAX = (torch.softmax, Tensor.softmax, nn.functional.softmax)
+ROOTS = (torch.rsqrt, Tensor.sqrt)  # of norms inside attention
 MASKED = -3e4  # below it are scores that the model itself masks, in half precision too
 SUMMED = (torch.float32, torch.float64)  # types in which sums are taken
 KEPT = 128  # positions; of longer prompts attention's patterns may take more room than all else
 
 
 class Softmax(TorchFunctionMode):
-    """A block in which this thread's softmax is recorded, and a constant to gradients; it may be given ``instead``."""
+    """A block in which this thread's softmax is recorded, and a constant to gradients; it may be given ``instead``.
 
-    def __init__(self, instead: Tensor | None = None) -> None:
+    So are the scales of norms inside attention, such as that of DeepSeek's latents; without ``scaled`` they are 1.
+    """
+
+    def __init__(self, instead: Tensor | None = None, scaled: bool = True) -> None:
         super().__init__()
-        self.instead = instead
+        self.instead, self.scaled = instead, scaled
         self.patterns: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in ROOTS:
+            scale = func(*args, **(kwargs or {})).detach()
+            return scale if self.scaled else torch.ones_like(scale)
         if func not in SOFTMAX:
             return func(*args, **(kwargs or {}))
         pattern = func(*args, **(kwargs or {})).detach() if self.instead is None else self.instead
@@ -112,6 +119,7 @@ class FrozenAttention:
         norm: in front of attention; None where it reads the stream as it is. scale: ``[pos]``, its σ.
         post: behind attention, or None. written: ``[pos, d_model]``, what it then normed. factor: of what is added.
         pattern: A, where it is given; otherwise its softmax gives it.
+        scaled: whether norms inside attention keep their scales.
         kept: the graph of the pass itself, of short prompts in at least float32. Otherwise the module runs once more
             each time, so that of a long prompt one layer's pattern is there at a time.
     """
@@ -127,6 +135,7 @@ class FrozenAttention:
     written: Float[Tensor, "query d_model"]
     factor: float
     pattern: Tensor | None = None
+    scaled: bool = True
     kept: Graph | None = None
 
     def pull(
@@ -185,7 +194,7 @@ class FrozenAttention:
         args, kwargs = with_input(args, kwargs, read)
         written: list[Tensor] = []
         output = attention.get_submodule(self.out)
-        with torch.enable_grad(), listening(outputs=[(output, written.append)]), Softmax(pattern) as softmax:
+        with torch.enable_grad(), listening(outputs=[(output, written.append)]), Softmax(pattern, self.scaled) as softmax:
             attention(*args, **kwargs)
         return Graph(read, written[0], softmax.patterns[0])
 
@@ -385,7 +394,7 @@ class Heads:
         pattern = torch.zeros_like(frozen.graph.pattern)
         at = torch.arange(self.positions, device=pattern.device)
         pattern[:, at % self.heads, at, at] = 1.0
-        alone = replace(frozen, pattern=pattern, kept=None)
+        alone = replace(frozen, pattern=pattern, scaled=False, kept=None)
         return replace(alone, kept=alone.graph)
 
     def by_head(

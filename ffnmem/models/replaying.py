@@ -338,8 +338,10 @@ class Replay:
             if kwargs.get(name) is not None:
                 taken = kwargs[name].narrow(dimension, first, self.length - first)
                 kwargs[name] = of_rows(taken, rows) if dimension else taken
-        if kwargs.get("position_embeddings") is not None:
-            kwargs["position_embeddings"] = tuple(of_rows(t[:, first:], rows) for t in kwargs["position_embeddings"])
+        if isinstance(angles := kwargs.get("position_embeddings"), Tensor):  # as complex numbers (DeepSeek V2)
+            kwargs["position_embeddings"] = of_rows(angles[:, first:], rows)
+        elif angles is not None:
+            kwargs["position_embeddings"] = tuple(of_rows(t[:, first:], rows) for t in angles)
         mask = kwargs.get("attention_mask")
         if mask is not None:
             kwargs["attention_mask"] = of_rows(mask[:, :, first:], rows)

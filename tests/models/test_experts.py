@@ -85,8 +85,10 @@ def test_experts_in_names_and_tables(model: fm.models.Model, tmp_path: Any) -> N
 
 
 def test_relp_and_removal_are_exact(model: fm.models.Model) -> None:
-    """What the router gives would be counted twice, or a removal leave something behind."""
+    """What the router gives would be counted twice, a removal leave something behind, or a norm inside attention."""
     capture = fm.capture(model, PROMPT)
+    parts = fm.attribute_paths(capture, " Paris").components.set_index(["component", "layer"])["logit"]
+    assert model.hf_model.config.model_type == "qwen2_moe" or parts["attention bias"].abs().max() < 1e-10
     scores = fm.causal_scores(capture, " Paris", " Rome", rule="relp")
     assert scores.completeness_error is not None
     assert scores.completeness_error < 1e-10 * max(1.0, abs(scores.logit))
@@ -97,7 +99,7 @@ def test_relp_and_removal_are_exact(model: fm.models.Model) -> None:
         with fm.intervene(model, {(row.layer, row.neuron): 0.0}):
             without = fm.capture(model, PROMPT, logits=True).logits[0, -1]
         at = model.token_id(" Paris")
-        assert allclose(row.logit, logits[at] - without[at], 1e-10)
+        assert allclose(row.logit, logits[at] - without[at], 1e-9)  # DeepSeek V2 turns queries in float32
 
 
 def test_what_experts_have_not(model: fm.models.Model, tiny: fm.models.Model, tmp_path: Any) -> None:

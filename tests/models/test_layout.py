@@ -69,7 +69,6 @@ def build_multimodal() -> Any:
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "head_dim": 8}
 FALCON = {"vocab_size": SIZES["vocab_size"], "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 DEEP = {"moe_intermediate_size": 8, "n_routed_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 1}
-LATENT = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8}
 INJECTED = "peft.PeftModel.from_pretrained(base, adapter).merge_and_unload()"
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "encoder-decoder": (build_t5, "encoder-decoder"),
@@ -87,7 +86,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "layers of 32, 64 neurons",
     ),
     "experts after a dense layer": (
-        lambda: hf.DeepseekV2ForCausalLM(hf.DeepseekV2Config(**SIZES, **DEEP, **LATENT)),
+        lambda: hf.Glm4MoeForCausalLM(hf.Glm4MoeConfig(**SIZES, **DEEP)),
         "mixture of experts in layer 1",
     ),
     "PEFT model": (lambda: build_adapted(True), "merge it into the weights first, by model.merge_and_unload()"),

@@ -21,6 +21,7 @@ from ffnmem.neurons.wiring import INCOMING, rates
 from ffnmem.planted.recovery import auroc
 
 from ..architectures import DECODERS, EVERY
+from ..architectures import DECODERS, DEEPSEEK
 from ..helpers import allclose, build, build_gpt2, printed, refuses
 
 ALL = 10**9
@@ -88,10 +89,25 @@ def heads_of_llama(hf: Any, layer: int) -> list[Tensor]:
     return found
 
 
+def heads_of_deepseek(network: Any, layer: int) -> list[Tensor]:
+    """W_V·W_O of each head through the latent that all share, whose norm keeps its gain."""
+    attention = network.model.layers[layer].self_attn
+    latent = attention.kv_a_proj_with_mqa.weight[: attention.kv_lora_rank].T * attention.kv_a_layernorm.weight
+    of_heads = attention.kv_b_proj.weight.view(attention.num_heads, -1, attention.kv_lora_rank)
+    outputs = attention.o_proj.weight.T.view(attention.num_heads, attention.v_head_dim, -1)
+    values = of_heads[:, attention.qk_nope_head_dim :]
+    return [latent @ value.T @ output for value, output in zip(values, outputs, strict=True)]
+
+
 @pytest.mark.parametrize(
     ("hf", "maps"),
-    [(build_gpt2(), heads_of_gpt2), (build("Llama", attention_bias=True), heads_of_llama)],
-    ids=["gpt2", "llama, shared keys"],
+    [
+        (build_gpt2(), heads_of_gpt2),
+        (build("Llama", attention_bias=True), heads_of_llama),
+        (DECODERS["DeepSeek V2"](), heads_of_deepseek),
+        (build("DeepseekV3", **DEEPSEEK), heads_of_deepseek),
+    ],
+    ids=["gpt2", "llama, shared keys", "deepseek 2", "deepseek 3"],
 )
 def test_heads_are_the_product_of_their_weights(hf: Any, maps: Callable[..., list[Tensor]], tokenizer: Any) -> None:
     """Biases add nothing, and one head's map has nothing of another's."""
