@@ -125,7 +125,15 @@ DECODERS: dict[str, Callable[[], Any]] = {
 }
 """By a name for people. Sizes are small, and what an architecture has of its own is switched on."""
 
-MIXTURES = ("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "Qwen 3 MoE with a dense layer", "OLMoE", "DeepSeek V2", "DeepSeek V3 with a dense layer")
+MIXTURES = (
+    "Mixtral",
+    "Qwen 2 MoE",
+    "Qwen 3 MoE",
+    "Qwen 3 MoE with a dense layer",
+    "OLMoE",
+    "DeepSeek V2",
+    "DeepSeek V3 with a dense layer",
+)
 """Of experts, whose tensors Hugging Face joins, and which have no bridge."""
 
 KINDS = (

@@ -194,7 +194,11 @@ class FrozenAttention:
         args, kwargs = with_input(args, kwargs, read)
         written: list[Tensor] = []
         output = attention.get_submodule(self.out)
-        with torch.enable_grad(), listening(outputs=[(output, written.append)]), Softmax(pattern, self.scaled) as softmax:
+        with (
+            torch.enable_grad(),
+            listening(outputs=[(output, written.append)]),
+            Softmax(pattern, self.scaled) as softmax,
+        ):
             attention(*args, **kwargs)
         return Graph(read, written[0], softmax.patterns[0])
 
