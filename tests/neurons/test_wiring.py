@@ -20,8 +20,7 @@ from ffnmem.models.norms import at_least_float32
 from ffnmem.neurons.wiring import INCOMING, rates
 from ffnmem.planted.recovery import auroc
 
-from ..architectures import DECODERS, EVERY
-from ..architectures import DECODERS, DEEPSEEK
+from ..architectures import DECODERS, DEEPSEEK, EVERY
 from ..helpers import allclose, build, build_gpt2, printed, refuses
 
 ALL = 10**9
