@@ -356,7 +356,7 @@ def check_layers(layers: Sequence[Parts], described: Paths | None, who: str) -> 
     for layer, parts in enumerate(layers):  # of all layers first: those before may be dense
         if not isinstance(parts.get("mlp"), Mixture) and has_experts(parts.get("mlp")):
             raise UnsupportedModelError(
-                f"{who} is a mixture of experts in layer {layer} of a kind that ffnmem does not read: it reads Mixtral, "
+                f"{who} is a mixture of experts in layer {layer} that ffnmem does not read: it reads Mixtral, "
                 "Qwen 2 and 3 MoE, OLMoE, DeepSeek V2 and V3"
             )
     due = (set(layers[0]) if described is None else {*described} & {*LAYER_PARTS} - {"ln2"}) | {"attn"}
