@@ -181,8 +181,8 @@ def all_judged(
         judge: [judged(some, judge, embeddings, None, None) for some in trials] for judge in judges if judge != "state"
     }
     if "state" in judges:
-        backgrounds = read_backgrounds(store, model, seed)
         away = [Trials(judge_layer(some.layer, store.n_layers), some.places, some.rows) for some in trials]
+        backgrounds = read_backgrounds(store, model, [some.layer for some in away], seed)
         places = {some.layer: some.places.reshape(-1) for some in away if len(some.places)}
         with Inputs(store, model, places) as inputs:
             found["state"] = [judged(some, "state", embeddings, inputs, backgrounds[some.layer]) for some in away]

@@ -171,8 +171,9 @@ class LayerPass:
 
         Both are ``[rows·pos, d_mlp]`` in the pass's dtype. ``on_input(layer, x)`` is told what each FFN reads, and
         ``on_linear(layer, linear)``, just before ``on_layer``, of the linear parts of gated FFNs.
-        ``until`` is the last layer to run. With ``on_final(x)`` the pass goes on to its end, and that is told the
-        output of the final norm. Raises HookError if a layer did not run.
+        ``until`` is the last layer to run; with ``on_input`` alone, the pass ends at what its FFN reads. With
+        ``on_final(x)`` the pass goes on to its end, and that is told the output of the final norm. Raises HookError if
+        a layer did not run.
         """
         last = self.n_layers - 1 if until is None or on_final is not None else until
         before: dict[int, tuple[Tensor, Tensor | None]] = {}
@@ -193,8 +194,13 @@ class LayerPass:
                 raise Enough
 
         def read(layer: int, x: Tensor) -> None:
-            if on_input is not None:
-                on_input(layer, x.reshape(*tokens.shape, x.shape[-1]))  # OPT flattens batch and position
+            nonlocal seen
+            if on_input is None:
+                return
+            on_input(layer, x.reshape(*tokens.shape, x.shape[-1]))  # OPT flattens batch and position
+            if layer == last and not (on_layer or on_linear or on_final):
+                seen += 1
+                raise Enough
 
         inputs: list[tuple[nn.Module, OnTensor]] = []
         outputs: list[tuple[nn.Module, OnTensor]] = []

@@ -15,7 +15,6 @@ import pandas as pd
 import torch
 from einops import rearrange
 from jaxtyping import Float32, Int64
-from scipy.stats import mannwhitneyu
 from torch import Tensor
 
 from ..core.defaults import MEANING_BUDGET, MEANING_DRAWS
@@ -263,6 +262,8 @@ class ChanceVerdicts(Result):
 
 def chance_larger(own: pd.Series, others: pd.Series) -> float:
     """The chance that one of the first is larger than one of the second, ties half; NaN of none."""
+    from scipy.stats import mannwhitneyu  # slow to import, and rarely needed
+
     a, b = own.dropna().to_numpy(float), others.dropna().to_numpy(float)
     return float(mannwhitneyu(a, b).statistic / (len(a) * len(b))) if len(a) and len(b) else float("nan")
 
@@ -317,7 +318,7 @@ def chance_verdicts(
     factor = 1.0 if sign == "positive" else -1.0
     chosen, asked = chosen_layers(store, layers), check_kinds(kinds, store.gated)
     model = store.read_model() if model is None else model
-    backgrounds = read_backgrounds(store, model, seed, progress)
+    backgrounds = read_backgrounds(store, model, chosen, seed, progress)
     neurons = {
         layer: np.sort(np.random.default_rng([seed, 30, layer]).permutation(store.d_mlp(layer))[:per_layer])
         for layer in chosen

@@ -320,7 +320,8 @@ def kept(
     progress: Progress | None,
 ) -> SortedExamples | None:
     """From the table beside the store, if there is one of the settings wanted."""
-    row = read_one(store, *index, sign, wanted)
+    layer, neuron = index
+    row = read_one(store, layer, neuron, sign, wanted)
     if row is None:
         return None
     places = np.array(row["places"], np.int64)
@@ -328,9 +329,9 @@ def kept(
     provenance = row["provenance"]
     similarity = None
     if model is not None and len(places):
-        background = read_backgrounds(store, model, provenance["polysemanticity"]["seed"], progress)[index[0]]
-        with Inputs(store, model, {index[0]: places}, progress) as inputs:
-            similarity = cosines(background, inputs, index[0], places, labels)
+        background = read_backgrounds(store, model, [layer], provenance["polysemanticity"]["seed"], progress)[layer]
+        with Inputs(store, model, {layer: places}, progress) as inputs:
+            similarity = cosines(background, inputs, layer, places, labels)
     named = [name for measure in MEASURES for name in columns(measure)]
     numbers = {name: np.nan if row[name] is None else float(row[name]) for name in named}
     strengths = np.array(row["strengths"], np.float32)
@@ -349,7 +350,7 @@ def measured_anew(
     estimates = dict.fromkeys(MEASURES, Estimate(*[np.full(1, np.nan)] * 5))
     if n:
         model = store.read_model() if model is None else model
-        background = read_backgrounds(store, model, seed, progress)[layer]
+        background = read_backgrounds(store, model, [layer], seed, progress)[layer]
         with Inputs(store, model, {layer: places}, progress) as inputs:
             examples = compare(store, model, found, inputs, background, content_counts(store), seed, draws)
             estimates, labels = examples.estimates, examples.labels[0, :n]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int32, Int64
 from numba import njit
-from scipy import special, stats
+from scipy import special
 from torch import Tensor
 
 from ..core.defaults import SEQUENCES_READ
@@ -292,7 +292,7 @@ def position_information(
     freedom = int(used.sum()) - 1
     varies = (mean > 0) & (mean < 1) & (freedom > 0)
     information = np.where(varies, np.maximum(plain - freedom / (2 * total), 0.0), 0.0)
-    p = np.where(varies, stats.chi2.sf(2 * total * plain, max(freedom, 1)), 1.0)
+    p = np.where(varies, special.chdtrc(max(freedom, 1), np.maximum(2 * total * plain, 0.0)), 1.0)
     return PositionInformation(information, p)
 
 

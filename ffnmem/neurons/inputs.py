@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -326,12 +326,14 @@ def random_places(store: Store, seed: int) -> Int64[np.ndarray, " n"]:
 
 
 def read_backgrounds(
-    store: Store, model: Model, seed: int = 0, progress: Progress | None = None
-) -> tuple[Background, ...]:
-    """One a layer: from the file beside the store if it was made from the same weights and seed, else read anew.
+    store: Store, model: Model, layers: Collection[int], seed: int = 0, progress: Progress | None = None
+) -> dict[int, Background]:
+    """Those of some layers: from the file beside the store if it was made from the same weights and seed, else read
+    anew.
 
-    The file is written where the store's folder can be written to. Raises InputError for another model's store, or one
-    without text in its random sequences.
+    The model runs no deeper than the deepest layer asked for. All layers up to it are kept in the file, where the
+    store's folder can be written to. Raises InputError for another model's store, or one without text in its random
+    sequences.
     """
     store.check_model(model)
     key = {
@@ -341,12 +343,12 @@ def read_backgrounds(
         "scan": store.manifest["settings"],
         "seed": seed,
     }
-    kept = opened(store, key)
+    kept = opened(store, layers, key)
     if kept is not None:
         return kept
-    places = random_places(store, seed)
-    with Inputs(store, model, dict.fromkeys(range(store.n_layers), places), progress) as inputs:
-        found = tuple(background_of(inputs.at(layer, places)) for layer in range(store.n_layers))
+    places, passed = random_places(store, seed), range(max(layers) + 1)
+    with Inputs(store, model, dict.fromkeys(passed, places), progress) as inputs:
+        found = [background_of(inputs.at(layer, places)) for layer in passed]
     if os.access(store.folder, os.W_OK):
         arrays = {f"{i}.{name}": getattr(b, name) for i, b in enumerate(found) for name in ARRAYS}
         header = {
@@ -356,22 +358,23 @@ def read_backgrounds(
             "spread": [b.spread for b in found],
         }
         write_tensors(store.folder / FILE, header, arrays, sort_keys=True)
-    return found
+    return {layer: found[layer] for layer in layers}
 
 
-def opened(store: Store, key: Mapping[str, Any]) -> tuple[Background, ...] | None:
-    """What an earlier call wrote, if it is of the same key (which JSON can hold) and whole; else that is warned of."""
+def opened(store: Store, layers: Collection[int], key: Mapping[str, Any]) -> dict[int, Background] | None:
+    """What an earlier call wrote, if it has the layers, is of the same key (which JSON can hold) and whole; else that
+    is warned of."""
     path = store.folder / FILE
     if not path.is_file():
         return None
     try:
         file = HeadedTensors(path, FORM)
-        if {name: file.header.get(name) for name in key} != key or len(file.header["spread"]) != store.n_layers:
+        if {name: file.header.get(name) for name in key} != key or len(file.header["spread"]) <= max(layers):
             return None
-        return tuple(
-            Background(**{name: file.array(f"{i}.{name}") for name in ARRAYS}, spread=spread)
-            for i, spread in enumerate(file.header["spread"])
-        )
+        return {
+            i: Background(**{name: file.array(f"{i}.{name}") for name in ARRAYS}, spread=file.header["spread"][i])
+            for i in layers
+        }
     except FileError as error:
         warn(f"all is read again: {error}")
         return None

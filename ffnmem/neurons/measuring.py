@@ -43,7 +43,7 @@ class Shared:
     seed: int
     draws: int
     rule: Rule
-    backgrounds: tuple[Background, ...]
+    backgrounds: Mapping[int, Background]
     sample: Sample
     counts: Int64[np.ndarray, " vocab"]
 
@@ -133,7 +133,7 @@ def measured(
 ) -> dict[str, pd.DataFrame]:
     """The table of each sign, kept if it is of all layers; the text is read once for all of them."""
     budget, draws = keys[signs[0]]["budget"], keys[signs[0]]["draws"]
-    shared = begin(store, model, keys[signs[0]]["seed"], draws, rule, progress)
+    shared = begin(store, model, layers, keys[signs[0]]["seed"], draws, rule, progress)
     found = {sign: within_budget([firing(store, layer, sign=sign) for layer in layers], budget) for sign in signs}
     rows: dict[str, list[pd.DataFrame]] = {sign: [] for sign in signs}
     labels: dict[str, list[Int64[np.ndarray, "n most"]]] = {sign: [] for sign in signs}
@@ -176,10 +176,18 @@ def chosen_layers(store: Store, layers: LayerName | Iterable[LayerName] | None) 
     return found
 
 
-def begin(store: Store, model: Model | None, seed: int, draws: int, rule: Rule, progress: Progress | None) -> Shared:
-    """Load what is missing and read the backgrounds."""
+def begin(
+    store: Store,
+    model: Model | None,
+    layers: Sequence[int],
+    seed: int,
+    draws: int,
+    rule: Rule,
+    progress: Progress | None,
+) -> Shared:
+    """Load what is missing and read the backgrounds of some layers."""
     model = store.read_model() if model is None else model
-    backgrounds = read_backgrounds(store, model, seed, progress)
+    backgrounds = read_backgrounds(store, model, layers, seed, progress)
     return Shared(store, model, seed, draws, rule, backgrounds, token_sample(store, seed=seed), content_counts(store))
 
 

@@ -324,7 +324,9 @@ def meanings(
                 table = polysemanticity(store, planted.model, draws=draws, rule=rule, seed=seed)
                 tables[level].append(with_truth(planted, table))
                 if level == standard:
-                    examples.append(example_nulls(begin(store, planted.model, seed, draws, rule, None)))
+                    examples.append(
+                        example_nulls(begin(store, planted.model, range(store.n_layers), seed, draws, rule, None))
+                    )
             if level == standard:
                 nothing = scrambled(planted, seed)
                 with scanned(nothing) as store:

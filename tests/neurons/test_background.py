@@ -44,10 +44,17 @@ def own(tiny_store: Store, tmp_path: Path) -> Store:
     return open_store(shutil.copytree(tiny_store.folder, tmp_path / "own", ignore=without))
 
 
-def same(one: tuple[Background, ...], other: tuple[Background, ...]) -> bool:
-    assert len(one) == len(other)
+LAYERS = (0, 1)  # of the tiny model
+
+
+def same(one: dict[int, Background], other: dict[int, Background]) -> bool:
+    assert list(one) == list(other)
     names = ("mean", "whiten", "rows", "units", "spread")
-    return all(np.array_equal(getattr(a, n), getattr(b, n)) for a, b in zip(one, other, strict=True) for n in names)
+    return all(
+        np.array_equal(getattr(a, n), getattr(b, n))
+        for a, b in zip(one.values(), other.values(), strict=True)
+        for n in names
+    )
 
 
 def test_whitened_inputs_vary_alike() -> None:
@@ -133,8 +140,7 @@ def test_random_places_are_content_of_the_sample(tiny_store: Store) -> None:
 
 
 def test_read_is_of_the_inputs_and_kept(tiny: fm.Model, own: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = read_backgrounds(own, tiny)
-    assert len(found) == own.n_layers
+    found = read_backgrounds(own, tiny, LAYERS)
     places = random_places(own, 0)
     with Inputs(own, tiny, {1: places}) as inputs:
         expected = background_of(inputs.at(1, places))
@@ -142,43 +148,56 @@ def test_read_is_of_the_inputs_and_kept(tiny: fm.Model, own: Store, monkeypatch:
     assert (own.folder / FILE).is_file()
     assert not list(own.folder.glob(".*.tmp"))
     monkeypatch.setattr(module, "Inputs", None)  # so that reading again would fail
-    assert same(read_backgrounds(own, tiny), found)
+    assert same(read_backgrounds(own, tiny, LAYERS), found)
+
+
+def test_no_deeper_than_asked_for(tiny: fm.Model, own: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read up to a layer serves those before; a deeper one is read anew, to the same numbers."""
+    deepest = own.n_layers - 1
+    every = read_backgrounds(own, tiny, range(own.n_layers))
+    (own.folder / FILE).unlink()
+    first = read_backgrounds(own, tiny, [0])
+    assert same(first, {0: every[0]})
+    assert not (own.folder / FILE).read_bytes().count(b'"1.whiten"')
+    assert same(read_backgrounds(own, tiny, [deepest]), {deepest: every[deepest]})
+    monkeypatch.setattr(module, "Inputs", None)  # so that reading again would fail
+    assert same(read_backgrounds(own, tiny, [0]), first)
 
 
 @pytest.mark.parametrize("damage", ["cut", "noise", "empty"])
 def test_a_damaged_file_is_read_anew(tiny: fm.Model, own: Store, damage: str) -> None:
-    found = read_backgrounds(own, tiny)
+    found = read_backgrounds(own, tiny, LAYERS)
     path = own.folder / FILE
     content = path.read_bytes()
     path.write_bytes({"cut": content[: len(content) // 2], "noise": os.urandom(400), "empty": b""}[damage])
     with pytest.raises(FileError, match=FILE):
         own.verify()
     with pytest.warns(fm.FfnmemWarning, match="read again"):
-        assert same(read_backgrounds(own, tiny), found)
+        assert same(read_backgrounds(own, tiny, LAYERS), found)
     assert path.read_bytes() == content
     own.verify()
 
 
 def test_of_another_seed_or_version_is_read_anew(tiny: fm.Model, own: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    first = read_backgrounds(own, tiny)
-    second = read_backgrounds(own, tiny, seed=1, progress=lambda phase, *_: told.append(phase))
+    first = read_backgrounds(own, tiny, LAYERS)
+    second = read_backgrounds(own, tiny, LAYERS, seed=1, progress=lambda phase, *_: told.append(phase))
     assert set(told) == {"read"}
     assert not np.array_equal(first[0].rows, second[0].rows)
     told.clear()
     monkeypatch.setattr(module, "VERSION", module.VERSION + 1)
-    assert same(read_backgrounds(own, tiny, seed=1, progress=lambda phase, *_: told.append(phase)), second)
+    assert same(read_backgrounds(own, tiny, LAYERS, seed=1, progress=lambda phase, *_: told.append(phase)), second)
     assert set(told) == {"read"}
 
 
 def test_an_unwritable_folder(tiny: fm.Model, own: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = read_backgrounds(own, tiny)
+    expected = read_backgrounds(own, tiny, LAYERS)
     (own.folder / FILE).unlink()
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert same(read_backgrounds(own, tiny), expected)
+    assert same(read_backgrounds(own, tiny, LAYERS), expected)
     assert not (own.folder / FILE).exists()
 
 
 def test_another_models_store(meanings: Planted, tiny_store: Store) -> None:
     with refuses(InputError, ValueError, tiny_store.fingerprint):
-        read_backgrounds(tiny_store, meanings.model)
+        read_backgrounds(tiny_store, meanings.model, [0])

@@ -130,7 +130,7 @@ def test_similarity_is_ordered_by_meaning(meanings: Planted, planted_store: Stor
     found = fm.meanings(planted_store, 0, row.neuron, meanings.model, k=2)
     full = fm.meanings(planted_store, 0, row.neuron, meanings.model)
     places = place_of(full.examples["sequence"].to_numpy(), full.examples["position"].to_numpy())
-    background = read_backgrounds(planted_store, meanings.model)[0]
+    background = read_backgrounds(planted_store, meanings.model, [0])[0]
     with Inputs(planted_store, meanings.model, {0: places}) as inputs:
         units = [background.unit(inputs.at(0, places[i : i + 1]))[0] for i in range(len(places))]
     expected = [[float(a @ b) for b in units] for a in units]

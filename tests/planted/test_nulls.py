@@ -72,7 +72,7 @@ def test_fewer_sequences_than_examples() -> None:
 
 
 def test_examples_nulls_are_rarely_rejected(meanings: Planted, meanings_store: Store) -> None:
-    survey = begin(meanings_store, meanings.model, 0, 40, RULE, None)
+    survey = begin(meanings_store, meanings.model, range(meanings_store.n_layers), 0, 40, RULE, None)
     frame = example_nulls(survey)
     assert list(frame.columns) == [f"{name}_p" for name in FROM_EXAMPLES]
     assert len(frame) == len(meanings.truth)
