@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ..core.errors import InputError, UnsupportedModelError
 from ..core.foreign import foreign
 from .configs import quiet
+from .hooks import hook_tables
 
 
 def is_bridge(source: Any) -> bool:
@@ -76,12 +77,3 @@ def copy_around(
     copied: Any = copy.deepcopy(network, memo)
     copies = dict(zip(network.modules(), copied.modules(), strict=True))
     return copied, [(module, copies[module]) for module in hooked]
-
-
-def hook_tables(module: nn.Module) -> dict[str, dict[int, Any]]:
-    """Where torch keeps the hooks on passes of a module."""
-    return {
-        name: table
-        for name, table in vars(module).items()
-        if name.startswith(("_forward_", "_backward_")) and isinstance(table, dict)
-    }

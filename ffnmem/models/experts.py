@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from .hooks import hook_tables
+
 from ..core.neuron_names import ExpertSizes
 
 SHARED = ("shared_expert", "shared_experts")
@@ -50,7 +52,42 @@ class Mixture(nn.Module):
         self.train(block.training)
         # In a tuple, so that torch does not take them for parts.
         self.projections = (ExpertGates(self), ExpertKeys(self), ExpertValues(self))
-        self.projections[2].weight  # noqa: B018 (values lie together from here on)
+        self.__dict__.update(hook_tables(block))
+        self.lay_together()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.lay_together()  # of a copy
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Mixture:
+        super()._apply(*args, **kwargs)
+        self.lay_together()  # of another type, or on another device
+        return self
+
+    def lies_together(self) -> bool:
+        """Whether the values of all experts, the shared ones last, are rows of one matrix in memory."""
+        own, shared = self.routed_experts.down_proj, self.shared
+        if not own.transpose(1, 2).is_contiguous():
+            return False
+        behind = None if shared is None else shared.down_proj.weight
+        return behind is None or (
+            behind.T.is_contiguous()
+            and behind.data_ptr() == own.data_ptr() + own.numel() * own.element_size()
+            and behind.untyped_storage().data_ptr() == own.untyped_storage().data_ptr()
+        )
+
+    def lay_together(self) -> None:
+        """Move the values of all experts into one matrix, whose parts their parameters become, if they are not that."""
+        if self.lies_together():
+            return
+        with torch.inference_mode(False), torch.no_grad():
+            own, behind = self.routed_experts.down_proj, None if self.shared is None else self.shared.down_proj.weight
+            count, d_model, width = own.shape
+            rows = own.detach().transpose(1, 2).flatten(0, 1)
+            whole = torch.cat([rows] if behind is None else [rows, behind.detach().T])
+            own.data = whole[: count * width].view(count, width, d_model).transpose(1, 2)
+            if behind is not None:
+                behind.data = whole[count * width :].T
 
     def forward(self, x: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n d_model"]:
         project_gate, project_in, project_out = self.projections
@@ -181,27 +218,19 @@ class ExpertValues(ExpertProjection):
     def weight(self) -> Float[Tensor, "d_model neurons"]:
         """Live: what is written into it changes the experts."""
         mixture = self.mixture
-        own = mixture.routed_experts.down_proj
+        mixture.lay_together()
         count, width, shared = mixture.sizes
-        d_model, behind = own.shape[1], None if mixture.shared is None else mixture.shared.down_proj.weight
-        end = own.data_ptr() + own.numel() * own.element_size()
-        together = own.transpose(1, 2).is_contiguous() and (
-            behind is None or (behind.T.is_contiguous() and behind.data_ptr() == end)
-        )
-        if not together:  # as a checkpoint has them, or after a change of type or device
-            rows = own.detach().transpose(1, 2).flatten(0, 1)
-            whole = torch.cat([rows] if behind is None else [rows, behind.detach().T])
-            own.data = whole[: count * width].view(count, width, d_model).transpose(1, 2)
-            if behind is not None:
-                behind.data = whole[count * width :].T
-        return own.as_strided((count * width + shared, d_model), (d_model, 1)).T
+        own = mixture.routed_experts.down_proj
+        return own.as_strided((count * width + shared, own.shape[1]), (own.shape[1], 1)).T
 
     def forward(self, m: Float[Tensor, "*n neurons"]) -> Float[Tensor, "*n d_model"]:
         mixture, flat = self.mixture, m.reshape(-1, m.shape[-1])
         count, width, shared = mixture.sizes
         each = flat[:, : count * width].view(len(flat), count, width)
         found = flat.new_zeros(len(flat), mixture.routed_experts.down_proj.shape[1])
-        for expert, tokens, neurons in mixture.routed(each.detach().abs().amax(2)):
+        # Gradients at coefficients are asked for where these are 0 as well.
+        used = torch.ones_like(each[..., 0]) if flat.requires_grad else each.abs().amax(2)
+        for expert, tokens, neurons in mixture.routed(used):
             found = found.index_add(0, tokens, flat[tokens, neurons] @ mixture.routed_experts.down_proj[expert].T)
         if shared:
             found = found + mixture.shared.down_proj(flat[:, count * width :])

@@ -56,3 +56,12 @@ def listening(
     finally:
         for handle in handles:
             handle.remove()
+
+
+def hook_tables(module: nn.Module) -> dict[str, dict[int, Any]]:
+    """Where torch keeps the hooks on passes of a module."""
+    return {
+        name: table
+        for name, table in vars(module).items()
+        if name.startswith(("_forward_", "_backward_")) and isinstance(table, dict)
+    }

@@ -300,6 +300,8 @@ def network_around(model: Model, dtype: torch.dtype, attention: str = "sdpa") ->
         )
     original = model.hf_model
     config = copy.deepcopy(original.config)
+    if any(ffn.mixture is not None for ffn in model.ffn):
+        attention = config._attn_implementation  # what rounds otherwise may be routed otherwise
     with torch.device("meta"):
         try:
             # dtype=None: with another one Hugging Face changes the default of the process, which is every thread's.

@@ -17,10 +17,11 @@ from ..core.neuron_names import ExpertSizes, LayerName, NeuronName, layer_of, ne
 from ..core.provenance import Live, Provenance
 from ..core.token_text import token_texts, visible
 from ..core.types import checked
-from .bridging import boot, copy_around, hook_tables
+from .bridging import boot, copy_around
 from .chat import ChatText, Messages, render_chat
 from .configs import Hyperparameters, notes_of
 from .fingerprints import bridge_parameters, network_parameters
+from .hooks import hook_tables
 from .layout import FFN, Layout, bound_masks, inner, read_activation, read_layout, share_turns
 from .norms import NormMap
 

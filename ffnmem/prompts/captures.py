@@ -209,8 +209,9 @@ class Capture(Result):
         Returns: one row a layer, token and expert: layer, prompt, position, token, expert, ``weight`` (what the router
         gives it; the coefficients of its neurons are that many times as large).
 
-        Raises: InputError: a model without experts in the layers captured.
+        Raises: InputError: a model without experts in the layers captured, or one that has changed since.
         """
+        self.check_current()
         rows = []
         for layer in self.layers:
             mixture = self.model.ffn[layer].mixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
 
 from ..architectures import DECODERS, MIXTURES
-from ..helpers import PROMPT, allclose, refuses
+from ..helpers import PROMPT, allclose, randomise, refuses
 
 
 @pytest.fixture(scope="module", params=MIXTURES)
@@ -114,3 +115,48 @@ def test_what_experts_have_not(model: fm.models.Model, tiny: fm.models.Model, tm
     with refuses(InputError, ValueError, "e3.2", "LAYER.NEURON"):
         tiny.neuron("0.e3.2")
     assert "expert" not in fm.attribute(fm.capture(tiny, PROMPT), " Paris").neurons
+
+
+def test_gradients_where_no_token_is_routed(tokenizer: Any) -> None:
+    """Against a mean, firings of experts that were not chosen would be worth nothing."""
+    model = fm.load(DECODERS["Mixtral"](), tokenizer=tokenizer, dtype="float64")
+    capture = fm.capture(model, PROMPT)
+    mean = [0.01 * torch.ones(model.d_mlp, dtype=torch.float64) for _ in model.ffn]
+    scores = fm.causal_scores(capture, " Paris", " Rome", mean=mean)
+    unrouted = (capture.coefficients[1][0] == 0).numpy()
+    assert unrouted.any()
+    assert (scores.scores[1][torch.from_numpy(unrouted[: scores.scores.shape[1]])] != 0).any()
+
+
+def test_experts_stay_live_in_a_copy(model: fm.models.Model) -> None:
+    """What is written into an expert of a copy, or of another type, would be lost."""
+    copied = copy.deepcopy(model.hf_model)
+    for network in (copied, copied.float(), copied.double()):
+        mixture = network.model.layers[1].mlp
+        views, tokens = mixture.views, torch.arange(6).unsqueeze(0)
+        _ = mixture.projections[2].weight
+        with torch.no_grad():
+            before = network(tokens).logits
+            for expert in views:
+                expert.values.mul_(2)
+            assert torch.equal(mixture.projections[2].weight.T, torch.cat([expert.values for expert in views]))
+            assert not torch.equal(network(tokens).logits, before)
+            for expert in views:
+                expert.values.div_(2)
+            assert torch.equal(network(tokens).logits, before)
+
+
+def test_routing_is_of_the_model_as_it_was(tokenizer: Any) -> None:
+    model = fm.load(DECODERS["Mixtral"](), tokenizer=tokenizer)
+    capture = fm.capture(model, PROMPT)
+    with torch.no_grad():
+        model.ffn[0].mixture.router.weight.mul_(-1)
+    with refuses(InputError, ValueError, "changed since"):
+        capture.routing()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bfloat16_is_routed_alike(seed: int, tokenizer: Any) -> None:
+    """Layers by themselves would round otherwise, and be refused for a token that goes to another expert then."""
+    model = fm.load(randomise(DECODERS["OLMoE"](), seed), tokenizer=tokenizer, dtype="bfloat16")
+    fm.editing.second_moment(model, ["The city of the Eiffel Tower is Paris"] * 3)
