@@ -294,8 +294,14 @@ class EditEffects(Result):
             f"KL {self.drift['drift_kl']:.2g} nats a token, perplexity × {self.drift['drift_perplexity']:.4f} "
             f"on {counted(int(self.drift['texts']), 'text')} about other things"
         )
+        reached = "reached" in self.edit.numbers and not self.edit.unreached
+        alone = set(self.prompts["kind"]) == {"prompt"}
         return {
             "edit": self.edit.title,
+            "reached": "yes: the edited model gives the target as its likeliest answer" if reached else None,
+            "besides": "nothing was asked: no other words, neighbours, other facts (--facts, --neighbour)"
+            if alone
+            else None,
             "changes": tuple(map(line, layers)),
             "layer": LAYER_BY.get(str(self.edit.settings.get("layer_by"))),
             "made": tuple(self.measured()) or None,

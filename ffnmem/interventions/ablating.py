@@ -179,7 +179,7 @@ class Ablation(AnswerResult):
         facts = describe_answer(self) | {
             "probability": f"{format_probability(self.probability)}, loss {self.loss:.4g}",
             "removed": f"{counted(len(self.neurons), 'neuron')}, one at a time: {self.how} {where}",
-            "agree": self.agreement(),
+            "agreement": self.agreement(),
         }
         table = self.effect_table(self.neurons if attributed is None else attributed, top, promoted)
         return Sheet.of(
@@ -190,13 +190,16 @@ class Ablation(AnswerResult):
         """How far attribution says what ablation finds."""
         rank = self.spearman
         known = "" if rank != rank else f"Spearman {rank:.2f} between direct and total effects; "
-        return f"{known}{self.opposite:,} of {len(self.neurons):,} have opposite signs"
+        return f"{known}opposite signs in {self.opposite:,} of {len(self.neurons):,}"
 
     def effect_table(self, frame: pd.DataFrame, top: Count | None, promoted: Promoted | None = None) -> Table:
         """One row a neuron: the effects, and the tokens that it promotes as it fired."""
         places = decimals([*frame["direct"][:top], *frame["logit"][:top]])
         effect = Column("direct", "number", places=places, sign=True, colour=True, bars=True)
         notes = ["coefficient: the largest of the text's tokens where the neuron was removed, at that position"]
+        notes.append("direct: its own write into the logit; total, probability: what the answer loses without it")
+        if "attribution" not in frame:
+            notes.append("loss: what that grows by")
         notes.append(explain_negative(frame["peak"][:top]))
         return Table.of(
             frame,
