@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .hooks import hook_tables
-
 from ..core.neuron_names import ExpertSizes
+from .hooks import hook_tables
 
 SHARED = ("shared_expert", "shared_experts")
 """What Hugging Face calls the experts that every token goes to."""
