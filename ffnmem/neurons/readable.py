@@ -41,6 +41,7 @@ COLUMNS = [
 ]  # fmt: skip
 
 
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class ReadableNeurons(Result):
     """The neurons of a store that are worth opening first. Made by :func:`ffnmem.neurons.find_readable`.
