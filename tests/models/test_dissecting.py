@@ -83,7 +83,12 @@ def test_published_models() -> None:
     assert (llama.gated, llama.norm, llama.biases, llama.tied) == (True, "RMSNorm", (), False)
     coder = anatomy({"model_type": "gpt_bigcode", "n_embd": 2048, "n_head": 16, "n_layer": 24, "n_positions": 8192})
     assert (coder.counted, coder.d_mlp) == ("config", 8192)
-    assert [matrix.rows for matrix in coder.matrices.itertuples() if matrix.part == "attention"] == [2048, 2048, 128, 128]
+    assert [matrix.rows for matrix in coder.matrices.itertuples() if matrix.part == "attention"] == [
+        2048,
+        2048,
+        128,
+        128,
+    ]
 
 
 def test_a_config_is_enough(tiny_folder: Path, tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
