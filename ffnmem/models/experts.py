@@ -55,11 +55,11 @@ class Mixture(nn.Module):
         self.lay_together()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.lay_together()  # of a copy
 
     def _apply(self, *args: Any, **kwargs: Any) -> Mixture:
-        super()._apply(*args, **kwargs)
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         self.lay_together()  # of another type, or on another device
         return self
 
