@@ -68,7 +68,7 @@ both.groupby("meanings_planted")[["meanings", "clusters", "ms", "trigger_tokens"
 
 # %% [markdown]
 # Each column is a measure that somebody has proposed. The number of trigger tokens says little: one concept has many
-# words. Capacity, read from weights alone, says nothing about the number of meanings of a single neuron.
+# words.
 #
 # ## `atlas`
 #
