@@ -170,7 +170,7 @@ class FrozenAttention:
             pattern[:, head] = own[:, head]
         return replace(self, pattern=pattern, kept=None)
 
-    def writes(self, read: Float[Tensor, "pos d_model"] | None = None) -> Float[Tensor, "query d_model"]:
+    def writes(self, read: Float[Tensor, "*pos d_model"] | None = None) -> Float[Tensor, "query d_model"]:
         """Its output, before a norm behind it, for what it read or reads now."""
         written = (self.graph if read is None else self.run(read)).written.detach()
         return written.reshape(-1, written.shape[-1])
