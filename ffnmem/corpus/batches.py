@@ -246,6 +246,15 @@ class Sequences:
         _, start, length = self.locate(sequence)
         return self._with_bos(self.packed.read(start, start + length))
 
+    def lengths_of(self, sequences: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+        """The tokens of some sequences by their numbers, BOS included."""
+        found = np.zeros(len(sequences), np.int64)
+        unit_of = self.unit_of(sequences)
+        for index in np.unique(unit_of).tolist():
+            unit, rows = self.units[index], unit_of == index
+            found[rows] = self.lengths(unit)[sequences[rows] - unit.first_sequence]
+        return found
+
     def tokens_at(
         self, sequences: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"]
     ) -> Int64[np.ndarray, " n"]:

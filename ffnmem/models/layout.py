@@ -251,13 +251,14 @@ def find_parts(root: nn.Module, paths: Paths, names: Iterable[str]) -> dict[str,
     return {name: module for name, module in found.items() if module is not None}
 
 
-def find_layer(layer: nn.Module, paths: Paths, joint: str | None, experts: bool = False) -> dict[str, nn.Module]:
+def find_layer(layer: nn.Module, paths: Paths, described: Architecture | None) -> dict[str, nn.Module]:
     """The parts of a layer, which is ``whole``, and what holds its FFN, ``mlp``.
 
-    A joint projection of gates and keys begins to run as two.
+    Of a ``described`` Hugging Face model a joint projection of gates and keys begins to run as two, and a block of
+    experts as one FFN.
     """
-    path = paths["out"].rpartition(".")[0]
-    mlp = find_mixture(layer, path) if experts and path else at_path(layer, path)
+    path, joint = paths["out"].rpartition(".")[0], None if described is None else described.joint
+    mlp = find_mixture(layer, path) if described is not None and path else at_path(layer, path)
     parts = {"whole": layer, **({} if mlp is None else {"mlp": mlp}), **find_parts(layer, paths, LAYER_PARTS)}
     if joint is not None and isinstance(whole := getattr(mlp, joint, None), nn.Linear):
         if not isinstance(whole, JointLinear):
@@ -301,11 +302,8 @@ def read_layout(network: Any, name: str, bridge: Any = None) -> Layout:
             raise UnsupportedModelError(f"{who}: {refusal.reason}")
     ends |= find_parts(root, paths, ENDS)
     check_decoder(config, ends, who, "causal" if bridge is None else bridge.cfg.attention_dir)
-    joint = described.joint if described is not None and bridge is None else None
-    layers = [
-        find_layer(layer, paths, joint, described is not None and bridge is None)
-        for layer in at_path(root, paths["blocks"]) or ()
-    ]
+    ours = described if bridge is None else None
+    layers = [find_layer(layer, paths, ours) for layer in at_path(root, paths["blocks"]) or ()]
     check_layers(layers, None if described is None else described.paths, who)
     final_norm = ends["ln_final"]
     norm_kind = described.norm_kind if described is not None else kind_of(inner(final_norm))

@@ -200,13 +200,8 @@ def tokens_around(
     sequences: Sequences, numbers: Int64[np.ndarray, " n"], positions: Int[np.ndarray, " n"]
 ) -> Int64[np.ndarray, "n around"]:
     """The tokens from BEFORE places before a position of each sequence to the one after it; −1 where it has none."""
-    lengths = np.zeros(len(numbers), np.int64)
-    units = sequences.unit_of(numbers)
-    for index in np.unique(units).tolist():
-        unit, here = sequences.units[index], units == index
-        lengths[here] = sequences.lengths(unit)[numbers[here] - unit.first_sequence]
     at = positions[:, None] + np.arange(-BEFORE, 2)
-    there = (at >= sequences.lead) & (at < lengths[:, None])
+    there = (at >= sequences.lead) & (at < sequences.lengths_of(numbers)[:, None])
     found = np.full(at.shape, -1, np.int64)
     found[there] = sequences.tokens_at(np.broadcast_to(numbers[:, None], at.shape)[there], at[there])
     return found

@@ -130,13 +130,8 @@ def followers(
     text: Sequences, sequences: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"]
 ) -> Int64[np.ndarray, " n"]:
     """The token that follows each position within its sequence, or −1 where the sequence ends there."""
-    last = np.zeros(len(sequences), np.int64)
-    unit_of = text.unit_of(sequences)
-    for index in np.unique(unit_of).tolist():
-        unit, rows = text.units[index], unit_of == index
-        last[rows] = text.lengths(unit)[sequences[rows] - unit.first_sequence] - 1
     found = np.full(len(sequences), -1, np.int64)
-    inside = positions < last
+    inside = positions < text.lengths_of(sequences) - 1
     found[inside] = text.tokens_at(sequences[inside], positions[inside] + 1)
     return found
 
