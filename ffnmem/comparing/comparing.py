@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +26,7 @@ from ..corpus.passes import CORPUS, MANIFEST, STATE, go_on, read, remove_partial
 from ..corpus.sources import open_corpus
 from ..corpus.tokenizing import tokenizer_hash
 from ..editing.edit import Edit
+from ..models.layout import FFN
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..neurons.overlap import cosines
@@ -374,20 +375,34 @@ def relative_change(first: Side, second: Side, layer: int, side: str) -> Float64
 
 
 def other_tensors(first: Side, second: Side) -> tuple[str, ...] | None:
-    """The tensors that differ beside keys, gates and values; None where both do not have the same ones."""
+    """The parameters and buffers that differ beside keys, gates and values: routers of experts are among them.
+
+    In the coarser of both numeric types. None where the models do not have the same ones.
+    """
     if first.model is second.model:
         return ()
-    mine, theirs = (dict(side.model.hf_model.named_parameters()) for side in (first, second))
+    mine, theirs = (
+        {**dict(hf.named_parameters()), **dict(hf.named_buffers())}
+        for hf in (first.model.hf_model, second.model.hf_model)
+    )
     if mine.keys() != theirs.keys() or any(mine[name].shape != theirs[name].shape for name in mine):
         return None
-    neurons = {
-        parameter.untyped_storage().data_ptr()
-        for ffn in first.model.ffn
-        for module in (ffn.project_in, ffn.project_gate, ffn.project_out)
-        if module is not None
-        for parameter in module.parameters()
-        if parameter.ndim > 1 or module is not ffn.project_out
-    }
-    beside = [name for name, one in mine.items() if one.untyped_storage().data_ptr() not in neurons]
-    pairs = ((name, mine[name].detach().cpu(), theirs[name].detach().cpu()) for name in beside)
-    return tuple(name for name, one, two in pairs if not torch.equal(one.to(two.dtype), two))
+    neurons = {part.untyped_storage().data_ptr() for ffn in first.model.ffn for part in neuron_parameters(ffn)}
+    differ = []
+    for name, one in mine.items():
+        two = theirs[name]
+        if one.untyped_storage().data_ptr() in neurons:
+            continue
+        kind = one.dtype if one.element_size() < two.element_size() else two.dtype
+        if not torch.equal(one.detach().to("cpu", kind), two.detach().to("cpu", kind)):
+            differ.append(name)
+    return tuple(differ)
+
+
+def neuron_parameters(ffn: FFN) -> Iterator[Tensor]:
+    """The live parameters that a layer's keys, gates and values, and the biases of keys and gates, lie in."""
+    for expert in ffn.experts:
+        yield from (expert.keys, expert.gates, expert.values)
+    for module in (ffn.project_in, ffn.project_gate, ffn.project_out):
+        if module is not None:
+            yield from (one for one in module.parameters() if one.ndim > 1 or module is not ffn.project_out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,9 +17,6 @@ from ..core.sheets import Block, Column, Origin, Sheet, Table, Words
 from ..core.token_text import printable
 from ..core.types import Count, Whole, checked
 from ..show.result import Result
-
-if TYPE_CHECKING:
-    pass
 
 VERDICTS = ("same", "moved", "permuted", "new", "silent")
 UNIVERSAL = 0.5
@@ -144,8 +141,8 @@ class Comparison(Result):
             found += [self.of_side(side, changed) for side in sides]
         if self.others:
             found.append(
-                f"Beside the neurons {counted(len(self.others), 'other tensor')} differ: "
-                f"{listed(self.others, SHOWN_TENSORS)}."
+                f"Beside the neurons {counted(len(self.others), 'other tensor')} "
+                f"{'differs' if len(self.others) == 1 else 'differ'}: {listed(self.others, SHOWN_TENSORS)}."
             )
         elif self.others is not None:
             found.append("No other weight differs.")

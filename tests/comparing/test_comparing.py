@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ffnmem.comparing import Comparison
 from ffnmem.comparing.comparison import agreement, thresholds, verdicts
 from ffnmem.core.errors import FileError, InputError
 
+from ..architectures import DECODERS
 from ..editing.edits import made as random_edit
 from ..helpers import ARCHITECTURES, allclose, build, build_gpt2, build_tokenizer, randomise, refuses
 from .made import TEXTS, permuted, same_facts
@@ -112,6 +114,36 @@ def test_weights_beside_the_neurons_are_named(make_tiny: Callable[..., fm.Model]
     found = fm.compare(first, second)
     assert found.counts()["same"] == len(found.neurons)
     assert found.others == ("transformer.h.0.attn.c_proj.weight",)
+
+
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen 2 MoE", "OLMoE"])
+def test_routers_and_experts_are_told_apart(name: str, tokenizer: Any) -> None:
+    """A router that differs is named, though all neurons are the same; what moves in an expert is a neuron, no more."""
+    hf = DECODERS[name]()
+    first, second = (fm.load(deepcopy(hf), tokenizer=tokenizer) for _ in range(2))
+    assert fm.compare(first, second).conclusion()[1] == "No other weight differs."
+    with torch.no_grad():
+        second.ffn[1].values[3] += 1
+    assert fm.compare(first, second).moved()[["layer", "neuron"]].to_numpy().tolist() == [[1, 3]]
+    assert fm.compare(first, second).others == ()
+    router = "model.layers.1.mlp.gate.weight"
+    with torch.no_grad():
+        second.ffn[1].values.copy_(first.ffn[1].values)
+        dict(second.hf_model.named_parameters())[router][0, 0] += 1
+    found = fm.compare(first, second)
+    assert found.counts()["same"] == len(found.neurons)
+    assert found.others == (router,)
+    assert found.conclusion()[1] == f"Beside the neurons 1 other tensor differs: {router}."
+
+
+def test_a_copy_of_another_numeric_type_is_the_same(make_tiny: Callable[..., fm.Model], tokenizer: Any) -> None:
+    """Whichever of both is the coarser one, rounding is no difference."""
+    fine = make_tiny()
+    coarse = fm.load(deepcopy(fine.hf_model), tokenizer=tokenizer, dtype="bfloat16")
+    for first, second in ((fine, coarse), (coarse, fine)):
+        found = fm.compare(first, second)
+        assert found.others == ()
+        assert found.counts()["same"] == len(found.neurons)
 
 
 def test_planted_facts_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
