@@ -115,12 +115,12 @@ DECODERS: dict[str, Callable[[], Any]] = {
     ),
     "Qwen 3 MoE": lambda: build("Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
     "Qwen 3 MoE with a dense layer": lambda: build(
-        "Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, mlp_only_layers=[0]
+        "Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, mlp_only_layers=[0], intermediate_size=96
     ),
     "OLMoE": lambda: build("Olmoe", intermediate_size=16, num_experts=4, num_experts_per_tok=2),
     "DeepSeek V2": lambda: build("DeepseekV2", **DEEPSEEK, topk_method="group_limited_greedy"),
     "DeepSeek V3 with a dense layer": lambda: build(
-        "DeepseekV3", **{**DEEPSEEK, "first_k_dense_replace": 1, "intermediate_size": 80}
+        "DeepseekV3", **{**DEEPSEEK, "first_k_dense_replace": 1, "intermediate_size": 48}
     ),
 }
 """By a name for people. Sizes are small, and what an architecture has of its own is switched on."""

@@ -178,7 +178,7 @@ def project_all(
         path = fm.project(
             loaded, layer, k=top, side=sides, basis=reading.basis, lens=lens or reading.lens, out=out, progress=report
         )
-    neurons = loaded.n_layers * loaded.d_mlp if layer is None else loaded.ffn[loaded.layer(layer)].d_mlp
+    neurons = sum(loaded.widths) if layer is None else loaded.ffn[loaded.layer(layer)].d_mlp
     names = check_sides(sides, loaded, lens)
     rows, size = neurons * len(names) * 2 * min(top, loaded.d_vocab), path.stat().st_size
     summary = {"file": str(path), "neurons": neurons, "rows": rows, "bytes": size}

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.defaults import CHANCE, COMPARED_TOKENS, REACH
-from ..core.errors import FileError, InputError
+from ..core.errors import FileError, InputError, listed
 from ..core.files import check_destination
 from ..core.folders import Kind
 from ..core.progress import Progress
@@ -234,7 +234,8 @@ def check_sizes(first: Model, second: Model) -> None:
     """Raise InputError unless weights can be compared in their places."""
     if not same_sizes(first, second):
         sizes = [
-            f"{model.n_layers} layers of {model.d_mlp} {'gated ' * model.gated}neurons of width {model.d_model}"
+            f"{model.n_layers} layers of {listed(sorted({*model.widths}))} {'gated ' * model.gated}neurons of width "
+            f"{model.d_model}"
             for model in (first, second)
         ]
         raise InputError(

@@ -316,7 +316,7 @@ def least_squares(
     where, ridge = layer_range(plan, layers, editor), plan.ridge(ridge)
     plan.check_moment(where)
     if weight is None:
-        weight = SHARE * plan.model.d_mlp if named is None else named.weight
+        weight = SHARE * plan.model.ffn[where[-1]].d_mlp if named is None else named.weight
     if norm is None and named is not None:
         norm = named.norm
     elif norm is None:

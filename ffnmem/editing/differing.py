@@ -204,7 +204,7 @@ def project_written(changes: Sequence[EditedLayer], after: Capture, new: Attribu
         m = after.coefficients[change.layer][0, new.position].double().cpu()
         written = after.ffn_out[change.layer][0, [new.position]]
         along = pulled_through(after.model, change.layer, direction, written)[0].double().cpu()
-        found[change.layer] = m * (change.left.T @ (change.right @ along))
+        found[change.layer, : len(m)] = m * (change.left.T @ (change.right @ along))
     return found
 
 
@@ -213,7 +213,7 @@ def neuron_table(old: Attribution, new: Attribution, own: Float[Tensor, "layer d
     before, after = (one.neuron_logits[0].double().cpu() for one in (old, new))
     ends = {"coefficient_before": old.coefficients[0], "coefficient_after": new.coefficients[0]}
     ends |= {"logit_before": before, "logit_after": after}
-    frame = rank_cells(["layer", "neuron"], None, change=after - before, written=own, **ends)
+    frame = rank_cells(["layer", "neuron"], new.widths, None, change=after - before, written=own, **ends)
     return frame[["layer", "neuron", *ends, "change", "written"]]
 
 

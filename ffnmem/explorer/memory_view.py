@@ -90,7 +90,7 @@ def memory_page(explorer: Explorer, query: MemoryQuery, progress: Progress) -> V
     stored, unshaded = None, ""
     if store is not None:
         stored, unshaded = explorer.cached(("stored", *place), lambda: read_stored(store, *place, progress))
-    work = model.d_mlp * model.d_vocab * model.d_model
+    work = model.ffn[layer].d_mlp * model.d_vocab * model.d_model
     at_once = query.part == "role" or work <= ROLES_AT_ONCE or explorer.made.get(("roles", layer)) is not None
     role = role_of(explorer, *place, progress) if at_once else None
     wires = groups = None

@@ -153,7 +153,7 @@ def list_memories(
         found = scores.top(top)
     else:
         layer, at = cell
-        numbers = scores.scores[layer, at].double()
+        numbers = scores.scores[layer, at, : scores.widths[layer]].double()
         order = numbers.abs().argsort(descending=True, stable=True)[:top]
         found = pd.DataFrame({"layer": layer, "neuron": order.tolist(), "position": at})
         found["coefficient"] = scores.coefficients[layer, at, order].tolist()

@@ -279,7 +279,7 @@ class Both(Search):
         lacking = reached < self.wanted if (reached < self.wanted).any() else np.ones(2, bool)
         gain = sum(self.away * slope for slope, lacks in zip(slopes, lacking, strict=True) if lacks)
         assert isinstance(gain, Tensor)
-        free = (~kept) & ~self.keeping.always.reshape(1, -1, 1)
+        free = self.keeping.choosable & ~kept
         return gain.masked_fill(~free, -torch.inf).flatten().topk(min(count, int(free.sum()))).indices, reached
 
     def grown(self) -> Int[np.ndarray, " n"]:

@@ -66,7 +66,8 @@ class KnowledgeNeurons(AnswerResult):
 
     def top(self, k: Count | None = 20) -> pd.DataFrame:
         """The ``k`` neurons with the largest \\|attribution\\| (all for None), as ``neurons``."""
-        frame = rank_cells(["layer", "neuron"], k, attribution=self.attributions, coefficient=self.coefficients)
+        arrays = {"attribution": self.attributions, "coefficient": self.coefficients}
+        frame = rank_cells(["layer", "neuron"], self.capture.model.widths, k, **arrays)
         best = float(self.attributions.max())
         frame = frame.assign(share=frame["attribution"] / (best if best > 0 else np.nan))
         frame = frame[["layer", "neuron", "coefficient", "attribution", "share"]]
@@ -244,7 +245,7 @@ def integrate_gradients(
     mean = slopes[:, :-1].mean(1)
     attributions = [at_least_float32(m[i]) * (at_least_float32(values[i]) @ mean[i]) for i in range(len(layers))]
     found = rearrange(probability.detach(), "(layer share) -> layer share", layer=len(layers))
-    return torch.stack(attributions), found[:, -1]
+    return model.stack_layers(attributions), found[:, -1]
 
 
 def read_texts(prompts: Fact | Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..core.errors import ModelError, UnsupportedModelError, listed
+from ..core.errors import ModelError, UnsupportedModelError
 from ..core.neuron_names import ExpertSizes
 from .architectures import BRIDGE_PATHS, DESCRIBED, Architecture, Paths, derive_architecture, setting
 from .configs import MERGING, check_unquantised
@@ -417,12 +417,6 @@ def check_layout(layout: Layout, who: str) -> None:
         for norm in (block.attention_norm, block.norm, block.attention_post, block.post):
             if norm is not None:
                 check_norm(norm, f"layer {i}", kind, width, who)
-    widths = {oriented(inner(block.project_out)).shape[0] for block in layout.blocks}
-    if len(widths) > 1:
-        raise UnsupportedModelError(
-            f"{who} has layers of {listed(sorted(widths), 3)} neurons, and ffnmem reads layers of one width: a mixture "
-            "of experts with dense layers among them"
-        )
     wide = inner(layout.embedding).weight.shape[1]
     if wide != width:
         raise UnsupportedModelError(f"{who} projects its embeddings ({wide} to {width})")

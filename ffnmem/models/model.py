@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, SupportsIndex
 
@@ -141,8 +141,22 @@ class Model(Live):
         return self.ffn[0].d_model
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """How many neurons each layer has; not all as many where some layers are dense and others have experts."""
+        return tuple(ffn.d_mlp for ffn in self.ffn)
+
+    @property
     def d_mlp(self) -> int:
-        return self.ffn[0].d_mlp
+        """The neurons of the widest layer; of one layer: ``ffn[layer].d_mlp``."""
+        return max(self.widths)
+
+    def stack_layers(self, by_layer: Iterable[Float[Tensor, "*rows width"]], dim: int = 0) -> Float[Tensor, "..."]:
+        """Tensors of the neurons of some layers as one, ``[…, d_mlp]``: narrower layers have zeros behind theirs."""
+        widest = self.d_mlp
+        return torch.stack(
+            [one if one.shape[-1] == widest else nn.functional.pad(one, (0, widest - one.shape[-1])) for one in by_layer],
+            dim,
+        )
 
     @property
     def experts(self) -> tuple[ExpertSizes | None, ...]:
@@ -427,5 +441,6 @@ class Model(Live):
         dtype = str(self.dtype).removeprefix("torch.")
         return (
             f"Model({self.name!r}: {self.architecture}, {self.n_layers} layers, d_model {self.d_model}, "
-            f"d_mlp {self.d_mlp}, vocabulary {self.d_vocab}, context {self.n_ctx}, {dtype} on {self.device})"
+            f"d_mlp {' or '.join(map(str, sorted({*self.widths})))}, vocabulary {self.d_vocab}, context {self.n_ctx}, "
+            f"{dtype} on {self.device})"
         )

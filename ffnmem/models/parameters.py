@@ -53,7 +53,8 @@ class Anatomy(Result):
         components: one row a component: ``component``, ``layer_parameters`` and ``layer_flops`` (in one layer),
             ``parameters`` and ``flops`` (in all), ``share`` (of all parameters), ``flops_share``. A matrix that two
             components share counts once.
-        n_layers, d_model, d_mlp, d_vocab, n_ctx: sizes; ``n_ctx`` is None where the config names none.
+        n_layers, d_model, d_vocab, n_ctx: sizes; ``n_ctx`` is None where the config names none.
+        widths: how many neurons each layer has; d_mlp: the widest of them.
         context: positions that the token of the FLOPs attends over, itself among them, in every layer.
         gated: whether the FFNs have gates. activation: as the config calls it. norm: "LayerNorm" or "RMSNorm".
         biases: the components that have any. tied: whether the unembedding is the token embedding.
@@ -76,6 +77,7 @@ class Anatomy(Result):
     context: int
     d_model: int
     d_mlp: int
+    widths: tuple[int, ...]
     d_vocab: int
     n_ctx: int | None
     gated: bool
@@ -114,7 +116,7 @@ class Anatomy(Result):
     @property
     def neurons(self) -> int:
         """Memories of the whole model: neurons of all layers."""
-        return self.n_layers * self.d_mlp
+        return sum(self.widths)
 
     @property
     def vectors(self) -> tuple[str, ...]:
@@ -158,7 +160,7 @@ class Anatomy(Result):
         """The memories of the model and its other traits, a line each by its name."""
         vectors = ", ".join(self.vectors[:-1]) + " and " + self.vectors[-1]
         return {
-            "memories": f"{counted(self.n_layers, 'layer')} × {self.d_mlp:,} neurons = {self.neurons:,}",
+            "memories": f"{self.layers_words()} = {self.neurons:,}",
             "a memory": f"{vectors}, {self.d_model:,} numbers each: {len(self.vectors) * self.d_model:,} weights",
             "FFN": f"{'gated' if self.gated else 'classic'}, {self.d_mlp:,} neurons for d_model {self.d_model:,}: "
             f"{self.expansion:.3g}×",
@@ -172,6 +174,11 @@ class Anatomy(Result):
             if self.counted == "weights"
             else "in a model built from its config, without weights",
         }
+
+    def layers_words(self) -> str:
+        """How many layers there are of how many neurons: ``12 layers × 3,072 neurons``."""
+        by_width = [(counted(self.widths.count(width), "layer"), width) for width in dict.fromkeys(self.widths)]
+        return " + ".join(f"{layers} × {width:,} neurons" for layers, width in by_width)
 
     def parity_words(self) -> str:
         """The other kind of FFN with as many weights."""
@@ -296,9 +303,10 @@ class ParameterList:
         d_model = int(getattr(getattr(model, "config", None), "hidden_size", table.shape[1]))
         return cls(pd.DataFrame(rows), len(blocks), d_model, int(table.shape[0]), tied)
 
-    def matrices(self, component: str) -> int:
-        """The numbers in a component's matrices in the first layer."""
-        return int(self.frame.query("layer == 0 and component == @component")["matrix"].sum())
+    def matrices(self, component: str) -> tuple[int, ...]:
+        """The numbers in a component's matrices, by layer."""
+        found = self.frame.query("component == @component").groupby("layer")["matrix"].sum()
+        return tuple(found.reindex(range(self.n_layers), fill_value=0).tolist())
 
     def components(self, context: int, queries: int) -> pd.DataFrame:
         """Parameters and FLOPs by component, see :class:`Anatomy`; layers of unequal size count with their mean, what
@@ -399,11 +407,11 @@ def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
         listed, numbers = ParameterList.of(network), Hyperparameters.of_network(network, found)
     gated = source.gated if isinstance(source, Model) else "gate" in found.paths
     queries, d_model = int(numbers.n_heads * numbers.d_head), listed.d_model
-    d_mlp = listed.matrices("FFN") // ((3 if gated else 2) * d_model)
-    shared = listed.matrices("attention") // (2 * d_model) - queries
+    widths = tuple(numbers // ((3 if gated else 2) * d_model) for numbers in listed.matrices("FFN"))
+    shared = listed.matrices("attention")[0] // (2 * d_model) - queries
     rows = {("attention", "Q"): queries, ("attention", "O"): queries}
     rows |= {("attention", "K"): shared, ("attention", "V"): shared}
-    rows |= {("FFN", matrix): d_mlp for matrix in ("keys", "gates", "values")[:: 1 if gated else 2]}
+    rows |= {("FFN", matrix): widths[0] for matrix in ("keys", "gates", "values")[:: 1 if gated else 2]}
     has_bias = set(listed.frame.query("bias")["component"])
     return Anatomy(
         name=name,
@@ -413,7 +421,8 @@ def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
         n_layers=listed.n_layers,
         context=seen,
         d_model=d_model,
-        d_mlp=d_mlp,
+        d_mlp=max(widths),
+        widths=widths,
         d_vocab=listed.d_vocab,
         n_ctx=n_ctx,
         gated=gated,

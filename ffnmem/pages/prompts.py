@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,8 +131,7 @@ def report_sections(
     memories = float(paths.map.sum())
     exact = EXACT.format(rest=float(paths.components["logit"].sum()) - memories, error=paths.error)
     through = "" if lens is None else f", as it arrives at the unembedding (the {name_of(lens)} lens)"
-    count = one.neuron_logits[0].numel()
-    direct = DIRECT.format(count=len(neurons), neurons=count, position=one.position, lens=through)
+    direct = DIRECT.format(count=len(neurons), neurons=sum(one.widths), position=one.position, lens=through)
     return [
         Section("The answer", Sheet.of(one.heading(neurons, (), captured))),
         Section(
@@ -225,7 +223,7 @@ def answer(
         ffn=ffn,
         top=written,
         n_top=len(largest),
-        n_neurons=math.prod(attribution.neuron_logits.shape[1:]),
+        n_neurons=sum(attribution.widths),
         in_percent=logit > 0 and max(abs(ffn), abs(written)) <= 2 * logit,
         before_cap=attribution.provenance.before_cap,
         probability=probability,

@@ -66,6 +66,7 @@ class Attribution(Result):
     Attributes:
         neuron_logits: ``[n, layer, d_mlp]``, what each neuron adds to the logit at each attributed position.
         coefficients: ``[n, layer, d_mlp]``, its coefficient there.
+        widths: how many neurons each layer has; both tensors are 0 behind those of narrower layers.
         component_names: component and layer (None where there is none), in the order of the residual stream.
         component_logits: ``[component, n]``, what each adds to the logit at each attributed position.
         logits: ``[n]``, the model's own logit of the target (minus the foil's); before a soft cap, where it has one.
@@ -81,6 +82,7 @@ class Attribution(Result):
 
     neuron_logits: Float[Tensor, "n layer d_mlp"]
     coefficients: Float[Tensor, "n layer d_mlp"]
+    widths: tuple[int, ...]
     component_names: tuple[tuple[str, int | None], ...]
     component_logits: Float[Tensor, "component n"]
     logits: Float[Tensor, " n"]
@@ -170,7 +172,8 @@ class Attribution(Result):
         """The ``k`` neurons with the largest \\|logit\\| at each position (all for None), as ``neurons``."""
         frames = []
         for i, position in enumerate(self.positions):
-            found = rank_cells(["layer", "neuron"], k, logit=self.neuron_logits[i], coefficient=self.coefficients[i])
+            arrays = {"logit": self.neuron_logits[i], "coefficient": self.coefficients[i]}
+            found = rank_cells(["layer", "neuron"], self.widths, k, **arrays)
             whole = float(self.logits[i]) or math.nan  # nothing is a share of exactly zero
             frames.append(found.assign(position=position, share=found["logit"] / whole))
         every = pd.concat(frames, ignore_index=True)[["position", "layer", "neuron", "coefficient", "logit", "share"]]
@@ -265,8 +268,7 @@ class Attribution(Result):
         ffn = float(parts.loc[parts["component"] == "ffn", "logit"].sum())
         where = "" if not layers else f" (of layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))})"
         listed = f"the {len(neurons):,} below{where} {float(neurons['logit'].sum()):+.3f}"
-        count = self.neuron_logits[0].numel()
-        return f"all {count:,} wrote {ffn:+.3f} of the logit {self.logit:.3f}{self.provenance.before_cap}, {listed}"
+        return f"all {sum(self.widths):,} wrote {ffn:+.3f} of the logit {self.logit:.3f}{self.provenance.before_cap}, {listed}"
 
     def neuron_table(
         self, neurons: pd.DataFrame, written: Mapping[tuple[int, int], Written] | None = None, full: bool = False
@@ -424,11 +426,19 @@ def largest(values: Float[np.ndarray, " n"], k: int | None) -> Int[np.ndarray, "
     return worth[np.argsort(-size[worth], kind="stable")][:k]
 
 
-def rank_cells(axes: Sequence[str], k: int | None = None, **arrays: Float[Tensor, "..."]) -> pd.DataFrame:
+def rank_cells(
+    axes: Sequence[str], widths: Sequence[int], k: int | None = None, **arrays: Float[Tensor, "layer *more d_mlp"]
+) -> pd.DataFrame:
     """The cells of arrays of one shape in which the first one is largest in size (``k`` of them, all for None), largest
-    first: a column for each axis, and one for each array."""
+    first: a column for each axis, and one for each array. ``widths``: the neurons of each layer; there are no others."""
     first = next(iter(arrays.values()))
-    order = largest(at_least_float32(first).detach().cpu().numpy().ravel(), k)
+    size = at_least_float32(first).detach().cpu().numpy().ravel()
+    if min(widths) == first.shape[-1]:
+        order = largest(size, k)
+    else:
+        there = np.arange(first.shape[-1]) < np.array(widths).reshape(-1, *[1] * (first.ndim - 1))
+        places = np.flatnonzero(np.broadcast_to(there, first.shape))
+        order = places[largest(size[places], k)]
     columns = dict(zip(axes, np.unravel_index(order, first.shape), strict=True))
     values = {name: array.flatten()[order].double().cpu().numpy() for name, array in arrays.items()}
     return pd.DataFrame(columns | values)
@@ -493,6 +503,7 @@ def attribute(
     return Attribution(
         neuron_logits=neurons,
         coefficients=coefficients,
+        widths=capture.model.widths,
         component_names=tuple(components),
         component_logits=torch.stack(list(components.values())),
         logits=logits,
@@ -578,7 +589,7 @@ def component_logits(
         parts["ffn", layer] = logits.double().sum(-1)
         if ffn.value_bias is not None:
             parts["ffn bias", layer] = along_ffn.double() @ ffn.value_bias.detach().double()
-    return parts, torch.stack(neurons, dim=1), torch.stack(coefficients, dim=1)
+    return parts, model.stack_layers(neurons, dim=1), model.stack_layers(coefficients, dim=1)
 
 
 def targets_everywhere(

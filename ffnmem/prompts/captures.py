@@ -377,9 +377,9 @@ class Capture(Result):
             facts["prompt" if batch == 1 else f"prompt {prompt}"] = Fitting(tuple(shown), whole=True)
         if batch > PROMPTS:
             facts["…"] = f"and {counted(batch - PROMPTS, 'more prompt')}"
-        d_mlp, d_model = self.model.d_mlp, self.model.d_model
+        widths, d_model = sorted({self.model.ffn[layer].d_mlp for layer in layers}), self.model.d_model
         facts["shapes"] = (
-            f"tokens {[batch, pos]} · pre, coefficients {[batch, pos, d_mlp]} per layer"
+            f"tokens {[batch, pos]} · pre, coefficients {listed([[batch, pos, width] for width in widths])} per layer"
             f" · ffn_in, ffn_out {[batch, pos, d_model]} per layer"
         ) + ("" if self.logits is None else f" · logits {list(self.logits.shape)}")
         title = f"Capture of {batch:,} prompt{'s' * (batch != 1)}, layers {named} of {self.model.name}"

@@ -191,7 +191,7 @@ def causal_scores(
         slopes, logit, expected = integrate_gradients(question, reference, steps, progress)
     elif rule == "gradient":
         gradients, _, logits = question.gradients(1, lambda _, m: m)
-        slopes, logit = torch.cat(gradients), float(logits)
+        slopes, logit = question.model.stack_layers(one[0] for one in gradients), float(logits)
     else:
         passed = backward_pass(question.model, question.tokens, frozen=frozen)
         linear = frozen and not question.answer.whole  # a log-probability is no sum
@@ -216,6 +216,7 @@ def causal_scores(
         expected=expected,
         exact=remove_each(question, reference, largest_ones, progress),
         **question.result_fields(),
+        widths=question.model.widths,
         experts=question.model.experts,
         provenance=capture.provenance.with_settings(**settings, **({"steps": steps} if rule == "ig" else {})),
     )
@@ -273,7 +274,8 @@ def relp_slopes(
         logit = question.measure(passed.final)
         found = torch.autograd.grad(logit.sum(), [*places, *ends], allow_unused=True)
     gradients = [torch.zeros_like(p) if g is None else g for p, g in zip([*places, *ends], found, strict=True)]
-    slopes = torch.stack(gradients[: len(places)]).reshape(question.coefficients.shape)
+    pos = len(question.tokens)
+    slopes = question.model.stack_layers(one.reshape(pos, -1) for one in gradients[: len(places)])
     components = sum_components(question, passed, gradients[len(places) :]) if linear else None
     return slopes, float(logit.detach()), components
 
@@ -318,14 +320,14 @@ def integrate_gradients(
     parts = (torch.arange(steps, dtype=m.dtype, device=m.device) + 0.5) / steps
     total = torch.zeros_like(at_least_float32(m))
 
-    def at(shares: Tensor, layer: int, _own: Tensor) -> Tensor:
+    def at(shares: Tensor, layer: int, own: Tensor) -> Tensor:
         """Coefficients with these shares of the way from the reference gone, a row each."""
-        return m[layer] - (1 - shares).reshape(-1, 1, 1) * away[layer]
+        return (m[layer] - (1 - shares).reshape(-1, 1, 1) * away[layer])[..., : own.shape[-1]]
 
     done = 0
     for some in torch.split(parts, max(1, min(BATCH, BATCH_TOKENS // len(question.tokens)))):
         gradients, _, _ = question.gradients(len(some), partial(at, some))
-        total += torch.stack([at_least_float32(one).sum(0) for one in gradients])
+        total += question.model.stack_layers(at_least_float32(one).sum(0) for one in gradients)
         done += len(some)
         if progress is not None:
             progress("causal", done, steps)

@@ -117,7 +117,7 @@ def weight_bytes(model: Model) -> int:
 def row_bytes(question: PromptQuestion) -> int:
     """What the edges from every firing into the inputs of one firing take."""
     model = question.model
-    numbers = model.n_layers * len(question.tokens) * model.d_mlp * (2 if model.gated else 1)
+    numbers = sum(model.widths) * len(question.tokens) * (2 if model.gated else 1)
     return numbers * torch.promote_types(model.dtype, torch.float32).itemsize
 
 
@@ -163,7 +163,7 @@ def spread(
             share /= len(frozen.inputs(firing))
         scales[place] = share / norm if norm else 0.0
     for layer, row in rows.items():
-        found[layer] += torch.tensordot(scales[: len(row)], row, 1)
+        found[layer, :, : row.shape[-1]] += torch.tensordot(scales[: len(row)], row, 1)
 
 
 def sort_by_layer(firings: Sequence[Firing]) -> list[Firing]:

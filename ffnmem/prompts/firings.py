@@ -84,9 +84,10 @@ class PromptQuestion:
 
     @cached_property
     def coefficients(self) -> Float[Tensor, "layer pos d_mlp"]:
-        """Of the capture, in the model's type."""
+        """Of the capture, in the model's type, as :meth:`Model.stack_layers` puts layers together."""
         every = self.capture.coefficients
-        return torch.stack([every[layer][self.row, : self.position + 1] for layer in range(self.model.n_layers)])
+        layers = range(self.model.n_layers)
+        return self.model.stack_layers(every[layer][self.row, : self.position + 1] for layer in layers)
 
     @property
     def targets(self) -> Int[Tensor, " n"]:
@@ -193,7 +194,8 @@ class Firings(AnswerResult):
     """A score for each neuron of each layer at each position, and what people see of them.
 
     Attributes:
-        scores, coefficients: ``[layer, pos, d_mlp]``.
+        scores, coefficients: ``[layer, pos, d_mlp]``, 0 behind the neurons of narrower layers.
+        widths: how many neurons each layer has.
         logit: the model's own logit of the target (minus the foil's) at ``position``; shares are of it.
         experts: the sizes of layers with experts, as ``model.experts``; tables have a column ``expert`` then.
     """
@@ -205,6 +207,7 @@ class Firings(AnswerResult):
 
     scores: Float[Tensor, "layer pos d_mlp"]
     coefficients: Float[Tensor, "layer pos d_mlp"]
+    widths: tuple[int, ...]
     logit: float
     experts: tuple[ExpertSizes | None, ...] = ()
 
@@ -216,13 +219,13 @@ class Firings(AnswerResult):
     @cached_property
     def neurons(self) -> pd.DataFrame:
         """One row a neuron, its positions summed, largest first: layer, neuron, the score, share."""
-        found = rank_cells(["layer", "neuron"], None, **{self.column: self.scores.double().sum(1)})
+        found = rank_cells(["layer", "neuron"], self.widths, None, **{self.column: self.scores.double().sum(1)})
         return add_experts(found.assign(share=found[self.column] / self.shared), self.experts)
 
     def top(self, k: int | None = 20) -> pd.DataFrame:
         """The ``k`` largest firings (all for None): layer, neuron, position, token, coefficient, the score, share."""
         arrays = {self.column: self.scores, "coefficient": self.coefficients}
-        found = rank_cells(["layer", "position", "neuron"], k, **arrays)
+        found = rank_cells(["layer", "position", "neuron"], self.widths, k, **arrays)
         tokens = [self.tokens[position] for position in found["position"]]
         found = found.assign(token=tokens, share=found[self.column] / self.shared)
         found = found[["layer", "neuron", "position", "token", "coefficient", self.column, "share"]]

@@ -31,6 +31,7 @@ class Keeping:
 
     Attributes:
         reference: ``[layer, d_mlp]`` or ``[layer, pos, d_mlp]``; words: what it is.
+        choosable: ``[layer, pos, d_mlp]``, the firings that are not always kept; total: how many these are.
         everything, nothing: Δ with all firings kept, and with none.
         runs: how many sets were run so far.
     """
@@ -50,7 +51,10 @@ class Keeping:
         self.shape = tuple(self.own.shape)
         self.always = torch.zeros(self.shape[1], dtype=torch.bool, device=self.model.device)
         self.always[[*range(question.capture.starts_with_bos), *always]] = True
-        self.total = self.shape[0] * int((~self.always).sum()) * self.shape[2]
+        widths = torch.tensor(self.model.widths, device=self.model.device)
+        there = torch.arange(self.shape[2], device=self.model.device) < widths.reshape(-1, 1, 1)
+        self.choosable = there & ~self.always.unsqueeze(-1)
+        self.total = int(self.choosable.sum())
         self.batch = max(1, batch_tokens // len(question.tokens))
         self.runs = 0
         if not self.total:
@@ -92,9 +96,13 @@ class Keeping:
         kept = torch.stack(list(sets))
         kept[:, :, self.always] = True
         self.runs += len(kept)
-        return lambda layer, m: torch.where(
-            kept[:, layer], self.own[layer] if self.recorded else m, self.reference[layer]
-        )
+
+
+        def changed(layer: int, m: Tensor) -> Tensor:
+            own, reference = (of[layer, ..., : m.shape[-1]] for of in (self.own, self.reference))
+            return torch.where(kept[:, layer, :, : m.shape[-1]], own if self.recorded else m, reference)
+
+        return changed
 
     def worth(self, kept: Set) -> Float[Tensor, " all"]:
         """Of one set, (m − m̄)·∂Δ/∂m of each firing as it is there, for the share that the set keeps: with its sign
@@ -113,7 +121,7 @@ class Keeping:
     ) -> tuple[Float[Tensor, "set layer pos d_mlp"], Float[Tensor, "set layer pos d_mlp"], Float[np.ndarray, " set"]]:
         """Of some sets, run as one batch: ∂Δ/∂m of every firing, its coefficient there, and Δ."""
         gradients, m, logits = self.question.gradients(len(sets), self.change(sets))
-        return torch.stack(gradients, 1), torch.stack(m, 1), logits.cpu().numpy()
+        return self.model.stack_layers(gradients, 1), self.model.stack_layers(m, 1), logits.cpu().numpy()
 
     # -- sets ----------------------------------------------------------------------------------------------------
 
@@ -125,8 +133,7 @@ class Keeping:
 
     def counted(self) -> Int[np.ndarray, " total"]:
         """The places of all firings that are not always kept."""
-        every = np.arange(int(np.prod(self.shape))).reshape(self.shape)
-        return every[:, ~self.always.cpu().numpy()].ravel()
+        return np.flatnonzero(self.choosable.cpu().numpy())
 
     def ranked(self, firings: Any) -> tuple[Int[np.ndarray, " n"], str, bool]:
         """The places of firings, most important first; what they are in words; and whether their order says anything.

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..core.checked_files import array_checksum
-from ..core.errors import InputError
+from ..core.errors import InputError, listed
 from ..models.model import Model
 from .captures import Capture
 
@@ -81,13 +81,19 @@ def references(mean: Any, model: Model) -> tuple[Float[Tensor, "layer d_mlp"], s
     if mean is None:
         return torch.zeros(shape, dtype=model.dtype, device=model.device), "zero"
     if isinstance(mean, Capture) or is_store(mean):
-        found = torch.stack([read_means(mean, model, layer) for layer in range(model.n_layers)])
+        found = model.stack_layers(read_means(mean, model, layer) for layer in range(model.n_layers))
         return name_means(found.to(model.dtype), f"mean over {name_source(mean)}")
     if isinstance(mean, Mapping):
         missing = [layer for layer in range(model.n_layers) if layer not in mean]
         if missing:
             raise InputError(f"mean has nothing for layer {missing[0]}: give every layer's [d_mlp]")
-        mean = [read_numbers(mean[layer]).tolist() for layer in range(model.n_layers)]
+        rows = [read_numbers(mean[layer]) for layer in range(model.n_layers)]
+        if tuple(tuple(row.shape) for row in rows) != tuple((width,) for width in model.widths):
+            raise InputError(
+                f"mean must have a number for each neuron of a layer, {listed(model.widths, 4)} by layer, not "
+                f"{listed([list(row.shape) for row in rows], 4)}"
+            )
+        mean = model.stack_layers(rows)
     mean = read_numbers(mean)
     if tuple(mean.shape) != shape or not bool(mean.isfinite().all()):
         raise InputError(f"mean must be finite numbers {list(shape)}, [layer, d_mlp], not {list(mean.shape)}")

@@ -114,6 +114,7 @@ def attribute_paths(
         logit=float(logits.sum()),
         by_token=pd.DataFrame({"position": at, "token": question.model.token_strings(question.answer.read), **sums}),
         **question.result_fields(),
+        widths=question.model.widths,
         experts=question.model.experts,
         provenance=capture.provenance.with_settings(frozen="attention patterns, norm scales"),
     )
@@ -136,12 +137,12 @@ def walk(
     def along(write: Tensor) -> float:
         return float((at_least_float32(write[row, span]).double() * directions.double()).sum())
 
-    neurons = torch.empty(model.n_layers, question.position + 1, model.d_mlp, dtype=answer.dtype, device=answer.device)
+    neurons = torch.zeros(model.n_layers, question.position + 1, model.d_mlp, dtype=answer.dtype, device=answer.device)
     rows: list[tuple[str, int | None, float]] = [("final bias", None, constant)]
     for layer in reversed(range(model.n_layers)):
         ffn = model.ffn[layer]
         along_ffn = pulled_through(model, layer, directions, capture.ffn_out[layer][row, span])
-        logits = torch.matmul(along_ffn, at_least_float32(ffn.values.detach()).T, out=neurons[layer])
+        logits = torch.matmul(along_ffn, at_least_float32(ffn.values.detach()).T, out=neurons[layer, :, : ffn.d_mlp])
         logits.mul_(capture.coefficients[layer][row, span])
         if ffn.value_bias is not None:
             rows.append(("ffn bias", layer, float(along_ffn.double().sum(0) @ ffn.value_bias.detach().double())))

@@ -147,7 +147,7 @@ class Examined:
     def polysemanticity(self) -> None:
         """Every neuron asked for gets a verdict and its measures."""
         frame = fm.polysemanticity(self.store, self.model, layers=[1], draws=20)
-        assert len(frame) == self.model.d_mlp
+        assert len(frame) == self.model.ffn[1].d_mlp
         assert frame["verdict"].notna().all()
 
     def intervene(self) -> None:

@@ -105,7 +105,7 @@ def test_relp_and_removal_are_exact(model: fm.models.Model) -> None:
 
 def test_what_experts_have_not(model: fm.models.Model, tiny: fm.models.Model, tmp_path: Any) -> None:
     """An adapter would change nothing, and a table of no experts look like one of none that were chosen."""
-    change = fm.editing.EditedLayer(1, torch.randn(1, model.d_mlp), torch.randn(1, model.d_model))
+    change = fm.editing.EditedLayer(1, torch.randn(1, model.ffn[1].d_mlp), torch.randn(1, model.d_model))
     fact = fm.Fact("Eiffel Tower", "city", "The city of the {}", "Paris", "Rome")
     edit = fm.editing.Edit.of(model, [change], method="mine", facts=[fact], targets=["Rome"])
     with refuses(UnsupportedModelError, ValueError, "experts", "export a checkpoint"):

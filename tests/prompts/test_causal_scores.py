@@ -203,7 +203,7 @@ def test_an_earlier_position_and_the_tables(tiny: Model) -> None:
         ({"mean": torch.zeros(2, 3)}, r"\[layer, d_mlp\]"),
         ({"mean": 3}, "mean is a Store"),
         ({"mean": {0: torch.zeros(3)}}, "nothing for layer 1"),
-        ({"mean": {0: torch.zeros(64), 1: torch.zeros(3)}}, "mean is a Store"),
+        ({"mean": {0: torch.zeros(64), 1: torch.zeros(3)}}, "64, 64 by layer"),
         ({"mean": {0: "a", 1: "b"}}, "mean is a Store"),
         ({"mean": [[1.0], [1.0, 2.0]]}, "mean is a Store"),
         ({"steps": 0}, "steps"),
