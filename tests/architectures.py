@@ -115,7 +115,13 @@ DECODERS: dict[str, Callable[[], Any]] = {
     ),
     "Qwen 3 MoE": lambda: build("Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
     "Qwen 3 MoE with a dense layer": lambda: build(
-        "Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, mlp_only_layers=[0], intermediate_size=96
+        "Qwen3Moe",
+        head_dim=8,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        mlp_only_layers=[0],
+        intermediate_size=96,
     ),
     "OLMoE": lambda: build("Olmoe", intermediate_size=16, num_experts=4, num_experts_per_tok=2),
     "DeepSeek V2": lambda: build("DeepseekV2", **DEEPSEEK, topk_method="group_limited_greedy"),

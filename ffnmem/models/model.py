@@ -154,7 +154,10 @@ class Model(Live):
         """Tensors of the neurons of some layers as one, ``[…, d_mlp]``: narrower layers have zeros behind theirs."""
         widest = self.d_mlp
         return torch.stack(
-            [one if one.shape[-1] == widest else nn.functional.pad(one, (0, widest - one.shape[-1])) for one in by_layer],
+            [
+                one if one.shape[-1] == widest else nn.functional.pad(one, (0, widest - one.shape[-1]))
+                for one in by_layer
+            ],
             dim,
         )
 

@@ -97,7 +97,6 @@ class Keeping:
         kept[:, :, self.always] = True
         self.runs += len(kept)
 
-
         def changed(layer: int, m: Tensor) -> Tensor:
             own, reference = (of[layer, ..., : m.shape[-1]] for of in (self.own, self.reference))
             return torch.where(kept[:, layer, :, : m.shape[-1]], own if self.recorded else m, reference)

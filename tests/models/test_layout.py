@@ -66,7 +66,6 @@ def build_multimodal() -> Any:
     return model
 
 
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "head_dim": 8}
 FALCON = {"vocab_size": SIZES["vocab_size"], "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 DEEP = {"moe_intermediate_size": 8, "n_routed_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 1}
 INJECTED = "peft.PeftModel.from_pretrained(base, adapter).merge_and_unload()"
@@ -77,14 +76,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no layers": (lambda: build_gpt2(n_layer=0), "no layers"),
     "norm after": (lambda: build_opt(do_layer_norm_before=False), "after"),
     "projected embeddings": (lambda: build_opt(word_embed_proj_dim=8), "OPTForCausalLM"),
-    "experts after dense layers": (
-        lambda: hf.Qwen3MoeForCausalLM(
-            hf.Qwen3MoeConfig(
-                **{**SIZES, **EXPERTS, "num_hidden_layers": 3, "intermediate_size": 64}, mlp_only_layers=[0, 1]
-            )
-        ),
-        "layers of 32, 64 neurons",
-    ),
     "experts after a dense layer": (
         lambda: hf.Glm4MoeForCausalLM(hf.Glm4MoeConfig(**SIZES, **DEEP)),
         "mixture of experts in layer 1",

@@ -39,7 +39,11 @@ def test_tables_have_every_neuron_once(capture: fm.prompts.Capture) -> None:
         assert len(frame) == len(every)
         assert {*zip(frame["layer"], frame["neuron"], strict=True)} == every
     firings = fm.attribute_paths(capture, " Paris").top(None)
-    assert len(firings) == len(every) * capture.tokens.shape[1] == len(firings.drop_duplicates(["layer", "neuron", "position"]))
+    assert (
+        len(firings)
+        == len(every) * capture.tokens.shape[1]
+        == len(firings.drop_duplicates(["layer", "neuron", "position"]))
+    )
     for row in firings.head(20).itertuples():
         assert row.coefficient == capture.coefficients[row.layer][0, row.position, row.neuron]
     assert fm.models.anatomy(model).neurons == fm.models.anatomy(model.hf_model.config).neurons == len(every)
