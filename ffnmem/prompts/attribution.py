@@ -268,7 +268,8 @@ class Attribution(Result):
         ffn = float(parts.loc[parts["component"] == "ffn", "logit"].sum())
         where = "" if not layers else f" (of layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))})"
         listed = f"the {len(neurons):,} below{where} {float(neurons['logit'].sum()):+.3f}"
-        return f"all {sum(self.widths):,} wrote {ffn:+.3f} of the logit {self.logit:.3f}{self.provenance.before_cap}, {listed}"
+        whole = f"{ffn:+.3f} of the logit {self.logit:.3f}{self.provenance.before_cap}"
+        return f"all {sum(self.widths):,} wrote {whole}, {listed}"
 
     def neuron_table(
         self, neurons: pd.DataFrame, written: Mapping[tuple[int, int], Written] | None = None, full: bool = False
@@ -430,7 +431,7 @@ def rank_cells(
     axes: Sequence[str], widths: Sequence[int], k: int | None = None, **arrays: Float[Tensor, "layer *more d_mlp"]
 ) -> pd.DataFrame:
     """The cells of arrays of one shape in which the first one is largest in size (``k`` of them, all for None), largest
-    first: a column for each axis, and one for each array. ``widths``: the neurons of each layer; there are no others."""
+    first: a column for each axis, and one for each array. ``widths``: how many neurons each layer has."""
     first = next(iter(arrays.values()))
     size = at_least_float32(first).detach().cpu().numpy().ravel()
     if min(widths) == first.shape[-1]:
