@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ..core.checked_files import Form, HeadedTensors, write_tensors
@@ -41,6 +41,10 @@ class Observer:
 
     def begin(self, page: Page) -> None:
         """Told of a page before its layers."""
+
+    def route(self, page: Page, layer: int, experts: Bool[Tensor, "cells experts"]) -> None:
+        """Told, before a layer that has experts is handed over, which of them each cell is routed to; shared experts,
+        which all are, are left out."""
 
     def add(
         self,
@@ -236,10 +240,17 @@ class Forward:
             for observer in self.observers:
                 observer.add(page, layer, pre, coefficients, part)
 
+        def route(layer: int, x: Tensor) -> None:
+            mixture = self.body.mixtures[layer]
+            if mixture is not None:
+                experts = mixture.route(x.flatten(0, -2))[0] != 0
+                for observer in self.observers:
+                    observer.route(page, layer, experts)
+
         for observer in self.observers:
             observer.begin(page)
         tokens = torch.from_numpy(page.batch.tokens).to(self.device)
-        self.body.run(tokens, hand, on_linear=linear.__setitem__, until=self.until)
+        self.body.run(tokens, hand, on_input=route, on_linear=linear.__setitem__, until=self.until)
         for observer in self.observers:
             observer.end(page)
 

@@ -111,7 +111,8 @@ def read_draws(source: Source, model: Model, layer: int) -> Float[Tensor, "n d_m
         return read_content(source, model, layer)
     source.check_model(model)
     seen = source.state.shared["draw_positions"] >= 0
-    kept = torch.tensor(source.view(layer).draw[seen], device=model.device)
+    # 0 where the text was not routed to a neuron's expert
+    kept = torch.tensor(source.view(layer).draw[seen], device=model.device).nan_to_num(0.0)
     if not len(kept):
         raise InputError("the store kept no random positions to resample from: scan with draws of at least 1")
     return kept

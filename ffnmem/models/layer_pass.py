@@ -144,6 +144,7 @@ class LayerPass:
 
     Attributes:
         attention: ``"sdpa"``, or ``"eager"`` where the architecture has no other.
+        mixtures: what holds the experts of each layer; None for a dense one.
     """
 
     def __init__(self, model: Model, dtype: torch.dtype | None = None) -> None:
@@ -152,6 +153,7 @@ class LayerPass:
         self.network, self.attention = network_around(model, self.dtype)
         self.plain = Counterparts(model, self.network)
         self.projections = [self.plain.projections(layer) for layer in range(model.n_layers)]
+        self.mixtures = [getattr(parts.modules[0], "mixture", None) for parts in self.projections]
         fuse_gelu(self.network)
         fuse_norms(self.network)
         fuse_gates(self.network)

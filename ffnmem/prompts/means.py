@@ -32,12 +32,16 @@ def name_source(source: Source) -> str:
 
 
 def read_means(source: Source, model: Model, layer: int) -> Float[Tensor, " d_mlp"]:
-    """Mean coefficients of a layer's neurons, in float64. Raises InputError: another model's source, or no content."""
+    """Mean coefficients of a layer's neurons over all content, 0 where it was not routed to a neuron's expert, in
+    float64. Raises InputError: another model's source, or no content."""
     if isinstance(source, Capture):
         return read_content(source, model, layer).double().mean(0)
     source.check_model(model)
     frame = source.stats(layer).sort_values("neuron")
-    means = torch.tensor(frame["mean"].to_numpy(dtype=float), device=model.device)
+    of_all = frame["mean"]
+    if "routed" in frame:  # the store's means are of the tokens that were routed to the neuron's expert
+        of_all = (of_all * frame["routed"]).mask(frame["routed"] == 0, 0.0)
+    means = torch.tensor(of_all.to_numpy(dtype=float), device=model.device)
     if not bool(means.isfinite().all()):
         raise InputError(f"the store has no mean coefficients of layer {layer}: its scan saw no tokens")
     return means

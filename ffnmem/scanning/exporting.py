@@ -131,7 +131,7 @@ def records(
             **{name: [] for name in SAE_ONLY},
             **{f"{name}_str": end["token"].astype(str).tolist() for name, end in ends.items()},
             **{f"{name}_values": rounded(end["score"]) for name, end in ends.items()},
-            "frac_nonzero": float(own["firing_rate"]),
+            "frac_nonzero": float(own["firing_rate"] * own.get("routed", 1.0)) if own["count"] else 0.0,
             "freq_hist_data_bar_values": rounded((b.low + b.high) / 2 for b in bars),
             "freq_hist_data_bar_heights": [b.count for b in bars],
             "logits_hist_data_bar_heights": heights.tolist(),

@@ -125,7 +125,7 @@ def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, sh
             FOLDER.mark(folder)
     else:
         widths = [ffn.d_mlp for ffn in model.ffn]
-        state = ScanState.empty(settings, widths, drawn.sequences, drawn.draws, model.gated)
+        state = ScanState.empty(settings, widths, drawn.sequences, drawn.draws, model.gated, model.experts)
     return Scanner(model, sequences, drawn, state, identity, progress, path)
 
 

@@ -266,7 +266,7 @@ class Known:
 
     def extreme(self, sign: str) -> float:
         """The coefficient of a sign that is furthest from 0; 0 where there is none."""
-        return max(float(self.stats["max"]), 0.0) if sign == POSITIVE else min(float(self.stats["min"]), 0.0)
+        return max(0.0, float(self.stats["max"])) if sign == POSITIVE else min(0.0, float(self.stats["min"]))
 
     def side(self, sign: str) -> NeuronSide:
         """What it does with coefficients of a sign, as far as the examples tell that were read."""
@@ -412,11 +412,15 @@ class Known:
         )
         only = self.sides[0].facts() if len(self.sides) == 1 else {}
         return {
-            "expert": None if sizes is None else f"{self.layer}.{sizes.name(self.neuron)}",
+            "expert": None if sizes is None else f"{self.layer}.{sizes.name(self.neuron)} ({self.routed()})",
             "described as": printable(self.description) or None,
             "fires": self.fires(),
-            "coefficient": ", ".join(f"{x} {format_number(stats[x], places)}" for x in ("mean", "std", "min", "max")),
-            "shape": f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}",
+            "coefficient": ", ".join(f"{x} {format_number(stats[x], places)}" for x in ("mean", "std", "min", "max"))
+            if stats["count"]
+            else None,
+            "shape": f"skewness {stats['skewness']:.2f}, excess kurtosis {stats['kurtosis']:.2f}"
+            if stats["count"]
+            else None,
             **only,
             **({"promotes": self.lack} if self.lack else {}),
             "lens": None if self.lens == LOGIT else f"{self.lens}: the value as it arrives at the unembedding",
@@ -424,14 +428,20 @@ class Known:
             "at position": means(self.positions, places, whole=True),
         }
 
+    def routed(self) -> str:
+        """How much of the text its expert was given."""
+        share = f"{format_probability(self.stats['routed'])} of tokens are" if self.stats["count"] else "no token was"
+        return f"{share} routed to this expert"
+
     def fires(self) -> str:
         """How often the pre-activation was above zero."""
         stats = self.stats
+        tokens = f"{stats['count']:,}{' routed' if 'routed' in stats else ''} tokens"
         if stats["dead"]:
-            return f"never in {stats['count']:,} tokens: dead"
+            return f"never in {tokens}: dead" if stats["count"] else "never: dead"
         rate = format_probability(stats["firing_rate"])
         zeros = f", exactly 0 at {format_share(stats['zero_share'])}" if stats["zero_share"] >= RARE else ""
-        return f"at {rate} of {stats['count']:,} tokens{zeros}"
+        return f"at {rate} of {tokens}{zeros}"
 
     def case_table(self) -> Table:
         """The sign cases of a gated neuron: how often each occurs, and the mean coefficient there."""

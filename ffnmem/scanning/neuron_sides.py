@@ -30,7 +30,7 @@ def weak_sign(stats: Mapping[str, Any], gated: bool) -> str:
     ``stats``: its row of :meth:`Store.stats`.
     """
     low, high = -float(stats["min"]), float(stats["max"])
-    if low <= WEAK * high:  # of one that is 0 everywhere, too
+    if not low > WEAK * high:  # of one that is 0 everywhere, too, or that no token was routed to
         return NEGATIVE
     return POSITIVE if gated and high < WEAK * low else ""
 

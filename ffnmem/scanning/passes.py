@@ -121,6 +121,9 @@ class Wanted(Observer):
     def begin(self, page: Page) -> None:
         self.plan = self.planner.plan(page)
 
+    def route(self, page: Page, layer: int, experts: torch.Tensor) -> None:
+        self.plan.routed[layer] = experts.cpu().numpy()
+
     def add(
         self,
         page: Page,
@@ -131,16 +134,18 @@ class Wanted(Observer):
     ) -> None:
         """Note the float32 extremes of one sequence for the neurons that hold it as a candidate."""
         number, state = int(page.batch.sequences[0]), self.layers[layer]
-        batch = LayerBatch(self.plan, pre, coefficients, linear)
+        shares = self.plan.shares(layer, state.expert)
+        batch = LayerBatch(self.plan, pre, coefficients, linear, shares)
         batch.reduce(0, coefficients.shape[1], None)
         observe_sample(state, batch, 0, coefficients.shape[1])
         for side in range(len(batch.best)):
             first, last = np.searchsorted(self.sorted[layer, side], [number, number + 1])
             neurons, columns = np.divmod(self.order[layer, side][first:last], state.exact.shape[-1])
-            if side >= EXTREMES:
-                # In float32 a sequence may never be in the case that it was in: then it is no candidate any more.
-                there = batch.best[side, 0, neurons] > 0
-                neurons, columns = neurons[there], columns[there]
+            # In float32 a sequence may never be in the case that it was in, or never be routed to the neuron's expert:
+            # then it is no candidate any more.
+            best = batch.best[side, 0, neurons]
+            there = best > 0 if side >= EXTREMES else np.isfinite(best)
+            neurons, columns = neurons[there], columns[there]
             at = batch.positions(side, np.zeros(len(neurons), np.int64), neurons)
             state.exact[side, neurons, columns] = batch.coefficients[at, neurons]
             state.exact_at[side, neurons, columns] = place_of(np.int64(number), at)

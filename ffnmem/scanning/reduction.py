@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float, Float32, Float64, Int64, UInt64
+from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64, UInt64
 from torch import Tensor
 
 from ..core.threads import Threads
@@ -93,26 +95,65 @@ class BatchPlan:
     """A batch as the reduction sees it: where content is, and what each content token belongs to.
 
     Attributes:
-        mask: ``[rows·pos]``, True at content (no BOS, pads or special tokens).
-        groups: runs of content tokens as :func:`ffnmem.scanning.kernels.reduce` takes them: first token, number.
+        mask: ``[rows·pos]``, True at content (no BOS, pads or special tokens). places: the tokens where it is.
         buckets: the position bucket of each content token.
         chosen: frequent tokens: token, its index among the frequent ones.
         sampled: rows that are in the random sample: row, index in the sample.
         drawn: rows with a random position: row, index of the draw, position.
+        routed: by layer, which experts each token is routed to; shared ones, which all are, are left out.
     """
 
     batch: Batch
     mask: Bool[np.ndarray, " tokens"]
-    groups: Int64[np.ndarray, "groups 2"]
+    places: Int64[np.ndarray, " content"]
     buckets: Int64[np.ndarray, " content"]
     chosen: Int64[np.ndarray, "chosen 2"]
     sampled: Int64[np.ndarray, "sampled 2"]
     drawn: Int64[np.ndarray, "drawn 3"]
+    routed: dict[int, Bool[np.ndarray, "tokens experts"]] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
         rows, pos = self.batch.tokens.shape
         return rows, pos
+
+    def shares(self, layer: int, experts: Int32[np.ndarray, " d_mlp"]) -> list[Share]:
+        """What counts for the neurons of each expert of a layer: the tokens that are routed to it, as its coefficients
+        elsewhere were never computed. ``experts``: whose each neuron is, ascending."""
+        routed, pos, found = self.routed.get(layer), self.shape[1], []
+        ends = np.searchsorted(experts, np.arange(experts[-1] + 2))
+        for expert, (first, last) in enumerate(pairwise(ends.tolist())):
+            mask = self.mask if routed is None or expert >= routed.shape[1] else self.mask & routed[:, expert]
+            inside = mask[self.places]
+            tokens = self.places[inside]
+            key = (tokens // pos) * (-(-pos // kernels.TOGETHER)) + tokens % pos // kernels.TOGETHER
+            chosen = self.chosen[mask[self.chosen[:, 0]], 1]
+            found.append(Share(expert, first, last, mask, runs(tokens, key), self.buckets[inside], chosen))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """The content tokens that count for the neurons of one expert, or of a dense layer.
+
+    Attributes:
+        expert, first, last: which, and its neurons.
+        mask: ``[rows·pos]``, True at these tokens.
+        groups: runs of them as :func:`ffnmem.scanning.kernels.reduce` takes them: first token, number.
+        buckets: the position bucket of each. chosen: of those that are frequent tokens, the index among them.
+    """
+
+    expert: int
+    first: int
+    last: int
+    mask: Bool[np.ndarray, " tokens"]
+    groups: Int64[np.ndarray, "groups 2"]
+    buckets: Int64[np.ndarray, " n"]
+    chosen: Int64[np.ndarray, " m"]
+
+    def within(self, start: int, stop: int) -> tuple[int, int]:
+        """Those of its neurons that are some of the layer's; empty where the second is not the larger."""
+        return max(start, self.first), min(stop, self.last)
 
 
 class Planner:
@@ -127,13 +168,12 @@ class Planner:
 
     def plan(self, page: Page) -> BatchPlan:
         pos = page.batch.tokens.shape[1]
-        tokens, steps = page.places, -(-pos // kernels.TOGETHER)
         return BatchPlan(
             batch=page.batch,
             mask=page.mask,
-            groups=runs(tokens, (tokens // pos) * steps + page.positions // kernels.TOGETHER),
+            places=page.places,
             buckets=self.buckets[page.positions],
-            chosen=self.among_frequent(page.tokens, tokens),
+            chosen=self.among_frequent(page.tokens, page.places),
             sampled=common(page.batch.sequences, self.sample.sequences),
             drawn=self.positions(page.batch, rearrange(page.mask, "(rows pos) -> rows pos", pos=pos)),
         )
@@ -178,6 +218,7 @@ class LayerBatch:
     Attributes:
         pre, coefficients: ``[tokens, d_mlp]`` in float32. linear: the linear parts of gated neurons, whose ``pre`` are
             their gates', or None.
+        shares: what counts for which neurons.
         best: ``[sides, rows, d_mlp]``, in the order of SIDES: the largest and the smallest coefficient (∓∞ without
             content) and of gated neurons the largest magnitude of each case (0 where there is none).
         at: for :meth:`positions`. Both are filled by :func:`ffnmem.scanning.kernels.reduce`.
@@ -189,8 +230,10 @@ class LayerBatch:
         pre: Float[Tensor, "tokens d_mlp"],
         coefficients: Float[Tensor, "tokens d_mlp"],
         linear: Float[Tensor, "tokens d_mlp"] | None,
+        shares: Sequence[Share],
     ) -> None:
-        self.plan, self.pre, self.coefficients = plan, as_float32(pre), as_float32(coefficients)
+        self.plan, self.shares = plan, shares
+        self.pre, self.coefficients = as_float32(pre), as_float32(coefficients)
         self.linear = None if linear is None else as_float32(linear)
         shape = (EXTREMES if linear is None else len(SIDES), plan.shape[0], coefficients.shape[1])
         self.best = np.empty(shape, np.float32)
@@ -205,10 +248,13 @@ class LayerBatch:
     def reduce(self, start: int, stop: int, sums: LayerSums | None, lists: Lists | None = None) -> None:
         """Find the extremes of some neurons; if asked for, add up, and let them compete for the kept sequences."""
         totals = (None,) * 5 if sums is None else (sums.sums, sums.counts, sums.span, sums.histogram, sums.buckets)
-        kernels.reduce(
-            *(*self.numbers, self.plan.groups, self.plan.shape[1], start, stop, self.best, self.at),
-            *(self.plan.batch.sequences, lists, *totals),
-        )
+        for share in self.shares:
+            first, last = share.within(start, stop)
+            if first < last:
+                kernels.reduce(
+                    *(*self.numbers, share.groups, self.plan.shape[1], first, last, self.best, self.at),
+                    *(self.plan.batch.sequences, lists, *totals),
+                )
 
     def positions(
         self, side: int, rows: Int64[np.ndarray, " n"], neurons: Int64[np.ndarray, " n"]
@@ -254,10 +300,10 @@ class Reducer(Observer):
         """Count a page."""
         plan = self.plan = self.planner.plan(page)
         self.arrays["totals"] += (len(plan.buckets), len(page.batch.sequences))
-        buckets = self.arrays["bucket_counts"]
-        buckets += np.bincount(plan.buckets, minlength=len(buckets))
-        np.add.at(self.arrays["token_counts"], plan.chosen[:, 1], 1)
         self.arrays["draw_positions"][plan.drawn[:, 1]] = plan.drawn[:, 2]
+
+    def route(self, page: Page, layer: int, experts: Bool[Tensor, "cells experts"]) -> None:
+        self.plan.routed[layer] = experts.cpu().numpy()
 
     def add(
         self,
@@ -268,8 +314,12 @@ class Reducer(Observer):
         linear: Float[Tensor, "cells d_mlp"] | None = None,
     ) -> None:
         """Reduce one layer of a page into the state. Raises InputError if its numbers are NaN or infinite."""
-        state, batch = self.layers[layer], LayerBatch(self.plan, pre, coefficients, linear)
-        sums = LayerSums(state)
+        state = self.layers[layer]
+        shares = self.plan.shares(layer, state.expert)
+        batch, sums = LayerBatch(self.plan, pre, coefficients, linear, shares), LayerSums(state)
+        for one in shares:
+            state.bucket_counts[one.expert] += np.bincount(one.buckets, minlength=state.bucket_counts.shape[1])
+            np.add.at(state.token_counts[one.expert], one.chosen, 1)
         # Gates and linear parts are only noted where they are exact.
         lists = tuple(zip(state.kept, state.kept_at, state.parts[:, : None if self.exact else 0], strict=True))
 
@@ -286,8 +336,7 @@ class Reducer(Observer):
 
 def observe_sample(state: LayerState, batch: LayerBatch, start: int, stop: int) -> None:
     """Keep what the random sample asks for of some neurons, from float32 coefficients that were reduced."""
-    plan, its = batch.plan, slice(start, stop)
-    pos = plan.shape[1]
+    plan, pos = batch.plan, batch.plan.shape[1]
     for side in range(EXTREMES):
         kernels.sample(
             *(*batch.numbers, pos, start, stop, batch.best[side], batch.at[side], plan.sampled),
@@ -295,9 +344,12 @@ def observe_sample(state: LayerState, batch: LayerBatch, start: int, stop: int) 
         )
     for row, slot, position in plan.drawn:
         token = row * pos + position
-        state.draw[slot, its] = batch.coefficients[token, its]
-        if batch.linear is not None:
-            state.draw_parts[:, slot, its] = batch.pre[token, its], batch.linear[token, its]
+        for share in batch.shares:
+            its = slice(*share.within(start, stop))
+            if its.start < its.stop and share.mask[token]:
+                state.draw[slot, its] = batch.coefficients[token, its]
+                if batch.linear is not None:
+                    state.draw_parts[:, slot, its] = batch.pre[token, its], batch.linear[token, its]
 
 
 def as_float32(tensor: Float[Tensor, "tokens d_mlp"]) -> Float32[np.ndarray, "tokens d_mlp"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int64
 
+from ..core.neuron_names import ExpertSizes
 from ..core.types import CASES
 from ..corpus.passes import Statistic
 from . import exact_sums
@@ -138,6 +139,11 @@ LAYER = {
     "histogram": Array("int64", "d_mlp bins"),
     "bucket_sums": Array("int64", "buckets d_mlp"),
     "token_sums": Array("int64", "frequent d_mlp"),
+    # Whose each neuron is, ascending, shared experts as one behind the others; and the content tokens that were routed
+    # there, by position bucket and by frequent token. A dense layer is one expert that every token is routed to.
+    "expert": Array("int32", "d_mlp", lambda a, _: a),
+    "bucket_counts": Array("int64", "experts buckets"),
+    "token_counts": Array("int64", "experts frequent"),
     # The lists, best first: coefficients and their places; after a half-precision pass also the same sequences' float32
     # extremes, NaN until run again; and of gated neurons gate and linear part there.
     "kept": Array("float32", "sides d_mlp kept", None, NO_VALUE),
@@ -145,7 +151,8 @@ LAYER = {
     "exact": Array("float32", "sides d_mlp exact", None, np.nan),
     "exact_at": Array("int64", "sides d_mlp exact", None, NOWHERE),
     "parts": Array("float32", "sides parts d_mlp kept", None, np.nan),
-    # The random sample's largest and smallest coefficients and their positions, and its random positions.
+    # The random sample's largest and smallest coefficients and their positions, and its random positions; NaN where
+    # a neuron's expert was not routed to.
     "sample": Array("float32", "2 sample d_mlp", fill_unseen, np.nan),
     "sample_at": Array("int32", "2 sample d_mlp", np.maximum, -1),
     "sample_parts": Array("float32", "2 parts sample d_mlp", fill_unseen, np.nan),
@@ -157,20 +164,19 @@ SHARED: dict[str, Callable[[Any, Any], Any]] = {
     "sequences": lambda a, _: a,
     "draws": lambda a, _: a,
     "draw_positions": np.maximum,
-    "bucket_counts": np.add,
-    "token_counts": np.add,
     "totals": np.add,
     "done": np.union1d,
 }
 """How the other arrays are put together."""
 
 
-def sizes_of(settings: ScanSettings, d_mlp: int, sample: int, draws: int, gated: bool) -> dict[str, int]:
+def sizes_of(settings: ScanSettings, d_mlp: int, experts: int, sample: int, draws: int, gated: bool) -> dict[str, int]:
     """The sizes of the axes that :data:`LAYER` names."""
     gate = {"sides": 6, "parts": 2, "sums": 16, "counts": 6, "ends": 4}
     return {
         **(gate if gated else {"sides": EXTREMES, "parts": 0, "sums": 8, "counts": 2, "ends": 2}),
         "d_mlp": d_mlp,
+        "experts": experts,
         "kept": settings.candidates,
         "exact": settings.candidates if settings.rescored else 0,
         "bins": BINS,
@@ -202,6 +208,11 @@ class LayerState:
         """Whether its neurons have gates."""
         return len(self.kept) > EXTREMES
 
+    @property
+    def routed(self) -> Int64[np.ndarray, " experts"]:
+        """Content tokens that were routed to each expert; all of them in a dense layer, and to shared experts."""
+        return self.bucket_counts.sum(1)
+
     @cached_property
     def ranked(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The kept values and their places, best first, ``[sides, d_mlp, kept]``, and of gated neurons gate and linear
@@ -229,7 +240,6 @@ class ScanState(Statistic):
 
             sequences, draws: the random sample, see :mod:`ffnmem.scanning.reduction`. draw_positions: −1 where not
             yet seen.
-            bucket_counts, token_counts: content tokens by position bucket and by frequent token.
             totals: content tokens and sequences seen.
             done: the units that were scanned whole, ascending.
     """
@@ -245,12 +255,15 @@ class ScanState(Statistic):
         sequences: Int64[np.ndarray, " sample"],
         draws: Int64[np.ndarray, " draws"],
         gated: bool = False,
+        experts: Sequence[ExpertSizes | None] = (),
     ) -> ScanState:
-        arrays = {
-            f"{layer}.{name}": array.make(sizes_of(settings, width, len(sequences), len(draws), gated))
-            for layer, width in enumerate(widths)
-            for name, array in LAYER.items()
-        }
+        arrays: dict[str, np.ndarray] = {}
+        for layer, width in enumerate(widths):
+            sizes = (experts[layer] if experts else None) or ExpertSizes(1, width, 0)
+            count = sizes.experts + bool(sizes.shared)
+            axes = sizes_of(settings, width, count, len(sequences), len(draws), gated)
+            arrays |= {f"{layer}.{name}": array.make(axes) for name, array in LAYER.items()}
+            arrays[f"{layer}.expert"][:] = np.minimum(np.arange(width) // sizes.neurons, sizes.experts)
         return ScanState(
             settings,
             {
@@ -258,8 +271,6 @@ class ScanState(Statistic):
                 "sequences": sequences,
                 "draws": draws,
                 "draw_positions": np.full(len(draws), -1, np.int32),
-                "bucket_counts": np.zeros(settings.n_buckets, np.int64),
-                "token_counts": np.zeros(len(settings.frequent), np.int64),
                 "totals": np.zeros(2, np.int64),
                 "done": np.empty(0, np.int64),
             },

@@ -37,15 +37,15 @@ GATE_STATS = (
 coefficient (NaN for one that never occurs)."""
 
 
-def moments(sums: Int64[np.ndarray, "limbs 4 d_mlp"], count: int) -> tuple[Float64[np.ndarray, " d_mlp"], ...]:
+def moments(
+    sums: Int64[np.ndarray, "limbs 4 d_mlp"], count: Int64[np.ndarray, " d_mlp"]
+) -> tuple[Float64[np.ndarray, " d_mlp"], ...]:
     """Mean, standard deviation (of the population), skewness and excess kurtosis from exact power sums.
 
-    The central sums are formed in integers, so nothing cancels; skewness and kurtosis of a constant are NaN.
+    The central sums are formed in integers, so nothing cancels; skewness and kurtosis of a constant are NaN, and so is
+    everything of a count of 0.
     """
-    if count == 0:
-        nothing = np.full(sums.shape[2], np.nan)
-        return nothing, nothing, nothing, nothing
-    n = count
+    n = count.astype(object)
     s1, s2, s3, s4 = exact_sums.as_integers(sums)
     unit = exact_sums.UNIT  # Sₖ counts 2⁻⁶⁴: bring every product to the unit of the longest one
     m2 = ((n * s2) << unit) - s1 * s1
@@ -82,32 +82,35 @@ def without_noise(
     )
 
 
-def ratios(numerators: np.ndarray, denominator: int) -> Float64[np.ndarray, " d_mlp"]:
-    """Python integers divided and rounded once."""
-    return np.array([numerator / denominator for numerator in numerators], np.float64)
+def ratios(numerators: np.ndarray, denominators: np.ndarray) -> Float64[np.ndarray, " d_mlp"]:
+    """Python integers divided and each rounded once; NaN where the denominator is 0."""
+    return np.array([a / b if b else np.nan for a, b in zip(numerators, denominators, strict=True)], np.float64)
 
 
 def layer_stats(state: ScanState, layer: int) -> pd.DataFrame:
     """One row a neuron: layer, neuron and :data:`STATS`; ``dead``: its pre-activation was never above 0.
 
-    Gated neurons have :data:`GATE_STATS` besides; what fires, or is dead, is the gate.
+    Gated neurons have :data:`GATE_STATS` besides; what fires, or is dead, is the gate. Where a model has experts,
+    ``routed`` is the share of tokens that are routed to the neuron's, and everything else is of these tokens.
     """
-    found, n = state.layers[layer], state.tokens
+    found, tokens = state.layers[layer], state.tokens
+    n = found.routed[found.expert]
     pre = without_noise(moments(found.sums[:, :4], n), found.pre_range[:2])
     coefficient = without_noise(moments(found.sums[:, 4:8], n), found.range)
     fired, zeros = found.counts[:2]
-    share = n or np.nan  # an empty shard has no rates
+    share = np.where(n > 0, n, np.nan)  # an empty shard has no rates, nor has an expert that no token went to
 
     columns: dict[str, object] = {
         "layer": np.full(len(fired), layer, np.int32),
         "neuron": np.arange(len(fired), dtype=np.int32),
-        "count": np.full(len(fired), n, np.int64),
+        "count": n,
+        **({"routed": n / (tokens or np.nan)} if any(len(one.bucket_counts) > 1 for one in state.layers) else {}),
         **dict(zip(STATS[1:5], coefficient, strict=True)),
         "min": bound(found.range[0]),
         "max": bound(found.range[1]),
         "firing_rate": fired / share,
         "zero_share": zeros / share,
-        "dead": (fired == 0) & (n > 0),
+        "dead": (fired == 0) & (tokens > 0),
         **dict(zip(STATS[10:14], pre, strict=True)),
         "pre_min": bound(found.pre_range[0]),
         "pre_max": bound(found.pre_range[1]),
@@ -121,13 +124,13 @@ def bound(values: Float32[np.ndarray, " d_mlp"]) -> Float64[np.ndarray, " d_mlp"
     return np.where(np.isfinite(values), values, np.nan).astype(np.float64)
 
 
-def gate_stats(layer: LayerState, count: int) -> dict[str, Float64[np.ndarray, " d_mlp"]]:
-    """:data:`GATE_STATS` of a layer over ``count`` positions."""
+def gate_stats(layer: LayerState, count: Int64[np.ndarray, " d_mlp"]) -> dict[str, Float64[np.ndarray, " d_mlp"]]:
+    """:data:`GATE_STATS` of a layer over ``count`` positions a neuron."""
     cases, sums = layer.counts[2:], exact_sums.as_integers(layer.sums[:, 12:])
     rows = [
         *without_noise(moments(layer.sums[:, 8:12], count), layer.pre_range[2:]),
         *(bound(values) for values in layer.pre_range[2:]),
-        *(counts / (count or np.nan) for counts in cases),
+        *(counts / np.where(count > 0, count, np.nan) for counts in cases),
         *(exact_means(total, counts) for total, counts in zip(sums, cases, strict=True)),
     ]
     return dict(zip(GATE_STATS, rows, strict=True))
@@ -135,8 +138,7 @@ def gate_stats(layer: LayerState, count: int) -> dict[str, Float64[np.ndarray, "
 
 def exact_means(totals: np.ndarray, counts: Int64[np.ndarray, " d_mlp"]) -> Float64[np.ndarray, " d_mlp"]:
     """Python integers in units of 2⁻⁶⁴ divided by counts, each rounded once; NaN for none."""
-    one = 1 << exact_sums.UNIT
-    return np.array([t / (n * one) if n else np.nan for t, n in zip(totals, counts.tolist(), strict=True)], np.float64)
+    return ratios(totals, counts.astype(object) << exact_sums.UNIT)
 
 
 def bucket_name(bucket: int, context: int) -> str:
@@ -171,31 +173,31 @@ def histogram_columns(counts: Int64[np.ndarray, "neurons bins"]) -> Cuts:
 
 def token_columns(
     sums: Int64[np.ndarray, "tokens neurons"],
-    counts: Int64[np.ndarray, " tokens"],
+    counts: Int64[np.ndarray, "tokens neurons"],
     ids: Int64[np.ndarray, " tokens"],
     texts: Sequence[str],
 ) -> Cuts:
     """:meth:`ffnmem.scanning.Store.by_token`; ``ids``, ``texts``: the frequent tokens."""
-    mean = means(sums, counts[:, None]).T
+    mean = means(sums, counts).T
     order = np.argsort(-mean, axis=1, kind="stable")
     columns = {
         "token": np.array(texts, object)[order].ravel(),
         "token_id": ids[order].ravel(),
-        "count": counts[order].ravel(),
+        "count": np.take_along_axis(counts.T, order, 1).ravel(),
         "mean": np.take_along_axis(mean, order, 1).ravel(),
     }
     return columns, np.arange(len(mean) + 1) * len(ids)
 
 
 def position_columns(
-    sums: Int64[np.ndarray, "buckets neurons"], counts: Int64[np.ndarray, " buckets"], context: int
+    sums: Int64[np.ndarray, "buckets neurons"], counts: Int64[np.ndarray, "buckets neurons"], context: int
 ) -> Cuts:
     """:meth:`ffnmem.scanning.Store.by_position`; ``context``: of the scan."""
-    seen, neurons = np.flatnonzero(counts > 0), sums.shape[1]
-    names = np.array([bucket_name(int(bucket), context) for bucket in seen], object)
+    seen = counts.T > 0
+    names = np.array([bucket_name(bucket, context) for bucket in range(len(counts))], object)
     columns = {
-        "positions": np.tile(names, neurons),
-        "count": np.tile(counts[seen], neurons),
-        "mean": means(sums, counts[:, None])[seen].T.ravel(),
+        "positions": names[np.nonzero(seen)[1]],
+        "count": counts.T[seen],
+        "mean": means(sums, counts).T[seen],
     }
-    return columns, np.arange(neurons + 1) * len(seen)
+    return columns, np.concatenate([[0], np.cumsum(seen.sum(1))])

@@ -227,7 +227,11 @@ class Store(Scanned, Result):
             "problems": None if problems else "none in the corpus",
         }
         return Sheet.of(
-            facts, layer_table(layers), problem_table(problems) if problems else None, Origin(self.provenance)
+            facts,
+            layer_table(layers),
+            load_table(self.routing(), self.experts) if self.experts else None,
+            problem_table(problems) if problems else None,
+            Origin(self.provenance),
         )
 
     def outcome(self) -> Sheet:
@@ -299,6 +303,7 @@ class Store(Scanned, Result):
             "settings": self.settings.to_dict(),
             "layers": self.to_frame().to_dict("records"),
             **({"cases": self.case_shares()} if self.gated else {}),
+            **({"routing": self.routing().to_dict("records")} if self.experts else {}),
             "provenance": self.provenance,
         }
 
@@ -373,7 +378,10 @@ class Store(Scanned, Result):
         besides ``linear_`` the same moments of the linear part, and of each sign case its share of positions and its
         mean coefficient: ``share_`` and ``mean_`` before gate_pos_linear_pos, gate_pos_linear_neg, gate_neg_linear_pos
         and gate_neg_linear_neg, where pos is above 0 and neg is not. The shares sum to 1; a case that never occurs
-        has no mean (NaN). Where layers have experts, ``expert`` is whose neuron it is."""
+        has no mean (NaN).
+
+        Where layers have experts, ``expert`` is whose neuron it is, and everything but ``routed`` (the share of tokens
+        that are routed to that expert) is of the ``count`` tokens that are: NaN where there are none."""
         place: tuple[int, ...]
         if layer is None:
             if neuron is not None:
@@ -384,6 +392,27 @@ class Store(Scanned, Result):
         else:
             place = self.index(layer, neuron)
         return add_experts(self.table(STATS, *place), self.experts)
+
+    def routing(self) -> pd.DataFrame:
+        """How much of the text each expert was given: one row an expert of the layers that have some, with layer,
+        expert (its place in ``model.ffn[layer].experts``, shared ones, which every token goes to, last as one),
+        tokens, share (of all tokens; those of a layer's routed experts sum to how many a token is routed to), neurons,
+        dead (how many of these never fired) and firing_rate (the mean of its neurons', of the tokens routed to it).
+
+        Raises: InputError: a model without experts.
+        """
+        if not self.experts:
+            raise InputError(f"{self.model} has no experts, and so no router")
+        stats = self.stats().dropna(subset=["expert"])
+        by_expert = stats.groupby(["layer", "expert"])
+        columns = {
+            "tokens": by_expert["count"].first(),
+            "share": by_expert["routed"].first(),
+            "neurons": by_expert.size(),
+            "dead": by_expert["dead"].sum(),
+            "firing_rate": by_expert["firing_rate"].mean(),
+        }
+        return pd.DataFrame(columns).reset_index().astype({"expert": np.int64})
 
     def signs(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> tuple[CoefficientSign, ...]:
         """The signs of a neuron's sides, the stronger first: of a gated neuron "positive", "negative" or both, without
@@ -481,8 +510,9 @@ class Store(Scanned, Result):
     def token_means(self, layer: int, first: int, last: int) -> Cuts:
         """:meth:`by_token` of neurons ``first`` up to ``last`` of a layer, below each other."""
         ids = np.array(self.settings.frequent, np.int64)
-        sums, counts = self.view(layer).token_sums[:, first:last], self.state.shared["token_counts"]
-        return token_columns(sums, counts, ids, self.contexts.strings(ids))
+        view = self.view(layer)
+        counts = view.token_counts[view.expert[first:last]].T
+        return token_columns(view.token_sums[:, first:last], counts, ids, self.contexts.strings(ids))
 
     def by_position(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """Mean coefficient by position in the sequence: positions, count, mean."""
@@ -491,8 +521,9 @@ class Store(Scanned, Result):
 
     def position_means(self, layer: int, first: int, last: int) -> Cuts:
         """:meth:`by_position` of neurons ``first`` up to ``last`` of a layer, below each other."""
-        sums, counts = self.view(layer).bucket_sums[:, first:last], self.state.shared["bucket_counts"]
-        return position_columns(sums, counts, self.settings.context)
+        view = self.view(layer)
+        counts = view.bucket_counts[view.expert[first:last]].T
+        return position_columns(view.bucket_sums[:, first:last], counts, self.settings.context)
 
     def values(
         self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None, *, lens: Lens = LOGIT
@@ -755,6 +786,30 @@ def layer_table(layers: pd.DataFrame) -> Table:
     )
     title = "firing rate: quantiles over a layer's neurons"
     return Table.of(layers, "layer neurons", Column("dead", "count"), *rates, title=title)
+
+
+HARDLY = 0.1  # of the mean share of a layer's experts: below, an expert is hardly used
+
+
+def load_table(routing: pd.DataFrame, experts: Sequence[ExpertSizes | None]) -> Table:
+    """How evenly tokens are routed, by layer."""
+    rows = []
+    for layer, found in routing.groupby("layer"):
+        sizes = experts[int(layer)]
+        assert sizes is not None
+        shares = found.loc[found["expert"] < sizes.experts].set_index("expert")["share"]
+        few = shares.index[shares < HARDLY * shares.mean()].astype(str)
+        ends = {"least": shares.min(), "median": shares.median(), "most": shares.max()}
+        rows.append({"layer": layer, "experts": len(shares), **ends, "hardly used": ", ".join(few) or None})
+    return Table.of(
+        rows,
+        "layer",
+        Column("experts", "count"),
+        *(Column(name, "percent") for name in ("least", "median", "most")),
+        Column("hardly used", wraps=True),
+        title="routing: the share of tokens that goes to an expert",
+        caption=f"hardly used: experts with less than {HARDLY:.0%} of the layer's mean share",
+    )
 
 
 def identity_of(path: Path) -> tuple[int, int]:

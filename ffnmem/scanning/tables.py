@@ -110,7 +110,8 @@ def example_rows(
                     numbers = rank, float(values[slot, neuron]), *place, extreme, low, high
                     rows.append((*index, kind, *numbers, *parts[:, slot, neuron].tolist()))
         elif kind == "random":
-            for rank, slot in enumerate(spread(np.flatnonzero(shared["draw_positions"] >= 0), k or RANDOM), 1):
+            drawn = np.flatnonzero((shared["draw_positions"] >= 0) & ~np.isnan(layer.draw[:, neuron]))
+            for rank, slot in enumerate(spread(drawn, k or RANDOM), 1):
                 place = int(shared["draws"][slot]), int(shared["draw_positions"][slot])
                 numbers = rank, float(layer.draw[slot, neuron]), *place, "", np.nan, np.nan
                 rows.append((*index, kind, *numbers, *layer.draw_parts[:, slot, neuron].tolist()))

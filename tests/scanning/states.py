@@ -68,7 +68,7 @@ def filled(
         exact_sums.add(layer.sums, random.normal(size=shape) * 10.0 ** random.integers(-9, 9, shape), "here")
         for sums in (layer.bucket_sums, layer.token_sums):
             exact_sums.add_small(sums, random.normal(size=sums.shape), "here")
-        for counts in (layer.counts, layer.histogram):
+        for counts in (layer.counts, layer.histogram, layer.bucket_counts, layer.token_counts):
             counts += random.integers(0, 99, counts.shape)
         for ends in (layer.range, layer.pre_range):
             pairs = random.choice([-1.0, -0.0, 0.0, 2.0], (len(ends) // 2, 2, ends.shape[1]))
@@ -79,8 +79,6 @@ def filled(
         layer.draw[drawn] = random.normal(size=layer.draw[drawn].shape)
         layer.draw_parts[:, drawn] = random.normal(size=layer.draw_parts[:, drawn].shape)
     arrays["draw_positions"][drawn] = random.integers(0, 16, int(drawn.sum()))
-    for name in ("bucket_counts", "token_counts"):
-        arrays[name] += random.integers(0, 99, arrays[name].shape)
     arrays["totals"][:] = random.integers(1, 999), len(mine)
     state.mark_done([unit])
     return state

@@ -112,10 +112,10 @@ def test_equals_looking_at_every_token(state: ScanState, sequences: Sequences, g
     ids, at = np.concatenate([row[2] for row in rows]), np.concatenate([row[1] for row in rows])
     bucket = np.array([int(p).bit_length() for p in at])
     for index in range(CHOSEN.n_buckets):
-        assert state.arrays["bucket_counts"][index] == (bucket == index).sum()
+        assert layer.bucket_counts[0, index] == (bucket == index).sum()
         assert allclose(layer.bucket_sums[index] / 2.0**25, m[bucket == index].sum(0), 0)
     for index, token in enumerate(CHOSEN.frequent):
-        assert state.arrays["token_counts"][index] == (ids == token).sum() > 0
+        assert layer.token_counts[0, index] == (ids == token).sum() > 0
         assert allclose(layer.token_sums[index] / 2.0**25, m[ids == token].sum(0), 0)
 
 
@@ -244,4 +244,5 @@ def test_planner_without_frequent_tokens(sequences: Sequences, sample: RandomSam
     plan = Planner(state, sample).plan(Page(next(sequences.batches(sequences.units[0], 40)), 1, SPECIAL))
     assert plan.chosen.shape == (0, 2)
     assert plan.buckets.min() >= 1  # position 0 is BOS
-    assert plan.groups[:, 1].sum() == len(plan.buckets)
+    (share,) = plan.shares(0, np.zeros(WIDTH, np.int32))
+    assert share.groups[:, 1].sum() == len(plan.buckets) == len(share.buckets)

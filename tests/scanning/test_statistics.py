@@ -34,7 +34,7 @@ def plain(values: np.ndarray) -> list[np.ndarray]:
 def test_moments_are_the_populations() -> None:
     """Divided by n, not n − 1; kurtosis in excess of the normal's."""
     values = np.random.default_rng(0).gamma(2.0, size=(500, 6)).astype(np.float32).astype(np.float64)
-    for found, expected in zip(moments(power_sums(values), 500), plain(values), strict=True):
+    for found, expected in zip(moments(power_sums(values), np.full(6, 500)), plain(values), strict=True):
         assert allclose(found, expected, 1e-10)
 
 
@@ -43,7 +43,7 @@ def test_a_large_mean_leaves_the_small_variance(seed: int, mean: float) -> None:
     """In floats, mean² would swallow the variance. Multiples of 1/16: every power is exact."""
     whole = np.random.default_rng(seed).integers(-8, 9, 50)
     values = (mean + whole / 16.0)[:, None]
-    found = [float(moment[0]) for moment in moments(power_sums(values), len(whole))]
+    found = [float(moment[0]) for moment in moments(power_sums(values), np.array([len(whole)]))]
     exact = [Fraction(int(w), 16) + Fraction(mean) for w in whole]
     average = sum(exact) / len(exact)
     second, third, fourth = (sum((x - average) ** p for x in exact) / len(exact) for p in (2, 3, 4))
@@ -55,7 +55,7 @@ def test_a_large_mean_leaves_the_small_variance(seed: int, mean: float) -> None:
 @pytest.mark.parametrize("constant", [0.0, 0.1, -7.3, 1e-9])
 def test_a_constant_has_no_shape(constant: float) -> None:
     value = np.full((30, 1), np.float32(constant))
-    mean, std, skewness, kurtosis = moments(power_sums(value), 30)
+    mean, std, skewness, kurtosis = moments(power_sums(value), np.array([30]))
     assert allclose(mean, [np.float32(constant)], 1e-15)
     assert allclose(std, [0.0], 1e-9)  # the powers of 0.1 are rounded to 2⁻⁶⁴
     if constant == 0:
@@ -63,7 +63,7 @@ def test_a_constant_has_no_shape(constant: float) -> None:
 
 
 def test_nothing_seen_has_no_moments() -> None:
-    assert np.isnan(moments(np.zeros((exact_sums.LIMBS, 4, 2), np.int64), 0)).all()
+    assert np.isnan(moments(np.zeros((exact_sums.LIMBS, 4, 2), np.int64), np.zeros(2, np.int64))).all()
 
 
 def test_what_never_varied_has_no_spread_in_spite_of_rounded_sums() -> None:
