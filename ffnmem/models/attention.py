@@ -101,11 +101,19 @@ class Graph(NamedTuple):
     Attributes:
         read: ``[1, pos, d_model]``. written: the same size, before a norm behind attention.
         pattern: ``[1, head, query, key]``, the attention weights, as its softmax gave them.
+        versions: how often each of its parameters had been written into then: torch takes no gradients once one was
+            written into again, though it be what it was.
     """
 
     read: Tensor
     written: Tensor
     pattern: Tensor
+    versions: tuple[int, ...]
+
+
+def versions_of(module: nn.Module) -> tuple[int, ...]:
+    """How often each of a module's parameters was written into."""
+    return tuple(parameter._version for parameter in module.parameters())
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +155,8 @@ class FrozenAttention:
         through this layer, and the constant that the layer's biases add: what is written beyond that.
         """
         directions = pull(self.post, self.factor, directions, self.written)
-        read, written, _ = self.graph
+        graph = self.graph
+        read, written = graph.read, graph.written
         (carried,) = torch.autograd.grad(
             written,
             read,
@@ -177,7 +186,8 @@ class FrozenAttention:
 
     @property
     def graph(self) -> Graph:
-        return self.kept or self.run(self.normed)
+        kept = self.kept
+        return self.run(self.normed) if kept is None or kept.versions != versions_of(self.attention) else kept
 
     def with_graph(self) -> FrozenAttention:
         """The same, to carry many sets of directions: it keeps its graph, but in half precision, whose weights that
@@ -200,7 +210,7 @@ class FrozenAttention:
             Softmax(pattern, self.scaled) as softmax,
         ):
             attention(*args, **kwargs)
-        return Graph(read, written[0], softmax.patterns[0])
+        return Graph(read, written[0], softmax.patterns[0], versions_of(attention))
 
 
 def along(directions: Float[Tensor, "*batch pos d_model"], x: Tensor) -> Float[Tensor, "*batch"]:
@@ -228,7 +238,7 @@ class AttentionPass:
         calls: how each layer was called. inputs: what goes into each layer, attention's norm in front.
         read, written: by layer, what attention reads and writes, with the graph between them; of a pass of layers
             apart that is long or in half precision without, and memory grows with a prompt's length, not its square.
-        patterns: by layer, of short prompts.
+        patterns: by layer, of short prompts. versions: of each layer's parameters, as :class:`Graph` has them.
         silent: layers that showed no pattern.
     """
 
@@ -240,6 +250,7 @@ class AttentionPass:
         self.read: dict[int, Tensor] = {}
         self.written: dict[int, Tensor] = {}
         self.patterns: dict[int, Tensor] = {}
+        self.versions: dict[int, tuple[int, ...]] = {}
         self.silent = set(range(model.n_layers))
         self.running = ExitStack()
         self.softmax = Softmax()
@@ -278,7 +289,7 @@ class AttentionPass:
         self.softmax = self.running.enter_context(Softmax())
         return args, kwargs
 
-    def end(self, layer: int, _module: nn.Module, _args: Any, output: Any) -> Any:
+    def end(self, layer: int, module: nn.Module, _args: Any, output: Any) -> Any:
         if threading.get_ident() != self.thread:
             return None
         self.running.close()
@@ -288,7 +299,7 @@ class AttentionPass:
             self.silent.discard(layer)
         if not self.apart:
             return None
-        read = self.read[layer]
+        read, self.versions[layer] = self.read[layer], versions_of(module)
         short = read.shape[-2] <= KEPT
         if short and layer not in self.silent:
             self.patterns[layer] = self.softmax.patterns[0]
@@ -325,7 +336,9 @@ class AttentionPass:
             written=at_least_float32(written.detach().reshape(-1, model.d_model)),
             factor=model.layout.write_scale,
             pattern=pattern,
-            kept=Graph(read, written, pattern) if pattern is not None and written.requires_grad else None,
+            kept=None
+            if pattern is None or not written.requires_grad
+            else Graph(read, written, pattern, self.versions[layer]),
         )
 
 

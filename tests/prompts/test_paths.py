@@ -12,6 +12,8 @@ import torch
 import ffnmem as fm
 from ffnmem.models import Model
 
+from ..helpers import PROMPT, allclose
+
 PROMPT = "The Eiffel Tower is located in the city of"
 
 
@@ -80,6 +82,19 @@ def test_components_sum_to_the_logit_in_half_precision(tiny_folder: Path, dtype:
         paths = fm.attribute_paths(capture, " Paris", prompt=prompt)
         assert paths.error < 0.02 * float(paths.components["logit"].abs().sum())
         assert paths.scores.dtype == torch.float32
+
+
+def test_weights_that_were_changed_and_put_back(architecture: Model) -> None:
+    """What a capture keeps of attention would be used though torch no longer lets it, and raise a RuntimeError."""
+    capture = fm.capture(architecture, PROMPT)
+    before = fm.attribute_paths(capture, " Paris")
+    with torch.no_grad():
+        for parameter in architecture.hf_model.parameters():
+            saved = parameter.clone()
+            parameter.mul_(2).copy_(saved)
+    again = fm.attribute_paths(capture, " Paris")
+    assert allclose(again.scores, before.scores, 1e-6)
+    assert allclose(again.components["logit"], before.components["logit"], 1e-6)
 
 
 def test_equals_gradients_of_the_written_out_forward_pass(tiny_folder: Path) -> None:
