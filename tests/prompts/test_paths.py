@@ -12,7 +12,7 @@ import torch
 import ffnmem as fm
 from ffnmem.models import Model
 
-from ..helpers import PROMPT, allclose
+from ..helpers import allclose
 
 PROMPT = "The Eiffel Tower is located in the city of"
 
