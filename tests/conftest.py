@@ -149,7 +149,7 @@ def meanings_store(meanings: Planted, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A study's figures are not drawn, which takes five times as long as all the rest of a small one."""
-    monkeypatch.setattr(running, "png", lambda figure, dark=False: figure.name.encode())
+    monkeypatch.setattr(running, "png", lambda study, figure, dark=False: figure.name.encode())
 
 
 # Llama is gemma2 without norms behind and caps, and biases are absent there too: test_architectures.py has all of them.

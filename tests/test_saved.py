@@ -38,6 +38,7 @@ from .evaluation.made import EIFFEL, FACTS
 from .evaluation.test_scores import made_scores
 from .helpers import PROMPT, refuses, rewritten
 from .planted.made import made as made_calibration
+from .studies.made import small
 
 
 def classes(base: type[Any] = Result) -> Iterator[type[Any]]:
@@ -151,6 +152,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "Scores": lambda given: given.scores,
     "Silencing": lambda given: fm.tracing.silence_fact(given.tiny, PROMPT, "Eiffel Tower"),
     "Silencings": lambda given: fm.tracing.silence_facts(given.tiny, FACTS),
+    "Study": lambda given: small("gurnee2024", given.tiny, given.store),
     "Survey": Given.survey,
     "Sweep": lambda given: fm.evaluation.Sweep({3: given.scores, 1: given.scores}, given.scores.provenance),
     "Trace": lambda given: fm.trace_fact(given.tiny, PROMPT, "Eiffel Tower", samples=2),
@@ -158,7 +160,7 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "VirtualWeights": lambda given: fm.virtual_weights(given.tiny, "1.5", k=3),
 }
 FORMATS_OF_THEIR_OWN = {"Edit", "JacobianLens", "SecondMoment"}
-FOLDERS = {"Packed", "Planted", "Store", "Study"}
+FOLDERS = {"Packed", "Planted", "Store"}
 
 
 @pytest.fixture(scope="module")

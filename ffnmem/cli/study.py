@@ -56,8 +56,7 @@ def study(
         settings: A setting of the study, such as keys=100 or n_sequences=300; study.json lists them (repeatable).
         site: A site of the model's neurons (ffnmem report site), to which the page's neurons lead.
     """
-    from ..studies.running import described  # these need torch
-    from ..studies.study import check_settings
+    from ..studies.study import check_settings  # needs torch
 
     chosen = dict(settings or ())
     check_settings(name, chosen)
@@ -75,10 +74,9 @@ def study(
         result = fm.studies.run(
             name, loaded, source, out, seed=seed, scan_options=scan, progress=report, site=site, **chosen
         )
-    tables = {table.name: table.frame.to_dict("records") for table in (result.tables if full else result.tables[:1])}
     emit(
         result,
         output.form,
         sheet=lambda: result.sheet(Path(out)),
-        data=lambda: {**described(result), "out": str(Path(out)), **tables},
+        data=lambda: {**(result.to_dict() if full else result.brief()), "out": str(Path(out))},
     )

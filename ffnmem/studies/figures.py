@@ -1,337 +1,166 @@
-"""The figures of Geva et al. 2021 and Voita et al. 2023. Each draws on the Axes given and returns them."""
+"""What the figures of studies are painted with: lines, spreads and stacks over layers, on the shapes of all pictures.
+
+Each function gives a painter of a :class:`ffnmem.studies.Figure`, which draws numbers of the study's tables on Axes."""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from ..neurons.counting import FiringCounts
-from ..plots.shapes import ADDS, ATTENTION, FFN, MOST_TICKS, TAKES, ink, titled
-from .composition import CASES, SHARES
+from ..core.number_text import format_share
+from ..plots import shapes
+from .study import Figure, Study
 
-# The figures of Geva et al. 2021, drawn from the tables of :mod:`ffnmem.studies.geva2021`.
-
-GREEN = "#009E73"
-OF_REMOVED = {"first": (ADDS, "s"), "random": (GREEN, "^"), "last": (TAKES, "o")}
-OF_CASE = {"residual": ADDS, "agreement": "#56B4E9", "composition": GREEN, "ffn": TAKES}
-WHISKERED: dict[str, Any] = {"markersize": 5, "linewidth": 1.6, "elinewidth": 1, "capsize": 2}
-OF_SHARE = (ADDS, GREEN, TAKES)
-
-
-def layer_axis(ax: Axes, layers: pd.Series) -> None:
-    """Ticks at whole layers, at most ``MOST_TICKS`` of them; a table may have several rows a layer."""
-    each = np.unique(layers)
-    ax.set_xticks(each[:: 1 + len(each) // MOST_TICKS])
-    ax.set_xlim(float(each[0]) - 0.6, float(each[-1]) + 0.6)
-    ax.set_xlabel("layer")
+Painter = Callable[[Axes, Study], None]
+DPI = 150
+DARK: Any = {
+    **{f"{part}.facecolor": "#181c21" for part in ("figure", "axes", "savefig", "legend")},
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), "#e8eaed"),
+    "axes.edgecolor": "#8a929d",
+    "grid.color": "#2c323a",
+}
+"""Of figures on dark screens: the colours of page.css there."""
 
 
-def in_percent(ax: Axes, label: str, decimals: int | None = None) -> None:
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=decimals))
-    ax.set_ylabel(label)
+@dataclass(frozen=True)
+class Series:
+    """A column of a table as a line over layers.
+
+    Attributes:
+        column: of which. label: in the legend.
+        colour: default that of text. style: of the line.
+        low, high: columns of its interval, which becomes a band.
+        where: the rows that it is of, by the values of other columns.
+    """
+
+    column: str
+    label: str = ""
+    colour: str = ""
+    style: str = "-"
+    low: str = ""
+    high: str = ""
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+    def draw(self, ax: Axes, frame: pd.DataFrame) -> None:
+        for name, value in self.where.items():
+            frame = frame[frame[name] == value]
+        low, high = (frame[name] if name else None for name in (self.low, self.high))
+        line = {"color": self.colour or shapes.ink(), "linestyle": self.style, "marker": "o"}
+        shapes.curve(ax, frame["layer"], frame[self.column], self.label, low, high, **line)
 
 
-def whiskers(frame: pd.DataFrame, name: str, low: str, high: str) -> np.ndarray:
-    """Lengths of error bars below and above; none where the interval is unknown."""
-    below, above = frame[name] - frame[low], frame[high] - frame[name]
-    return np.nan_to_num(np.clip(np.stack([below, above]), 0, None))
+@dataclass(frozen=True)
+class Scale:
+    """What a y axis reaches: from 0, or with ``log``, logarithmic with counts written out.
+
+    ``whole``: ticks at whole numbers. ``top``: at least to there. ``none``: said in place of numbers that are all 0.
+    """
+
+    log: bool = False
+    whole: bool = False
+    top: float | None = None
+    none: str = ""
+
+    def begin(self, ax: Axes, layers: list[int], values: Any) -> bool:
+        """Set the axes, given all that will be drawn; whether there is anything."""
+        shapes.layer_axis(ax, layers)
+        if self.whole:
+            ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+        if self.none and not np.nan_to_num(np.asarray(values, float)).any():
+            ax.set_ylim(0, self.top or 1)
+            shapes.say(ax, self.none)
+            return False
+        return True
+
+    def end(self, ax: Axes) -> None:
+        """Set what the y axis reaches, given what is drawn."""
+        if self.log:
+            ax.set_yscale("log")
+            ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        else:
+            shapes.reach(ax, 0.0, self.top or 0.0)
 
 
-def log_axis(ax: Axes, label: str) -> None:
-    """A logarithmic y axis of counts, written out."""
-    ax.set_yscale("log")
-    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    ax.set_ylabel(label)
+def curves(table: str, *series: Series, scale: Scale = Scale()) -> Painter:
+    """Lines over layers."""
+
+    def paint(ax: Axes, study: Study) -> None:
+        frame = study.table(table)
+        if scale.begin(ax, study.layers, frame[[one.column for one in series]]):
+            for one in series:
+                one.draw(ax, frame)
+            scale.end(ax)
+
+    return paint
 
 
-def spread(ax: Axes, frame: pd.DataFrame, name: str) -> None:
-    """Bars of the quantiles of a column over positions, by layer."""
-    layers = frame["layer"].to_numpy()
-    low, first, median, third, high = (frame[f"{name}_{q}"].to_numpy() for q in (5, 25, 50, 75, 95))
-    ax.bar(layers, high - low, 0.7, bottom=low, color=ATTENTION, label="5% to 95% of positions")
-    ax.bar(layers, third - first, 0.7, bottom=first, color=ADDS, label="25% to 75%")
-    ax.hlines(median, layers - 0.35, layers + 0.35, color=ink(), linewidth=2, label="median")
+def spread(table: str, name: str, *series: Series, of: str, scale: Scale = Scale()) -> Painter:
+    """How numbers are spread at every layer: quantiles in columns ``<name>_5`` to ``<name>_95``; and lines.
+
+    Args:
+        of: what the quantiles are over, such as "positions".
+    """
+
+    def paint(ax: Axes, study: Study) -> None:
+        frame = study.table(table)
+        quantiles = [frame[f"{name}_{q}"] for q in (5, 25, 50, 75, 95)]
+        scale.begin(ax, study.layers, quantiles)
+        shapes.spreads(ax, range(len(frame)), quantiles, labels=(f"5% to 95% of {of}", "25% to 75%", "median"))
+        for one in series:
+            one.draw(ax, frame)
+        scale.end(ax)
+
+    return paint
 
 
-def below(ax: Axes, columns: int, **given: Any) -> None:
-    """A legend under the Axes, where it hides nothing."""
-    ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns, fontsize="small", **given)
+def stack(parts: Callable[[Study], Mapping[str, Any]], colours: Mapping[str, str], scale: Scale = Scale()) -> Painter:
+    """Bars on top of each other at every layer: numbers by layer, by name."""
+
+    def paint(ax: Axes, study: Study) -> None:
+        found = parts(study)
+        if scale.begin(ax, study.layers, list(found.values())):
+            shapes.stacks(ax, study.layers, found, colours)
+            scale.end(ax)
+
+    return paint
 
 
-def plot_changes(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """The relative change of coefficients when a token is removed, by layer (figure 3)."""
-    ax.axhline(0, color=ink(), linewidth=0.8)
-    for name, (colour, marker) in OF_REMOVED.items():
-        rows = frame[frame["removed"] == name]
-        ax.errorbar(
-            rows["layer"],
-            rows["change"],
-            whiskers(rows, "change", "low", "high"),
-            color=colour,
-            marker=marker,
-            **WHISKERED,
-            label=f"the {name} token" if name != "random" else "a random token",
-        )
-    layer_axis(ax, frame["layer"])
-    in_percent(ax, "change of the coefficient")
-    ax.legend(frameon=False, title="removed", alignment="left")
-    return titled(ax, "What a key looks at: its coefficient without one token")
+# A figure as a picture, and in words.
 
 
-def plot_agreement(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """How often a value's top token follows its key's top trigger, by layer, and by chance (figure 4)."""
-    ax.errorbar(
-        frame["layer"],
-        frame["agreement"],
-        whiskers(frame, "agreement", "low", "high"),
-        color=ADDS,
-        marker="o",
-        **WHISKERED,
-        label="agreement, with its 95% interval",
-    )
-    ax.plot(
-        frame["layer"], frame["shuffled"], color=TAKES, linewidth=1.4, linestyle="--", label="other keys' next tokens"
-    )
-    ax.plot(frame["layer"], frame["uniform"], color=ink(), linewidth=1, linestyle=":", label="a random token")
-    ax.set_ylim(bottom=0)
-    layer_axis(ax, frame["layer"])
-    in_percent(ax, "keys")
-    ax.legend(frameon=False)
-    return titled(ax, "Values that predict what follows their key's top trigger")
+def png(study: Study, figure: Figure, *, dark: bool = False) -> bytes:
+    """A figure drawn on a canvas of its own, on a light ground or on the ``dark`` one of pages."""
+    with mpl.rc_context(DARK if dark else {}):
+        canvas = Canvas(figsize=figure.size, layout="constrained")
+        figure.draw(study, canvas.add_subplot())
+        buffer = io.BytesIO()
+        canvas.savefig(buffer, format="png", dpi=DPI)
+    return buffer.getvalue()
 
 
-def plot_ranks(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """The rank of the trigger's next token among what the value predicts: quantiles over keys (figure 5)."""
-    for row in frame.itertuples():
-        ax.bar(row.layer, row.rank_95 - row.rank_5, 0.7, bottom=row.rank_5, color=ATTENTION)
-        ax.bar(row.layer, row.rank_75 - row.rank_25, 0.7, bottom=row.rank_25, color=ADDS)
-    layers = frame["layer"].to_numpy()
-    ax.hlines(frame["rank_50"], layers - 0.35, layers + 0.35, color="white", linewidth=2.2)
-    ax.plot(layers, frame["random_rank_50"], color=TAKES, marker="o", markersize=4, linestyle="--", linewidth=1.2)
-    log_axis(ax, "rank in the value's prediction")
-    layer_axis(ax, frame["layer"])
-    labels = ["5% to 95% of keys", "25% to 75%, median white", "a token drawn from the corpus, median"]
-    handles = [*ax.patches[:2], ax.lines[0]]
-    below(ax, 3, handles=handles, labels=labels)
-    return titled(ax, "How high values rank what follows their key's top trigger")
-
-
-def plot_active(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """The share of a layer's memories that are active at a position, by layer (figure 7)."""
-    spread(ax, frame, "active_share")
-    ax.set_ylim(bottom=0)
-    layer_axis(ax, frame["layer"])
-    in_percent(ax, "memories with a coefficient above 0", 0)
-    ax.legend(frameon=False)
-    return titled(ax, "Active memories at a position")
-
-
-def plot_zero_agreement(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """How often a layer predicts what none of its memories predicts, by layer (figure 8)."""
-    layers = frame["layer"].to_numpy()
-    for shift, name, colour, label in (
-        (-0.2, "zero_agreement", ADDS, "no memory of the layer"),
-        (0.2, "zero_agreement_active", ATTENTION, "no active memory"),
-    ):
-        ends = whiskers(frame, name, f"{name}_low", f"{name}_high")
-        ax.bar(layers + shift, frame[name], 0.4, color=colour, label=label)
-        ax.errorbar(layers + shift, frame[name], ends, fmt="none", ecolor=ink(), elinewidth=1, capsize=2)
-    by_chance = frame["zero_agreement_shuffled"]
-    ax.hlines(by_chance, layers, layers + 0.4, color=TAKES, linewidth=2, label="no active memory of another position")
-    ax.set_ylim(0, 1)
-    layer_axis(ax, frame["layer"])
-    in_percent(ax, "positions", 0)
-    below(ax, 3)
-    return titled(ax, "Layers that predict what none of their memories predicts")
-
-
-def plot_match(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """How often the residual stream before an FFN already predicts what the model will, by layer (figure 9)."""
-    ax.bar(frame["layer"], frame["match"], 0.7, color=ADDS)
-    ends = whiskers(frame, "match", "match_low", "match_high")
-    ax.errorbar(frame["layer"], frame["match"], ends, fmt="none", ecolor=ink(), elinewidth=1, capsize=2)
-    ax.set_ylim(0, 1)
-    layer_axis(ax, frame["layer"])
-    in_percent(ax, "positions", 0)
-    return titled(ax, "Where the residual already predicts the model's answer")
-
-
-def plot_probability(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """The probability of the model's answer, read off the residual stream before each FFN (figure 10)."""
-    spread(ax, frame, "probability")
-    ax.plot(frame["layer"], frame["probability"], color=TAKES, marker="o", markersize=4, linewidth=1.4, label="mean")
-    ax.set_ylim(0, 1)
-    layer_axis(ax, frame["layer"])
-    ax.set_ylabel("probability of the model's answer")
-    ax.legend(frameon=False, loc="upper left")
-    return titled(ax, "How sure of its answer the residual is")
-
-
-def plot_cases(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Where the prediction after each layer comes from: stacked shares of positions (figure 11)."""
-    bottom = np.zeros(len(frame))
-    for name in CASES:
-        ax.bar(frame["layer"], frame[name], 0.74, bottom=bottom, color=OF_CASE[name], label=name)
-        bottom += frame[name].to_numpy()
-    ax.set_ylim(0, 1)
-    layer_axis(ax, frame["layer"])
-    in_percent(ax, "positions", 0)
-    below(ax, 4)
-    return titled(ax, "Whose prediction stands after the layer")
-
-
-def plot_updates(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """How few sub-updates make up a layer's output: medians, and bands of half the positions."""
-    for measure, style in (("output", "-"), ("weight", ":")):
-        for colour, (share, rows) in zip(OF_SHARE, frame[frame["measure"] == measure].groupby("share"), strict=False):
-            label = f"{share:.0%} of the {'output' if measure == 'output' else 'weights'}"
-            ax.plot(
-                rows["layer"], rows["needed_50"], color=colour, linestyle=style, marker="o", markersize=4, label=label
+def describe_figure(study: Study, figure: Figure) -> str:
+    """What a figure shows, for those who do not see it: its title, its axes, and from where to where each line goes."""
+    ax = figure.draw(study, Canvas(figsize=figure.size).add_subplot())
+    axes = " by ".join(text for text in (ax.get_ylabel(), ax.get_xlabel()) if text)
+    parts = []
+    for line, name in zip(*ax.get_legend_handles_labels(), strict=True):
+        values = np.asarray(line.get_ydata() if isinstance(line, Line2D) else [], float)
+        values = values[np.isfinite(values)]
+        if len(values):
+            first, last, low, high = (
+                format_share(float(value)) if figure.percent else f"{value:,.4g}"
+                for value in (values[0], values[-1], values.min(), values.max())
             )
-            if measure == "output":
-                ax.fill_between(
-                    rows["layer"], rows["needed_25"], rows["needed_75"], color=colour, alpha=0.18, linewidth=0
-                )
-    half = frame[(frame["measure"] == "random") & (frame["share"] == SHARES[0])]
-    label = f"{SHARES[0]:.0%} of the output, in random order"
-    ax.plot(half["layer"], half["needed_50"], color=ink(), alpha=0.6, linestyle="--", linewidth=1.2, label=label)
-    log_axis(ax, "largest sub-updates")
-    layer_axis(ax, frame["layer"])
-    below(ax, 2)
-    return titled(ax, "How few sub-updates make up a layer's output")
-
-
-# The figures of :mod:`ffnmem.studies.voita2023`.
-
-SHADES = ("#08306B", "#2171B5", "#6BAED6", "#BDD7E7", "#E3E8EE", "#F5F5F5")
-PATTERNS = {"oscillatory": "#7B5EA7", "both extremes": "#C8382D", "one extreme": "#4C9F50", "other": "#F0C000"}
-"""The paper's colours."""
-STRONGEST = 8
-
-
-def draw_dead(summary: pd.DataFrame, ax: Axes) -> Axes:
-    """The share of dead neurons by layer."""
-    ax.bar(summary["layer"], summary["dead_share"], 0.75, color=FFN)
-    ax.set_ylim(0, max(1.08 * float(summary["dead_share"].max()), 0.01))
-    in_percent(ax, "dead neurons")
-    dead, neurons = int(summary["dead"].sum()), int(summary["neurons"].sum())
-    if not dead:
-        in_place(ax, "every neuron fired")
-    return layered(ax, summary, f"{dead:,} of {neurons:,} neurons never fired")
-
-
-def draw_rate(summary: pd.DataFrame, ax: Axes) -> Axes:
-    """The mean firing rate of the neurons that fire, by layer."""
-    ax.plot(summary["layer"], summary["firing_rate"], color=FFN, marker="o", markersize=4)
-    ax.set_ylim(bottom=0)
-    in_percent(ax, "mean firing rate")
-    return layered(ax, summary, "How often a neuron that is not dead fires")
-
-
-def draw_covering(covering: pd.DataFrame, ax: Axes) -> Axes:
-    """Neurons by the number of tokens that make up their firings, stacked."""
-    names = list(dict.fromkeys(covering["tokens"]))
-    wide = covering.pivot_table("share", "layer", "tokens", sort=False)[names]
-    below = np.zeros(len(wide))
-    for name, shade in zip(names, SHADES, strict=True):
-        ax.bar(wide.index, wide[name], 0.75, bottom=below, color=shade, edgecolor="#8A8F98", linewidth=0.4, label=name)
-        below += wide[name].to_numpy()
-    ax.set_ylim(0, 1)
-    in_percent(ax, "share of the neurons that fired")
-    beside(ax, "tokens")
-    return layered(ax, covering, "How many tokens make up 95% of a neuron's firings")
-
-
-def draw_detectors(summary: pd.DataFrame, ax: Axes) -> Axes:
-    """Token detectors by layer, and how many of them suppress their triggers."""
-    counts = summary["detectors"].to_numpy()
-    against = counts * np.nan_to_num(summary["suppressing"].to_numpy())
-    ax.bar(summary["layer"], counts, 0.75, color="#BDD7E7", label="token detectors")
-    ax.bar(summary["layer"], against, 0.75, color=TAKES, label="that suppress their triggers")
-    count_axis(ax, counts, "neurons")
-    total = int(counts.sum())
-    if total:
-        ax.legend(frameon=False)
-        return layered(ax, summary, f"{total:,} token detectors, {against.sum() / total:.0%} suppress their triggers")
-    in_place(ax, "no token detectors")
-    return layered(ax, summary, "No neuron fires for a few tokens only")
-
-
-def draw_tokens(summary: pd.DataFrame, ax: Axes) -> Axes:
-    """Tokens that have a detector: in the layer, new in it, and so far."""
-    layers = summary["layer"]
-    ax.plot(layers, summary["tokens_so_far"], color="#1A1A1A", linestyle="--", marker="o", markersize=3, label="so far")
-    ax.plot(layers, summary["tokens"], color=FFN, marker="o", markersize=4, label="in the layer")
-    ax.plot(layers, summary["new_tokens"], color=TAKES, marker="s", markersize=4, label="new in the layer")
-    count_axis(ax, summary["tokens_so_far"], "tokens with a detector")
-    total = int(summary["tokens_so_far"].max())
-    if total:
-        ax.legend(frameon=False)
-    else:
-        in_place(ax, "no token detectors")
-    return layered(ax, summary, f"{total:,} tokens have a detector")
-
-
-def draw_positional(positional: pd.DataFrame, summary: pd.DataFrame, ax: Axes) -> Axes:
-    """Positional neurons by layer, stacked by pattern."""
-    layers = summary["layer"].to_numpy()
-    below = np.zeros(len(layers))
-    for name, colour in PATTERNS.items():
-        part = positional[positional["pattern"] == name].groupby("layer").size()
-        counts = part.reindex(layers, fill_value=0).to_numpy()
-        if counts.any():
-            ax.bar(layers, counts, 0.75, bottom=below, color=colour, label=name)
-            below += counts
-    count_axis(ax, below, "positional neurons")
-    if len(positional):
-        beside(ax, "pattern")
-    else:
-        in_place(ax, "no positional neurons")
-    return layered(ax, summary, f"{len(positional):,} neurons tell positions apart")
-
-
-def draw_patterns(firing: FiringCounts, positional: pd.DataFrame, enough: int, ax: Axes) -> Axes:
-    """The firing rate by position of the neurons that tell most about it."""
-    used = np.flatnonzero(firing.positions >= enough)
-    for row in positional.head(STRONGEST).itertuples():
-        rate = firing.at_position[row.layer][used, row.neuron] / firing.positions[used]
-        ax.plot(used, rate, linewidth=1.4, label=f"{row.layer}.{row.neuron}")
-    ax.set_ylim(-0.02, 1.02)
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    ax.set_xlabel(f"position (those with {enough} tokens or more)")
-    ax.set_ylabel("firing rate")
-    if len(positional):
-        beside(ax, "neuron", stacked=False)
-    else:
-        in_place(ax, "no positional neurons")
-    return titled(ax, "When positional neurons fire")
-
-
-def in_place(ax: Axes, words: str) -> None:
-    """What is said in the middle of a picture where there is nothing to draw."""
-    ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center")
-
-
-def count_axis(ax: Axes, counts: Any, label: str) -> None:
-    """A y axis of whole numbers from 0 to a little above the largest."""
-    ax.set_ylim(0, max(1.08 * float(counts.max()), 1.0))
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_ylabel(label)
-
-
-def layered(ax: Axes, rows: pd.DataFrame, title: str) -> Axes:
-    layers = np.unique(rows["layer"].to_numpy())
-    ax.set_xticks(layers[:: 1 + len(layers) // MOST_TICKS])
-    ax.set_xlabel("layer")
-    return titled(ax, title)
-
-
-def beside(ax: Axes, title: str, stacked: bool = True) -> None:
-    """A legend to the right of the picture, its entries in the order in which bars are stacked."""
-    step = -1 if stacked else 1
-    handles, labels = ax.get_legend_handles_labels()
-    ax.legend(handles[::step], labels[::step], title=title, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+            ends = f"{first} throughout" if low == high else f"{first} to {last}, lowest {low}, highest {high}"
+            parts.append(f"{name}: {ends}")
+    return " ".join(". ".join(text for text in (figure.title, axes, *parts) if text).split())

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from ..core.defaults import SEQUENCES_READ
-from ..core.errors import counted
+from ..core.errors import counted, quoted
 from ..core.number_text import format_share
 from ..core.progress import Progress
 from ..core.token_text import visible
@@ -20,55 +18,145 @@ from ..core.types import Basis
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..neurons.role_assignment import APPLIES, known_roles, role_counts, roles, strongest
-from ..plots.neuron_kinds import percentiles
-from ..plots.neuron_kinds import roles as plot_roles
-from ..plots.shapes import ADDS, ATTENTION, MOST_TICKS, TAKES, titled
+from ..plots import neuron_kinds, shapes
 from ..scanning.store import Store
 from ..vocabulary.projections import project
+from .figures import Painter, Scale
 from .prefixes import share_interval
-from .study import Figure, Study, tables_of
+from .study import Figure, Study, StudyProtocol
 
-PAPER = "Gurnee et al. 2024, Universal Neurons in GPT2 Language Models (arXiv 2401.12181)"
-PUBLISHED: Mapping[str, Any] = {
-    "models": "GPT-2 small, GPT-2 medium (five seeds each) and Pythia 160M",
-    "weights": "final gain folded in, W_U centred over d_model and vocabulary, values centred (basis 'folded')",
-    "prediction and suppression": "kurtosis of cos(W_U, v) above 10, by the sign of the skew",
-    "kurtosis": "the fourth standardised moment, 3 of a normal distribution, here too",
-    "partition": "variance of cos(W_U, v) above 0.005",
-    "finding": "prediction neurons grow more frequent from the middle of the model on; at the end suppression neurons "
-    "take over",
-}
 STATISTICS = ("value_norm", "cosine_variance", "cosine_skew", "cosine_kurtosis", "null_share", "io_cosine")
 GATE_STATISTICS = ("gate_io_cosine", "gate_key_cosine")  # of gated models
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 EXAMPLES = 10  # neurons of each role
 PROMOTED = 8
-TABLES = {
-    "summary": (
-        APPLIES.capitalize(),
-        "A neuron may count for several roles. Entropy neurons are looked for in the last layer only.",
+
+
+def paint_roles(ax: Axes, study: Study) -> None:
+    """First roles, stacked."""
+    neuron_kinds.roles(study.table("neurons"), ax)
+
+
+def quantiles_of(statistic: str, *thresholds: str) -> Painter:
+    """Quantiles of a statistic by layer; with settings of the study, a line at the largest of them."""
+
+    def paint(ax: Axes, study: Study) -> None:
+        threshold = max((study.settings[name] for name in thresholds), default=None)
+        neuron_kinds.percentiles(study.table("neurons"), statistic, ax, threshold)
+
+    return paint
+
+
+def paint_signs(ax: Axes, study: Study) -> None:
+    """Prediction neurons upwards and suppression neurons downwards."""
+    signs = study.table("signs")
+    scale = Scale(whole=True, top=1.0, none="no neuron's kurtosis is above the threshold")
+    if scale.begin(ax, study.layers, signs["peaked"]):
+        for name, colour, sign in (("prediction", shapes.ADDS, 1), ("suppression", shapes.TAKES, -1)):
+            shapes.stacks(ax, study.layers, {name: sign * signs[name]}, {name: colour})
+        shapes.line_at(ax, 0)
+        ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+
+
+def paint_norm_variance(ax: Axes, study: Study) -> None:
+    """Of the last layer, the value's norm (of gated neurons, of what they write) against the variance of its cosines,
+    entropy neurons marked."""
+    frame = study.table("neurons")
+    rows, gated = frame[frame["layer"] == study.layers[-1]], "key_norm" in frame
+    marked = rows["is_entropy"].to_numpy(bool)
+    norm = rows["write_norm" if gated else "value_norm"]
+    for some, label, size, colour in (
+        (~marked, "other neurons", 7, shapes.ATTENTION),
+        (marked, "entropy neurons", 24, shapes.TAKES),
+    ):
+        if some.any():
+            ax.scatter(norm[some], rows["cosine_variance"][some], s=size, color=colour, linewidths=0, label=label)
+    ax.set_yscale("log")
+    if gated:
+        ax.set_xscale("log")
+    ax.set_xlabel("rms length of what a neuron writes" if gated else "norm of the value")
+
+
+PROTOCOL = StudyProtocol(
+    paper="Gurnee et al. 2024, Universal Neurons in GPT2 Language Models (arXiv 2401.12181)",
+    published={
+        "models": "GPT-2 small, GPT-2 medium (five seeds each) and Pythia 160M",
+        "weights": "final gain folded in, W_U centred over d_model and vocabulary, values centred (basis 'folded')",
+        "prediction and suppression": "kurtosis of cos(W_U, v) above 10, by the sign of the skew",
+        "kurtosis": "the fourth standardised moment, 3 of a normal distribution, here too",
+        "partition": "variance of cos(W_U, v) above 0.005",
+        "by layer": "prediction neurons grow more frequent from the middle of the model on; at the end suppression "
+        "neurons take over",
+    },
+    main=("prediction and suppression", "by layer", "partition"),
+    tables={
+        "summary": (
+            APPLIES.capitalize(),
+            "A neuron may count for several roles. Entropy neurons are looked for in the last layer only.",
+        ),
+        "signs": (
+            "Prediction against suppression by layer",
+            "Of the neurons whose kurtosis is above the threshold, the share with negative skew, with its 95% Wilson "
+            "interval; the paper finds that it jumps in the last layers. Of gated neurons the skew is taken times the "
+            "sign of E[m³], which strong coefficients decide; either sign occurs of many.",
+        ),
+        "statistics": (
+            "Statistics of cos(W_U, v) and of the weights by layer",
+            "Quantiles over the neurons of a layer; the kurtosis of a normal distribution is 3. The sign of "
+            "a gated neuron's skew and of its gate's cosines is a convention.",
+        ),
+        "strongest": (
+            "The clearest neurons of each role",
+            "By the statistic that decides; promoted and suppressed are the ends of the value's projection, which a "
+            "negative coefficient exchanges.",
+        ),
+        "neurons": (
+            "Every neuron with its roles and statistics",
+            "The columns of fm.roles.",
+        ),
+    },
+    figures=(
+        Figure(
+            "roles",
+            "First roles by layer",
+            paint_roles,
+            note="Each neuron counts once, for the first role that applies to it: fewer than in the summary.",
+            legend="",
+        ),
+        Figure(
+            "kurtosis",
+            "Kurtosis of cos(W_U, v) by layer",
+            quantiles_of("cosine_kurtosis", "kurtosis"),
+            note="The paper's rises in the second half of the model: there neurons predict small sets of tokens.",
+            legend="",
+        ),
+        Figure(
+            "skew",
+            "Skew of cos(W_U, v) by layer",
+            quantiles_of("cosine_skew"),
+            note="The paper's is positive (prediction) until the last layers, where it turns negative (suppression).",
+            legend="",
+        ),
+        Figure(
+            "variance",
+            "Variance of cos(W_U, v) by layer",
+            quantiles_of("cosine_variance", "partition", "partition_null"),
+            note="Partition neurons raise one half of the vocabulary and lower the other. The threshold is the "
+            "published one, or what 99.9% of random directions stay below, if that is more.",
+            legend="",
+        ),
+        Figure("signs", "Prediction and suppression neurons by layer", paint_signs, "neurons"),
+        Figure(
+            "norm_variance",
+            "Norm and variance in the last layer",
+            paint_norm_variance,
+            "variance of cos(W_U, v)",
+            "Entropy neurons have long values that hardly move any logit: below and to the right of the others "
+            "(Stolfo et al. 2024, figure 2a). Of gated neurons, whose keys can take over any length, the length of "
+            "what they write is drawn.",
+        ),
     ),
-    "signs": (
-        "Prediction against suppression by layer",
-        "Of the neurons whose kurtosis is above the threshold, the share with negative skew, with its 95% Wilson "
-        "interval; the paper finds that it jumps in the last layers. Of gated neurons the skew is taken times the "
-        "sign of E[m³], which strong coefficients decide; either sign occurs of many.",
-    ),
-    "statistics": (
-        "Statistics of cos(W_U, v) and of the weights by layer",
-        "Quantiles over the neurons of a layer; the kurtosis of a normal distribution is 3. The sign of "
-        "a gated neuron's skew and of its gate's cosines is a convention.",
-    ),
-    "strongest": (
-        "The clearest neurons of each role",
-        "By the statistic that decides; promoted and suppressed are the ends of the value's projection, which a "
-        "negative coefficient exchanges.",
-    ),
-    "neurons": (
-        "Every neuron with its roles and statistics",
-        "The columns of fm.roles.",
-    ),
-}
+)
 
 
 @in_turn
@@ -131,9 +219,8 @@ def study(
     }
     return Study(
         name="gurnee2024",
-        paper=PAPER,
-        tables=tables_of(frames, TABLES),
-        figures=figures(model, frame, signs, thresholds),
+        frames=frames,
+        found=compare_with_paper(model, frame, signs, thresholds),
         settings={
             **frame.attrs["settings"],
             **thresholds,
@@ -143,69 +230,32 @@ def study(
             "frequency_reach": frame.attrs["frequency_reach"],
         },
         provenance=frame.attrs["provenance"],
-        published=PUBLISHED,
-        conclusion=conclusion(signs, len(frame), summary),
     )
 
 
-def conclusion(signs: pd.DataFrame, neurons: int, summary: pd.DataFrame) -> str:
-    """What was found, from the table of signs."""
-    peaked, suppression = int(signs["peaked"].sum()), int(signs["suppression"].sum())
-    partition = int(summary["partition"].sum()) if "partition" in summary else 0
-    text = (
-        f"{format_share(peaked / neurons)} of {neurons:,} neurons promote or suppress a small set of tokens: "
-        f"{peaked:,}, of which {suppression:,} suppress."
-    )
-    if peaked:
-        most = signs.loc[signs["peaked"].idxmax()]
-        last = signs.iloc[-1]
-        text += f" Most of them are in layer {int(most['layer'])} ({int(most['peaked']):,})"
-        if last["peaked"]:
-            text += f"; of those in the last layer {format_share(float(last['suppression_share']))} suppress"
-        text += "."
-    return f"{text} {counted(partition, 'neuron')} {'parts' if partition == 1 else 'part'} the vocabulary in two."
-
-
-def figures(
+def compare_with_paper(
     model: Model, frame: pd.DataFrame, signs: pd.DataFrame, thresholds: Mapping[str, Any]
-) -> tuple[Figure, ...]:
-    spread = partial(percentiles, frame)
-    return (
-        Figure(
-            "roles",
-            "First roles by layer",
-            partial(plot_roles, frame),
-            "Each neuron counts once, for the first role that applies to it: fewer than in the summary.",
-        ),
-        Figure(
-            "kurtosis",
-            "Kurtosis of cos(W_U, v) by layer",
-            lambda ax: spread("cosine_kurtosis", ax, thresholds["kurtosis"]),
-            "The paper's rises in the second half of the model: there neurons predict small sets of tokens.",
-        ),
-        Figure(
-            "skew",
-            "Skew of cos(W_U, v) by layer",
-            lambda ax: spread("cosine_skew", ax),
-            "The paper's is positive (prediction) until the last layers, where it turns negative (suppression).",
-        ),
-        Figure(
-            "variance",
-            "Variance of cos(W_U, v) by layer",
-            lambda ax: spread("cosine_variance", ax, max(thresholds["partition"], frame.attrs["partition_null"])),
-            "Partition neurons raise one half of the vocabulary and lower the other. The threshold is the published "
-            "one, or what 99.9% of random directions stay below, if that is more.",
-        ),
-        Figure("signs", "Prediction and suppression neurons by layer", partial(draw_signs, signs)),
-        Figure(
-            "norm_variance",
-            "Norm and variance in the last layer",
-            partial(draw_norm_variance, frame, model.n_layers - 1),
-            "Entropy neurons have long values that hardly move any logit: below and to the right of the others "
-            "(Stolfo et al. 2024, figure 2a). Of gated neurons, whose keys can take over any length, the length of "
-            "what they write is drawn.",
-        ),
-    )
+) -> dict[str, str]:
+    """What the study has of what the paper has, by subject."""
+    peaked, half = int(signs["peaked"].sum()), signs["layer"] < len(signs) // 2
+    partition = int(frame["is_partition"].sum())
+    found = {
+        "models": model.name,
+        "weights": f"basis {quoted(frame.attrs['settings']['basis'])}",
+        "prediction and suppression": f"kurtosis above {thresholds['kurtosis']:g}: {peaked:,} of "
+        f"{counted(len(frame), 'neuron')}",
+        "partition": f"variance above {max(thresholds['partition'], frame.attrs['partition_null']):.3g}: {partition:,}",
+        "by layer": "no such neurons",
+    }
+    if peaked:
+        upper = signs[~half]
+        found["by layer"] = (
+            f"{format_share(float(upper['peaked'].sum()) / peaked)} in the upper half; suppress: "
+            f"{format_share(float(signs['suppression'].sum()) / peaked)} of all"
+        )
+        if signs.iloc[-1]["peaked"]:
+            found["by layer"] += f", {format_share(float(signs.iloc[-1]['suppression_share']))} in the last layer"
+    return found
 
 
 def sign_table(frame: pd.DataFrame, kurtosis: float) -> pd.DataFrame:
@@ -263,43 +313,3 @@ def ends(model: Model, rows: pd.DataFrame, k: int = PROMOTED) -> dict[tuple[int,
 def spelled(tokens: Iterable[str]) -> str:
     """Tokens in one cell of a table: spaces and line ends within them as marks, two spaces between them."""
     return "  ".join(visible(token) for token in tokens)
-
-
-def draw_signs(signs: pd.DataFrame, ax: Axes) -> Axes:
-    """Bars of prediction neurons upwards and of suppression neurons downwards."""
-    layers = signs["layer"].to_numpy()
-    ax.bar(layers, signs["prediction"], 0.75, color=ADDS, label="prediction")
-    ax.bar(layers, -signs["suppression"], 0.75, color=TAKES, label="suppression")
-    ax.axhline(0, color="#444444", linewidth=0.8)
-    ax.set_xticks(layers[:: 1 + len(layers) // MOST_TICKS])
-    most = max(int(signs[["prediction", "suppression"]].to_numpy().max()), 1)
-    ax.set_ylim(-1.1 * most, 1.1 * most)
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    ax.set_xlabel("layer")
-    ax.set_ylabel("neurons")
-    total = int(signs["peaked"].sum())
-    if total:
-        ax.legend(frameon=False, loc="upper left")
-    else:
-        ax.text(0.5, 0.6, "no neuron's kurtosis is above the threshold", transform=ax.transAxes, ha="center")
-    return titled(ax, f"{total:,} neurons promote or suppress small sets of tokens")
-
-
-def draw_norm_variance(frame: pd.DataFrame, layer: int, ax: Axes) -> Axes:
-    """The value's norm (of gated neurons, of what they write) against the variance of its cosines, entropy neurons
-    marked."""
-    rows = frame[frame["layer"] == layer]
-    marked = rows["is_entropy"].to_numpy(bool)
-    gated = "key_norm" in rows
-    norm, variance = rows["write_norm" if gated else "value_norm"], rows["cosine_variance"]
-    ax.scatter(norm[~marked], variance[~marked], s=7, color=ATTENTION, linewidths=0)
-    ax.scatter(norm[marked], variance[marked], s=24, color=TAKES, label="entropy neurons")
-    ax.set_yscale("log")
-    if gated:
-        ax.set_xscale("log")
-    ax.set_xlabel("rms length of what a neuron writes" if gated else "norm of the value")
-    ax.set_ylabel("variance of cos(W_U, v)")
-    if marked.any():
-        ax.legend(frameon=False)
-    return titled(ax, f"Layer {layer}: {int(marked.sum())} of {len(rows):,} are entropy neurons")

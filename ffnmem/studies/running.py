@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-
-import matplotlib as mpl
-import numpy as np
-import pandas as pd
-from matplotlib.container import ErrorbarContainer
-from matplotlib.figure import Figure as Canvas
-from matplotlib.lines import Line2D
-from matplotlib.ticker import ScalarFormatter
 
 from .._version import __version__
 from ..core.checked_files import with_checksum
@@ -26,58 +15,23 @@ from ..core.defaults import STUDY_EXAMPLES
 from ..core.errors import FileError, InputError, quoted
 from ..core.files import user_path, write_whole
 from ..core.folders import Kind, claimed
-from ..core.json_values import plain
 from ..core.progress import Progress
 from ..core.run_folders import read_run
 from ..core.types import Seed, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..pages.links import Links, nowhere, to_site
-from ..pages.rendering import render
+from ..pages.rendering import page_html, split_sheet, without_origin
 from ..scanning.scanning import scan
 from ..scanning.store import Store
-from ..show.notebook import MINUS, percent
 from ..show.records import csv_text
-from .study import ABOUT, PAGE, Figure, Study, StudyTable, check_settings, study_module
+from .figures import describe_figure, png
+from .study import ABOUT, PAGE, Study, check_settings, study_module
 
 # A study as files and as a page: CSV, PNG, JSON and HTML, each whole or not at all.
 
 STORE = "store"  # of the corpus, where the study scanned it
 FOLDER = Kind(ABOUT, "ffnmem study", 1, "the study")
-DPI = 150
-DARK: Any = {
-    **{f"{part}.facecolor": "#181c21" for part in ("figure", "axes", "savefig", "legend")},
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), "#e8eaed"),
-    "axes.edgecolor": "#8a929d",
-    "grid.color": "#2c323a",
-}
-"""Of figures on dark screens: the colours of page.css there."""
-ROWS = 60  # of a table on the page; the file has all
-SHARES = frozenset({"share", "rate", "probability"})  # words of names of columns that read in percent
-TEXTS = ("prefix", "context")  # columns of running text, in which spaces are spaces
-
-
-@dataclass(frozen=True)
-class PageCell:
-    """One cell of a table on a page: a number as text, a token, or running text; ``address``: where it leads."""
-
-    kind: str
-    text: str
-    value: float | None = None
-    address: str = ""
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """A table as a page shows it."""
-
-    table: StudyTable
-    columns: tuple[str, ...]
-    rows: tuple[tuple[PageCell, ...], ...]
-
-    @property
-    def hidden(self) -> int:
-        return len(self.table.frame) - len(self.rows)
 
 
 def write_study(study: Study, folder: Path, links: Links = nowhere) -> None:
@@ -88,14 +42,15 @@ def write_study(study: Study, folder: Path, links: Links = nowhere) -> None:
     """
     tables = {f"{table.name}.csv": csv_text(table.frame) for table in study.tables}
     try:
-        drawings = [png(figure) for figure in study.figures]
-        dark = [png(figure, dark=True) for figure in study.figures]
+        drawings = [png(study, figure) for figure in study.figures]
+        dark = [png(study, figure, dark=True) for figure in study.figures]
     except Exception:
         if not (folder / PAGE).exists():
             write_all(folder, tables)
         raise
     shown_page = page(study, drawings, dark, links)
-    about = json.dumps(described(study), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    content = {"kind": FOLDER.kind, "schema": FOLDER.schema, "ffnmem": __version__, **study.described()}
+    about = json.dumps(with_checksum(content), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
     try:
         (folder / PAGE).unlink(missing_ok=True)
     except OSError as error:
@@ -110,128 +65,29 @@ def write_all(folder: Path, files: Mapping[str, str | bytes]) -> None:
         write_whole(folder / name, content)
 
 
-def described(study: Study) -> dict[str, Any]:
-    """What a study is, without its tables, in what strict JSON has."""
-    about = {
-        "kind": FOLDER.kind,
-        "schema": FOLDER.schema,
-        "study": study.name,
-        "paper": study.paper,
-        "conclusion": study.conclusion,
-        "settings": plain(study.settings),
-        "published": plain(study.published),
-        "provenance": plain(study.provenance),
-        "ffnmem": __version__,
-        "tables": {
-            table.name: {"title": table.title, "note": table.note, "rows": len(table.frame)} for table in study.tables
-        },
-        "figures": {figure.name: {"title": figure.title, "note": figure.note} for figure in study.figures},
-    }
-    return with_checksum(about)
-
-
-def png(figure: Figure, *, dark: bool = False) -> bytes:
-    """A figure drawn on a canvas of its own, on a light ground or on the ``dark`` one of pages."""
-    with mpl.rc_context(DARK if dark else {}):
-        canvas = Canvas(figsize=figure.size, layout="constrained")
-        figure.draw(canvas.add_subplot())
-        buffer = io.BytesIO()
-        canvas.savefig(buffer, format="png", dpi=DPI)
-    return buffer.getvalue()
-
-
-def figure_in_words(figure: Figure) -> str:
-    """What a figure shows, for those who do not see it: its title, its axes, and from where to where each line goes."""
-    ax = figure.draw(Canvas(figsize=figure.size).add_subplot())
-    said = ": ".join(dict.fromkeys(text for text in (figure.title, ax.get_title(loc="left") or ax.get_title()) if text))
-    axes = " by ".join(text for text in (ax.get_ylabel(), ax.get_xlabel()) if text)
-    reads = ax.yaxis.get_major_formatter()
-    parts = []
-    for drawn, name in zip(*ax.get_legend_handles_labels(), strict=True):
-        line = drawn[0] if isinstance(drawn, ErrorbarContainer) else drawn
-        values = np.asarray(line.get_ydata() if isinstance(line, Line2D) else [], float)
-        values = values[np.isfinite(values)]
-        if len(values):
-            first, last, low, high = (
-                f"{value:,.4g}" if isinstance(reads, ScalarFormatter) else str(reads(value))
-                for value in (values[0], values[-1], values.min(), values.max())
-            )
-            parts.append(
-                f"{name}: {first} throughout"
-                if low == high
-                else f"{name}: {first} to {last}, lowest {low}, highest {high}"
-            )
-    return flowing_text(". ".join(text for text in (said, axes, *parts) if text))
-
-
-def flowing_text(text: str) -> str:
-    """A text on one line."""
-    return " ".join(text.split())
-
-
 def page(study: Study, drawings: Sequence[bytes], dark: Sequence[bytes] = (), links: Links = nowhere) -> str:
-    """The page: every figure with its caption, every table (the first rows of long ones), settings and provenance.
+    """The page: the study's sheet, with every figure and its caption behind the first table.
 
     ``dark``: the figures for dark screens, if they were drawn. ``links``: where neurons lead.
     """
     pictures = [
-        (figure, embedded(drawing), embedded(other) if other else "", figure_in_words(figure))
+        (figure, embedded(drawing), embedded(other) if other else "", describe_figure(study, figure))
         for figure, drawing, other in zip_longest(study.figures, drawings, dark)
     ]
-    return render(
-        "study.html",
+    return page_html(
+        f"{study.name} on {study.provenance['model']}",
+        [section for section in split_sheet(without_origin(study.whole_sheet())) if section.title],
+        study.provenance,
+        template="study.html",
+        links=links,
         study=study,
-        version=__version__,
         pictures=pictures,
-        tables=[page_table(table, ROWS, links) for table in study.tables],
-        settings={name: flat(value) for name, value in study.settings.items()},
-        published={name: flat(value) for name, value in study.published.items()},
-        provenance={name: flat(value) for name, value in study.provenance.items()},
     )
 
 
 def embedded(drawing: bytes) -> str:
     """A picture as the address of itself."""
     return "data:image/png;base64," + base64.b64encode(drawing).decode("ascii")
-
-
-def flat(value: Any) -> Any:
-    """A setting on one line."""
-    return ", ".join(str(item) for item in value) if isinstance(value, list | tuple) else value
-
-
-def page_table(table: StudyTable, limit: int, links: Links = nowhere) -> PageTable:
-    """The first rows of a table as cells; a neuron beside its layer leads to where ``links`` has it."""
-    columns = tuple(str(name) for name in table.frame.columns)
-    head = table.frame.head(limit)
-    rows = []
-    for row in head.itertuples(index=False, name=None):
-        cells = {name: cell(name, value) for name, value in zip(columns, row, strict=True)}
-        if "layer" in cells and "neuron" in cells:
-            layer, neuron = cells["layer"].value, cells["neuron"].value
-            if layer is not None and neuron is not None:
-                cells["neuron"] = replace(cells["neuron"], address=links(int(layer), int(neuron)))
-        rows.append(tuple(cells.values()))
-    return PageTable(table, columns, tuple(rows))
-
-
-def cell(column: str, value: Any) -> PageCell:
-    """A value of a column as a cell: whole numbers with commas, shares in percent, others with four significant
-    digits."""
-    if isinstance(value, str):
-        kind = "running" if column in TEXTS else "token" if column.endswith("token") else "word"
-        return PageCell(kind, value)
-    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
-        return PageCell("number", "–")
-    if isinstance(value, bool | np.bool_):
-        return PageCell("word", "yes" if value else "no")
-    if isinstance(value, int) or hasattr(value, "__index__"):
-        text = f"{int(value):,}" if column not in ("layer", "neuron") else str(int(value))
-        return PageCell("number", text.replace("-", MINUS), float(value))
-    number = float(value)
-    if not SHARES.isdisjoint(column.split("_")) and 0 <= number <= 1:
-        return PageCell("number", percent(number, 1), number)
-    return PageCell("number", f"{number:.4g}".replace("-", MINUS), number)
 
 
 # `study`: scan a corpus if need be, run a paper's protocol on it, and write everything into one folder.
@@ -269,7 +125,7 @@ def run(
         settings: of that study; its function in ``ffnmem.studies`` documents them.
 
     Returns:
-        A :class:`Study`: ``.tables``, ``.figures``, ``.table(name)``, ``.plot(name)``, ``.settings``, ``.published``.
+        A :class:`Study`: ``.tables``, ``.figures``, ``.table(name)``, ``.plot(name)``, ``.beside_paper()``.
 
     Raises:
         InputError: an unknown study or setting, another model's store or site, or options for a scan that is not

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64, Int64
+from matplotlib.axes import Axes
 
 from ..core.defaults import SEQUENCES_READ
 from ..core.errors import counted
@@ -26,55 +26,173 @@ from ..neurons.counting import (
 )
 from ..neurons.role_assignment import Thresholds, reading_settings
 from ..neurons.unembedding import Unembedding, cosine_moments, read_unembedding, read_values
+from ..plots import shapes
 from ..scanning.store import Store
-from . import figures as plots
+from .figures import Scale, Series, curves, stack
 from .gurnee2024 import ends, spelled
 from .prefixes import share_interval
-from .study import Figure, Study, tables_of
+from .study import Figure, Study, StudyProtocol
 
-PAPER = (
-    "Voita, Ferrando and Nalmpantis 2023, Neurons in Large Language Models: Dead, N-gram, Positional (arXiv 2309.04827)"
-)
-PUBLISHED: Mapping[str, Any] = {
-    "models": "OPT 125M to 66B (ReLU)",
-    "text": "over 20M tokens for dead neurons, over 5M for the rest; full-length texts of 2048 tokens for positions",
-    "fires": "coefficient above 0",
-    "token detector": "1 to 5 tokens make up 95% of firings; covered tokens (fired at 95% of the time) make up 95% too",
-    "positional": "mutual information of firing and position above 0.05",
-    "dead": "many in the first half of larger models, more than 70% in some layers of the 66B one; none in the second",
-    "detectors": "only in the first half; 5351 in the 66B model; over 80% suppress the tokens that trigger them",
-}
 CATEGORIES = ((1, 5), (6, 20), (21, 100), (101, 500))
 MORE, BEYOND = "more than 500", "not by those looked at"
 ENOUGH = 50  # tokens at a position, for its firing rate to count in a pattern
 EXTREME = 0.05  # how near to 0 or 1 a rate counts as there
 SMOOTH = 5  # positions averaged before crossings are counted
 PROMOTED = 8
-TABLES = {
-    "summary": (
-        "Dead, token-detecting and positional neurons by layer",
-        "dead and firing_rate (mean of those that fired) are of the whole scan; tokens are those that a detector "
-        "of the layer covers, new_tokens those that no layer below covers, new_to_previous those that the layer "
-        "before does not; suppressing is the share of detectors that write away from their tokens. Of a gated neuron "
-        "dead means that its gate never opened: with SiLU or GELU it may write all the same (see fm.roles).",
+COVERAGE = 0.95  # of its firings, that a detector's tokens make up
+STRONGEST = 8  # positional neurons in the table of rates
+SHADES = ("#08306B", "#2171B5", "#6BAED6", "#BDD7E7", "#E3E8EE", "#F5F5F5")
+COVERING = (*(f"{low} to {high}" for low, high in CATEGORIES), MORE, BEYOND)
+PATTERNS = {"oscillatory": "#7B5EA7", "both extremes": "#C8382D", "one extreme": "#4C9F50", "other": "#F0C000"}
+"""The paper's colours."""
+SUPPRESSING, OTHERS = "that suppress their triggers", "others"
+NO_DETECTORS, NO_POSITIONAL = "no token detectors", "no positional neurons"
+
+
+def split_detectors(study: Study) -> dict[str, Any]:
+    """Token detectors by layer, by whether they suppress their triggers."""
+    summary = study.table("summary")
+    against = summary["detectors"] * summary["suppressing"].fillna(0)
+    return {SUPPRESSING: against, OTHERS: summary["detectors"] - against}
+
+
+def shares_covered(study: Study) -> dict[str, Any]:
+    """Shares of neurons by layer, by how many tokens make up their firings."""
+    covering = study.table("covering")
+    return {name: covering.loc[covering["tokens"] == name, "share"].to_numpy() for name in COVERING}
+
+
+def count_patterns(study: Study) -> dict[str, Any]:
+    """Positional neurons by layer, by pattern."""
+    rows = study.table("positional")
+    return {
+        name: [((rows["layer"] == layer) & (rows["pattern"] == name)).sum() for layer in study.layers]
+        for name in PATTERNS
+    }
+
+
+def paint_rates(ax: Axes, study: Study) -> None:
+    """The firing rate by position of the neurons that tell most about it."""
+    for (layer, neuron), part in study.table("rates").groupby(["layer", "neuron"], sort=False):
+        shapes.curve(ax, part["position"], part["rate"], f"{layer}.{neuron}")
+    ax.set_ylim(-0.02, 1.02)
+    if not len(study.table("rates")):
+        shapes.say(ax, NO_POSITIONAL)
+
+
+PROTOCOL = StudyProtocol(
+    paper="Voita, Ferrando and Nalmpantis 2023, Neurons in Large Language Models: Dead, N-gram, Positional (arXiv "
+    "2309.04827)",
+    published={
+        "models": "OPT 125M to 66B (ReLU)",
+        "text": "over 20M tokens for dead neurons, over 5M for the rest; texts of 2048 tokens for positions",
+        "fires": "coefficient above 0",
+        "token detector": "1 to 5 tokens make up 95% of firings, as do covered tokens (fired at 95% of the time)",
+        "positional": "mutual information of firing and position above 0.05",
+        "dead": "many in the first half of larger models, over 70% in some layers of the 66B one; none in the second",
+        "detectors": "only in the first half; 5351 in the 66B model; over 80% suppress the tokens that trigger them",
+    },
+    main=("dead", "detectors", "positional"),
+    tables={
+        "summary": (
+            "Dead, token-detecting and positional neurons by layer",
+            "dead and firing_rate (mean of those that fired) are of the whole scan; tokens are those that a detector "
+            "of the layer covers, new_tokens those that no layer below covers, new_to_previous those that the layer "
+            "before does not; suppressing is the share of detectors that write away from their tokens. Of a gated "
+            "neuron dead means that its gate never opened: with SiLU or GELU it may write all the same (see fm.roles).",
+        ),
+        "covering": (
+            "How many tokens make up a neuron's firings",
+            "Shares of the neurons that fired, by the fewest tokens that make up 95% of their firings. Tokens too "
+            "rare to be counted one by one are needed of some; how many at least follows from how rare they are.",
+        ),
+        "detectors": (
+            "Token detectors",
+            "trigger_cosine is the mean cos(W_U, v) over the tokens that a detector covers, less the mean over the "
+            "vocabulary: negative where it suppresses them. Of gated neurons it is times the sign of the mean "
+            "coefficient, and promoted and suppressed are what they are with a coefficient of that sign.",
+        ),
+        "positional": (
+            "Positional neurons",
+            "The pattern is sorted by rule here, by eye in the paper: both extremes, if the firing rate comes within "
+            "5% of 0 and of 1; oscillatory, if it then crosses one half three times or more; one extreme; other.",
+        ),
+        "rates": (
+            "Firing rates by position of the strongest positional neurons",
+            f"Of the {STRONGEST} that tell most about it, at positions with {ENOUGH} tokens or more.",
+        ),
+    },
+    figures=(
+        Figure(
+            "dead",
+            "Neurons that never fired",
+            curves("summary", Series("dead_share", colour=shapes.FFN), scale=Scale(none="every neuron fired")),
+            "dead neurons",
+            "Figure 1a. GELU hardly lets a neuron die; the paper's models have ReLU. A gated neuron is dead if its "
+            "gate never opened.",
+            percent=True,
+        ),
+        Figure(
+            "firing_rate",
+            "How often a neuron that is not dead fires",
+            curves("summary", Series("firing_rate", colour=shapes.FFN)),
+            "mean firing rate",
+            "Figure 1b.",
+            percent=True,
+        ),
+        Figure(
+            "covering",
+            f"How many tokens make up {COVERAGE:.0%} of a neuron's firings",
+            stack(shares_covered, dict(zip(COVERING, SHADES, strict=True))),
+            "share of the neurons that fired",
+            "Figure 2, which shows the first half of each model.",
+            percent=True,
+            legend="stacked",
+        ),
+        Figure(
+            "detectors",
+            "Token detectors by layer",
+            stack(
+                split_detectors,
+                {SUPPRESSING: shapes.TAKES, OTHERS: SHADES[3]},
+                Scale(whole=True, top=1.0, none=NO_DETECTORS),
+            ),
+            "neurons",
+            "Figure 3a.",
+            legend="stacked",
+        ),
+        Figure(
+            "tokens",
+            "Tokens that have a detector",
+            curves(
+                "summary",
+                Series("tokens_so_far", "so far", "", "--"),
+                Series("tokens", "in the layer", shapes.FFN),
+                Series("new_tokens", "new in the layer", shapes.TAKES),
+                scale=Scale(whole=True, top=1.0, none=NO_DETECTORS),
+            ),
+            "tokens with a detector",
+            "Figures 3b and 4.",
+        ),
+        Figure(
+            "positional",
+            "Positional neurons by layer",
+            stack(count_patterns, PATTERNS, Scale(whole=True, top=1.0, none=NO_POSITIONAL)),
+            "positional neurons",
+            "Figure 8.",
+            legend="stacked",
+        ),
+        Figure(
+            "patterns",
+            "When the strongest positional neurons fire",
+            paint_rates,
+            "firing rate",
+            "Figure 7.",
+            f"position (those with {ENOUGH} tokens or more)",
+            percent=True,
+        ),
     ),
-    "covering": (
-        "How many tokens make up a neuron's firings",
-        "Shares of the neurons that fired, by the fewest tokens that make up 95% of their firings. Tokens too "
-        "rare to be counted one by one are needed of some; how many at least follows from how rare they are.",
-    ),
-    "detectors": (
-        "Token detectors",
-        "trigger_cosine is the mean cos(W_U, v) over the tokens that a detector covers, less the mean over the "
-        "vocabulary: negative where it suppresses them. Of gated neurons it is times the sign of the mean "
-        "coefficient, and promoted and suppressed are what they are with a coefficient of that sign.",
-    ),
-    "positional": (
-        "Positional neurons",
-        "The pattern is sorted by rule here, by eye in the paper: both extremes, if the firing rate comes within "
-        "5% of 0 and of 1; oscillatory, if it then crosses one half three times or more; one extreme; other.",
-    ),
-}
+)
 
 
 @in_turn
@@ -86,7 +204,7 @@ def study(
     seed: int = 0,
     n_sequences: int | None = SEQUENCES_READ,
     types: int = 5,
-    coverage: float = 0.95,
+    coverage: float = COVERAGE,
     position: float = 0.05,
     min_count: int = 10,
 ) -> Study:
@@ -126,83 +244,59 @@ def study(
     detectors = detector_table(model, found, {layer: written_signs(model, store, layer) for layer in firing.layers})
     positional = positional_table(firing, information, position)
     summary = summary_table(store, found, detectors, positional)
-    covering = covering_table(store, found)
-    frames = {"summary": summary, "covering": covering, "detectors": detectors, "positional": positional}
+    settings = {
+        "n_sequences": n_sequences,
+        "seed": seed,
+        "types": types,
+        "coverage": coverage,
+        "position": position,
+        "min_count": min_count,
+        "activation": model.ffn[0].activation,
+        "tokens_scanned": store.n_tokens,
+        **reading_settings(store, firing),
+    }
     return Study(
         name="voita2023",
-        paper=PAPER,
-        tables=tables_of(frames, TABLES),
-        figures=figures(firing, summary, covering, positional),
-        settings={
-            "n_sequences": n_sequences,
-            "seed": seed,
-            "types": types,
-            "coverage": coverage,
-            "position": position,
-            "min_count": min_count,
-            "activation": model.ffn[0].activation,
-            "tokens_scanned": store.n_tokens,
-            **reading_settings(store, firing),
+        frames={
+            "summary": summary,
+            "covering": covering_table(store, found),
+            "detectors": detectors,
+            "positional": positional,
+            "rates": rate_table(firing, positional.head(STRONGEST)),
         },
+        found=compare_with_paper(model, store, summary, settings),
+        settings=settings,
         provenance=model.provenance(corpus=store.manifest["corpus"]["hash"]).to_dict(),
-        published=PUBLISHED,
-        conclusion=conclusion(summary),
     )
 
 
-def conclusion(summary: pd.DataFrame) -> str:
-    """What was found, from the table by layer."""
-    neurons = int(summary["neurons"].sum())
-    dead, detectors, positional = (int(summary[name].sum()) for name in ("dead", "detectors", "positional"))
-    half = summary["layer"] < (len(summary) + 1) // 2
-    text = (
-        f"Of {neurons:,} neurons {dead:,} never fired ({format_share(dead / neurons)}), "
-        f"{detectors:,} are token detectors ({format_share(detectors / neurons)}) and "
-        f"{positional:,} positional ({format_share(positional / neurons)})."
-    )
+def compare_with_paper(
+    model: Model, store: Store, summary: pd.DataFrame, settings: Mapping[str, Any]
+) -> dict[str, str]:
+    """What the study has of what the paper has, by subject."""
+    neurons, detectors = int(summary["neurons"].sum()), int(summary["detectors"].sum())
+    most = summary.loc[summary["dead_share"].idxmax()]
+    first = int(summary["detectors"][summary["layer"] < (len(summary) + 1) // 2].sum())
+    against = float((summary["detectors"] * summary["suppressing"].fillna(0)).sum())
+    dead = f"{int(summary['dead'].sum()):,} of {neurons:,}"
+    if most["dead"]:
+        dead += f", most in layer {int(most['layer'])} ({format_share(float(most['dead_share']))})"
+    found = {
+        "models": f"{model.name} ({model.ffn[0].activation})",
+        "text": f"{store.n_tokens:,} tokens for dead neurons, {settings['tokens_read']:,} for the rest",
+        "fires": "pre-activation above 0",
+        "token detector": f"1 to {settings['types']} tokens make up {settings['coverage']:.0%} of firings",
+        "positional": f"{counted(int(summary['positional'].sum()), 'neuron')} with mutual information of firing and "
+        f"position above {settings['position']:g}",
+        "dead": dead,
+        "detectors": "none",
+    }
     if detectors:
-        below = int(summary["detectors"][half].sum())
-        tokens = int(summary["tokens_so_far"].iloc[-1])
-        text += (
-            f" {format_share(below / detectors)} of the detectors are in the first half of the layers; "
-            f"together they cover {counted(tokens, 'token')}."
+        found["detectors"] = (
+            f"{detectors:,}, {format_share(first / detectors)} in the first half; {format_share(against / detectors)} "
+            "suppress the tokens that trigger them"
         )
-    return text
-
-
-def figures(
-    firing: FiringCounts, summary: pd.DataFrame, covering: pd.DataFrame, positional: pd.DataFrame
-) -> tuple[Figure, ...]:
-    return (
-        Figure(
-            "dead",
-            "Dead neurons by layer",
-            partial(plots.draw_dead, summary),
-            "Figure 1a. GELU hardly lets a neuron die; the paper's models have ReLU. A gated neuron is dead if its "
-            "gate never opened.",
-        ),
-        Figure("firing_rate", "How often neurons fire, by layer", partial(plots.draw_rate, summary), "Figure 1b."),
-        Figure(
-            "covering",
-            "How many tokens make up a neuron's firings",
-            partial(plots.draw_covering, covering),
-            "Figure 2, which shows the first half of each model.",
-        ),
-        Figure("detectors", "Token detectors by layer", partial(plots.draw_detectors, summary), "Figure 3a."),
-        Figure("tokens", "Tokens that have a detector", partial(plots.draw_tokens, summary), "Figures 3b and 4."),
-        Figure(
-            "positional",
-            "Positional neurons by layer",
-            partial(plots.draw_positional, positional, summary),
-            "Figure 8.",
-        ),
-        Figure(
-            "patterns",
-            "Firing rate by position of the strongest positional neurons",
-            partial(plots.draw_patterns, firing, positional, ENOUGH),
-            "Figure 7.",
-        ),
-    )
+    return found
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -251,12 +345,13 @@ def covering_table(store: Store, found: Mapping[int, Detection]) -> pd.DataFrame
     for layer, detection in found.items():
         alive = ~np.isnan(detection.share)  # fired in the reading
         covering, at_least = detection.covering[alive], detection.at_least[alive]
-        counts = {f"{low} to {high}": int(((covering >= low) & (covering <= high)).sum()) for low, high in CATEGORIES}
         many = at_least > CATEGORIES[-1][1]
-        counts |= {MORE: int(many.sum()), BEYOND: int((np.isnan(covering) & ~many).sum())}
+        by_category = [int(((covering >= low) & (covering <= high)).sum()) for low, high in CATEGORIES]
+        counts = dict(zip(COVERING, (*by_category, many.sum(), (np.isnan(covering) & ~many).sum()), strict=True))
         total = max(int(alive.sum()), 1)
         rows += [
-            {"layer": layer, "tokens": name, "neurons": count, "share": count / total} for name, count in counts.items()
+            {"layer": layer, "tokens": name, "neurons": int(count), "share": count / total}
+            for name, count in counts.items()
         ]
     return pd.DataFrame(rows)
 
@@ -328,6 +423,19 @@ def positional_table(
             rows.append(dict(zip(columns, (layer, neuron, *values, *pattern(rate)), strict=True)))
     frame = pd.DataFrame(rows, columns=list(columns))
     return frame.sort_values("information", ascending=False, kind="stable", ignore_index=True)
+
+
+def rate_table(firing: FiringCounts, neurons: pd.DataFrame) -> pd.DataFrame:
+    """The firing rates of some neurons, a row a position."""
+    parts = []
+    for row in neurons.itertuples():
+        used, rates = firing_rates(firing, row.layer)
+        parts.append(
+            pd.DataFrame({"layer": row.layer, "neuron": row.neuron, "position": used, "rate": rates[:, row.neuron]})
+        )
+    return (
+        pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["layer", "neuron", "position", "rate"])
+    )
 
 
 def firing_rates(

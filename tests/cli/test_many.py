@@ -60,7 +60,8 @@ def test_data_is_the_librarys(tiny: fm.Model, tiny_folder: Path, tiny_store: Sto
     assert given["settings"]["seed"] == 4
     assert given["out"] == str(tmp_path / "a")
     assert (tmp_path / "a" / "summary.csv").read_bytes() == (tmp_path / "b" / "summary.csv").read_bytes()
-    assert given["summary"] == plain(found.to_frame().to_dict("records"))
+    assert given["tables"]["summary"]["rows"] == plain(found.to_frame().to_dict("records"))
+    assert given["tables"]["changes"]["rows"] == len(found.table("changes"))
     pd.testing.assert_frame_equal(csv(*arguments, "--out", tmp_path / "a"), found.to_frame(), check_dtype=False)
     words = " ".join(table(*arguments, "--out", tmp_path / "a").split())
     assert "The main numbers by layer" in words

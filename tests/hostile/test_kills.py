@@ -77,7 +77,9 @@ def sequence(root: Path) -> None:
 def study(root: Path, store: bool = True) -> None:
     source: Any = tiny_store() if store else TEXTS
     options = {} if store else {"scan_options": {"k": 3, "sample": 8, "draws": 4, "frequent": 8}}
-    with mock.patch.object(running, "png", lambda figure, dark=False: figure.name.encode()):  # drawing takes long
+    with mock.patch.object(
+        running, "png", lambda study, figure, dark=False: figure.name.encode()
+    ):  # drawing takes long
         fm.studies.run("geva2021", tiny(), source, root / "out", **options, **FEW)
 
 

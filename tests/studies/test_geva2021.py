@@ -15,8 +15,9 @@ from ffnmem.scanning import Store
 from ffnmem.studies import Study, geva2021
 
 from ..helpers import refuses
+from .made import SMALL
 
-FEW: dict[str, Any] = {"keys": 5, "prefixes": 3, "n_sequences": 12, "updates": 4}
+FEW: dict[str, Any] = SMALL["geva2021"]
 
 
 @pytest.fixture(scope="module")
@@ -40,34 +41,6 @@ def test_summary_is_taken_from_the_tables(found: Study) -> None:
         assert row[[f"case_{c}" for c in ("residual", "agreement", "composition", "ffn")]].sum() == pytest.approx(1)
 
 
-def test_tables_and_figures(found: Study) -> None:
-    assert [table.name for table in found.tables] == [
-        "summary",
-        "changes",
-        "prefixes",
-        "agreement",
-        "confident",
-        "composition",
-        "refinement",
-        "updates",
-    ]
-    assert all(table.title and table.note for table in found.tables)
-    for figure in found.figures:
-        assert "paper's figure" in figure.note or "2022" in figure.note
-        ax = Canvas().add_subplot()
-        assert figure.draw(ax) is ax
-        assert ax.get_title(loc="left")
-        assert ax.get_ylabel()
-
-
-def test_settings_are_complete(found: Study, tiny: fm.Model, tiny_store: Store) -> None:
-    """Everything that the numbers depend on, beside what the paper had."""
-    for name, value in {**FEW, "basis": "folded", "seed": 2, "context": tiny_store.settings.context}.items():
-        assert found.settings[name] == value
-    assert found.provenance["fingerprint"] == tiny.fingerprint
-    assert {"removal", "agreement found", "positions", "zero agreement"} <= set(found.published)
-
-
 def test_the_same_call_gives_the_same(found: Study, tiny: fm.Model, tiny_store: Store) -> None:
     again = geva2021.study(tiny, tiny_store, seed=2, **FEW)
     for mine, theirs in zip(again.tables, found.tables, strict=True):
@@ -86,21 +59,6 @@ def test_basis_is_what_it_says(found: Study, tiny: fm.Model, tiny_store: Store) 
     assert raw.table("changes").equals(found.table("changes"))
     residual = ["layer", "match", "probability"]  # read through the final norm, whatever the basis
     pd.testing.assert_frame_equal(raw.table("refinement")[residual], found.table("refinement")[residual])
-
-
-@pytest.mark.parametrize("name", sorted(FEW))
-def test_counts_are_checked(name: str, tiny: fm.Model, tiny_store: Store) -> None:
-    with refuses(InputError, ValueError, name, "0"):
-        geva2021.study(tiny, tiny_store, **{**FEW, name: 0})
-
-
-def test_mistakes(tiny: fm.Model, atlas: fm.Model, tiny_store: Store) -> None:
-    with refuses(InputError, ValueError, "'folded' or 'raw'"):
-        geva2021.study(tiny, tiny_store, basis="both")
-    with refuses(InputError, ValueError, "seed"):
-        geva2021.study(tiny, tiny_store, seed=-1)
-    with refuses(InputError, ValueError, "atlas"):
-        geva2021.study(atlas, tiny_store)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +90,7 @@ def test_as_small_as_can_be(tiny: fm.Model, tmp_path: Path) -> None:
     assert len(store.sequences) <= 3
     for figure in found.figures:
         canvas = Canvas()
-        figure.draw(canvas.add_subplot())
+        figure.draw(found, canvas.add_subplot())
         canvas.draw_without_rendering()
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure as Canvas
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError
 from ffnmem.neurons.counting import FiringCounts, count_firings
 from ffnmem.neurons.unembedding import read_unembedding, read_values
 from ffnmem.scanning import Store
@@ -18,10 +14,9 @@ from ffnmem.studies import Study, voita2023
 from ffnmem.studies.gurnee2024 import spelled
 from ffnmem.studies.voita2023 import BEYOND, ENOUGH, MORE, firing_rates, pattern
 
-from ..helpers import refuses
+from .made import SMALL
 
-LOOSE: dict[str, Any] = {"types": 20, "coverage": 0.5, "position": 0.01, "min_count": 3, "n_sequences": None}
-"""Settings under which a random model has neurons of every kind."""
+LOOSE = SMALL["voita2023"]
 
 
 @pytest.fixture(scope="module")
@@ -116,41 +111,6 @@ def test_positional_neurons_are_in_order_with_their_rates(found: Study, firing: 
 def test_patterns(rate: np.ndarray, name: str, crossings: int) -> None:
     found = pattern(rate)
     assert found[2:] == (crossings, name)
-
-
-def test_figures_are_drawn_and_settings_are_complete(found: Study, tiny: fm.Model, tiny_store: Store) -> None:
-    assert [table.name for table in found.tables] == ["summary", "covering", "detectors", "positional"]
-    for figure in found.figures:
-        ax = Canvas().add_subplot()
-        assert figure.draw(ax) is ax
-        assert ax.get_title(loc="left")
-        assert "Figure" in figure.note
-    for name, value in {**LOOSE, "seed": 0, "tokens_read": tiny_store.n_tokens, "activation": "gelu_new"}.items():
-        assert found.settings[name] == value
-    assert found.provenance["fingerprint"] == tiny.fingerprint
-    assert {"token detector", "positional", "dead"} <= set(found.published)
-
-
-def test_by_the_papers_settings_a_random_model_has_no_detectors(tiny: fm.Model, tiny_store: Store) -> None:
-    """Empty tables keep their columns, and their figures say so."""
-    empty = voita2023.study(tiny, tiny_store, min_count=10_000, position=10.0)
-    assert empty.table("detectors").empty
-    assert empty.table("positional").empty
-    assert list(empty.table("detectors").columns)[:3] == ["layer", "neuron", "triggers"]
-    assert empty.table("summary")["suppressing"].isna().all()
-    for figure in empty.figures:
-        figure.draw(Canvas().add_subplot())
-
-
-def test_refusals(tiny_store: Store, atlas: fm.Model, tiny: fm.Model) -> None:
-    with refuses(InputError, ValueError, atlas.fingerprint):
-        voita2023.study(atlas, tiny_store)
-    with refuses(InputError, ValueError, "n_sequences", "0"):
-        voita2023.study(tiny, tiny_store, n_sequences=0)
-    with refuses(InputError, ValueError, "coverage", "nan"):
-        voita2023.study(tiny, tiny_store, coverage=float("nan"))
-    with refuses(InputError, ValueError, "position", "nan"):
-        voita2023.study(tiny, tiny_store, position=float("nan"))
 
 
 # -- gated models ------------------------------------------------------------------------------------------------------
