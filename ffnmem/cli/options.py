@@ -193,7 +193,7 @@ LensName = Annotated[
         metavar="LENS",
         help="How values are read in tokens: logit, as they are written; jacobian, as they arrive at the unembedding "
         "on average over a text, by the lens that ffnmem lens made of the model (atlas comes with one); or such a "
-        "lens' file.",
+        "lens' file, or a published one (FILE.pt).",
     ),
 ]
 

@@ -21,6 +21,7 @@ from .options import (
     Layers,
     ModelName,
     Neurons,
+    NewFile,
     NewFolder,
     OutFolder,
     Output,
@@ -271,6 +272,7 @@ def lens(
     *,
     out: EditFile | None = None,
     half: bool = False,
+    export: NewFile | None = None,
     text: LensText = LensText(),
     model: TextChoice = TextChoice(),
     output: Output = Output(),
@@ -288,17 +290,21 @@ def lens(
     Examples
       ffnmem lens texts.jsonl --text body --model gpt2
       ffnmem lens atlas --batch-tokens 256 -o lens.safetensors --json
+      ffnmem lens atlas --export atlas_jacobian_lens.pt
 
     --csv has layer, error, norm, identity; --json these and the provenance.
 
     Args:
         out: The file to write: FILE.safetensors. [default: one in the cache, where --lens jacobian finds it]
         half: Write float16, half the size.
+        export: Also write the lens as other programs publish theirs, which --lens reads too: FILE.pt, in float16.
     """
     loaded = model.load()
     with show_progress() as report:
         fitted = fm.vocabulary.jacobian_lens(
             loaded, corpus, out, dtype="float16" if half else "float32", progress=report, **vars(text)
         )
+    if export is not None:
+        note(f"wrote {fitted.publish(export)}")
     emit(fitted, output.form)
     note(f"wrote {out}" if out is not None else f"kept for {loaded.name} ({loaded.fingerprint})")

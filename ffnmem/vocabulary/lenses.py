@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pandas as pd
 import torch
+import transformers
 from einops import rearrange
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
@@ -23,6 +24,7 @@ from ..core.errors import (
     HookError,
     InputError,
     ModelError,
+    listed,
     perhaps,
     quoted,
 )
@@ -53,12 +55,13 @@ from ..models.model import Model
 from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
 from ..show.result import Result
+from .published_lenses import METADATA, is_published, read_published, write_published
 
 # The file of a lens, and where one is found by its name.
 
 SHIPPED = "jacobian_lens.safetensors"
 KIND = "ffnmem jacobian lens"
-DTYPES = {"float32": np.float32, "float16": np.float16}
+DTYPES = {"float32": torch.float32, "float16": torch.float16}
 FORM = Form(KIND, 1, "Jacobian lens: make one with vocabulary.jacobian_lens (ffnmem lens)")
 TEXT = ("tokens", "sequences", "context", "prepend_bos", "corpus", "corpus_hash")
 FIELDS = ("model", "fingerprint", "tokenizer_hash", "d_model", *TEXT)
@@ -75,13 +78,16 @@ class JacobianLens(Result):
     identity: there it is the logit lens. Made by :func:`ffnmem.vocabulary.jacobian_lens`.
 
     Attributes:
-        matrices: by layer, J ``[d_model, d_model]`` in float32; none for the last layer.
+        matrices: by layer, J ``[d_model, d_model]`` in float32; none for the last layer. A published lens may leave
+            out more.
         n_layers: of the model, the last one included. d_model: its width.
         errors: by layer, the standard error of J relative to ‖J‖ (Frobenius), from how sequences differ; NaN where one
             sequence was read. The last layer's is 0.
         model: the name of the model. fingerprint: its weights. tokenizer_hash: of what made the tokens.
-        tokens, sequences: of text that were read; no BOS, pads or special tokens.
-        context: the longest sequence in tokens, BOS included. prepend_bos: whether sequences had one.
+        tokens, sequences: of text that were read; no BOS, pads or special tokens. ``sequences`` of a published lens:
+            its prompts, of which it does not tell the tokens (None).
+        context: the longest sequence in tokens, BOS included. prepend_bos: whether sequences had one. None where a
+            published lens does not say.
         corpus, corpus_hash: which text.
         provenance: how it was made.
         of_unedited: whether it may be used for the same weights with edits applied, see :func:`load_lens`.
@@ -101,10 +107,10 @@ class JacobianLens(Result):
     model: str
     fingerprint: str
     tokenizer_hash: str
-    tokens: int
+    tokens: int | None
     sequences: int
-    context: int
-    prepend_bos: bool
+    context: int | None
+    prepend_bos: bool | None
     corpus: str
     corpus_hash: str
     provenance: Mapping[str, Any]
@@ -123,6 +129,8 @@ class JacobianLens(Result):
             raise InputError(f"this lens of {self.model} takes rows of {self.d_model} numbers, not {vectors.shape[-1]}")
         if layer == self.n_layers - 1:
             return vectors
+        if layer not in self.matrices:
+            raise InputError(f"this lens of {self.model} has no layer {layer}, only {listed([*self.matrices])}")
         matrix = self.matrices[layer].to(vectors.device).double()
         return (vectors.double() @ matrix.T).to(vectors.dtype)
 
@@ -148,14 +156,14 @@ class JacobianLens(Result):
         """Columns layer, error (of J, relative), norm (of J, Frobenius, over that of the identity), identity (the share
         of ‖J‖² that is a multiple of the identity)."""
         found = []
-        for layer, error in enumerate(self.errors):
+        for layer in (*self.matrices, self.n_layers - 1):
             size, share = 1.0, 1.0
             if layer < self.n_layers - 1:
                 matrix = self.matrices[layer].double()
                 square = float(matrix.square().sum())
                 size = (square / self.d_model) ** 0.5
                 share = float(matrix.diagonal().sum()) ** 2 / self.d_model / square
-            found.append({"layer": layer, "error": error, "norm": size, "identity": share})
+            found.append({"layer": layer, "error": self.errors[layer], "norm": size, "identity": share})
         frame = pd.DataFrame(found)
         frame.attrs["provenance"] = dict(self.provenance)
         return frame
@@ -164,6 +172,13 @@ class JacobianLens(Result):
     def layers(self) -> pd.DataFrame:
         """:meth:`to_frame`."""
         return self.to_frame()
+
+    @property
+    def text(self) -> str:
+        """How much of which text was read."""
+        if self.tokens is None:
+            return f"{self.sequences:,} prompts of {self.corpus}"
+        return f"{self.tokens:,} tokens of {self.corpus}"
 
     def sheet(self) -> Sheet:
         """The text that was read, and how well each layer's matrix is known."""
@@ -174,7 +189,7 @@ class JacobianLens(Result):
             Column("norm", "number", places=2),
             Column("identity", "percent"),
         )
-        heading = {"Jacobian lens": self.model, "text": f"{self.tokens:,} tokens of {self.corpus}"}
+        heading = {"Jacobian lens": self.model, "text": self.text}
         return Sheet.of(heading, table, Origin(self.provenance))
 
     # -- keeping it ------------------------------------------------------------------------------------------------
@@ -189,11 +204,15 @@ class JacobianLens(Result):
         """
         kind = DTYPES[dtype]
         target = check_destination(path)
-        with np.errstate(over="ignore"):
-            arrays = {str(layer): matrix.numpy().astype(kind) for layer, matrix in self.matrices.items()}
-        if not all(np.isfinite(array).all() for array in arrays.values()):
-            raise InputError(f"this lens of {self.model} has numbers that {dtype} cannot hold: save it in float32")
-        header = {
+        matrices = {layer: matrix.to(kind) for layer, matrix in self.matrices.items()}
+        self.check_finite(matrices, dtype)
+        arrays = {str(layer): matrix.numpy() for layer, matrix in matrices.items()}
+        write_tensors(target, self.header(), arrays, sort_keys=True)
+        return target
+
+    def header(self) -> dict[str, Any]:
+        """All but the matrices, as plain values."""
+        return {
             "kind": KIND,
             "schema": FORM.newest,
             "ffnmem": __version__,
@@ -202,14 +221,43 @@ class JacobianLens(Result):
             "errors": [None if np.isnan(error) else error for error in self.errors],
             "provenance": dict(self.provenance),
         }
-        write_tensors(target, header, arrays, sort_keys=True)
+
+    def publish(self, path: str | Path, dtype: Literal["float32", "float16"] = "float16") -> Path:
+        """Write the torch file that other programs read: those of Gurnee et al., TransformerLens, Neuronpedia.
+
+        It has tensors and plain values alone. ``metadata`` says all that this lens does, by which :func:`load_lens`
+        knows the weights that it is of.
+
+        Args:
+            path: the file, named ``.pt`` by custom. dtype: of the matrices.
+
+        Raises: FileError: a file that cannot be written. InputError: another dtype, or numbers too large for it.
+        """
+        target = check_destination(path)
+        matrices = {layer: matrix.to(DTYPES[dtype]) for layer, matrix in self.matrices.items()}
+        self.check_finite(matrices, dtype)
+        about = {**self.header(), "target_layer": self.n_layers - 1}
+        write_published(target, matrices, self.d_model, self.sequences, about)
         return target
+
+    def check_finite(self, matrices: Mapping[int, Tensor], dtype: str) -> None:
+        if not all(bool(matrix.isfinite().all()) for matrix in matrices.values()):
+            raise InputError(f"this lens of {self.model} has numbers that {dtype} cannot hold: save it in float32")
 
     @staticmethod
     def load(path: str | Path) -> JacobianLens:  # type: ignore[override]  # it holds no model
         """Open a file; a layer is read, and checked, when it is first asked for. Raises FileError."""
-        matrices = Matrices(user_path(path))
-        header = matrices.file.header
+        given = user_path(path)
+        if given.is_file() and is_published(given):
+            raise FileError(
+                f"{path} is a published lens, which does not name its weights: load_lens(model, FILE) reads it"
+            )
+        matrices = Matrices(given)
+        return JacobianLens.of(matrices, matrices.file.header)
+
+    @staticmethod
+    def of(matrices: Mapping[int, Tensor], header: Mapping[str, Any]) -> JacobianLens:
+        """The lens of matrices and a :meth:`header`."""
         return JacobianLens(
             matrices=matrices,
             n_layers=header["layers"],
@@ -224,21 +272,21 @@ class Matrices(Mapping[int, Tensor]):
 
     def __init__(self, path: Path) -> None:
         self.file = HeadedTensors(path, FORM, f"there is no Jacobian lens at {path}: {MAKE}")
-        self.layers = self.file.header["layers"] - 1
+        self.layers = sorted(int(name) for name in self.file.shapes)
         self.kept: dict[int, Tensor] = {}
 
     def __getitem__(self, layer: int) -> Tensor:
-        if layer not in range(self.layers):
+        if layer not in self.layers:
             raise KeyError(layer)
         if layer not in self.kept:
             self.kept[layer] = torch.from_numpy(self.file.array(str(layer)).astype(np.float32))
         return self.kept[layer]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(self.layers))
+        return iter(self.layers)
 
     def __len__(self) -> int:
-        return self.layers
+        return len(self.layers)
 
 
 Lens = JacobianLens | str | Path
@@ -271,7 +319,7 @@ def load_lens(model: Model, source: Lens = JACOBIAN, *, edited: bool = False) ->
     Args:
         model: from :func:`ffnmem.load`.
         source: ``"jacobian"``: the one that ships with these weights, or that :func:`jacobian_lens` made and kept;
-            a file, or a lens; ``"logit"``: none.
+            a file, ours or a published one (:func:`published_lens`), or a lens; ``"logit"``: none.
         edited: take the lens of the weights as they were before the edits that the model now holds. An edit changes
             the Jacobians of the layers below it a little; what it writes itself is read as any other value is.
 
@@ -294,11 +342,52 @@ def load_lens(model: Model, source: Lens = JACOBIAN, *, edited: bool = False) ->
         if isinstance(source, str) and source == Path(source).stem and not user_path(source).exists():
             near = perhaps(source, LENSES)  # a word, by its looks no file's name
             raise InputError(f"lens {quoted(source)} is unknown{near}: choose 'logit', 'jacobian' or a lens' file")
-        found = JacobianLens.load(source)
+        path = user_path(source)
+        found = published_lens(model, path) if path.exists() and is_published(path) else JacobianLens.load(path)
     if edited:
         found = replace(found, of_unedited=True)
     found.check(model)
     return found
+
+
+def published_lens(model: Model, path: Path) -> JacobianLens:
+    """A lens that another program published (:mod:`.published_lenses`), for the model that it is said to be of.
+
+    Nothing in such a file tells weights from others: only their width and number of layers are checked, and it counts
+    as one of the weights without edits. How well its matrices are known is not said (NaN). One that
+    :meth:`JacobianLens.publish` wrote says all that it said.
+    """
+    found = read_published(path)
+    matrices, about = found["J"], found[METADATA]
+    if about.get("kind") == KIND:
+        FORM.check_version(path, about)
+        return JacobianLens.of(matrices, about)
+    if found["d_model"] != model.d_model:
+        raise ModelError(
+            f"{path} is a lens of a model of width {found['d_model']}, not {model.d_model} as {model.name}"
+        )
+    last = about.get("target_layer", model.n_layers - 1)
+    beyond = [layer for layer in matrices if not 0 <= layer < model.n_layers - 1]
+    if beyond or last != model.n_layers - 1:
+        what = f"has matrices of layers {listed(beyond)}" if beyond else f"leads to layer {quoted(last)}"
+        raise ModelError(f"{path} {what}: no lens of {model.name}, which needs layers below {model.n_layers - 1} to it")
+    header = {
+        "model": model.name,
+        "fingerprint": model.unedited_fingerprint,
+        "tokenizer_hash": tokenizer_hash(model),
+        "d_model": model.d_model,
+        "tokens": None,
+        "sequences": found["n_prompts"],
+        "context": None,
+        "prepend_bos": None,
+        "corpus": str(about.get("corpus", path.name)),
+        "corpus_hash": "",
+        "layers": model.n_layers,
+        "errors": [*[None] * (model.n_layers - 1), 0.0],
+    }
+    provenance = {**model.provenance().to_dict(), "published": path.name, "n_prompts": found["n_prompts"]}
+    plain = {name: value for name, value in about.items() if isinstance(value, str | int | float | bool)}
+    return JacobianLens.of(matrices, {**header, "provenance": {**plain, **provenance}})
 
 
 def name_of(lens: JacobianLens | None) -> str:
@@ -311,7 +400,8 @@ def describe_lens(lens: JacobianLens | None) -> str:
     if lens is None:
         return LOGIT
     before = ", before the edits" if lens.of_unedited else ""
-    return f"{JACOBIAN} ({lens.tokens:,} tokens of {lens.corpus}, seed {lens.provenance.get('seed')}{before})"
+    seed = f", seed {lens.provenance['seed']}" if "seed" in lens.provenance else ", published"
+    return f"{JACOBIAN} ({lens.text}{seed}{before})"
 
 
 # The Jacobians themselves.
@@ -486,6 +576,7 @@ def jacobian_lens(
             batch_tokens=settings.batch_tokens,
             pages=count,
             seed=seed,
+            transformers=transformers.__version__,  # whose code the Jacobians are of
         ).to_dict()
         if finished is not None:
             check_same(finished, provenance, target)

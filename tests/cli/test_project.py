@@ -93,3 +93,13 @@ def test_all_of_them_and_a_page(
 def test_mistakes(made: Path, tiny_folder: Path) -> None:
     mistake("project", "0.5", "--lens", made, named=("other weights",))
     mistake("project", "0.5", "--model", tiny_folder, "--lens", made, "--side", "key", named=("values",))
+
+
+def test_a_published_lens_is_a_lens(corpus: Path, tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """--export would write what nothing reads."""
+    out, shared = tmp_path / "lens.safetensors", tmp_path / "lens.pt"
+    asked = ("lens", corpus, "--model", tiny_folder, "--context", 16, "--pages", 2, "-o", out, "--export", shared)
+    assert str(shared) in run(*asked).stderr
+    rows = data("project", "0.5", "--model", tiny_folder, "--lens", shared)["tokens"]
+    assert rows == fm.project(tiny, 0, 5, lens=shared).to_dict("records")
+    mistake("project", "0.5", "--lens", shared, named=("other weights",))

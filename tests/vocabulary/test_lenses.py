@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import transformers
 from torch import Tensor
 
 import ffnmem as fm
@@ -152,6 +153,143 @@ def test_transformer_lens_has_the_same_matrices(make_tiny: Callable[..., fm.Mode
     assert list(theirs.jacobians) == list(range(model.n_layers - 1))
     for layer, matrix in theirs.jacobians.items():
         assert allclose(ours[layer] / int(counted.sum()), matrix, 1e-5)
+
+
+# -- published lenses ------------------------------------------------------------------------------------------------
+
+
+def published(path: Path, model: fm.Model, **fields: Any) -> Path:
+    """As anthropics/jacobian-lens writes it, of a lens that sums the rows of one text."""
+    tokens = torch.tensor([model.tokenize(PROMPT)])
+    stream = streams(PlainLayers(model), tokens)
+    rows = [jacobian_row(stream, torch.ones_like(tokens, dtype=torch.bool), i)[:, 0] for i in range(model.d_model)]
+    j = dict(enumerate(torch.stack(rows, dim=1) / tokens.shape[1]))
+    content = {"J": j, "n_prompts": 1, "source_layers": sorted(j), "d_model": model.d_model, **fields}
+    torch.save(content, path)
+    return path
+
+
+def test_a_published_lens_maps_a_block_s_output_to_the_last_one_s(
+    make_tiny: Callable[..., fm.Model], tmp_path: Path
+) -> None:
+    """Transposed, of another layer or of another place, it would still give tokens. The change of the last block's
+    output, summed over positions, when a vector is added to the block's output at every position is n J v: where J
+    sums over t ≤ t′ and averages over t. By central differences, which no order of the axes can share."""
+    model = make_tiny(dtype="float64")
+    lens = load_lens(model, published(tmp_path / "lens.pt", model))
+    assert lens is not None
+    tokens = torch.tensor([model.tokenize(PROMPT)])
+    vector = torch.randn(model.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    blocks = model.hf_model.transformer.h
+    ends: list[Tensor] = []
+    for step in (1e-4, -1e-4):
+
+        def add(_module: Any, _args: Any, output: Any, step: float = step) -> Any:
+            changed = first_tensor(output) + step * vector
+            return (changed, *output[1:]) if isinstance(output, tuple) else changed
+
+        handles = [
+            blocks[0].register_forward_hook(add),
+            blocks[-1].register_forward_hook(lambda _m, _a, out: ends.append(first_tensor(out).sum((0, 1)))),
+        ]
+        with torch.no_grad():
+            model.hf_model(input_ids=tokens, use_cache=False)
+        for handle in handles:
+            handle.remove()
+    expected = (ends[0] - ends[1]) / 2e-4 / tokens.shape[1]
+    assert allclose(lens.apply(vector, 0), expected, 1e-6)
+    assert not torch.allclose(vector @ lens.matrices[0].double(), expected, atol=1e-2)
+
+
+def test_a_published_lens_says_what_is_known(make_tiny: Callable[..., fm.Model], tmp_path: Path) -> None:
+    """A text, an error or weights that nobody named would be made up."""
+    model = make_tiny()
+    about = {"corpus": "wikitext", "transformers_version": "5.0.0", "target_layer": model.n_layers - 1}
+    path = published(tmp_path / "lens.pt", model, metadata=about, n_prompts=3)
+    lens = load_lens(model, path)
+    assert lens is not None
+    assert (lens.tokens, lens.sequences, lens.text) == (None, 3, "3 prompts of wikitext")
+    assert (lens.provenance["transformers_version"], lens.provenance["published"]) == ("5.0.0", "lens.pt")
+    assert np.isnan(lens.errors[0])
+    table = fm.project(model, 0, 1, lens=path)
+    assert table.attrs["provenance"]["lens"] == "jacobian (3 prompts of wikitext, published)"
+    assert JacobianLens.load(lens.save(tmp_path / "ours")).to_dict() == lens.to_dict()
+    with random_edit(model, (0,)).applied(model), refuses(ModelError, ValueError, "without the edits"):
+        load_lens(model, path)
+
+
+def test_some_layers_are_enough(atlas: fm.Model, tmp_path: Path) -> None:
+    """Publishers leave layers out; another layer's matrix would be taken for them."""
+    width = atlas.d_model
+    path = published(tmp_path / "lens.pt", atlas, J={3: 2 * torch.eye(width, dtype=torch.float16)})
+    lens = load_lens(atlas, path)
+    assert lens is not None
+    assert lens.to_frame()["layer"].tolist() == [3, atlas.n_layers - 1]
+    assert torch.equal(lens.apply(torch.ones(width), 3), 2 * torch.ones(width))
+    assert JacobianLens.load(lens.save(tmp_path / "ours")).layers.equals(lens.layers)
+    with refuses(InputError, ValueError, "no layer 2", "only 3"):
+        fm.project(atlas, 2, 1, lens=lens)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_what_is_published_is_the_lens(dtype: Any, tiny: fm.Model, lens: JacobianLens, tmp_path: Path) -> None:
+    """And knows its weights when it comes back."""
+    path = lens.publish(tmp_path / "lens.pt", dtype)
+    content = torch.load(path, weights_only=True)
+    assert (content["source_layers"], content["d_model"], content["n_prompts"]) == ([0], 16, lens.sequences)
+    assert content["metadata"]["provenance"]["transformers"] == transformers.__version__
+    read = load_lens(tiny, path)
+    assert read is not None
+    assert allclose(read.matrices[0], lens.matrices[0], 0.0 if dtype == "float32" else 1e-3)
+    assert {**read.to_dict(), "layers": 0} == {**lens.to_dict(), "layers": 0}
+
+
+def test_transformer_lens_reads_what_is_published(lens: JacobianLens, tmp_path: Path) -> None:
+    peer = pytest.importorskip(
+        "transformer_lens.tools.analysis.jacobian_lens", reason="this TransformerLens has no Jacobian lens"
+    )
+    theirs = peer.JacobianLens.load(str(lens.publish(tmp_path / "lens.pt", "float32")))
+    vectors = torch.randn(3, lens.d_model, generator=torch.Generator().manual_seed(1))
+    assert allclose(theirs.transport(vectors, 0), lens.apply(vectors, 0), 1e-6)
+
+
+class Code:
+    """What a pickle runs when it is opened."""
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (Path("ran"),))
+
+
+def test_what_is_no_published_lens(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code in a pickle would run; a matrix of another model would be read as this one's."""
+    monkeypatch.chdir(tmp_path)
+    eye, path = torch.eye(16), tmp_path / "lens.pt"
+    broken: list[tuple[dict[str, Any], type[Exception], list[str]]] = [
+        ({"metadata": {"who": Code()}}, FileError, ["may run code"]),
+        ({"J": {0: torch.eye(8)}}, FileError, ["layer 0", "[8, 8]", "[16, 16]"]),
+        ({"J": {0: eye[0]}}, FileError, ["layer 0", "[16]"]),
+        ({"J": {0: eye.long()}}, FileError, ["0"]),
+        ({"J": {"first": eye}}, FileError, ["'first'"]),
+        ({"J": {0: eye / 0}}, FileError, ["layer 0", "finite"]),
+        ({"J": {}}, FileError, ["no published Jacobian lens"]),
+        ({"J": eye}, FileError, ["no published Jacobian lens"]),
+        ({"d_model": "16"}, FileError, ["no published Jacobian lens", "d_model"]),
+        ({"J": {0: torch.eye(8)}, "d_model": 8}, ModelError, ["width 8", "16"]),
+        ({"J": {0: eye, 1: eye}}, ModelError, ["layers 1", "below 1"]),
+        ({"metadata": {"target_layer": 0}}, ModelError, ["layer 0", "below 1"]),
+    ]
+    for fields, kind, named in broken:
+        with refuses(kind, FfnmemError, *named):
+            load_lens(tiny, published(path, tiny, **fields))
+    assert not Path("ran").exists()
+    torch.save([eye], path)
+    with refuses(FileError, FfnmemError, "no published Jacobian lens"):
+        load_lens(tiny, path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with refuses(FileError, FfnmemError, "truncated or damaged"):
+        load_lens(tiny, path)
+    with refuses(FileError, FfnmemError, "load_lens(model, FILE)"):
+        JacobianLens.load(published(path, tiny))
 
 
 # -- values through it -----------------------------------------------------------------------------------------------
