@@ -8,7 +8,7 @@ OUT := out
 PIP_FLAGS ?=
 NOTEBOOKS := $(wildcard notebooks/*.py)
 
-.PHONY: help demo real test test-more test-all check check-code check-pages check-notebooks test-newest test-oldest docs gallery fuzz format bench notebooks reference atlas lock clean
+.PHONY: help demo real test test-more test-all check check-code check-pages check-notebooks test-newest test-oldest docs gallery fuzz format bench notebooks reference atlas atlas-moe lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -122,6 +122,9 @@ reference: $(READY) ## write the commands' manual, all outputs, atlas's figures 
 
 atlas: $(READY) ## train and measure the embedded model from its seeds (tens of minutes)
 	$(BIN)/python data/recipe/build.py
+
+atlas-moe: $(READY) ## train a mixture of experts and its dense twin as atlas was trained, into out/atlas-moe (an hour)
+	$(BIN)/python data/recipe/mixture.py --out $(OUT)/atlas-moe
 
 lock: $(READY) ## pin what is installed now
 	{ echo "# Written by make lock: the versions that the set-up commands install. The ranges in pyproject.toml are wider."; \

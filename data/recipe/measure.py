@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from statements import documents
 from tokens import pack
+from train import blocks
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from world import Triple, World, read_world, with_article
 
@@ -79,7 +80,7 @@ def prompts(world: World, tokenizer: AutoTokenizer, which: str, limit: int | Non
 def ablated(model: torch.nn.Module, means: list[torch.Tensor], mask: torch.Tensor, layers: range) -> Iterator[None]:
     """Replace the FFN outputs of the layers by their means where the mask ``[batch, pos]`` is true."""
     handles = [
-        model.transformer.h[layer].mlp.register_forward_hook(
+        blocks(model)[layer].mlp.register_forward_hook(
             lambda _m, _i, out, layer=layer: torch.where(mask.unsqueeze(-1), means[layer].to(out.dtype), out)
         )
         for layer in layers
@@ -123,7 +124,7 @@ def corpus_rows(
 @torch.no_grad()
 def mean_outputs(model, rows: torch.Tensor) -> tuple[list[torch.Tensor], float]:
     """Mean FFN output of every layer over the corpus, and the loss (nats a token) on it."""
-    sums = [0.0] * len(model.transformer.h)
+    sums = [0.0] * len(blocks(model))
 
     def add(index: int):
         def hook(_m, _i, out):
@@ -131,7 +132,7 @@ def mean_outputs(model, rows: torch.Tensor) -> tuple[list[torch.Tensor], float]:
 
         return hook
 
-    handles = [block.mlp.register_forward_hook(add(i)) for i, block in enumerate(model.transformer.h)]
+    handles = [block.mlp.register_forward_hook(add(i)) for i, block in enumerate(blocks(model))]
     losses = []
     for chunk in rows.split(32):
         logits = model(chunk).logits[:, :-1].float()

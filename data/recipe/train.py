@@ -13,7 +13,17 @@ import numpy as np
 import torch
 from statements import documents
 from tokens import as_transformers, pack, train_tokenizer
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    PreTrainedModel,
+)
+from transformers.modeling_outputs import ModelOutput
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 from world import World, read_world
 
 
@@ -21,7 +31,7 @@ from world import World, read_world
 class Settings:
     layers: int = 6
     d_model: int = 256
-    d_mlp: int = 1024
+    d_mlp: int = 1024  # of each expert, if there are any
     heads: int = 8
     vocab: int = 6144
     context: int = 128
@@ -34,6 +44,9 @@ class Settings:
     seed: int = 0
     precision: str = "bfloat16"  # of autocast; "float32" for none, which is faster on CPUs that compute it no faster
     gated: bool = False  # Llama's blocks in place of GPT-2's
+    experts: int = 0  # Mixtral's blocks in place of Llama's: so many gated FFNs a layer
+    routed: int = 2  # experts that each token goes to
+    balance: float = 0.01  # weight of the load-balancing loss
 
 
 class StatementDropout:
@@ -69,17 +82,27 @@ def build(settings: Settings, end_id: int) -> PreTrainedModel:
         "eos_token_id": end_id,
         "tie_word_embeddings": True,
     }
-    if settings.gated:
-        return LlamaForCausalLM(
-            LlamaConfig(
-                max_position_embeddings=settings.context,
-                hidden_size=settings.d_model,
-                num_hidden_layers=settings.layers,
-                num_attention_heads=settings.heads,
-                intermediate_size=settings.d_mlp,
-                **shared,
-            )
+    if settings.gated or settings.experts:
+        shared |= {
+            "max_position_embeddings": settings.context,
+            "hidden_size": settings.d_model,
+            "num_hidden_layers": settings.layers,
+            "num_attention_heads": settings.heads,
+            "intermediate_size": settings.d_mlp,
+        }
+        dense = LlamaConfig(**shared)
+        if not settings.experts:
+            return LlamaForCausalLM(dense)
+        config = MixtralConfig(  # but for the experts, all is Llama's
+            num_local_experts=settings.experts,
+            num_experts_per_tok=settings.routed,
+            num_key_value_heads=settings.heads,
+            rms_norm_eps=dense.rms_norm_eps,
+            rope_parameters=dense.rope_parameters,
+            router_aux_loss_coef=settings.balance,
+            **shared,
         )
+        return MixtralForCausalLM(config)
     config = GPT2Config(
         n_positions=settings.context,
         n_embd=settings.d_model,
@@ -99,15 +122,44 @@ def build(settings: Settings, end_id: int) -> PreTrainedModel:
 
 
 def optimizers(model: PreTrainedModel, settings: Settings) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the blocks, AdamW for embeddings, gains and biases."""
-    matrices = [p for p in blocks(model).parameters() if p.ndim == 2]
-    chosen = {id(p) for p in matrices}
+    """Muon for the matrices of the blocks, those of each expert by itself; AdamW for embeddings, gains and biases."""
+    chosen = {id(p) for p in blocks(model).parameters() if p.ndim > 1}
     rest = [p for p in model.parameters() if id(p) not in chosen]
+    matrices = [p for p in blocks(model).parameters() if p.ndim == 2]
+    matrices += [m for p in blocks(model).parameters() if p.ndim == 3 for m in expert_matrices(p)]
     adam = torch.optim.AdamW(rest, lr=settings.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     if settings.muon_lr == 0:
         adam.add_param_group({"params": matrices, "weight_decay": 0.05})
         return [adam]
     return [torch.optim.Muon(matrices, lr=settings.muon_lr, weight_decay=0.05, momentum=0.95), adam]
+
+
+def expert_matrices(stacked: torch.nn.Parameter) -> list[torch.nn.Parameter]:
+    """The parts of experts' stacked matrices, in the same memory, each with its part of the gradient. Where gates and
+    keys are joined (taller than wide), these are two."""
+    _, rows, columns = stacked.shape
+    count = 2 if rows > columns else 1
+
+    def parts(whole: torch.Tensor) -> list[torch.Tensor]:
+        return [part for expert in whole for part in expert.chunk(count)]
+
+    split = [torch.nn.Parameter(part) for part in parts(stacked.detach())]
+
+    def share(whole: torch.Tensor) -> None:
+        for part, gradient in zip(split, parts(whole.grad), strict=True):
+            part.grad = gradient
+
+    stacked.register_post_accumulate_grad_hook(share)
+    return split
+
+
+def imbalance(outputs: ModelOutput, settings: Settings) -> torch.Tensor:
+    """The load-balancing loss, its mean over layers: 1 where all experts are used alike (Fedus et al. 2021, eq. 4)."""
+    if not settings.experts:
+        return torch.zeros(())
+    layers = outputs.router_logits
+    total = sum(load_balancing_loss_func((one,), settings.experts, settings.routed) for one in layers)
+    return total / (len(layers) * settings.routed)
 
 
 def schedule(step: int, steps: int) -> float:
@@ -146,19 +198,21 @@ def train(settings: Settings, out: Path, world: World | None = None, log_every: 
         dropout.draw(mark_rows[step], generator)
         batch = rows[step].to(device)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=settings.precision == "bfloat16"):
-            hidden = model.base_model(batch).last_hidden_state[:, :-1]
-            logits = model.lm_head(hidden)
+            outputs = model.base_model(batch, **({"output_router_logits": True} if settings.experts else {}))
+            logits = model.lm_head(outputs.last_hidden_state[:, :-1])
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
-        loss.backward()
+        uneven = imbalance(outputs, settings)
+        (loss + settings.balance * uneven.to(device)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optim in optims:
             optim.step()
-            optim.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)
         running = loss.item() if running is None else 0.98 * running + 0.02 * loss.item()
         if step % log_every == 0 or step == steps - 1:
             minutes = (time.time() - began) / 60
             speed = (step + 1) * span / minutes / 60
-            print(f"step {step}/{steps} loss {running:.3f} {minutes:.1f} min {speed:.0f} tokens/s", flush=True)
+            print(f"step {step}/{steps} loss {running:.3f} {minutes:.1f} min {speed:.0f} tokens/s", end="", flush=True)
+            print(f", imbalance {uneven.item():.2f}" if settings.experts else "", flush=True)
     save(model, as_transformers(tokenizer, settings.context), settings, out, (time.time() - began) / 60)
 
 
