@@ -63,8 +63,7 @@ class Side:
             if body is not None:
                 check_same(model, body)
                 for layer in edited:
-                    out: Any = body.projections[layer].out
-                    out.weight = nn.Parameter(out.weight.detach().clone(), requires_grad=False)
+                    copy_values(body, layer)
             title = model.name if edit is None or not present else f"{model.name} with {edit.title}"
             return cls(model, values, body, title, model.provenance(prepend_bos, **(settings or {})))
 
@@ -92,3 +91,14 @@ class Side:
         """The coefficients of pre-activations, and of the linear parts of gated neurons; in at least float32."""
         opened = activation(self.model.ffn[layer].activation)(at_least_float32(pre))
         return opened if linear is None else opened * at_least_float32(linear)
+
+
+def copy_values(body: LayerPass, layer: int) -> None:
+    """Give a layer values of its own, in place of those that it shares with the model."""
+    mixture = body.mixtures[layer]
+    holders: list[tuple[Any, str]] = [(body.projections[layer].out, "weight")]
+    if mixture is not None:
+        holders = [(mixture.routed_experts, "down_proj")]
+        holders += [] if mixture.shared is None else [(mixture.shared.down_proj, "weight")]
+    for module, name in holders:
+        setattr(module, name, nn.Parameter(getattr(module, name).detach().clone(), requires_grad=False))

@@ -136,6 +136,21 @@ def test_routers_and_experts_are_told_apart(name: str, tokenizer: Any) -> None:
     assert found.conclusion()[1] == f"Beside the neurons 1 other tensor differs: {router}."
 
 
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen 2 MoE"])
+def test_an_edit_of_experts(name: str, tokenizer: Any) -> None:
+    """With a text, one model and its edit are what two models are; the model's own experts stay as they are."""
+    hf = DECODERS[name]()
+    model, edited = (fm.load(deepcopy(hf), tokenizer=tokenizer) for _ in range(2))
+    edit, before = random_edit(model, (1,)), model.fingerprint
+    found = fm.compare(model, corpus=TEXTS[:20], edit=edit)
+    assert model.fingerprint == before
+    edit.apply(edited)
+    both = fm.compare(model, edited, TEXTS[:20])
+    pd.testing.assert_frame_equal(both.neurons, found.neurons, check_exact=True)
+    assert both.said == found.said
+    assert set(found.moved()["layer"]) == {1}
+
+
 def test_a_copy_of_another_numeric_type_is_the_same(make_tiny: Callable[..., fm.Model], tokenizer: Any) -> None:
     """Whichever of both is the coarser one, rounding is no difference."""
     fine = make_tiny()
