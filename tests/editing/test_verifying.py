@@ -18,7 +18,7 @@ from ffnmem.editing.wording import missed_words
 
 from ..helpers import Pair
 from .edits import made
-from .plans import CONTEXTS, FACTS, moment_of, plan_of
+from .plans import CONTEXTS, FACTS, REACHED, moment_of, plan_of
 
 
 def test_it_is_what_the_edited_model_says(pair64: Pair) -> None:
@@ -26,27 +26,33 @@ def test_it_is_what_the_edited_model_says(pair64: Pair) -> None:
     if pair64.name not in ("gpt2", "gpt-neox parallel"):
         pytest.skip("one architecture of each kind is enough")
     model = pair64.model
-    plan = plan_of(model)
-    edit = replace(made(model, layers=(0, 1)), facts=FACTS, targets=("Rome",) * 3, numbers=made(model).numbers[:0])
-    found = verify(plan.layers, plan.requests, edit)
-    for request, one in zip(plan.requests, found, strict=True):
-        tokens = torch.tensor([[*request.prompt, *request.ids[:-1]]])
-        with edit.hooks(model), torch.no_grad():
-            logits = model.hf_model(input_ids=tokens).logits[0, len(request.prompt) - 1 :]
-            capture = fm.capture(model, tokens)
-        ids = torch.tensor(request.ids).unsqueeze(1)
-        expected = logits.log_softmax(-1).gather(1, ids).mean().exp()
-        loose = 1e-4 if pair64.rounds_attention else 1e-9
-        assert one.after == pytest.approx(float(expected), rel=loose)
-        assert one.reached == bool((logits.argmax(-1) == ids.squeeze(1)).all())
-        assert one.says == model.token_strings([int(logits[0].argmax())])[0]
-        gains = []
-        for change in edit.changes:
-            more = (capture.coefficients[change.layer][0].double() @ change.left.T) @ change.right
-            at = request.rows[0].lookup
-            if change.layer < model.n_layers - 1:  # of the last layer, only what is read runs
-                gains.append(gain_of(more, at))
-        assert one.gain == pytest.approx(max(gains, key=abs), rel=10 * loose)
+    facts = (*FACTS, replace(REACHED[0], target_new="Paris city", id="end"))
+    plan = plan_of(model, facts)
+    longest = max(len(request.ids) for request in plan.requests)
+    loose = 1e-4 if pair64.rounds_attention else 1e-9
+    for layers in ((0, 1), (1,)):
+        edit = made(model, layers=layers)
+        edit = replace(edit, facts=facts, targets=("Rome",) * len(facts), numbers=edit.numbers[:0])
+        found = verify(plan.layers, plan.requests, edit)
+        for request, one in zip(plan.requests, found, strict=True):
+            tokens = torch.tensor([[*request.prompt, *request.ids[:-1]]])
+            with edit.hooks(model), torch.no_grad():
+                logits = model.hf_model(input_ids=tokens).logits[0, len(request.prompt) - 1 :]
+                capture = fm.capture(model, tokens)
+            ids = torch.tensor(request.ids).unsqueeze(1)
+            expected = logits.log_softmax(-1).gather(1, ids).mean().exp()
+            assert one.after == pytest.approx(float(expected), rel=loose)
+            assert one.reached == bool((logits.argmax(-1) == ids.squeeze(1)).all())
+            assert one.says == model.token_strings([int(logits[0].argmax())])[0]
+            gains = [math.nan]
+            for change in edit.changes:
+                more = (capture.coefficients[change.layer][0].double() @ change.left.T) @ change.right
+                # Of the last layer, only what is read runs.
+                read = max(tokens.shape[1] - longest, 0) if change.layer == model.n_layers - 1 else 0
+                gains.append(gain_of(more[read:], request.rows[0].lookup - read))
+            gain = max((gain for gain in gains if not math.isnan(gain)), key=abs, default=math.nan)
+            assert one.gain == pytest.approx(gain, rel=10 * loose, nan_ok=True)
+        assert not math.isnan(found[-1].gain), "what an answer is read behind runs in every layer"
 
 
 def test_gain_of_a_rank_one_change_is_that_of_its_keys() -> None:
