@@ -132,6 +132,50 @@ def test_parts_read_as_projections(name: str, tokenizer: Any) -> None:
         assert {part.promotes, part.suppresses} == set(ends)
 
 
+ATTENTION = {
+    "GPT-2": ("transformer.h.1", "attn.c_attn", "attn.c_proj", "ln_1", None, "transformer.ln_f"),
+    "Llama": ("model.layers.1", "self_attn.q_proj", "self_attn.o_proj", "input_layernorm", None, "model.norm"),
+    "OLMo 2": (
+        "model.layers.1", "self_attn.q_proj", "self_attn.o_proj", None, "post_attention_layernorm", "model.norm"
+    ),
+}  # fmt: skip
+"""A layer; where its attention reads and writes; the norms before and behind it; the last norm."""
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_parts_of_attention_are_read_through_its_norms(name: str, tokenizer: Any) -> None:
+    """What attention reads would be shown behind its norm, and what it writes in front of it."""
+    model = fm.load(randomise(DECODERS[name]()), tokenizer=tokenizer)
+    layer, reads, writes, before, behind, last = ATTENTION[name]
+    along = torch.randn(model.d_model, generator=torch.Generator().manual_seed(3))
+
+    def linear(norm: str | None) -> torch.Tensor:
+        """What a norm does but for its scale, as a matrix: x to its product with it."""
+        if norm is None:
+            return torch.eye(model.d_model)
+        module: Any = model.hf_model.get_submodule(norm)
+        centring = torch.eye(model.d_model) - isinstance(module, torch.nn.LayerNorm) / model.d_model
+        return centring * module.weight
+
+    seen = {
+        reads: model.embedding @ linear(before and f"{layer}.{before}") @ along,
+        writes: model.unembedding @ linear(last).T @ linear(behind and f"{layer}.{behind}").T @ along,
+    }
+    for matrix, scores in seen.items():
+
+        def add_outer(changed: fm.Model, matrix: str = matrix) -> None:
+            weight: Any = changed.hf_model.get_submodule(f"{layer}.{matrix}").weight
+            stored_by_input = name == "GPT-2"
+            by_rows = stored_by_input == (matrix == reads)
+            other = torch.linspace(1, 2, weight.shape[1 if by_rows else 0])
+            weight += torch.outer(along, other) if by_rows else torch.outer(other, along)
+
+        part = audit(model, add(model, add_outer), k=4).parts[0]
+        ends = [tuple(model.token_strings((sign * scores).topk(4).indices.tolist())) for sign in (1, -1)]
+        assert {part.promotes, part.suppresses} == set(ends)
+        assert (part.layer, part.neurons) == (1, ())
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_every_tensor_is_named_once(name: str, tokenizer: Any) -> None:
     """A change would be overlooked, or told twice where embeddings are tied; or its rank would be another."""
