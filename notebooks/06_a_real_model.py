@@ -142,13 +142,13 @@ print(f"Paris: {trace.clean:.1%} clean, {trace.corrupted:.1%} with noise on the 
 # ## Rewriting it
 #
 # ROME takes one layer's FFN as a memory: the rank-one change that lets the subject's key give a new value, and other
-# keys, as often as the second moment says that they occur, the old ones. Layer 3 was chosen because the edit works
-# there (`make real`).
+# keys, as often as the second moment says that they occur, the old ones. Which layer? Without `layer=` it is layer 2,
+# which did best in a sweep over SmolLM2's layers; the choice ships with ffnmem.
 
 # %%
-moment = fm.editing.second_moment(model, texts, layers=[3], tokens=10_000)
-edit = fm.rome(model, fact, " Rome", layer=3, moment=moment)
-print(f"{edit.to_frame()['steps'].item()} steps; layer 3 changes by {edit.to_frame()['change'].item():.1%} of its norm")
+moment = fm.editing.second_moment(model, texts, layers=[2], tokens=10_000)
+edit = fm.rome(model, fact, " Rome", moment=moment)
+print(f"{edit.to_frame()['steps'].item()} steps; layer 2 changes by {edit.to_frame()['change'].item():.1%} of its norm")
 
 
 # %%
@@ -180,7 +180,7 @@ table
 
 # %% [markdown]
 # The prompt and the nearest paraphrase now say Rome, and neighbours in Paris and elsewhere stay as they were. But the
-# tower now "was built in" Rome, at 25%, where it was a year: an edit answers where nobody asked for a city.
+# tower now "was built in" Rome, at 20%, where it was a year: an edit answers where nobody asked for a city.
 #
 # ## Which memories changed?
 
@@ -193,7 +193,7 @@ by_layer = diff.components.pivot(index="layer", columns="component", values="cha
 by_layer[by_layer.abs().max(axis=1) > 0.5].round(2)
 
 # %% [markdown]
-# Only layer 3 was edited, and no memory of it is in the list. What it now writes at the subject reaches the answer by
+# Only layer 2 was edited, and no memory of it is in the list. What it now writes at the subject reaches the answer by
 # attention of layer 23; the memories that wrote most before are the ones that changed most, now nearly silent.
 #
 # ## Undone
