@@ -128,6 +128,18 @@ DECODERS: dict[str, Callable[[], Any]] = {
     "DeepSeek V3 with a dense layer": lambda: build(
         "DeepseekV3", **{**DEEPSEEK, "first_k_dense_replace": 1, "intermediate_size": 48}
     ),
+    "Llama 4": lambda: build(
+        "Llama4",
+        head_dim=8,
+        intermediate_size=16,
+        intermediate_size_mlp=48,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        moe_layers=[1],
+        no_rope_layers=[1, 0],
+        attention_chunk_size=4,
+        floor_scale=2,
+    ),
 }
 """By a name for people. Sizes are small, and what an architecture has of its own is switched on."""
 
@@ -139,6 +151,7 @@ MIXTURES = (
     "OLMoE",
     "DeepSeek V2",
     "DeepSeek V3 with a dense layer",
+    "Llama 4",
 )
 """Of experts, whose tensors Hugging Face joins, and which have no bridge."""
 

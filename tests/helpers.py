@@ -233,7 +233,7 @@ def build(kind: str, **changes: Any) -> Any:
     """A random model of a Hugging Face family, such as ``build("Llama")``, of ``GATED_SIZES`` unless told otherwise."""
     import transformers
 
-    config = getattr(transformers, f"{kind}TextConfig" if kind == "Gemma3" else f"{kind}Config")
+    config = getattr(transformers, f"{kind}TextConfig", None) or getattr(transformers, f"{kind}Config")
     sizes = {**GATED_SIZES, **shared_sizes(), "pad_token_id": 0, **changes}
     made = getattr(transformers, f"{kind}ForCausalLM")(config(**sizes))
     made.config._experts_implementation = "eager"  # the others have no float64

@@ -135,6 +135,23 @@ class FusedAttention:
 
 
 @dataclass(frozen=True)
+class ExpertForm:
+    """How an architecture keeps its experts and what its router does.
+
+    Attributes:
+        router: its name in the block.
+        columns: keys, gates and values are ``[expert, d_in, d_out]`` as they multiply; else their transposes.
+        scales_input: the router multiplies what an expert reads; else what it writes.
+        in_pair: the block returns what the router gives beside its output.
+    """
+
+    router: str = "gate"
+    columns: bool = False
+    scales_input: bool = False
+    in_pair: bool = False
+
+
+@dataclass(frozen=True)
 class Architecture:
     """How a decoder of a family is put together.
 
@@ -156,6 +173,7 @@ class Architecture:
         parallel: whether the FFN reads beside attention: always, never, or where a field of the config says so.
         prepend_bos: whether the model was trained with a token before every text.
         fused: the projection that attention's queries, keys and values share; None where each has its own.
+        experts: how it keeps its experts; None where its layers have none.
     """
 
     title: str
@@ -175,6 +193,7 @@ class Architecture:
     parallel: bool | str = False
     prepend_bos: bool = True
     fused: FusedAttention | None = None
+    experts: ExpertForm | None = None
 
 
 GPT = Architecture("GPT-2", GPT_PATHS, activation="activation_function", fused=FusedAttention("c_attn", "c_proj"))
@@ -246,6 +265,13 @@ STARCODER_2 = Architecture(
     "StarCoder 2", but(LLAMA_PATHS, in_="mlp.c_fc", gate=None, out="mlp.c_proj"), prepend_bos=False
 )
 UNGATED = but(LLAMA_PATHS, gate=None)
+MIXTRAL = replace(LLAMA, title="Mixtral", experts=ExpertForm())
+LLAMA_4 = replace(
+    LLAMA,
+    title="Llama 4",
+    paths=but(LLAMA_PATHS, in_="feed_forward.up_proj", gate="feed_forward.gate_proj", out="feed_forward.down_proj"),
+    experts=ExpertForm("router", columns=True, scales_input=True, in_pair=True),
+)
 
 DESCRIBED: Mapping[str, Architecture] = MappingProxyType(
     {
@@ -286,12 +312,13 @@ DESCRIBED: Mapping[str, Architecture] = MappingProxyType(
         "Olmo2ForCausalLM": OLMO_2,
         "Olmo3ForCausalLM": replace(OLMO_2, title="OLMo 3"),
         "CohereForCausalLM": COHERE,
-        "MixtralForCausalLM": replace(LLAMA, title="Mixtral"),
-        "Qwen2MoeForCausalLM": replace(LLAMA, title="Qwen 2 MoE", prepend_bos=False),
-        "Qwen3MoeForCausalLM": replace(LLAMA, title="Qwen 3 MoE", prepend_bos=False),
-        "DeepseekV2ForCausalLM": replace(LLAMA, title="DeepSeek V2"),
-        "DeepseekV3ForCausalLM": replace(LLAMA, title="DeepSeek V3"),
-        "OlmoeForCausalLM": replace(LLAMA, title="OLMoE", clip="clip_qkv", prepend_bos=False),
+        "MixtralForCausalLM": MIXTRAL,
+        "Qwen2MoeForCausalLM": replace(MIXTRAL, title="Qwen 2 MoE", prepend_bos=False),
+        "Qwen3MoeForCausalLM": replace(MIXTRAL, title="Qwen 3 MoE", prepend_bos=False),
+        "DeepseekV2ForCausalLM": replace(MIXTRAL, title="DeepSeek V2"),
+        "DeepseekV3ForCausalLM": replace(MIXTRAL, title="DeepSeek V3"),
+        "OlmoeForCausalLM": replace(MIXTRAL, title="OLMoE", clip="clip_qkv", prepend_bos=False),
+        "Llama4ForCausalLM": LLAMA_4,
         "Cohere2ForCausalLM": replace(COHERE, title="Cohere 2"),
     }
 )

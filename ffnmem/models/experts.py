@@ -11,10 +11,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..core.neuron_names import ExpertSizes
+from .architectures import ExpertForm
 from .hooks import hook_tables
 
 SHARED = ("shared_expert", "shared_experts")
 """What Hugging Face calls the experts that every token goes to."""
+
+
+Routing = tuple[Float[Tensor, "n experts"], Float[Tensor, "n shared"]]
+"""What the router gives each expert, 0 where it is not chosen, and what shared ones are multiplied by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,21 +42,25 @@ class Mixture(nn.Module):
     y = Σ_e r_e Σ_i act(g_ei·x) (k_ei·x) v_ei, where r_e is what the router gives expert e, and 0 for those that it
     does not choose. Neuron i of expert e is neuron e·d_expert + i of the layer; those of shared experts come last. r_e
     counts to the linear part: the coefficient is act(g·x) · r_e(k·x), and neurons of experts that a token is not routed
-    to have pre-activation and coefficient 0.
+    to have pre-activation and coefficient 0. Where the router multiplies what an expert reads (Llama 4), the
+    pre-activation is r_e(g·x), too, and the coefficient act(r_e(g·x)) · r_e(k·x).
 
     Attributes:
+        form: how the architecture keeps its experts.
         project_gate, project_in, project_out: the projections of all experts, called as if they were linear layers.
 
     Source: Shazeer et al. 2017 (1701.06538), eq. 1; shared experts: Dai et al. 2024 (2401.06066), eq. 9.
     """
 
-    def __init__(self, block: nn.Module) -> None:
+    def __init__(self, block: nn.Module, form: ExpertForm) -> None:
         super().__init__()
+        self.form = form
         self._modules = block._modules  # under the names that checkpoints have
         self.train(block.training)
         # In a tuple, so that torch does not take them for parts.
         self.projections = (ExpertGates(self), ExpertKeys(self), ExpertValues(self))
         self.__dict__.update(hook_tables(block))
+        self._register_state_dict_hook(apart)  # type: ignore[no-untyped-call]
         self.lay_together()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -65,8 +74,8 @@ class Mixture(nn.Module):
 
     def lies_together(self) -> bool:
         """Whether the values of all experts, the shared ones last, are rows of one matrix in memory."""
-        own, shared = self.routed_experts.down_proj, self.shared
-        if not own.transpose(1, 2).is_contiguous():
+        own, shared = self.own_values, self.shared
+        if not own.is_contiguous():
             return False
         behind = None if shared is None else shared.down_proj.weight
         return behind is None or (
@@ -80,17 +89,20 @@ class Mixture(nn.Module):
         if self.lies_together():
             return
         with torch.inference_mode(False), torch.no_grad():
-            own, behind = self.routed_experts.down_proj, None if self.shared is None else self.shared.down_proj.weight
-            count, d_model, width = own.shape
-            rows = own.detach().transpose(1, 2).flatten(0, 1)
+            behind = None if self.shared is None else self.shared.down_proj.weight
+            count, width, d_model = self.own_values.shape
+            rows = self.own_values.detach().flatten(0, 1)
             whole = torch.cat([rows] if behind is None else [rows, behind.detach().T])
-            own.data = whole[: count * width].view(count, width, d_model).transpose(1, 2)
+            own = whole[: count * width].view(count, width, d_model)
+            self.routed_experts.down_proj.data = own if self.form.columns else own.transpose(1, 2)
             if behind is not None:
                 behind.data = whole[count * width :].T
 
-    def forward(self, x: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n d_model"]:
+    def forward(self, x: Float[Tensor, "*n d_model"]) -> Any:
         project_gate, project_in, project_out = self.projections
-        return project_out(self.routed_experts.act_fn(project_gate(x)) * project_in(x))
+        routing = self.route(x.reshape(-1, x.shape[-1]))
+        found = project_out(self.routed_experts.act_fn(project_gate(x, routing)) * project_in(x, routing))
+        return (found, routing[0]) if self.form.in_pair else found
 
     @property
     def routed_experts(self) -> Any:
@@ -100,7 +112,19 @@ class Mixture(nn.Module):
     @property
     def router(self) -> Any:
         """What decides how much each expert counts."""
-        return self._modules["gate"]
+        return self._modules[self.form.router]
+
+    @property
+    def read_by_gates_and_keys(self) -> Float[Tensor, "experts both d_model"]:
+        """Gates, then keys of each expert but the shared ones, a row each; live."""
+        found = self.routed_experts.gate_up_proj
+        return found.transpose(1, 2) if self.form.columns else found
+
+    @property
+    def own_values(self) -> Float[Tensor, "experts d_expert d_model"]:
+        """The values of each expert but the shared ones, a row a neuron; live."""
+        found = self.routed_experts.down_proj
+        return found if self.form.columns else found.transpose(1, 2)
 
     @property
     def shared(self) -> Any:
@@ -111,10 +135,8 @@ class Mixture(nn.Module):
     def views(self) -> tuple[Expert, ...]:
         """Each expert by itself, the shared ones last as one."""
         count, width, shared = self.sizes
-        halves = [one.chunk(2) for one in self.routed_experts.gate_up_proj]
-        parts = [
-            (keys, gates, values.T) for (gates, keys), values in zip(halves, self.routed_experts.down_proj, strict=True)
-        ]
+        halves = [one.chunk(2) for one in self.read_by_gates_and_keys]
+        parts = [(keys, gates, values) for (gates, keys), values in zip(halves, self.own_values, strict=True)]
         if shared:
             own = self.shared
             parts.append((own.up_proj.weight, own.gate_proj.weight, own.down_proj.weight.T))
@@ -126,18 +148,21 @@ class Mixture(nn.Module):
     @property
     def routers(self) -> list[Any]:
         """The router, and what decides how much shared experts count."""
-        return [self._modules[name] for name in ("gate", "shared_expert_gate") if name in self._modules]
+        return [self._modules[name] for name in (self.form.router, "shared_expert_gate") if name in self._modules]
 
     @property
     def sizes(self) -> ExpertSizes:
         """How many experts, how many neurons in each, and how many shared ones."""
-        count, _, d_expert = self.routed_experts.down_proj.shape
+        count, d_expert, _ = self.own_values.shape
         return ExpertSizes(count, d_expert, 0 if self.shared is None else self.shared.down_proj.in_features)
 
-    def route(self, x: Float[Tensor, "n d_model"]) -> tuple[Float[Tensor, "n experts"], Float[Tensor, "n shared"]]:
+    def route(self, x: Float[Tensor, "n d_model"]) -> Routing:
         """What the router gives each expert, 0 where it is not chosen, and what shared ones are multiplied by."""
-        _, weights, chosen = self.router(x)
-        scale = x.new_zeros(len(x), self.sizes[0]).scatter(1, chosen, weights.to(x.dtype))
+        if self.form.scales_input:
+            scale, _ = self.router(x)
+        else:
+            _, weights, chosen = self.router(x)
+            scale = x.new_zeros(len(x), self.sizes[0]).scatter(1, chosen, weights.to(x.dtype))
         always = self.routers[1](x).sigmoid() if len(self.routers) > 1 else x.new_ones(len(x), 1)
         return scale, always
 
@@ -153,6 +178,13 @@ class Mixture(nn.Module):
         width = self.sizes[1]
         for expert in (scale != 0).any(0).nonzero().flatten().tolist():
             yield expert, scale[:, expert].nonzero().flatten(), slice(expert * width, (expert + 1) * width)
+
+
+def apart(mixture: nn.Module, tensors: dict[str, Tensor], prefix: str, _metadata: Any) -> None:
+    """Have a checkpoint hold the values of shared experts as tensors of their own, not as parts of a matrix of all."""
+    assert isinstance(mixture, Mixture)
+    for name in () if mixture.shared is None else [f"{prefix}{name}" for name, _ in mixture.named_parameters()]:
+        tensors[name] = tensors[name].clone(memory_format=torch.contiguous_format)
 
 
 class ExpertProjection(nn.Module):
@@ -178,23 +210,24 @@ class ExpertRows(ExpertProjection):
     def weight(self) -> Float[Tensor, "neurons d_model"]:
         """A copy: experts keep gates and keys one after the other."""
         mixture = self.mixture
-        rows = mixture.routed_experts.gate_up_proj.chunk(2, dim=1)[self.which].flatten(0, 1)
+        rows = mixture.read_by_gates_and_keys.chunk(2, dim=1)[self.which].flatten(0, 1)
         return rows if mixture.shared is None else torch.cat([rows, getattr(mixture.shared, self.shared).weight])
 
-    def forward(self, x: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n neurons"]:
+    def forward(self, x: Float[Tensor, "*n d_model"], routing: Routing | None = None) -> Float[Tensor, "*n neurons"]:
         mixture, flat = self.mixture, x.reshape(-1, x.shape[-1])
         count, width, shared = mixture.sizes
-        scale, always = mixture.route(flat)
+        scale, always = routing or mixture.route(flat)
         found = flat.new_zeros(len(flat), count * width + shared)
         for expert, tokens, neurons in mixture.routed(scale):
-            weight = mixture.routed_experts.gate_up_proj[expert].chunk(2)[self.which]
+            weight = mixture.read_by_gates_and_keys[expert].chunk(2)[self.which]
             found[tokens, neurons] = self.scaled(flat[tokens] @ weight.T, scale[tokens, expert, None])
         if shared:
             found[:, count * width :] = self.scaled(getattr(mixture.shared, self.shared)(flat), always)
         return found.view(*x.shape[:-1], -1)
 
     def scaled(self, found: Float[Tensor, "n neurons"], scale: Float[Tensor, "n 1"]) -> Float[Tensor, "n neurons"]:
-        return found
+        """Products with what the router gives, where it multiplies them."""
+        return found * scale if self.which or self.mixture.form.scales_input else found
 
 
 class ExpertGates(ExpertRows):
@@ -206,9 +239,6 @@ class ExpertKeys(ExpertRows):
 
     which, shared = 1, "up_proj"
 
-    def scaled(self, found: Float[Tensor, "n neurons"], scale: Float[Tensor, "n 1"]) -> Float[Tensor, "n neurons"]:
-        return found * scale
-
 
 class ExpertValues(ExpertProjection):
     """The values of all experts, one matrix in memory that their own parameters are views of."""
@@ -219,38 +249,38 @@ class ExpertValues(ExpertProjection):
         mixture = self.mixture
         mixture.lay_together()
         count, width, shared = mixture.sizes
-        own = mixture.routed_experts.down_proj
-        return own.as_strided((count * width + shared, own.shape[1]), (own.shape[1], 1)).T
+        own = mixture.own_values
+        return own.as_strided((count * width + shared, own.shape[2]), (own.shape[2], 1)).T
 
     def forward(self, m: Float[Tensor, "*n neurons"]) -> Float[Tensor, "*n d_model"]:
         mixture, flat = self.mixture, m.reshape(-1, m.shape[-1])
         count, width, shared = mixture.sizes
         each = flat[:, : count * width].view(len(flat), count, width)
-        found = flat.new_zeros(len(flat), mixture.routed_experts.down_proj.shape[1])
+        found = flat.new_zeros(len(flat), mixture.own_values.shape[2])
         # Gradients at coefficients are asked for where these are 0 as well.
         used = torch.ones_like(each[..., 0]) if flat.requires_grad else each.abs().amax(2)
         for expert, tokens, neurons in mixture.routed(used):
-            found = found.index_add(0, tokens, flat[tokens, neurons] @ mixture.routed_experts.down_proj[expert].T)
+            found = found.index_add(0, tokens, flat[tokens, neurons] @ mixture.own_values[expert])
         if shared:
             found = found + mixture.shared.down_proj(flat[:, count * width :])
         return found.view(*m.shape[:-1], -1)
 
 
-def find_mixture(layer: nn.Module, path: str) -> Any:
+def find_mixture(layer: nn.Module, path: str, form: ExpertForm) -> Any:
     """The FFN at a path of a layer; a block of experts begins to run as a :class:`Mixture`."""
     holder, _, name = path.rpartition(".")
     parts = layer.get_submodule(holder)._modules
-    if is_mixture(parts.get(name)):
-        parts[name] = Mixture(layer.get_submodule(path))
+    if is_mixture(parts.get(name), form):
+        parts[name] = Mixture(layer.get_submodule(path), form)
     return parts.get(name)
 
 
-def is_mixture(mlp: Any) -> bool:
+def is_mixture(mlp: Any, form: ExpertForm) -> bool:
     """Whether an FFN is a block of experts as :class:`Mixture` takes it."""
     parts = getattr(mlp, "_modules", {})
     experts = parts.get("experts")
     return (
         not isinstance(mlp, Mixture)
-        and "gate" in parts
+        and form.router in parts
         and all(hasattr(experts, name) for name in ("gate_up_proj", "down_proj", "act_fn"))
     )

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..core.errors import HookError, UnsupportedModelError, listed
 from .experts import ExpertProjection, Mixture, find_mixture
 from .hooks import OnTensor, keeper, listening
-from .layout import bound_masks, inner
+from .layout import bound_masks, decoder_of, inner
 from .model import AGREE, HALF, PROBE, Model
 from .norms import widen
 from .turns import OpenBlock
@@ -157,7 +157,7 @@ class LayerPass:
         fuse_gelu(self.network)
         fuse_norms(self.network)
         fuse_gates(self.network)
-        self.body: Any = self.network.base_model
+        self.body: Any = decoder_of(self.network)
 
     def run(
         self,
@@ -326,13 +326,13 @@ def network_around(model: Model, dtype: torch.dtype, attention: str = "sdpa") ->
     for path, module in original.named_modules():
         if isinstance(module, Mixture):
             layer, _, name = path.rpartition(".")
-            find_mixture(network.get_submodule(layer), name)
+            find_mixture(network.get_submodule(layer), name, module.form)
     if dtype == torch.float64:
         widen(network)
         plain = Counterparts(model, network)
         for block in model.layout.blocks:
             bound_masks(plain(block.attention), model.layout.architecture.mask_leaves_out)
-    model.turns.watch(network.base_model)
+    model.turns.watch(decoder_of(network))
     return network.eval(), attention
 
 

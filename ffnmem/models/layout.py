@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..core.errors import ModelError, UnsupportedModelError
+from ..core.errors import ModelError, UnsupportedModelError, listed
 from ..core.neuron_names import ExpertSizes
 from .architectures import BRIDGE_PATHS, DESCRIBED, Architecture, Paths, derive_architecture, setting
 from .configs import MERGING, check_unquantised
@@ -241,6 +241,14 @@ def inner(module: nn.Module) -> Any:
     return getattr(module, "original_component", None) or module
 
 
+def decoder_of(network: Any) -> Any:
+    """A Hugging Face model without its unembedding: its base model, for which Llama 4 takes itself."""
+    if network.base_model is not network:
+        return network.base_model
+    table = network.get_input_embeddings()
+    return next(child for child in network.children() if any(module is table for module in child.modules()))
+
+
 Parts = Mapping[str, nn.Module]
 """Modules by TransformerLens' names for them, whoever holds them."""
 
@@ -258,7 +266,8 @@ def find_layer(layer: nn.Module, paths: Paths, described: Architecture | None) -
     experts as one FFN.
     """
     path, joint = paths["out"].rpartition(".")[0], None if described is None else described.joint
-    mlp = find_mixture(layer, path) if described is not None and path else at_path(layer, path)
+    experts = None if described is None else described.experts
+    mlp = at_path(layer, path) if experts is None else find_mixture(layer, path, experts)
     parts = {"whole": layer, **({} if mlp is None else {"mlp": mlp}), **find_parts(layer, paths, LAYER_PARTS)}
     if joint is not None and isinstance(whole := getattr(mlp, joint, None), nn.Linear):
         if not isinstance(whole, JointLinear):
@@ -318,7 +327,7 @@ def read_layout(network: Any, name: str, bridge: Any = None) -> Layout:
         blocks=tuple(read_layer(parts, i, found, who) for i, parts in enumerate(layers)),
         final_norm=final_norm,
         unembedding=ends["unembed"],
-        body=network.base_model,
+        body=decoder_of(network),
         architecture=found,
         described=described is not None,
         write_scale=read_number(config, found.write_scale) or 1.0,
@@ -347,6 +356,10 @@ def check_decoder(config: Any, ends: Parts, who: str, attention: str) -> None:
         raise UnsupportedModelError(f"{who} has no final norm, which attribution needs")
 
 
+READ = [found.title for found in DESCRIBED.values() if found.experts is not None]
+"""Mixtures of experts that are read."""
+
+
 def check_layers(layers: Sequence[Parts], described: Paths | None, who: str) -> None:
     """Refuse what is no FFN of keys and values in every layer, or a layer that lacks a part of the others."""
     if not layers:
@@ -354,8 +367,7 @@ def check_layers(layers: Sequence[Parts], described: Paths | None, who: str) -> 
     for layer, parts in enumerate(layers):  # of all layers first: those before may be dense
         if not isinstance(parts.get("mlp"), Mixture) and has_experts(parts.get("mlp")):
             raise UnsupportedModelError(
-                f"{who} is a mixture of experts in layer {layer} that ffnmem does not read: it reads Mixtral, "
-                "Qwen 2 and 3 MoE, OLMoE, DeepSeek V2 and V3"
+                f"{who} is a mixture of experts in layer {layer} that ffnmem does not read: it reads {listed(READ, 20)}"
             )
     due = (set(layers[0]) if described is None else {*described} & {*LAYER_PARTS} - {"ln2"}) | {"attn"}
     for layer, parts in enumerate(layers):

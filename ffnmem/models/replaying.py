@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ..core.errors import HookError, UnsupportedModelError
 from .hooks import OnTensor, first_tensor, keeper, listening
 from .layer_pass import Counterparts, Projections, fuse_gelu, network_around
+from .layout import decoder_of
 from .model import AGREE, HALF, Model
 
 # `PlainLayers`: a model's layers as plain modules around its own weights, to be run one at a time.
@@ -63,7 +64,7 @@ class PlainLayers:
         network: Any
         network, self.attention = network_around(model, model.dtype, attention)
         plain = Counterparts(model, network)
-        self.body: Any = network.base_model
+        self.body: Any = decoder_of(network)
         names = inspect.signature(self.body.forward).parameters
         self.cache_name = "cache" if "cache" in names else "past_key_values"  # until transformers 5.23
         self.parts = [

@@ -175,8 +175,9 @@ class FrozenPass:
             keys, bias = (ffn.keys, ffn.key_bias) if name == "linear" else (ffn.activated, ffn.activated_bias)
             neurons = [node.neuron for place in places if isinstance(node := inputs[place].node, Firing)]
             directions = at_least_float32(keys.detach()[neurons])
-            if name == "linear" and ffn.mixture is not None:  # what the router gave is taken as it is
-                factors = ffn.mixture.factors(self.capture.ffn_in[layer][self.row, at[places]])
+            mixture = ffn.mixture
+            if mixture is not None and (name == "linear" or mixture.form.scales_input):  # what the router gave stays
+                factors = mixture.factors(self.capture.ffn_in[layer][self.row, at[places]])
                 directions = directions * factors.gather(1, torch.tensor(neurons, device=device).unsqueeze(1))
             if bias is not None:
                 own[places] += bias.detach()[neurons].double()

@@ -83,7 +83,7 @@ class Examined:
                 pre = x @ ffn.gates.T + (0 if ffn.gate_bias is None else ffn.gate_bias)
                 if ffn.mixture is not None:
                     factors = ffn.mixture.factors(x)
-                    pre, linear = pre * (factors != 0), linear * factors
+                    pre, linear = pre * (factors if ffn.mixture.form.scales_input else factors != 0), linear * factors
                 m = ACT2FN[ffn.activation](pre) * linear
                 assert allclose(self.capture.linear[layer], linear, EXACT)
             assert allclose(self.capture.pre[layer], pre, EXACT)
@@ -132,13 +132,15 @@ class Examined:
             assert allclose(rows["score"].to_numpy(), best.values, EXACT)
 
     def scan(self) -> None:
-        """A neuron's mean and largest coefficient are those of captures of the same texts."""
+        """A neuron's mean and largest coefficient are those of captures of the same texts, where it is routed to."""
         stats = self.store.stats().set_index(["layer", "neuron"])
         for layer, neuron in ((0, 3), (1, 40)):
             seen = []
             for text in SOME:
                 capture = fm.capture(self.model, text)
-                seen.append(capture.coefficients[layer][capture.content][:, neuron])
+                m, mixture = capture.coefficients[layer][..., neuron], self.model.ffn[layer].mixture
+                factor = torch.ones_like(m) if mixture is None else mixture.factors(capture.ffn_in[layer])[..., neuron]
+                seen.append(m[capture.content & (factor != 0)])
             m = torch.cat(seen)
             assert stats.loc[(layer, neuron), "count"] == len(m)
             assert allclose(stats.loc[(layer, neuron), "mean"], m.mean(), 1e-5)

@@ -132,7 +132,7 @@ def test_experts_stay_live_in_a_copy(model: fm.models.Model) -> None:
     """What is written into an expert of a copy, or of another type, would be lost."""
     copied = copy.deepcopy(model.hf_model)
     for network in (copied, copied.float(), copied.double()):
-        mixture = network.model.layers[1].mlp
+        mixture = next(module for module in network.model.layers[1].children() if hasattr(module, "views"))
         views, tokens = mixture.views, torch.arange(6).unsqueeze(0)
         _ = mixture.projections[2].weight
         with torch.no_grad():
@@ -160,3 +160,22 @@ def test_bfloat16_is_routed_alike(seed: int, tokenizer: Any) -> None:
     """Layers by themselves would round otherwise, and be refused for a token that goes to another expert then."""
     model = fm.load(randomise(DECODERS["OLMoE"](), seed), tokenizer=tokenizer, dtype="bfloat16")
     fm.editing.second_moment(model, ["The city of the Eiffel Tower is Paris"] * 3)
+
+
+def test_the_router_decides_once_a_layer(model: fm.models.Model) -> None:
+    """Gates and keys would each ask it: a router's time twice, and two answers of one that draws at random."""
+    calls: list[Any] = []
+    mixtures = [ffn.mixture for ffn in model.ffn if ffn.mixture is not None]
+    hooks = [mixture.router.register_forward_hook(lambda *_: calls.append(1)) for mixture in mixtures]
+    fm.capture(model, PROMPT)
+    for hook in hooks:
+        hook.remove()
+    assert len(calls) == len(mixtures)
+
+
+def test_hugging_face_saves_it(model: fm.models.Model, tmp_path: Any) -> None:
+    """Shared experts' values are rows of a matrix of all, which safetensors refuses with an error of its own."""
+    model.hf_model.save_pretrained(tmp_path)
+    again = fm.load(tmp_path, tokenizer=model.tokenizer, dtype="float64")
+    logits = [fm.capture(one, PROMPT, logits=True).logits for one in (model, again)]
+    assert allclose(*logits, 1e-10)
