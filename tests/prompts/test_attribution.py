@@ -72,6 +72,7 @@ def test_top_keeps_the_largest_and_the_bias(tiny: fm.Model) -> None:
     """The weakest would be shown, or the shares of the shown ones change."""
     capture = fm.capture(tiny, PROMPT)
     whole, top = fm.decompose(capture, 0), fm.decompose(capture, 0, top=3)
+    assert whole.attrs["position"] == len(capture.tokens[0]) - 1
     assert top["neuron"].tolist() == [*whole["neuron"].tolist()[:3], -1]
     assert top["share"].tolist() == [*whole["share"].tolist()[:3], whole["share"].tolist()[-1]]
     assert len(fm.decompose(capture, 0, top=10**6)) == 65

@@ -174,6 +174,7 @@ def test_chosen_layers(tiny: fm.Model, layers: Any) -> None:
         assert list(getattr(capture, name)) == [1]
         assert torch.equal(getattr(capture, name)[1], getattr(whole, name)[1])
     assert capture.residual is None
+    assert [one.to_dict()["residual"] for one in (capture, whole)] == [False, True]
 
 
 def test_one_layer_costs_one_layer(tiny: fm.Model) -> None:

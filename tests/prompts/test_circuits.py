@@ -130,6 +130,7 @@ def test_columns_and_ids(found: Circuit) -> None:
         assert row.token == found.tokens[row.position]
     assert set(found.edges["target"]) == {ANSWER, *found.firings["id"]}
     assert found.firings["influence"].is_monotonic_decreasing
+    assert "firings" not in found.provenance.to_dict()
     for edge in found.edges.itertuples():  # nothing reads what comes later
         source, target = nodes.loc[edge.source], nodes.loc[edge.target]
         assert target["kind"] == ANSWER or source["kind"] != "firing" or source["layer"] < target["layer"]
@@ -409,6 +410,7 @@ def test_given_firings_are_the_graph(atlas: fm.Model) -> None:
     assert set(found.firings["id"]) <= set(names)
     assert len(found.firings) >= 0.9 * len(names)
     assert found.error < 1e-4
+    assert found.provenance.to_dict()["firings"] == "given"
     kept = found.faithfulness(capture).curve["faithfulness"].iloc[-1]
     if len(found.firings) == len(names):
         assert kept == pytest.approx(few.faithfulness, abs=1e-3)
