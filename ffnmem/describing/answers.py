@@ -31,16 +31,16 @@ class Question:
     messages: Messages
 
 
-def name_of(asker: Asker) -> str:
+def name_asker(asker: Asker) -> str:
     """Who is asked, for provenance."""
     if isinstance(asker, Endpoint):
         return asker.name
     return f"function {getattr(asker, '__qualname__', type(asker).__qualname__)}"
 
 
-def key_of(asker: Asker, messages: Messages) -> str:
+def question_key(asker: Asker, messages: Messages) -> str:
     """What tells a question to somebody from every other."""
-    identity = asker.identity() if isinstance(asker, Endpoint) else {"name": name_of(asker)}
+    identity = asker.identity() if isinstance(asker, Endpoint) else {"name": name_asker(asker)}
     return digest_of({"asker": identity, "messages": messages})
 
 
@@ -54,7 +54,7 @@ class Answers:
     def __init__(self, path: str | Path | None) -> None:
         self.path = None if path is None else check_destination(path)
         self.known: dict[str, str] = {}
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[tuple[Any, ...]] = []
         self.lock = threading.Lock()
         if self.path is not None and self.path.exists():
             self.known = read_answers(self.path)
@@ -66,7 +66,7 @@ class Answers:
 
         Raises: EndpointError, InputError. What was answered before is kept.
         """
-        keys = [key_of(asker, question.messages) for question in questions]
+        keys = [question_key(asker, question.messages) for question in questions]
         missing = {key: question for key, question in zip(keys, questions, strict=True) if key not in self.known}
         done = len(keys) - len(missing)
         for _ in self.answered(asker, missing):
@@ -74,16 +74,8 @@ class Answers:
             if progress is not None:
                 progress(phase, done, len(keys))
         for key, question in zip(keys, questions, strict=True):
-            self.rows.append(
-                {
-                    "asked": question.kind,
-                    "layer": question.layer,
-                    "neuron": question.neuron,
-                    "asker": name_of(asker),
-                    "messages": json.dumps(question.messages, ensure_ascii=False),
-                    "answer": self.known[key],
-                }
-            )
+            asked = (question.kind, question.layer, question.neuron, name_asker(asker))
+            self.rows.append((*asked, json.dumps(question.messages, ensure_ascii=False), self.known[key]))
         return [self.known[key] for key in keys]
 
     def answered(self, asker: Asker, missing: Mapping[str, Question]) -> Iterator[None]:
@@ -123,12 +115,12 @@ class Answers:
     def answer(self, asker: Asker, key: str, question: Question) -> None:
         found = asker([dict(one) for one in question.messages])
         if not isinstance(found, str):
-            raise InputTypeError(f"{name_of(asker)} must answer with a text, not {quoted(found)}")
+            raise InputTypeError(f"{name_asker(asker)} must answer with a text, not {quoted(found)}")
         found = found.encode("utf-8", "replace").decode()
         with self.lock:
             self.known[key] = found
             if self.path is not None:
-                self.keep(key, name_of(asker), question, found)
+                self.keep(key, name_asker(asker), question, found)
 
     def keep(self, key: str, asker: str, question: Question, answer: str) -> None:
         """Append a line. Raises FileError."""
@@ -143,13 +135,13 @@ class Answers:
                 head = {"kind": KIND, "schema": SCHEMA}
                 lines = [head, line] if new else [line]
                 # A line that a kill cut short is ended first, and stays unread.
-                cut = not new and not ends_well(self.path)
+                cut = not new and not ends_with_newline(self.path)
                 file.write(
                     b"\n" * cut + b"".join(json.dumps(one, ensure_ascii=False).encode() + b"\n" for one in lines)
                 )
 
 
-def ends_well(path: Path) -> bool:
+def ends_with_newline(path: Path) -> bool:
     """Whether a file's last line is whole."""
     with path.open("rb") as file:
         file.seek(0, 2)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,11 +23,11 @@ from ..scanning.neuron import Neuron
 from ..scanning.store import Store
 from ..show.result import Result
 from . import prompts
-from .answers import Answers, Asker, Question, name_of
+from .answers import Answers, Asker, Question, name_asker
 from .endpoint import Endpoint
-from .extracts import BANDS, FIRES, MARKED, QUIET, Asked, Drawn, Extract, Place, draw
-from .rules import Rule, Vocabulary, rule_of
-from .scoring import TOGETHER, Sitting, judge_by_asking, judge_by_rule, score_of, sittings_of
+from .extracts import BANDS, FIRES, MARKED, QUIET, ContextSettings, NeuronContexts, draw
+from .rules import Rule, Vocabulary, learn_rule
+from .scoring import TOGETHER, Trial, compute_score, judge_by_asking, judge_by_rule, make_trial_groups
 
 CONTEXT = 16
 DEAD, FEW, SILENT = "never fires", "fires in too few contexts", "no usable answer"
@@ -36,7 +36,7 @@ TABLE = (
     *(f"{score}{end}" for score in DESCRIPTION_SCORES for end in ("", "_low", "_high")), "n", "shown", "unanswered",
 )  # fmt: skip
 EXTRACTS = ("layer", "neuron", "part", "band", "coefficient", "sequence", "position", "document", "token", "context")
-TRIALS = ("layer", "neuron", "score", "trial", "sequence", "position", "band", "truth", "right")
+TRIALS = ("layer", "neuron", "score", "sequence", "position", "band", "truth", "right")
 ANSWERS = ("asked", "layer", "neuron", "asker", "messages", "answer")
 
 
@@ -200,19 +200,13 @@ def describe(
         check_choice("score", one, DESCRIPTION_SCORES) for one in ([scores] if isinstance(scores, str) else scores)
     }
     wanted = [score for score in DESCRIPTION_SCORES if score in chosen]
-    by, judged_by = asker_of("explainer", explainer), asker_of("judge", explainer if judge is None else judge)
+    by, judged_by = resolve_asker("explainer", explainer), resolve_asker("judge", explainer if judge is None else judge)
     if judged_by is None and by is not None and wanted:
         raise InputError(
             "the judge 'rules' knows what the explainer 'rules' found and no other description: "
             "give an endpoint or a function as judge"
         )
-    asked = Asked(
-        sign,
-        shown,
-        tested,
-        context,
-        seed,
-    )
+    settings = ContextSettings(sign, shown, tested, context, seed)
     answers = Answers(out)
     if model is not None:
         store.check_model(model)
@@ -221,42 +215,35 @@ def describe(
     for one in (by, judged_by):
         if isinstance(one, Endpoint) and not answers.known:
             one.key()  # one that is missing is told before any work is done for nothing
-    drawn = draw(store, places, model, asked, progress)
-    rules: dict[Place, Rule] = {}
+    drawn = draw(store, places, model, settings, progress)
+    rules: list[Rule] = []
     if by is None:
         vocabulary = Vocabulary.of(store)
-        rules = {(one.layer, one.neuron): rule_of(one, vocabulary) for one in drawn}
-        described = [rules[one.layer, one.neuron].words if one.shown else "" for one in drawn]
+        rules = [learn_rule(one, vocabulary) for one in drawn]
+        described = [rule.words if one.shown else "" for one, rule in zip(drawn, rules, strict=True)]
     else:
-        described = explained(drawn, by, answers, progress)
-    sittings = {
-        (one.layer, one.neuron): [sitting for score in wanted for sitting in sittings_of(one, score, asked.seed)]
-        if text
-        else []
+        described = ask_descriptions(drawn, by, answers, progress)
+    groups = [
+        [group for score in wanted for group in make_trial_groups(one, score, seed)] if text else []
         for one, text in zip(drawn, described, strict=True)
-    }
-    if judged_by is None:
-        for place, some in sittings.items():
-            if some:
-                judge_by_rule(some, rules[place])
-    else:
-        pairs = [
-            (sitting, text)
-            for one, text in zip(drawn, described, strict=True)
-            for sitting in sittings[one.layer, one.neuron]
-        ]
+    ]
+    if judged_by is not None:
+        pairs = [(group, text) for some, text in zip(groups, described, strict=True) for group in some]
         judge_by_asking(pairs, judged_by, answers, progress)
+    elif rules:
+        for some, rule in zip(groups, rules, strict=True):
+            judge_by_rule(some, rule)
+    trials = [[trial for group in some for trial in group] for some in groups]
+    table = [table_row(*one, wanted) for one in zip(drawn, described, trials, strict=True)]
+    judged = pd.DataFrame([trial.row() for some in trials for trial in some], columns=list(TRIALS))
+    judged.insert(3, "trial", judged.groupby(["layer", "neuron", "score"]).cumcount())
     provenance = {
         **store.provenance,
         "describe": {
-            "explainer": RULES if by is None else name_of(by),
-            "judge": (RULES if judged_by is None else name_of(judged_by)) if wanted else None,
+            "explainer": RULES if by is None else name_asker(by),
+            "judge": (RULES if judged_by is None else name_asker(judged_by)) if wanted else None,
             "scores": wanted,
-            "sign": sign,
-            "shown": asked.shown,
-            "tested": asked.tested,
-            "context": asked.half,
-            "seed": asked.seed,
+            **asdict(settings),
             "fires": FIRES,
             "quiet": QUIET,
             "marked": MARKED,
@@ -265,24 +252,15 @@ def describe(
     }
     return Descriptions(
         store.model,
-        pd.DataFrame(
-            [
-                row_of(one, text, sittings[one.layer, one.neuron], wanted)
-                for one, text in zip(drawn, described, strict=True)
-            ],
-            columns=list(TABLE),
-        ),
+        pd.DataFrame(table, columns=list(TABLE)),
         pd.DataFrame([row for one in drawn for row in extract_rows(one)], columns=list(EXTRACTS)),
-        pd.DataFrame(
-            [trial.row() for some in sittings.values() for sitting in some for trial in sitting.trials],
-            columns=list(TRIALS),
-        ),
+        judged,
         pd.DataFrame(answers.rows, columns=list(ANSWERS)),
         provenance,
     )
 
 
-def asker_of(what: str, given: str | Callable[..., str]) -> Asker | None:
+def resolve_asker(what: str, given: str | Callable[..., str]) -> Asker | None:
     """Who is asked; None for the rules. Raises InputError."""
     if isinstance(given, str):
         if given != RULES:
@@ -293,44 +271,38 @@ def asker_of(what: str, given: str | Callable[..., str]) -> Asker | None:
     return given
 
 
-def explained(drawn: Sequence[Drawn], by: Asker, answers: Answers, progress: Progress | None) -> list[str]:
+def ask_descriptions(
+    drawn: Sequence[NeuronContexts], by: Asker, answers: Answers, progress: Progress | None
+) -> list[str]:
     """The descriptions that somebody gives; empty where a neuron never fires, or the answer has none."""
     there = [one for one in drawn if one.shown]
     questions = [Question("description", one.layer, one.neuron, prompts.explain(one.shown)) for one in there]
     found = answers.ask(by, questions, progress, "explain")
-    said = {(one.layer, one.neuron): prompts.description_in(text) for one, text in zip(there, found, strict=True)}
+    said = {(one.layer, one.neuron): prompts.find_description(text) for one, text in zip(there, found, strict=True)}
     return [said.get((one.layer, one.neuron), "") for one in drawn]
 
 
-def row_of(drawn: Drawn, description: str, sittings: Sequence[Sitting], wanted: Sequence[str]) -> dict[str, Any]:
+def table_row(
+    drawn: NeuronContexts, description: str, trials: Sequence[Trial], wanted: Sequence[str]
+) -> dict[str, Any]:
     """A row of the table."""
-    trials = [trial for sitting in sittings for trial in sitting.trials]
     why = "" if description else DEAD if drawn.largest <= 0 else SILENT if drawn.shown else FEW
     row: dict[str, Any] = {
         "layer": drawn.layer, "neuron": drawn.neuron, "sign": drawn.sign, "description": description, "why": why,
     }  # fmt: skip
     for score in DESCRIPTION_SCORES:
-        found = score_of(trials, score) if score in wanted else (float("nan"),) * 3
+        found = compute_score(trials, score) if score in wanted else (float("nan"),) * 3
         row |= dict(zip((score, f"{score}_low", f"{score}_high"), found, strict=True))
     unanswered = sum(trial.right != trial.right for trial in trials)
     return row | {"n": len(drawn.tested) + len(drawn.quiet), "shown": len(drawn.shown), "unanswered": unanswered}
 
 
-def extract_rows(drawn: Drawn) -> list[dict[str, Any]]:
-    """Rows of the contexts."""
-
-    def row(part: str, one: Extract) -> dict[str, Any]:
-        return {
-            "layer": drawn.layer,
-            "neuron": drawn.neuron,
-            "part": part,
-            "band": one.band,
-            "coefficient": one.coefficient,
-            "sequence": one.sequence,
-            "position": one.position,
-            "document": one.document,
-            "token": one.tokens[one.at],
-            "context": "".join(one.tokens),
-        }
-
-    return [row(part, one) for part in ("shown", "tested", "quiet") for one in getattr(drawn, part)]
+def extract_rows(drawn: NeuronContexts) -> Iterator[tuple[Any, ...]]:
+    """Rows of the contexts, in the order of EXTRACTS."""
+    for part in ("shown", "tested", "quiet"):
+        for one in getattr(drawn, part):
+            place = one.sequence, one.position, one.document
+            yield (
+                *(drawn.layer, drawn.neuron, part, one.band, one.coefficient),
+                *(*place, one.tokens[one.at], "".join(one.tokens)),
+            )

@@ -48,7 +48,7 @@ class Extract:
         coefficient: at that token; NaN of a quiet one.
         tokens: their texts. at: which of them that token is.
         strengths: of each token, its coefficient over the neuron's largest, those of the other sign 0; None where only
-            the store was asked.
+            the store was settings.
     """
 
     sequence: int
@@ -80,7 +80,7 @@ class Extract:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class NeuronContexts:
     """The contexts of a neuron with coefficients of one sign. ``shown``: to an explainer; ``tested``, ``quiet``: held
     back, firing and not."""
 
@@ -98,21 +98,25 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ContextSettings:
     """How many contexts are drawn, and how. ``sign``: of which coefficients, None for each neuron's stronger side;
-    ``half``: tokens on each side of the middle."""
+    ``context``: tokens on each side of the middle."""
 
     sign: str | None
     shown: int
     tested: int
-    half: int
+    context: int
     seed: int
 
 
 @in_turn
 def draw(
-    store: Store, places: Sequence[Place], model: Model | None, asked: Asked, progress: Progress | None = None
-) -> list[Drawn]:
+    store: Store,
+    places: Sequence[Place],
+    model: Model | None,
+    settings: ContextSettings,
+    progress: Progress | None = None,
+) -> list[NeuronContexts]:
     """The contexts of some neurons, each text read once for all of them.
 
     Args:
@@ -122,10 +126,10 @@ def draw(
 
     Raises: ModelError: the model gives other coefficients than the store has.
     """
-    found = [firing(store, place, asked) for place in places]
+    found = [find_firing(store, place, settings) for place in places]
     if model is None:
         return found
-    random = candidates(store, asked.seed)
+    random = draw_sequences(store, settings.seed)
     wanted: dict[Place, set[int]] = {}
     for one in found:
         if one.largest > 0:
@@ -133,15 +137,15 @@ def draw(
             wanted[one.layer, one.neuron] = some | set(random.tolist())
     passages = read_passages(model, store.contexts, store.settings, wanted, progress)
     return [
-        one if one.largest <= 0 else with_strengths(store, one, passages[one.layer, one.neuron], random, asked)
+        one if one.largest <= 0 else add_strengths(store, one, passages[one.layer, one.neuron], random, settings)
         for one in found
     ]
 
 
-def firing(store: Store, place: Place, asked: Asked) -> Drawn:
+def find_firing(store: Store, place: Place, settings: ContextSettings) -> NeuronContexts:
     """The contexts in which a neuron fires, as far as the store knows them."""
     layer, neuron = place
-    sign = asked.sign or store.signs(layer, neuron)[0]
+    sign = settings.sign or store.signs(layer, neuron)[0]
     kind, side, factor = KEYS[sign]
     top = store.example_rows(layer, neuron, kind=kind)
     view = store.view(layer)
@@ -152,13 +156,13 @@ def firing(store: Store, place: Place, asked: Asked) -> Drawn:
     sizes = factor * np.concatenate([top["coefficient"].to_numpy(), values[there]]).astype(np.float64)
     largest = float(sizes.max(initial=0.0))
     if largest <= 0:
-        return Drawn(layer, neuron, sign, 0.0)
+        return NeuronContexts(layer, neuron, sign, 0.0)
     order = np.argsort(-sizes, kind="stable")
     order = order[sizes[order] >= FIRES * largest]
     order = order[np.sort(np.unique(sequences[order], return_index=True)[1])]
-    order = spread(order, 4 * (asked.shown + asked.tested))  # enough for a split, and soon told apart
+    order = spread(order, 4 * (settings.shown + settings.tested))  # enough for a split, and soon told apart
     pairs = list(zip(sequences[order].tolist(), positions[order].tolist(), strict=True))
-    windows = store.contexts.windows(pairs, asked.half)
+    windows = store.contexts.windows(pairs, settings.context)
     some: list[Extract] = []
     seen: set[Any] = set()
     for (sequence, position), size, window in zip(pairs, sizes[order].tolist(), windows, strict=True):
@@ -167,19 +171,19 @@ def firing(store: Store, place: Place, asked: Asked) -> Drawn:
             continue
         seen |= {document, window.text}
         some.append(Extract(sequence, position, document, 0, factor * size, window.tokens, window.at))
-    shown, tested = split(some, asked, np.random.default_rng([asked.seed, 50, layer, neuron]))
-    return Drawn(layer, neuron, sign, largest, shown, tested)
+    shown, tested = split(some, settings, np.random.default_rng([settings.seed, 50, layer, neuron]))
+    return NeuronContexts(layer, neuron, sign, largest, shown, tested)
 
 
 def split(
-    extracts: Sequence[Extract], asked: Asked, rng: np.random.Generator
+    extracts: Sequence[Extract], settings: ContextSettings, rng: np.random.Generator
 ) -> tuple[tuple[Extract, ...], tuple[Extract, ...]]:
     """Contexts, strongest first, as those shown and those held back: from each band as many of each, at random."""
     shown: list[Extract] = []
     tested: list[Extract] = []
     for band, inside in enumerate(np.array_split(np.arange(len(extracts)), BANDS)):
         for turn, index in enumerate(rng.permutation(inside).tolist()):
-            part, most = (tested, asked.tested) if (turn + band) % 2 else (shown, asked.shown)
+            part, most = (tested, settings.tested) if (turn + band) % 2 else (shown, settings.shown)
             if sum(one.band == band for one in part) < quota(most, band):
                 part.append(replace(extracts[index], band=band))
     return tuple(shown), tuple(tested)
@@ -190,20 +194,20 @@ def quota(most: int, band: int) -> int:
     return most // BANDS + (band < most % BANDS)
 
 
-def candidates(store: Store, seed: int) -> Int64[np.ndarray, " n"]:
+def draw_sequences(store: Store, seed: int) -> Int64[np.ndarray, " n"]:
     """Some of the store's random sequences, in random order."""
     sequences = store.state.shared["sequences"]
     there = sequences[(sequences >= 0) & (sequences < store.sequences.n_sequences)]
     return np.random.default_rng([seed, 51]).permutation(there)[:CANDIDATES]
 
 
-def with_strengths(
+def add_strengths(
     store: Store,
-    drawn: Drawn,
+    drawn: NeuronContexts,
     passages: Mapping[int, Passage],
     random: Int64[np.ndarray, " n"],
-    asked: Asked,
-) -> Drawn:
+    settings: ContextSettings,
+) -> NeuronContexts:
     """The same with strengths at all tokens, and with quiet contexts."""
     factor = KEYS[drawn.sign][2]
     for one in (*drawn.shown, *drawn.tested):
@@ -213,22 +217,26 @@ def with_strengths(
     def strong(one: Extract) -> Extract:
         passage = passages[one.sequence]
         window = Window(one.tokens, one.at, False, False)
-        return replace(one, strengths=strengths_of(factor * passage.within(one.position, window) / drawn.largest))
+        return replace(one, strengths=round_strengths(factor * passage.within(one.position, window) / drawn.largest))
 
     return replace(
         drawn,
         shown=tuple(map(strong, drawn.shown)),
         tested=tuple(map(strong, drawn.tested)),
-        quiet=tuple(quiet_ones(store, drawn, passages, random, asked)),
+        quiet=tuple(find_quiet(store, drawn, passages, random, settings)),
     )
 
 
-def strengths_of(values: Float[np.ndarray, " window"]) -> tuple[float, ...]:
+def round_strengths(values: Float[np.ndarray, " window"]) -> tuple[float, ...]:
     return tuple(round(max(value, 0.0), 4) for value in values.tolist())
 
 
-def quiet_ones(
-    store: Store, drawn: Drawn, passages: Mapping[int, Passage], random: Int64[np.ndarray, " n"], asked: Asked
+def find_quiet(
+    store: Store,
+    drawn: NeuronContexts,
+    passages: Mapping[int, Passage],
+    random: Int64[np.ndarray, " n"],
+    settings: ContextSettings,
 ) -> list[Extract]:
     """At most as many quiet windows as contexts are tested, each of a document that no other context is of.
 
@@ -238,28 +246,28 @@ def quiet_ones(
     seen: set[Any] = {thing for one in (*drawn.shown, *drawn.tested) for thing in (one.document, "".join(one.tokens))}
     found: list[Extract] = []
     for sequence in random.tolist():
-        if len(found) == asked.tested:
+        if len(found) == settings.tested:
             break
         passage, document = passages[sequence], store.sequences.locate(sequence)[0]
         if document in seen:
             continue
         sizes: Float64[np.ndarray, " pos"] = kind[2] * passage.coefficients.astype(np.float64) / drawn.largest
-        middles = quiet_middles(sizes, asked.half)
+        middles = find_quiet_middles(sizes, settings.context)
         if not len(middles):
             continue
-        rng = np.random.default_rng([asked.seed, 52, drawn.layer, drawn.neuron, sequence])
+        rng = np.random.default_rng([settings.seed, 52, drawn.layer, drawn.neuron, sequence])
         at = int(middles[rng.integers(len(middles))])
-        first, last = max(0, at - asked.half), min(len(sizes), at + asked.half + 1)
+        first, last = max(0, at - settings.context), min(len(sizes), at + settings.context + 1)
         tokens = passage.tokens[first:last]
         if "".join(tokens) in seen:
             continue
         seen |= {document, "".join(tokens)}
-        strengths = strengths_of(sizes[first:last])
+        strengths = round_strengths(sizes[first:last])
         found.append(Extract(sequence, passage.first + at, document, -1, float("nan"), tokens, at - first, strengths))
     return found
 
 
-def quiet_middles(sizes: Float64[np.ndarray, " pos"], half: int) -> Int64[np.ndarray, " n"]:
+def find_quiet_middles(sizes: Float64[np.ndarray, " pos"], half: int) -> Int64[np.ndarray, " n"]:
     """The positions around which a window of ``half`` tokens on each side has no coefficient above QUIET."""
     loud = np.concatenate([[0], np.cumsum(sizes >= QUIET)])
     at = np.arange(len(sizes))

@@ -56,7 +56,7 @@ def quoted(tag: str, texts: Iterable[str]) -> str:
     return "\n".join(f"{i}. <{tag}>{text}</{tag}>" for i, text in enumerate(texts, 1))
 
 
-def tag_of(*texts: str) -> str:
+def make_tag(*texts: str) -> str:
     """The name of tags that none of the texts can know."""
     return f"text-{hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:12]}"
 
@@ -84,13 +84,13 @@ def messages(system: str, user: str) -> Messages:
 def explain(extracts: Sequence[Extract]) -> Messages:
     """The question for a description."""
     texts = [f"{mark_tokens(one, one.marked)}\n   strengths: {list_strengths(one)}" for one in extracts]
-    tag = tag_of(*texts)
+    tag = make_tag(*texts)
     return messages(f"{EXPLAIN} {DATA.format(tag=tag)}\n{LINE}", quoted(tag, texts))
 
 
 def judge(question: str, description: str, texts: Sequence[str]) -> Messages:
     """The question whether a description fits each of some contexts."""
-    tag = tag_of(description, *texts)
+    tag = make_tag(description, *texts)
     such = "[" + ", ".join("10"[i % 2] for i in range(len(texts))) + "]"
     system = f"{question} {DATA.format(tag=tag)}\n{LIST.format(n=len(texts), such=such)}"
     return messages(system, f"Description: <{tag}>{description}</{tag}>\n\n{quoted(tag, texts)}")
@@ -98,11 +98,11 @@ def judge(question: str, description: str, texts: Sequence[str]) -> Messages:
 
 def intrude(texts: Sequence[str]) -> Messages:
     """The question for the one that does not belong."""
-    tag = tag_of(*texts)
+    tag = make_tag(*texts)
     return messages(f"{INTRUDE} {DATA.format(tag=tag)}\n{NUMBER.format(n=len(texts))}", quoted(tag, texts))
 
 
-def description_in(answer: str) -> str:
+def find_description(answer: str) -> str:
     """The description in an answer: what follows the last DESCRIPTION, or a single line; empty where there is none."""
     found = re.findall(rf"{SAYS}[ \t]*(\S.*)", answer)
     lines = [line for line in answer.splitlines() if line.strip()]
@@ -110,7 +110,7 @@ def description_in(answer: str) -> str:
     return printable(text.strip())[:LONGEST]
 
 
-def choices_in(answer: str, n: int) -> list[bool] | None:
+def find_choices(answer: str, n: int) -> list[bool] | None:
     """n answers of yes and no: the last list of so many; None where there is none."""
     for found in reversed(re.findall(r"\[([^\[\]]*)\]", answer)):
         said = [one.strip().casefold() for one in found.split(",")]
@@ -122,7 +122,7 @@ def choices_in(answer: str, n: int) -> list[bool] | None:
 SAID = {"1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}
 
 
-def number_in(answer: str, n: int) -> int | None:
+def find_number(answer: str, n: int) -> int | None:
     """A number from 1 to n, from 0 on: the last one of the answer's last line; None where there is none."""
     lines = answer.strip().splitlines()
     found = re.findall(r"\d+", lines[-1]) if lines else []

@@ -20,7 +20,7 @@ from ..core.token_text import visible
 from ..neurons.counting import content_counts
 from ..neurons.triggers import shares
 from ..scanning.store import Store
-from .extracts import Drawn, Extract
+from .extracts import Extract, NeuronContexts
 
 OFFSETS = (0, -1)
 GAIN = 0.1
@@ -139,7 +139,7 @@ class Alphabet:
         return self.order[bisect_left(self.words, text) : bisect_right(self.words, text)]
 
 
-def rule_of(drawn: Drawn, vocabulary: Vocabulary) -> Rule:
+def learn_rule(drawn: NeuronContexts, vocabulary: Vocabulary) -> Rule:
     """The rule that the shown contexts of a neuron follow; one without atoms where they share nothing."""
     best, worth = Rule(0, (), 0.0), 0.0
     if len(drawn.shown) < FEWEST:
@@ -147,13 +147,13 @@ def rule_of(drawn: Drawn, vocabulary: Vocabulary) -> Rule:
     length = float(np.mean([len(one.tokens) for one in drawn.shown]))
     for offset in OFFSETS:
         firing = [one.tokens[one.at + offset] if one.at + offset >= 0 else "" for one in drawn.shown]
-        found, value = learned(firing, vocabulary, length)
+        found, value = learn_atoms(firing, vocabulary, length)
         if value > worth + (GAIN if offset else 0.0):
             best, worth = Rule(offset, *found), value
     return best
 
 
-def learned(
+def learn_atoms(
     firing: Sequence[str], vocabulary: Vocabulary, length: float
 ) -> tuple[tuple[tuple[Atom, ...], float], float]:
     """Atoms of some tokens with the share of them that these hold for; and what they are worth.
@@ -161,7 +161,7 @@ def learned(
     Args:
         length: tokens of a context, in which a frequent token stands by chance.
     """
-    table = {atom: np.array([atom.holds(token) for token in firing], bool) for atom in atoms_of(firing)}
+    table = {atom: np.array([atom.holds(token) for token in firing], bool) for atom in list_atoms(firing)}
     common = {atom: at for atom, at in table.items() if at.sum() > 1}
     alone = {atom: at for atom, at in table.items() if atom.kind == "word" and at.sum() == 1}
     cover = Cover(vocabulary, np.zeros(len(firing), bool), length)
@@ -203,7 +203,7 @@ class Cover:
         self.worth = worth
 
 
-def atoms_of(firing: Iterable[str]) -> Iterator[Atom]:
+def list_atoms(firing: Iterable[str]) -> Iterator[Atom]:
     """What might be said of some tokens, plainest first: what at least two words share, and each word."""
     words = sorted({plain(token) for token in firing if token})
     for word in words:

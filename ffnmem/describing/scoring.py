@@ -14,7 +14,7 @@ Source: Paulo et al. 2024, "Automatically interpreting millions of features in l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import nan, sqrt
 from typing import Any
 
@@ -25,7 +25,7 @@ from ..core.progress import Progress
 from ..neurons.verdicts import share_interval
 from . import prompts
 from .answers import Answers, Asker, Question
-from .extracts import Drawn, Extract
+from .extracts import Extract, NeuronContexts
 from .rules import BEGINS, Rule, plain
 
 TOGETHER = 5  # contexts in a question, as delphi's default
@@ -37,7 +37,7 @@ class Trial:
     """One thing to be judged.
 
     Attributes:
-        score: which. number: within the score and the neuron. extract: of an intruder, that one.
+        score: which. extract: of an intruder, that one.
         truth: 1 or 0; of an intruder, its place among ``shown``.
         marked: tokens of it. shown: of an intruder, all five, each with its marks.
         right: whether the judge was right, or a share of it; NaN without a usable answer.
@@ -46,57 +46,37 @@ class Trial:
     layer: int
     neuron: int
     score: str
-    number: int
     extract: Extract
     truth: int
     marked: tuple[int, ...] = ()
     shown: tuple[tuple[Extract, tuple[int, ...]], ...] = ()
     right: float = nan
 
-    def row(self) -> dict[str, Any]:
-        return {
-            "layer": self.layer,
-            "neuron": self.neuron,
-            "score": self.score,
-            "trial": self.number,
-            "sequence": self.extract.sequence,
-            "position": self.extract.position,
-            "band": self.extract.band,
-            "truth": self.truth,
-            "right": self.right,
-        }
+    def row(self) -> tuple[Any, ...]:
+        """Layer, neuron, score, sequence, position, band, truth and right."""
+        place = self.extract.sequence, self.extract.position, self.extract.band
+        return (self.layer, self.neuron, self.score, *place, self.truth, self.right)
 
 
-@dataclass
-class Sitting:
-    """The trials that are one question."""
-
-    score: str
-    trials: list[Trial] = field(default_factory=list)
+TrialGroup = list[Trial]
+"""The trials that are one question, all of one score."""
 
 
-def sittings_of(drawn: Drawn, score: str, seed: int) -> list[Sitting]:
+def make_trial_groups(drawn: NeuronContexts, score: str, seed: int) -> list[TrialGroup]:
     """What a judge is asked about a neuron."""
-    rng = np.random.default_rng(
-        [seed, 53, drawn.layer, drawn.neuron, ("detection", "fuzzing", "intruder").index(score)]
+    return list(
+        MAKERS[score](drawn, np.random.default_rng([seed, 53, drawn.layer, drawn.neuron, [*MAKERS].index(score)]))
     )
-    found = list(MAKERS[score](drawn, rng))
-    for number, trial in enumerate(trial for sitting in found for trial in sitting.trials):
-        trial.number = number
-    return found
 
 
-def detection(drawn: Drawn, rng: np.random.Generator) -> Iterator[Sitting]:
+def make_detection(drawn: NeuronContexts, rng: np.random.Generator) -> Iterator[TrialGroup]:
     """Firing and quiet contexts in random order."""
     some = [(one, 1) for one in drawn.tested] + [(one, 0) for one in drawn.quiet]
-    order = rng.permutation(len(some)).tolist()
-    for chunk in chunks([some[i] for i in order]):
-        yield Sitting(
-            "detection", [Trial(drawn.layer, drawn.neuron, "detection", 0, one, truth) for one, truth in chunk]
-        )
+    for chunk in split_chunks([some[i] for i in rng.permutation(len(some)).tolist()]):
+        yield [Trial(drawn.layer, drawn.neuron, "detection", one, truth) for one, truth in chunk]
 
 
-def fuzzing(drawn: Drawn, rng: np.random.Generator) -> Iterator[Sitting]:
+def make_fuzzing(drawn: NeuronContexts, rng: np.random.Generator) -> Iterator[TrialGroup]:
     """Firing contexts, each marked rightly in one question and wrongly in another."""
     some = []
     for one in drawn.tested:
@@ -104,19 +84,15 @@ def fuzzing(drawn: Drawn, rng: np.random.Generator) -> Iterator[Sitting]:
         if count:
             wrong = np.sort(rng.choice(one.silent, count, replace=False)).tolist()
             some.append((one, (tuple(wrong), one.marked), int(rng.integers(2))))
-    order = rng.permutation(len(some)).tolist()
-    for chunk in chunks([some[i] for i in order]):
+    for chunk in split_chunks([some[i] for i in rng.permutation(len(some)).tolist()]):
         for turned in (0, 1):
-            yield Sitting(
-                "fuzzing",
-                [
-                    Trial(drawn.layer, drawn.neuron, "fuzzing", 0, one, first ^ turned, marks[first ^ turned])
-                    for one, marks, first in chunk
-                ],
-            )
+            yield [
+                Trial(drawn.layer, drawn.neuron, "fuzzing", one, first ^ turned, marks[first ^ turned])
+                for one, marks, first in chunk
+            ]
 
 
-def intruder(drawn: Drawn, rng: np.random.Generator) -> Iterator[Sitting]:
+def make_intruder(drawn: NeuronContexts, rng: np.random.Generator) -> Iterator[TrialGroup]:
     """Each quiet context among four firing ones."""
     if len(drawn.tested) < SHOWN - 1:
         return
@@ -128,20 +104,17 @@ def intruder(drawn: Drawn, rng: np.random.Generator) -> Iterator[Sitting]:
         at = int(rng.integers(SHOWN))
         shown = [(one, one.marked) for one in four]
         shown.insert(at, (strange, random))
-        yield Sitting(
-            "intruder",
-            [Trial(drawn.layer, drawn.neuron, "intruder", 0, strange, at, random, tuple(shown))],
-        )
+        yield [Trial(drawn.layer, drawn.neuron, "intruder", strange, at, random, tuple(shown))]
 
 
-MAKERS: dict[str, Callable[[Drawn, np.random.Generator], Iterator[Sitting]]] = {
-    "detection": detection,
-    "fuzzing": fuzzing,
-    "intruder": intruder,
+MAKERS: dict[str, Callable[[NeuronContexts, np.random.Generator], Iterator[TrialGroup]]] = {
+    "detection": make_detection,
+    "fuzzing": make_fuzzing,
+    "intruder": make_intruder,
 }
 
 
-def chunks(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def split_chunks(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
     for start in range(0, len(items), TOGETHER):
         yield items[start : start + TOGETHER]
 
@@ -149,10 +122,10 @@ def chunks(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 # Judges.
 
 
-def judge_by_rule(sittings: Sequence[Sitting], rule: Rule) -> None:
+def judge_by_rule(groups: Sequence[TrialGroup], rule: Rule) -> None:
     """By trigger tokens: a context is the neuron's if the rule holds anywhere in it, marks are right if it holds at
     half of them, and the intruder is the one whose marked words are least like the others'."""
-    for trial in (trial for sitting in sittings for trial in sitting.trials):
+    for trial in (trial for group in groups for trial in group):
         if trial.score == "detection":
             trial.right = float(rule.within(trial.extract) == bool(trial.truth))
         elif trial.score == "fuzzing":
@@ -181,70 +154,68 @@ def likeness(a: str, b: str) -> float:
 
 
 def judge_by_asking(
-    sittings: Sequence[tuple[Sitting, str]],
+    groups: Sequence[tuple[TrialGroup, str]],
     asker: Asker,
     answers: Answers,
     progress: Progress | None,
 ) -> None:
-    """By whoever is asked; each sitting comes with the description that it is about."""
+    """By whoever is asked; each group comes with the description that it is about."""
     questions = [
-        Question(one.score, one.trials[0].layer, one.trials[0].neuron, messages_of(one, description))
-        for one, description in sittings
+        Question(one[0].score, one[0].layer, one[0].neuron, write_question(one, description))
+        for one, description in groups
     ]
-    for (sitting, _), answer in zip(sittings, answers.ask(asker, questions, progress, "judge"), strict=True):
-        read_answer(sitting, answer)
+    for (group, _), answer in zip(groups, answers.ask(asker, questions, progress, "judge"), strict=True):
+        read_answer(group, answer)
 
 
-def messages_of(sitting: Sitting, description: str) -> prompts.Messages:
-    """The question of a sitting."""
-    first = sitting.trials[0]
-    if sitting.score == "intruder":
+def write_question(group: TrialGroup, description: str) -> prompts.Messages:
+    """The question of a group."""
+    first = group[0]
+    if group[0].score == "intruder":
         return prompts.intrude([prompts.mark_tokens(one, marked) for one, marked in first.shown])
-    question = prompts.DETECT if sitting.score == "detection" else prompts.FUZZ
-    return prompts.judge(
-        question, description, [prompts.mark_tokens(one.extract, one.marked) for one in sitting.trials]
-    )
+    question = prompts.DETECT if group[0].score == "detection" else prompts.FUZZ
+    return prompts.judge(question, description, [prompts.mark_tokens(one.extract, one.marked) for one in group])
 
 
-def read_answer(sitting: Sitting, answer: str) -> None:
+def read_answer(group: TrialGroup, answer: str) -> None:
     """What was right in an answer; nothing changes where it cannot be used."""
-    if sitting.score == "intruder":
-        found = prompts.number_in(answer, SHOWN)
+    if group[0].score == "intruder":
+        found = prompts.find_number(answer, SHOWN)
         if found is not None:
-            sitting.trials[0].right = float(found == sitting.trials[0].truth)
+            group[0].right = float(found == group[0].truth)
         return
-    said = prompts.choices_in(answer, len(sitting.trials))
-    for trial, one in zip(sitting.trials, said or (), strict=False):
+    said = prompts.find_choices(answer, len(group))
+    for trial, one in zip(group, said or (), strict=False):
         trial.right = float(one == bool(trial.truth))
 
 
 # Scores.
 
 
-def score_of(trials: Sequence[Trial], score: str) -> tuple[float, float, float]:
+def compute_score(trials: Sequence[Trial], score: str) -> tuple[float, float, float]:
     """A score and the ends of its 95% interval; NaN where nothing usable was judged."""
     judged = [trial for trial in trials if trial.score == score and trial.right == trial.right]
     if score == "intruder":
-        return shared([trial.right for trial in judged])
+        return share_with_interval([trial.right for trial in judged])
     if score == "fuzzing":
         by_context: dict[tuple[int, int], list[float]] = {}
         for trial in judged:
             by_context.setdefault((trial.extract.sequence, trial.extract.position), []).append(trial.right)
-        return shared([sum(both) / 2 for both in by_context.values() if len(both) == 2])
-    return balanced(*([trial.right for trial in judged if trial.truth == truth] for truth in (1, 0)))
+        return share_with_interval([sum(both) / 2 for both in by_context.values() if len(both) == 2])
+    return balanced_accuracy(*([trial.right for trial in judged if trial.truth == truth] for truth in (1, 0)))
 
 
-def shared(right: Sequence[float]) -> tuple[float, float, float]:
+def share_with_interval(right: Sequence[float]) -> tuple[float, float, float]:
     """A mean of numbers from 0 to 1 and its interval (Wilson): no such numbers vary more than those of 0 and 1 do."""
     low, high = share_interval(sum(right), len(right))
     return (sum(right) / len(right) if right else nan), low, high
 
 
-def balanced(firing: Sequence[float], quiet: Sequence[float]) -> tuple[float, float, float]:
+def balanced_accuracy(firing: Sequence[float], quiet: Sequence[float]) -> tuple[float, float, float]:
     """The mean of two shares, and its interval from theirs (Wilson's, joined as Newcombe 1998 does)."""
     if not firing or not quiet:
         return nan, nan, nan
-    (p, p_low, p_high), (q, q_low, q_high) = shared(firing), shared(quiet)
+    (p, p_low, p_high), (q, q_low, q_high) = share_with_interval(firing), share_with_interval(quiet)
     middle = (p + q) / 2
     low, high = sqrt((p - p_low) ** 2 + (q - q_low) ** 2) / 2, sqrt((p_high - p) ** 2 + (q_high - q) ** 2) / 2
     return middle, middle - low, middle + high

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..core.progress import Progress
 from ..core.types import Basis
+from ..models.answers import LOGITS
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import passed_on
@@ -191,16 +192,17 @@ def read_positions(
     reader, lens = Positions(model), Lens(model)
     predicted = [Predicted(torch.from_numpy(ids).to(model.device)) for ids in value_tokens]
     done = 0
-    for rows, tokens, ends in batches(places.prefixes, model.device):
+    for rows, tokens, ends in batches(places.prefixes, model.device, most=max(1, LOGITS // model.d_vocab)):
         found = reader.layers(tokens, ends)
-        answer = lens.top(found[-1].out)
+        answer = lens.logits(found[-1].out).argmax(dim=-1)
         final[rows] = answer.cpu().numpy()
         some = place_of[rows] >= 0
         for index, layer in enumerate(found):
-            before, mine = lens.top_and_probability(layer.residual, answer)
-            written = lens.top_written(layer.ffn, basis)
-            probability[rows, index] = mine.double().cpu().numpy()
-            for name, ids in (("residual", before), ("ffn", written), ("out", lens.top(layer.out))):
+            before, written = lens.logits(layer.residual), lens.written(layer.ffn, basis).argmax(dim=-1)
+            mine = before.gather(1, answer.unsqueeze(-1)).squeeze(-1) - before.logsumexp(dim=-1)
+            probability[rows, index] = mine.exp().double().cpu().numpy()
+            tops = before.argmax(dim=-1), written, lens.logits(layer.out).argmax(dim=-1)
+            for name, ids in zip(("residual", "ffn", "out"), tops, strict=True):
                 whole[name][rows, index] = ids.cpu().numpy()
             whole["active"][rows, index] = (layer.coefficients > 0).sum(dim=-1).cpu().numpy()
             for name, mask in zip(agrees, predicted[index].members(layer, written), strict=True):

@@ -137,12 +137,13 @@ def followers(
 
 
 def batches(
-    prefixes: Sequence[np.ndarray], device: torch.device, limit: int = BATCH_TOKENS
+    prefixes: Sequence[np.ndarray], device: torch.device, limit: int = BATCH_TOKENS, most: int = BATCH_TOKENS
 ) -> Iterator[tuple[Int64[np.ndarray, " rows"], Int[Tensor, "rows pos"], Int[Tensor, " rows"]]]:
-    """Prefixes of like length together: which ones, their tokens padded on the right, and where each one's last
-    token is."""
+    """Prefixes of like length together, at most ``most``: which ones, their tokens padded on the right, and where each
+    one's last token is."""
     lengths = np.array([len(ids) for ids in prefixes], np.int64)
-    for rows in grouped(lengths, limit) if len(lengths) else []:
+    groups = grouped(lengths, limit) if len(lengths) else []
+    for rows in (part for group in groups for part in np.array_split(group, -(-len(group) // most))):
         tokens = np.full((len(rows), int(lengths[rows].max())), PAD, np.int64)
         for place, row in enumerate(rows.tolist()):
             tokens[place, : lengths[row]] = prefixes[row]
@@ -150,8 +151,6 @@ def batches(
 
 
 # What every layer makes of one position: coefficients, the FFN's output and the residual stream, for many prefixes.
-
-LOGITS = 1 << 24  # rows × vocabulary at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,28 +234,3 @@ class Lens:
         """Scores of writes, as :func:`ffnmem.project` has them for values."""
         x = at_least_float32(writes)
         return (self.norm.norm.passed(x) if basis == "folded" else x) @ self.tokens.T
-
-    def chunks(self, rows: int) -> list[slice]:
-        """Rows in parts whose logits fit into memory."""
-        step = max(1, LOGITS // len(self.tokens))
-        return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
-
-    def top(self, stream: Float[Tensor, "rows d_model"]) -> Int[Tensor, " rows"]:
-        """The predicted token of each row."""
-        return torch.cat([self.logits(stream[part]).argmax(dim=-1) for part in self.chunks(len(stream))])
-
-    def top_written(self, writes: Float[Tensor, "rows d_model"], basis: str = "folded") -> Int[Tensor, " rows"]:
-        """The token that each write promotes most."""
-        return torch.cat([self.written(writes[part], basis).argmax(dim=-1) for part in self.chunks(len(writes))])
-
-    def top_and_probability(
-        self, stream: Float[Tensor, "rows d_model"], of: Int[Tensor, " rows"]
-    ) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
-        """The predicted token of each row, and the probability of another one."""
-        tops, probabilities = [], []
-        for part in self.chunks(len(stream)):
-            logits = self.logits(stream[part])
-            tops.append(logits.argmax(dim=-1))
-            mine = logits.gather(1, of[part].unsqueeze(-1)).squeeze(-1)
-            probabilities.append((mine - logits.logsumexp(dim=-1)).exp())
-        return torch.cat(tops), torch.cat(probabilities)

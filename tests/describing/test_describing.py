@@ -16,9 +16,9 @@ from scipy.stats import binomtest
 import ffnmem as fm
 from ffnmem.core.errors import EndpointError, FileError, InputError, OutOfRangeError
 from ffnmem.describing import Descriptions, Endpoint, endpoint
-from ffnmem.describing.extracts import BANDS, FIRES, QUIET, Asked, Drawn, draw
-from ffnmem.describing.rules import Vocabulary, rule_of
-from ffnmem.describing.scoring import balanced, judge_by_rule, score_of, sittings_of
+from ffnmem.describing.extracts import BANDS, FIRES, QUIET, ContextSettings, NeuronContexts, draw
+from ffnmem.describing.rules import Vocabulary, learn_rule
+from ffnmem.describing.scoring import balanced_accuracy, compute_score, judge_by_rule, make_trial_groups
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
 
@@ -43,8 +43,8 @@ def single(meanings: Planted) -> list[tuple[int, int]]:
 
 
 @pytest.fixture(scope="module")
-def contexts(store: Store, single: list[tuple[int, int]], meanings: Planted) -> list[Drawn]:
-    return draw(store, single, meanings.model, Asked("positive", 20, 20, 16, 0))
+def contexts(store: Store, single: list[tuple[int, int]], meanings: Planted) -> list[NeuronContexts]:
+    return draw(store, single, meanings.model, ContextSettings("positive", 20, 20, 16, 0))
 
 
 def test_planted_concepts_are_found_and_fit(store: Store, single: list[tuple[int, int]], meanings: Planted) -> None:
@@ -60,7 +60,7 @@ def test_planted_concepts_are_found_and_fit(store: Store, single: list[tuple[int
     assert (found.table["unanswered"] == 0).all()
 
 
-def test_rules_of_other_neurons_are_chance(contexts: list[Drawn], store: Store, meanings: Planted) -> None:
+def test_rules_of_other_neurons_are_chance(contexts: list[NeuronContexts], store: Store, meanings: Planted) -> None:
     """Each neuron's contexts judged by the rule of another concept's."""
     features = meanings.truth.set_index(["layer", "neuron"])["features"]
     vocabulary = Vocabulary.of(store)
@@ -69,9 +69,9 @@ def test_rules_of_other_neurons_are_chance(contexts: list[Drawn], store: Store, 
         if features[one.layer, one.neuron] == features[other.layer, other.neuron]:
             continue
         for score, found in scores.items():
-            sittings = sittings_of(one, score, 0)
-            judge_by_rule(sittings, rule_of(other, vocabulary))
-            found.append(score_of([trial for sitting in sittings for trial in sitting.trials], score)[0])
+            groups = make_trial_groups(one, score, 0)
+            judge_by_rule(groups, learn_rule(other, vocabulary))
+            found.append(compute_score([trial for group in groups for trial in group], score)[0])
     assert np.mean(scores["detection"]) == pytest.approx(0.5, abs=0.05)
     assert np.mean(scores["fuzzing"]) == pytest.approx(0.5, abs=0.05)
 
@@ -99,7 +99,7 @@ def test_what_describes_never_scores(store: Store, single: list[tuple[int, int]]
     assert not judged & set(zip(shown["sequence"], shown["layer"], shown["neuron"], strict=True))
 
 
-def test_strengths_are_the_models(contexts: list[Drawn], store: Store) -> None:
+def test_strengths_are_the_models(contexts: list[NeuronContexts], store: Store) -> None:
     for one in contexts[:4]:
         assert one.largest == pytest.approx(float(store.stats(one.layer, one.neuron)["max"].iloc[0]))
         for extract in (*one.shown, *one.tested):
@@ -109,13 +109,13 @@ def test_strengths_are_the_models(contexts: list[Drawn], store: Store) -> None:
         assert all(max(extract.strengths or (1,)) < QUIET for extract in one.quiet)
 
 
-def test_fuzzing_marks_each_context_twice(contexts: list[Drawn]) -> None:
+def test_fuzzing_marks_each_context_twice(contexts: list[NeuronContexts]) -> None:
     """Rightly and wrongly, as many tokens, in different questions; the wrong ones are quiet."""
-    sittings = sittings_of(contexts[0], "fuzzing", 0)
-    trials = [trial for sitting in sittings for trial in sitting.trials]
+    groups = make_trial_groups(contexts[0], "fuzzing", 0)
+    trials = [trial for group in groups for trial in group]
     assert len(trials) == 2 * len({trial.extract.sequence for trial in trials})
-    for sitting in sittings:
-        assert len({trial.extract.sequence for trial in sitting.trials}) == len(sitting.trials)
+    for group in groups:
+        assert len({trial.extract.sequence for trial in group}) == len(group)
     for trial in trials:
         assert len(trial.marked) == len(trial.extract.marked) or len(trial.extract.silent) < len(trial.extract.marked)
         assert (trial.marked == trial.extract.marked) == bool(trial.truth)
@@ -123,15 +123,15 @@ def test_fuzzing_marks_each_context_twice(contexts: list[Drawn]) -> None:
 
 def test_balanced_accuracy_and_its_interval() -> None:
     """Not plain accuracy: of nine firing contexts and one quiet, always yes is right half the time."""
-    assert balanced([1.0] * 9, [0.0])[0] == 0.5
+    assert balanced_accuracy([1.0] * 9, [0.0])[0] == 0.5
     for firing, quiet in ((20, 20), (13, 17), (0, 6)):
-        found = balanced([1.0] * firing + [0.0] * (20 - firing), [1.0] * quiet + [0.0] * (20 - quiet))
+        found = balanced_accuracy([1.0] * firing + [0.0] * (20 - firing), [1.0] * quiet + [0.0] * (20 - quiet))
         ends = [binomtest(k, 20).proportion_ci(method="wilson") for k in (firing, quiet)]
         middle = (firing + quiet) / 40
         low = np.hypot(firing / 20 - ends[0].low, quiet / 20 - ends[1].low) / 2
         high = np.hypot(firing / 20 - ends[0].high, quiet / 20 - ends[1].high) / 2
         assert found == pytest.approx((middle, middle - low, middle + high), rel=1e-12)
-    assert np.isnan(balanced([1.0], [])).all()
+    assert np.isnan(balanced_accuracy([1.0], [])).all()
 
 
 # Functions and endpoints.

@@ -51,7 +51,7 @@ def test_questions_are_the_same_each_time() -> None:
     ],
 )
 def test_descriptions(answer: str, description: str) -> None:
-    assert prompts.description_in(answer) == description
+    assert prompts.find_description(answer) == description
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_descriptions(answer: str, description: str) -> None:
     ],
 )
 def test_choices(answer: str, choices: list[bool] | None) -> None:
-    assert prompts.choices_in(answer, 3) == choices
+    assert prompts.find_choices(answer, 3) == choices
 
 
 @pytest.mark.parametrize(
     ("answer", "number"), [("3", 2), ("of 5 it is\n2.", 1), ("6", None), ("none", None), ("", None)]
 )
 def test_numbers(answer: str, number: int | None) -> None:
-    assert prompts.number_in(answer, 5) == number
+    assert prompts.find_number(answer, 5) == number

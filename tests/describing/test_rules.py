@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ffnmem.describing.extracts import Drawn, Extract
-from ffnmem.describing.rules import NOTHING, Atom, Rule, Vocabulary, rule_of
+from ffnmem.describing.extracts import Extract, NeuronContexts
+from ffnmem.describing.rules import NOTHING, Atom, Rule, Vocabulary, learn_rule
 
 WORDS = ["the", "of", "know", "known", "running", "walking", "eating", "Paris", "7", "12", "2024", ".", "!", "to", "go"]
 FILLER = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(500)]
@@ -15,7 +15,7 @@ SHARE = np.array([0.05, 0.05, *[0.001] * (len(WORDS) - 2), *[0.0017] * 500])
 VOCABULARY = Vocabulary(TOKENS, SHARE / SHARE.sum())
 
 
-def drawn(firing: list[str], before: list[str] | None = None) -> Drawn:
+def drawn(firing: list[str], before: list[str] | None = None) -> NeuronContexts:
     """A neuron that fires at some tokens, in contexts of twelve others."""
     rng = np.random.default_rng(0)
     extracts = []
@@ -23,7 +23,7 @@ def drawn(firing: list[str], before: list[str] | None = None) -> Drawn:
         around = [f" {FILLER[j]}" for j in rng.integers(0, 500, 12)]
         tokens = [*around[:5], around[5] if before is None else before[i], token, *around[6:]]
         extracts.append(Extract(i, 6, i, 0, 1.0, tuple(tokens), 6))
-    return Drawn(0, 0, "positive", 1.0, tuple(extracts))
+    return NeuronContexts(0, 0, "positive", 1.0, tuple(extracts))
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def drawn(firing: list[str], before: list[str] | None = None) -> Drawn:
     ],
 )
 def test_what_tokens_share(firing: list[str], atoms: set[Atom]) -> None:
-    found = rule_of(drawn(firing), VOCABULARY)
+    found = learn_rule(drawn(firing), VOCABULARY)
     assert (found.offset, set(found.atoms), found.share) == (0, atoms, 1.0)
 
 
 def test_the_token_before() -> None:
-    found = rule_of(drawn([f" {word}" for word in FILLER[:8]], [" to"] * 8), VOCABULARY)
+    found = learn_rule(drawn([f" {word}" for word in FILLER[:8]], [" to"] * 8), VOCABULARY)
     assert (found.offset, found.atoms) == (-1, (Atom("word", "to"),))
     assert found.words == 'what follows "to" (100% of its contexts)'
     assert found.matches((" to", " go"), 1)
@@ -52,15 +52,15 @@ def test_the_token_before() -> None:
 
 def test_what_is_everywhere_is_no_trigger() -> None:
     """A fifth of a context's tokens is " the": that it fires there tells it from no other context."""
-    assert rule_of(drawn([" the"] * 8), Vocabulary([" the", " x"], np.array([0.2, 0.8]))).words == NOTHING
+    assert learn_rule(drawn([" the"] * 8), Vocabulary([" the", " x"], np.array([0.2, 0.8]))).words == NOTHING
 
 
 def test_tokens_that_share_nothing() -> None:
-    assert rule_of(drawn([f" {word}" for word in FILLER[:8]]), VOCABULARY).atoms == ()
-    assert rule_of(drawn([" know"] * 3), VOCABULARY).words == NOTHING  # too few
+    assert learn_rule(drawn([f" {word}" for word in FILLER[:8]]), VOCABULARY).atoms == ()
+    assert learn_rule(drawn([" know"] * 3), VOCABULARY).words == NOTHING  # too few
 
 
 def test_words_seen_once_count_where_most_repeat() -> None:
-    found = rule_of(drawn([*[" know"] * 4, *[" Paris"] * 4, " go"]), VOCABULARY)
+    found = learn_rule(drawn([*[" know"] * 4, *[" Paris"] * 4, " go"]), VOCABULARY)
     assert Atom("word", "go") in found.atoms
     assert Rule(0, found.atoms, 1.0).words.count('"') == 6

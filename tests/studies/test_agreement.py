@@ -18,7 +18,6 @@ from ffnmem.studies.agreement import (
     agreements,
     confident_table,
     predictions,
-    ranked,
     unigram,
 )
 from ffnmem.studies.prefixes import followers
@@ -53,12 +52,6 @@ def test_blocks_change_nothing(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) 
     assert parts.token.tolist() == whole.token.tolist()
     assert parts.ranks.tolist() == whole.ranks.tolist()
     assert allclose(parts.probability, whole.probability)
-
-
-def test_ranked() -> None:
-    """Counted from 1; of equal scores the better rank; 0 where nothing was asked for."""
-    scores = torch.tensor([[0.1, 0.5, 0.5, 0.9], [3.0, 2.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
-    assert ranked(scores, np.array([2, 3, -1])).tolist() == [2, 4, 0]
 
 
 def test_the_trigger_is_the_best_prefix_that_a_token_follows(tiny_store: Store, found: list[Agreement]) -> None:
@@ -134,9 +127,3 @@ def test_confident_table(tiny: fm.Model, tiny_store: Store, found: list[Agreemen
         assert row.agreeing == texts.count(token) or "�" in token
         assert row.triggers == len(rows)
         assert bool(row.prefix) == bool(len(rows))
-
-
-def test_progress(tiny: fm.Model, tiny_store: Store) -> None:
-    told: list[tuple[str, int, int]] = []
-    agreements(tiny, tiny_store, basis="folded", seed=0, progress=lambda *call: told.append(call))
-    assert told == [("weights", 64, 128), ("weights", 128, 128)]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 import ffnmem as fm
+from ffnmem.core.errors import HookError
 from ffnmem.models.residual import passed_on
 from ffnmem.scanning import Store
+from ffnmem.studies import composition as module
 from ffnmem.studies.agreement import predictions, unigram
 from ffnmem.studies.composition import (
     CASES,
@@ -25,7 +29,8 @@ from ffnmem.studies.composition import (
 )
 from ffnmem.studies.prefixes import Layer, Lens, Places, Positions, random_places
 
-from ..helpers import allclose
+from ..architectures import DECODERS
+from ..helpers import OTHER_PROMPT, PROMPT, allclose, hook_count
 
 NOTHING = np.zeros((0, 64), np.int64)
 
@@ -50,18 +55,41 @@ def test_readings_of_single_prompts(tiny: fm.Model, places: Places, tops: list[n
     check_readings(tiny, places, tops, readings)
 
 
-def test_readings_of_gated_models(gated: fm.Model, gated_store: Store) -> None:
-    """The same with gates, RMSNorm, and what a norm behind the FFN lets through as the FFN's write."""
-    places = random_places(gated_store, 25, 1)
-    tops = [predictions(gated, layer, NOTHING).token for layer in range(2)]
-    check_readings(gated, places, tops, read_positions(gated, places, tops, lead=1, updates=10))
+def made_places(model: fm.Model) -> Places:
+    """Prefixes of two prompts, of several lengths."""
+    ids = [np.array(model.tokenize(text)) for text in (PROMPT, OTHER_PROMPT)]
+    prefixes = tuple(one[:length] for one in ids for length in (3, 5, len(one)))
+    return Places(np.arange(6), np.array([len(one) - 1 for one in prefixes]), prefixes)
 
 
-def check_readings(tiny: fm.Model, places: Places, tops: list[np.ndarray], readings: Readings) -> None:
-    lens = Lens(tiny)
-    predicted: list[list[set[int]]] = [[], []]
+def test_readings_of_every_architecture(architecture: fm.Model) -> None:
+    """The same with gates, RMSNorm, parallel layers, and what a norm behind the FFN lets through as the FFN's write."""
+    check_architecture(architecture)
+
+
+@pytest.mark.parametrize("name", ["Granite", "OLMo 2", "StableLM parallel", "Gemma 3", "Cohere"])
+def test_other_ways_to_add_up(name: str, tokenizer: Any) -> None:
+    """Writes that are scaled, normed behind, or added beside attention's."""
+    check_architecture(fm.load(DECODERS[name](), tokenizer=tokenizer))
+
+
+def check_architecture(model: fm.Model) -> None:
+    places, width = made_places(model), model.ffn[0].d_mlp
+    tops = [predictions(model, layer, np.zeros((0, width), np.int64)).token for layer in range(model.n_layers)]
+    check_readings(model, places, tops, read_positions(model, places, tops, lead=1, updates=3))
+
+
+def check_readings(model: fm.Model, places: Places, tops: list[np.ndarray], readings: Readings) -> None:
+    """Residual streams as the sums of what captures have; predictions by the model's own final norm and unembedding."""
+    lens, n = Lens(model), len(places)
+    predicted: list[list[set[int]]] = [[] for _ in tops]
+
+    def close(scores: torch.Tensor, token: int) -> bool:
+        """Whether a token is the top one, up to rounding."""
+        return bool(scores[token] >= scores.max() - 1e-4 * scores.abs().max())
+
     for row, prefix in enumerate(places.prefixes):
-        captured = fm.capture(tiny, prefix.tolist(), logits=True)
+        captured = fm.capture(model, prefix.tolist(), logits=True)
         assert captured.residual is not None
         stream = captured.residual.embedding[0, -1]
         if captured.residual.position is not None:
@@ -69,27 +97,57 @@ def check_readings(tiny: fm.Model, places: Places, tops: list[np.ndarray], readi
         final = int(captured.logits_at(0, -1).argmax())
         assert readings.final[row] == final
         assert readings.lengths[row] == len(prefix) - 1
-        for layer in range(2):
+        assert allclose(lens.logits(captured.residual.final_in[0, -1:])[0], captured.logits_at(0, -1), 1e-5)
+        for layer, own in enumerate(tops):
             stream = stream + captured.residual.attention[layer][0, -1]
             logits = lens.logits(stream.unsqueeze(0))[0]
-            assert readings.residual[row, layer] == int(logits.argmax())
+            assert close(logits, int(readings.residual[row, layer]))
             assert readings.probability[row, layer] == pytest.approx(float(logits.softmax(-1)[final]), abs=1e-5)
-            norm = tiny.norm_after(layer)
+            norm = model.norm_after(layer)
             y = captured.ffn_out[layer][0, -1] if norm is None else norm(captured.ffn_out[layer][0, -1])
-            written = int(lens.written(y.unsqueeze(0)).argmax())
-            assert readings.ffn[row, layer] == written
+            y = y * model.layout.write_scale
+            written = int(readings.ffn[row, layer])
+            assert close(lens.written(y.unsqueeze(0))[0], written)
             stream = stream + y
-            assert readings.out[row, layer] == int(lens.logits(stream.unsqueeze(0)).argmax())
+            assert close(lens.logits(stream.unsqueeze(0))[0], int(readings.out[row, layer]))
             m = captured.coefficients[layer][0, -1].numpy()
             assert readings.active[row, layer] == (m > 0).sum()
-            assert readings.by_all[row, layer] == any(top == written for top in tops[layer])
-            predicted[layer].append({int(t) for t, c in zip(tops[layer], m, strict=True) if c > 0})
-            active = any(top == written and c > 0 for top, c in zip(tops[layer], m, strict=True))
-            assert readings.by_active[row, layer] == active
+            assert readings.by_all[row, layer] == (own == written).any()
+            assert readings.by_active[row, layer] == ((own == written) & (m > 0)).any()
+            predicted[layer].append({int(t) for t, c in zip(own, m, strict=True) if c > 0})
     assert (readings.out[:, -1] == readings.final).all()
-    for layer in range(2):
-        others = [int(readings.ffn[i, layer]) in predicted[layer][j] for i in range(25) for j in range(25) if i != j]
+    for layer in range(len(tops)):
+        others = [int(readings.ffn[i, layer]) in predicted[layer][j] for i in range(n) for j in range(n) if i != j]
         assert readings.by_chance[layer] == pytest.approx(np.mean(others))
+
+
+@pytest.mark.parametrize("basis", ["folded", "raw"])
+def test_writes_are_scored_as_projections_are(architecture: fm.Model, basis: Any) -> None:
+    """A write is a value as the stream gets it: through the gain of a norm behind the FFN, if it is folded."""
+    rows = fm.project(architecture, 1, k=1, basis=basis, side="value").query("sign == 'promoted'")
+    values = architecture.ffn[1].values.detach()
+    values = passed_on(architecture, 1, values) if basis == "folded" else values
+    scores, tokens = Lens(architecture).written(values, basis).max(dim=-1)
+    assert tokens.tolist() == rows["token_id"].tolist()
+    assert allclose(scores, rows["score"].to_numpy(), 1e-5)
+
+
+def test_few_rows_at_once_change_nothing(
+    tiny: fm.Model, places: Places, tops: list[np.ndarray], readings: Readings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large vocabulary is read in parts."""
+    monkeypatch.setattr(module, "LOGITS", 4 * tiny.d_vocab)
+    parts = read_positions(tiny, places, tops, lead=1, updates=10)
+    assert (parts.out == readings.out).all()
+    assert allclose(parts.probability, readings.probability, 1e-5)
+
+
+def test_a_silent_layer_is_an_error(tiny: fm.Model) -> None:
+    reader = Positions(tiny)
+    reader.after[0] = torch.nn.Identity()
+    with pytest.raises(HookError, match="did not show"):
+        reader.layers(torch.tensor([[0, 5]]), torch.tensor([1]))
+    assert hook_count(reader.body) == 0
 
 
 def test_updates_are_counted_at_some(tiny: fm.Model, places: Places, readings: Readings) -> None:
@@ -188,10 +246,3 @@ def test_update_table(tiny: fm.Model, readings: Readings) -> None:
         assert row.needed_50 == np.median(mine)
         assert row.part == np.median(mine) / 64
         assert row.positions == 10
-
-
-def test_progress(tiny: fm.Model, places: Places, tops: list[np.ndarray]) -> None:
-    told: list[tuple[str, int, int]] = []
-    read_positions(tiny, places, tops, lead=1, updates=1, progress=lambda *call: told.append(call))
-    assert told[-1] == ("positions", 25, 25)
-    assert [done for _, done, _ in told] == sorted({done for _, done, _ in told})

@@ -65,13 +65,6 @@ def test_short_prefixes_are_left_out(trials: list[Trial]) -> None:
         assert trial.frame["rank"].max() <= 2
 
 
-def test_the_seed_decides(tiny: fm.Model, tiny_store: Store, trials: list[Trial]) -> None:
-    again = removal_trials(tiny, tiny_store, keys=12, prefixes=2, seed=5)
-    other = removal_trials(tiny, tiny_store, keys=12, prefixes=2, seed=6)
-    pd.testing.assert_frame_equal(again[0].frame, trials[0].frame)
-    assert set(other[0].frame["neuron"]) != set(trials[0].frame["neuron"])
-
-
 def test_a_key_that_sees_one_token_only(tiny_store: Store, make_tiny: Callable[..., fm.Model]) -> None:
     """Layer 0 of a model without attention: what stands before changes the coefficient by positions only."""
     model = make_tiny()
@@ -108,13 +101,6 @@ def test_change_table(trials: list[Trial]) -> None:
         assert row.median == pytest.approx(np.median(keys))
         assert row.low <= row.change <= row.high
         assert (row.drawn, row.keys, row.prefixes) == (12, len(keys), len(frame))
-
-
-def test_change_table_of_nothing(trials: list[Trial]) -> None:
-    """A layer of dead keys has a row that says so."""
-    table = change_table([Trial(trials[0].frame.iloc[:0], 12)], 0)
-    assert table["keys"].tolist() == [0, 0, 0]
-    assert table["change"].isna().all()
 
 
 def test_prefix_table(tiny_store: Store, trials: list[Trial]) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffnmem.studies.composition import SHARES, explain, needed_at_random, updates_needed, weights_needed
+from ffnmem.studies.composition import SHARES, needed_at_random, updates_needed
 
 
 def naive(m: np.ndarray, values: np.ndarray, shares: tuple[float, ...]) -> tuple[list[list[int]], list[list[int]]]:
@@ -59,18 +58,6 @@ def test_an_output_of_zero_needs_nothing() -> None:
     assert by_output.tolist() == by_weight.tolist() == [[0, 0, 0]] * 2
 
 
-def test_parts_of_rows() -> None:
-    """Threads share a block: a part writes its own rows only, and the same as all at once."""
-    draw = np.random.default_rng(1)
-    m, values = draw.normal(size=(9, 20)), draw.normal(size=(20, 5))
-    order = np.argsort(-np.abs(m) * np.linalg.norm(values, axis=1), axis=-1, kind="stable")
-    needed = np.full((9, 1), -1)
-    explain(order, m, values, m @ values, np.array([0.8]), 3, 5, needed)
-    assert (needed[:3] == -1).all()
-    assert (needed[5:] == -1).all()
-    assert needed[3:5].tolist() == updates_needed(m, values, (0.8,))[0][3:5].tolist()
-
-
 def test_random_order_against_all_orders() -> None:
     """The expected square of what is left is its mean over every subset."""
     draw = np.random.default_rng(7)
@@ -91,21 +78,3 @@ def test_random_order_of_equals_and_of_one() -> None:
     assert needed_at_random(np.ones((1, 4)), np.eye(4), (0.25, 0.5, 0.51, 1.0)).tolist() == [[1, 2, 3, 4]]
     assert needed_at_random(np.ones((1, 1)), np.ones((1, 2))).tolist() == [[1, 1, 1]]
     assert needed_at_random(np.zeros((1, 3)), np.ones((3, 2))).tolist() == [[0, 0, 0]]
-
-
-def test_the_largest_first_is_quicker_than_at_random() -> None:
-    draw = np.random.default_rng(2)
-    m, values = draw.standard_t(3, size=(20, 60)), draw.normal(size=(60, 40))
-    assert (updates_needed(m, values)[0].mean(axis=0) < needed_at_random(m, values).mean(axis=0)).all()
-
-
-def test_weights_needed() -> None:
-    falling = np.array([[4.0, 3.0, 2.0, 1.0], [1.0, 0.0, 0.0, 0.0]])
-    assert weights_needed(falling, np.array([0.4, 0.41, 1.0])).tolist() == [[1, 2, 4], [1, 1, 1]]
-
-
-@pytest.mark.parametrize("shares", [(0.5,), (0.1, 0.9, 0.99)])
-def test_more_is_never_fewer(shares: tuple[float, ...]) -> None:
-    draw = np.random.default_rng(4)
-    for counts in updates_needed(draw.normal(size=(30, 40)), draw.normal(size=(40, 8)), shares):
-        assert (np.diff(counts, axis=-1) >= 0).all()
