@@ -244,7 +244,8 @@ def compare_with_paper(
         "weights": f"basis {quoted(frame.attrs['settings']['basis'])}",
         "prediction and suppression": f"kurtosis above {thresholds['kurtosis']:g}: {peaked:,} of "
         f"{counted(len(frame), 'neuron')}",
-        "partition": f"variance above {max(thresholds['partition'], frame.attrs['partition_null']):.3g}: {counted(partition, 'neuron')}",
+        "partition": f"variance above {max(thresholds['partition'], frame.attrs['partition_null']):.3g}: "
+        f"{counted(partition, 'neuron')}",
         "by layer": "no such neurons",
     }
     if peaked:
