@@ -1,6 +1,7 @@
 """``capture`` + ``attribute``, directly and along paths, against a plain forward pass of the same Hugging Face model.
 
-GPT-2 small's shape with random weights (speed does not depend on them) or SmolLM2, a prompt of 32 tokens. The ways take
+GPT-2 small's shape with random weights (speed does not depend on them), a mixture of experts or SmolLM2, a prompt of 32
+tokens. The ways take
 turns, so that whatever else the machine does hits all; figures are medians of the paired ratios.
 """
 
@@ -11,7 +12,7 @@ import json
 import statistics
 
 import torch
-from common import gpt2_small, in_turn, machine, seconds, subject, toy_tokenizer
+from common import SHAPES, in_turn, machine, seconds, subject, toy_tokenizer
 
 import ffnmem as fm
 
@@ -20,7 +21,7 @@ BARS = {"attribute": 1.1, "paths": 2.0}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=["gpt2-shape", "smollm2"], default="gpt2-shape")
+    parser.add_argument("--model", choices=[*SHAPES, "smollm2"], default="gpt2-shape")
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--json", action="store_true")
@@ -28,7 +29,7 @@ def main() -> None:
     if arguments.model == "smollm2":
         plain, model = subject(arguments.model, None)
     else:
-        plain = gpt2_small()
+        plain = SHAPES[arguments.model]()
         model = fm.load(plain, tokenizer=toy_tokenizer(plain.config.vocab_size), device="cpu")
     tokens = torch.randint(0, model.d_vocab - 300, (1, arguments.tokens))
 

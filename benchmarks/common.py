@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM, PreTrainedTokenizerFast
 
 import ffnmem as fm
 
@@ -29,6 +29,18 @@ def gpt2_small(**changes: Any) -> GPT2LMHeadModel:
     """GPT-2 small's shape with random weights, always the same; speed does not depend on them."""
     torch.manual_seed(0)
     return GPT2LMHeadModel(GPT2Config(**changes)).eval()
+
+
+def mixture() -> MixtralForCausalLM:
+    """A mixture of experts with random weights, always the same: 8 layers of 8 experts, each token goes to two."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8}
+    ends = {"vocab_size": 50257, "bos_token_id": 50256, "eos_token_id": 50256, "max_position_embeddings": 1024}
+    return MixtralForCausalLM(MixtralConfig(**sizes, **ends, num_key_value_heads=8)).eval()
+
+
+SHAPES = {"gpt2-shape": gpt2_small, "mixture-shape": mixture}
+"""Models with random weights, whose tokenizer is a toy."""
 
 
 def subject(name: str, tokenizer: Path | None) -> tuple[Any, fm.Model]:

@@ -3,7 +3,8 @@
 GPT-2 small's shape with random weights, sequences of 128 tokens in batches of 2,048. Three ways take turns on the same
 batches: the body of ``GPT2Model`` alone with its own attention; our pass with everything that a store keeps; and
 ``run_with_cache`` on all MLP layers with ``torch.topk`` over all positions, which keeps the 20 best only. Figures are
-medians of paired ratios, after warm-up batches that fill the lists of winners (their own ratio is told too).
+medians of paired ratios, after warm-up batches that fill the lists of winners (their own ratio is told too). With
+``--model mixture-shape`` the same of a mixture of experts, which TransformerLens does not run as one FFN.
 
 ``--bfloat16`` adds a whole bfloat16 scan, candidates run again in float32 included, on a corpus whose winners are under
 5% of the text; its bar stands for machines with bfloat16 units.
@@ -30,7 +31,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import cpu, cpu_seconds, gpt2_small, machine, seconds, subject, toy_tokenizer
+from common import SHAPES, cpu, cpu_seconds, machine, seconds, subject, toy_tokenizer
 
 import ffnmem as fm
 from ffnmem.core.threads import Threads
@@ -95,7 +96,8 @@ class Cached:
 
 def measure(model: fm.Model, plain: Any, sequences: Sequences, warmups: int) -> dict[str, Any]:
     batches = [b for unit in sequences.units for b in sequences.batches(unit, ROWS * (WINDOW + 1))]
-    ours, cached, body = OurPass(model, sequences), Cached(model), plain.transformer
+    ours, body = OurPass(model, sequences), plain.base_model
+    cached = Cached(model) if not model.experts else None
 
     def bare(batch: Batch) -> None:
         with torch.no_grad():
@@ -106,18 +108,22 @@ def measure(model: fm.Model, plain: Any, sequences: Sequences, warmups: int) -> 
     for number, batch in enumerate(batches):
         ways = [bare, ours] if number % 2 else [ours, bare]
         took = {way: seconds(lambda way=way, batch=batch: way(batch)) for way in ways}
-        slow = seconds(lambda batch=batch: cached(batch)) if number >= warmups and number % 3 == 0 else None
+        now = cached is not None and number >= warmups and number % 3 == 0
+        slow = seconds(lambda batch=batch: cached(batch)) if now else None
         times.append((took[bare], took[ours], slow))
     steady, tokens = times[warmups:], ROWS * (WINDOW + 1)
-    return {
+    found = {
         "scan_ratio": round(statistics.median(a / b for a, b, _ in steady), 3),
         "first_batches_ratio": round(statistics.median(a / b for a, b, _ in times[:warmups]), 3),
         "bare_tokens_per_s": round(tokens / statistics.median(a for a, _, _ in steady)),
         "scan_tokens_per_s": round(tokens / statistics.median(b for _, b, _ in steady)),
-        "run_with_cache_ratio": round(statistics.median(c / b for _, b, c in steady if c is not None), 2),
-        "run_with_cache_tokens_per_s": round(tokens / statistics.median(c for _, _, c in steady if c is not None)),
         "batches": len(batches),
     }
+    if cached is not None:
+        theirs = [(b, c) for _, b, c in steady if c is not None]
+        found["run_with_cache_ratio"] = round(statistics.median(c / b for b, c in theirs), 2)
+        found["run_with_cache_tokens_per_s"] = round(tokens / statistics.median(c for _, c in theirs))
+    return found
 
 
 def half(model: fm.Model, plain: Any, folder: Path, count: int) -> dict[str, Any]:
@@ -134,7 +140,7 @@ def half(model: fm.Model, plain: Any, folder: Path, count: int) -> dict[str, Any
     def bare() -> None:
         with torch.no_grad():
             for batch in batches:
-                plain.transformer(torch.from_numpy(batch.tokens), use_cache=False)
+                plain.base_model(torch.from_numpy(batch.tokens), use_cache=False)
 
     def ours() -> None:
         fm.scan(
@@ -305,7 +311,11 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=18)
     parser.add_argument("--warmups", type=int, default=6)
     parser.add_argument("--bfloat16", type=int, default=0, metavar="DOCUMENTS")
-    parser.add_argument("--model", choices=["smollm2", "gpt2-shape"], help="the whole call of a scan of it instead")
+    parser.add_argument(
+        "--model",
+        choices=["smollm2", "gpt2-shape", "mixture-shape"],
+        help="the whole call of a scan of it instead; mixture-shape: the pass alone, of a mixture of experts",
+    )
     parser.add_argument("--tokenizer", type=Path, metavar="FOLDER", help="with --model gpt2-shape: GPT-2's")
     parser.add_argument("--rounds", type=int, default=1, help="with --model: whole calls, of which the median is told")
     parser.add_argument("--projection", action="store_true", help="with --model: project all values too")
@@ -313,13 +323,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=12_000, help="with --model: of that text")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    if arguments.model:
+    shape = arguments.model if arguments.model == "mixture-shape" else "gpt2-shape"
+    if arguments.model not in (None, "mixture-shape"):
         if arguments.text is None:
             parser.error("--model needs --text FILE")
         with tempfile.TemporaryDirectory() as folder:
             show_whole(whole_call(arguments, Path(folder)), arguments.json)
         return
-    plain = gpt2_small()
+    plain = SHAPES[shape]()
     model = fm.load(plain, tokenizer=toy_tokenizer(plain.config.vocab_size), device="cpu")
     with tempfile.TemporaryDirectory() as folder:
         packed = pack(documents(ROWS * arguments.batches, 50_000, 0), model, Path(folder) / "packed")
@@ -335,12 +346,13 @@ def main() -> None:
     print(f"scan, float32                  {result['scan_tokens_per_s']} tokens/s")
     print(f"median ratio                   {result['scan_ratio']}   (bar: {BARS['scan']})")
     print(f"while the winners' lists fill  {result['first_batches_ratio']}")
-    print(f"run_with_cache and topk        {result['run_with_cache_tokens_per_s']} tokens/s")
-    print(f"scan is faster by              {result['run_with_cache_ratio']}   (bar: {BARS['run_with_cache']})")
+    if "run_with_cache_ratio" in result:
+        print(f"run_with_cache and topk        {result['run_with_cache_tokens_per_s']} tokens/s")
+        print(f"scan is faster by              {result['run_with_cache_ratio']}   (bar: {BARS['run_with_cache']})")
     if arguments.bfloat16:
         print(f"scan, bfloat16 and re-score    {result['bfloat16_ratio']} x the float32 body (bar: {BARS['bfloat16']})")
         print(f"winners                        {result['winners_share']:.1%} of the sequences")
-    print(f"GPT-2 small's shape, {result['batches']} batches of {ROWS} x {WINDOW + 1} tokens")
+    print(f"{shape}, {result['batches']} batches of {ROWS} x {WINDOW + 1} tokens")
     print(f"{result['threads']} threads, torch {result['torch']}, {result['machine']}")
 
 

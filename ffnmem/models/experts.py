@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..core.neuron_names import ExpertSizes
@@ -166,11 +166,17 @@ class Mixture(nn.Module):
         always = self.routers[1](x).sigmoid() if len(self.routers) > 1 else x.new_ones(len(x), 1)
         return scale, always
 
-    def factors(self, x: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n neurons"]:
-        """What each neuron's linear part is multiplied by; 0 in experts that an input is not routed to."""
+    def factors(
+        self, x: Float[Tensor, "*n d_model"], neurons: Int[Tensor, " neurons"] | None = None
+    ) -> Float[Tensor, "*n neurons"]:
+        """What each neuron's linear part is multiplied by; 0 in experts that an input is not routed to.
+
+        ``neurons``: which, of the layer's; default all.
+        """
         scale, always = self.route(x.reshape(-1, x.shape[-1]))
-        _, width, shared = self.sizes
-        found = torch.cat([scale.repeat_interleave(width, 1), always.expand(-1, shared)], dim=1)
+        count, width, shared = self.sizes
+        which = torch.arange(count * width + shared, device=x.device) if neurons is None else neurons
+        found = torch.cat([scale, always], dim=1)[:, (which // width).clamp(max=count)]
         return found.view(*x.shape[:-1], -1)
 
     def routed(self, scale: Float[Tensor, "n experts"]) -> Iterator[tuple[int, Tensor, slice]]:

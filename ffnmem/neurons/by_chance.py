@@ -129,10 +129,12 @@ class Highest:
 
 def read_highest(
     store: Store, model: Model, numbers: Int64[np.ndarray, " sequences"], sample: Int64[np.ndarray, " sampled"],
-    reading: Mapping[int, Mapping[str, KeyPairs]], factor: float, progress: Progress | None,
+    reading: Mapping[int, Mapping[str, KeyPairs]], neurons: Mapping[int, Int64[np.ndarray, " n"]],
+    factor: float, progress: Progress | None,
 ) -> tuple[dict[int, dict[str, Highest]], int]:  # fmt: skip
-    """Of each layer's directions of each kind, in the sequences of these numbers, some of which are the sample; and how
-    many positions these have."""
+    """Of each layer's directions of each kind, which stand in the places of these neurons, in the sequences of these
+    numbers, some of which are the sample; and how many positions these have."""
+    of = {layer: torch.from_numpy(some).to(model.device) for layer, some in neurons.items()}
     body, until, positions = LayerPass(model), max(reading), 0
     found = {
         layer: {kind: Highest(len(sample), len(pairs[0][0])) for kind, pairs in kinds.items()}
@@ -144,7 +146,7 @@ def read_highest(
             return
         mask = rearrange(page.mask, "(rows pos) -> rows pos", rows=len(page.batch.sequences))
         for kind, pairs in reading[layer].items():
-            here = factor * coefficients(model, layer, rearrange(x, "rows pos d -> (rows pos) d"), pairs)
+            here = factor * coefficients(model, layer, rearrange(x, "rows pos d -> (rows pos) d"), pairs, of[layer])
             here = rearrange(here, "n (rows pos) -> rows pos n", rows=len(mask))
             found[layer][kind].add(np.where(mask[:, :, None], here, -np.inf), page.batch.sequences, sample)
 
@@ -287,7 +289,8 @@ def chance_verdicts(
     """Measure how many random directions get each verdict of :func:`ffnmem.polysemanticity`, beside as many neurons.
 
     What most strongly lies along a random direction is of several kinds too, so a share of polysemantic neurons is to
-    be held against one of directions. All are read in the same text, and their examples are chosen in the same way.
+    be held against one of directions. All are read in the same text, and their examples are chosen in the same way. In
+    a mixture of experts a direction stands in its neuron's expert: it fires only where tokens are routed to that one.
 
     Args:
         store: from :func:`ffnmem.scan`. model: the one scanned; default: load it by its name.
@@ -329,7 +332,7 @@ def chance_verdicts(
     }
     sample = np.unique(sampled_sequences(store))
     numbers = np.union1d(draw_tokens(store.sequences, budget, seed), sample).astype(np.int64)
-    found, positions = read_highest(store, model, numbers, sample, reading, factor, progress)
+    found, positions = read_highest(store, model, numbers, sample, reading, neurons, factor, progress)
     firings = {(layer, kind): found[layer][kind].firing(layer, neurons[layer]) for layer in chosen for kind in asked}
     places = {
         layer: np.concatenate([f.places[f.places >= 0] for (own, _), f in firings.items() if own == layer])

@@ -118,15 +118,17 @@ def sample_measures(
     x = torch.from_numpy(inputs).to(model.device, model.dtype)
     n = len(sample.lengths)
     weights = np.random.default_rng([seed, 5]).multinomial(n, np.full(n, 1 / n), draws).T.astype(np.float64)
-    chance = random_keys(model, index, x.mean(dim=0), [seed, index])
+    chance, donors = random_keys(model, index, x.mean(dim=0), [seed, index])
 
-    def measured(reading: KeyPairs, weights: Float64[np.ndarray, "sequences draws"]) -> list[np.ndarray]:
-        block = coefficients(model, index, x, reading) * factor
+    def measured(
+        reading: KeyPairs, of: Int[Tensor, " n"], weights: Float64[np.ndarray, "sequences draws"]
+    ) -> list[np.ndarray]:
+        block = coefficients(model, index, x, reading, of) * factor
         return [one.compute(block, sample, weights) for one in measures_of("sample").values()]
 
-    null = measured(chance, weights[:, :0])
+    null = measured(chance, donors, weights[:, :0])
     neurons = torch.arange(model.ffn[index].d_mlp, device=model.device)
-    parts = [measured(own_keys(model, index, block), weights) for block in torch.split(neurons, BLOCK)]
+    parts = [measured(own_keys(model, index, block), block, weights) for block in torch.split(neurons, BLOCK)]
     estimates = {}
     for (name, one), by_chance, *found in zip(measures_of("sample").items(), null, *parts, strict=True):
         value, low, high = np.concatenate(found, axis=1)
@@ -176,12 +178,14 @@ def own_keys(model: Model, layer: int, neurons: Int[Tensor, " n"]) -> KeyPairs:
     ]
 
 
-def random_keys(model: Model, layer: int, mean: Float[Tensor, " d_model"], seed: list[int]) -> KeyPairs:
+def random_keys(
+    model: Model, layer: int, mean: Float[Tensor, " d_model"], seed: list[int]
+) -> tuple[KeyPairs, Int[Tensor, " keys"]]:
     """:data:`CHANCE` keys without a preferred direction, and gates likewise if the model is gated: each has the length,
-    and with its bias at the mean input the product, of those of one of the layer's neurons."""
+    and with its bias at the mean input the product, of those of one of the layer's neurons; and which neuron's."""
     random = np.random.default_rng(seed)
     donors = torch.from_numpy(random.integers(model.ffn[layer].d_mlp, size=CHANCE)).to(model.device)
-    return rotate_isotropic(own_keys(model, layer, donors), mean, random)
+    return rotate_isotropic(own_keys(model, layer, donors), mean, random), donors
 
 
 def rotate_isotropic(own: KeyPairs, mean: Float[Tensor, " d_model"], random: np.random.Generator) -> KeyPairs:
@@ -197,13 +201,20 @@ def rotate_isotropic(own: KeyPairs, mean: Float[Tensor, " d_model"], random: np.
 
 @torch.inference_mode()
 def coefficients(
-    model: Model, layer: int, inputs: Float[Tensor, "n d_model"], reading: KeyPairs
+    model: Model, layer: int, inputs: Float[Tensor, "n d_model"], reading: KeyPairs, neurons: Int[Tensor, " rows"]
 ) -> Float32[np.ndarray, "rows n"]:
-    """act(k·x + b), or act(g·x)·(k·x), at all positions, a row a neuron, as the model's own numeric type gives them."""
+    """act(k·x + b), or act(g·x)·(k·x), at all positions, a row a neuron, as the model's own numeric type gives them.
+
+    ``neurons``: in whose places these keys stand. In a mixture of experts the router of that place counts too: a key is
+    0 where a token is not routed to its expert.
+    """
     act = activation(model.ffn[layer].activation, fused=model.dtype != torch.float64)
     linear, *gate = [
         keys @ inputs.T if bias is None else keys @ inputs.T + bias.unsqueeze(-1) for keys, bias in reading
     ]
+    mixture = model.ffn[layer].mixture
+    if mixture is not None:
+        linear = linear * mixture.factors(inputs, neurons).T
     return (act(gate[0]) * linear if gate else act(linear)).to("cpu", torch.float32).numpy()
 
 

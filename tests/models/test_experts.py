@@ -14,6 +14,8 @@ from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelErro
 from ..architectures import DECODERS, MIXTURES
 from ..helpers import PROMPT, allclose, randomise, refuses
 
+TEXTS = [PROMPT, "The city of the Eiffel Tower", "The Colosseum is in Rome", " is in the Tower of London"]
+
 
 @pytest.fixture(scope="module", params=MIXTURES)
 def model(request: pytest.FixtureRequest, tokenizer: Any) -> fm.models.Model:
@@ -83,6 +85,28 @@ def test_experts_in_names_and_tables(model: fm.models.Model, tmp_path: Any) -> N
             assert rows["expert"].isna().all() if not experts else rows["expert"].notna().all()
             for row in rows.head(40).itertuples():
                 assert not experts or row.neuron in experts[row.expert].neurons
+
+
+def test_rates_and_chance_count_the_router(model: fm.models.Model, tmp_path: Any) -> None:
+    """A neuron would fire at tokens that its expert never saw, and be held against directions that saw them all."""
+    store = fm.scan(model, TEXTS, tmp_path / "store", k=3, sample=20, draws=2, frequent=4)
+    capture = fm.capture(model, TEXTS, prepend_bos=store.settings.prepend_bos)
+    content = capture.mask & (capture.tokens != model.bos_token_id)
+    fired = {layer: (one[content] > 0).double().mean(0) for layer, one in capture.coefficients.items()}
+    measured = fm.polysemanticity(store, model, draws=20)
+    chance = fm.neurons.chance_verdicts(store, model, per_layer=24, draws=20, kinds="matched").table
+    for table in (measured, chance[chance["kind"] == "own"]):
+        expected = [float(fired[row.layer][row.neuron]) for row in table.itertuples()]
+        assert allclose(table["firing_rate"].to_numpy(), expected, 1e-9)
+    for layer, rows in chance[chance["kind"] == "matched"].groupby("layer"):
+        sizes = model.ffn[layer].expert_sizes
+        if sizes is not None:
+            routed = capture.routing().query("layer == @layer")
+            counted = content.numpy()[routed["prompt"], routed["position"]]
+            shares = routed[counted]["expert"].value_counts() / int(content.sum())
+            of_experts = rows[rows["neuron"] < sizes[0] * sizes[1]]
+            most = (of_experts["neuron"] // sizes[1]).map(shares).fillna(0.0)
+            assert (of_experts["firing_rate"] <= most + 1e-9).all()
 
 
 def test_relp_and_removal_are_exact(model: fm.models.Model) -> None:
