@@ -31,7 +31,7 @@ from ..models.model import Model
 from ..models.turns import in_turn
 from ..neurons.overlap import cosines
 from .comparison import Comparison, layer_rows, verdicts
-from .matching import FOUND, LayerPair, PairSums, grouped, layer_pairs
+from .matching import FOUND, LayerPair, PairSums, group_layers, layer_pairs
 from .sides import Side
 
 MEMORY = 4.0  # GiB
@@ -121,7 +121,7 @@ def compare(
         ``above_null``, the share of neurons above it, ``universal``, the share with an excess above .5, and
         ``assigned_agrees``, the share whose best match is also their partner one to one.
 
-        ``said``: ``tokens`` read, ``scored`` predictions, ``loss_first``, ``loss_second`` (nats), ``kl`` of the
+        ``predictions``: ``tokens`` read, ``scored`` predictions, ``loss_first``, ``loss_second`` (nats), ``kl`` of the
         second's predictions from the first's, ``agreement`` of top tokens.
 
     Raises:
@@ -132,12 +132,16 @@ def compare(
     Source: Gurnee et al. 2024 (2401.12181), §3: excess correlation; their baseline rotates coefficients.
     """
     target = None if out is None else check_destination(out)
-    other = other_model(first, second, edit)
-    tolerance = checked_tolerance(tolerance, first, other)
+    other = resolve_second(first, second, edit)
+    if tolerance is None:
+        tolerance = ROUNDINGS * max(torch.finfo(model.dtype).eps for model in (first, other))
     if corpus is None:
         check_sizes(first, other)
         sides = Side.of(first, edit, False, runs=False), Side.of(other, edit, runs=False)
-        return written(compared(*sides, None, chance, tolerance), target)
+        found = make_comparison(*sides, None, chance, tolerance)
+        if target is not None:
+            found.save(target)
+        return found
     if tokenizer_hash(first) != tokenizer_hash(other):
         raise InputError(
             f"{first.name} and {other.name} have other tokenizers, so no text is the same tokens for both: "
@@ -148,7 +152,7 @@ def compare(
         packed = pack(open_corpus(corpus, text=text, documents=documents), first, folder / CORPUS)
         sequences = settings.sequences(packed)
         sample = Selection(sequences, settings, draw_tokens(sequences, tokens, seed))
-        told = {
+        recorded = {
             "corpus": packed.source,
             "corpus_hash": packed.hash,
             "context": settings.context,
@@ -162,32 +166,34 @@ def compare(
             "seed": seed,
         }
         one, two = (
-            Side.of(model, edit, present, prepend_bos=settings.prepend_bos, settings=told)
+            Side.of(model, edit, present, prepend_bos=settings.prepend_bos, settings=recorded)
             for model, present in ((first, False), (other, True))
         )
         if target is not None and target.exists():
-            return finished(target, one, two)
+            return load_finished(target, one, two)
         pairs = layer_pairs(first.n_layers, other.n_layers, reach)
-        groups = grouped(pairs, sizes_of(first, other), int(memory * 2**30))
+        groups = group_layers(pairs, sizes_of(first, other), int(memory * 2**30))
         sums = PairSums(one, two, groups, baseline, assign, seed)
         made_by = {
             **sample.made_by(),
             "first": one.provenance.fingerprint,
             "second": two.provenance.fingerprint,
-            **{name: told[name] for name in ("reach", "baseline", "seed")},
+            **{name: recorded[name] for name in ("reach", "baseline", "seed")},
             "groups of layers": [len(group) for group in groups],  # which ``memory`` makes
             "assign": assign,
         }
-        run(sums, sample, made_by, None if target is None else folder, checkpoint_seconds, progress)
+        read_groups(sums, sample, made_by, None if target is None else folder, checkpoint_seconds, progress)
         if not sums.arrays["count"][0]:
             raise InputError(f"{packed.source} has no text but special tokens")
-        found = written(compared(one, two, sums, chance, tolerance), target)
+        found = make_comparison(one, two, sums, chance, tolerance)
+        if target is not None:
+            found.save(target)
     if target is not None:
         remove_partial(folder)
     return found
 
 
-def run(
+def read_groups(
     sums: PairSums,
     sample: Selection,
     made_by: Mapping[str, Any],
@@ -208,20 +214,13 @@ def run(
         checkpoint = None if checkpoint is None else replace(checkpoint, pages=0)
 
 
-def other_model(first: Model, second: Model | None, edit: Edit | None) -> Model:
+def resolve_second(first: Model, second: Model | None, edit: Edit | None) -> Model:
     """The model after; raises InputError where there is nothing to compare with."""
     if edit is None and second is None:
         raise InputError("one model alone has nothing to be compared with: give a second one, or an edit")
     if edit is not None and second not in (None, first):
         raise InputError("an edit compares a model with itself: give the edit, or another model")
     return first if second is None else second
-
-
-def checked_tolerance(tolerance: float | None, first: Model, second: Model) -> float:
-    """The relative change up to which weights are the same; raises InputError."""
-    if tolerance is None:
-        return ROUNDINGS * max(torch.finfo(model.dtype).eps for model in (first, second))
-    return tolerance
 
 
 def same_sizes(first: Model, second: Model) -> bool:
@@ -267,10 +266,10 @@ def sizes_of(first: Model, second: Model) -> Callable[[LayerPair], int]:
     return size
 
 
-def finished(target: Path, first: Side, second: Side) -> Comparison:
+def load_finished(target: Path, first: Side, second: Side) -> Comparison:
     """The result that is there already; raises FileError if it is another one."""
     found = Comparison.load(target)
-    for held, side in ((found.provenance, first), (found.other, second)):
+    for held, side in ((found.provenance, first), (found.second_provenance, second)):
         mine = side.provenance.to_dict()
         differ = [name for name, value in mine.items() if held.to_dict().get(name) != value]
         if differ:
@@ -281,16 +280,10 @@ def finished(target: Path, first: Side, second: Side) -> Comparison:
     return found
 
 
-def written(found: Comparison, target: Path | None) -> Comparison:
-    if target is not None:
-        found.save(target)
-    return found
-
-
 # -- what comes of it --------------------------------------------------------------------------------------------------
 
 
-def compared(first: Side, second: Side, sums: PairSums | None, chance: float, tolerance: float) -> Comparison:
+def make_comparison(first: Side, second: Side, sums: PairSums | None, chance: float, tolerance: float) -> Comparison:
     """The result of weights, and of sums over a text."""
     alike = same_sizes(first.model, second.model)
     neurons = pd.concat(
@@ -300,22 +293,22 @@ def compared(first: Side, second: Side, sums: PairSums | None, chance: float, to
     return Comparison(
         neurons=neurons,
         layers=layer_rows(neurons, chance),
-        said=None if sums is None else what_both_say(sums),
+        predictions=None if sums is None else mean_predictions(sums),
         first=first.title,
         second=second.title,
         alike=alike,
         chance=chance,
         tolerance=tolerance,
-        others=other_tensors(first, second) if alike else None,
+        other_tensors=find_other_tensors(first, second) if alike else None,
         provenance=first.provenance,
-        other=second.provenance,
+        second_provenance=second.provenance,
     )
 
 
-def what_both_say(sums: PairSums) -> dict[str, float]:
+def mean_predictions(sums: PairSums) -> dict[str, float]:
     """Losses and how far predictions are apart, per prediction; NaN where none was scored."""
     scored, agreed = (int(n) for n in sums.scored)
-    one, two, kl = (float(total) / scored if scored else float("nan") for total in sums.said)
+    one, two, kl = (float(total) / scored if scored else float("nan") for total in sums.predictions)
     return {
         "tokens": int(sums.arrays["count"][0]),
         "scored": scored,
@@ -375,7 +368,7 @@ def relative_change(first: Side, second: Side, layer: int, side: str) -> Float64
     return torch.where(moved == 0, 0.0, moved / lengths).numpy()
 
 
-def other_tensors(first: Side, second: Side) -> tuple[str, ...] | None:
+def find_other_tensors(first: Side, second: Side) -> tuple[str, ...] | None:
     """The parameters and buffers that differ beside keys, gates and values: routers of experts are among them.
 
     In the coarser of both numeric types. None where the models do not have the same ones.

@@ -37,31 +37,32 @@ class Comparison(Result):
     Attributes:
         neurons: one row a neuron of the second model.
         layers: one row a layer of it.
-        said: what both say of the text; None without one.
+        predictions: what both models predict on the text, see :func:`ffnmem.compare`; None without one.
         first, second: what the models are called.
         alike: whether both have as many layers of as many neurons, so that a neuron has a place of its own in both.
         chance: the share of random neurons that count as matched.
         tolerance: the relative change up to which weights are the same.
-        others: tensors beside keys, gates and values that differ; None where the models do not have the same tensors.
-        provenance, other: of the first and of the second model.
+        other_tensors: tensors beside keys, gates and values that differ; None where both have not the same ones.
+        provenance, second_provenance: of the first and of the second model.
     """
 
     main = "neurons"
     in_json = (
-        "first second conclusion counts said others alike chance tolerance layers neurons sensitivity provenance other"
+        "first second conclusion counts predictions other_tensors alike chance tolerance layers neurons sensitivity "
+        "provenance second_provenance"
     )
 
     neurons: pd.DataFrame
     layers: pd.DataFrame
-    said: Mapping[str, float] | None
+    predictions: Mapping[str, float] | None
     first: str
     second: str
     alike: bool
     chance: float
     tolerance: float
-    others: tuple[str, ...] | None
+    other_tensors: tuple[str, ...] | None
     provenance: Provenance
-    other: Provenance
+    second_provenance: Provenance
 
     @property
     def has_matches(self) -> bool:
@@ -121,9 +122,9 @@ class Comparison(Result):
 
     def conclusion(self) -> list[str]:
         """What the comparison says, in a few sentences."""
-        return [*self.of_weights(), *self.of_matches(), *self.of_text()]
+        return [*self.describe_weights(), *self.describe_matches(), *self.describe_text()]
 
-    def of_weights(self) -> list[str]:
+    def describe_weights(self) -> list[str]:
         """Which memories moved, where and how far."""
         if not self.alike:
             return ["The models have other sizes, so no neuron has a place of its own in both."]
@@ -138,32 +139,31 @@ class Comparison(Result):
             sides = self.changed_sides
             what = f"in their {' and '.join(f'{side}s' for side in sides)}{' only' * (len(sides) < len(self.sides))}"
             found = [f"{len(changed):,} of {counted(len(self.neurons), 'neuron')} changed, {what}, {where}."]
-            found += [self.of_side(side, changed) for side in sides]
-        if self.others:
-            found.append(
-                f"Beside the neurons {counted(len(self.others), 'other tensor')} "
-                f"{'differs' if len(self.others) == 1 else 'differ'}: {listed(self.others, SHOWN_TENSORS)}."
-            )
-        elif self.others is not None:
+            found += [self.describe_side(side, changed) for side in sides]
+        if self.other_tensors:
+            number = f"{counted(len(self.other_tensors), 'other tensor')} differ{'s' * (len(self.other_tensors) == 1)}"
+            found.append(f"Beside the neurons {number}: {listed(self.other_tensors, SHOWN_TENSORS)}.")
+        elif self.other_tensors is not None:
             found.append("No other weight differs.")
         return found
 
-    def of_side(self, side: str, changed: pd.DataFrame) -> str:
+    def describe_side(self, side: str, changed: pd.DataFrame) -> str:
         """How far keys, gates or values moved, and which moved most."""
         change = changed[f"{side}_change"].to_numpy()
         moved = changed[change > self.tolerance].sort_values(f"{side}_change", ascending=False, kind="stable")
         by_size = moved[f"{side}_change"].to_numpy()
         places = zip(moved["layer"], moved["neuron"], by_size, strict=True)
-        most = ", ".join(f"{layer}.{neuron} ({of_percent(size)})" for layer, neuron, size in list(places)[:3])
+        most = ", ".join(f"{layer}.{neuron} ({format_change(size)})" for layer, neuron, size in list(places)[:3])
         middle, high = np.quantile(by_size, [0.5, 0.95])
         squares = np.cumsum(by_size**2)
         half = int(np.searchsorted(squares, squares[-1] / 2)) + 1
         return (
-            f"The median {side} that changed did so by {of_percent(middle)} of its length, one in twenty by more than "
-            f"{of_percent(high)}, most of all {most}; half of the squared change is that of {counted(half, 'neuron')}."
+            f"The median {side} that changed did so by {format_change(middle)} of its length, one in twenty by more "
+            f"than {format_change(high)}, most of all {most}; half of the squared change is that of "
+            f"{counted(half, 'neuron')}."
         )
 
-    def of_matches(self) -> list[str]:
+    def describe_matches(self) -> list[str]:
         """What was found elsewhere, or nowhere."""
         if not self.has_matches:
             return ["Whether a neuron is at another place now, only a text can say: none was given."]
@@ -185,11 +185,11 @@ class Comparison(Result):
             found = ["Every neuron that changed still fires most like the one that it was."]
         return found
 
-    def of_text(self) -> list[str]:
+    def describe_text(self) -> list[str]:
         """How what both say differs."""
-        if self.said is None:
+        if self.predictions is None:
             return []
-        said = self.said
+        said = self.predictions
         return [
             f"On {said['scored']:,.0f} next tokens the first's loss is {said['loss_first']:.4f} nats, the second's "
             f"{said['loss_second']:.4f} ({said['loss_second'] - said['loss_first']:+z.4f}). Their predictions are "
@@ -266,7 +266,7 @@ class Comparison(Result):
         )
 
 
-def of_percent(share: float) -> str:
+def format_change(share: float) -> str:
     """A relative change in percent with two significant digits."""
     return f"{100 * share:.2g}%" if share < 1 else f"{share:.0%}"
 

@@ -59,7 +59,7 @@ def layer_pairs(first: int, second: int, reach: int | None) -> list[LayerPair]:
     return pairs
 
 
-def grouped(pairs: Sequence[LayerPair], size: Callable[[LayerPair], int], limit: int) -> list[list[LayerPair]]:
+def group_layers(pairs: Sequence[LayerPair], size: Callable[[LayerPair], int], limit: int) -> list[list[LayerPair]]:
     """Consecutive layers whose sums fit into so many bytes together, each group at least one layer."""
     groups: list[list[LayerPair]] = []
     held = 0
@@ -107,7 +107,7 @@ class PairSums(Statistic):
         widths = [ffn.d_mlp for ffn in second.model.ffn]
         self.starts = np.cumsum([0, *widths])
         self.found = np.full((int(self.starts[-1]), len(FOUND)), np.nan)
-        self.said, self.scored = np.zeros(3), np.zeros(2, np.int64)
+        self.predictions, self.scored = np.zeros(3), np.zeros(2, np.int64)
         self.begin_group(0)
 
     def begin_group(self, group: int) -> None:
@@ -117,7 +117,7 @@ class PairSums(Statistic):
         self.wanted = sorted({other for others in self.pairs.values() for other in others})
         sums: dict[str, np.ndarray] = {
             "found": self.found,
-            "said": self.said,
+            "predictions": self.predictions,
             "scored": self.scored,
             "count": np.zeros(1, np.int64),
             "group": np.array([group]),
@@ -231,7 +231,7 @@ class PairSums(Statistic):
                 ]
                 p, q = (at_least_float32(found).log_softmax(-1).to(logs[0].device) for found in logs)
                 due = tokens[some, places + 1].to(p.device)
-                self.said += [
+                self.predictions += [
                     float(F.nll_loss(p, due, reduction="none").double().sum()),
                     float(F.nll_loss(q, due, reduction="none").double().sum()),
                     float((p.exp() * (p - q)).double().sum()),
@@ -251,7 +251,7 @@ class PairSums(Statistic):
         for layer, others in self.pairs.items():
             rows = slice(*self.starts[layer : layer + 2])
             self.found[rows] = self.matches(layer, others)
-        self.arrays = {name: self.arrays[name] for name in ("found", "said", "scored", "count", "group")}
+        self.arrays = {name: self.arrays[name] for name in ("found", "predictions", "scored", "count", "group")}
 
     def matches(self, layer: int, others: Sequence[int]) -> Float64[np.ndarray, "d found"]:
         """The best match of each neuron of a layer, its own place's, that of the baseline, and one to one."""
@@ -264,7 +264,7 @@ class PairSums(Statistic):
             sizes = np.abs(signed) if self.unsigned else signed
             filled = np.nan_to_num(sizes, nan=-np.inf)
             at = filled.argmax(1)
-            if self.alike(layer, other):
+            if self.has_places(layer, other):
                 found[:, 3] = np.diagonal(signed)
                 at = np.where(np.diagonal(filled) >= filled[each, at] - TIED, each, at)
             better = filled[each, at] > best + TIED
@@ -280,7 +280,7 @@ class PairSums(Statistic):
         found[:, 4] = np.where(np.isfinite(null) & np.isfinite(best), null, np.nan)
         return found
 
-    def alike(self, layer: int, other: int) -> bool:
+    def has_places(self, layer: int, other: int) -> bool:
         """Whether a neuron has a place of its own in the other layer."""
         first, second = self.first.model, self.second.model
         return (

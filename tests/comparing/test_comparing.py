@@ -45,10 +45,10 @@ def test_permuted_copies_are_recovered_exactly(name: str, tokenizer: Any) -> Non
         assert allclose(rows["key_cosine"], np.sign(rows["correlation"]), 1e-12)
         moved = due != rows["neuron"]
         assert (rows.loc[moved, "verdict"] == "permuted").all()
-    assert found.others == ()
-    assert found.said is not None
-    assert found.said["kl"] < 1e-12
-    assert found.said["agreement"] == 1
+    assert found.other_tensors == ()
+    assert found.predictions is not None
+    assert found.predictions["kl"] < 1e-12
+    assert found.predictions["agreement"] == 1
 
 
 def test_stretched_relu_neurons_are_recovered(tokenizer: Any) -> None:
@@ -81,7 +81,7 @@ def test_an_edit_moves_its_layer_alone(make_tiny: Callable[..., fm.Model]) -> No
     random_edit(edited, (1,)).apply(edited)
     both = fm.compare(model, edited, TEXTS)
     pd.testing.assert_frame_equal(both.neurons, found.neurons, check_exact=True)
-    assert both.said == found.said
+    assert both.predictions == found.predictions
     applied = make_tiny()
     edit.apply(applied)
     with edit.applied(model):
@@ -101,8 +101,8 @@ def test_an_edited_atlas(atlas: fm.Model) -> None:
 def test_the_same_model_is_the_same(tiny: fm.Model) -> None:
     found = fm.compare(tiny, tiny, TEXTS)
     assert found.counts()["same"] == len(found.neurons)
-    assert found.said is not None
-    assert found.said["kl"] == 0
+    assert found.predictions is not None
+    assert found.predictions["kl"] == 0
     assert found.conclusion()[:2] == ["All 128 neurons have the same weights.", "No other weight differs."]
 
 
@@ -113,7 +113,7 @@ def test_weights_beside_the_neurons_are_named(make_tiny: Callable[..., fm.Model]
         dict(second.hf_model.named_parameters())["transformer.h.0.attn.c_proj.weight"][0, 0] += 1
     found = fm.compare(first, second)
     assert found.counts()["same"] == len(found.neurons)
-    assert found.others == ("transformer.h.0.attn.c_proj.weight",)
+    assert found.other_tensors == ("transformer.h.0.attn.c_proj.weight",)
 
 
 @pytest.mark.parametrize("name", ["Mixtral", "Qwen 2 MoE", "OLMoE"])
@@ -125,14 +125,14 @@ def test_routers_and_experts_are_told_apart(name: str, tokenizer: Any) -> None:
     with torch.no_grad():
         second.ffn[1].values[3] += 1
     assert fm.compare(first, second).moved()[["layer", "neuron"]].to_numpy().tolist() == [[1, 3]]
-    assert fm.compare(first, second).others == ()
+    assert fm.compare(first, second).other_tensors == ()
     router = "model.layers.1.mlp.gate.weight"
     with torch.no_grad():
         second.ffn[1].values.copy_(first.ffn[1].values)
         dict(second.hf_model.named_parameters())[router][0, 0] += 1
     found = fm.compare(first, second)
     assert found.counts()["same"] == len(found.neurons)
-    assert found.others == (router,)
+    assert found.other_tensors == (router,)
     assert found.conclusion()[1] == f"Beside the neurons 1 other tensor differs: {router}."
 
 
@@ -147,7 +147,7 @@ def test_an_edit_of_experts(name: str, tokenizer: Any) -> None:
     edit.apply(edited)
     both = fm.compare(model, edited, TEXTS[:20])
     pd.testing.assert_frame_equal(both.neurons, found.neurons, check_exact=True)
-    assert both.said == found.said
+    assert both.predictions == found.predictions
     assert set(found.moved()["layer"]) == {1}
 
 
@@ -157,7 +157,7 @@ def test_a_copy_of_another_numeric_type_is_the_same(make_tiny: Callable[..., fm.
     coarse = fm.load(deepcopy(fine.hf_model), tokenizer=tokenizer, dtype="bfloat16")
     for first, second in ((fine, coarse), (coarse, fine)):
         found = fm.compare(first, second)
-        assert found.others == ()
+        assert found.other_tensors == ()
         assert found.counts()["same"] == len(found.neurons)
 
 
@@ -242,7 +242,7 @@ def test_what_both_say(tokenizer: Any) -> None:
     """Losses, KL and agreement are those of plain passes."""
     pairs = [randomise(build_gpt2(), seed).double() for seed in (1, 2)]
     models = [fm.load(hf, tokenizer=tokenizer, dtype="float64") for hf in pairs]
-    found = fm.compare(*models, TEXTS[:10], prepend_bos=True).said
+    found = fm.compare(*models, TEXTS[:10], prepend_bos=True).predictions
     assert found is not None
     sums, count = torch.zeros(4, dtype=torch.float64), 0
     for text in TEXTS[:10]:
@@ -330,7 +330,7 @@ def test_layers_of_other_sizes_match_by_what_they_do(tiny: fm.Model, tokenizer: 
     assert not found.alike
     assert set(found.neurons["verdict"]) <= {"permuted", "new", "silent"}
     assert found.neurons["value_change"].isna().all()
-    assert found.others is None
+    assert found.other_tensors is None
     assert len(found.neurons) == 3 * 48
     with refuses(InputError, ValueError, "2 layers of 64", "3 layers of 48", "text"):
         fm.compare(tiny, other)
