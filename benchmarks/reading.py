@@ -10,7 +10,7 @@ its place.
 ``neurons.json``: the neurons, their verdicts, and a few words around each firing token.
 
 ``agreement [FOLDER]`` compares these with each reader's ``reader1.json``, ``reader2.json``: for each number the kind
-("one", "several" or "unclear") and a label. ``page [FOLDER]`` writes all of it as Markdown (docs/reading.md).
+("one", "several" or "unclear") and a label. ``page [FOLDER]`` writes all of it as Markdown (docs/results/reading.md).
 """
 
 from __future__ import annotations
@@ -273,37 +273,47 @@ def agreement(folder: Path) -> None:
 
 PAGE = """# Sixty neurons, read blind
 
-Do the [verdicts](guide/polysemanticity.md) agree with a reader? Sixty neurons of [SmolLM2](smollm2.md) were drawn
-uniformly from all 30 layers, on the side of their largest coefficient, on {tokens:,} tokens of WikiText-2; {passed}
-more that came up had fewer than nine examples there and were passed over. Two readers, each a language model that
-was given nothing else, saw the nine strongest contexts of each (12 tokens on both sides), in random order and
-without verdict, and wrote down whether they have one meaning or several, and which. Of one kind as they are, they
-may share mistakes; and nine contexts are fewer than the up to 40 that a verdict rests on.
+Do the [verdicts](../guide/polysemanticity.md) agree with a reader? Sixty neurons of [SmolLM2](../smollm2.md) were drawn
+uniformly from all 30 layers, each on the side of its largest coefficient, on {tokens:,} tokens of WikiText-2. {passed}
+others that were drawn had fewer than nine examples and were left out.
+
+Two readers saw the nine strongest contexts of each neuron (12 tokens on both sides), in random order and without the
+verdict. They wrote down whether the neuron has one meaning or several, and which. Each reader was a language model that
+was given nothing else. Two limits: being of one kind, the readers may share mistakes; and they saw nine contexts, while
+a verdict uses up to 40.
+
+## Do they agree?
 
 {agreement}
 
 {confusion}
 
-What is called monosemantic is read as one, and nine in ten of what is read as several are called polysemantic; but
-readers take for one what the rule takes apart: "was" and "were", the word after "of", words for success and
-failure. The *number* of meanings orders neurons as readers do; their line lies higher than the rule's, which was
-drawn on [planted models](guide/planted.md), where another meaning is another word with nothing in common.
+What is called monosemantic is read as one meaning, and nine in ten neurons that are read as several are called
+polysemantic. But readers see one meaning in some neurons where the rule sees several: "was" and "were", the word after
+"of", words for success and failure.
+
+## Where readers draw the line
+
+The *number* of meanings orders neurons as readers do, but readers call a neuron "several" only from a higher number on.
+The rule's threshold comes from [planted models](../guide/planted.md), where two meanings are two words with nothing in
+common.
 
 {order}
 
 {rules}
 
-The last table is of the neurons on which one would choose, so it is no test; it says which way to move `--above` to
-have verdicts that are like a reader's. The default stays what planted meanings, of which the truth is known, give.
+The last table uses the same neurons on which one would choose a threshold, so it is not a test of it. It shows which
+way to move `--above` for verdicts like a reader's. The default stays at what planted meanings give, whose truth is
+known.
 
-`python benchmarks/reading.py agreement` prints these from `data/reading`; intervals are 95%, Wilson's of shares and
-by a bootstrap over neurons of κ. `draw` and `verdicts` make the material anew from a store.
+`python benchmarks/reading.py agreement` prints these tables from `data/reading`. Intervals are 95%: Wilson's for
+shares, a bootstrap over neurons for κ. `draw` and `verdicts` make the material again from a store.
 
 ## The neurons
 
-Meanings with their interval, of how many examples; what the readers wrote; and {listed} of the nine contexts, the
-firing token in bold (␣: a space or a line's end). − is the side of negative coefficients. The text is of WikiText-2
-(Merity et al. 2016), from Wikipedia, CC BY-SA 3.0.
+Columns: the number of meanings with its interval, and of how many examples; what the readers wrote; and {listed} of the
+nine contexts, with the token where the neuron fires in bold (␣: a space or a line's end). − marks the side of negative
+coefficients. The text is WikiText-2 (Merity et al. 2016), from Wikipedia, CC BY-SA 3.0.
 
 {neurons}
 """

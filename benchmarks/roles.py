@@ -1,4 +1,4 @@
-"""What docs/smollm2.md says of the roles of SmolLM2's neurons.
+"""What docs/results/smollm2_neurons.md says of the roles of SmolLM2's neurons.
 
 STUDY is what ``ffnmem study gurnee2024 --store STORE --model smollm2 --out STUDY`` wrote, TEXT any prose: how many
 neurons of five layers each have each role, what the rules of gated neurons rest on, and over some positions of TEXT

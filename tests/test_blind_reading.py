@@ -38,7 +38,7 @@ def test_lines_and_order(reading: object) -> None:
 
 def test_the_page_is_what_is_kept(reading: object, capsys: pytest.CaptureFixture[str]) -> None:
     reading.page(ROOT / "data" / "reading")  # type: ignore[attr-defined]
-    assert capsys.readouterr().out == (ROOT / "docs" / "reading.md").read_text()
+    assert capsys.readouterr().out == (ROOT / "docs" / "results" / "reading.md").read_text()
 
 
 def test_text_of_others_is_no_markup(reading: object) -> None:
