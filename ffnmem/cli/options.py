@@ -162,7 +162,7 @@ Neurons = Annotated[
         converter=read_neurons,
         metavar="LAYER.NEURON",
         n_tokens=1,
-        help="Neurons as LAYER.NEURON, such as 3.17; several with commas between them.",
+        help="Neurons as LAYER.NEURON, such as 3.17, or 5.e3.97 in expert 3; several with commas between them.",
     ),
 ]
 AnswerToken = Annotated[str | int, Parameter(converter=read_token, allow_leading_hyphen=True, metavar="TOKEN")]

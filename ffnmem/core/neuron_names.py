@@ -8,9 +8,11 @@ Below everything and without torch, so that the library and the command line rea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
+from itertools import groupby
 from operator import index
 from typing import Annotated, Any, NamedTuple, SupportsIndex, TypeGuard
 
@@ -165,18 +167,42 @@ def neuron_index(neuron: SupportsIndex, d_mlp: int, experts: ExpertSizes | None,
     return check_index("neuron", neuron, d_mlp, of)
 
 
-def add_experts(frame: Any, experts: Sequence[ExpertSizes | None]) -> Any:
-    """A DataFrame of layers and neurons, with a column ``expert`` (the place in ``model.ffn[layer].experts``; missing
-    in dense layers) where a model has some.
+Experts = Mapping[int, ExpertSizes]
+"""The sizes of layers with experts, by layer."""
+OF_LAYERS = re.compile(r"(\d+)-(\d+): (\d+) x (\d+)(?: \+ (\d+) shared)?", re.ASCII)
 
-    Args:
-        experts: sizes by layer.
-    """
-    sizes = {layer: one for layer, one in enumerate(experts) if one is not None}
-    if sizes:
-        width, shared = (frame["layer"].map({at: one[part] for at, one in sizes.items()}) for part in (1, 0))
-        expert = (frame["neuron"] // width).clip(upper=shared).astype("Int64")
-        frame.insert(frame.columns.get_loc("neuron") + 1, "expert", expert)
+
+def describe_experts(sizes: Sequence[ExpertSizes | None]) -> str:
+    """The experts of a model's layers in words, as a provenance has them: ``"1-26: 64 x 1408 + 2816 shared"``."""
+    found, first = [], 0
+    for one, group in groupby(sizes):
+        last = first + len(list(group)) - 1
+        if one is not None:
+            shared = f" + {one.shared} shared" if one.shared else ""
+            found.append(f"{first}-{last}: {one.experts} x {one.neurons}{shared}")
+        first = last + 1
+    return ", ".join(found)
+
+
+@cache
+def read_experts(text: str) -> Experts:
+    """What :func:`describe_experts` says; empty for an empty text."""
+    return {
+        layer: ExpertSizes(experts, neurons, shared)
+        for first, last, experts, neurons, shared in (map(int, one.groups("0")) for one in OF_LAYERS.finditer(text))
+        for layer in range(first, last + 1)
+    }
+
+
+def add_experts(frame: Any, experts: Experts) -> Any:
+    """A DataFrame with a column ``expert`` behind ``neuron``, the place in ``model.ffn[layer].experts`` (missing in
+    dense layers), if it is of neurons, their model has experts and it has no such column yet."""
+    is_named = {"layer", "neuron"} <= {*frame} and frame["neuron"].dtype.kind in "iu"
+    if not experts or not is_named or "expert" in frame:
+        return frame
+    width, shared = (frame["layer"].map({at: one[part] for at, one in experts.items()}) for part in (1, 0))
+    expert = (frame["neuron"] // width).clip(upper=shared).where(frame["neuron"] >= 0).astype("Int64")
+    frame.insert(frame.columns.get_loc("neuron") + 1, "expert", expert)
     return frame
 
 

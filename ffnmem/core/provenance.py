@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._version import __version__
+from .neuron_names import Experts, read_experts
 
 
 class Live(ABC):
@@ -21,6 +22,12 @@ class Live(ABC):
     @abstractmethod
     def identified(self) -> tuple[str, str]:
         """What it is called, and what tells it from every other."""
+
+
+def experts_in(provenance: Any) -> Experts:
+    """The experts of the model that a result is of, by its provenance, or by that in plain values."""
+    fields = provenance.to_dict() if isinstance(provenance, Provenance) else provenance
+    return read_experts(str(fields.get("experts", "")) if isinstance(fields, Mapping) else "")
 
 
 FIELDS = ("model", "fingerprint", "dtype", "device", "prepend_bos", "version")

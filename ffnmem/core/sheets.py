@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from .neuron_names import Experts
 from .number_text import decimals, format_number, format_probability, format_share, format_small, format_value
-from .provenance import Provenance
+from .provenance import Provenance, experts_in
 
 # What stands in a cell, beside a name or in a line.
 
@@ -238,10 +239,7 @@ COLUMNS = {
     column.name: column
     for column in (
         Column("neuron", "neuron", of=("layer", "neuron")),
-        *(
-            Column(name, "count")
-            for name in ("layer", "expert", "position", "rank", "neurons", "facts", "tokens", "size")
-        ),
+        *(Column(name, "count") for name in ("layer", "position", "rank", "neurons", "facts", "tokens", "size")),
         *(Column(name, "token") for name in ("token", "target")),
         Column("coefficient", "number"),
         *(Column(name, "number", sign=True, colour=True, bars=True) for name in ("logit", "attribution")),
@@ -486,7 +484,30 @@ class Sheet:
     def of(cls, *blocks: Block | Mapping[str, Content | None] | Provenance | None, title: str = "") -> Sheet:
         """Of blocks, of which some may be missing; a mapping is facts (those that are None are left out), a provenance
         where the numbers come from."""
-        return cls(tuple(as_block(block) for block in blocks if block is not None), title)
+        made = cls(tuple(as_block(block) for block in blocks if block is not None), title)
+        origin = next((block.fields for block in made.blocks if isinstance(block, Origin)), {})
+        return made.naming_experts(experts_in(origin))
+
+    def naming_experts(self, experts: Experts) -> Sheet:
+        """The sheet with a column behind each column of neurons, in every table, that names them within their experts,
+        as in 5.e3.97; as it is if the model has none."""
+        if not experts:
+            return self
+        return replace(self, blocks=tuple(name_experts(b, experts) if isinstance(b, Table) else b for b in self.blocks))
+
+
+def name_experts(table: Table, experts: Experts) -> Table:
+    """A table with a column ``expert`` behind the neurons that it has, unless it has one."""
+    heads = [column.name for column in table.columns]
+    for at in reversed([i for i, column in enumerate(table.columns) if column.kind == "neuron"]):
+        head = "expert" if heads[at] in ("", "neuron") else f"{heads[at]}'s expert"
+        if head in heads:
+            continue
+        names = [str(experts[v[0]].name(v[1])) if v and v[0] in experts else None for v in (r[at] for r in table.rows)]
+        rows = [(*row[: at + 1], name, *row[at + 1 :]) for row, name in zip(table.rows, names, strict=True)]
+        columns = (*table.columns[: at + 1], Column(head, soft=True), *table.columns[at + 1 :])
+        table = replace(table, columns=columns, rows=tuple(rows))
+    return table
 
 
 def as_block(given: Block | Mapping[str, Content | None] | Provenance) -> Block:

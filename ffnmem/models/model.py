@@ -13,7 +13,15 @@ from torch import Tensor, nn
 
 from ..core.errors import InputError, UnsupportedModelError, check_index, quoted
 from ..core.foreign import foreign
-from ..core.neuron_names import ExpertSizes, LayerName, NeuronName, layer_of, neuron_index, place_of
+from ..core.neuron_names import (
+    ExpertSizes,
+    LayerName,
+    NeuronName,
+    describe_experts,
+    layer_of,
+    neuron_index,
+    place_of,
+)
 from ..core.provenance import Live, Provenance
 from ..core.token_text import token_texts, visible
 from ..core.types import checked
@@ -418,6 +426,8 @@ class Model(Live):
             settings["interventions"] = "; ".join(self.interventions)
         if len(self.edits):
             settings["edits"] = "; ".join(f"{edit.title} ({edit.digest})" for edit in self.edits)
+        if self.experts:
+            settings["experts"] = describe_experts(self.experts)
         return Provenance(
             model=self.name,
             fingerprint=self.fingerprint,

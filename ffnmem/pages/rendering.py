@@ -12,6 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from ..core.provenance import experts_in
 from ..core.sheets import Facts, Grid, Histogram, Line, Origin, Sheet, Table, line
 from ..core.token_text import visible
 from ..show import notebook
@@ -82,7 +83,7 @@ def page_html(
         heading=Markup("").join(
             chip_html(part.text, named=True) if part.token else running_html(part.text) for part in parts
         ),
-        sections=sections,
+        sections=[replace(one, sheet=one.sheet.naming_experts(experts_in(provenance))) for one in sections],
         provenance=provenance,
         links=links,
         **values,

@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.errors import InputError, counted, quoted
-from ..core.neuron_names import ExpertSizes, LayerName, add_experts
+from ..core.neuron_names import LayerName, add_experts
 from ..core.number_text import decimals, format_probability
-from ..core.provenance import Provenance
+from ..core.provenance import Provenance, experts_in
 from ..core.sheets import (
     Column,
     Content,
@@ -74,7 +74,6 @@ class Attribution(Result):
         positions: where the attribution is made; target_ids, target_tokens: of what.
         foil, foil_id: the foil's token and its id, or None.
         answer: which tokens answer the prompt; None of a target for every position.
-        experts: the sizes of layers with experts, as ``model.experts``.
     """
 
     main = "neurons"
@@ -94,7 +93,6 @@ class Attribution(Result):
     foil_id: int | None
     provenance: Provenance
     answer: Answer | None = None
-    experts: tuple[ExpertSizes | None, ...] = ()
 
     @property
     def target(self) -> str:
@@ -177,7 +175,7 @@ class Attribution(Result):
             whole = float(self.logits[i]) or math.nan  # nothing is a share of exactly zero
             frames.append(found.assign(position=position, share=found["logit"] / whole))
         every = pd.concat(frames, ignore_index=True)[["position", "layer", "neuron", "coefficient", "logit", "share"]]
-        return self.table(add_experts(every, self.experts))
+        return self.table(add_experts(every, experts_in(self.provenance)))
 
     @cached_property
     def components(self) -> pd.DataFrame:
@@ -300,8 +298,7 @@ class Attribution(Result):
             AGAINST if against else "",
         )
         caption = "; ".join(filter(None, captions))
-        named_by = "neuron expert" if self.experts else "neuron"
-        return Table.of(neurons, f"{named_by} coefficient logit share", *ends, caption=caption)
+        return Table.of(neurons, "neuron coefficient logit share", *ends, caption=caption)
 
     def ledger(self) -> Table:
         """Every component by layer, the sum so far, and what it all comes to beside the model's own logit."""
@@ -516,7 +513,6 @@ def attribute(
         foil_id=foil_id,
         provenance=capture.provenance,
         answer=answer,
-        experts=capture.model.experts,
     )
 
 

@@ -217,7 +217,6 @@ def causal_scores(
         exact=remove_each(question, reference, largest_ones, progress),
         **question.result_fields(),
         widths=question.model.widths,
-        experts=question.model.experts,
         provenance=capture.provenance.with_settings(**settings, **({"steps": steps} if rule == "ig" else {})),
     )
 

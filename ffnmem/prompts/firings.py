@@ -16,8 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import InputError, OutOfRangeError, quoted
-from ..core.neuron_names import ExpertSizes, add_experts
+from ..core.neuron_names import add_experts
 from ..core.number_text import decimals
+from ..core.provenance import experts_in
 from ..core.sheets import FIRED_AT, Column, Table, rows, token
 from ..facts.answers import Answer
 from ..models.attention import FrozenAttention, frozen_attention
@@ -197,7 +198,6 @@ class Firings(AnswerResult):
         scores, coefficients: ``[layer, pos, d_mlp]``, 0 behind the neurons of narrower layers.
         widths: how many neurons each layer has.
         logit: the model's own logit of the target (minus the foil's) at ``position``; shares are of it.
-        experts: the sizes of layers with experts, as ``model.experts``; tables have a column ``expert`` then.
     """
 
     main = "firings"
@@ -209,7 +209,6 @@ class Firings(AnswerResult):
     coefficients: Float[Tensor, "layer pos d_mlp"]
     widths: tuple[int, ...]
     logit: float
-    experts: tuple[ExpertSizes | None, ...] = ()
 
     @cached_property
     def map(self) -> Float[Tensor, "layer pos"]:
@@ -220,7 +219,7 @@ class Firings(AnswerResult):
     def neurons(self) -> pd.DataFrame:
         """One row a neuron, its positions summed, largest first: layer, neuron, the score, share."""
         found = rank_cells(["layer", "neuron"], self.widths, None, **{self.column: self.scores.double().sum(1)})
-        return add_experts(found.assign(share=found[self.column] / self.shared), self.experts)
+        return add_experts(found.assign(share=found[self.column] / self.shared), experts_in(self.provenance))
 
     def top(self, k: int | None = 20) -> pd.DataFrame:
         """The ``k`` largest firings (all for None): layer, neuron, position, token, coefficient, the score, share."""
@@ -229,7 +228,7 @@ class Firings(AnswerResult):
         tokens = [self.tokens[position] for position in found["position"]]
         found = found.assign(token=tokens, share=found[self.column] / self.shared)
         found = found[["layer", "neuron", "position", "token", "coefficient", self.column, "share"]]
-        return add_experts(found, self.experts)
+        return add_experts(found, experts_in(self.provenance))
 
     @property
     def shared(self) -> float:
@@ -271,7 +270,7 @@ class Firings(AnswerResult):
         numbers = [self.column, *(["exact"] if exact else [])]
         return Table.of(
             found,
-            "neuron expert" if self.experts else "neuron",
+            "neuron",
             FIRED_AT,
             "position coefficient",
             *(Column(name, "number", sign=True, bars=not i) for i, name in enumerate(numbers)),

@@ -115,7 +115,6 @@ def attribute_paths(
         by_token=pd.DataFrame({"position": at, "token": question.model.token_strings(question.answer.read), **sums}),
         **question.result_fields(),
         widths=question.model.widths,
-        experts=question.model.experts,
         provenance=capture.provenance.with_settings(frozen="attention patterns, norm scales"),
     )
 

@@ -18,7 +18,7 @@ from .scanning import write_store
 from .store import Store, open_store
 from .tables import CORPUS, TOKENIZER, VALUES
 
-FACTS = ("provenance", "corpus", "special_token_ids", "bos", "rescored_in", "basis", "experts")
+FACTS = ("provenance", "corpus", "special_token_ids", "bos", "rescored_in", "basis")
 
 
 @checked

@@ -18,7 +18,7 @@ from jaxtyping import Float32
 
 from ..core.defaults import CASE_SHOWN, EXAMPLES_SHOWN
 from ..core.json_values import plain
-from ..core.neuron_names import ExpertSizes
+from ..core.neuron_names import Experts
 from ..core.number_text import decimals, format_number, format_probability, format_share
 from ..core.provenance import Live
 from ..core.sheets import (
@@ -104,7 +104,7 @@ class Scanned(Live):
 
     @property
     @abstractmethod
-    def experts(self) -> tuple[ExpertSizes | None, ...]: ...
+    def experts(self) -> Experts: ...
 
     @abstractmethod
     def shaded_at_once(self, neuron: Neuron) -> Neuron: ...
@@ -402,7 +402,7 @@ class Known:
     def heading(self) -> dict[str, Content | None]:
         """The numbers, the tokens of the value, and the means by token and by position."""
         stats = self.stats
-        sizes = self.store.experts[self.layer] if self.store.experts else None
+        sizes = self.store.experts.get(self.layer)
         places = decimals([stats["max"], stats["min"], stats["mean"]])
 
         keys = (

@@ -66,7 +66,6 @@ def store_facts(job: Scanner, packed: Packed) -> dict[str, Any]:
         "bos": job.sequences.bos,
         "rescored_in": "float32" if settings.rescored else None,
         "basis": BASIS,
-        **({"experts": job.model.experts} if job.model.experts else {}),
     }
 
 

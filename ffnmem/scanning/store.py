@@ -29,7 +29,7 @@ from ..core.errors import (
 )
 from ..core.files import clear_abandoned, user_folder
 from ..core.neuron_names import (
-    ExpertSizes,
+    Experts,
     LayerName,
     NeuronName,
     add_experts,
@@ -41,6 +41,7 @@ from ..core.neuron_names import (
 )
 from ..core.number_text import format_share
 from ..core.progress import Progress
+from ..core.provenance import experts_in
 from ..core.sheets import Column, Content, Origin, Sheet, Table
 from ..core.token_text import printable
 from ..core.types import (
@@ -165,9 +166,9 @@ class Store(Scanned, Result):
         return ScanSettings.from_dict(self.manifest["settings"])
 
     @cached_property
-    def experts(self) -> tuple[ExpertSizes | None, ...]:
-        """As :attr:`Model.experts`."""
-        return tuple(sizes and ExpertSizes(*sizes) for sizes in self.manifest.get("experts", ()))
+    def experts(self) -> Experts:
+        """The sizes of layers with experts, by layer."""
+        return experts_in(self.provenance)
 
     def d_mlp(self, layer: int) -> int:
         return int(self.manifest["d_mlp"][self.layer(layer)])
@@ -186,8 +187,8 @@ class Store(Scanned, Result):
         """
         layer, neuron = place_of(layer, neuron)
         row = self.layer(layer)
-        experts = self.experts[row] if self.experts else None
-        return row, neuron_index(neuron, self.d_mlp(row), experts, f"layer {row} of the store of {self.model}")
+        of = f"layer {row} of the store of {self.model}"
+        return row, neuron_index(neuron, self.d_mlp(row), self.experts.get(row), of)
 
     def check_model(self, model: Model) -> None:
         """Raise InputError if the store is of another model, or of other weights."""
@@ -791,13 +792,11 @@ def layer_table(layers: pd.DataFrame) -> Table:
 HARDLY = 0.1  # of the mean share of a layer's experts: below, an expert is hardly used
 
 
-def load_table(routing: pd.DataFrame, experts: Sequence[ExpertSizes | None]) -> Table:
+def load_table(routing: pd.DataFrame, experts: Experts) -> Table:
     """How evenly tokens are routed, by layer."""
     rows = []
     for layer, found in routing.groupby("layer"):
-        sizes = experts[int(layer)]
-        assert sizes is not None
-        shares = found.loc[found["expert"] < sizes.experts].set_index("expert")["share"]
+        shares = found.loc[found["expert"] < experts[int(layer)].experts].set_index("expert")["share"]
         few = shares.index[shares < HARDLY * shares.mean()].astype(str)
         ends = {"least": shares.min(), "median": shares.median(), "most": shares.max()}
         rows.append({"layer": layer, "experts": len(shares), **ends, "hardly used": ", ".join(few) or None})

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..core.json_values import plain
+from ..core.neuron_names import add_experts
+from ..core.provenance import experts_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,6 +96,8 @@ def emit(
         print_json(data() if data else result.to_dict() if full else result.brief(*rows))
     elif form == "csv":
         shown = frame() if frame else getattr(result, "to_frame", lambda: result)()
+        experts = experts_in(shown.attrs.get("provenance") or getattr(result, "provenance", None))
+        shown = add_experts(shown.copy(), experts) if experts else shown
         print_csv(list(shown.columns), shown.to_dict("records"))
     else:
         from ..core.sheets import name_model

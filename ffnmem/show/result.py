@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..core.errors import InputError, counted, quoted
 from ..core.json_values import plain
+from ..core.neuron_names import Experts, add_experts
 from ..core.number_text import format_value
 from ..core.pictures import picture
-from ..core.provenance import Live
+from ..core.provenance import Live, experts_in
 from ..core.sheets import Sheet
 from ..core.types import checked
 
@@ -61,7 +62,16 @@ class Result:
 
     def to_frame(self) -> pd.DataFrame:
         """The main table, a copy."""
-        return self.first_rows()
+        return self.naming_experts(self.first_rows())
+
+    def naming_experts(self, value: Any) -> Any:
+        """A table of neurons with the column ``expert`` if the model has some; anything else as it is."""
+        return add_experts(value.copy(), self.experts) if self.experts and hasattr(value, "columns") else value
+
+    @property
+    def experts(self) -> Experts:
+        """The sizes of layers with experts, by layer."""
+        return experts_in(getattr(self, "provenance", None))
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON. ``top``: only so many rows of the main table."""
@@ -69,7 +79,8 @@ class Result:
         if "provenance" not in names and hasattr(self, "provenance"):
             names.append("provenance")
         values = {name: self.first_rows(top) if name == self.main else getattr(self, name) for name in names}
-        return {name: plain(value() if callable(value) else value) for name, value in values.items()}
+        called = {name: value() if callable(value) else value for name, value in values.items()}
+        return {name: plain(self.naming_experts(value)) for name, value in called.items()}
 
     def brief(self, top: int = BRIEF) -> dict[str, Any]:
         """What JSON says of it unless all is asked for: the first rows of the main table, and less of the rest."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
+from ffnmem.core.neuron_names import ExpertSizes, describe_experts, read_experts
+from ffnmem.core.sheets import Table
 
 from ..architectures import DECODERS, MIXTURES
 from ..helpers import PROMPT, allclose, randomise, refuses
@@ -203,3 +208,43 @@ def test_hugging_face_saves_it(model: fm.models.Model, tmp_path: Any) -> None:
     again = fm.load(tmp_path, tokenizer=model.tokenizer, dtype="float64")
     logits = [fm.capture(one, PROMPT, logits=True).logits for one in (model, again)]
     assert allclose(*logits, 1e-10)
+
+
+def test_every_table_of_neurons_names_experts(model: fm.models.Model, tmp_path: Any) -> None:
+    """A reader would have to divide by an expert's size to learn whose a neuron is."""
+    capture, texts = fm.capture(model, PROMPT), [PROMPT, "The city of the Eiffel Tower"] * 4
+    store = fm.scan(model, texts, tmp_path / "store", k=3, sample=6, draws=2, frequent=4)
+    results = [
+        fm.attribute(capture, " Paris"),
+        fm.attribute_paths(capture, " Paris"),
+        fm.causal_scores(capture, " Paris", " Rome"),
+        fm.circuit(capture, " Paris"),
+        fm.ablate(capture, " Paris", neurons=[(1, 2)]),
+        fm.minimal_circuit(capture, " Paris", " Rome"),
+        fm.virtual_weights(model, "1.e1.3"),
+        fm.neurons.neuron_health(model, texts, flow=False),
+        fm.neurons.find_readable(store),
+    ]
+    for result in results:
+        sheet, frame = result.sheet(), result.to_frame()
+        for table in [block for block in sheet.blocks if isinstance(block, Table)]:
+            heads = [column.kind for column in table.columns]
+            for at in [i for i, kind in enumerate(heads) if kind == "neuron"]:
+                assert table.columns[at + 1].name.endswith("expert")
+                for row in table.rows:
+                    experts = model.ffn[row[at][0]].experts
+                    named = model.neuron(f"{row[at][0]}.{row[at + 1]}") if experts else row[at][1]
+                    assert named == row[at][1]
+        if {"layer", "neuron"} <= {*frame}:
+            for row in frame.head(20).itertuples():
+                experts = model.ffn[row.layer].experts
+                assert pd.isna(row.expert) if not experts else row.neuron in experts[row.expert].neurons
+
+
+SIZES = st.one_of(st.none(), st.builds(ExpertSizes, st.integers(1, 99), st.integers(1, 9999), st.integers(0, 9999)))
+
+
+@given(st.lists(SIZES, max_size=12))
+def test_experts_in_words_are_read_back(sizes: list[ExpertSizes | None]) -> None:
+    """Names would be of another expert's neurons in what was saved."""
+    assert read_experts(describe_experts(sizes)) == {layer: one for layer, one in enumerate(sizes) if one is not None}
