@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 
 from ..core.errors import InputError, check_choice, listed, quoted
 from ..core.json_values import plain
+from ..core.number_text import format_value
 from ..core.progress import Phase, Progress
 from ..core.sheets import Column, Facts, Origin, Sheet, Span, Table, Words, guess_column
 from ..core.token_text import printable
@@ -71,11 +72,14 @@ class StudyTable:
             return Column(head, "token", of=name, stays=stays)
         if not SHARES.isdisjoint(name.split("_")) and values.dropna().between(0, 1).all():
             return Column(head, "percent", of=name, stays=stays)
+        if pd.api.types.is_bool_dtype(values):
+            return Column(head, of=lambda row: "yes" if row[name] else "no", stays=stays)
+        if name.split("_")[-1] == "p":
+            return Column(head, "small", of=name, stays=stays)
         kind = guess_column(head, [None if value is pd.NA else value for value in values]).kind
         if kind == "number" and (values.dropna() % 1 == 0).all():
             kind = "count"
-        # Numbers of all sizes stand in one column, so each has its own decimals.
-        return Column(head, "text" if kind == "number" else kind, left=kind == "text", of=name, stays=stays)
+        return Column(head, kind, of=name, stays=stays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,15 +268,15 @@ class Study(Result):
     def whole_sheet(self) -> Sheet:
         """All tables, the paper's numbers beside the study's, and the settings: what its page shows beside figures."""
         tables = (table.block(ROWS, note=table.note, caption=f"{table.name}.csv") for table in self.tables)
-        settings = {
-            name: ", ".join(map(str, value))
-            if isinstance(value, list | tuple)
-            else "–"
-            if value is None
-            else str(value)
-            for name, value in self.settings.items()
-        }
+        settings = {name: setting_text(value) for name, value in self.settings.items()}
         return Sheet.of(*tables, self.paper_block(self.published), Facts(settings, "Settings"), Origin(self.provenance))
+
+
+def setting_text(value: Any) -> str:
+    """A setting on one line."""
+    if value is None or isinstance(value, bool):
+        return {None: "–", True: "yes", False: "no"}[value]
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else format_value(value)
 
 
 def study_module(name: str) -> ModuleType:

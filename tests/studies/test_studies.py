@@ -193,8 +193,9 @@ def test_data(geva: Study) -> None:
         ("keys", [12345], "count", "12,345"),
         ("layer", [3], "count", "3"),
         ("share_low", [0.25, np.nan], "percent", "25.0%"),
-        ("rate", [1.5], "text", None),
-        ("change", [-0.1, 1e-6], "text", None),
+        ("rate", [1.5], "number", "1.5"),
+        ("change", [-0.1234, 1e-6], "number", "-0.1"),
+        ("position_p", [1e-16], "small", "1.0e-16"),
     ],
 )
 def test_columns(name: str, values: list[Any], kind: str, text: str | None) -> None:
@@ -206,9 +207,10 @@ def test_columns(name: str, values: list[Any], kind: str, text: str | None) -> N
 
 
 def test_a_neuron_is_one_column() -> None:
-    block = StudyTable("some", pd.DataFrame({"layer": [1], "neuron": [5], "prefix": [" x y"]}), "").block()
-    assert [column.name for column in block.columns] == ["neuron", "prefix"]
-    assert block.rows[0][0] == (1, 5)
+    frame = pd.DataFrame({"layer": [1], "neuron": [5], "prefix": [" x y"], "is_dead": [True]})
+    block = StudyTable("some", frame, "").block()
+    assert [column.name for column in block.columns] == ["neuron", "prefix", "is dead"]
+    assert (block.rows[0][0], block.rows[0][2]) == ((1, 5), "yes")
 
 
 # -- as files and as a page ----------------------------------------------------------------------------------------
