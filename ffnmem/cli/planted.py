@@ -22,9 +22,9 @@ plant = App(
     name="plant",
     help="""Make a model whose memories were written by hand, with the truth about them.
 
-    Writes a GPT-2 whose memories are known into a new folder, to see what a method makes of it: the model in Hugging
-    Face layout, which every command takes as --model DIR, and truth.csv (a row a neuron), corpus.txt (text that
-    exercises it), facts.jsonl (of plant facts) and planted.json (the settings).
+    Writes a GPT-2 (with --experts, a Mixtral) whose memories are known into a new folder, to see what a method makes of
+    it: the model in Hugging Face layout, which every command takes as --model DIR, and truth.csv (a row a neuron),
+    corpus.txt (text that exercises it), facts.jsonl (of plant facts) and planted.json (the settings).
 
     Examples
       ffnmem plant facts --out planted --site late --seed 1
@@ -48,6 +48,7 @@ class MeaningSettings:
         n_layers: How many layers.
         n_tokens: Length of the corpus, about.
         noise: On words, relative to their size.
+        experts: Of each layer, which share its neurons; 0 for none.
     """
 
     n_features: Number = 128
@@ -57,6 +58,7 @@ class MeaningSettings:
     n_layers: Number = 2
     n_tokens: Number = 60_000
     noise: Ratio = 0.7
+    experts: Number = 0
 
 
 @option_group
@@ -134,6 +136,7 @@ def meanings(*, settings: MeaningSettings = MeaningSettings(), output: PlantedOu
 
     Examples
       ffnmem plant meanings --out planted --superposition 2
+      ffnmem plant meanings --out planted --experts 4
     """
     output.plant("meanings", settings)
 
@@ -166,6 +169,7 @@ def calibrate(
     seed: tuple[Seed, ...] = CALIBRATION_SEEDS,
     superposition: tuple[Positive, ...] | None = None,
     neurons: Count | None = None,
+    experts: Count | None = None,
     draws: Count | None = None,
     output: PlottedOutput = PlottedOutput(),
 ) -> None:
@@ -189,9 +193,12 @@ def calibrate(
         seed: A model for each (repeatable). [default: 110 to 114; thresholds were chosen on 0 to 4]
         superposition: Features per dimension of the models of meanings (repeatable). [default: 1, 1.5, 2, 2.5]
         neurons: Per layer of these models. [default: 192]
+        experts: Of each layer of these models, which share its neurons. [default: none]
         draws: Of their bootstraps and nulls. [default: 200]
     """
-    options: dict[str, Any] = {"superposition": superposition, "neurons": neurons, "draws": draws}
+    options: dict[str, Any] = {
+        "superposition": superposition, "neurons": neurons, "experts": experts, "draws": draws,
+    }  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     if given and "meanings" not in kind:
         raise InputError(f"--{next(iter(given))} is of --kind meanings only: leave it out")

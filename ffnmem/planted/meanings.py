@@ -4,6 +4,8 @@ A concept is a set of words whose embeddings share a direction. There are more c
 directions overlap. In layer 0 a feature is the concept of the word itself; above, after a head that looks one word
 back, it may be the concept of the previous word, so that a neuron of one meaning fires on every kind of token. Keys are
 solved for on the text itself, so that noise and interference stay what they are instead of being drawn by hand.
+
+In a mixture of experts each concept has two experts that its words go to, and an expert's neurons are of its concepts.
 """
 
 from __future__ import annotations
@@ -19,18 +21,33 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.types import Count, Seed, at_least, checked
+from ..core.types import Count, Seed, Whole, at_least, checked
+from .mixtures import (
+    GROUP,
+    SHUT,
+    USED,
+    draw_groups,
+    empty_mixtral,
+    expert_coefficients,
+    route,
+    with_bias,
+    write_expert,
+    write_look_back,
+    write_router,
+    write_tokens,
+)
 from .planting import Planted, behind_bridge
 from .skeleton import (
     SPECIAL,
     SYLLABLES,
     Clock,
     Room,
+    blocks,
     build_tokenizer,
     empty_gpt2,
     ffn_inputs,
     mean_by,
-    solve_keys,
+    solve_rows,
     stems,
     unit_rows,
     write_embeddings,
@@ -48,7 +65,6 @@ MEANINGS = (1, 2, 3, 4, 8)
 SHARES = (0.4, 0.15, 0.12, 0.12, 0.11)  # of the neurons; the rest is dead
 WEAKEST = 0.6  # of a neuron's features, against its strongest
 SOLVED_ON = 12_000  # tokens
-WITHIN = 1.0  # how much inputs' own variance counts against features' means when keys are solved for
 RARER = 0.5  # the exponent of the concepts' frequencies
 
 
@@ -74,6 +90,7 @@ def plant_meanings(
     words: Annotated[int, at_least(2)] = 8,
     n_layers: Count = 2,
     n_tokens: Annotated[int, at_least(2000)] = 60_000,
+    experts: Whole = 0,
 ) -> Planted:
     """A model of monosemantic, polysemantic and dead neurons.
 
@@ -86,11 +103,15 @@ def plant_meanings(
         words: per concept.
         n_layers: each with the same mixture of neurons.
         n_tokens: about how long the corpus is.
+        experts: of each layer, which share its neurons; 0 for a GPT-2, else a Mixtral in which the words of a concept
+            go to two of the experts.
 
     Returns:
         A :class:`Planted` whose truth has layer, neuron, meanings (0 for dead), verdict, features, strengths,
         written (the concepts that its value writes), and leak: the mean coefficient at the feature that it should not
         fire for and most does, as a share of that at its weakest planted one, on the text that keys were solved on.
+        Of a mixture also expert, and routed: the share of the words with one of its features that go to its expert
+        (what comes after a concept goes to all experts). Leak is of the words that go there.
 
     Raises: InputError.
     """
@@ -98,6 +119,7 @@ def plant_meanings(
         raise InputError(f"words must be at most {len(SYLLABLES)}, not {words}: so many endings there are")
     if not (0 < superposition < np.inf and 0 <= noise < np.inf):
         raise InputError(f"superposition must be above 0 and noise at least 0, not {superposition} and {noise}")
+    check_experts(experts, neurons, n_features)
     rng = np.random.default_rng([seed, 0])
     concepts = stems(n_features, rng)
     vocabulary = [stem + ending for stem in concepts for ending in SYLLABLES[:words]]
@@ -109,29 +131,38 @@ def plant_meanings(
             "larger one, or fewer features"
         )
     d_content = max(4, round(features / superposition))
-    d_model = 1 + d_content + 2 * PLANES
-    hf = empty_gpt2(len(tokenizer), n_layers=n_layers, d_model=d_model, d_mlp=neurons, n_ctx=CONTEXT)
+    d_model = 1 + d_content + (experts or 2 * PLANES)
+    if experts:
+        d_model += -d_model % 8  # which fast implementations of experts ask for
+    sizes = {"n_layers": n_layers, "d_model": d_model, "n_ctx": CONTEXT}
+    if experts:
+        hf = empty_mixtral(len(tokenizer), d_expert=neurons // experts, experts=experts, **sizes)
+    else:
+        hf = empty_gpt2(len(tokenizer), d_mlp=neurons, **sizes)
     room = Room(d_model, rng)
-    content, clock = room.take(d_content), Clock(room.take(2 * PLANES), POSITION, rng)
+    content = room.take(d_content)
+    clock = None if experts else Clock(room.take(2 * PLANES), POSITION, rng)
     directions = unit_rows(n_features, content, rng)
     own = noise * unit_rows(len(vocabulary), content, rng)
     # BOS has content of its own: with none, the first word of a text would be read with its own alone, louder.
     special = torch.zeros(len(SPECIAL), d_model)
     special[BOS] = (1 + noise**2) ** 0.5 * unit_rows(1, content, rng)[0]
     embeddings = torch.cat([special, directions.repeat_interleave(words, 0) + own])
-    write_embeddings(hf, embeddings, clock.positions(CONTEXT))
+    groups, marks = draw_groups(rng, n_features, experts), room.take(experts)
+    if clock:
+        write_embeddings(hf, embeddings, clock.positions(CONTEXT))
+    else:
+        embeddings[len(SPECIAL) :] += (GROUP * groups @ marks).repeat_interleave(words, 0)
+        write_tokens(hf, embeddings)
     text = Text(n_features, words, rng)
     documents, sample = text.documents(n_tokens), text.full_rows(SOLVED_ON)
     if n_layers > 1:
         see_previous(hf, clock, content, float((1 + noise**2 + POSITION**2) ** 0.5), rng)
-    planned: list[list[PlannedMeanings]] = []
-    for layer in range(n_layers):
-        planned.append(plan_layer(rng, neurons, n_features, n_features * (1 if layer == 0 else 2)))
-        solve_layer(hf, layer, planned[-1], sample, directions, words)
+    planned = [write_memories(hf, layer, sample, directions, words, (groups, marks), rng) for layer in range(n_layers)]
     model = behind_bridge(hf, tokenizer, f"planted-meanings-{seed}")
     settings = {
         "seed": seed, "n_features": n_features, "neurons": neurons, "superposition": superposition, "noise": noise,
-        "words": words, "n_layers": n_layers, "n_tokens": n_tokens,
+        "words": words, "n_layers": n_layers, "n_tokens": n_tokens, "experts": experts,
     }  # fmt: skip
     return Planted(
         kind="meanings",
@@ -141,6 +172,17 @@ def plant_meanings(
         settings=settings,
         pristine=hf,
     )
+
+
+def check_experts(experts: int, neurons: int, n_features: int) -> None:
+    """Raise InputError where neurons and concepts cannot be shared out to experts."""
+    if experts and (experts < USED or neurons % experts):
+        raise InputError(f"experts must be 0, or at least {USED} and divide {neurons} neurons, not {experts}")
+    if experts and n_features * USED // experts < max(MEANINGS):
+        raise InputError(
+            f"n_features must be at least {max(MEANINGS) * experts // USED} for {experts} experts, "
+            f"{max(MEANINGS)} for each, not {n_features}"
+        )
 
 
 class Text:
@@ -169,20 +211,30 @@ class Text:
         return torch.tensor(np.array([[BOS, *row] for row in rows]))
 
 
-def see_previous(hf: Any, clock: Clock, content: Tensor, norm: float, rng: np.random.Generator) -> None:
+def see_previous(hf: Any, clock: Clock | None, content: Tensor, norm: float, rng: np.random.Generator) -> None:
     """A head in layer 1 that writes the previous word's content, turned, beside the word's own."""
     d_content, d_model = content.shape
     turn = torch.tensor(np.linalg.qr(rng.standard_normal((d_content, d_content)))[0])
     scale = d_model**0.5 / norm
-    write_previous_token_head(hf, 1, clock, scale=scale, value=content.T, out=(CARRIED / scale) * turn @ content)
+    out = (CARRIED / scale) * turn @ content
+    if clock is None:
+        write_look_back(hf, 1, content.T, out)
+    else:
+        write_previous_token_head(hf, 1, clock, scale=scale, value=content.T, out=out)
 
 
-def plan_layer(rng: np.random.Generator, neurons: int, n_concepts: int, n_inputs: int) -> list[PlannedMeanings]:
-    """What each neuron of a layer is for: meanings in fixed shares, in random order."""
+def plan_layer(
+    rng: np.random.Generator, neurons: int, n_concepts: int, inputs: Int[np.ndarray, " inputs"]
+) -> list[PlannedMeanings]:
+    """What each neuron of a layer or an expert is for: meanings in fixed shares, in random order.
+
+    Args:
+        n_concepts: of which values write some. inputs: the features for which neurons may fire.
+    """
     counts = np.repeat((*MEANINGS, 0), largest_remainders((*SHARES, 1 - sum(SHARES)), neurons))
     planned = []
     for meanings in rng.permutation(counts):
-        features = rng.choice(n_inputs, meanings, replace=False)
+        features = rng.choice(inputs, meanings, replace=False)
         strengths = np.ones(meanings)
         strengths[1:] = rng.uniform(WEAKEST, 1.0, max(meanings - 1, 0))
         planned.append(
@@ -219,38 +271,77 @@ def strengths_of(neurons: Sequence[PlannedMeanings], n_features: int) -> Float[T
     return found
 
 
+def write_memories(
+    hf: Any,
+    layer: int,
+    sample: Int[Tensor, "rows pos"],
+    directions: Float[Tensor, "concepts d_model"],
+    words: int,
+    router: tuple[Float[Tensor, "concepts experts"], Float[Tensor, "experts d_model"]],
+    rng: np.random.Generator,
+) -> list[PlannedMeanings]:
+    """Plan and write the neurons of a layer; of a mixture, expert by expert, and the router.
+
+    Args:
+        router: the logits of each concept by group, and the groups' directions.
+    """
+    count = len(directions)
+    x, seen = ffn_inputs(hf, layer, sample)[:, 1:].flatten(0, 1), active(sample, words, count)
+    own, previous = np.arange(count), np.arange(count if layer else 0) + count
+    groups, marks = router
+    if not len(marks):
+        planned = plan_layer(rng, hf.config.n_inner, count, np.concatenate([own, previous]))
+        solve_layer(hf, layer, planned, x, seen, directions)
+        return planned
+    order = rng.permutation(len(marks))  # a group has another expert in each layer
+    logits, planned = groups[:, order], []
+    goes = write_router(hf, layer, marks[order], x, logits[seen[:, 0]])
+    for expert, at_home in enumerate((logits > 0).T):
+        part = plan_layer(rng, hf.config.intermediate_size, count, np.concatenate([own[at_home], previous]))
+        meant = goes[:, expert] & at_home[seen[:, 0]]
+        solve_layer(hf, layer, part, x[meant], seen[meant], directions, expert)
+        planned += part
+    return planned
+
+
 def solve_layer(
     hf: Any,
     layer: int,
     neurons: Sequence[PlannedMeanings],
-    sample: Int[Tensor, "rows pos"],
+    x: Float[Tensor, "n d_model"],
+    seen: Int[Tensor, "n kinds"],
     directions: Float[Tensor, "concepts d_model"],
-    words: int,
+    expert: int | None = None,
 ) -> None:
     """Keys whose pre-activation is gain · strength where a feature is there and −floor elsewhere, as far as that goes.
 
-    A dead neuron's key is as large as the others', and its bias below anything that it meets.
+    A dead neuron's key is as large as the others', and its bias below anything that it meets. In an expert, gates do
+    so, and keys give 1 where a feature is there and 0 elsewhere.
+
+    Args:
+        x: what the FFN reads, on which keys are solved. seen: the features there.
     """
-    x = ffn_inputs(hf, layer, sample)[:, 1:].flatten(0, 1)
-    seen = active(sample, words, len(directions))[:, : 1 if layer == 0 else 2]
     gain, floor = (torch.tensor([getattr(n, name) for n in neurons], dtype=torch.float64) for name in ("gain", "floor"))
-    strength = strengths_of(neurons, 2 * len(directions) + 1)[:, : len(directions) if layer == 0 else None]
-    centre = x.mean(0)
-    means = mean_by(seen, x - centre, strength.shape[1])
-    present = ~means.isnan().any(-1)
-    scatter = ((x - centre).T @ (x - centre) / len(x)) * WITHIN
-    targets = (gain[:, None] * strength + floor[:, None] * (strength > 0)).T
-    keys = solve_keys(means[present], scatter, targets[present])
-    bias = -floor - keys @ centre
+    strength = strengths_of(neurons, len(directions) if layer == 0 else 2 * len(directions) + 1)
+    seen = seen[:, : 1 if layer == 0 else 2]
+    keys, bias = solve_rows(x, seen, (gain[:, None] * strength + floor[:, None] * (strength > 0)).T)
+    bias -= floor
     dead = torch.tensor([not n.features for n in neurons])
     some = keys[~dead].norm(dim=-1).mean() if bool((~dead).any()) else torch.tensor(1.0)
-    stray = torch.randn(len(neurons), x.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(layer))
+    drawn = torch.Generator().manual_seed(layer + len(blocks(hf)) * (expert or 0))
+    stray = torch.randn(len(neurons), x.shape[1], dtype=torch.float64, generator=drawn)
     stray -= stray.mean(-1, keepdim=True)
     keys[dead] = (some * stray / stray.norm(dim=-1, keepdim=True))[dead]
     bias[dead] = -1.5 * x.shape[1] ** 0.5 * some  # no input of norm √d_model can lift it above 0
     values = torch.stack([directions[list(n.written)].sum(0) for n in neurons])
     values /= 10 * values.norm(dim=-1, keepdim=True)
-    write_ffn(hf, layer, keys, bias, values)
+    if expert is None:
+        write_ffn(hf, layer, keys, bias, values)
+        return
+    bias[dead] -= SHUT
+    there, offset = solve_rows(x, seen, (strength > 0).double().T)
+    there[dead] = keys[dead]
+    write_expert(hf, layer, expert, with_bias(keys, bias, x), with_bias(there, offset, x), values)
 
 
 @torch.no_grad()
@@ -266,25 +357,33 @@ def truth(
     features = active(sample, words, len(concepts))
     rows = []
     for layer, neurons in enumerate(planned):
-        x = ffn_inputs(hf, layer, sample)[:, 1:].flatten(0, 1)
-        mlp = hf.transformer.h[layer].mlp
-        m = mlp.act(mlp.c_fc(x.float())).double()
-        means = mean_by(features, m, len(names))
+        x = ffn_inputs(hf, layer, sample)[:, 1:].flatten(0, 1).float()
+        if hf.config.model_type == "gpt2":
+            mlp = blocks(hf)[layer].mlp
+            m, goes = mlp.act(mlp.c_fc(x)).double(), torch.ones(len(x), 1, dtype=torch.bool)
+        else:
+            m, goes = expert_coefficients(hf, layer, x).double(), route(hf, layer, x) > 0
         strength = strengths_of(neurons, len(names))
+        width = len(neurons) // goes.shape[1]
+        parts = zip(goes.T, m.split(width, 1), strict=True)
+        means = [mean_by(features[there], part[there], len(names)) for there, part in parts]
         for i, neuron in enumerate(neurons):
-            wanted = strength[i] > 0
-            others = means[~wanted, i].nan_to_num(-1.0)
-            weakest = float(means[wanted, i].min()) if neuron.features else float("nan")
-            rows.append(
-                {
-                    "layer": layer,
-                    "neuron": i,
-                    "meanings": len(neuron.features),
-                    "verdict": ("inactive", "monosemantic", "polysemantic")[min(len(neuron.features), 2)],
-                    "features": ", ".join(names[f] for f in neuron.features),
-                    "strengths": ", ".join(f"{s:.2f}" for s in neuron.strengths),
-                    "written": ", ".join(concepts[f] for f in neuron.written),
-                    "leak": max(float(others.max()), 0.0) / weakest if neuron.features else float("nan"),
-                }
-            )
+            wanted, expert = strength[i] > 0, i // width
+            mine = means[expert][:, i % width]
+            others = mine[~wanted].nan_to_num(-1.0)
+            weakest = float(mine[wanted].min()) if neuron.features else float("nan")
+            row: dict[str, Any] = {
+                "layer": layer,
+                "neuron": i,
+                **({"expert": expert} if goes.shape[1] > 1 else {}),
+                "meanings": len(neuron.features),
+                "verdict": ("inactive", "monosemantic", "polysemantic")[min(len(neuron.features), 2)],
+                "features": ", ".join(names[f] for f in neuron.features),
+                "strengths": ", ".join(f"{s:.2f}" for s in neuron.strengths),
+                "written": ", ".join(concepts[f] for f in neuron.written),
+                "leak": max(float(others.max()), 0.0) / weakest if neuron.features else float("nan"),
+            }
+            if goes.shape[1] > 1:
+                row["routed"] = float(goes[wanted[features].any(1), expert].double().mean())
+            rows.append(row)
     return pd.DataFrame(rows)

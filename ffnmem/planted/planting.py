@@ -49,12 +49,12 @@ class Planted(Result):
 
     Attributes:
         kind: what was planted.
-        model: a GPT-2 like any other.
-        truth: one row a neuron: layer, neuron, and what it was made for.
+        model: a GPT-2 or a Mixtral like any other.
+        truth: one row a neuron: layer, neuron, in mixtures its expert, and what it was made for.
         texts: a corpus that exercises it, one document each.
         facts: those that it was made to recall, if it was made for facts.
         settings: all parameters, the seed among them; the same settings give the same weights.
-        pristine: the Hugging Face model as it was built; ``model`` is a copy of it behind a bridge.
+        pristine: the Hugging Face model as it was built; a GPT-2's ``model`` is a copy of it behind a bridge.
     """
 
     kind: str
@@ -216,7 +216,7 @@ def load_planted(folder: str | Path) -> Planted:
     with quiet():
         import transformers
 
-        pristine = transformers.GPT2LMHeadModel.from_pretrained(path).eval()
+        pristine = transformers.AutoModelForCausalLM.from_pretrained(path).eval()
     return Planted(kind, model, truth, texts, settings, facts, pristine)
 
 
@@ -255,9 +255,9 @@ def plant(kind: PlantedKind = "meanings", *, seed: Seed = 0, **parameters: Any) 
     """A GPT-2 whose memories are written by hand, so that the truth about them is known.
 
     Args:
-        kind: ``"meanings"`` (neurons of one concept, of several, dead), ``"roles"`` (prediction, suppression,
-            partition, entropy, position, token frequency, token detectors, dead), ``"facts"`` (recalled early, at the
-            subject's last token, or late, at the last token).
+        kind: ``"meanings"`` (neurons of one concept, of several, dead; with ``experts``, those of a Mixtral),
+            ``"roles"`` (prediction, suppression, partition, entropy, position, token frequency, token detectors, dead),
+            ``"facts"`` (recalled early, at the subject's last token, or late, at the last token).
         seed: of everything random; the same seed and parameters give the same weights.
         parameters: of the kind, see ``plant_meanings``, ``plant_roles`` and ``plant_facts`` in ``ffnmem.planted``.
 

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from jaxtyping import Bool, Float64, Int64, Num
 from scipy.stats import binomtest, rankdata
+from torch import Tensor
 
 from ..core.errors import InputError, quoted
 from ..core.types import VERDICTS
@@ -28,7 +29,9 @@ from ..prompts.circuits import ANSWER, Circuit
 from ..prompts.paths import attribute_paths
 from ..scanning.state import sequence_of
 from .chains import ROLES as STAGES
+from .mixtures import constant_level
 from .planting import Planted, behind_bridge, plant
+from .skeleton import blocks
 
 # How well a number recovers a truth: AUROC, rank correlation, precision at k, each with an interval over models.
 
@@ -387,20 +390,33 @@ def example_nulls(shared: Shared) -> pd.DataFrame:
 
 @torch.no_grad()
 def scrambled(planted: Planted, seed: int = 0) -> Planted:
-    """The planted model with keys and values of random directions, each as long as before: what they mean is chance.
+    """The planted model with keys, gates and values of random directions, each as long as before: what they mean is
+    chance. Routers stay.
 
-    Biases are minus a key's length, by which its product with a LayerNorm's outputs varies: so its truth is not this
-    model's.
+    Biases are minus a key's (or gate's) length, by which its product with a norm's outputs varies: so its truth is not
+    this model's.
     """
     hf = copy.deepcopy(planted.pristine)
     generator = torch.Generator().manual_seed(seed)
-    for block in hf.transformer.h:
-        for weight, side in ((block.mlp.c_fc.weight, 0), (block.mlp.c_proj.weight, 1)):
-            rows = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
-            rows -= rows.mean(side, keepdim=True)  # (1, …, 1) is what LayerNorms remove
-            weight.copy_(rows * (weight.norm(dim=side, keepdim=True) / rows.norm(dim=side, keepdim=True)))
-        size = block.mlp.c_fc.weight.norm(dim=0)
-        block.mlp.c_fc.bias.copy_(-size)  # about one standard deviation: some fire often, none always
+
+    def turn(weight: Tensor, side: int, lengths: Tensor) -> None:
+        rows = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+        rows -= rows.mean(side, keepdim=True)  # (1, …, 1) is what LayerNorms remove
+        weight.copy_(rows * (lengths.norm(dim=side, keepdim=True) / rows.norm(dim=side, keepdim=True)))
+
+    for block in blocks(hf):
+        if hf.config.model_type == "gpt2":
+            for weight, side in ((block.mlp.c_fc.weight, 0), (block.mlp.c_proj.weight, 1)):
+                turn(weight, side, weight)
+            size = block.mlp.c_fc.weight.norm(dim=0)
+            block.mlp.c_fc.bias.copy_(-size)  # about one standard deviation: some fire often, none always
+            continue
+        experts = block.mlp.experts
+        for weight, side in ((experts.gate_up_proj, 2), (experts.down_proj, 1)):
+            before = weight.contiguous()  # so that its lengths are rounded alike however it lies in memory
+            turn(weight, side, before - before.mean(side, keepdim=True))
+        gates = experts.gate_up_proj.chunk(2, dim=1)[0]
+        gates -= gates.norm(dim=2, keepdim=True) / constant_level(hf) / gates.shape[2] ** 0.5
     name = f"{planted.model.name}-scrambled"
     return replace(planted, model=behind_bridge(hf, planted.model.tokenizer, name), pristine=hf)
 

@@ -222,18 +222,23 @@ def norm_outputs(
 ) -> Float[Tensor, "rows pos d_model"]:
     """What one layer's attention (with ln_2, its FFN) reads on some texts, in float64, with all below as it is now."""
     found: list[Tensor] = []
-    module = getattr(hf.transformer.h[layer], norm)
+    module = getattr(blocks(hf)[layer], norm)
     handle = module.register_forward_hook(lambda _m, _i, out: found.append(out.double()))
     try:
-        hf.transformer(tokens, use_cache=False)
+        hf.base_model(tokens, use_cache=False)
     finally:
         handle.remove()
     return found[0]
 
 
+def blocks(hf: Any) -> Any:
+    """The layers of a GPT-2 or a Mixtral."""
+    return hf.transformer.h if hf.config.model_type == "gpt2" else hf.model.layers
+
+
 def ffn_inputs(hf: Any, layer: int, tokens: Int[Tensor, "rows pos"]) -> Float[Tensor, "rows pos d_model"]:
     """What one layer's FFN reads, as :func:`norm_outputs` has it for attention."""
-    return norm_outputs(hf, layer, tokens, "ln_2")
+    return norm_outputs(hf, layer, tokens, "ln_2" if hf.config.model_type == "gpt2" else "post_attention_layernorm")
 
 
 def mean_by(
@@ -265,6 +270,19 @@ def solve_keys(
     met = torch.where(wanted, keys @ means.T, 0.0).sum(-1)
     scale = targets.T.sum(-1) / torch.where(met.abs() > 1e-12, met, 1.0)
     return keys * scale.unsqueeze(-1)
+
+
+def solve_rows(
+    x: Float[Tensor, "n d_model"], seen: Int[Tensor, "n kinds"], targets: Float[Tensor, "features d_mlp"]
+) -> tuple[Float[Tensor, "d_mlp d_model"], Float[Tensor, " d_mlp"]]:
+    """Keys that tell the features seen in some inputs, as :func:`solve_keys` has it, and biases with which they give 0
+    for the mean input."""
+    centre = x.mean(0)
+    means = mean_by(seen, x - centre, len(targets))
+    present = ~means.isnan().any(-1)
+    scatter = (x - centre).T @ (x - centre) / len(x)
+    keys = solve_keys(means[present], scatter, targets[present])
+    return keys, -(keys @ centre)
 
 
 # A vocabulary whose embeddings say how frequent a word is and what letters it has, and text drawn from it.

@@ -1,4 +1,5 @@
-"""Planted meanings hold on the text: neurons fire for their concepts, not for others, and never where they are dead."""
+"""Planted meanings hold on the text, in a dense model and in a mixture of experts: neurons fire for their concepts, not
+for others, and never where they are dead."""
 
 from __future__ import annotations
 
@@ -6,51 +7,32 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.planted import Planted, plant
-from ffnmem.planted.meanings import (
-    CONTEXT,
-    MEANINGS,
-    SHARES,
-    WEAKEST,
-    Text,
-    active,
-    largest_remainders,
-    mean_by,
-    plan_layer,
-    plant_meanings,
-    strengths_of,
-)
-from ffnmem.planted.skeleton import SPECIAL, ffn_inputs
+from ffnmem.planted.meanings import MEANINGS, SHARES, WEAKEST, Text, largest_remainders
+from ffnmem.planted.skeleton import SPECIAL
 
 from ..helpers import allclose, refuses
 
-WORDS = 8
+WORDS, NEURONS, EXPERTS = 8, 48, 3
 SMALL: dict[str, Any] = {"n_features": 16, "neurons": 24, "n_tokens": 2000, "superposition": 1.0}
 
 
-def tokens_of(planted: Planted) -> torch.Tensor:
-    """The corpus as rows, BOS in front, id 1 behind the end."""
-    texts = planted.model.tokenizer(list(planted.texts), add_special_tokens=False)["input_ids"]
-    return torch.tensor([[0, *row[: CONTEXT - 1], *[1] * (CONTEXT - 1 - len(row))] for row in texts])
+@pytest.fixture(scope="module", params=["dense", "mixture"])
+def planted(request: pytest.FixtureRequest, meanings: Planted) -> Planted:
+    if request.param == "dense":
+        return meanings
+    return plant("meanings", **{**meanings.settings, "experts": EXPERTS})
 
 
 @pytest.fixture(scope="module")
-def fires(meanings: Planted) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Per layer: coefficients, own concept and previous concept at every word of the corpus from the second on."""
-    tokens = tokens_of(meanings)
-    concept = ((tokens - len(SPECIAL)) // WORDS).numpy()
-    there = (tokens[:, 2:] > 1).numpy()
-    found = []
-    for layer in range(meanings.model.n_layers):
-        mlp = meanings.pristine.transformer.h[layer].mlp
-        with torch.no_grad():
-            m = mlp.act(mlp.c_fc(ffn_inputs(meanings.pristine, layer, tokens)[:, 2:].float())).numpy()
-        found.append((m[there], concept[:, 2:][there], concept[:, 1:-1][there]))
-    return found
+def capture(planted: Planted) -> fm.Capture:
+    return fm.capture(planted.model, list(planted.texts[:150]), prepend_bos=True)
 
 
 def names(planted: Planted) -> list[str]:
@@ -59,105 +41,140 @@ def names(planted: Planted) -> list[str]:
     return [vocabulary[i][0].strip()[:-2] for i in range(0, len(vocabulary), WORDS)]
 
 
-def test_counts_are_the_shares(meanings: Planted) -> None:
-    for layer in (0, 1):
-        counts = Counter(meanings.truth[meanings.truth.layer == layer].meanings.tolist())
-        for many, share in zip((*MEANINGS, 0), (*SHARES, 1 - sum(SHARES)), strict=True):
-            assert abs(counts[many] - 48 * share) < 1
+def listed(text: str) -> list[str]:
+    return [part for part in text.split(", ") if part]
 
 
-def test_truth_says_itself(meanings: Planted) -> None:
-    """Numbers, names, verdict and strengths agree; only these columns."""
-    truth = meanings.truth
+def test_truth_says_itself(planted: Planted) -> None:
+    """Numbers, names, shares, verdict and strengths agree; only these columns."""
+    truth, experts = planted.truth, planted.settings["experts"]
     columns = ["layer", "neuron", "meanings", "verdict", "features", "strengths", "written", "leak"]
+    if experts:
+        columns = [*columns[:2], "expert", *columns[2:], "routed"]
     assert truth.columns.tolist() == columns
-    assert truth.groupby("layer").neuron.apply(list).tolist() == [list(range(48))] * 2
-    known = {*names(meanings), *(f"after {name}" for name in names(meanings))}
+    assert truth.groupby("layer").neuron.apply(list).tolist() == [list(range(NEURONS))] * 2
+    known = {*names(planted), *(f"after {name}" for name in names(planted))}
     for row in truth.itertuples():
-        features = [f for f in row.features.split(", ") if f]
-        strengths = [float(s) for s in row.strengths.split(", ") if s]
+        features, strengths = listed(row.features), [float(s) for s in listed(row.strengths)]
         assert len(features) == len(set(features)) == len(strengths) == row.meanings
         assert set(features) <= known
-        assert set(row.written.split(", ")) <= set(names(meanings))
+        assert set(listed(row.written)) <= set(names(planted))
         assert row.verdict == ("inactive" if not features else "monosemantic" if len(features) == 1 else "polysemantic")
         assert strengths[:1] in ([], [1.0])
         assert all(WEAKEST <= s <= 1 for s in strengths)
         assert np.isnan(row.leak) == (row.meanings == 0)
-        if row.layer == 0:  # nothing there has seen the previous word
-            assert not any(f.startswith("after ") for f in features)
+        assert row.layer or "after" not in row.features  # nothing there has seen the previous word
     assert truth[truth.layer == 1].features.str.contains("after ").any()
+    for _, rows in truth.groupby(["layer", "expert"] if experts else ["layer"]):
+        counts = Counter(rows.meanings)
+        for many, share in zip((*MEANINGS, 0), (*SHARES, 1 - sum(SHARES)), strict=True):
+            assert abs(counts[many] - len(rows) * share) < 1
 
 
-def test_features_fire_their_neuron(meanings: Planted, fires: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> None:
+def test_features_fire_their_neuron(planted: Planted, capture: fm.Capture) -> None:
     """On the corpus, which is not what keys were solved on: each planted feature above all others, dead ones never."""
-    number = {name: i for i, name in enumerate(names(meanings))}
-    within = []
-    for row in meanings.truth.itertuples():
-        m, own, previous = fires[row.layer]
-        m = m[:, row.neuron]
+    concept = (capture.tokens - len(SPECIAL)) // WORDS
+    there = (capture.mask & (capture.tokens > 1))[:, 2:]
+    own, previous = concept[:, 2:][there].numpy(), concept[:, 1:-1][there].numpy()
+    number, within = {name: i for i, name in enumerate(names(planted))}, []
+    for row in planted.truth.itertuples():
+        m = capture.coefficients[row.layer][:, 2:, row.neuron][there].numpy()
         if row.meanings == 0:
             assert (m <= 0).all()
             continue
-        means = {name: m[own == i].mean() for name, i in number.items() if (own == i).any()}
-        means |= {f"after {name}": m[previous == i].mean() for name, i in number.items() if (previous == i).any()}
-        planted = [means.pop(name) for name in row.features.split(", ") if name in means]
-        within.append(min(planted) > max(means.values()))
-        assert np.mean(planted) > 3 * max(np.mean(list(means.values())), 0.01)
-    assert np.mean(within) > 0.9
+        goes = m != 0 if planted.settings["experts"] else np.ones(len(m), bool)
+        means = {name: m[goes & (own == i)].mean() for name, i in number.items() if (goes & (own == i)).any()}
+        after = {f"after {name}": goes & (previous == i) for name, i in number.items()}
+        means |= {name: m[places].mean() for name, places in after.items() if places.any()}
+        features = [means.pop(name) for name in listed(row.features) if name in means]
+        within.append(min(features) > max(means.values()))
+        assert np.mean(features) > 3 * max(np.mean(list(means.values())), 0.01)
+    assert np.mean(within) > 0.85
+    assert planted.truth.leak.median() < 0.25
+    assert (planted.truth.leak.dropna() < 1).mean() > 0.9
 
 
-def test_leak_is_small(meanings: Planted) -> None:
-    assert meanings.truth.leak.median() < 0.15
-    assert (meanings.truth.leak.dropna() < 1).mean() > 0.95
+def test_dead_neurons_cannot_fire(planted: Planted) -> None:
+    """No input of a norm without gain is longer than √d_model: the bias holds for every text, not for this one."""
+    for layer, ffn in enumerate(planted.model.ffn):
+        opens = (ffn.keys if ffn.gates is None else ffn.gates).detach().double()
+        # A mixture has no biases: what all inputs share, the same number in every dimension, stands for one.
+        bias = torch.zeros(len(opens)) if ffn.key_bias is None else ffn.key_bias.detach()
+        level = opens.mean(-1, keepdim=True)
+        lengths = (opens - level).norm(dim=-1)
+        if ffn.gates is not None:
+            lowest = fm.capture(planted.model, planted.texts[0]).ffn_in[layer][0].sum(-1).min()
+            bias = level[:, 0] * lowest
+        is_dead = (planted.truth[planted.truth.layer == layer].meanings == 0).to_numpy(copy=True)
+        assert is_dead.any()
+        assert ((lengths * planted.model.d_model**0.5 + bias)[is_dead] < 0).all()
+        assert 0.5 < lengths[is_dead].mean() / lengths[~is_dead].mean() < 2  # a dead one's key does not give it away
+
+
+def test_values_write_what_the_truth_says(planted: Planted) -> None:
+    """The words that a value promotes most are of the concepts written."""
+    unembedding, stems = planted.model.unembedding.detach()[len(SPECIAL) :], names(planted)
+    for row in planted.truth[planted.truth.meanings == 1].itertuples():
+        logits = unembedding @ planted.model.ffn[row.layer].values.detach()[row.neuron]
+        assert {stems[int(i) // WORDS] for i in logits.topk(WORDS).indices} == {row.written}
+
+
+def test_experts_are_given_the_words_of_their_neurons(planted: Planted, capture: fm.Capture) -> None:
+    """A role would be of an expert that its words never reach, or a name, 1.e2.5, mean another neuron."""
+    if not planted.settings["experts"]:
+        with refuses(InputError, ValueError, "no experts"):
+            capture.routing()
+        return
+    routing = capture.routing().query("position > 0")
+    stem = routing["token"].str.strip().str[:-2]
+    goes = set(zip(routing["layer"], stem, routing["expert"], strict=True))
+    assert len(goes) == 2 * 2 * len(names(planted))  # in each layer a concept goes to two experts, all of its words
+    for row in planted.truth.itertuples():
+        own = [name for name in listed(row.features) if "after" not in name]
+        assert {(row.layer, name, row.expert) for name in own} <= goes
+        assert row.routed == 1 or "after" in row.features or row.meanings == 0
+        assert planted.model.neuron(f"{row.layer}.e{row.expert}.{row.neuron % (NEURONS // EXPERTS)}") == row.neuron
+    weights = routing.groupby(["layer", "prompt", "position"])["weight"].agg(["max", "sum", "size"])
+    assert allclose(weights["sum"], np.ones(len(weights)), 1e-5)
+    assert (weights["size"] == 2).all()
+    assert 0.5 < weights["max"].mean() < 0.7  # .6 and .4 are planted
+    between = [set(truth["expert"]) for _, truth in planted.truth.groupby("layer")]
+    assert between == [set(range(EXPERTS))] * 2
+
+
+def test_previous_words_reach_the_second_layer(planted: Planted) -> None:
+    """A head that looked elsewhere would leave "after …" to chance: the words two before change nothing there."""
+    vocabulary = [word for text in planted.texts[:2] for word in text.split()]
+    base = vocabulary[:12]
+    runs = [" ".join([*base[:at], vocabulary[20], *base[at + 1 :]]) for at in (9, 10)] + [" ".join(base)]
+    far, near, plain = (fm.capture(planted.model, run, prepend_bos=True).ffn_in[1][0, -1] for run in runs)
+    assert float((far - plain).norm()) < 0.01 * float(plain.norm())
+    assert float((near - plain).norm()) > 0.3 * float(plain.norm())
 
 
 def test_more_superposition_leaks_more() -> None:
-    leaks = [
-        plant_meanings(seed=1, n_layers=1, **{**SMALL, "superposition": s}).truth.leak.median() for s in (0.5, 4.0)
-    ]
-    assert leaks[1] > 2 * leaks[0]
+    for experts in (0, 2):
+        leaks = [
+            plant("meanings", seed=1, n_layers=1, **{**SMALL, "superposition": s, "experts": experts}).truth.leak
+            for s in (0.5, 4.0)
+        ]
+        assert leaks[1].median() > 2 * leaks[0].median()
 
 
-def test_dead_neurons_cannot_fire(meanings: Planted) -> None:
-    """No input of a norm without gain is longer than √d_model: the bias holds for every text, not for this one."""
-    for layer in (0, 1):
-        ffn = meanings.model.ffn[layer]
-        dead = meanings.truth[(meanings.truth.layer == layer) & (meanings.truth.meanings == 0)].neuron.tolist()
-        assert dead
-        assert ffn.key_bias is not None
-        reach = ffn.keys.detach().norm(dim=-1) * meanings.model.d_model**0.5 + ffn.key_bias.detach()
-        assert (reach[dead] < 0).all()
-        living = [i for i in range(48) if i not in dead]
-        lengths = ffn.keys.detach().norm(dim=-1)
-        assert 0.5 < lengths[dead].mean() / lengths[living].mean() < 2  # a dead one's key does not give it away
-
-
-def test_values_write_what_the_truth_says(meanings: Planted) -> None:
-    """The words that a value promotes most are of the concepts written."""
-    unembedding = meanings.model.unembedding.detach()[len(SPECIAL) :]
-    stems = names(meanings)
-    for row in meanings.truth[meanings.truth.meanings == 1].itertuples():
-        logits = unembedding @ meanings.model.ffn[row.layer].values.detach()[row.neuron]
-        top = {stems[int(i) // WORDS] for i in logits.topk(WORDS).indices}
-        assert top == {row.written}
-
-
-def test_same_seed_same_model() -> None:
-    one, same, other = (plant("meanings", seed=seed, n_layers=2, **SMALL) for seed in (5, 5, 6))
+def test_same_seed_same_model(planted: Planted) -> None:
+    sizes = {**SMALL, "experts": 2 if planted.settings["experts"] else 0}
+    one, same, other = (plant("meanings", seed=seed, **sizes) for seed in (5, 5, 6))
     weights = [dict(p.pristine.named_parameters()) for p in (one, same, other)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert one.texts == same.texts
-    assert one.truth.equals(same.truth)
+    pd.testing.assert_frame_equal(one.truth, same.truth)
     assert not all(torch.equal(weights[0][n], weights[2][n]) for n in weights[0] if weights[2][n].shape)
     assert one.texts != other.texts
-    assert one.settings == {
-        "seed": 5, "n_features": 16, "neurons": 24, "superposition": 1.0, "noise": 0.7, "words": 8, "n_layers": 2,
-        "n_tokens": 2000,
-    }  # fmt: skip
+    assert one.settings == {**sizes, "seed": 5, "noise": 0.7, "words": 8, "n_layers": 2}
 
 
 def test_sizes_are_as_asked() -> None:
-    planted = plant_meanings(seed=0, n_layers=3, words=5, **SMALL)
+    planted = plant("meanings", seed=0, n_layers=3, words=5, **SMALL)
     model = planted.model
     assert (model.n_layers, model.d_mlp, model.d_vocab) == (3, 24, len(SPECIAL) + 16 * 5)
     assert len(planted.truth) == 72
@@ -172,10 +189,6 @@ def test_text_has_unequal_concepts_and_equal_words() -> None:
     assert allclose(shares, text.shares, 0.01)
     assert shares.max() > 2 * shares.min()
     assert allclose(np.bincount(drawn % 4) / len(drawn), np.full(4, 0.25), 0.01)
-    rows = text.full_rows(1000)
-    assert rows.shape == (1000 // (CONTEXT - 1), CONTEXT)
-    assert (rows[:, 0] == 0).all()
-    assert (rows[:, 1:] >= len(SPECIAL)).all()
     assert all(10 <= len(row) <= 50 for row in text.documents(500))
 
 
@@ -183,25 +196,6 @@ def test_largest_remainders_sum() -> None:
     assert largest_remainders((0.5, 0.3, 0.2), 10) == [5, 3, 2]
     assert largest_remainders((0.4, 0.4, 0.2), 3) == [1, 1, 1]
     assert [sum(largest_remainders((*SHARES, 1 - sum(SHARES)), n)) for n in range(30)] == list(range(30))
-
-
-def test_active_and_means() -> None:
-    rows = torch.tensor([[0, 2, 5, 7]])  # concepts of two words: BOS, 0, 1, 2
-    features = active(rows, 2, 3)
-    assert features.tolist() == [[0, 6], [1, 3], [2, 4]]
-    means = mean_by(features, torch.tensor([[5.0], [1.0], [3.0]]), 7)
-    assert means[[0, 1, 2, 3, 4, 6], 0].tolist() == [5.0, 1.0, 3.0, 1.0, 3.0, 5.0]
-    assert means[5].isnan().all()
-
-
-def test_plans_are_of_different_features() -> None:
-    planned = plan_layer(np.random.default_rng(0), 50, 16, 32)
-    strengths = strengths_of(planned, 32)
-    for neuron, row in zip(planned, strengths, strict=True):
-        assert len(set(neuron.features)) == len(neuron.features)
-        assert int((row > 0).sum()) == len(neuron.features)
-        assert max(neuron.written) < 16
-    assert {len(n.features) for n in planned} == {0, *MEANINGS}
 
 
 @pytest.mark.parametrize(
@@ -220,8 +214,12 @@ def test_plans_are_of_different_features() -> None:
         ({"noise": -0.1}, ("noise", "-0.1")),
         ({"noise": float("nan")}, ("noise", "nan")),
         ({"n_features": 400_000}, ("concepts", "400000")),
+        ({"experts": -1}, ("experts", "0", "-1")),
+        ({"experts": 1}, ("experts", "2", "1")),
+        ({"experts": 5}, ("experts", "divide 192 neurons", "5")),
+        ({"experts": 64}, ("n_features", "256", "64 experts", "128")),
     ],
 )
 def test_mistakes(wrong: dict[str, float], named: tuple[str, ...]) -> None:
     with refuses(InputError, ValueError, *named):
-        plant_meanings(**wrong)  # type: ignore[arg-type]
+        plant("meanings", **wrong)

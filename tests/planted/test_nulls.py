@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 import torch
 
+import ffnmem as fm
 from ffnmem.neurons.inputs import Firing, firing, random_places
 from ffnmem.neurons.measuring import begin
 from ffnmem.neurons.verdicts import RULE
-from ffnmem.planted import Planted
+from ffnmem.planted import Planted, plant
 from ffnmem.planted.recovery import MEASURES, at_random, example_nulls, null_rates, scrambled
 from ffnmem.scanning import Store
 from ffnmem.scanning.state import place_of, sequence_of
@@ -25,6 +26,28 @@ FROM_EXAMPLES, FROM_SAMPLE = ([n for n, one in MEASURES.items() if one.reads == 
 @pytest.fixture(scope="module")
 def found(meanings_store: Store) -> Firing:
     return firing(meanings_store, 0)
+
+
+def test_a_scrambled_mixture_has_its_lengths_too() -> None:
+    """Random directions that are longer, or whose gates open always, would be no baseline."""
+    mixture = plant("meanings", seed=1, n_features=16, neurons=24, n_tokens=2000, experts=2)
+    nothing = scrambled(mixture, seed=2)
+    for old, new in zip(mixture.model.ffn, nothing.model.ffn, strict=True):
+        assert old.gates is not None
+        assert new.gates is not None
+        for name in ("keys", "gates", "values"):
+            before, after = (getattr(ffn, name).detach() for ffn in (old, new))
+            lengths = [(rows - rows.mean(-1, keepdim=True)).norm(dim=-1) for rows in (before, after)]
+            assert allclose(*lengths, 1e-4)
+            assert float(torch.cosine_similarity(before, after, dim=-1).abs().mean()) < 0.5
+        assert torch.equal(old.mixture.router.weight, new.mixture.router.weight)
+    capture = fm.capture(nothing.model, list(mixture.texts[:20]))
+    for layer, ffn in enumerate(nothing.model.ffn):
+        opens = (capture.ffn_in[layer][capture.content] @ ffn.gates.T > 0).double().mean(0)
+        assert 0.05 < float(opens.mean()) < 0.35  # about one standard deviation below
+        assert float(opens.max()) < 0.95
+    assert nothing.model.fingerprint != mixture.model.fingerprint
+    assert scrambled(mixture, seed=2).model.fingerprint == nothing.model.fingerprint
 
 
 @pytest.fixture(scope="module")

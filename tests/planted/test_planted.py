@@ -19,8 +19,10 @@ from ..helpers import refuses
 from .test_planting import SMALL
 
 
-@pytest.fixture(scope="module", params=SMALL)
+@pytest.fixture(scope="module", params=[*SMALL, "mixture"])
 def planted(request: pytest.FixtureRequest) -> Planted:
+    if request.param == "mixture":
+        return fm.planted.plant("meanings", seed=5, **SMALL["meanings"], experts=2)
     return fm.planted.plant(request.param, seed=5, **SMALL[request.param])
 
 
