@@ -65,6 +65,8 @@ DEEPSEEK = {
 }
 """Latent attention, experts in groups, and one that is shared."""
 
+YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 4}
+
 DECODERS: dict[str, Callable[[], Any]] = {
     "GPT-2": build_gpt2,
     "GPT-2 untied": lambda: build_gpt2(tie_word_embeddings=False),
@@ -140,6 +142,16 @@ DECODERS: dict[str, Callable[[], Any]] = {
         attention_chunk_size=4,
         floor_scale=2,
     ),
+    "GPT-OSS": lambda: build(
+        "GptOss",
+        head_dim=8,
+        intermediate_size=16,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        sliding_window=4,
+        swiglu_limit=1.5,
+        rope_parameters={**YARN, "rope_theta": 10000.0},
+    ),
 }
 """By a name for people. Sizes are small, and what an architecture has of its own is switched on."""
 
@@ -152,6 +164,7 @@ MIXTURES = (
     "DeepSeek V2",
     "DeepSeek V3 with a dense layer",
     "Llama 4",
+    "GPT-OSS",
 )
 """Of experts, whose tensors Hugging Face joins, and which have no bridge."""
 

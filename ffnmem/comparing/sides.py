@@ -100,5 +100,6 @@ def copy_values(body: LayerPass, layer: int) -> None:
     if mixture is not None:
         holders = [(mixture.routed_experts, "down_proj")]
         holders += [] if mixture.shared is None else [(mixture.shared.down_proj, "weight")]
+        holders += [(mixture.routed_experts, "down_proj_bias")] * mixture.form.clamped
     for module, name in holders:
         setattr(module, name, nn.Parameter(getattr(module, name).detach().clone(), requires_grad=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -191,13 +192,35 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 QUICK_GELU_BETA = 1.702
 
 
+def clamped_swish(beta: float, limit: float) -> Activation:
+    """Swish of what is clamped above: z·σ(βz), z = min(x, limit); of the gates of GPT-OSS."""
+
+    def value(x: Tensor) -> Tensor:
+        z = x.clamp(max=limit)
+        return z * torch.sigmoid(beta * z)
+
+    return Activation(
+        f"clamped_swish({beta:g}, {limit:g})",
+        f"Clamped Swish (β = {beta:g}, at most {limit:g})",
+        f"z·σ({beta:g}z), z = min(x, {limit:g})",
+        f"σ({beta:g}x) + {beta:g}x·σ({beta:g}x)(1 − σ({beta:g}x)) below {limit:g}, else 0",
+        SWISH_PAPER,
+        value,
+        beta,
+    )
+
+
+CLAMPED_SWISH = re.compile(r"clamped_swish\(([\d.]+), ([\d.]+)\)")
+
+
 def activation(name: str) -> Activation:
     """The activation of a name: ours, or Hugging Face's for the same function.
 
     Args:
         name: one of :data:`ACTIVATIONS`; or ``"gelu_new"``, ``"gelu_pytorch_tanh"``, ``"gelu_fast"``,
             ``"gelu_accurate"``, ``"gelu_python_tanh"`` (tanh GELU), ``"gelu_python"`` (GELU), ``"swish"`` (SiLU),
-            ``"quick_gelu"`` (Swish with β = 1.702), ``"relu_squared"`` (ReLU²), ``"linear"`` (identity).
+            ``"quick_gelu"`` (Swish with β = 1.702), ``"relu_squared"`` (ReLU²), ``"linear"`` (identity);
+            ``"clamped_swish(1.702, 7)"``.
 
     Returns:
         The activation.
@@ -207,6 +230,8 @@ def activation(name: str) -> Activation:
     """
     if name == "quick_gelu":
         return swish(QUICK_GELU_BETA)
+    if isinstance(name, str) and (numbers := CLAMPED_SWISH.fullmatch(name)):
+        return clamped_swish(float(numbers[1]), float(numbers[2]))
     found = ACTIVATIONS.get(ALIASES.get(name, name)) if isinstance(name, str) else None
     if found is None:
         names = ", ".join([*ACTIVATIONS, *ALIASES, "quick_gelu"])

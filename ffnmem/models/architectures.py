@@ -143,12 +143,14 @@ class ExpertForm:
         columns: keys, gates and values are ``[expert, d_in, d_out]`` as they multiply; else their transposes.
         scales_input: the router multiplies what an expert reads; else what it writes.
         in_pair: the block returns what the router gives beside its output.
+        clamped: rows of gates and keys alternate, all have biases, and both products are clamped (GPT-OSS).
     """
 
     router: str = "gate"
     columns: bool = False
     scales_input: bool = False
     in_pair: bool = False
+    clamped: bool = False
 
 
 @dataclass(frozen=True)
@@ -319,6 +321,12 @@ DESCRIBED: Mapping[str, Architecture] = MappingProxyType(
         "DeepseekV3ForCausalLM": replace(MIXTRAL, title="DeepSeek V3"),
         "OlmoeForCausalLM": replace(MIXTRAL, title="OLMoE", clip="clip_qkv", prepend_bos=False),
         "Llama4ForCausalLM": LLAMA_4,
+        "GptOssForCausalLM": replace(
+            LLAMA,
+            title="GPT-OSS",
+            prepend_bos=False,
+            experts=ExpertForm("router", columns=True, in_pair=True, clamped=True),
+        ),
         "Cohere2ForCausalLM": replace(COHERE, title="Cohere 2"),
     }
 )

@@ -152,10 +152,20 @@ class Rules:
     def listen(self, block: LayerModules, layer: int, before: Any, after: Any) -> None:
         """Pre-activations, linear parts and biases of a layer, which the rules and the sum of all parts take."""
         ffn = self.model.ffn[layer]
+
+        def added(which: int, args: tuple[Any, ...]) -> Tensor | None:
+            """The biases of gates (0) or keys (1), of experts as the router and clamps leave them."""
+            keys, bias = (ffn.keys, ffn.key_bias) if which else (ffn.activated, ffn.activated_bias)
+            if ffn.mixture is None or bias is None:
+                return bias
+            x = args[0].detach().reshape(-1, self.model.d_model)
+            with torch.no_grad():
+                return ffn.mixture.line(which, x @ keys.T, ffn.mixture.factors(x), bias)[1]
+
         z, b = (block.project_in, None) if block.project_gate is None else (block.project_gate, block.project_in)
-        after(z, lambda _args, out: self.keep(("pre", layer), out, ffn.activated_bias, "ffn"))
+        after(z, lambda args, out: self.keep(("pre", layer), out, added(0, args), "ffn"))
         if b is not None:
-            after(b, lambda _args, out: self.keep(("linear", layer), out, ffn.key_bias, "ffn"))
+            after(b, lambda args, out: self.keep(("linear", layer), out, added(1, args), "ffn"))
         after(block.project_out, lambda _args, out: self.keep(("ffn_out", layer), out, ffn.value_bias, "ffn"))
 
     def as_constant(self, _module: nn.Module, _args: Any, output: Any) -> Any:

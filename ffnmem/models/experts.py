@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..core.neuron_names import ExpertSizes
+from ..ffn.activations import clamped_swish
 from .architectures import ExpertForm
 from .hooks import hook_tables
 
@@ -45,6 +47,10 @@ class Mixture(nn.Module):
     to have pre-activation and coefficient 0. Where the router multiplies what an expert reads (Llama 4), the
     pre-activation is r_e(g·x), too, and the coefficient act(r_e(g·x)) · r_e(k·x).
 
+    GPT-OSS has biases, and clamps both products: the coefficient is act(g·x + b) · r_e(1 + clamp(k·x + b′)), act being
+    :func:`ffnmem.ffn.activations.clamped_swish`. What an expert writes whatever it reads, r_e·b_e, is a memory, too: of
+    as many last neurons as experts, number e has the value b_e, a key of zeros and the coefficient r_e.
+
     Attributes:
         form: how the architecture keeps its experts.
         project_gate, project_in, project_out: the projections of all experts, called as if they were linear layers.
@@ -74,12 +80,11 @@ class Mixture(nn.Module):
 
     def lies_together(self) -> bool:
         """Whether the values of all experts, the shared ones last, are rows of one matrix in memory."""
-        own, shared = self.own_values, self.shared
+        own, behind = self.own_values, self.values_behind
         if not own.is_contiguous():
             return False
-        behind = None if shared is None else shared.down_proj.weight
         return behind is None or (
-            behind.T.is_contiguous()
+            behind.is_contiguous()
             and behind.data_ptr() == own.data_ptr() + own.numel() * own.element_size()
             and behind.untyped_storage().data_ptr() == own.untyped_storage().data_ptr()
         )
@@ -89,20 +94,28 @@ class Mixture(nn.Module):
         if self.lies_together():
             return
         with torch.inference_mode(False), torch.no_grad():
-            behind = None if self.shared is None else self.shared.down_proj.weight
+            behind = self.values_behind
             count, width, d_model = self.own_values.shape
             rows = self.own_values.detach().flatten(0, 1)
-            whole = torch.cat([rows] if behind is None else [rows, behind.detach().T])
+            whole = torch.cat([rows] if behind is None else [rows, behind.detach()])
             own = whole[: count * width].view(count, width, d_model)
             self.routed_experts.down_proj.data = own if self.form.columns else own.transpose(1, 2)
-            if behind is not None:
-                behind.data = whole[count * width :].T
+            if self.form.clamped:
+                self.routed_experts.down_proj_bias.data = whole[count * width :]
+            elif self.shared is not None:
+                self.shared.down_proj.weight.data = whole[count * width :].T
 
     def forward(self, x: Float[Tensor, "*n d_model"]) -> Any:
         project_gate, project_in, project_out = self.projections
         routing = self.route(x.reshape(-1, x.shape[-1]))
-        found = project_out(self.routed_experts.act_fn(project_gate(x, routing)) * project_in(x, routing))
+        found = project_out(self.act(project_gate(x, routing)) * project_in(x, routing))
         return (found, routing[0]) if self.form.in_pair else found
+
+    def act(self, pre: Float[Tensor, "*n neurons"]) -> Float[Tensor, "*n neurons"]:
+        """The activation of gates' products."""
+        experts = self.routed_experts
+        found: Tensor = clamped_swish(experts.alpha, experts.limit)(pre) if self.form.clamped else experts.act_fn(pre)
+        return found
 
     @property
     def routed_experts(self) -> Any:
@@ -114,11 +127,30 @@ class Mixture(nn.Module):
         """What decides how much each expert counts."""
         return self._modules[self.form.router]
 
+    def own_rows(self, which: int) -> Float[Tensor, "experts d_expert d_model"]:
+        """Gates (0) or keys (1) of each expert but the shared ones, a row a neuron; live."""
+        both = self.routed_experts.gate_up_proj
+        return self.gates_or_keys(both.transpose(1, 2) if self.form.columns else both, which)
+
+    def gates_or_keys(self, both: Float[Tensor, "experts both *d"], which: int) -> Float[Tensor, "experts d_expert *d"]:
+        """Of gates and keys in one tensor the one or the other."""
+        return both[:, which::2] if self.form.clamped else both.chunk(2, dim=1)[which]
+
     @property
-    def read_by_gates_and_keys(self) -> Float[Tensor, "experts both d_model"]:
-        """Gates, then keys of each expert but the shared ones, a row each; live."""
-        found = self.routed_experts.gate_up_proj
-        return found.transpose(1, 2) if self.form.columns else found
+    def values_behind(self) -> Float[Tensor, "shared d_model"] | None:
+        """The values of the neurons behind those of experts: of shared ones, or the experts' own biases; live."""
+        if self.form.clamped:
+            biases: Tensor = self.routed_experts.down_proj_bias
+            return biases
+        return None if self.shared is None else self.shared.down_proj.weight.T
+
+    @property
+    def opened(self) -> float:
+        """The pre-activation at which a clamped gate's activation is 1."""
+        found = 1.0
+        for _ in range(50):  # x = 1/σ(αx) has one solution, and each step leaves less than a fifth of the error
+            found = 1 + math.exp(-self.routed_experts.alpha * found)
+        return found
 
     @property
     def own_values(self) -> Float[Tensor, "experts d_expert d_model"]:
@@ -135,10 +167,11 @@ class Mixture(nn.Module):
     def views(self) -> tuple[Expert, ...]:
         """Each expert by itself, the shared ones last as one."""
         count, width, shared = self.sizes
-        halves = [one.chunk(2) for one in self.read_by_gates_and_keys]
-        parts = [(keys, gates, values) for (gates, keys), values in zip(halves, self.own_values, strict=True)]
-        if shared:
-            own = self.shared
+        parts = [*zip(self.own_rows(1), self.own_rows(0), self.own_values, strict=True)]
+        own, behind = self.shared, self.values_behind
+        if self.form.clamped and behind is not None:
+            parts.append((torch.zeros_like(behind), torch.zeros_like(behind), behind))
+        elif shared:
             parts.append((own.up_proj.weight, own.gate_proj.weight, own.down_proj.weight.T))
         starts = [min(place, count) * width for place in range(len(parts))]
         return tuple(
@@ -154,7 +187,7 @@ class Mixture(nn.Module):
     def sizes(self) -> ExpertSizes:
         """How many experts, how many neurons in each, and how many shared ones."""
         count, d_expert, _ = self.own_values.shape
-        return ExpertSizes(count, d_expert, 0 if self.shared is None else self.shared.down_proj.in_features)
+        return ExpertSizes(count, d_expert, 0 if self.values_behind is None else len(self.values_behind))
 
     def route(self, x: Float[Tensor, "n d_model"]) -> Routing:
         """What the router gives each expert, 0 where it is not chosen, and what shared ones are multiplied by."""
@@ -163,6 +196,8 @@ class Mixture(nn.Module):
         else:
             _, weights, chosen = self.router(x)
             scale = x.new_zeros(len(x), self.sizes[0]).scatter(1, chosen, weights.to(x.dtype))
+        if self.form.clamped:
+            return scale, scale
         always = self.routers[1](x).sigmoid() if len(self.routers) > 1 else x.new_ones(len(x), 1)
         return scale, always
 
@@ -179,6 +214,28 @@ class Mixture(nn.Module):
         found = torch.cat([scale, always], dim=1)[:, (which // width).clamp(max=count)]
         return found.view(*x.shape[:-1], -1)
 
+    def line(
+        self,
+        which: int,
+        products: Float[Tensor, "*n"],
+        factors: Float[Tensor, "*n"],
+        bias: Float[Tensor, "*#n"] | None,
+    ) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
+        """What gates (0) or keys (1) give, as slope · products + constant: what the router gives is taken as it is, and
+        a clamped product as a constant.
+
+        Args:
+            products: g·x or k·x. factors: what the router gives the neurons. bias: theirs, as :attr:`ExpertRows.bias`.
+        """
+        slope = factors if which or self.form.scales_input else (factors != 0).to(products.dtype)
+        if bias is None:
+            return slope, torch.zeros_like(slope)
+        if not which:
+            return slope, slope * bias
+        limit, before = self.routed_experts.limit, products + bias - 1
+        inside = before.abs() <= limit
+        return slope * inside, slope * torch.where(inside, bias, before.clamp(-limit, limit) + 1)
+
     def routed(self, scale: Float[Tensor, "n experts"]) -> Iterator[tuple[int, Tensor, slice]]:
         """Each expert that some tokens go to, which, and where its neurons are."""
         width = self.sizes[1]
@@ -189,14 +246,12 @@ class Mixture(nn.Module):
 def apart(mixture: nn.Module, tensors: dict[str, Tensor], prefix: str, _metadata: Any) -> None:
     """Have a checkpoint hold the values of shared experts as tensors of their own, not as parts of a matrix of all."""
     assert isinstance(mixture, Mixture)
-    for name in () if mixture.shared is None else [f"{prefix}{name}" for name, _ in mixture.named_parameters()]:
+    for name in () if mixture.values_behind is None else [f"{prefix}{name}" for name, _ in mixture.named_parameters()]:
         tensors[name] = tensors[name].clone(memory_format=torch.contiguous_format)
 
 
 class ExpertProjection(nn.Module):
     """One projection of all experts of a mixture, seen as that of one FFN; it has no parameters of its own."""
-
-    bias = None
 
     def __init__(self, mixture: Mixture) -> None:
         super().__init__()
@@ -205,6 +260,11 @@ class ExpertProjection(nn.Module):
     @property
     def mixture(self) -> Mixture:
         return self.held[0]
+
+    @property
+    def bias(self) -> Tensor | None:
+        """None where there are none."""
+        return None
 
 
 class ExpertRows(ExpertProjection):
@@ -216,20 +276,48 @@ class ExpertRows(ExpertProjection):
     def weight(self) -> Float[Tensor, "neurons d_model"]:
         """A copy: experts keep gates and keys one after the other."""
         mixture = self.mixture
-        rows = mixture.read_by_gates_and_keys.chunk(2, dim=1)[self.which].flatten(0, 1)
-        return rows if mixture.shared is None else torch.cat([rows, getattr(mixture.shared, self.shared).weight])
+        rows, behind = mixture.own_rows(self.which).flatten(0, 1), mixture.values_behind
+        if behind is None:
+            return rows
+        return torch.cat([rows, torch.zeros_like(behind) if mixture.form.clamped else self.of_shared.weight])
+
+    @property
+    def bias(self) -> Float[Tensor, " neurons"] | None:
+        """A copy; of keys with the 1 that is added to their products. None where there are none."""
+        mixture = self.mixture
+        if not mixture.form.clamped:
+            return None
+        own = mixture.gates_or_keys(mixture.routed_experts.gate_up_proj_bias, self.which).flatten() + self.which
+        return torch.cat([own, own.new_full((mixture.sizes[0],), 1.0 if self.which else mixture.opened)])
+
+    @property
+    def of_shared(self) -> Any:
+        """The projection of the shared experts."""
+        return getattr(self.mixture.shared, self.shared)
 
     def forward(self, x: Float[Tensor, "*n d_model"], routing: Routing | None = None) -> Float[Tensor, "*n neurons"]:
         mixture, flat = self.mixture, x.reshape(-1, x.shape[-1])
         count, width, shared = mixture.sizes
         scale, always = routing or mixture.route(flat)
+        rows = mixture.own_rows(self.which)
+        if mixture.form.clamped:
+            biases = mixture.gates_or_keys(mixture.routed_experts.gate_up_proj_bias, self.which)
         found = flat.new_zeros(len(flat), count * width + shared)
         for expert, tokens, neurons in mixture.routed(scale):
-            weight = mixture.read_by_gates_and_keys[expert].chunk(2)[self.which]
-            found[tokens, neurons] = self.scaled(flat[tokens] @ weight.T, scale[tokens, expert, None])
-        if shared:
-            found[:, count * width :] = self.scaled(getattr(mixture.shared, self.shared)(flat), always)
+            product = flat[tokens] @ rows[expert].T
+            if mixture.form.clamped:
+                product = self.clamped(product + biases[expert])
+            found[tokens, neurons] = self.scaled(product, scale[tokens, expert, None])
+        if mixture.form.clamped:
+            found[:, count * width :] = always if self.which else (always != 0).to(always.dtype) * mixture.opened
+        elif shared:
+            found[:, count * width :] = self.scaled(self.of_shared(flat), always)
         return found.view(*x.shape[:-1], -1)
+
+    def clamped(self, product: Float[Tensor, "n neurons"]) -> Float[Tensor, "n neurons"]:
+        """Of GPT-OSS, 1 and a key's product, which is kept within a limit; a gate's is by the activation."""
+        limit = self.mixture.routed_experts.limit
+        return product.clamp(-limit, limit) + 1 if self.which else product
 
     def scaled(self, found: Float[Tensor, "n neurons"], scale: Float[Tensor, "n 1"]) -> Float[Tensor, "n neurons"]:
         """Products with what the router gives, where it multiplies them."""
@@ -267,7 +355,9 @@ class ExpertValues(ExpertProjection):
         used = torch.ones_like(each[..., 0]) if flat.requires_grad else each.abs().amax(2)
         for expert, tokens, neurons in mixture.routed(used):
             found = found.index_add(0, tokens, flat[tokens, neurons] @ mixture.own_values[expert])
-        if shared:
+        if mixture.form.clamped:
+            found = found + flat[:, count * width :] @ mixture.routed_experts.down_proj_bias
+        elif shared:
             found = found + mixture.shared.down_proj(flat[:, count * width :])
         return found.view(*m.shape[:-1], -1)
 
@@ -288,5 +378,5 @@ def is_mixture(mlp: Any, form: ExpertForm) -> bool:
     return (
         not isinstance(mlp, Mixture)
         and form.router in parts
-        and all(hasattr(experts, name) for name in ("gate_up_proj", "down_proj", "act_fn"))
+        and all(hasattr(experts, name) for name in ("gate_up_proj", "down_proj", "alpha" if form.clamped else "act_fn"))
     )

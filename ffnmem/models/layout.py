@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..core.errors import ModelError, UnsupportedModelError, listed
 from ..core.neuron_names import ExpertSizes
+from ..ffn.activations import clamped_swish
 from .architectures import BRIDGE_PATHS, DESCRIBED, Architecture, Paths, derive_architecture, setting
 from .configs import MERGING, check_unquantised
 from .experts import Expert, ExpertProjection, Mixture, find_mixture
@@ -445,6 +446,8 @@ def check_norm(norm: nn.Module, where: str, kind: NormKind, width: int, who: str
 
 def read_activation(config: Any, found: Architecture, who: str) -> str:
     """The activation's name as the model's own config states it; TransformerLens guesses ReLU where it does not."""
+    if found.experts is not None and found.experts.clamped:
+        return clamped_swish(config.swiglu_alpha, config.swiglu_limit).name
     if found.activation.startswith("= "):
         return found.activation.removeprefix("= ")
     stated = getattr(config, found.activation, None) if found.activation else None

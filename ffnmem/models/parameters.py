@@ -274,7 +274,8 @@ class ParameterList:
         layers = {id(p): layer for layer, block in enumerate(blocks) for p in block.parameters()}
         lookups = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
         routed = int(getattr(getattr(model, "config", None), "num_experts_per_tok", 1))
-        matrices = {id(p): p.numel() for p in model.parameters() if p.ndim > 1 and id(p) not in lookups}
+        biases = {id(p) for path, p in model.named_parameters() if path.endswith("bias")}
+        matrices = {id(p): p.numel() for p in model.parameters() if p.ndim > 1 and id(p) not in lookups | biases}
         rows = [
             {
                 "component": known.get(id(parameter)) or component_by_name(path),
@@ -284,7 +285,7 @@ class ParameterList:
                 "multiplied": matrices.get(id(parameter), 0)
                 // (parameter.shape[0] if parameter.ndim == 3 else 1)
                 * (routed if parameter.ndim == 3 else 1),
-                "bias": path[-1] == "bias",
+                "bias": path[-1].endswith("bias"),
             }
             for path, parameter in name_parameters(model)
         ]
@@ -352,9 +353,9 @@ def component_by_name(path: Sequence[str]) -> str:
         return "norms"
     if any("attn" in part or "attention" in part for part in path):
         return "attention"
-    if path[-2:] in (["gate", "weight"], ["shared_expert_gate", "weight"]):
+    if path[-2:-1] == ["router"] or path[-2:] in (["gate", "weight"], ["shared_expert_gate", "weight"]):
         return "router"
-    if any(part in ("mlp", "ffn", "fc1", "fc2") for part in path):
+    if any(part in ("mlp", "feed_forward", "ffn", "fc1", "fc2") for part in path):
         return "FFN"
     if any(part == "wpe" or "position" in part for part in path):
         return "position embedding"
@@ -407,7 +408,9 @@ def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
         listed, numbers = ParameterList.of(network), Hyperparameters.of_network(network, found)
     gated = source.gated if isinstance(source, Model) else "gate" in found.paths
     queries, d_model = int(numbers.n_heads * numbers.d_head), listed.d_model
-    widths = tuple(numbers // ((3 if gated else 2) * d_model) for numbers in listed.matrices("FFN"))
+    # Of GPT-OSS each expert's bias is a memory, too.
+    more = config.num_local_experts if found.experts is not None and found.experts.clamped else 0
+    widths = tuple(numbers // ((3 if gated else 2) * d_model) + more for numbers in listed.matrices("FFN"))
     shared = listed.matrices("attention")[0] // (2 * d_model) - queries
     rows = {("attention", "Q"): queries, ("attention", "O"): queries}
     rows |= {("attention", "K"): shared, ("attention", "V"): shared}

@@ -16,6 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import HookError, UnsupportedModelError
+from ..ffn.activations import Activation
+from ..ffn.activations import activation as named_activation
 from .hooks import OnTensor, first_tensor, keeper, listening
 from .layer_pass import Counterparts, Projections, fuse_gelu, network_around
 from .layout import decoder_of
@@ -122,10 +124,23 @@ class PlainLayers:
         return self.model.logits_of(self.final_norm(final))
 
 
+class Elementwise(nn.Module):
+    """An activation that Hugging Face has no module of."""
+
+    def __init__(self, function: Activation) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        return self.function(x)
+
+
 def activation(name: str, fused: bool) -> nn.Module:
     """Hugging Face's activation of a name; a GELU of seven steps as torch's of one, if ``fused``."""
     from transformers.activations import ACT2FN
 
+    if name not in ACT2FN:
+        return Elementwise(named_activation(name))
     holder = nn.Sequential(ACT2FN[name])
     if fused:
         fuse_gelu(holder)

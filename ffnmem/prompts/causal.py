@@ -298,8 +298,8 @@ def sum_components(question: PromptQuestion, passed: Backward, gradients: list[T
         if write is not None:
             sums[name, -1] = float((at_embedding.double() * write[[question.row], span].double()).sum())
     for gradient, (_, bias, part, layer) in zip(at_biases, passed.biased, strict=True):
-        along = gradient.reshape(-1, len(bias)).double().sum(0)
-        sums[f"{part} bias", layer] = sums.get((f"{part} bias", layer), 0.0) + float(along @ bias.double())
+        along = float((gradient.reshape(-1, bias.shape[-1]).double() * bias.double()).sum())
+        sums[f"{part} bias", layer] = sums.get((f"{part} bias", layer), 0.0) + along
     _, constant = FinalNorm(model).directions(question.targets, question.answer.foil_id)
     order = {"embedding": 0, "position": 1, "attention bias": 2, "ffn bias": 3}
     names = sorted(sums, key=lambda name: (name[1], order[name[0]]))

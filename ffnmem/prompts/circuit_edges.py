@@ -175,12 +175,15 @@ class FrozenPass:
             keys, bias = (ffn.keys, ffn.key_bias) if name == "linear" else (ffn.activated, ffn.activated_bias)
             neurons = [node.neuron for place in places if isinstance(node := inputs[place].node, Firing)]
             directions = at_least_float32(keys.detach()[neurons])
-            mixture = ffn.mixture
-            if mixture is not None and (name == "linear" or mixture.form.scales_input):  # what the router gave stays
-                factors = mixture.factors(self.capture.ffn_in[layer][self.row, at[places]])
-                directions = directions * factors.gather(1, torch.tensor(neurons, device=device).unsqueeze(1))
+            bias = None if bias is None else bias.detach()[neurons].double()
+            if ffn.mixture is not None:
+                x = self.capture.ffn_in[layer][self.row, at[places]]
+                factors = ffn.mixture.factors(x).gather(1, torch.tensor(neurons, device=device).unsqueeze(1)).squeeze(1)
+                which = int(name == "linear")
+                slope, bias = ffn.mixture.line(which, (directions * x).sum(-1), factors, bias)
+                directions = directions * slope.unsqueeze(-1).to(directions.dtype)
             if bias is not None:
-                own[places] += bias.detach()[neurons].double()
+                own[places] += bias.double()
             if norm is not None:
                 own[places] += norm.constant(directions)
                 directions = norm.pull(directions)
