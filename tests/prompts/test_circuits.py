@@ -58,6 +58,9 @@ def test_edges_sum_to_what_every_node_read(architecture: Model, way: dict[str, b
         assert allclose(sums["sum"], sums["read"], 1e-4)
         read = {"logit", *(("gate", "linear") if architecture.gated else ("pre",))}
         assert read <= {*sums["input"]} <= {*read, "write"}
+        # Of a node with two inputs, each has half of the node's share.
+        shares = circuit.edges[~circuit.edges["source"].str.startswith("bias")].groupby("target")["share"].sum()
+        assert allclose(shares, torch.ones(len(shares)), 1e-4)
 
 
 def test_the_answers_edges_are_the_path_attribution(captured: fm.prompts.Capture, found: Circuit) -> None:
