@@ -103,7 +103,7 @@ def edit_together(
         keys = {layer: average_keys(plan, requests, layer) for layer in form.layers} if requests else {}
         recorded = {**form.recorded, "previous": [fact.id for fact in protected]}
         form = replace(form, previous=keys, recorded=recorded)
-    found = find_values(plan, progress, find_directions(plan))
+    found = find_values(plan, progress, find_directions(plan, ridge=form.ridge))
     edit = closed_form_edit(plan, range(len(plan.requests)), found, form, force)
     announce([edit], plan.doubts)
     return edit

@@ -191,7 +191,7 @@ class FactBatch:
             return edit_rank_one(plan, which[0], self.find_values(plan, keys, ridge)[which[0]], keys, ridge, force)
         form = editor.form(plan, **options)
         form = replace(form, previous=self.protected) if editor.protects else form
-        values = self.find_values(plan)
+        values = self.find_values(plan, ridge=form.ridge)
         return closed_form_edit(plan, which, [values[i] for i in which], form, force)
 
     def together(self, editor: Editor) -> list[EditOrReason]:
@@ -203,7 +203,7 @@ class FactBatch:
         plan, reasons = self.setup.plan_of(editor), dict(self.reasons)
         made: EditOrReason = None
         try:
-            values = self.find_values(plan)
+            values = self.find_values(plan, ridge=self.setup.options_of(editor).get("ridge"))
             for i, place in self.places.items():
                 try:
                     check_reaches(plan, plan.requests[place], values[place])

@@ -107,6 +107,10 @@ def test_a_random_adapter_is_for_nobody(atlas: fm.Model, tokenizer: Any, kind: s
     assert set(ranks(found).values()) == {2}
     allclose(found.matrices["of_norm"], [0.2, 0.1], 1e-5)
     assert found.touched is None if kind == "Llama" else found.touched is not None and not len(found.touched)
+    if kind == "atlas":  # of a few facts, what becomes of each is shown in any case
+        few = audit(model, add(model, adapt), SOME[:2], others=OTHERS).fact_table()
+        assert few is not None
+        assert {row[0][1] if isinstance(row[0], tuple) else row[1] for row in few.rows} >= {SOME[0].subject}
 
 
 def test_a_model_that_was_trained_apart(tokenizer: Any) -> None:
@@ -173,7 +177,8 @@ def test_parts_of_attention_are_read_through_its_norms(name: str, tokenizer: Any
         part = audit(model, add(model, add_outer), k=4).parts[0]
         ends = [tuple(model.token_strings((sign * scores).topk(4).indices.tolist())) for sign in (1, -1)]
         assert {part.promotes, part.suppresses} == set(ends)
-        assert (part.layer, part.neurons) == (1, ())
+        named = "attention out" if matrix == writes else matrix
+        assert (part.layer, part.matrix, part.neurons) == (1, named, ())
 
 
 @pytest.mark.parametrize("name", KINDS)

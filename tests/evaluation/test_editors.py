@@ -34,7 +34,7 @@ def edited(model: fm.Model, moment: SecondMoment | None, *names: str, facts: Any
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]] = {
     "rome": (rome, SHARED, {"force": True}),
     "rome_original": (rome, THEIRS, {"force": True}),
-    "emmet": (emmet, {**SHARED, "epsilon": 0.1}, {"force": True, "epsilon": 0.1}),
+    "emmet": (emmet, {**SHARED, "epsilon": 0.1, "ridge": 0.1}, {"force": True, "epsilon": 0.1, "ridge": 0.1}),
     "emmet_original": (emmet, THEIRS, {"force": True}),
     "memit": (memit, {**SHARED, "layers": 2}, {"force": True, "layers": 2}),
     "memit_original": (memit, {**THEIRS, "layers": 2}, {"force": True, "layers": 2}),

@@ -73,13 +73,13 @@ def test_the_slots_sum_up_to_the_output() -> None:
 
 def test_the_top_slots_are_the_first_of_all() -> None:
     """``top`` would keep others than the heaviest; shares would be of the kept sum instead of the output."""
-    x, w = draw(4, D), weights()
+    x, w = draw(4, 2, D), weights()
     whole, kept = as_memory(x, **w), as_memory(x, **w, top=3)
-    assert kept.neurons.shape == (4, 3)
-    assert torch.equal(kept.neurons, whole.neurons[:, :3])
-    assert torch.equal(kept.shares, whole.shares[:, :3])
+    assert kept.neurons.shape == (4, 2, 3)
+    assert torch.equal(kept.neurons, whole.neurons[..., :3])
+    assert torch.equal(kept.shares, whole.shares[..., :3])
     assert torch.equal(kept.output, whole.output)
-    assert as_memory(x, **w, top=99).neurons.shape == (4, M)
+    assert as_memory(x, **w, top=99).neurons.shape == whole.neurons.shape == (4, 2, M)
 
 
 def test_equal_weights_keep_the_lower_index_first() -> None:

@@ -18,7 +18,7 @@ from ffnmem.core.errors import FfnmemWarning, HookError, InputError, OutOfRangeE
 from ffnmem.prompts import Capture
 from ffnmem.prompts.captures import ENDING, warn_of_trailing_space
 
-from ..helpers import BOS, OTHER_PROMPT, PROMPT, Pair, allclose, hook_count, refuses
+from ..helpers import BOS, OTHER_PROMPT, PROMPT, Pair, allclose, hook_count, printed, refuses
 
 PER_LAYER = ("pre", "coefficients", "ffn_in", "ffn_out")
 
@@ -175,6 +175,14 @@ def test_chosen_layers(tiny: fm.Model, layers: Any) -> None:
         assert torch.equal(getattr(capture, name)[1], getattr(whole, name)[1])
     assert capture.residual is None
     assert [one.to_dict()["residual"] for one in (capture, whole)] == [False, True]
+
+
+@pytest.mark.parametrize(("length", "more"), [(3, ""), (64, ""), (65, "and 1 more token"), (70, "and 6 more tokens")])
+def test_a_long_prompt_is_shown_by_its_first_tokens(atlas: fm.Model, length: int, more: str) -> None:
+    """A page of tokens, or a wrong count of those that are left out."""
+    shown = "\n".join(printed(fm.capture(atlas, torch.arange(5, 5 + length), layers=0).sheet()))
+    assert ("more token" in shown) == bool(more)
+    assert more in shown
 
 
 def test_one_layer_costs_one_layer(tiny: fm.Model) -> None:

@@ -34,6 +34,7 @@ def test_relp_is_complete_on_every_architecture(pair64: Pair) -> None:
         found = fm.causal_scores(capture, " Paris", " Rome", "relp", prompt=prompt)
         assert found.completeness_error is not None
         assert found.completeness_error < 1e-10 * max(1.0, abs(found.logit))
+        assert found.provenance.to_dict()["attention"] == "frozen"
         assert found.components is not None
         if not any("bias" in name for name, _ in model.hf_model.named_parameters()):
             bias = found.components.query("component == 'attention bias'")["score"].abs()

@@ -79,6 +79,22 @@ def test_all_kept_is_the_whole_answer_and_none_is_nothing(capture: fm.prompts.Ca
     assert found.cmd == pytest.approx(float(np.trapezoid(np.abs(1 - f), share)))
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_progress_counts_every_set_once(capture: fm.prompts.Capture, ordered: bool) -> None:
+    # if it failed, a bar would begin below nothing, or stand still before its end
+    steps: list[tuple[str, int, int]] = []
+    firings = None if ordered else [(0, 1, 1), (1, 2, 3)]
+    fm.faithfulness(
+        capture, " Paris", " Rome", firings, random=2, sizes=[1, 2] if ordered else None,
+        progress=lambda *step: steps.append(step),
+    )  # fmt: skip
+    done, total = [step[1] for step in steps], steps[-1][2]
+    assert {step[0] for step in steps} == {"faithfulness"}
+    assert done == sorted(done)
+    assert done[-1] == total
+    assert done[0] == total // len(done)
+
+
 def test_what_a_set_may_be(capture: fm.prompts.Capture, tiny: Model, mean: Any) -> None:
     scores = fm.causal_scores(capture, " Paris", " Rome", mean=mean)
     top = scores.top(9)
