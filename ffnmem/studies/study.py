@@ -25,6 +25,7 @@ from ..core.progress import Phase, Progress
 from ..core.sheets import Column, Facts, Origin, Sheet, Span, Table, Words, guess_column
 from ..core.token_text import printable
 from ..core.types import STUDIES as STUDIES
+from ..plots.figures import draws
 from ..plots.shapes import WIDE, axes_for, finish
 from ..show.result import BRIEF, Result
 
@@ -196,11 +197,6 @@ class Study(Result):
         check_choice("figure", name, [figure.name for figure in self.figures])
         return next(figure for figure in self.figures if figure.name == name)
 
-    def plot(self, name: str, ax: Axes | None = None) -> Axes:
-        """Draw a figure on Axes, or on those of a new figure. Raises InputError."""
-        figure = self.figure(name)
-        return figure.draw(self, axes_for(ax, figure.size))
-
     def to_frame(self) -> pd.DataFrame:
         """The first table: the main numbers by layer."""
         return self.tables[0].frame
@@ -270,6 +266,13 @@ class Study(Result):
         tables = (table.block(ROWS, note=table.note, caption=f"{table.name}.csv") for table in self.tables)
         settings = {name: setting_text(value) for name, value in self.settings.items()}
         return Sheet.of(*tables, self.paper_block(self.published), Facts(settings, "Settings"), Origin(self.provenance))
+
+
+@draws(Study, aspects=lambda study: [figure.name for figure in study.figures])
+def draw_figure(study: Study, name: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw a figure of a study, by default the first, on Axes or on those of a new figure. Raises InputError."""
+    figure = study.figures[0] if name is None else study.figure(name)
+    return figure.draw(study, axes_for(ax, figure.size))
 
 
 def setting_text(value: Any) -> str:

@@ -25,6 +25,7 @@ from ..neurons.gated import made as gated
 from ..neurons.made import TEXTS as HEALTHY
 from ..neurons.made import pushed
 from ..planted.made import made as calibration
+from ..studies.made import small
 
 HOSTILE = "The $x_{ city $\\frac$ of"
 
@@ -81,6 +82,7 @@ def make_results(tiny: fm.Model, store: Store, tokenizer: Any, folder: Path) -> 
         silencing=fm.tracing.silence_fact(tiny, PROMPT, "Eiffel Tower", kinds=("ffn", "attention"), window=1),
         silencings=silence_facts(tiny, [fact] * 2, window=1),
         store=store,
+        study=small("gurnee2024", tiny, store),
         sweep=sweep,
         tiny=tiny,
         trace=trace,
