@@ -164,7 +164,7 @@ def readable(
       ffnmem neuron readable --store runs/atlas
 
     --csv and --json have a row a side: layer, neuron, sign, largest, examples, followed, followed_low, followed_high,
-    chance, q, verdict, meanings, fires_at, followed_by, promotes.
+    chance, lift, q, verdict, meanings, fires_at, followed_by, promotes.
 
     Args:
         layer: Only these layers (repeatable). [default: all]

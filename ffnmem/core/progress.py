@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Literal
 
 Phase = Literal[
-    "download", "convert", "compare", "pack", "scan", "rescore", "project", "read", "pages", "reports", "shade",
-    "ablate", "circuit", "calibrate", "weights", "text", "prefixes", "positions", "inputs", "meanings", "explain",
-    "judge", "directions", "verdicts", "geometry", "duplicates", "edit", "trace", "traces", "silence", "silences",
-    "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "causal", "exact",
-    "faithfulness", "prune", "variants", "effects", "contrast",
-    "contrasts", "audit",
+    "download", "convert", "verify", "compare", "pack", "scan", "rescore", "project", "read", "pages", "reports",
+    "shade", "ablate", "circuit", "calibrate", "weights", "text", "prefixes", "positions", "inputs", "meanings",
+    "explain", "judge", "directions", "verdicts", "geometry", "duplicates", "edit", "trace", "traces", "silence",
+    "silences", "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "causal", "exact",
+    "faithfulness", "prune", "variants", "effects", "contrast", "contrasts", "audit", "subjects", "answers",
 ]  # fmt: skip
 Progress = Callable[[Phase, int, int], None]
 """Called as (phase, done, total) now and then, e.g. ("scan", 2048, 100000). Which phases there are, and what is counted
@@ -20,7 +19,8 @@ in each, says the function that is given it."""
 PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it counts
     "download": ("downloading", "files"),
     "convert": ("dequantising", "models"),
-    "compare": ("comparing with what was downloaded", "models"),
+    "verify": ("comparing with what was downloaded", "models"),
+    "compare": ("comparing neurons", "tokens"),
     "pack": ("tokenising", "documents"),
     "scan": ("scanning", "tokens"),
     "rescore": ("running candidates again in float32", "tokens"),
@@ -65,5 +65,7 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "contrast": ("adding firings", "percent of the goal"),
     "contrasts": ("contrasting prompts", "pairs"),
     "audit": ("taking changes apart", "matrices"),
+    "subjects": ("reading the keys of subjects", "prompts"),
+    "answers": ("asking both models", "facts"),
     "effects": ("measuring what the edit does", "steps"),
 }

@@ -38,7 +38,9 @@ ASKED = 8  # facts that are asked even if the change is for none of them
 SHOWN_NEURONS = 2
 SHOWN_SHARE = 0.05  # of parts: what a change of full rank consists of are hundreds of smaller ones
 MOVED = 0.5  # total variation: further facts of a subject are shown whose prediction moves at least so far
-READS = "of what reads the residual stream: the tokens that it looks for, and their opposite"
+READS = "promotes, of what reads the residual stream: the tokens that it looks for"
+NO_SIGN = "no facts say with which sign a part is used: these are its tokens where its first neuron is positive"
+LOW = "the logit lens says little of low layers, where --lens jacobian says more"
 MATRICES = ("layer", "matrix", "parameter", "norm", "of_norm", "rank", "more", "tolerance")
 
 
@@ -107,6 +109,11 @@ class Audit(Result):
         return None if self.facts is None else self.facts[self.facts["touched"]].reset_index(drop=True)
 
     @property
+    def unrelated(self) -> bool:
+        """Whether most matrices that changed by a high rank differ by more than their own norm."""
+        return bool(self.matrices.loc[self.matrices["more"], "of_norm"].median() > 1)
+
+    @property
     def conclusion(self) -> str:
         """What differs, in a sentence or two."""
         rounded = f"; {self.rounded:,} differ by rounding alone" if self.rounded else ""
@@ -116,8 +123,11 @@ class Audit(Result):
         full = int(self.matrices["more"].sum())
         many = f", {full:,} by a high rank, as training does" if full else ""
         found = f"{len(names):,} of {self.compared:,} tensors changed{many}: {listed(names, 3)}{rounded}"
-        if full and self.matrices.loc[self.matrices["more"], "of_norm"].median() > 1:
-            return f"{found}; most differ by more than their own norm, as models do that were trained apart"
+        if self.unrelated:
+            return (
+                "the models are unrelated, or were trained apart: most matrices differ by more than their own norm; "
+                f"{found}"
+            )
         if self.touched is None or self.facts is None:
             return f"{found}; no facts were asked about" if len(self.parts) else found
         subjects = list(dict.fromkeys(self.touched["subject"]))
@@ -153,12 +163,20 @@ class Audit(Result):
             Column("suppresses", wraps=True, of=lambda row: tokens(row["suppresses"])),
             top=ROWS,
             title="its parts, the largest first",
-            caption=READS if any(part.matrix != "FFN down" for part in self.parts) else "",
+            caption="; ".join(
+                words
+                for words, needed in (
+                    (NO_SIGN, self.facts is None),
+                    (READS, any(part.matrix != "FFN down" for part in self.parts)),
+                    (LOW, self.provenance.to_dict().get("lens") == LOGIT),
+                )
+                if needed
+            ),
         )
         return Sheet.of(
             Words.of(self.conclusion, "strong"),
             matrices if len(self.matrices) else None,
-            parts if parts.rows else None,
+            parts if parts.rows and not self.unrelated else None,
             self.fact_table(),
             Origin(self.provenance.to_dict()),
             Origin(self.other.to_dict()),
@@ -233,10 +251,12 @@ def audit(
             more; else 400 of the embedded model's.
         ranks: singular values to count. parts: of each matrix to read. k: tokens at each end of a part.
         lens: how what FFNs write is read in tokens, as :func:`ffnmem.project` takes it.
-        progress: called as ("audit", done, total) in tensors that changed.
+        progress: called as ("audit", done, total) in tensors that changed; with facts then as ("subjects", done, total)
+            in prompts, of the subjects and of the text that they are compared with, and ("answers", done, total) in
+            facts.
 
-    Returns: An :class:`Audit`. Without facts the sign of a part is arbitrary; with them, it is that of the key which
-        uses the part most.
+    Returns: An :class:`Audit`. With facts a part of an FFN down projection has the sign of the key which uses it most.
+        No other sign follows from weights: there the first of the part's neurons is positive.
 
     Raises: InputError: models of other sizes or architectures, or one that runs by a bridge; a text without its
         subject, fewer than 20 other subjects. What :func:`ffnmem.load` raises.
@@ -261,7 +281,7 @@ def audit(
             progress("audit", done, len(changed))
     table, compared = None, 0
     if asked is not None:
-        table, compared, changes = compare_keys(first, second, asked, others, changes)
+        table, compared, changes = compare_keys(first, second, asked, others, changes, progress)
     changes.sort(key=lambda change: (not change.rank, -change.of_norm))
     rows = [(c.pair.layer, c.pair.matrix, c.pair.name, c.norm, c.of_norm, c.rank, c.more, c.tolerance) for c in changes]
     return Audit(
@@ -288,20 +308,25 @@ def list_facts(facts: Fact | str | Iterable[Fact], subject: str | None) -> list[
 
 
 def compare_keys(
-    before: Model, after: Model, facts: list[Fact], others: Iterable[Fact] | None, changes: Sequence[WeightChange]
+    before: Model,
+    after: Model,
+    facts: list[Fact],
+    others: Iterable[Fact] | None,
+    changes: Sequence[WeightChange],
+    progress: Progress | None,
 ) -> tuple[pd.DataFrame, int, list[WeightChange]]:
     """The table of facts, the number of keys that are the null, and the changes with signs that fit the keys."""
     own = [i for i, change in enumerate(changes) if change.pair.matrix == "FFN down" and change.is_low]
-    keys = SubjectKeys.of(before, facts, others, [changes[i].pair.layer for i in own])
+    keys = SubjectKeys.of(before, facts, others, [changes[i].pair.layer for i in own], progress)
     found = {i: keys.match(changes[i]) for i in own}
     turned = [change.turn_round(found[i][1]) if i in found else change for i, change in enumerate(changes)]
     empty = pd.DataFrame(columns=["layer", "subject", "touched"]).astype({"touched": bool})
     rows = pd.concat([rows for rows, _ in found.values()]) if found else empty
     named = set(rows["subject"][rows["touched"]])
     if len(facts) <= ASKED:  # by hand, and so to be answered whatever comes out
-        table = rows.merge(predict_both(before, after, facts), "left", "subject")
+        table = rows.merge(predict_both(before, after, facts, progress), "left", "subject")
     else:
-        said = predict_both(before, after, [fact for fact in facts if fact.subject in named])
+        said = predict_both(before, after, [fact for fact in facts if fact.subject in named], progress)
         table = rows.merge(said.assign(touched=True), "left", ["subject", "touched"])
     texts = list(TEXTS)
     table[texts] = table[texts].astype(object).where(table[texts].notna(), None)

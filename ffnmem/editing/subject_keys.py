@@ -12,6 +12,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from ..core.errors import InputError, counted
+from ..core.progress import Progress
 from ..facts.answers import last_logits
 from ..facts.fact import Fact
 from ..facts.formats import load_facts
@@ -52,7 +53,12 @@ class SubjectKeys:
 
     @classmethod
     def of(
-        cls, model: Model, facts: Sequence[Fact], others: Iterable[Fact] | None, layers: Sequence[int]
+        cls,
+        model: Model,
+        facts: Sequence[Fact],
+        others: Iterable[Fact] | None,
+        layers: Sequence[int],
+        progress: Progress | None = None,
     ) -> SubjectKeys:
         """Run a model on the prompts of facts, up to their subjects, and on those of others; see :func:`.audit`."""
         known = {fact.subject for fact in facts}
@@ -66,8 +72,8 @@ class SubjectKeys:
         return cls(
             list(asked.values()),
             len(compared) or len(asked),
-            record_keys(model, [*asked, *compared], layers),
-            record_keys(model, [model.tokenize(fact.text) for fact in texts], layers, every=True),
+            record_keys(model, [*asked, *compared], layers, progress),
+            record_keys(model, [model.tokenize(fact.text) for fact in texts], layers, progress, every=True),
         )
 
     def match(self, change: WeightChange) -> tuple[pd.DataFrame, Float64[Tensor, " parts"]]:
@@ -95,16 +101,18 @@ class SubjectKeys:
         return order.drop_duplicates("subject"), use.gather(0, use.abs().argmax(0, keepdim=True)).sign()[0]
 
 
-def predict_both(before: Model, after: Model, facts: Iterable[Fact]) -> pd.DataFrame:
+def predict_both(before: Model, after: Model, facts: Sequence[Fact], progress: Progress | None = None) -> pd.DataFrame:
     """What two models predict after the prompts of facts, those first that differ most."""
     rows = []
-    for fact in facts:
+    for done, fact in enumerate(facts, 1):
         tokens = before.tokenize(fact.text)
         one, two = (last_logits(model, tokens)[0].double().softmax(0).cpu() for model in (before, after))
         raised = int((two - one).argmax())
         names = before.token_strings([int(one.argmax()), int(two.argmax()), raised])
         distance = float((two - one).abs().sum()) / 2
         rows.append((fact.subject, fact.name, fact.text, *names, float(two[raised] - one[raised]), distance))
+        if progress is not None:
+            progress("answers", done, len(facts))
     found = pd.DataFrame(rows, columns=["subject", *TEXTS, *NUMBERS]).astype(dict.fromkeys(NUMBERS, float))
     return found.sort_values("distance", ascending=False, kind="stable", ignore_index=True)
 
@@ -116,7 +124,12 @@ def find_prefixes(model: Model, facts: Iterable[Fact]) -> dict[tuple[int, ...], 
 
 
 def record_keys(
-    model: Model, prompts: Sequence[Sequence[int]], layers: Sequence[int], *, every: bool = False
+    model: Model,
+    prompts: Sequence[Sequence[int]],
+    layers: Sequence[int],
+    progress: Progress | None = None,
+    *,
+    every: bool = False,
 ) -> dict[int, Float[Tensor, "keys d_mlp"]]:
     """By layer, the coefficients at the last token of each prompt, in their order; or at ``every`` token of some drawn
     ones, special tokens left out."""
@@ -131,6 +144,8 @@ def record_keys(
                 m = taken.coefficients[layer].cpu()
                 content = taken.content.cpu()
                 rows[layer] |= {i: m[at][content[at]] if every else m[at, -1:] for at, i in enumerate(some)}
+            if progress is not None:
+                progress("subjects", len(rows[layers[0]]), len(prompts))
     found = {layer: torch.cat([own[i] for i in range(len(prompts))]) for layer, own in rows.items()}
     if not every:
         return found

@@ -130,6 +130,8 @@ def rounding_step(model: Model) -> float:
 class WeightChange:
     """What was added to a matrix: its size, its rank, and its largest parts ``sizes[i] · outer(units[i], stream[i])``.
 
+    Of both signs of a part, it has the one in which the largest of ``units[i]`` is positive.
+
     Attributes:
         norm: ‖ΔW‖. of_norm: of ‖W‖. tolerance: the largest singular value that rounding makes.
         rank: singular values above it, as far as they were counted; 0 of a vector. more: whether there are more.
@@ -166,7 +168,8 @@ class WeightChange:
         count = int((sizes > tolerance).sum())
         kept = parts if count > ranks else count
         rank, more = min(count, ranks), count > ranks
-        return cls(pair, norm, of_norm, tolerance, rank, more, u.T[:kept], sizes[:kept], v.T[:kept])
+        found = cls(pair, norm, of_norm, tolerance, rank, more, u.T[:kept], sizes[:kept], v.T[:kept])
+        return found.turn_round(found.units.gather(1, found.units.abs().argmax(1, keepdim=True)).sign()[:, 0])
 
     @property
     def is_low(self) -> bool:

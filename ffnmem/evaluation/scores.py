@@ -319,7 +319,7 @@ class Scores(Result):
         for editor, group in self.summary.groupby("editor", sort=False):
             means = {n: mean for n, mean in zip(group["metric"], group["mean"], strict=True) if not math.isnan(mean)}
             parts.append(f"{editor} " + (", ".join(f"{n} {means[n]:.1f}" for n in FIRST if n in means) or "–"))
-        failed = f", {len(self.failures)} failures" if len(self.failures) else ""
+        failed = f", {counted(len(self.failures), 'failure')}" if len(self.failures) else ""
         return f"{'; '.join(parts)}; {counted(len(self), 'fact')} of {self.provenance.model}{failed}"
 
     def __repr__(self) -> str:

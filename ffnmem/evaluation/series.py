@@ -163,7 +163,7 @@ class Decay(Result):
 
     def summary(self) -> str:
         points = ", ".join(map(str, self.frame["edits"].unique()))
-        failed = f", {len(self.failures)} failures" if len(self.failures) else ""
+        failed = f", {counted(len(self.failures), 'failure')}" if len(self.failures) else ""
         words = "" if self.collapsed is None else f"; {self.collapse_words}"
         return f"{self.editor} of {printable(self.provenance.model)} after {points} edits{failed}{words}"
 

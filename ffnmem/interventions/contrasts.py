@@ -369,11 +369,12 @@ class Between:
             )
         self.keeping.check_matters()
         if not logit > 0 > counterfactual:
-            first, second = here.answer.target_text, here.answer.foil_text
+            target, foil = quoted(here.answer.target_text), quoted(str(here.answer.foil_text))
+            liked, other = (target, foil) if logit > 0 else (foil, target)
             warn(
-                f"the model prefers {quoted(first if logit > 0 else str(second))} after both prompts (logits of "
-                f"{logit:.3f} and {counterfactual:.3f} for {quoted(first)} against {quoted(str(second))}): what is "
-                "found makes the first likelier, and decides nothing",
+                f"the model prefers {liked} to {other} after both prompts, by {abs(logit):.3f} and "
+                f"{abs(counterfactual):.3f} logits: the activations found make {target} likelier, but do not decide "
+                "which of the two the model says"
             )
         self.away = self.own - self.keeping.reference
         self.away[:, self.keeping.always] = 0.0

@@ -22,7 +22,7 @@ from .configs import quiet
 from .gguf import gguf_library
 from .loading import load_tokenizer, read_checkpoint
 
-STEPS: tuple[Phase, ...] = ("download", "convert", "compare")
+STEPS: tuple[Phase, ...] = ("download", "convert", "verify")
 
 
 @checked
@@ -35,7 +35,7 @@ def get(name: str, *, progress: Progress | None = None) -> Path:
 
     Args:
         name: ``"smollm2"``: SmolLM2-135M-Instruct, 93 MB to download, 540 MB in the cache, under Apache 2.0.
-        progress: called with the phases "download", "convert" and "compare", each of one step.
+        progress: called with the phases "download", "convert" and "verify", each of one step.
 
     Returns:
         The folder: in the user's cache folder, or under what the environment variable ``FFNMEM_CACHE`` names.
@@ -62,7 +62,7 @@ def get(name: str, *, progress: Progress | None = None) -> Path:
         with appearing(folder) as place:
             work = place / "work"
             work.mkdir()
-            for step, make in zip(STEPS, (download, convert, compare), strict=True):
+            for step, make in zip(STEPS, (download, convert, verify), strict=True):
                 tell(step, 0, 1)
                 make(wheel, name, work, place)
                 tell(step, 1, 1)
@@ -112,7 +112,7 @@ def convert(wheel: Wheel, name: str, work: Path, place: Path) -> None:
         readable(place / "model.safetensors")
 
 
-def compare(wheel: Wheel, name: str, work: Path, place: Path) -> None:
+def verify(wheel: Wheel, name: str, work: Path, place: Path) -> None:
     """Raise ModelError unless what was saved gives the logits of what was converted, to the bit."""
     tokens = torch.arange(16)[None]
     with torch.no_grad():

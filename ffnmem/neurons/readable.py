@@ -36,8 +36,8 @@ LEVEL = 0.05  # of the false discovery rate
 KEY = ["layer", "neuron", "sign"]
 KINDS = {POSITIVE: "top", NEGATIVE: "bottom"}
 COLUMNS = [
-    *KEY, "largest", "examples", "followed", "followed_low", "followed_high", "chance", "q", "verdict", "meanings",
-    "fires_at", "followed_by", "promotes",
+    *KEY, "largest", "examples", "followed", "followed_low", "followed_high", "chance", "lift", "q", "verdict",
+    "meanings", "fires_at", "followed_by", "promotes",
 ]  # fmt: skip
 
 
@@ -51,8 +51,8 @@ class ReadableNeurons(Result):
         neurons: one row a neuron's side, the first to open first: layer, neuron, sign, largest (its coefficient
             furthest from 0), examples (of different texts, at least half as strong), followed (how many of them go on
             with a token that the side promotes), followed_low and followed_high (95%, of the share), chance (the share
-            of such tokens in the corpus), q (the false discovery rate), verdict and meanings (empty and NaN where they
-            were not measured), fires_at, followed_by, promotes (tokens, for eyes).
+            of such tokens in the corpus), lift (followed_low / chance), q (the false discovery rate), verdict and
+            meanings (empty and NaN where they were not measured), fires_at, followed_by, promotes (tokens, for eyes).
         compared: how many sides had enough examples.
         unmeasured: the signs of the sides of which the store keeps no verdicts.
         provenance: plain values.
@@ -71,7 +71,7 @@ class ReadableNeurons(Result):
     def sheet(self) -> Sheet:
         """The neurons, and by what they were chosen."""
         missing = " and ".join(self.unmeasured)
-        verdicts = f"; not measured of {missing} sides (ffnmem polysemanticity)" if missing else ""
+        verdicts = f"; {missing} sides have no verdict yet (ffnmem polysemanticity gives it)" if missing else ""
 
         def first(name: str) -> Column:
             shown = Column(name.replace("_", " "), wraps=True)
@@ -84,10 +84,12 @@ class ReadableNeurons(Result):
             Column("verdict") if any(self.neurons["verdict"]) else None,
             Column("followed", left=False, of=lambda row: f"{row['followed']} of {row['examples']}"),
             Column("by chance", "probability", of="chance"),
+            Column("lift", "number", places=0),
             first("fires_at"),
             first("promotes"),
-            caption=f"of {self.compared:,} sides of neurons: followed, how often a token comes next that the side "
-            f"promotes; no polysemantic ones, monosemantic ones first{verdicts}",
+            caption=f"followed: how many of the side's strongest examples go on with a token that it promotes; by "
+            f"chance: how often the text has these tokens; lift: at least how many times as often (95%); "
+            f"{self.compared:,} sides compared, polysemantic ones left out, monosemantic ones first{verdicts}",
         )
         none = Words.of("no neuron fires before what it promotes more often than chance has it")
         return Sheet.of(table if len(self.neurons) else none, Origin(self.provenance))
@@ -107,7 +109,7 @@ def find_readable(
     with 8 or more of different texts that reach half of its largest coefficient. It promotes what comes next if these
     go on with one of the ten tokens that it then promotes more often than the corpus has these tokens (a binomial test;
     false discovery rate below 5% over all sides). It is clear unless the verdict that the store keeps is polysemantic;
-    monosemantic sides come first, then by the lower end of the share's interval.
+    monosemantic sides come first, then by lift: the lower end of the share's interval over the share by chance.
 
     Args:
         store: from :func:`ffnmem.scan`. Verdicts are those of :func:`ffnmem.polysemanticity`, where they are kept.
@@ -142,8 +144,9 @@ def find_readable(
     sides = sides.merge(known.astype(sides[KEY].dtypes), "left", KEY).fillna({"verdict": ""})
     ends = [share_interval(*row) for row in zip(sides["followed"], sides["examples"], strict=True)]
     sides[["followed_low", "followed_high"]] = np.array(ends, np.float64).reshape(-1, 2)
+    sides["lift"] = (sides["followed_low"] / sides["chance"]).where(sides["followed"] > 0, 0.0)
     sides = sides[sides["verdict"] != "polysemantic"]
-    last = (sides["verdict"] != "monosemantic", -sides["followed_low"])
+    last = (sides["verdict"] != "monosemantic", -sides["lift"])
     sides = sides.iloc[np.lexsort((sides["neuron"], sides["layer"], *last[::-1]))][:top]
     found = [store.neuron(row.layer, row.neuron, kind=KINDS[row.sign]).side(row.sign) for row in sides.itertuples()]
     for name in ("fires_at", "followed_by", "promotes"):

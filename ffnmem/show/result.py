@@ -99,7 +99,8 @@ class Result:
             if isinstance(value, str):
                 parts.append(f"{words} {quoted(value)}" if value else "")
             elif isinstance(value, Sized):
-                parts.append(counted(len(value), words.removesuffix("s")))
+                noun = words.removesuffix("s")
+                parts.append(counted(len(value), noun) if noun != words else f"{len(value):,} {words}")
             elif value is not None and value is not False:
                 capped = self.provenance.before_cap if name == "logit" else ""
                 parts.append(words if value is True else f"{words} {format_value(value)}{capped}")

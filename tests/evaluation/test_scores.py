@@ -80,7 +80,7 @@ def test_plain_values(scores: Scores) -> None:
 def test_sheet(scores: Scores) -> None:
     """Each editor beside the unedited model; a metric nobody measured is no column; text of a fact is only text."""
     assert "\n" not in repr(scores)
-    assert all(word in repr(scores) for word in ("rome S", "memit S", "4 facts", "1 failures"))
+    assert all(word in repr(scores) for word in ("rome S", "memit S", "4 facts", "1 failure)"))
     lines = printed(scores.sheet(relations=True, kept="runs/a"))
     assert lines[0] == "scores, in percent"
     assert lines[1].split()[:3] == ["editor", "n", "S"]

@@ -196,7 +196,7 @@ def test_what_the_verdict_is_of_is_said(atlas: Model, found: fm.interventions.Co
     """Shares are of what FFNs carry; and what is found need not decide, where the answer is the same in both runs."""
     assert "what FFNs carry of the difference (91%)" in found.verdict
     assert found.says == (" Paris", " Moscow")
-    with pytest.warns(fm.FfnmemWarning, match="prefers ' Paris' after both prompts"):
+    with pytest.warns(fm.FfnmemWarning, match="prefers ' Paris' to ' banana' after both prompts"):
         fm.patch(atlas, TOWER, KREMLIN, found.firings.head(2), " Paris", " banana", random=1)
 
 

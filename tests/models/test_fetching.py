@@ -52,7 +52,7 @@ def test_a_model_is_got_once(index: Path, tmp_path: Path) -> None:
         fm.load("smollm2")
     told: list[tuple[str, int, int]] = []
     folder = fm.models.get("smollm2", progress=lambda *step: told.append(step))
-    assert [step for step in told if step[1]] == [("download", 1, 1), ("convert", 1, 1), ("compare", 1, 1)]
+    assert [step for step in told if step[1]] == [("download", 1, 1), ("convert", 1, 1), ("verify", 1, 1)]
     assert (folder / "LICENSE").read_text() == "Apache License"
     assert not (folder / "work").exists()
     model, direct = fm.load("smollm2"), fm.load(tmp_path / "toy.gguf")

@@ -77,7 +77,9 @@ def test_the_numbers_are_those_of_the_text(store: Store) -> None:
     assert found.compared == len(rows)
     p = stats.binom.sf(rows["followed"] - 1, rows["examples"], rows["chance"])
     assert rows["q"].tolist() == pytest.approx(stats.false_discovery_control(p).tolist())
-    assert rows["followed_low"].is_monotonic_decreasing
+    lift = (rows["followed_low"] / rows["chance"])[rows["followed"] > 0]
+    assert rows["lift"][rows["followed"] > 0].tolist() == pytest.approx(lift.tolist())
+    assert rows["lift"].is_monotonic_decreasing
 
 
 @pytest.mark.usefixtures("lenient")
@@ -85,7 +87,9 @@ def test_verdicts_decide_which_are_clear(store: Store, tmp_path: Path) -> None:
     own = open_store(shutil.copytree(store.folder, tmp_path / "store"))
     bare = find_readable(own, top=None)
     assert bare.unmeasured == ("positive", "negative")
-    assert "not measured of positive and negative sides (ffnmem polysemanticity)" in " ".join(printed(bare.sheet()))
+    assert "positive and negative sides have no verdict yet (ffnmem polysemanticity gives it)" in " ".join(
+        printed(bare.sheet())
+    )
     table = fm.polysemanticity(own, load_gated("llama"), sign="both", draws=20, budget=None)
     found = find_readable(own, top=None)
     assert found.unmeasured == ()
