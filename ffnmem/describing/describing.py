@@ -103,7 +103,7 @@ class Descriptions(Result):
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, ready for JSON: the neurons, the questions and answers, and the provenance."""
         return {
-            "neurons": plain(self.table[:top]),
+            "neurons": plain(self.naming_experts(self.table[:top])),
             "answers": plain(self.answers),
             "provenance": self.provenance,
         }

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.errors import InputError, counted
+from ..core.errors import InputError, counted, listed
 from ..core.number_text import format_share
 from ..core.progress import Progress
 from ..core.types import Basis, Count, Seed, checked
@@ -377,9 +377,9 @@ def compare_with_paper(
         float(np.nansum(composition[name] * agrees) / max(agrees.sum(), 1))
         for name in ("frequent_share", "short_share")
     )
-    ffn = model.ffn[0]
+    ffn, widths = model.ffn[0], sorted({ffn.d_mlp for ffn in model.ffn})
     return {
-        "model": f"{model.name}: {layers} layers, d_model {ffn.d_model}, d_mlp {ffn.d_mlp}, {ffn.activation}, "
+        "model": f"{model.name}: {layers} layers, d_model {ffn.d_model}, d_mlp {listed(widths)}, {ffn.activation}, "
         f"{model.d_vocab:,} tokens",
         "removal": f"{keys} random keys a layer, top {prefixes} trigger examples each",
         "effect of removal": "; ".join(

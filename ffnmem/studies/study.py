@@ -170,7 +170,8 @@ class Study(Result):
     @cached_property
     def tables(self) -> tuple[StudyTable, ...]:
         """In the order in which they are shown; ``summary`` first, which the command line prints."""
-        return tuple(StudyTable(name, self.frames[name], *words) for name, words in self.protocol.tables.items())
+        frames = {name: self.naming_experts(frame) for name, frame in self.frames.items()}
+        return tuple(StudyTable(name, frames[name], *words) for name, words in self.protocol.tables.items())
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -190,7 +191,7 @@ class Study(Result):
     def table(self, name: str) -> pd.DataFrame:
         """The rows of a table by its name; raises InputError."""
         check_choice("table", name, list(self.protocol.tables))
-        return self.frames[name]
+        return next(table.frame for table in self.tables if table.name == name)
 
     def figure(self, name: str) -> Figure:
         """A figure by its name; raises InputError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import io
 import json
 from collections.abc import Callable
@@ -22,8 +23,9 @@ from ffnmem.core.files import write_whole
 from ffnmem.scanning import Store
 from ffnmem.studies import STUDIES, Study, StudyTable, figures, running
 from ffnmem.studies.running import FOLDER, page, write_study
-from ffnmem.studies.study import ROWS, check_settings, setting_names
+from ffnmem.studies.study import ROWS, check_settings, setting_names, study_module
 
+from ..architectures import DECODERS
 from ..helpers import draw_whole, printed, refuses
 from ..pages.hostile import HOSTILE, UNSEEN
 from ..pages.page import Page, unscripted
@@ -43,6 +45,13 @@ def found(request: pytest.FixtureRequest, tiny: fm.Model, tiny_store: Store) -> 
 @pytest.fixture(scope="module")
 def geva(tiny: fm.Model, tiny_store: Store) -> Study:
     return small("geva2021", tiny, tiny_store)
+
+
+@pytest.fixture(scope="module")
+def mixture_store(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    model = fm.load(DECODERS["Qwen 2 MoE"](), tokenizer=tokenizer)
+    store = fm.scan(model, tiny_texts(), tmp_path_factory.mktemp("mixture") / "store", k=5, context=32)
+    return fm.open_store(store.folder, model)
 
 
 def test_a_study_says_all_that_it_depends_on(found: Study, tiny: fm.Model) -> None:
@@ -66,6 +75,18 @@ def test_a_study_says_all_that_it_depends_on(found: Study, tiny: fm.Model) -> No
     assert (beside["paper"] != "").all()
     assert all(found.found[subject] in found.conclusion for subject in found.protocol.main)
     assert len(found.protocol.main) > 1
+
+
+@pytest.mark.parametrize(
+    ("study", "papers"),
+    [
+        ("voita2023", {"types": 5, "coverage": 0.95, "position": 0.05}),
+        ("gurnee2024", {"kurtosis": 10.0, "partition": 0.005}),
+    ],
+)
+def test_defaults_are_the_papers(study: str, papers: dict[str, float]) -> None:
+    parameters = inspect.signature(study_module(study).study).parameters
+    assert {name: parameters[name].default for name in papers} == papers
 
 
 def test_every_figure_is_drawn_and_described(found: Study) -> None:
@@ -129,6 +150,17 @@ def test_lines_of_rows_with_their_bands(geva: Study) -> None:
     updates = geva.table("updates").query("measure == 'random' and share == 0.5")
     assert ax.lines[-1].get_ydata().tolist() == updates["needed_50"].tolist()  # type: ignore[union-attr]
     assert ax.get_yscale() == "log"
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_experts_of_a_mixture_are_named(name: str, mixture_store: Store) -> None:
+    """Of every neuron in a table, which expert it is of; the shared ones come last."""
+    made = small(name, mixture_store.model_for("the study"), mixture_store)
+    sizes = made.experts[0]
+    named = [table.frame for table in made.tables if "neuron" in table.frame]
+    assert sum(map(len, named))
+    for frame in named:
+        assert (frame["expert"] == (frame["neuron"] // sizes.neurons).clip(upper=sizes.experts)).all()
 
 
 def test_nothing_found_is_said(tiny: fm.Model, tiny_store: Store) -> None:
