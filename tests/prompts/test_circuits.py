@@ -286,6 +286,8 @@ def check_graph(found: dict[str, Any]) -> None:
             if node["feature_type"] == "cross layer transcoder":
                 assert node["feature"] == (layer + feature) * (layer + feature + 1) // 2 + feature
                 assert node["jsNodeId"] == f"{layer}_{feature}-0"
+            elif node["feature_type"] != "logit":  # a neuron has the number itself
+                assert node["feature"] < 0
     others = [node["jsNodeId"] for node in found["nodes"] if node["feature_type"] != "cross layer transcoder"]
     assert len(set(others)) == len(others)
     assert not set(others) & {n["jsNodeId"] for n in found["nodes"] if n["feature_type"] == "cross layer transcoder"}
