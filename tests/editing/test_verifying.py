@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -108,9 +109,10 @@ def test_what_is_not_reached_is_tried_again(
     """Longer, then in other layers unless one was given; the best is returned, and says what each came to."""
     monkeypatch.setattr(settings, "SHIPPED_LAYERS", {})
     fact = next(fact for fact in fm.load_facts("atlas") if fact.target_new and fact.neighbours)
-    assert "tried" not in fm.rome(atlas, fact, layer=layer).numbers  # type: ignore[union-attr]
+    options: dict[str, Any] = {"layer": layer, "contexts": ["{}"]}
+    assert "tried" not in fm.rome(atlas, fact, **options).numbers  # type: ignore[union-attr]
     monkeypatch.setattr(settings, "DERIVED_CLAMP", 0.05)
-    edit = fm.rome(atlas, fact, layer=layer)
+    edit = fm.rome(atlas, fact, **options)
     assert isinstance(edit, Edit)
     (tried,) = edit.numbers["tried"]
     found = [float(part.split()[-1]) for part in tried.split("; ")]
@@ -121,7 +123,7 @@ def test_what_is_not_reached_is_tried_again(
     assert edit.unreached == (0,)
     assert f"tried, with its probability: {tried}" in edit.unreached_words
     assert edit.layers[0] == edit.settings["layer"]
-    scores = fm.evaluate(atlas, fact, metrics=["ES"], drift=False, layer=layer, keep_edits=True)
+    scores = fm.evaluate(atlas, fact, metrics=["ES"], drift=False, keep_edits=True, **options)
     assert scores.edits["rome"][fact.name].digest == edit.digest
 
 
