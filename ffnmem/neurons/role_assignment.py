@@ -18,6 +18,7 @@ from ..core.sheets import Column, Origin, Promoted, Sheet, Table, promoted_colum
 from ..core.types import Basis, Count, Number, Range, Seed, checked
 from ..models.model import Model
 from ..models.turns import in_turn
+from ..prompts.means import over_all_tokens
 from ..scanning.store import Store
 from .counting import FiringCounts, content_counts, count_firings, position_information, token_detection
 from .overlap import memory_sides, side_rows
@@ -350,6 +351,7 @@ def firing_statistics(
         stats = store.stats(layer)
         norms, first = value_norms[first : first + len(stats)], first + len(stats)
         mean, std = stats["mean"].to_numpy(), stats["std"].to_numpy()
+        cubed = over_all_tokens(third_moment(mean, std, stats["skewness"]), stats)
         information = position_information(firing.at_position[layer], firing.positions)
         rule = {name: getattr(thresholds, name) for name in ("types", "coverage", "min_count")}
         detection = token_detection(firing, layer, **rule)
@@ -357,8 +359,8 @@ def firing_statistics(
         columns = {
             "firing_rate": stats["firing_rate"].to_numpy(),
             "dead": stats["dead"].to_numpy(),
-            "write_norm": np.hypot(mean, std) * norms,
-            **({"coefficient_sign": np.sign(third_moment(mean, std, stats["skewness"]))} if model.gated else {}),
+            "write_norm": over_all_tokens(np.hypot(mean, std), stats, root=2) * norms,
+            **({"coefficient_sign": np.sign(cubed)} if model.gated else {}),
             "position_information": information.information,
             "position_p": information.p,
             "firings": firing.fired(layer),

@@ -214,7 +214,9 @@ def coefficients(
     ]
     mixture = model.ffn[layer].mixture
     if mixture is not None:
-        linear = linear * mixture.factors(inputs, neurons).T
+        factors = mixture.factors(inputs, neurons).T
+        linear = linear * factors
+        gate = [one * factors for one in gate] if mixture.form.scales_input else gate
     return (act(gate[0]) * linear if gate else act(linear)).to("cpu", torch.float32).numpy()
 
 

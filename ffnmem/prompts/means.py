@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from ..core.checked_files import array_checksum
@@ -31,6 +32,16 @@ def name_source(source: Source) -> str:
     return "a capture" if isinstance(source, Capture) else "a store"
 
 
+def over_all_tokens(means: Any, stats: pd.DataFrame, root: int = 1) -> Float64[np.ndarray, " neurons"]:
+    """Means of a store, which are over the tokens routed to a neuron's expert, as means over all tokens, with 0 where
+    they are not routed there; or ``root``-th roots of means. ``stats``: the rows of :meth:`Store.stats`."""
+    found = np.asarray(means, float)
+    if "routed" not in stats:
+        return found
+    routed = stats["routed"].to_numpy(float)
+    return np.where(routed == 0, 0.0, found * routed ** (1 / root))
+
+
 def read_means(source: Source, model: Model, layer: int) -> Float[Tensor, " d_mlp"]:
     """Mean coefficients of a layer's neurons over all content, 0 where it was not routed to a neuron's expert, in
     float64. Raises InputError: another model's source, or no content."""
@@ -38,10 +49,7 @@ def read_means(source: Source, model: Model, layer: int) -> Float[Tensor, " d_ml
         return read_content(source, model, layer).double().mean(0)
     source.check_model(model)
     frame = source.stats(layer).sort_values("neuron")
-    of_all = frame["mean"]
-    if "routed" in frame:  # the store's means are of the tokens that were routed to the neuron's expert
-        of_all = (of_all * frame["routed"]).mask(frame["routed"] == 0, 0.0)
-    means = torch.tensor(of_all.to_numpy(dtype=float), device=model.device)
+    means = torch.tensor(over_all_tokens(frame["mean"], frame), device=model.device)
     if not bool(means.isfinite().all()):
         raise InputError(f"the store has no mean coefficients of layer {layer}: its scan saw no tokens")
     return means

@@ -532,7 +532,8 @@ class Neuron(Known, Result):
         return {name: plain(value) for name, value in found.items() if name not in left_out}
 
     def summary(self) -> str:
-        rate = f"fires at {self.stats['firing_rate']:.1%} of tokens"
+        tokens = "routed tokens" if "routed" in self.stats else "tokens"
+        rate = f"fires at {self.stats['firing_rate']:.1%} of {tokens}" if self.stats["count"] else "saw no tokens"
         promotes = "" if self.lack else f", promotes {', '.join(self.tokens('promoted')[:5])}"
         return printable(f"{self.name} of {self.store.model}: {rate}{promotes}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -104,6 +105,13 @@ def test_rates_and_chance_count_the_router(model: fm.models.Model, tmp_path: Any
     for table in (measured, chance[chance["kind"] == "own"]):
         expected = [float(fired[row.layer][row.neuron]) for row in table.itertuples()]
         assert allclose(table["firing_rate"].to_numpy(), expected, 1e-9)
+    moments = {}
+    for layer, one in capture.coefficients.items():
+        away = one[content].double() - one[content].double().mean(0)
+        moments[layer] = (away**4).mean(0) / (away**2).mean(0) ** 2 - 3
+    expected = [float(moments[row.layer][row.neuron]) for row in measured.itertuples()]
+    there = np.isfinite(expected)
+    assert allclose(measured["kurtosis"][there], np.array(expected)[there], 1e-4)
     for layer, rows in chance[chance["kind"] == "matched"].groupby("layer"):
         sizes = model.ffn[layer].expert_sizes
         if sizes is not None:

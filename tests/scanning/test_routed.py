@@ -156,3 +156,25 @@ def test_means_over_a_store_are_of_all_tokens(
     with fm.intervene(model, {(1, neuron): fm.interventions.Mean(store)}):
         found = fm.capture(model, "The city of Paris").coefficients[1][0, :, neuron]
     assert allclose(found, np.full(len(found), tokens[1]["m"][:, neuron].mean()), 1e-6)
+
+
+def test_roles_are_of_all_tokens(
+    model: fm.Model, store: fm.scanning.Store, tokens: list[dict[str, np.ndarray]]
+) -> None:
+    """A neuron that no token was routed to would not be dead, and one that few were would write as much as any."""
+    found = fm.roles(model, store)
+    unused = store.stats().query("count == 0")[["layer", "neuron"]]
+    assert len(unused)
+    assert (found.merge(unused)["role"] == "dead").all()
+    for layer, ffn in enumerate(model.ffn):
+        square = (tokens[layer]["m"].astype(np.float64) ** 2).mean(0)
+        expected = np.sqrt(square) * ffn.values.detach().norm(dim=1).double().numpy()
+        assert allclose(found[found["layer"] == layer]["write_norm"], expected, 1e-5)
+
+
+def test_a_neuron_in_a_line(model: fm.Model, store: fm.scanning.Store) -> None:
+    """It would be said to fire at nan% of tokens."""
+    rows = store.stats()
+    unused, used = (rows[(rows["count"] == 0) == whether].iloc[0] for whether in (True, False))
+    assert "saw no tokens" in repr(store.neuron(int(unused["layer"]), int(unused["neuron"])))
+    assert "of routed tokens" in repr(store.neuron(int(used["layer"]), int(used["neuron"])))
