@@ -39,7 +39,6 @@ ENOUGH = 50  # tokens at a position, for its firing rate to count in a pattern
 EXTREME = 0.05  # how near to 0 or 1 a rate counts as there
 SMOOTH = 5  # positions averaged before crossings are counted
 PROMOTED = 8
-COVERAGE = 0.95  # of its firings, that a detector's tokens make up
 STRONGEST = 8  # positional neurons in the table of rates
 SHADES = ("#08306B", "#2171B5", "#6BAED6", "#BDD7E7", "#E3E8EE", "#F5F5F5")
 COVERING = (*(f"{low} to {high}" for low, high in CATEGORIES), MORE, BEYOND)
@@ -103,8 +102,9 @@ PROTOCOL = StudyProtocol(
         ),
         "covering": (
             "How many tokens make up a neuron's firings",
-            "Shares of the neurons that fired, by the fewest tokens that make up 95% of their firings. Tokens too "
-            "rare to be counted one by one are needed of some; how many at least follows from how rare they are.",
+            "Shares of the neurons that fired, by the fewest tokens that make up 95% of their firings, or what is set "
+            "as coverage. Tokens too rare to be counted one by one are needed of some; how many at least follows from "
+            "how rare they are.",
         ),
         "detectors": (
             "Token detectors",
@@ -142,7 +142,7 @@ PROTOCOL = StudyProtocol(
         ),
         Figure(
             "covering",
-            f"How many tokens make up {COVERAGE:.0%} of a neuron's firings",
+            "How many tokens make up a neuron's firings",
             stack(shares_covered, dict(zip(COVERING, SHADES, strict=True))),
             "share of the neurons that fired",
             "Figure 2, which shows the first half of each model.",
@@ -204,7 +204,7 @@ def study(
     seed: int = 0,
     n_sequences: int | None = SEQUENCES_READ,
     types: int = 5,
-    coverage: float = COVERAGE,
+    coverage: float = 0.95,
     position: float = 0.05,
     min_count: int = 10,
 ) -> Study:
@@ -226,8 +226,8 @@ def study(
 
     Returns:
         Tables ``summary`` (by layer), ``covering`` (how many tokens make up a neuron's firings), ``detectors``,
-        ``positional``; figures ``dead``, ``firing_rate``, ``covering``, ``detectors``, ``tokens``, ``positional``,
-        ``patterns``.
+        ``positional``, ``rates`` (by position, of the strongest of these); figures ``dead``, ``firing_rate``,
+        ``covering``, ``detectors``, ``tokens``, ``positional``, ``patterns``.
 
     Raises:
         InputError: another model's store, or settings out of range.
