@@ -32,6 +32,7 @@ from ffnmem.scanning import Store
 from ffnmem.scanning.searching import Found
 from ffnmem.show.result import Result
 
+from .architectures import DECODERS
 from .editing.edits import change
 from .editing.edits import made as random_edit
 from .evaluation.made import EIFFEL, FACTS
@@ -148,6 +149,9 @@ EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
     "MinimalCircuit": lambda given: fm.minimal_circuit(given.capture, " Paris", " Rome"),
     "Neuron": lambda given: given.store.neuron(1, 5, shade=True),
     "NeuronHealth": lambda given: fm.neurons.neuron_health(given.tiny, [PROMPT, "The city of Paris"]),
+    "RouterAttribution": lambda given: fm.prompts.attribute_router(
+        fm.capture(fm.load(DECODERS["OLMoE"](), tokenizer=given.tiny.tokenizer), PROMPT), 1, 3, 1
+    ),
     "PathAttribution": lambda given: fm.attribute_paths(given.capture, " Paris"),
     "Scores": lambda given: given.scores,
     "Silencing": lambda given: fm.tracing.silence_fact(given.tiny, PROMPT, "Eiffel Tower"),

@@ -19,6 +19,7 @@ from ffnmem.interventions.intervening import compare_predictions
 from ffnmem.neurons.role_assignment import strongest
 from ffnmem.scanning import Store
 
+from ..architectures import DECODERS
 from ..editing.edits import made as random_edit
 from ..scanning.texts import tiny_texts
 from .running import PROMPT, data, mistake, run, table
@@ -33,6 +34,7 @@ class Given(NamedTuple):
     corpus: Path
     edit: Path
     edited: Path
+    mixture: Path
 
     @property
     def capture(self) -> fm.prompts.Capture:
@@ -47,7 +49,9 @@ def given(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path_factory
     run("project", "all", "--out", file, "--model", tiny_folder, "--top", 3)
     edit = random_edit(fm.load(tiny_folder), (1,))
     edited = edit.export(fm.load(tiny_folder), folder / "edited")
-    return Given(tiny, tiny_store, file, corpus, edit.save(folder / "edit.zip"), edited)
+    DECODERS["OLMoE"]().save_pretrained(folder / "mixture")
+    tiny.tokenizer.save_pretrained(folder / "mixture")
+    return Given(tiny, tiny_store, file, corpus, edit.save(folder / "edit.zip"), edited, folder / "mixture")
 
 
 CHANGES: dict[Any, Any] = {
@@ -93,6 +97,11 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
     ),
     f"attribute '{PROMPT}' {M} --position 2": (lambda g: fm.attribute(g.capture, position=2).top(20), "neurons"),
     f"paths {ASKED} {M} --top 6": (lambda g: fm.attribute_paths(g.capture, *RIVALS).top(6), "firings"),
+    f"routing '{PROMPT}' --model {{mixture}}": (lambda g: fm.capture(fm.load(g.mixture), PROMPT).routing(), "routing"),
+    f"routing '{PROMPT}' --model {{mixture}} --layer 1 --expert 3 --against 0 --position 4 --top 6": (
+        lambda g: fm.prompts.attribute_router(fm.capture(fm.load(g.mixture), PROMPT), 1, 3, 0, 4).top(6),
+        "firings",
+    ),
     f"circuit {ASKED} {M} --nodes 30": (lambda g: fm.circuit(g.capture, *RIVALS, nodes=30).edges, "edges"),
     f"contrast '{PROMPT}' 'Rome is' --target ' London' --foil ' Paris' {M} --full": (
         lambda g: fm.contrast(g.model, PROMPT, "Rome is", " London", " Paris").to_frame(),
@@ -234,7 +243,8 @@ def test_tables_fit(line: str, given: Given, tiny_folder: Path) -> None:
     for width in (60, 80, 120):
         out = table(*words, width=width)
     if words[0] not in ("activations", "anatomy", "facts"):
-        assert given.model.fingerprint in out
+        model = fm.load(given.mixture) if "{mixture}" in line else given.model
+    assert model.fingerprint in out
     assert "\x1b" not in out
 
 

@@ -17,6 +17,7 @@ from ffnmem.neurons import Meanings, neuron_health
 from ffnmem.scanning import Store, open_store
 from ffnmem.tracing import Traces, knockout_facts, silence_facts
 
+from ..architectures import DECODERS
 from ..comparing.made import TEXTS
 from ..editing.edits import made as random_edit
 from ..evaluation.test_scores import made_scores
@@ -75,6 +76,9 @@ def make_results(tiny: fm.Model, store: Store, tokenizer: Any, folder: Path) -> 
         meanings=with_meanings(fm.meanings(own_store, 1, 5, tiny, draws=20), [10, 6, 4]),
         neuron=store.neuron(1, 5),
         paths=fm.attribute_paths(capture, first, second),
+        router=fm.prompts.attribute_router(
+            fm.capture(fm.load(DECODERS["OLMoE"](), tokenizer=tokenizer), HOSTILE), 1, 3, 1
+        ),
         projection=fm.project(tiny, 1, 3, k=5).assign(token="$x_{"),
         promoters=fm.vocabulary.promoters(tiny, " the", k=4),
         roles=fm.roles(tiny, store, n_sequences=None),

@@ -132,6 +132,7 @@ def case(
 case("layers", "attribution", attribution_layers)
 case("neurons", "attribution", lambda m: {"bars 0": m.attribution.top(9)["logit"]}, top=9)
 case("neurons of paths", "paths", lambda m: {"bars 0": m.paths.top(5)["logit"]}, top=5)
+case("neurons of a router", "router", lambda m: {"bars 0": m.router.top(5)["logit"]}, top=5)
 case("neurons of scores", "causal", lambda m: {"bars 0": m.causal.top(5)["score"]}, top=5)
 case(
     "components",
@@ -139,6 +140,7 @@ case(
     lambda m: {"bars 0": [*m.attribution.components["logit"], m.attribution.components["logit"].sum()]},
 )
 case("map", "paths", lambda m: {"map": m.paths.map})
+case("map of a router", "router", lambda m: {"map": m.router.map})
 case("map of scores", "causal", lambda m: {"map": m.causal.map})
 for kind in ("faithfulness", "faithfulness_over"):
     case(

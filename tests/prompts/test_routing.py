@@ -1,0 +1,89 @@
+"""Why a router chose an expert: the sum is its own logit, of every mixture, and what is asked wrongly is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import ffnmem as fm
+from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.models.norms import at_least_float32
+
+from ..architectures import DECODERS, MIXTURES
+from ..helpers import PROMPT, refuses
+
+Model = fm.Model
+
+
+@pytest.fixture(scope="module", params=MIXTURES)
+def model(request: pytest.FixtureRequest, tokenizer: Any) -> Model:
+    return fm.load(DECODERS[request.param](), tokenizer=tokenizer, dtype="float64")
+
+
+@pytest.mark.parametrize(("expert", "against"), [(0, None), (3, 1)])
+@pytest.mark.parametrize("position", [2, -1])
+def test_the_sum_is_the_routers_logit(model: Model, expert: int, against: int | None, position: int) -> None:
+    """Memories would be told to have chosen what they did not, or a part of the stream be left out."""
+    capture = fm.capture(model, [PROMPT, "The city of Paris"])
+    layer = model.n_layers - 1
+    found = fm.prompts.attribute_router(capture, layer, expert, against, position, prompt=0)
+    router = model.ffn[layer].mixture.router
+    logits = capture.ffn_in[layer][0, found.position] @ router.weight.detach().T
+    logits = logits if getattr(router, "bias", None) is None else logits + router.bias.detach()  # GPT-OSS
+    expected = float(logits[expert]) - (0.0 if against is None else float(logits[against]))
+    assert abs(found.logit - expected) < 1e-10
+    # Llama 4 turns queries in float32, which rounds otherwise in a batch.
+    assert found.error < (1e-7 if model.hf_model.config.model_type.startswith("llama4") else 1e-10)
+    memories = found.components.query("component == 'ffn'")["logit"].sum()
+    assert abs(float(found.map.sum()) - memories) < 1e-10
+    routed = capture.routing().query(f"layer == {layer} and prompt == 0 and position == {found.position}")
+    assert set(found.chosen["expert"]) == set(routed["expert"])
+
+
+def test_without_a_memory_the_logit_is_less_by_what_it_added(tokenizer: Any) -> None:
+    """What a memory of the layer before adds at the position goes through one norm alone."""
+    model = fm.load(DECODERS["Mixtral"](), tokenizer=tokenizer, dtype="float64")
+    capture = fm.capture(model, PROMPT)
+    found = fm.prompts.attribute_router(capture, 1, 3, 1)
+    ffn, norm = model.ffn[1], model.norm_before(1)
+    assert norm is not None
+    assert capture.residual is not None
+    stream = capture.residual.embedding[0] + capture.residual.attention[0][0] + capture.ffn_out[0][0]
+    stream = at_least_float32(stream + capture.residual.attention[1][0])[-1:]
+    weight = ffn.mixture.router.weight.detach()
+    row = found.top(None).query(f"position == {found.position}").iloc[0]
+    direction = norm.pull((weight[3] - weight[1])[None]) / norm.scale(stream)
+    direct = float(row["coefficient"] * (model.ffn[0].values[int(row["neuron"])] @ direction[0]).detach())
+    carried = float(row["logit"]) - direct  # by the attention of the router's own layer
+    assert abs(direct) > 1e-4
+    with torch.no_grad():
+        along = torch.zeros(found.position + 1, model.d_model, dtype=torch.float64)
+        along[-1] = direction[0]
+        pulled, _ = fm.models.attention.frozen_attention(model, capture.tokens[0])[1].pull(along)
+    value = model.ffn[0].values[int(row["neuron"])].detach()
+    assert abs(carried - float(row["coefficient"] * (value @ pulled[-1]))) < 1e-10
+
+
+REFUSED = {
+    "an expert too many": (OutOfRangeError, IndexError, (1, 4), ("expert 4", "0 to 3")),
+    "one to compare with too many": (OutOfRangeError, IndexError, (1, 0, 9), ("against 9",)),
+    "a layer too many": (OutOfRangeError, IndexError, (2, 0), ("layer 2",)),
+    "a position too many": (OutOfRangeError, IndexError, (1, 0, None, 99), ("position 99",)),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str, tokenizer: Any) -> None:
+    error, builtin, asked, words = REFUSED[case]
+    capture = fm.capture(fm.load(DECODERS["Mixtral"](), tokenizer=tokenizer), PROMPT)
+    with refuses(error, builtin, *words):
+        fm.prompts.attribute_router(capture, *asked)
+
+
+def test_no_router(tiny: Model, tokenizer: Any) -> None:
+    dense = fm.load(DECODERS["Qwen 3 MoE with a dense layer"](), tokenizer=tokenizer)
+    for model in (tiny, dense):
+        with refuses(InputError, ValueError, "layer 0", "no experts"):
+            fm.prompts.attribute_router(fm.capture(model, PROMPT), 0, 0)
