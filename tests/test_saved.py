@@ -27,7 +27,7 @@ from ffnmem.core.sheets import Sheet
 from ffnmem.editing import Edit
 from ffnmem.evaluation.effects import Effects
 from ffnmem.facts.listing import list_facts
-from ffnmem.neurons.concepts import Survey, clearest
+from ffnmem.neurons.survey import Survey, clearest
 from ffnmem.scanning import Store
 from ffnmem.scanning.searching import Found
 from ffnmem.show.result import Result

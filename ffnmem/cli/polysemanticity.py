@@ -140,8 +140,8 @@ def show_store(
     import pandas as pd
 
     from ..neurons.by_chance import kept_chance
-    from ..neurons.concepts import Survey, clearest
     from ..neurons.measuring import is_kept, settings_key
+    from ..neurons.survey import Survey, clearest
 
     opened, settings, signs = fm.open_store(store), measuring.settings, asked_signs(sign)
     layers = measuring.layers(opened)

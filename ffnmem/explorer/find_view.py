@@ -18,8 +18,8 @@ from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.types import ROLE_NAMES, TEXT_ROLES, VERDICTS
 from ..models.model import Model
-from ..neurons.concepts import stronger_verdicts
 from ..neurons.role_assignment import known_roles, roles
+from ..neurons.survey import stronger_verdicts
 from ..prompts.captures import capture
 from ..scanning.store import Store
 from ..vocabulary.projections import WHY, end_tokens, standings, token_moments

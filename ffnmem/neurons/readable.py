@@ -23,9 +23,9 @@ from ..scanning.store import Store
 from ..scanning.tables import VALUES, layer_examples
 from ..show.result import Result
 from ..vocabulary.vectors import SIGNS
-from .concepts import kept_verdicts
 from .counting import content_counts
 from .measuring import chosen_layers
+from .survey import kept_verdicts
 from .verdicts import RULE, share_interval
 
 WIDE = RULE.examples

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from ..core.errors import InputError, counted
 from ..core.token_text import visible
 from ..core.types import checked
-from ..neurons.concepts import Meanings, verdict_counts
+from ..neurons.concepts import Meanings
 from ..neurons.role_assignment import NONE, known_roles, role_counts
+from ..neurons.survey import verdict_counts
 from . import shapes
 from .figures import draws
 

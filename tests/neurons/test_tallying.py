@@ -12,7 +12,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.neurons import Meanings
-from ffnmem.neurons.concepts import MEANINGS, Survey, clearest, count_table, neuron_table, verdict_counts
+from ffnmem.neurons.survey import MEANINGS, Survey, clearest, count_table, neuron_table, verdict_counts
 from ffnmem.scanning import Store, open_store
 
 from ..helpers import printed, refuses
