@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..core.neuron_names import ExpertSizes
@@ -248,6 +248,34 @@ def apart(mixture: nn.Module, tensors: dict[str, Tensor], prefix: str, _metadata
     assert isinstance(mixture, Mixture)
     for name in () if mixture.values_behind is None else [f"{prefix}{name}" for name, _ in mixture.named_parameters()]:
         tensors[name] = tensors[name].clone(memory_format=torch.contiguous_format)
+
+
+@dataclass(frozen=True, eq=False)
+class RoutedTensor:
+    """A tensor over the neurons of a layer of experts, of each token without the experts that have nothing but zeros.
+
+    Attributes:
+        shape: of the whole. there: which experts each token has. values: theirs, a row each. behind: of the neurons
+            behind those of experts.
+    """
+
+    shape: torch.Size
+    there: Bool[Tensor, "n experts"]
+    values: Float[Tensor, "kept d_expert"]
+    behind: Float[Tensor, "n shared"]
+
+    @classmethod
+    def of(cls, whole: Float[Tensor, "*n neurons"], sizes: ExpertSizes) -> RoutedTensor:
+        flat, count = whole.reshape(-1, whole.shape[-1]), sizes.experts * sizes.neurons
+        blocks = flat[:, :count].reshape(len(flat), sizes.experts, sizes.neurons)
+        there = (blocks != 0).any(2)
+        return cls(whole.shape, there, blocks[there], flat[:, count:].clone())
+
+    def whole(self) -> Float[Tensor, "*n neurons"]:
+        """The tensor, zeros among it."""
+        blocks = self.values.new_zeros(*self.there.shape, self.values.shape[1])
+        blocks[self.there] = self.values
+        return torch.cat([blocks.flatten(1), self.behind], dim=1).view(self.shape)
 
 
 class ExpertProjection(nn.Module):

@@ -25,7 +25,7 @@ def with_input(args: tuple[Any, ...], kwargs: dict[str, Any], x: Tensor) -> tupl
     return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": x})
 
 
-def keeper(into: dict[Key, Tensor], key: Key, shaped: Callable[[Tensor], Tensor] = Tensor.detach) -> OnTensor:
+def keeper(into: dict[Key, Any], key: Key, shaped: Callable[[Tensor], Any] = Tensor.detach) -> OnTensor:
     """A function for :func:`listening` that keeps what it is told of under a key, without its gradient."""
 
     def keep(tensor: Tensor) -> None:

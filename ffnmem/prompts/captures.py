@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from ..core.errors import (
     quoted,
     warn,
 )
-from ..core.neuron_names import LayerName
+from ..core.neuron_names import OF_NEURONS, LayerName
 from ..core.provenance import Provenance
 from ..core.saved import NOT_SAVED
 from ..core.sheets import Content, Fitting, Line, Sheet, line, token
@@ -35,6 +35,7 @@ from ..facts.answers import Answer, read_answer
 from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_of, read_cache
 from ..models.attention import AttentionPass
 from ..models.chat import ChatText, Messages, prompt_provenance
+from ..models.experts import RoutedTensor
 from ..models.hooks import keeper, listening
 from ..models.layout import inner
 from ..models.model import Model
@@ -489,11 +490,11 @@ def capture(
 
 def record(
     model: Model, tokens: Tensor, mask: Tensor, layers: Sequence[int], everything: bool, logits: bool
-) -> dict[Key, Tensor]:
+) -> dict[Key, Any]:
     """The parts of a capture, by one pass of the model; pads are zero. Raises HookError: a module that did not run."""
     layout, (batch, length) = model.layout, tokens.shape
     pads = None if bool(mask.all()) else ~mask.unsqueeze(-1)
-    found: dict[Key, Tensor] = {}
+    found: dict[Key, Any] = {}
     befores: dict[Key, nn.Module] = {}
     afters: dict[Key, list[nn.Module]] = {}  # of several, what the later one gives stays
     for layer in layers:
@@ -524,8 +525,13 @@ def record(
         # A copy: Falcon adds attention to what its FFN wrote in place.
         return value.clone() if pads is None else value.masked_fill(pads, 0)
 
-    inputs = [(module, keeper(found, key, shaped)) for key, module in befores.items()]
-    outputs = [(module, keeper(found, key, shaped)) for key, modules in afters.items() for module in modules]
+    def kept(key: Key) -> Callable[[Tensor], Any]:
+        """How a part is kept: of experts without the zeros of those that a token is not routed to."""
+        sizes = model.ffn[key[1]].expert_sizes if key[0] in OF_NEURONS else None
+        return shaped if sizes is None else lambda tensor: RoutedTensor.of(shaped(tensor), sizes)
+
+    inputs = [(module, keeper(found, key, kept(key))) for key, module in befores.items()]
+    outputs = [(module, keeper(found, key, kept(key))) for key, modules in afters.items() for module in modules]
     with listening(inputs, outputs):
         model.body(tokens, None if pads is None else mask)
     silent = sorted({*befores, *afters} - {*found})
@@ -538,8 +544,31 @@ def record(
     return found
 
 
-def by_layer(found: Mapping[Key, Tensor], name: str) -> Mapping[int, Tensor]:
-    return MappingProxyType({layer: found[part, layer] for part, layer in sorted(found) if part == name})
+class LayerTensors(Mapping[int, Tensor]):
+    """Tensors by layer; one of experts, which is held without its zeros, is laid out when it is read."""
+
+    def __init__(self, held: Mapping[int, Tensor | RoutedTensor]) -> None:
+        self.held = held
+        self.last: tuple[int, Tensor] | None = None
+
+    def __getitem__(self, layer: int) -> Tensor:
+        found = self.held[layer]
+        if isinstance(found, Tensor):
+            return found
+        last = self.last  # whoever reads a layer reads it again and again, a neuron at a time
+        if last is None or last[0] != layer:
+            self.last = last = layer, found.whole()
+        return last[1]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.held)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+
+def by_layer(found: Mapping[Key, Any], name: str) -> Mapping[int, Tensor]:
+    return MappingProxyType(LayerTensors({layer: found[part, layer] for part, layer in sorted(found) if part == name}))
 
 
 def choose_layers(model: Model, layers: Layers) -> tuple[int, ...]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
+import math
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +22,7 @@ from ffnmem.core.neuron_names import ExpertSizes, describe_experts, read_experts
 from ffnmem.core.sheets import Table
 
 from ..architectures import DECODERS, MIXTURES
-from ..helpers import PROMPT, allclose, randomise, refuses
+from ..helpers import PROMPT, allclose, build, randomise, refuses
 
 TEXTS = [PROMPT, "The city of the Eiffel Tower", "The Colosseum is in Rome", " is in the Tower of London"]
 
@@ -258,3 +262,27 @@ SIZES = st.one_of(st.none(), st.builds(ExpertSizes, st.integers(1, 99), st.integ
 def test_experts_in_words_are_read_back(sizes: list[ExpertSizes | None]) -> None:
     """Names would be of another expert's neurons in what was saved."""
     assert read_experts(describe_experts(sizes)) == {layer: one for layer, one in enumerate(sizes) if one is not None}
+
+
+def test_captures_hold_what_is_routed(tokenizer: Any) -> None:
+    """Zeros of experts that no token went to would take more room than all else, or reading give other numbers."""
+    model = fm.load(build("Olmoe", intermediate_size=16, num_experts=16, num_experts_per_tok=2), tokenizer=tokenizer)
+    seen: dict[int, list[torch.Tensor]] = {layer: [] for layer in range(model.n_layers)}
+    with ExitStack() as hooks:
+        for ffn in model.ffn:
+            hear = partial(lambda layer, _, x: seen[layer].append(x[0].to_sparse()), ffn.layer)
+            hooks.callback(ffn.project_out.register_forward_pre_hook(hear).remove)
+        capture = fm.capture(model, [PROMPT, "The city"])
+        with fm.intervene(model, {(0, 7): 3.0}):  # of an expert that not every token goes to
+            changed = fm.capture(model, PROMPT)
+    shape = (*capture.tokens.shape, model.d_mlp)
+    objects = [one for one in gc.get_objects() if type(one) is torch.Tensor and not one.is_sparse]
+    assert not [one for one in objects if one.numel() == math.prod(shape)]
+    assert shape == capture.coefficients[0].shape
+    for layer, (first, second) in seen.items():
+        whole = first.to_dense().view(shape).masked_fill(~capture.mask.unsqueeze(-1), 0)
+        assert torch.equal(capture.coefficients[layer], whole)
+        if layer:
+            assert torch.equal(changed.coefficients[layer], second.to_dense().view(1, -1, model.d_mlp))
+    assert (changed.coefficients[0][..., 7] == 3).all()
+    assert (capture.coefficients[0][..., 7] == 0).any()
