@@ -61,6 +61,9 @@ def test_equal_and_opposite_rows_are_found() -> None:
 def test_no_pair_has_no_null() -> None:
     assert isotropic_overlap(4, 0) == NO_OVERLAP
     assert isotropic_overlap(1, 3) == NO_OVERLAP
+    plane = isotropic_overlap(2, 1)  # there |cos| of two directions is the sine of an angle that is uniform
+    assert far(plane) == pytest.approx(np.sin(np.pi / 2 * np.array([*QUANTILES.values()])))
+    assert (plane["rms"], plane["max"]) == pytest.approx((0.5**0.5, 0.5**0.5))
 
 
 def test_isotropic_null_is_what_random_directions_do() -> None:
