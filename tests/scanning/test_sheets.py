@@ -243,4 +243,9 @@ def test_what_a_search_found(where: str, tiny_store: Store) -> None:
     assert table.rows[0][-1] == rows["score" if where == "weights" else "coefficient"].iloc[0]
     (none, _) = Found(text, where, rows.iloc[:0], tiny_store.provenance).sheet().blocks
     assert isinstance(none, Words)
-    assert "no token with 'rome'" in none.line[0].text
+    said, other = {
+        "weights": ("is among the first that are written or read by", "examples"),
+        "examples": ("fires", "weights"),
+    }[where]
+    assert none.line[0].text.startswith(f"no token with 'rome' {said} any neuron")
+    assert none.line[0].text.endswith(f"(looked in {where}; try --where {other})")
