@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..core.types import Count, Seed, Whole, at_least, checked
 from ..facts.fact import Fact
-from .facts import FIRES, IDENTITY, MISSES, OBJECT, POSITION, Memories, fill_layer, padded, scaled
+from .facts import FIRES, IDENTITY, MISSES, OBJECT, POSITION, Memories, fill_layer, padded
 from .planting import Planted, behind_bridge
 from .skeleton import (
     SPECIAL,
@@ -132,18 +132,25 @@ def write_chains(
 
     def fill(layer: int, reads: Float[Tensor, "n d_model"], writes: Float[Tensor, "n d_model"]) -> None:
         each = len(reads) // n * copies  # neurons of one chain
-        x = ffn_inputs(hf, layer, prompts)[:, TRIGGER if layer == FIRST else ASKED].repeat_interleave(each, 0)
-        rows = ({"role": ROLES[layer], "subject": facts[i // each].subject,
-                 "relation": "" if layer == FIRST else f"branch {i % each // copies}",
-                 "target": facts[i // each].target_true, "position": PLACES[layer]}
-                for i in range(n * each))  # fmt: skip
+        x = ffn_inputs(hf, layer, prompts)[:, TRIGGER if layer == FIRST else ASKED]
         memories = Memories(
-            keys=(FIRES + MISSES) * scaled(reads.repeat_interleave(copies, 0), x),
-            bias=torch.full((n * each,), -MISSES, dtype=x.dtype),
-            values=writes.repeat_interleave(copies, 0) / FIRES / copies,
-            rows=tuple(rows),
+            at=x.repeat_interleave(each, 0),
+            reads=(reads.repeat_interleave(copies, 0),),
+            writes=writes.repeat_interleave(copies, 0) / copies,
+            rows=[
+                {
+                    "role": ROLES[layer],
+                    "subject": facts[i // each].subject,
+                    "relation": "" if layer == FIRST else f"branch {i % each // copies}",
+                    "target": facts[i // each].target_true,
+                    "position": PLACES[layer],
+                }
+                for i in range(n * each)
+            ],
+            pre=FIRES,
+            floor=MISSES,
         )
-        truth.extend(fill_layer(hf, layer, memories, ffn_inputs(hf, layer, documents)[documents != 0], rng))
+        truth.extend(fill_layer(hf, layer, memories, documents, rng))
 
     fill(FIRST, triggers, WRITTEN * first)
     # After the first memory has written, the stream at the trigger is longer than an embedding is.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import ceil, inf, sqrt
+from operator import add
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -251,12 +253,31 @@ class Directions:
 
 @dataclass(frozen=True, eq=False)
 class Memories:
-    """Neurons that have a role: their weights, and a row of the truth for each."""
+    """A plan of neurons that have a role, which :func:`fill_layer` writes, and which is their truth.
 
-    keys: Float[Tensor, "n d_model"]
-    bias: Float[Tensor, " n"]
-    values: Float[Tensor, "n d_model"]
-    rows: tuple[dict[str, str], ...]
+    Each fires for the features that it reads, all of them together: at its own input its pre-activation is ``pre``, and
+    −``floor`` where none of them is. There it writes its ``writes``.
+
+    Attributes:
+        at: each neuron's input, where it is to fire. reads: the directions of each of its features.
+        rows: of the truth, what it says of each.
+    """
+
+    at: Float[Tensor, "n d_model"]
+    reads: Sequence[Float[Tensor, "n d_model"]]
+    writes: Float[Tensor, "n d_model"]
+    rows: Sequence[dict[str, str]]
+    pre: float
+    floor: float
+
+    @property
+    def keys(self) -> Float[Tensor, "n d_model"]:
+        one = (feature / (feature * self.at).sum(-1, keepdim=True) for feature in self.reads)
+        return (self.pre + self.floor) / len(self.reads) * reduce(add, one)
+
+    @property
+    def values(self) -> Float[Tensor, "n d_model"]:
+        return self.writes / self.pre
 
 
 # -- neurons -----------------------------------------------------------------------------------------------------
@@ -270,61 +291,57 @@ def find_subjects(
     With ``flagged`` it writes a flag besides, which a head finds it by.
     """
     first, last = (torch.tensor(numbers) for numbers in zip(*statements.pairs, strict=True))
-    keys = scaled(directions.previous[first], x) + scaled(directions.last[last], x)
+    subjects = (statements.subject(s) for s in range(len(first)))
     return Memories(
-        keys=(FOUND + BOTH_MISS) / 2 * keys,
-        bias=torch.full((len(keys),), -BOTH_MISS, dtype=keys.dtype),
-        values=(IDENTITY * directions.identity + FLAG * flagged * directions.known) / FOUND,
-        rows=tuple(
-            {"role": "subject", "subject": statements.subject(s), "position": POSITIONS["early"]}
-            for s in range(len(keys))
-        ),
+        at=x,
+        reads=(directions.previous[first], directions.last[last]),
+        writes=IDENTITY * directions.identity + FLAG * flagged * directions.known,
+        rows=[{"role": "subject", "subject": subject, "position": POSITIONS["early"]} for subject in subjects],
+        pre=FOUND,
+        floor=BOTH_MISS,
     )
 
 
-def recall_early(
+def recall(
+    site: Literal["early", "late"],
     x: Float[Tensor, "facts d_model"],
     directions: Directions,
     statements: Statements,
-    early: Bool[Tensor, "subjects relations"],
+    chosen: Bool[Tensor, "subjects relations"],
 ) -> Memories:
-    """A neuron per early fact: where the subject is known, it writes the object in the relation's code.
+    """A neuron for each of some facts.
 
-    The early facts of a subject share in a flag, which a head finds them by, so that nothing but they is needed.
+    Early: where the subject is known, it writes the object in the relation's code. The early facts of a subject share
+    in a flag, which a head finds them by, so that nothing but they is needed. Late: where the identity has arrived at a
+    word of the relation, it writes the object.
     """
-    chosen = early.flatten()
-    shares = (FLAG / early.sum(-1, keepdim=True)).expand_as(early).flatten()
-    values = CODE * answered(directions.codes, statements) + shares.unsqueeze(-1) * directions.stored
-    keys = directions.identity.repeat_interleave(early.shape[1], 0)
+    subjects, relations = chosen.shape
+    reads = [directions.identity.repeat_interleave(relations, 0)]
+    if site == "early":
+        shares = (FLAG / chosen.sum(-1, keepdim=True)).expand_as(chosen).flatten()
+        writes = CODE * answered(directions.codes, statements) + shares.unsqueeze(-1) * directions.stored
+    else:
+        reads.append(directions.relation.repeat(subjects, 1))
+        writes = OBJECT * answered(directions.objects, statements)
+    mine = chosen.flatten()
     return Memories(
-        keys=(FIRES + MISSES) * scaled(keys[chosen], x[chosen]),
-        bias=torch.full((int(chosen.sum()),), -MISSES, dtype=x.dtype),
-        values=values[chosen] / FIRES,
-        rows=fact_rows(statements, early, "early"),
+        at=x[mine],
+        reads=[feature[mine] for feature in reads],
+        writes=writes[mine],
+        rows=[
+            {
+                "role": "fact",
+                "subject": fact.subject,
+                "relation": fact.relation,
+                "target": fact.target_true,
+                "position": POSITIONS[site],
+            }
+            for fact, is_mine in zip(statements.facts(), mine.tolist(), strict=True)
+            if is_mine
+        ],
+        pre=FIRES,
+        floor=MISSES if site == "early" else BOTH_MISS,
     )
-
-
-def recall_late(
-    x: Float[Tensor, "facts d_model"],
-    directions: Directions,
-    statements: Statements,
-    late: Bool[Tensor, "subjects relations"],
-) -> Memories:
-    """A neuron per late fact: where the identity has arrived at a word of the relation, it writes the object."""
-    chosen = late.flatten()
-    subject = scaled(directions.identity.repeat_interleave(late.shape[1], 0)[chosen], x[chosen])
-    keys = subject + scaled(directions.relation.repeat(len(late), 1)[chosen], x[chosen])
-    return Memories(
-        keys=(FIRES + BOTH_MISS) / 2 * keys,
-        bias=torch.full((len(keys),), -BOTH_MISS, dtype=x.dtype),
-        values=OBJECT / FIRES * answered(directions.objects, statements)[chosen],
-        rows=fact_rows(statements, late, "late"),
-    )
-
-
-def scaled(rows: Float[Tensor, "n d_model"], x: Float[Tensor, "n d_model"]) -> Float[Tensor, "n d_model"]:
-    """Rows whose products with their own inputs are 1."""
-    return rows / (rows * x).sum(-1, keepdim=True)
 
 
 def answered(
@@ -335,43 +352,25 @@ def answered(
     return written[torch.arange(answers.shape[1]), answers].flatten(0, 1)
 
 
-def fact_rows(
-    statements: Statements, chosen: Bool[Tensor, "subjects relations"], site: str
-) -> tuple[dict[str, str], ...]:
-    """The truth about the neurons of some facts."""
-    return tuple(
-        {
-            "role": "fact",
-            "subject": fact.subject,
-            "relation": fact.relation,
-            "target": fact.target_true,
-            "position": POSITIONS[site],
-        }
-        for fact, is_chosen in zip(statements.facts(), chosen.flatten().tolist(), strict=True)
-        if is_chosen
-    )
-
-
 def fill_layer(
-    hf: Any, layer: int, memories: Memories | None, met: Float[Tensor, "n d_model"], rng: np.random.Generator
+    hf: Any, layer: int, memories: Memories, documents: Int[Tensor, "documents pos"], rng: np.random.Generator
 ) -> list[dict[str, Any]]:
     """Write memories among neurons without a role, in random order; give the layer's rows of the truth.
 
-    A neuron without a role fires on a sixth of what it meets in the corpus (``met``), by a random key, and writes a
-    little in a random direction.
+    A neuron without a role fires on a sixth of what it meets in some documents, by a random key, and writes a little in
+    a random direction.
     """
+    met = ffn_inputs(hf, layer, documents)[documents != 0]
     d_mlp, d_model = hf.config.n_inner, hf.config.n_embd
-    planted = 0 if memories is None else len(memories.keys)
     keys = torch.tensor(rng.standard_normal((d_mlp, d_model))) / d_model**0.5
     values = torch.tensor(rng.standard_normal((d_mlp, d_model))) * DIFFUSE / d_model**0.5
     bias = -(met @ keys.T).kthvalue(round((1 - RATE) * len(met)), dim=0).values
-    place = torch.tensor(rng.permutation(d_mlp)[:planted])
+    place = torch.tensor(rng.permutation(d_mlp)[: len(memories.rows)])
     blank = {"role": "none", "subject": "", "relation": "", "target": "", "position": ""}
     rows: list[dict[str, Any]] = [{"layer": layer, "neuron": n, **blank} for n in range(d_mlp)]
-    if memories is not None:
-        keys[place], bias[place], values[place] = memories.keys, memories.bias, memories.values
-        for n, row in zip(place.tolist(), memories.rows, strict=True):
-            rows[n].update(row)
+    keys[place], bias[place], values[place] = memories.keys, -memories.floor, memories.values
+    for n, row in zip(place.tolist(), memories.rows, strict=True):
+        rows[n].update(row)
     write_ffn(hf, layer, keys, bias, values)
     return rows
 
@@ -611,22 +610,13 @@ def write_all(
     relations, late = early.shape[1], ~early
     names = ffn_inputs(hf, FINDER, prompts)[::relations, SUBJECT_LAST]
     finders = find_subjects(names, directions, statements, flagged=bool(late.any()))
-    truth: list[dict[str, Any]] = []
-
-    def fill(layer: int, memories: Memories | None) -> None:
-        truth.extend(fill_layer(hf, layer, memories, ffn_inputs(hf, layer, documents)[documents != 0], rng))
-
-    fill(FINDER, finders)
-    memories = None
-    if early.any():
-        memories = recall_early(ffn_inputs(hf, EARLY, prompts)[:, SUBJECT_LAST], directions, statements, early)
-    fill(EARLY, memories)
+    truth = fill_layer(hf, FINDER, finders, documents, rng)
+    stored = recall("early", ffn_inputs(hf, EARLY, prompts)[:, SUBJECT_LAST], directions, statements, early)
+    truth += fill_layer(hf, EARLY, stored, documents, rng)
     read, heads = norm_outputs(hf, CARRIER, prompts), range(relations if early.any() else 0)
     for head in heads:
         carry_codes(hf, CARRIER, head, head, read, directions)
-    memories = None
     if late.any():
         carry_identities(hf, CARRIER, len(heads), read, directions)
-        memories = recall_late(ffn_inputs(hf, CARRIER, prompts)[:, -1], directions, statements, late)
-    fill(CARRIER, memories)
-    return truth
+    stored = recall("late", ffn_inputs(hf, CARRIER, prompts)[:, -1], directions, statements, late)
+    return truth + fill_layer(hf, CARRIER, stored, documents, rng)
