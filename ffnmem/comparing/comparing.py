@@ -369,22 +369,22 @@ def relative_change(first: Side, second: Side, layer: int, side: str) -> Float64
 
 
 def find_other_tensors(first: Side, second: Side) -> tuple[str, ...] | None:
-    """The parameters and buffers that differ beside keys, gates and values: routers of experts are among them.
+    """The parameters, and buffers of both, that differ beside keys, gates and values: routers are among them.
 
-    In the coarser of both numeric types. None where the models do not have the same ones.
+    In the coarser of both numeric types. None where the models do not have the same parameters.
     """
     if first.model is second.model:
         return ()
-    mine, theirs = (
-        {**dict(hf.named_parameters()), **dict(hf.named_buffers())}
-        for hf in (first.model.hf_model, second.model.hf_model)
-    )
-    if mine.keys() != theirs.keys() or any(mine[name].shape != theirs[name].shape for name in mine):
+    ours, theirs = (side.model.hf_model for side in (first, second))
+    mine, yours = dict(ours.named_parameters()), dict(theirs.named_parameters())
+    if {name: one.shape for name, one in mine.items()} != {name: one.shape for name, one in yours.items()}:
         return None
+    buffers = dict(theirs.named_buffers())
+    shared = {name: one for name, one in ours.named_buffers() if name in buffers and one.shape == buffers[name].shape}
     neurons = {part.untyped_storage().data_ptr() for ffn in first.model.ffn for part in neuron_parameters(ffn)}
     differ = []
-    for name, one in mine.items():
-        two = theirs[name]
+    for name, one in {**mine, **shared}.items():
+        two = yours[name] if name in yours else buffers[name]
         if one.untyped_storage().data_ptr() in neurons:
             continue
         kind = one.dtype if one.element_size() < two.element_size() else two.dtype

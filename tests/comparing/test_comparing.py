@@ -161,6 +161,16 @@ def test_a_copy_of_another_numeric_type_is_the_same(make_tiny: Callable[..., fm.
         assert found.counts()["same"] == len(found.neurons)
 
 
+def test_buffers_count_where_both_have_them(tokenizer: Any) -> None:
+    """Angles of positions are weights too; a buffer of one model alone is none of the other's."""
+    hf = ARCHITECTURES["llama"]()
+    first, second = (fm.load(deepcopy(hf), tokenizer=tokenizer) for _ in range(2))
+    second.hf_model.register_buffer("mine", torch.ones(3))
+    assert fm.compare(first, second).other_tensors == ()
+    dict(second.hf_model.named_buffers())["model.rotary_emb.inv_freq"].mul_(2)
+    assert fm.compare(first, second).other_tensors == ("model.rotary_emb.inv_freq",)
+
+
 def test_planted_facts_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two models of the same facts and other seeds: a planted neuron's match is the neuron of the same fact.
 
