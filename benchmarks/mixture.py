@@ -13,7 +13,6 @@ with 95% intervals, by a bootstrap over neurons. The last row is the mixture's m
 from __future__ import annotations
 
 import argparse
-import json
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,6 +54,30 @@ def said(all_means: np.ndarray) -> str:
     return f"{all_means[0]:.2f} ({low:.2f} to {high:.2f})"
 
 
+def report(tables: dict[str, pd.DataFrame], seed: int) -> pd.DataFrame:
+    """A row for each model's neurons, one for their directions, and the first model's effects minus the others'."""
+    rng = np.random.default_rng(seed)
+    drawn, rows = {}, []
+    for name, table in tables.items():
+        effects = paired(table)
+        drawn[name] = {effect: means(effects[effect].to_numpy(), rng) for effect in effects}
+        shares = fm.neurons.ChanceVerdicts(name, table, {}).shares().set_index("kind")
+        for kind, row in shares.iterrows():
+            part = table[table["kind"] == kind]
+            rows.append({"model": name, "of": kind, "n": str(len(part)), "firing": f"{part['firing_rate'].mean():.3f}"})
+            for verdict in VERDICTS:
+                ends = (100 * row[f"{verdict}{end}"] for end in ("", "_low", "_high"))
+                rows[-1][verdict] = "{:.1f}% ({:.1f} to {:.1f})".format(*ends)
+            rows[-1] |= {name: f"{part[name].mean():.2f}" for name in ("meanings", "ms")}
+            if kind == "own":
+                rows[-1] |= {effect: said(one) for effect, one in drawn[name].items()}
+    first, *others = tables
+    for name in others:
+        differ = {effect: said(one - drawn[name][effect]) for effect, one in drawn[first].items()}
+        rows.append({"model": f"{first} - {name}", **differ})
+    return pd.DataFrame(rows).fillna("")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where make atlas-moe wrote: out/atlas-moe")
@@ -65,34 +88,14 @@ def main() -> None:
     parser.add_argument("--documents", type=int, help="of that text; default: all")
     parser.add_argument("--neurons", type=int, default=128, help="of each layer")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     texts = [document.text for document in islice(fm.corpus.open_corpus(asked.text), asked.documents)]
-    rng = np.random.default_rng(asked.seed)
-    tables, drawn, rows = {}, {}, []
     with TemporaryDirectory() as work:
-        for name in asked.names:
-            table = judged(asked.folder / name, texts, asked.neurons, asked.seed, Path(work))
-            tables[name], effects = table, paired(table)
-            drawn[name] = {effect: means(effects[effect].to_numpy(), rng) for effect in effects}
-            shares = fm.neurons.ChanceVerdicts(name, table, {}).shares().set_index("kind")
-            for kind, row in shares.iterrows():
-                rows.append({"model": name, "of": kind, "n": int(row["directions"])})
-                for verdict in VERDICTS:
-                    ends = (100 * row[f"{verdict}{end}"] for end in ("", "_low", "_high"))
-                    rows[-1][verdict] = "{:.0f}% ({:.0f} to {:.0f})".format(*ends)
-                part = table[table["kind"] == kind]
-                rows[-1] |= {"meanings": part["meanings"].mean(), "MS": part["ms"].mean()}
-                if kind == "own":
-                    rows[-1] |= {effect: said(one) for effect, one in drawn[name].items()}
-    first = asked.names[0]
-    for name in asked.names[1:]:
-        differ = {effect: said(one - drawn[name][effect]) for effect, one in drawn[first].items()}
-        rows.append({"model": f"{first} − {name}", "of": "own", **differ})
-    print(pd.DataFrame(rows).fillna("").to_string(index=False, float_format=lambda x: f"{x:.2f}"))
+        tables = {
+            name: judged(asked.folder / name, texts, asked.neurons, asked.seed, Path(work)) for name in asked.names
+        }
+    print(report(tables, asked.seed).to_string(index=False))
     print(f"{len(texts)} documents of {asked.text}, {asked.neurons} neurons a layer, seed {asked.seed}; {machine()}")
-    if asked.json is not None:
-        asked.json.write_text(json.dumps({name: table.to_dict("records") for name, table in tables.items()}))
 
 
 if __name__ == "__main__":
