@@ -24,6 +24,7 @@ from ..facts.fact import Fact
 from ..models.answers import Answered, Question, answer, generate
 from ..models.model import Model
 from ..models.replaying import PlainLayers
+from ..prompts.captures import capture
 from ..show.result import BRIEF, Result
 from .texts import Texts, drift_texts
 
@@ -41,6 +42,13 @@ TITLES = {
     "neighbour": "about neighbours",
     "unrelated": "what else is known",
     "other": "another prompt",
+}
+ROUTED = {
+    "prompt": "the prompt",
+    "paraphrase": "paraphrases",
+    "neighbour": "prompts about neighbours",
+    "unrelated": "what else is known",
+    "other": "other prompts",
 }
 MEASURED = {
     "steps": "{:.0f} steps",
@@ -158,7 +166,8 @@ class Effects:
             prompts: paraphrases and neighbours that are longer than the model reads are left out.
 
         Returns: one row a prompt: fact, kind, prompt, true, target, true_before, true_after, target_before,
-            target_after, answer_before, answer_after (the likeliest next token) and their probabilities.
+            target_after, answer_before, answer_after (the likeliest next token) and their probabilities; of a mixture
+            of experts also rerouted, see :meth:`rerouted`.
 
         Raises: InputError: another prompt that is too long, a target that the model has no tokens for.
         """
@@ -176,7 +185,19 @@ class Effects:
             rows = row_changes(self.model, [self.edit], [0] * len(questions))
             said = answer(self.layers, questions, rows.changing, start=rows.lowest, next_token=True)
         found = [self.row(one, before, after) for one, before, after in zip(kept, *said, strict=True)]
-        return pd.DataFrame(found, columns=list(COLUMNS))
+        table = pd.DataFrame(found, columns=list(COLUMNS))
+        return table.assign(rerouted=[self.rerouted(one.text) for one in kept]) if self.model.experts else table
+
+    def rerouted(self, text: str) -> float:
+        """The share of a prompt's tokens, over all layers of experts behind the first edited one, that are routed to
+        other experts with the edit; NaN where there is no such layer."""
+        chosen = []
+        for present in (False, True):
+            with with_edit(self.edit, self.model, present=present):
+                found = capture(self.model, text).routing()
+            behind = found[found["layer"] > min(change.layer for change in self.edit.changes)]
+            chosen.append(behind.groupby(["layer", "position"])["expert"].apply(frozenset))
+        return float((chosen[0] != chosen[1]).mean()) if len(chosen[0]) else math.nan
 
     def row(self, one: AskedPrompt, before: Answered, after: Answered) -> dict[str, Any]:
         row: dict[str, Any] = {"fact": one.fact, "kind": one.kind, "prompt": one.text}
@@ -306,7 +327,16 @@ class EditEffects(Result):
             "layer": LAYER_BY.get(str(self.edit.settings.get("layer_by"))),
             "made": tuple(self.measured()) or None,
             "drift": drift or None,
+            "routing": self.routing() or None,
         }
+
+    def routing(self) -> str:
+        """How many tokens of the prompts go to other experts with the edit; empty where no router stands behind it."""
+        if "rerouted" not in self.prompts or self.prompts["rerouted"].isna().all():
+            return ""
+        shares = self.prompts.groupby("kind", sort=False)["rerouted"].mean()
+        parts = [f"{format_share(share)} of the tokens of {ROUTED[str(kind)]}" for kind, share in shares.items()]
+        return f"{', '.join(parts)} are routed to other experts in the layers behind"
 
     def measured(self) -> Iterator[Line]:
         """What the editor measured of each of the first facts."""

@@ -146,7 +146,7 @@ def read_router(router: Any, layer: int, position: int, expert: int, against: in
 
     def row(which: int) -> tuple[Float[Tensor, " d_model"], float]:
         bias = getattr(router, "bias", None)
-        return at_least_float32(router.weight.detach()[which]), 0.0 if bias is None else float(bias[which])
+        return at_least_float32(router.weight.detach()[which]), 0.0 if bias is None else float(bias.detach()[which])
 
     direction, bias = row(expert)
     if against is None:

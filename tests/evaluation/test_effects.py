@@ -22,6 +22,7 @@ from ffnmem.evaluation.effects import (
 from ffnmem.facts.fact import fact_about
 from ffnmem.models.answers import generate
 
+from ..architectures import DECODERS
 from ..editing.edits import made, same_bits, weights
 from ..helpers import allclose, printed, refuses
 from .made import EIFFEL, TEXTS, drift_by_hand, logs, probability
@@ -175,3 +176,24 @@ def test_untrusted_words() -> None:
     out = "\n".join(printed(prompt_table(pd.DataFrame([row]), "[b]t", "n\n")))
     for part in ("[red]a\\x1b", "[b]t", "n\\n", "[/x] → y"):
         assert part in out
+
+
+def test_how_many_tokens_go_to_other_experts(tokenizer: Any) -> None:
+    """An edit that sends tokens elsewhere would be told to have changed a few values only."""
+    model = fm.load(DECODERS["OLMoE"](), tokenizer=tokenizer, dtype="float64")
+    edit = made(model, (0,), fact=EIFFEL)
+    found = Effects(edit, model).on(prompts_of(EIFFEL, "Rome"))
+    before = {text: fm.capture(model, text).routing().query("layer == 1") for text in found["prompt"]}
+    with edit.applied(model):
+        after = {text: fm.capture(model, text).routing().query("layer == 1") for text in found["prompt"]}
+    moved = []
+    for text in found["prompt"]:
+        sets = [some[text].groupby("position")["expert"].agg(set).tolist() for some in (before, after)]
+        moved.append(sum(a != b for a, b in zip(*sets, strict=True)) / len(sets[0]))
+    assert allclose(found["rerouted"], moved, 1e-12)
+    assert max(moved) > 0
+    shown = str(Effects(edit, model).measure(top=2).sheet().blocks[0])
+    assert "routed to other experts" in shown
+    last = Effects(made(model, (1,), fact=EIFFEL), model)
+    assert last.on(prompts_of(EIFFEL, "Rome"))["rerouted"].isna().all()  # no router stands behind it
+    assert not last.measure(top=2).routing()
