@@ -211,7 +211,9 @@ class Mixture(nn.Module):
         scale, always = self.route(x.reshape(-1, x.shape[-1]))
         count, width, shared = self.sizes
         which = torch.arange(count * width + shared, device=x.device) if neurons is None else neurons
-        found = torch.cat([scale, always], dim=1)[:, (which // width).clamp(max=count)]
+        behind = which - count * width  # of GPT-OSS each has an expert of its own, elsewhere all have one number
+        column = torch.where(behind < 0, which // width, count + behind.clamp(0, always.shape[1] - 1))
+        found = torch.cat([scale, always], dim=1)[:, column]
         return found.view(*x.shape[:-1], -1)
 
     def line(
@@ -230,7 +232,7 @@ class Mixture(nn.Module):
         slope = factors if which or self.form.scales_input else (factors != 0).to(products.dtype)
         if bias is None:
             return slope, torch.zeros_like(slope)
-        if not which:
+        if not which or not self.form.clamped:
             return slope, slope * bias
         limit, before = self.routed_experts.limit, products + bias - 1
         inside = before.abs() <= limit

@@ -209,14 +209,17 @@ def coefficients(
     0 where a token is not routed to its expert.
     """
     act = activation(model.ffn[layer].activation, fused=model.dtype != torch.float64)
-    linear, *gate = [
-        keys @ inputs.T if bias is None else keys @ inputs.T + bias.unsqueeze(-1) for keys, bias in reading
-    ]
     mixture = model.ffn[layer].mixture
-    if mixture is not None:
-        factors = mixture.factors(inputs, neurons).T
-        linear = linear * factors
-        gate = [one * factors for one in gate] if mixture.form.scales_input else gate
+    factors = None if mixture is None else mixture.factors(inputs, neurons).T
+
+    def product(which: int, keys: Tensor, bias: Tensor | None) -> Tensor:
+        found, added = keys @ inputs.T, None if bias is None else bias.unsqueeze(-1)
+        if mixture is not None and factors is not None:
+            slope, added = mixture.line(which, found, factors, added)
+            found = found * slope
+        return found if added is None else found + added
+
+    linear, *gate = [product(1 - place, *pair) for place, pair in enumerate(reading)]
     return (act(gate[0]) * linear if gate else act(linear)).to("cpu", torch.float32).numpy()
 
 

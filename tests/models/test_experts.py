@@ -286,3 +286,17 @@ def test_captures_hold_what_is_routed(tokenizer: Any) -> None:
             assert torch.equal(changed.coefficients[layer], second.to_dense().view(1, -1, model.d_mlp))
     assert (changed.coefficients[0][..., 7] == 3).all()
     assert (capture.coefficients[0][..., 7] == 0).any()
+
+
+def test_what_each_neuron_is_multiplied_by(model: fm.models.Model) -> None:
+    """A neuron would take what the router gives another expert, where some are asked for and where all are."""
+    x = fm.capture(model, PROMPT).ffn_in[1]
+    mixture = model.ffn[1].mixture
+    whole = mixture.factors(x)
+    some = torch.randperm(whole.shape[-1], generator=torch.Generator().manual_seed(0))[:20]
+    assert torch.equal(mixture.factors(x, some), whole[..., some])
+    for which, (projection, rows) in enumerate(
+        zip(mixture.projections, (model.ffn[1].gates, model.ffn[1].keys), strict=False)
+    ):
+        slope, constant = mixture.line(which, x @ rows.T, whole, projection.bias)
+        assert allclose(slope * (x @ rows.T) + constant, projection(x), 1e-12)
