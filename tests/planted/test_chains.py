@@ -62,9 +62,3 @@ def test_adjusted_rand() -> None:
     assert adjusted_rand([0, 0, 1, 1], ["b", "b", "a", "a"]) == 1.0
     assert adjusted_rand([0, 0, 1, 2], [0, 0, 1, 1]) == pytest.approx(0.5714285714285714)  # as scikit-learn has it
     assert adjusted_rand([0, 1, 0, 1], [0, 0, 1, 1]) == pytest.approx(-0.5)
-
-
-def test_what_cannot_be_planted_is_refused() -> None:
-    for name, value in (("n_chains", 1), ("copies", 0), ("branches", 0), ("noise", -1.0), ("seed", -1)):
-        with pytest.raises(fm.FfnmemError, match=name):
-            plant_chains(**{name: value})

@@ -80,12 +80,6 @@ def test_even_rows_hold_every_word_equally_often() -> None:
     assert torch.bincount(rows[:, 1:].flatten() - len(SPECIAL)).tolist() == [5] * 63
 
 
-def test_the_same_seed_draws_the_same(lexicon: Lexicon) -> None:
-    assert torch.equal(make(3).embeddings, make(3).embeddings)
-    assert make(3).texts == make(3).texts
-    assert make(4).texts != make(3).texts
-
-
 def test_too_narrow_a_model_is_refused() -> None:
     with refuses(InputError, ValueError, "d_model", "directions"):
         make(d_model=12)

@@ -13,11 +13,8 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError
 from ffnmem.planted import Planted
 from ffnmem.planted.facts import CARRIER, EARLY, FINDER, SUBJECT_LAST, Site, plant_facts
-
-from ..helpers import refuses
 
 SIZES = {"n_subjects": 12, "n_relations": 3, "n_objects": 4, "n_none": 12}
 LAST = 4  # of a prompt's positions
@@ -273,20 +270,3 @@ def test_the_same_seed_gives_the_same_weights_and_all_sites_the_same_facts(made:
     other = plant_facts(seed=2, site="both", **SIZES)
     assert other.model.fingerprint != again.model.fingerprint
     assert other.facts != again.facts
-
-
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"site": "middle"}, ("site", "middle", "early", "late", "both")),
-        ({"noise": -0.1}, ("noise", "0", "-0.1")),
-        ({"noise": float("nan")}, ("noise", "nan")),
-        ({"n_none": -1}, ("n_none", "0", "-1")),
-        ({"n_subjects": 3}, ("n_subjects", "6", "3")),
-        ({"seed": -1}, ("seed", "0", "-1")),
-        ({"site": "both", "n_relations": 1}, ("n_relations", "2", "1")),
-    ],
-)
-def test_what_cannot_be_is_refused(wrong: dict[str, Any], named: tuple[str, ...]) -> None:
-    with refuses(InputError, ValueError, *named):
-        plant_facts(**{**SIZES, **wrong})

@@ -7,10 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ffnmem.core.errors import InputError
 from ffnmem.planted.facts import PARAPHRASES, Statements, draw_statements, draw_texts, strangers
-
-from ..helpers import refuses
 
 
 def drawn(seed: int = 0, n_subjects: int = 12, n_relations: int = 3, n_objects: int = 4) -> Statements:
@@ -65,22 +62,3 @@ def test_the_corpus_states_every_fact_in_every_template() -> None:
             assert f"{fact.ask(template)} {fact.target_true}" in together
     assert set(together.split()) <= set(found.vocabulary)
     assert draw_texts(found, np.random.default_rng(1)) == texts
-
-
-def test_a_seed_is_all_there_is_to_it() -> None:
-    assert drawn(3) == drawn(3)
-    assert drawn(3) != drawn(4)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"n_subjects": 5}, ("n_subjects", "6", "5")),
-        ({"n_relations": 0}, ("n_relations", "1", "0")),
-        ({"n_objects": 1}, ("n_objects", "2", "1")),
-        ({"n_objects": 7}, ("n_objects", "6", "12 subjects", "7")),
-    ],
-)
-def test_what_cannot_be_said_is_refused(wrong: dict[str, int], named: tuple[str, ...]) -> None:
-    with refuses(InputError, ValueError, *named):
-        drawn(**wrong)
