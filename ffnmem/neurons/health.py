@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.errors import InputError, counted
+from ..core.neuron_names import add_experts
 from ..core.number_text import decimals
 from ..core.progress import Progress
 from ..core.provenance import Provenance
@@ -30,12 +32,14 @@ from ..corpus.passes import read
 from ..corpus.sources import open_corpus
 from ..ffn.activations import Activation, activation
 from ..models.answers import LOGITS
-from ..models.hooks import listening
+from ..models.experts import Mixture
+from ..models.hooks import OnTensor, listening
 from ..models.layer_pass import check_same
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers
 from ..models.turns import in_turn
+from ..scanning.store import load_table
 from ..show.result import Result
 
 # What is added up over positions for each neuron of a layer, and the table that comes of it.
@@ -57,29 +61,42 @@ class LayerSums:
 
     def __init__(self, activation: Activation, gated: bool) -> None:
         self.activation, self.gated = activation, gated
-        self.n = self.n_flow = 0
+        # Positions; of a layer of experts those that are routed to each neuron's.
+        self.n: Any = 0
+        self.n_flow: Any = 0
         self.sums: dict[str, Float64[Tensor, " d_mlp"]] = {}
 
     def sum(self, parts: dict[str, Float[Tensor, "n d_mlp"]]) -> None:
         for name, part in parts.items():
             self.sums[name] = part.sum(0, dtype=torch.float64) + self.sums.get(name, 0)
 
-    def add(self, pre: Float[Tensor, "n d_mlp"], coefficients: Float[Tensor, "n d_mlp"]) -> Float[Tensor, "n d_mlp"]:
-        """Count positions; returns act′(pre), in at least float32."""
+    def add(
+        self,
+        pre: Float[Tensor, "n d_mlp"],
+        coefficients: Float[Tensor, "n d_mlp"],
+        routed: Bool[Tensor, "n d_mlp"] | None = None,
+    ) -> Float[Tensor, "n d_mlp"]:
+        """Count positions, of experts those that are routed to them; returns act′(pre), in at least float32."""
         slope = self.activation.gradient(at_least_float32(pre))
-        self.n += len(pre)
+        self.n = self.n + (len(pre) if routed is None else routed.sum(0))
         flat, linear = slope.abs() < TOLERANCE, (slope - 1).abs() < TOLERANCE
         alive = pre > 0 if self.gated else coefficients > 0
-        self.sum({"fires": pre > 0, "alive": alive, "local_gradient": slope, "flat": flat, "linear": linear})
+        parts = {"fires": pre > 0, "alive": alive, "local_gradient": slope, "flat": flat, "linear": linear}
+        self.sum(parts if routed is None else {name: part * routed for name, part in parts.items()})
         return slope
 
-    def add_flow(self, gradient: Float[Tensor, "n d_mlp"], slope: Float[Tensor, "n d_mlp"]) -> None:
+    def add_flow(
+        self,
+        gradient: Float[Tensor, "n d_mlp"],
+        slope: Float[Tensor, "n d_mlp"],
+        routed: Bool[Tensor, "n d_mlp"] | None = None,
+    ) -> None:
         """Add ∂L/∂m of some positions, and with it ∂L/∂pre = ∂L/∂m · ∂m/∂pre.
 
         ``slope``: ∂m/∂pre, which is act′(pre), of gated FFNs act′(pre)·linear.
         """
-        self.n_flow += len(gradient)
-        gradient = at_least_float32(gradient)
+        self.n_flow = self.n_flow + (len(gradient) if routed is None else routed.sum(0))
+        gradient = at_least_float32(gradient if routed is None else gradient * routed)
         for name, by in (("flow_coefficient", gradient), ("flow_pre", gradient * slope)):
             by = by.abs()
             self.sum({name: by})
@@ -90,16 +107,25 @@ class LayerSums:
         """False where a NaN or an infinity has come in."""
         return all(bool(part.isfinite().all()) for part in self.sums.values())
 
-    def frame(self, layer: int) -> pd.DataFrame:
-        """A row a neuron; :func:`neuron_health` says what the columns mean."""
+    def frame(self, layer: int, positions: int | None = None) -> pd.DataFrame:
+        """A row a neuron; :func:`neuron_health` says what the columns mean. ``positions``: in all, of a mixture."""
         means = {name: part / (self.n_flow if "flow" in name else self.n) for name, part in self.sums.items()}
         by = {name: (mean**0.5 if name.endswith("rms") else mean).cpu().numpy() for name, mean in means.items()}
         flat, linear = by["flat"], by["linear"]
         columns = {
             "layer": layer,
             "neuron": range(len(flat)),
+            **(
+                {}
+                if positions is None
+                else {
+                    "routed": np.broadcast_to(
+                        torch.as_tensor(self.n, dtype=torch.float64).cpu() / positions, flat.shape
+                    )
+                }
+            ),
             "fires": by["fires"],
-            "dead": by["alive"] == 0,
+            "dead": self.sums["alive"].cpu().numpy() == 0,
             "local_gradient": by["local_gradient"],
             "flat": flat,
             "linear": linear,
@@ -120,7 +146,7 @@ class Measure:
         check_same(model)
         self.model, self.flow, self.layers = model, flow, PlainLayers(model)
         self.sums = [LayerSums(activation(ffn.activation), ffn.gates is not None) for ffn in model.ffn]
-        self.positions = self.scored = 0
+        self.positions = self.scored = self.flowing = 0
         self.loss = 0.0
 
     def add(self, page: Page) -> None:
@@ -131,44 +157,65 @@ class Measure:
         content = torch.from_numpy(page.mask.reshape(page.batch.tokens.shape)).to(self.model.device)
         scored = scored_places(content)
         self.positions += int(content.sum())
-        coefficients, slopes, final = self.run(tokens, content, find_answering(content, scored))
+        answering = find_answering(content, scored)
+        coefficients, slopes, routed, final = self.run(tokens, content, answering)
         if self.flow:
             gradient, loss = self.loss_gradient(final.detach(), tokens, scored)
             self.loss, self.scored = self.loss + loss, self.scored + int(scored.sum())
-            flowing = find_answering(content, scored).flatten()
+            flowing = answering.flatten()
+            self.flowing += int(flowing.sum())
             gradients = torch.autograd.grad(final, coefficients, gradient)
-            for sums, of_layer, slope in zip(self.sums, gradients, slopes, strict=True):
-                sums.add_flow(flatten_positions(of_layer)[flowing], slope)
+            for sums, of_layer, slope, its in zip(self.sums, gradients, slopes, routed, strict=True):
+                sums.add_flow(flatten_positions(of_layer)[flowing], slope, None if its is None else its[flowing])
         for layer, sums in enumerate(self.sums):
             if not sums.finite:
                 raise InputError(f"coefficients or gradients of layer {layer} of {self.model.name} are not finite")
 
     def run(
         self, tokens: Int[Tensor, "rows pos"], content: Bool[Tensor, "rows pos"], flowing: Bool[Tensor, "rows pos"]
-    ) -> tuple[list[Tensor], list[Float[Tensor, "n d_mlp"]], Float[Tensor, "rows pos d_model"]]:
-        """One pass: by layer the coefficients, in the graph if there is a way back, and ∂m/∂pre where ``flowing`` says;
-        and the final norm's output."""
+    ) -> tuple[
+        list[Tensor],
+        list[Float[Tensor, "n d_mlp"]],
+        list[Bool[Tensor, "cells d_mlp"] | None],
+        Float[Tensor, "rows pos d_model"],
+    ]:
+        """One pass: by layer the coefficients, in the graph if there is a way back, ∂m/∂pre where ``flowing`` says, and
+        where each neuron's expert is routed to, None in a dense layer; and the final norm's output."""
         ran: list[Tensor] = []
+        routed: list[Tensor | None] = [None] * len(self.sums)
         slopes: list[Tensor] = []
         before: list[tuple[Tensor, Tensor | None]] = []  # pre-activations and linear parts of the FFN that is at work
         places, flowing = content.flatten(), flowing.flatten()
 
         def receive(coefficients: Tensor) -> None:
             pre, linear = before.pop()
+            its = routed[len(ran)]
             with torch.no_grad():
-                slope = self.sums[len(ran)].add(flatten_positions(pre)[places], flatten_positions(coefficients)[places])
+                slope = self.sums[len(ran)].add(
+                    flatten_positions(pre)[places],
+                    flatten_positions(coefficients)[places],
+                    None if its is None else its[places],
+                )
                 slope = slope[flowing[places]]
                 slopes.append(slope if linear is None else slope * at_least_float32(flatten_positions(linear)[flowing]))
             if self.flow and not coefficients.requires_grad:  # the first layer's: the graph begins here
                 coefficients.requires_grad_()
             ran.append(coefficients)
 
-        inputs, outputs = [], []
-        for parts in self.layers.parts:
+        def route(layer: int, mixture: Mixture, x: Tensor) -> None:
+            with torch.no_grad():
+                routed[layer] = mixture.factors(flatten_positions(x)) != 0
+
+        inputs: list[tuple[torch.nn.Module, OnTensor]] = []
+        outputs: list[tuple[torch.nn.Module, OnTensor]] = []
+        for layer, parts in enumerate(self.layers.parts):
+            mixture = getattr(parts.projections.modules[0], "mixture", None)
+            if mixture is not None:
+                inputs.append((parts.projections.modules[0], partial(route, layer, mixture)))
             inputs.append((parts.project_out, receive))
             outputs += parts.projections.outputs(lambda pre, linear: before.append((pre, linear)))
         with listening(inputs, outputs), torch.set_grad_enabled(self.flow):
-            return ran, slopes, self.layers.body(input_ids=tokens, use_cache=False)[0]
+            return ran, slopes, routed, self.layers.body(input_ids=tokens, use_cache=False)[0]
 
     def loss_gradient(
         self,
@@ -280,7 +327,15 @@ class NeuronHealth(Result):
         """Each layer, and the ``top`` neurons at both ends."""
         origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
         layers = Table.of(self.layers, title="layers", note="all columns", folded=True)
-        return Sheet.of(self.layer_table(), self.neuron_table(top), layers, Origin(origin))
+        load = self.load_table() if self.experts else None
+        return Sheet.of(self.layer_table(), load, self.neuron_table(top), layers, Origin(origin))
+
+    def load_table(self) -> Table:
+        """How evenly tokens are routed to experts, and which are hardly used."""
+        neurons = add_experts(self.neurons.copy(), self.experts).dropna(subset=["expert"])
+        return load_table(
+            neurons.groupby(["layer", "expert"])["routed"].first().rename("share").reset_index(), self.experts
+        )
 
     def layer_table(self) -> Table:
         """A row a layer."""
@@ -335,6 +390,7 @@ def summarise_layers(neurons: pd.DataFrame) -> pd.DataFrame:
 
 def half_share(values: np.ndarray) -> float:
     """The smallest share of some values (none negative) that adds up to half of their sum; NaN where that is 0."""
+    values = np.nan_to_num(values)  # of an expert that is never routed to
     total = float(values.sum())
     if not total > 0:
         return math.nan
@@ -400,6 +456,9 @@ def neuron_health(
         sequence, in nats: the numbers are nats for one unit of m, or of pre, at one position. They do not depend on
         batches. Means are over positions that some prediction follows.
 
+        Of a mixture of experts, ``routed`` is the share of positions that are routed to the neuron's expert, and
+        everything else is of these: NaN where there are none, and dead.
+
     Raises:
         InputError: settings that cannot be, a corpus without text, an activation that :mod:`ffnmem.ffn` has not,
             numbers that are not finite. UnsupportedModelError: hooks change what the layers compute.
@@ -416,14 +475,15 @@ def neuron_health(
         read(sample, measure.add, "health", progress)
         if not measure.positions:
             raise InputError(f"{packed.source} has no text but special tokens")
-        frames = [sums.frame(layer) for layer, sums in enumerate(measure.sums)]
+        of_all = measure.positions if model.experts else None
+        frames = [sums.frame(layer, of_all) for layer, sums in enumerate(measure.sums)]
         neurons = pd.concat(frames, ignore_index=True)
         return NeuronHealth(
             neurons=neurons,
             layers=summarise_layers(neurons),
             activation=measure.sums[0].activation.name,
             positions=measure.positions,
-            flow_positions=measure.sums[0].n_flow,
+            flow_positions=measure.flowing,
             loss=measure.loss / measure.scored if measure.scored else None,
             provenance=model.provenance(
                 settings.prepend_bos,
