@@ -361,7 +361,14 @@ def published_lens(model: Model, path: Path) -> JacobianLens:
     matrices, about = found["J"], found[METADATA]
     if about.get("kind") == KIND:
         FORM.check_version(path, about)
-        return JacobianLens.of(matrices, about)
+        try:
+            lens = JacobianLens.of(matrices, about)
+            fits = all(0 <= layer < lens.n_layers - 1 for layer in matrices) and len(lens.errors) == lens.n_layers
+        except (KeyError, TypeError, ValueError):
+            fits = False
+        if not fits or lens.d_model != found["d_model"]:
+            raise FileError(f"{path} is damaged: what {METADATA} says is not of its matrices")
+        return lens
     if found["d_model"] != model.d_model:
         raise ModelError(
             f"{path} is a lens of a model of width {found['d_model']}, not {model.d_model} as {model.name}"

@@ -34,6 +34,12 @@ def is_published(path: Path) -> bool:
         return file.read(len(ZIP)) == ZIP
 
 
+def is_plain(matrix: Tensor) -> bool:
+    """Whether a tensor is of floating-point numbers that lie in memory, none left out."""
+    there = matrix.layout == torch.strided and not matrix.is_nested and not matrix.is_meta
+    return there and matrix.is_floating_point()
+
+
 def read_published(path: Path) -> dict[str, Any]:
     """The fields of a published lens: ``J`` (by layer, ``[d_model, d_model]`` in float32), ``d_model``, ``n_prompts``,
     and ``metadata``, which may be empty. Raises FileError for anything else."""
@@ -51,17 +57,17 @@ def read_published(path: Path) -> dict[str, Any]:
             f"{path} is no published Jacobian lens, which has J by layer, d_model and n_prompts: it has {names}"
         )
     for layer, matrix in matrices.items():
-        if not isinstance(layer, int) or not isinstance(matrix, Tensor) or not matrix.is_floating_point():
+        if not isinstance(layer, int) or not isinstance(matrix, Tensor) or not is_plain(matrix):
             raise FileError(f"{path}: J has {quoted(layer)}, which is no layer's number with its matrix")
         if matrix.shape != (width, width):
             raise FileError(
                 f"{path}: J of layer {layer} is {list(matrix.shape)}, not [{width}, {width}] as d_model says"
             )
-        if not bool(matrix.isfinite().all()):
+        if not bool(matrix.float().isfinite().all()):
             raise FileError(f"{path}: J of layer {layer} has numbers that are not finite")
     metadata = fields.get(METADATA)
     return {
-        "J": {layer: matrices[layer].float() for layer in sorted(matrices)},
+        "J": {layer: matrices[layer].detach().float() for layer in sorted(matrices)},
         "d_model": width,
         "n_prompts": prompts,
         METADATA: metadata if isinstance(metadata, dict) else {},

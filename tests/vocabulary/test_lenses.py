@@ -260,6 +260,13 @@ class Code:
         return (Path.touch, (Path("ran"),))
 
 
+def test_a_published_lens_that_was_trained(tiny: fm.Model, tmp_path: Path) -> None:
+    """Parameters, which gradients are wanted of, would end in a raw error."""
+    file = published(tmp_path / "lens.pt", tiny, J={0: torch.nn.Parameter(2 * torch.eye(16))})
+    rows = torch.randn(3, 16)
+    assert allclose(load_lens(tiny, file).apply(rows, 0).numpy(), 2 * rows, 1e-6)
+
+
 def test_what_is_no_published_lens(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code in a pickle would run; a matrix of another model would be read as this one's."""
     monkeypatch.chdir(tmp_path)
@@ -269,6 +276,8 @@ def test_what_is_no_published_lens(tiny: fm.Model, tmp_path: Path, monkeypatch: 
         ({"J": {0: torch.eye(8)}}, FileError, ["layer 0", "[8, 8]", "[16, 16]"]),
         ({"J": {0: eye[0]}}, FileError, ["layer 0", "[16]"]),
         ({"J": {0: eye.long()}}, FileError, ["0"]),
+        ({"J": {0: eye.to_sparse()}}, FileError, ["0"]),
+        ({"J": {0: eye.to("meta")}}, FileError, ["0"]),
         ({"J": {"first": eye}}, FileError, ["'first'"]),
         ({"J": {0: eye / 0}}, FileError, ["layer 0", "finite"]),
         ({"J": {}}, FileError, ["no published Jacobian lens"]),
@@ -277,6 +286,7 @@ def test_what_is_no_published_lens(tiny: fm.Model, tmp_path: Path, monkeypatch: 
         ({"J": {0: torch.eye(8)}, "d_model": 8}, ModelError, ["width 8", "16"]),
         ({"J": {0: eye, 1: eye}}, ModelError, ["layers 1", "below 1"]),
         ({"metadata": {"target_layer": 0}}, ModelError, ["layer 0", "below 1"]),
+        ({"metadata": {"kind": "ffnmem jacobian lens"}}, FileError, ["damaged", "metadata"]),
     ]
     for fields, kind, named in broken:
         with refuses(kind, FfnmemError, *named):
