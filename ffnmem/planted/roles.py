@@ -41,14 +41,22 @@ SEEN = 25  # times at least that a detector's tokens occur in the text
 GAINS = (2.0, 3.0)  # pre-activation of detectors and position neurons where they fire, and below 0 elsewhere
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PlannedRole:
-    """What a neuron is made for: its role, the words, attribute or positions of it, its key's cosine with its value,
-    and the pre-activation that is ``gain`` where a detector or position neuron fires and −``gain`` elsewhere."""
+    """What a neuron is made for, which is the truth about it.
+
+    Attributes:
+        role, detail: as the truth has them.
+        writes: its value points there, or away from there (``sign`` −1); None: in a random direction.
+        words, span: for which a detector fires; the first and last position of a position neuron.
+        cosine: of its key with its value.
+        gain: the pre-activation of a detector or position neuron where it fires, and −``gain`` is that elsewhere.
+    """
 
     role: str
+    detail: str = ""
+    writes: Float[Tensor, " d_model"] | None = None
     words: tuple[int, ...] = ()
-    which: int = 0
     sign: int = 1
     span: tuple[int, int] = (0, 0)
     cosine: float = 0.0
@@ -75,49 +83,44 @@ def plan_layer(
 def plan_neuron(rng: np.random.Generator, role: str, n: int, lexicon: Lexicon) -> PlannedRole:
     """The words, the attribute, the direction or the positions of a role."""
     sign = (-1) ** n
+    way = "up" if sign > 0 else "down"
     if role in ("prediction", "suppression"):
-        words = rng.choice(len(lexicon.words), int(rng.integers(2, 4)), replace=False)
-        return PlannedRole(role, words=tuple(int(w) for w in words), sign=1 if role == "prediction" else -1)
+        words = rng.choice(len(lexicon.words), int(rng.integers(2, 4)), replace=False).tolist()
+        # Of what tells the words from others; what they share with half of the vocabulary would move that too.
+        writes = lexicon.own[[len(SPECIAL) + word for word in words]].sum(0)
+        return PlannedRole(role, spell(words, lexicon), writes, sign=1 if role == "prediction" else -1)
     if role == "detector":
         common = np.flatnonzero(lexicon.counts >= SEEN)
-        words = rng.choice(common, int(rng.integers(1, 6)), replace=False)
-        return PlannedRole(role, words=tuple(int(w) for w in words), gain=float(rng.uniform(*GAINS)))
+        words = rng.choice(common, int(rng.integers(1, 6)), replace=False).tolist()
+        return PlannedRole(role, spell(words, lexicon), words=tuple(words), gain=float(rng.uniform(*GAINS)))
     if role == "partition":
-        return PlannedRole(role, which=int(rng.integers(len(lexicon.splits))), sign=sign)
+        which = int(rng.integers(len(lexicon.splits)))
+        return PlannedRole(role, f"{lexicon.splits[which]} {way}", lexicon.attributes[which], sign=sign)
     if role == "entropy":
-        return PlannedRole(role, which=int(rng.integers(len(lexicon.unread))), sign=sign)
+        which = int(rng.integers(len(lexicon.unread)))
+        return PlannedRole(role, f"unread direction {which}", lexicon.unread[which], sign=sign)
+    if role == "frequency":
+        return PlannedRole(role, f"frequent tokens {way}", lexicon.frequency, sign=sign)
     if role == "position":
         length, start = int(rng.integers(14, 33)), int(rng.integers(-6, 36))
         span = (max(start, 1), min(start + length, CONTEXT - 1))
-        return PlannedRole(role, span=span, gain=float(rng.uniform(*GAINS)))
+        return PlannedRole(role, f"positions {span[0]} to {span[1]}", span=span, gain=float(rng.uniform(*GAINS)))
     return PlannedRole(role, sign=sign)
 
 
-def truth(planned: Sequence[Sequence[PlannedRole]], lexicon: Lexicon) -> pd.DataFrame:
+def spell(words: Sequence[int], lexicon: Lexicon) -> str:
+    return ", ".join(lexicon.words[word] for word in words)
+
+
+def truth(planned: Sequence[Sequence[PlannedRole]]) -> pd.DataFrame:
     """One row a neuron."""
     return pd.DataFrame(
         [
-            {"layer": layer, "neuron": i, "role": neuron.role, "io": neuron.io, "detail": detail(neuron, lexicon)}
+            {"layer": layer, "neuron": i, "role": neuron.role, "io": neuron.io, "detail": neuron.detail}
             for layer, neurons in enumerate(planned)
             for i, neuron in enumerate(neurons)
         ]
     )
-
-
-def detail(neuron: PlannedRole, lexicon: Lexicon) -> str:
-    """The tokens, letters, direction or positions of a role, in words."""
-    up = neuron.sign > 0
-    if neuron.words:
-        return ", ".join(lexicon.words[word] for word in neuron.words)
-    if neuron.role == "partition":
-        return f"{lexicon.splits[neuron.which]} {'up' if up else 'down'}"
-    if neuron.role == "entropy":
-        return f"unread direction {neuron.which}"
-    if neuron.role == "frequency":
-        return f"frequent tokens {'up' if up else 'down'}"
-    if neuron.role == "position":
-        return f"positions {neuron.span[0]} to {neuron.span[1]}"
-    return ""
 
 
 # Planted roles: neurons that predict, suppress, split the vocabulary, set the entropy, tell positions or tokens.
@@ -188,7 +191,7 @@ def plant_roles(
     for layer in range(n_layers):
         planned.append(plan_layer(rng, neurons, per_role, lexicon, last=layer == n_layers - 1))
         mix_positions(hf, layer, rng)
-        write_layer(hf, layer, planned[-1], lexicon, sample, noise, rng)
+        write_layer(hf, layer, planned[-1], sample, noise, rng)
     settings = {
         "seed": seed, "n_layers": n_layers, "neurons": neurons, "per_role": per_role, "noise": noise,
         "n_words": n_words, "n_tokens": n_tokens,
@@ -196,7 +199,7 @@ def plant_roles(
     return Planted(
         kind="roles",
         model=behind_bridge(hf, tokenizer, f"planted-roles-{seed}"),
-        truth=truth(planned, lexicon),
+        truth=truth(planned),
         texts=lexicon.texts,
         settings=settings,
         pristine=hf,
@@ -227,14 +230,14 @@ def write_layer(
     hf: Any,
     layer: int,
     planned: Sequence[PlannedRole],
-    lexicon: Lexicon,
     sample: Int[Tensor, "rows pos"],
     noise: float,
     rng: np.random.Generator,
 ) -> None:
     """One layer's keys, biases and values, solved on what it reads with the layers below in place, then made noisy."""
     x, words = ffn_inputs(hf, layer, sample)[:, 1:], sample[:, 1:] - len(SPECIAL)
-    values = torch.stack([value_of(neuron, lexicon, rng) for neuron in planned])
+    written = [random_rows(1, rng)[0] if neuron.writes is None else neuron.writes for neuron in planned]
+    values = torch.stack([one.sign * way / way.norm() for one, way in zip(planned, written, strict=True)])
     clean = draw_keys(planned, values, x, words, rng)
     x, words = x.flatten(0, 1), words.flatten()
     keys = noisy_keys(planned, clean, x, words, noise, rng)
@@ -254,22 +257,6 @@ def random_rows(count: int, rng: np.random.Generator) -> Float[Tensor, "count d_
     found = torch.tensor(rng.standard_normal((count, D_MODEL)))
     found -= found.mean(-1, keepdim=True)
     return found / found.norm(dim=-1, keepdim=True)
-
-
-def value_of(neuron: PlannedRole, lexicon: Lexicon, rng: np.random.Generator) -> Float[Tensor, " d_model"]:
-    """The direction that a neuron writes."""
-    if neuron.role in ("prediction", "suppression"):
-        # Of what tells the words from others; what they share with half of the vocabulary would move that too.
-        found = lexicon.own[[len(SPECIAL) + word for word in neuron.words]].sum(0)
-    elif neuron.role == "partition":
-        found = lexicon.attributes[neuron.which]
-    elif neuron.role == "entropy":
-        found = lexicon.unread[neuron.which]
-    elif neuron.role == "frequency":
-        found = lexicon.frequency
-    else:
-        found = random_rows(1, rng)[0]
-    return neuron.sign * found / found.norm()
 
 
 def draw_keys(
