@@ -148,7 +148,7 @@ class LayerPass:
     """
 
     def __init__(self, model: Model, dtype: torch.dtype | None = None) -> None:
-        self.n_layers, self.d_mlp = model.n_layers, model.d_mlp
+        self.n_layers = model.n_layers
         self.dtype = model.dtype if dtype is None else dtype
         self.network, self.attention = network_around(model, self.dtype)
         self.plain = Counterparts(model, self.network)
