@@ -152,7 +152,8 @@ class Planted(Result):
         """How many neurons of each sort there are, and what else; ``folder``: where it was saved."""
         model, written = self.model, folder is not None
         layers = counted(model.n_layers, "layer")
-        sizes = f"{layers}, d_model {model.d_model}, d_mlp {model.d_mlp}, {model.d_vocab:,} tokens"
+        experts = f" in {count} experts" if (count := self.settings.get("experts")) else ""
+        sizes = f"{layers}, d_model {model.d_model}, d_mlp {model.d_mlp}{experts}, {model.d_vocab:,} tokens"
         facts: dict[str, sheets.Content] = {
             "model": sizes,
             "corpus": f"{counted(len(self.texts), 'document')}{f' in {CORPUS}' * written}",
@@ -162,11 +163,10 @@ class Planted(Result):
         facts["truth"] = f"{counted(len(self.truth), 'neuron')}{f' in {TRUTH}' * written}"
         facts["settings"] = ", ".join(f"{name} {value}" for name, value in self.settings.items())
         if folder is not None:
-            command, words = "decompose", " ".join(self.texts[0].split()[:5])
-            if self.facts:
-                command, words = "attribute", self.facts[0].text
+            words = " ".join(self.texts[0].split()[:5])
+            asked = f'attribute "{self.facts[0].text}"' if self.facts else f'decompose "{words}" --layer 0'
             facts["folder"] = folder
-            facts["try"] = f'ffnmem {command} "{words}" --model {shlex.quote(folder)}'
+            facts["try"] = f"ffnmem {asked} --model {shlex.quote(folder)}"
         return sheets.Sheet.of(self.count_table(), sheets.Facts(facts))
 
     def count_table(self) -> sheets.Table:

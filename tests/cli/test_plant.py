@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -41,6 +42,9 @@ def test_every_kind(kind: str, tmp_path: Path) -> None:
     for row in found["counts"]:
         counts[row["layer"], row[by]] += row["neurons"]
     assert counts == Counter(zip(planted.truth.layer, planted.truth[by], strict=True))
+    suggested = shlex.split(planted.sheet(str(tmp_path / "planted")).blocks[1].rows["try"])
+    assert suggested.pop(0) == "ffnmem"
+    assert data(*suggested)
     rows = csv("plant", kind, "--out", tmp_path / "again", "--seed", 3, *SMALL[kind])
     assert rows["neurons"].sum() == len(planted.truth)
     if planted.facts:
