@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64, Int, Int64
-from scipy import stats
+from scipy import special, stats
 
 from ..core.defaults import READABLE
 from ..core.neuron_names import LayerName
@@ -51,8 +51,9 @@ class ReadableNeurons(Result):
         neurons: one row a neuron's side, the first to open first: layer, neuron, sign, largest (its coefficient
             furthest from 0), examples (of different texts, at least half as strong), followed (how many of them go on
             with a token that the side promotes), followed_low and followed_high (95%, of the share), chance (the share
-            of such tokens in the corpus), lift (followed_low / chance), q (the false discovery rate), verdict and
-            meanings (empty and NaN where they were not measured), fires_at, followed_by, promotes (tokens, for eyes).
+            of such tokens in the corpus), lift (bits by which followed_low exceeds chance: their Kullback–Leibler
+            divergence), q (the false discovery rate), verdict and meanings (empty and NaN where they were not
+            measured), fires_at, followed_by, promotes (tokens, for eyes).
         compared: how many sides had enough examples.
         unmeasured: the signs of the sides of which the store keeps no verdicts.
         provenance: plain values.
@@ -84,11 +85,11 @@ class ReadableNeurons(Result):
             Column("verdict") if any(self.neurons["verdict"]) else None,
             Column("followed", left=False, of=lambda row: f"{row['followed']} of {row['examples']}"),
             Column("by chance", "probability", of="chance"),
-            Column("lift", "number", places=0),
+            Column("lift", "number", places=1),
             first("fires_at"),
             first("promotes"),
             caption=f"followed: how many of the side's strongest examples go on with a token that it promotes; by "
-            f"chance: how often the text has these tokens; lift: at least how many times as often (95%); "
+            f"chance: how often the text has these tokens; lift: how far the first exceeds the second, in bits; "
             f"{self.compared:,} sides compared, polysemantic ones left out, monosemantic ones first{verdicts}",
         )
         none = Words.of("no neuron fires before what it promotes more often than chance has it")
@@ -109,7 +110,8 @@ def find_readable(
     with 8 or more of different texts that reach half of its largest coefficient. It promotes what comes next if these
     go on with one of the ten tokens that it then promotes more often than the corpus has these tokens (a binomial test;
     false discovery rate below 5% over all sides). It is clear unless the verdict that the store keeps is polysemantic;
-    monosemantic sides come first, then by lift: the lower end of the share's interval over the share by chance.
+    monosemantic sides come first, then by lift: the divergence, in bits, of the lower end of the share's interval
+    from the share by chance, so that neither a rare token once nor a common one always comes first.
 
     Args:
         store: from :func:`ffnmem.scan`. Verdicts are those of :func:`ffnmem.polysemanticity`, where they are kept.
@@ -144,7 +146,9 @@ def find_readable(
     sides = sides.merge(known.astype(sides[KEY].dtypes), "left", KEY).fillna({"verdict": ""})
     ends = [share_interval(*row) for row in zip(sides["followed"], sides["examples"], strict=True)]
     sides[["followed_low", "followed_high"]] = np.array(ends, np.float64).reshape(-1, 2)
-    sides["lift"] = (sides["followed_low"] / sides["chance"]).where(sides["followed"] > 0, 0.0)
+    low, chance = sides["followed_low"], sides["chance"]
+    bits = (special.rel_entr(low, chance) + special.rel_entr(1 - low, 1 - chance)) / np.log(2)
+    sides["lift"] = bits.where(low > chance, 0.0)
     sides = sides[sides["verdict"] != "polysemantic"]
     last = (sides["verdict"] != "monosemantic", -sides["lift"])
     sides = sides.iloc[np.lexsort((sides["neuron"], sides["layer"], *last[::-1]))][:top]

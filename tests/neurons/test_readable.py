@@ -77,8 +77,9 @@ def test_the_numbers_are_those_of_the_text(store: Store) -> None:
     assert found.compared == len(rows)
     p = stats.binom.sf(rows["followed"] - 1, rows["examples"], rows["chance"])
     assert rows["q"].tolist() == pytest.approx(stats.false_discovery_control(p).tolist())
-    lift = (rows["followed_low"] / rows["chance"])[rows["followed"] > 0]
-    assert rows["lift"][rows["followed"] > 0].tolist() == pytest.approx(lift.tolist())
+    for row in rows.itertuples():
+        bits = stats.entropy([row.followed_low, 1 - row.followed_low], [row.chance, 1 - row.chance], base=2)
+        assert row.lift == pytest.approx(bits if row.followed_low > row.chance else 0)
     assert rows["lift"].is_monotonic_decreasing
 
 
