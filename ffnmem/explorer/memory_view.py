@@ -105,9 +105,11 @@ def memory_page(explorer: Explorer, query: MemoryQuery, progress: Progress) -> V
     ends = list(tokens.values())[:2]
     if side and side.sign == NEGATIVE:  # where it fires most it writes minus its value
         ends = [[replace(chip, kind=SIGNS[sign]) for chip in ends[1 - sign]] for sign in (0, 1)]
+    sizes = model.ffn[layer].expert_sizes
     body = fragment(
         "memory.html",
         start=False,
+        expert="" if sizes is None else f"{layer}.{sizes.name(neuron)}",
         ends=ends,
         side=side,
         name=query.neuron,

@@ -29,6 +29,7 @@ from ffnmem.scanning.store import Store
 from ffnmem.vocabulary.projections import WHY
 from ffnmem.vocabulary.vectors import side_vectors
 
+from ..architectures import DECODERS
 from ..helpers import PROMPT
 from ..pages.page import Page
 from ..scanning.gated import gated_store, load_gated
@@ -330,3 +331,15 @@ def test_the_sentence_counts_what_the_table_lists(client: TestClient, tiny: fm.M
     assert listed == pytest.approx([whole, found.top(7)["logit"].sum()], rel=1e-4)
     assert ("directly" in sentence(page)) == (by == "direct")
     assert ("along all paths" in sentence(page)) == (by == "paths")
+
+
+def test_a_memory_of_an_expert_is_named_within_it(tokenizer: Any, tmp_path: Path) -> None:
+    """Its rate would be read as of all tokens, and its name would not say which expert it is of."""
+    model = fm.load(DECODERS["Mixtral"](), tokenizer=tokenizer)
+    store = fm.scan(model, [PROMPT] * 4, tmp_path / "store", k=2, sample=2, draws=2, frequent=2)
+    with asking(Explorer(model, store)) as client:
+        page = client.get("/memory/1.e2.3").text
+        assert "in its expert it is neuron 1.e2.3" in sentence(page)
+        assert "of the tokens routed to its expert" in sentence(page) or "never fires" in sentence(page)
+        assert sentence(client.get("/memory/1.35").text) == sentence(page)
+        assert "5.e3.97" in client.get("/memory").text
