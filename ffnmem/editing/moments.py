@@ -400,7 +400,7 @@ class SecondMoment(Result):
 
     def summary(self) -> str:
         layers = f"{len(self.layers)} layer{'s' if len(self.layers) > 1 else ''}"
-        return f"{self.model!r}: {layers} of {max(self.widths)} neurons, {self.count} tokens"
+        return f"{self.model!r}: {layers} of {listed(sorted({*self.widths}))} neurons, {self.count} tokens"
 
     def sheet(self, measured: pd.DataFrame | None = None, name: str = "") -> Sheet:
         """The text that it has seen, and how well-conditioned it is in each layer.

@@ -18,7 +18,7 @@ from ..core.folders import UNFINISHED, Kind
 from .state_file import StateFile
 from .tables import CORPUS, STATE, STATS, TOKENIZER, VALUES
 
-SCHEMA = 1
+SCHEMA = 2  # since statistics of mixtures of experts are of the tokens routed
 KIND = "ffnmem store"
 MANIFEST = "manifest.json"
 FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the store", subfolders=(CORPUS,))
@@ -28,7 +28,8 @@ FORM = Form(
     KIND,
     SCHEMA,
     "store: make one with scan (ffnmem scan)",
-    "scan again",
+    "scan again, into a new folder",
+    SCHEMA,
 )
 
 

@@ -15,7 +15,7 @@ from ..core.checked_files import Form, HeadedTensors, write_tensors
 from .settings import ScanSettings
 from .state import SHARED, LayerState, ScanState
 
-FORM = Form("ffnmem scan state", 1, "scan state: scan writes one")
+FORM = Form("ffnmem scan state", 2, "scan state: scan writes one", "scan again, into a new folder", 2)
 
 
 @dataclass(frozen=True)

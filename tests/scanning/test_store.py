@@ -336,7 +336,8 @@ BROKEN: list[tuple[Callable[[Path], object], list[str]]] = [
     (lambda f: (f / "manifest.json").write_text('{"kind": "recipe"}'), ["is no store", "recipe"]),
     (lambda f: (shutil.rmtree(f), f.write_text("")), ["store"]),
     (FOLDER.mark, ["unfinished scan", "run the same scan again"]),
-    (lambda f: mended(f, lambda m: m.update(schema=2)), ["schema 2", "up to 1", "newer"]),
+    (lambda f: mended(f, lambda m: m.update(schema=3)), ["schema 3", "up to 2", "newer"]),
+    (lambda f: mended(f, lambda m: m.update(schema=1)), ["earlier version", "scan again, into a new folder"]),
     (lambda f: replace_by_folder(f / "stats.parquet"), ["stats.parquet"]),
     *(
         (lambda f, text=text: (f / "manifest.json").write_text(text, "latin-1"), ["manifest.json"])  # type: ignore
