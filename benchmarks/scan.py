@@ -38,8 +38,7 @@ from ffnmem.core.threads import Threads
 from ffnmem.corpus import pack
 from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import BATCH_TOKENS, Page, Stretch, TextSettings
-from ffnmem.corpus.passes import CHECKPOINT_SECONDS
-from ffnmem.models.layer_pass import LayerPass
+from ffnmem.corpus.passes import CHECKPOINT_SECONDS, Forward
 from ffnmem.scanning import kernels, passes, scanning
 from ffnmem.scanning.projected import sides_kept
 from ffnmem.scanning.reduction import Reducer, choose
@@ -66,14 +65,13 @@ class OurPass:
         # A sample of 8 is as rare as 128 are in a million tokens.
         settings = ScanSettings(**vars(text), k=K, dtype="float32", seed=0, sample=8, draws=64, frequent=frequent)
         sample = choose(sequences, 0, 8, 64)
-        self.state = ScanState.empty(settings, [ffn.d_mlp for ffn in model.ffn], sample.sequences, sample.draws)
-        self.body, self.special = LayerPass(model), np.array(settings.special)
-        self.reducer = Reducer(self.state, sample, Threads(whole=kernels.WIDTH))
+        widths = [ffn.d_mlp for ffn in model.ffn]
+        state = ScanState.empty(settings, widths, sample.sequences, sample.draws, model.gated, model.experts)
+        self.special = np.array(settings.special)
+        self.forward = Forward(model, [Reducer(state, sample, Threads(whole=kernels.WIDTH))])
 
     def __call__(self, batch: Batch) -> None:
-        page = Page(batch, 1, self.special)
-        self.reducer.begin(page)
-        self.body.run(torch.from_numpy(batch.tokens), lambda layer, pre, m: self.reducer.add(page, layer, pre, m))
+        self.forward(Page(batch, 1, self.special))
 
 
 class Cached:
