@@ -248,8 +248,9 @@ class Mixture(nn.Module):
 def apart(mixture: nn.Module, tensors: dict[str, Tensor], prefix: str, _metadata: Any) -> None:
     """Have a checkpoint hold the values of shared experts as tensors of their own, not as parts of a matrix of all."""
     assert isinstance(mixture, Mixture)
-    for name in () if mixture.values_behind is None else [f"{prefix}{name}" for name, _ in mixture.named_parameters()]:
-        tensors[name] = tensors[name].clone(memory_format=torch.contiguous_format)
+    for name in [f"{prefix}{name}" for name, _ in mixture.named_parameters()]:
+        if tensors[name].nbytes < tensors[name].untyped_storage().nbytes():
+            tensors[name] = tensors[name].clone(memory_format=torch.contiguous_format)
 
 
 @dataclass(frozen=True, eq=False)

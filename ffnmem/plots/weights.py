@@ -185,7 +185,9 @@ def draw_layer(anatomy: Anatomy, ax: Axes | None) -> Axes:
     ax.set(xlim=(0, widest), ylim=(step * len(anatomy.matrices), 0), xticks=[], yticks=[])
     ax.set_aspect("equal", anchor="NW")
     numbers, n = parameter_count(int(anatomy.matrices["numbers"].sum())), anatomy.n_layers
-    shapes.titled(ax, f"{f'One of {n:,} layers' if n > 1 else 'The layer'}, to scale: {numbers} weights in matrices")
+    shapes.titled(
+        ax, f"{f'The first of {n:,} layers' if n > 1 else 'The layer'}, to scale: {numbers} weights in matrices"
+    )
     ax.spines[:].set_visible(False)
     return ax
 
