@@ -49,15 +49,17 @@ class Checkpoint:
     def __init__(self, name: str, folder: Path) -> None:
         model = DECODERS[name]()
         model.save_pretrained(folder)
-        self.folder, self.prefix = folder, model.base_model_prefix
+        self.folder = folder
         self.tensors = load_file(folder / WEIGHTS)
         self.config = json.loads((folder / "config.json").read_text())
         paths = DESCRIBED[type(model).__name__].paths
         self.blocks = f"{paths['blocks']}."
+        self.prefix = self.blocks.partition(".")[0]
         self.tensor = f"{self.blocks}0.{paths['out']}.weight"
         self.mixture = name in MIXTURES  # whose tensors Hugging Face joins, and then names no more
         if self.tensor not in self.tensors:
-            self.tensor = next(name for name in self.tensors if "experts.0." in name)
+            own = [name for name in self.tensors if "experts.0." in name]  # stored one by one, or together
+            self.tensor = (own or [name for name in self.tensors if name.endswith("experts.down_proj")])[0]
         self.layers = type(model.config).attribute_map.get("num_hidden_layers", "num_hidden_layers")
         assert self.config[self.layers] == 2
 
