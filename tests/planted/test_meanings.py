@@ -15,6 +15,7 @@ from ffnmem.core.errors import InputError
 from ffnmem.planted import Planted, plant
 from ffnmem.planted.meanings import MEANINGS, SHARES, WEAKEST, Text, largest_remainders
 from ffnmem.planted.skeleton import SPECIAL
+from ffnmem.prompts import Capture
 
 from ..helpers import allclose, refuses
 
@@ -30,7 +31,7 @@ def planted(request: pytest.FixtureRequest, meanings: Planted) -> Planted:
 
 
 @pytest.fixture(scope="module")
-def capture(planted: Planted) -> fm.Capture:
+def capture(planted: Planted) -> Capture:
     return fm.capture(planted.model, list(planted.texts[:150]), prepend_bos=True)
 
 
@@ -70,7 +71,7 @@ def test_truth_says_itself(planted: Planted) -> None:
             assert abs(counts[many] - len(rows) * share) < 1
 
 
-def test_features_fire_their_neuron(planted: Planted, capture: fm.Capture) -> None:
+def test_features_fire_their_neuron(planted: Planted, capture: Capture) -> None:
     """On the corpus, which is not what keys were solved on: each planted feature above all others, dead ones never."""
     concept = (capture.tokens - len(SPECIAL)) // WORDS
     there = (capture.mask & (capture.tokens > 1))[:, 2:]
@@ -118,7 +119,7 @@ def test_values_write_what_the_truth_says(planted: Planted) -> None:
         assert {stems[int(i) // WORDS] for i in logits.topk(WORDS).indices} == {row.written}
 
 
-def test_experts_are_given_the_words_of_their_neurons(planted: Planted, capture: fm.Capture) -> None:
+def test_experts_are_given_the_words_of_their_neurons(planted: Planted, capture: Capture) -> None:
     """A role would be of an expert that its words never reach, or a name, 1.e2.5, mean another neuron."""
     if not planted.settings["experts"]:
         with refuses(InputError, ValueError, "no experts"):
@@ -128,6 +129,8 @@ def test_experts_are_given_the_words_of_their_neurons(planted: Planted, capture:
     stem = routing["token"].str.strip().str[:-2]
     goes = set(zip(routing["layer"], stem, routing["expert"], strict=True))
     assert len(goes) == 2 * 2 * len(names(planted))  # in each layer a concept goes to two experts, all of its words
+    first, second = ({(name, expert) for at, name, expert in goes if at == layer} for layer in (0, 1))
+    assert first != second
     for row in planted.truth.itertuples():
         own = [name for name in listed(row.features) if "after" not in name]
         assert {(row.layer, name, row.expert) for name in own} <= goes
