@@ -82,6 +82,12 @@ def test_what_is_doubtful_is_said(tiny: fm.Model, monkeypatch: pytest.MonkeyPatc
     assert "target ' rome' is 5 tokens of" in words
     assert "' Rome' is one token with" in words
     assert "\n" not in words
+    with monkeypatch.context() as patched:
+        patched.setattr(preparing, "ODD", 1e9)
+        with pytest.warns(FfnmemWarning, match="below that of a blind guess: is it spelled as meant"):
+            (words,) = tuned(tiny, " Roxe").warnings
+        assert tuned(tiny).warnings == ()  # one token
+    assert "target ' Roxe' is " in words
     monkeypatch.setattr(preparing, "CHANCE", 1e9)
     with pytest.warns(FfnmemWarning, match="' Rome' is absurd to"):
         assert len(tuned(tiny).warnings) == 1
