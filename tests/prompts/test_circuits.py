@@ -92,7 +92,14 @@ def test_an_edge_is_the_effect_of_a_firing_with_all_else_held(captured: fm.promp
         assert float(weight) == pytest.approx(float(read @ model.ffn[1].keys[7].detach()), rel=1e-9, abs=1e-13)
 
 
-def test_influence_is_the_series_of_powers(everything: Circuit) -> None:
+@pytest.mark.parametrize("gated", [False, True])
+def test_influence_is_the_series_of_powers(everything: Circuit, gated: bool) -> None:
+    if gated:  # whose firings have two inputs each
+        from ..architectures import DECODERS
+
+        model = fm.load(DECODERS["Llama"](), tokenizer=build_tokenizer(), dtype="float64")
+        options: dict[str, Any] = {"nodes": 10_000, "node_threshold": 1.0, "edge_threshold": 1.0}
+        everything = fm.circuit(fm.capture(model, PROMPT), " Paris", " Rome", **options)
     ids = everything.nodes["id"]
     shares = everything.edges.pivot_table("share", "target", "source", "sum", fill_value=0.0)
     shares = shares.reindex(index=ids, columns=ids, fill_value=0.0).to_numpy()
