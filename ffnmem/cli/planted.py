@@ -22,9 +22,9 @@ plant = App(
     name="plant",
     help="""Make a model whose memories were written by hand, with the truth about them.
 
-    Writes a GPT-2 (with --experts, a Mixtral) whose memories are known into a new folder, to see what a method makes of
-    it: the model in Hugging Face layout, which every command takes as --model DIR, and truth.csv (a row a neuron),
-    corpus.txt (text that exercises it), facts.jsonl (of plant facts) and planted.json (the settings).
+    Writes a GPT-2 (plant meanings --experts: a Mixtral) whose memories are known into a new folder, to see what a
+    method makes of it: the model in Hugging Face layout, which every command takes as --model DIR, and truth.csv (a row
+    a neuron), corpus.txt (text that exercises it), facts.jsonl (of plant facts) and planted.json (the settings).
 
     Examples
       ffnmem plant facts --out planted --site late --seed 1

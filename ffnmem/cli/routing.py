@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
 import ffnmem as fm
 
 from ..core.errors import InputError
 from ..show.records import emit
-from .options import Layer, PlottedOutput, Position, Prompt, PromptChoice, Top
+from .options import Count, Layer, PlottedOutput, Position, Prompt, PromptChoice
 
 
 def routing(
@@ -16,20 +20,21 @@ def routing(
     layer: Layer | None = None,
     expert: int | None = None,
     against: int | None = None,
-    position: Position = -1,
-    top: Top = 20,
+    position: Position | None = None,
+    top: Annotated[Count | None, Parameter(help="How many memories to list. [default: 20]")] = None,
     model: PromptChoice = PromptChoice(),
     output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """Which experts each token of a text is routed to, and why.
 
-    Lists the experts that the router of each layer of a mixture of experts chooses for each token of PROMPT. With
-    --layer and --expert it explains one choice: the router's logit of that expert at --position (minus that of
-    --against) as an exact sum over embeddings, biases and every neuron of every earlier layer at every position, with
-    attention patterns and norm scales as they are.
+    Lists the experts that the router of each layer of a mixture of experts chooses for each token of PROMPT; with
+    --layer those of one layer, and the weight that it gives each. With --layer and --expert it explains one choice: the
+    router's logit of that expert at --position (minus that of --against) as an exact sum over embeddings, biases and
+    every neuron of every earlier layer at every position, with attention patterns and norm scales as they are.
 
     Examples
       ffnmem routing "The Eiffel Tower is in" --model path/to/mixtral
+      ffnmem routing "The Eiffel Tower is in" --model path/to/mixtral --layer 5
       ffnmem routing "The Eiffel Tower is in" --model path/to/mixtral \\
           --layer 5 --expert 3 --against 1
 
@@ -41,21 +46,19 @@ def routing(
         layer: Whose router.
         expert: Which expert's logit to explain.
         against: Explain it minus this expert's.
-        position: At which token: 0 is the first, -1 the last.
+        position: At which token: 0 is the first, -1 the last. [default: -1]
     """
     from ..prompts.routing import routing_sheet  # needs torch
 
-    if (layer is None) != (expert is None):
-        raise InputError("--layer and --expert name one choice of a router: give both, or neither")
-    if expert is None and against is not None:
-        raise InputError("--against goes with --layer and --expert")
-    if expert is None and output.plot is not None:
-        raise InputError("--plot draws what explains a choice: give --layer and --expert")
-    captured = model.capture(prompt)
+    for_one = {"--expert": expert, "--against": against, "--position": position, "--top": top, "--plot": output.plot}
+    if (layer is None or expert is None) and (alone := [flag for flag, given in for_one.items() if given is not None]):
+        raise InputError(f"{alone[0]} is for explaining one choice of a router: give --layer and --expert")
+    captured = model.capture(prompt, layers=layer if expert is None else None)
     if layer is None or expert is None:
         rows = captured.routing()
         data = {"routing": rows.to_dict("records"), "provenance": captured.provenance}
-        emit(rows, output.form, sheet=lambda: routing_sheet(captured), data=lambda: data)
+        emit(rows, output.form, sheet=lambda: routing_sheet(captured, rows), data=lambda: data)
     else:
-        found = fm.prompts.attribute_router(captured, layer, expert, against, position)
+        found = fm.prompts.attribute_router(captured, layer, expert, against, -1 if position is None else position)
+        top = top or 20
         output.emit(found, top=top, full=False, frame=lambda: found.top(top), drawn={"top": min(top, 40)})

@@ -16,7 +16,7 @@ from itertools import groupby
 from operator import index
 from typing import Annotated, Any, NamedTuple, SupportsIndex, TypeGuard
 
-from .errors import InputError, InputTypeError, check_index, quoted
+from .errors import InputError, InputTypeError, OutOfRangeError, check_index, quoted
 
 WHOLE_LAYER = "all"
 """In place of the neuron: every one of the layer."""
@@ -148,9 +148,10 @@ class ExpertSizes(NamedTuple):
     def find(self, name: ExpertNeuron, of: str) -> int:
         """The index in the layer. Raises: OutOfRangeError: no such expert, or no such neuron in it."""
         if name.expert is None:
-            return self.experts * self.neurons + check_index(
-                "neuron", name.neuron, self.shared, f"the shared experts of {of}"
-            )
+            if self.shared == 0:
+                raise OutOfRangeError(f"{of} has no shared experts: write LAYER.eEXPERT.NEURON, such as 3.e1.17")
+            shared = check_index("neuron", name.neuron, self.shared, f"the group of shared experts of {of}")
+            return self.experts * self.neurons + shared
         expert = check_index("expert", name.expert, self.experts, of)
         return expert * self.neurons + check_index("neuron", name.neuron, self.neurons, f"expert {expert} of {of}")
 
@@ -162,7 +163,9 @@ class ExpertSizes(NamedTuple):
 
 def neuron_index(neuron: SupportsIndex, d_mlp: int, experts: ExpertSizes | None, of: str) -> int:
     """A neuron's index in its layer, by the layer's sizes. Raises: OutOfRangeError."""
-    if experts is not None and isinstance(neuron, ExpertNeuron):
+    if isinstance(neuron, ExpertNeuron):
+        if experts is None:
+            raise InputError(f"{neuron} is a neuron of an expert, and {of} has no experts: write LAYER.NEURON")
         return experts.find(neuron, of)
     return check_index("neuron", neuron, d_mlp, of)
 
@@ -237,7 +240,7 @@ def names_none(given: object) -> InputError:
     if is_place(given):
         return InputError(f"{quoted(given)} names no neuron: write ({quoted(given)}, 17)")
     if isinstance(given, str):
-        return InputError(f"{quoted(given)} names no neuron: write LAYER.NEURON, two whole numbers such as 3.17")
+        return InputError(f"{quoted(given)} names no neuron: write LAYER.NEURON, such as 3.17, or 3.e1.17 in expert 1")
     return InputError(f'{quoted(given)} names no neuron: write (layer, neuron), such as (3, 17), or "3.17"')
 
 

@@ -37,6 +37,10 @@ class Expert:
     gates: Float[Tensor, "d_expert d_model"]
     values: Float[Tensor, "d_expert d_model"]
 
+    def __repr__(self) -> str:
+        first, last = self.neurons[0], self.neurons[-1]
+        return f"Expert({len(self.neurons)} neurons, {first} to {last} of the layer; keys, gates, values)"
+
 
 class Mixture(nn.Module):
     """The FFN of a layer with experts, in place of Hugging Face's block and around the same parts and parameters.

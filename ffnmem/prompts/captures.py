@@ -221,7 +221,12 @@ class Capture(Result):
                 scale = scale.detach().view(*self.mask.shape, -1).masked_fill(~self.mask.unsqueeze(-1), 0)
                 rows += [(layer, *place, float(scale[tuple(place)])) for place in scale.nonzero().tolist()]
         if not rows:
-            raise InputError(f"{self.model.name} has no experts in the layers captured, and so no router")
+            where = (
+                ""
+                if len(self.layers) == self.model.n_layers
+                else f" in layer{'s' * (len(self.layers) > 1)} {listed(self.layers)}"
+            )
+            raise InputError(f"{self.model.name} has no experts{where}, and so no router")
         found = pd.DataFrame(rows, columns=["layer", "prompt", "position", "expert", "weight"])
         texts = [self.token_strings(prompt) for prompt in range(len(self.tokens))]
         tokens = [texts[prompt][at] for prompt, at in zip(found["prompt"], found["position"], strict=True)]

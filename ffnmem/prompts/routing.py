@@ -110,6 +110,8 @@ def attribute_router(
     of = f"layer {index} of {model.name}"
     first = check_index("expert", expert, mixture.sizes.experts, of)
     other = None if against is None else check_index("against", against, mixture.sizes.experts, of)
+    if first == other:
+        raise InputError(f"against must be another expert than the one explained, {first}")
     reader = read_router(mixture.router, index, pos, first, other)
     walk = FrozenPass(question)
     found, others = walk.rows([Input(None, "reader", reader)])
@@ -155,18 +157,23 @@ def read_router(router: Any, layer: int, position: int, expert: int, against: in
     return FFNReader(layer, position, direction - other, bias - its)
 
 
-def routing_sheet(capture: Capture) -> Sheet:
-    """Which experts each token of the first prompt is routed to, by layer, the one with the largest weight first."""
-    found = capture.routing().query("prompt == 0").sort_values(["position", "layer", "weight"], ascending=[1, 1, 0])
-    chosen = found.groupby(["position", "layer"])["expert"].apply(lambda some: " ".join(map(str, some))).unstack()
+def routing_sheet(capture: Capture, routing: pd.DataFrame) -> Sheet:
+    """Which experts each token of the first prompt is routed to, the one with the largest weight first: a column a
+    layer, or of one layer a column an expert, with its weight.
+    """
+    found = routing.query("prompt == 0").sort_values(["position", "layer", "weight"], ascending=[1, 1, 0])
+    layers = found["layer"].unique()
+    if len(layers) == 1:
+        found["text"] = [f"{one.expert} ({one.weight:.3f})" for one in found.itertuples()]
+        found["column"] = found.groupby("position").cumcount() + 1
+        title, columns = f"experts of layer {layers[0]} that each token is routed to", "choice"
+        caption = "the one with the largest weight first, its weight in brackets"
+    else:
+        found["text"], found["column"] = found["expert"].astype(str), found["layer"]
+        title, columns = "experts that each token is routed to, by layer", "layer"
+        caption = "the one with the largest weight first; with --layer, and in --csv, with the weights"
+    chosen = found.groupby(["position", "column"])["text"].apply(" ".join).unstack().add_prefix(f"{columns} ")
     chosen.insert(0, "token", found.groupby("position")["token"].first())
-    chosen.columns = [name if name == "token" else f"layer {name}" for name in chosen.columns]
-    columns = (Column(name, left=False) for name in chosen.columns[1:])
-    table = Table.of(
-        chosen,
-        Column("token", "token", stays=True),
-        *columns,
-        title="experts that each token is routed to, by layer",
-        caption="the one with the largest weight first; --csv has the weights",
-    )
+    shown = (Column(name, left=False) for name in chosen.columns[1:])
+    table = Table.of(chosen, Column("token", "token", stays=True), *shown, title=title, caption=caption)
     return Sheet.of(table, capture.provenance)

@@ -18,7 +18,7 @@ from jaxtyping import Float32
 
 from ..core.defaults import CASE_SHOWN, EXAMPLES_SHOWN
 from ..core.json_values import plain
-from ..core.neuron_names import Experts
+from ..core.neuron_names import ExpertNeuron, Experts
 from ..core.number_text import decimals, format_number, format_probability, format_share
 from ..core.provenance import Live
 from ..core.sheets import (
@@ -402,7 +402,6 @@ class Known:
     def heading(self) -> dict[str, Content | None]:
         """The numbers, the tokens of the value, and the means by token and by position."""
         stats = self.stats
-        sizes = self.store.experts.get(self.layer)
         places = decimals([stats["max"], stats["min"], stats["mean"]])
 
         keys = (
@@ -412,7 +411,7 @@ class Known:
         )
         only = self.sides[0].facts() if len(self.sides) == 1 else {}
         return {
-            "expert": None if sizes is None else f"{self.layer}.{sizes.name(self.neuron)} ({self.routed()})",
+            "expert": self.routed(),
             "described as": printable(self.description) or None,
             "fires": self.fires(),
             "coefficient": ", ".join(f"{x} {format_number(stats[x], places)}" for x in ("mean", "std", "min", "max"))
@@ -428,15 +427,30 @@ class Known:
             "at position": means(self.positions, places, whole=True),
         }
 
-    def routed(self) -> str:
-        """How much of the text its expert was given."""
+    @property
+    def in_expert(self) -> ExpertNeuron | None:
+        """Its name in its expert; None in a dense layer."""
+        sizes = self.store.experts.get(self.layer)
+        return None if sizes is None else sizes.name(self.neuron)
+
+    def routed(self) -> str | None:
+        """Its name in its expert, and how much of the text that was given; None in a dense layer."""
+        name = self.in_expert
+        if name is None:
+            return None
         share = f"{format_probability(self.stats['routed'])} of tokens are" if self.stats["count"] else "no token was"
-        return f"{share} routed to this expert"
+        given = "measured over all tokens" if name.expert is None else f"{share} routed to this expert"
+        return f"{self.layer}.{name} ({given})"
+
+    @property
+    def counted_tokens(self) -> str:
+        """What its numbers are of: in a layer of experts the tokens routed to its own."""
+        return "tokens" if self.in_expert is None or self.in_expert.expert is None else "routed tokens"
 
     def fires(self) -> str:
         """How often the pre-activation was above zero."""
         stats = self.stats
-        tokens = f"{stats['count']:,}{' routed' if 'routed' in stats else ''} tokens"
+        tokens = f"{stats['count']:,} {self.counted_tokens}"
         if stats["dead"]:
             return f"never in {tokens}: dead" if stats["count"] else "never: dead"
         rate = format_probability(stats["firing_rate"])
@@ -532,8 +546,11 @@ class Neuron(Known, Result):
         return {name: plain(value) for name, value in found.items() if name not in left_out}
 
     def summary(self) -> str:
-        tokens = "routed tokens" if "routed" in self.stats else "tokens"
-        rate = f"fires at {self.stats['firing_rate']:.1%} of {tokens}" if self.stats["count"] else "saw no tokens"
+        rate = (
+            f"fires at {self.stats['firing_rate']:.1%} of {self.counted_tokens}"
+            if self.stats["count"]
+            else "saw no tokens"
+        )
         promotes = "" if self.lack else f", promotes {', '.join(self.tokens('promoted')[:5])}"
         return printable(f"{self.name} of {self.store.model}: {rate}{promotes}")
 

@@ -55,6 +55,8 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
         (f"{command} {P} {M} --target ' Paris' --foil ' Paris'", "the same token, ' Paris' name two")
         for command in ("attribute", "paths", "causal", "circuit", "ablate")
     ),
+    ("routing x --layer 1 --top 3", "--top give --layer and --expert"),
+    ("routing x --expert 3", "--expert give --layer and --expert"),
     (f"circuit {P} {M} --export {{tmp}}", "is a folder"),
     (f"circuit {P} {M} --store {{tmp}}", "--store --html"),
     (f"circuit {P} {M} --site {{tmp}}", "--site --html"),

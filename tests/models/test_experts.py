@@ -81,11 +81,21 @@ def test_experts_in_names_and_tables(model: fm.models.Model, tmp_path: Any) -> N
     last = list(names)[-1]
     assert [store.index(name) for name in names] == [(1, neuron) for neuron in names.values()]
     assert last in str(store.neuron(last).sheet().blocks)
+    first = store.stats(0).query("count > 0").iloc[0]
+    assert ("routed" in repr(store.neuron(0, int(first["neuron"])))) == bool(
+        model.ffn[0].experts
+    )  # else: of all tokens
     assert fm.project(model, list(names))["neuron"].unique().tolist() == list(names.values())
     assert fm.virtual_weights(model, last, heads=False).neuron == names[last]
-    for name in ("1.e4.0", f"1.e0.{len(ffn.experts[0].neurons)}", "1.s.16"):
-        with refuses(OutOfRangeError, IndexError, "out of range"):
+    shared = "out of range" if len(ffn.experts) > 4 else "no shared experts"
+    for name, word in {
+        "1.e4.0": "expert 4",
+        f"1.e0.{len(ffn.experts[0].neurons)}": "expert 0",
+        "1.s.16": shared,
+    }.items():
+        with refuses(OutOfRangeError, IndexError, word):
             model.neuron(name)
+    assert f"{ffn.experts[1].neurons[0]} to {ffn.experts[1].neurons[-1]}" in repr(ffn.experts[1])
     capture = fm.capture(model, PROMPT)
     with fm.intervene(model, {last: 0.0}), fm.intervene(model, {(1, names[last]): 3.0}):
         assert (fm.capture(model, PROMPT).coefficients[1][..., names[last]] == 3).all()
@@ -155,7 +165,7 @@ def test_what_experts_have_not(model: fm.models.Model, tiny: fm.models.Model, tm
         edit.export_lora(model, tmp_path / "adapter")
     with refuses(InputError, ValueError, "no experts"):
         fm.capture(tiny, PROMPT).routing()
-    with refuses(InputError, ValueError, "e3.2", "LAYER.NEURON"):
+    with refuses(InputError, ValueError, "e3.2", "layer 0", "no experts", "LAYER.NEURON"):
         tiny.neuron("0.e3.2")
     assert "expert" not in fm.attribute(fm.capture(tiny, PROMPT), " Paris").neurons
 

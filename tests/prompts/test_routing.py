@@ -69,6 +69,7 @@ def test_without_a_memory_the_logit_is_less_by_what_it_added(tokenizer: Any) -> 
 REFUSED = {
     "an expert too many": (OutOfRangeError, IndexError, (1, 4), ("expert 4", "0 to 3")),
     "one to compare with too many": (OutOfRangeError, IndexError, (1, 0, 9), ("against 9",)),
+    "itself to compare with": (InputError, ValueError, (1, 0, 0), ("against", "0")),
     "a layer too many": (OutOfRangeError, IndexError, (2, 0), ("layer 2",)),
     "a position too many": (OutOfRangeError, IndexError, (1, 0, None, 99), ("position 99",)),
 }
