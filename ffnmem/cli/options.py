@@ -269,7 +269,8 @@ class ModelChoice:
     """Which model the user asked for, and where it runs.
 
     Attributes:
-        model: atlas (embedded, offline), a folder in Hugging Face layout, or a Hugging Face id such as gpt2.
+        model: atlas (embedded, offline), smollm2 (after ffnmem get), a folder in Hugging Face layout, a .gguf file,
+            or a Hugging Face id such as gpt2.
     """
 
     model: Annotated[str, Parameter(metavar="MODEL")] = "atlas"

@@ -26,6 +26,7 @@ from ..core.files import check_destination, replacing, user_path
 from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, layer_of, pair_of, place_of
 from ..core.number_text import decimals
 from ..core.progress import Progress
+from ..core.provenance import experts_in
 from ..core.sheets import Column, Origin, Sheet, Table, Words
 from ..core.types import LOGIT, Basis, Count, checked
 from ..models.model import Model
@@ -618,12 +619,16 @@ LIMIT = 24  # columns of a token
 def projection_sheet(frame: pd.DataFrame) -> Sheet:
     """Of :func:`ffnmem.project`: each side of each neuron, the two ends of its ranking beside each other."""
     token = Column("", "token", limit=LIMIT, least=20, of="token")
+    experts = experts_in(frame.attrs["provenance"])
+
+    def shown(layer: int, neuron: int, side: str, found: pd.DataFrame) -> Table | Words:
+        name = f"{layer}.{neuron}{f' ({layer}.{experts[layer].name(neuron)})' if layer in experts else ''} {side}"
+        if not found["score"].any():  # as of experts' output biases (GPT-OSS), which read nothing
+            return Words.of(f"{name}: all zeros, of no token")
+        return both_ends(found, token, decimals(found["score"]), f"{name}: {SIDE_MEANINGS[side]}")
+
     groups = frame.groupby(["layer", "neuron", "side"], sort=False)
-    tables = (
-        both_ends(found, token, decimals(found["score"]), f"{layer}.{neuron} {side}: {SIDE_MEANINGS[side]}")
-        for (layer, neuron, side), found in groups
-    )
-    return Sheet.of(*tables, Origin(frame.attrs["provenance"]))
+    return Sheet.of(*(shown(*place, found) for place, found in groups), Origin(frame.attrs["provenance"]))
 
 
 def promoters_sheet(frame: pd.DataFrame) -> Sheet:

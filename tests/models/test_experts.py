@@ -20,6 +20,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
 from ffnmem.core.neuron_names import ExpertSizes, describe_experts, read_experts
 from ffnmem.core.sheets import Table
+from ffnmem.vocabulary.projections import projection_sheet
 
 from ..architectures import DECODERS, MIXTURES
 from ..helpers import PROMPT, allclose, build, randomise, refuses
@@ -85,7 +86,11 @@ def test_experts_in_names_and_tables(model: fm.models.Model, tmp_path: Any) -> N
     assert ("routed" in repr(store.neuron(0, int(first["neuron"])))) == bool(
         model.ffn[0].experts
     )  # else: of all tokens
-    assert fm.project(model, list(names))["neuron"].unique().tolist() == list(names.values())
+    projected = fm.project(model, list(names), side="key")
+    assert projected["neuron"].unique().tolist() == list(names.values())
+    shown = str(projection_sheet(projected).blocks)
+    assert all(f"1.{neuron} ({name}) key" in shown for name, neuron in names.items())
+    assert ("all zeros" in shown) == (ffn.key_bias is not None)  # what GPT-OSS's experts write whatever they read
     assert fm.virtual_weights(model, last, heads=False).neuron == names[last]
     shared = "out of range" if len(ffn.experts) > 4 else "no shared experts"
     for name, word in {
