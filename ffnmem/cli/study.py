@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 import ffnmem as fm
 
@@ -11,8 +13,33 @@ from ..core.defaults import STUDY_EXAMPLES
 from ..core.errors import InputError
 from ..core.types import StudyName
 from ..show.records import emit
-from .options import Count, Directory, Full, OutFolder, Output, Seed, Settings, TextChoice
+from .options import (
+    BOS,
+    Count,
+    Directory,
+    Full,
+    OutFolder,
+    Output,
+    ScannedChoice,
+    Seed,
+    Settings,
+    TextChoice,
+    option_group,
+)
 from .progress import show_progress
+
+
+@option_group
+class StudiedChoice(ScannedChoice):
+    """The model that is studied.
+
+    Attributes:
+        model: As ffnmem scan takes it. [default: that of --store by its record, else atlas]
+        prepend_bos: Put the beginning-of-sequence token before the text, or not. [default: the model's own convention]
+    """
+
+    model: Annotated[str | None, Parameter(metavar="MODEL")] = None
+    prepend_bos: Annotated[bool | None, BOS] = None
 
 
 def study(
@@ -27,7 +54,7 @@ def study(
     seed: Seed = 0,
     site: Directory | None = None,
     full: Full = False,
-    model: TextChoice = TextChoice(),
+    model: StudiedChoice = StudiedChoice(),
     output: Output = Output(),
 ) -> None:
     """Run a paper's protocol: tables and figures by layer.
@@ -62,14 +89,14 @@ def study(
     check_settings(name, chosen)
     if (corpus is None) == (store is None):
         raise InputError("what to read: give --corpus CORPUS to scan it, or --store DIR of a finished scan")
-    if store is not None:
-        if k is not None or model.prepend_bos is not None:
-            raise InputError("--k and --prepend-bos are of a scan: leave them out with --store, which is one")
-        # A finished scan has its own beginning of sequence; models without one load too.
-        model = replace(model, prepend_bos=False)
+    if store is not None and (k is not None or model.prepend_bos is not None):
+        raise InputError("--k and --prepend-bos are of a scan: leave them out with --store, which is one")
     scan = None if corpus is None else {"k": k or STUDY_EXAMPLES, "prepend_bos": model.prepend_bos}
     source = corpus if store is None else fm.open_store(store)
-    loaded = model.load()
+    if isinstance(source, fm.scanning.Store):
+        loaded = model.load(source)
+    else:
+        loaded = TextChoice(model=model.model or "atlas", device=model.device, prepend_bos=model.prepend_bos).load()
     with show_progress() as report:
         result = fm.studies.run(
             name, loaded, source, out, seed=seed, scan_options=scan, progress=report, site=site, **chosen

@@ -33,7 +33,7 @@ LAYER_BY = {
     "sweep": "the one that a sweep chose for this model",
     "shipped": "the best one of a sweep, which ships with ffnmem",
     "depth": "by the model's depth, for want of anything better",
-    "tried": "one where the edit is reached, which it was not in that by the model's depth",
+    "tried": "the first tried where the edit is reached; in that by the model's depth it is not",
 }
 """Of a layer that nobody gave, how it was chosen."""
 TITLES = {
@@ -317,14 +317,15 @@ class EditEffects(Result):
         )
         reached = "reached" in self.edit.numbers and not self.edit.unreached
         alone = set(self.prompts["kind"]) == {"prompt"}
+        layer_by = str(self.edit.settings.get("layer_by"))
         return {
             "edit": self.edit.title,
             "reached": "yes: the edited model gives the target as its likeliest answer" if reached else None,
-            "besides": "nothing was asked: no other words, neighbours, other facts (--facts, --neighbour)"
-            if alone
-            else None,
+            "besides": "not asked: paraphrases, neighbours, other facts (--facts, --neighbour)" if alone else None,
             "changes": tuple(map(line, layers)),
-            "layer": LAYER_BY.get(str(self.edit.settings.get("layer_by"))),
+            "layer": "the best of those tried; the edit is reached in none"
+            if layer_by == "tried" and self.edit.unreached
+            else LAYER_BY.get(layer_by),
             "made": tuple(self.measured()) or None,
             "drift": drift or None,
             "routing": self.routing() or None,

@@ -621,14 +621,15 @@ def projection_sheet(frame: pd.DataFrame) -> Sheet:
     token = Column("", "token", limit=LIMIT, least=20, of="token")
     experts = experts_in(frame.attrs["provenance"])
 
-    def shown(layer: int, neuron: int, side: str, found: pd.DataFrame) -> Table | Words:
+    def shown(place: tuple[Any, ...], found: pd.DataFrame) -> Table | Words:
+        layer, neuron, side = place
         name = f"{layer}.{neuron}{f' ({layer}.{experts[layer].name(neuron)})' if layer in experts else ''} {side}"
         if not found["score"].any():  # as of experts' output biases (GPT-OSS), which read nothing
             return Words.of(f"{name}: all zeros, of no token")
         return both_ends(found, token, decimals(found["score"]), f"{name}: {SIDE_MEANINGS[side]}")
 
-    groups = frame.groupby(["layer", "neuron", "side"], sort=False)
-    return Sheet.of(*(shown(*place, found) for place, found in groups), Origin(frame.attrs["provenance"]))
+    groups: Iterable[Any] = frame.groupby(["layer", "neuron", "side"], sort=False)
+    return Sheet.of(*(shown(place, found) for place, found in groups), Origin(frame.attrs["provenance"]))
 
 
 def promoters_sheet(frame: pd.DataFrame) -> Sheet:

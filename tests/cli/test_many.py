@@ -79,6 +79,8 @@ def test_from_a_corpus(tiny_folder: Path, tmp_path: Path) -> None:
     assert fm.open_store(out / "store").settings.k == 2
     assert found["settings"]["prefixes kept by the store"] == 2
     assert data(*arguments) == found
+    of_store = data("study", "geva2021", "--store", out / "store", "--out", tmp_path / "again", *FEW)
+    assert of_store["tables"]["summary"] == found["tables"]["summary"]  # of the model that the store names
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from ffnmem.editing import Edit, EditedLayer, settings
 from ffnmem.editing.preparing import plan_edits
 from ffnmem.editing.verifying import gain_of, verify
 from ffnmem.editing.wording import missed_words
+from ffnmem.evaluation.effects import Effects
 
 from ..helpers import Pair
 from .edits import made
@@ -123,6 +124,8 @@ def test_what_is_not_reached_is_tried_again(
     assert edit.unreached == (0,)
     assert f"tried, with its probability: {tried}" in edit.unreached_words
     assert edit.layers[0] == edit.settings["layer"]
+    elsewhere = replace(edit, settings={**edit.settings, "layer_by": "tried"})
+    assert "reached in none" in str(Effects(elsewhere, atlas).measure([fact.text]).heading()["layer"])
     scores = fm.evaluate(atlas, fact, metrics=["ES"], drift=False, keep_edits=True, **options)
     assert scores.edits["rome"][fact.name].digest == edit.digest
 
