@@ -219,10 +219,10 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> str:
 
 
 def perhaps(name: str, known: Iterable[str]) -> str:
-    """Which of some names a misspelt one is most like, for a message; empty if it is like none."""
+    """Which of some names a misspelt one is most like, for a message; empty if it is like none, or one of them."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name.lower(), list(known), 1)
+    near = [] if name in (names := list(known)) else get_close_matches(name.lower(), names, 1)
     return f" (perhaps {near[0]!r} was meant)" if near else ""
 
 

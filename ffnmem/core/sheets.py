@@ -497,15 +497,13 @@ class Sheet:
 
 
 def name_experts(table: Table, experts: Experts) -> Table:
-    """A table with a column ``expert`` behind the neurons that it has, unless it has one."""
-    heads = [column.name for column in table.columns]
+    """A table with a column ``expert`` behind each column of neurons, unless it has one."""
+    if any(column.name == "expert" for column in table.columns):
+        return table
     for at in reversed([i for i, column in enumerate(table.columns) if column.kind == "neuron"]):
-        head = "expert" if heads[at] in ("", "neuron") else f"{heads[at]}'s expert"
-        if head in heads:
-            continue
         names = [str(experts[v[0]].name(v[1])) if v and v[0] in experts else None for v in (r[at] for r in table.rows)]
         rows = [(*row[: at + 1], name, *row[at + 1 :]) for row, name in zip(table.rows, names, strict=True)]
-        columns = (*table.columns[: at + 1], Column(head, soft=True), *table.columns[at + 1 :])
+        columns = (*table.columns[: at + 1], Column("expert", soft=True), *table.columns[at + 1 :])
         table = replace(table, columns=columns, rows=tuple(rows))
     return table
 

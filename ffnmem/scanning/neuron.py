@@ -407,7 +407,11 @@ class Known:
         keys = (
             {}
             if not self.gated or self.lack
-            else {name: scored(self.scores(sign, side), WRITTEN[sign]) for (side, sign), name in KEYS.items()}
+            else {
+                name: scored(self.scores(sign, side), WRITTEN[sign])
+                for (side, sign), name in KEYS.items()
+                if any(score for _, score in self.scores(sign, side))  # none of a key of zeros (GPT-OSS)
+            }
         )
         only = self.sides[0].facts() if len(self.sides) == 1 else {}
         return {

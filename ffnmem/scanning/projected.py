@@ -110,7 +110,7 @@ def check_scanned(model: Model, folder: Path, manifest: Mapping[str, Any]) -> No
     if model.fingerprint != manifest["fingerprint"]:
         raise InputError(
             f"{folder} is a store of {manifest['model']} {manifest['fingerprint']}, not of {model.name} "
-            f"{model.fingerprint}"
+            f"{model.fingerprint}: load the store's model (--model {manifest['model']})"
         )
 
 

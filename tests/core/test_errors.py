@@ -111,6 +111,16 @@ def test_counted() -> None:
     assert [errors.counted(n, "neuron") for n in (0, 1, 1024)] == ["0 neurons", "1 neuron", "1,024 neurons"]
 
 
+def test_perhaps() -> None:
+    """Who spelled a name right would be told to write the same again, or another."""
+    known = ["gpt2", "gpt2-xl"]
+    assert [errors.perhaps(name, known) for name in ("gtp2", "gpt2", "falcon")] == [
+        " (perhaps 'gpt2' was meant)",
+        "",
+        "",
+    ]
+
+
 def test_listed() -> None:
     """A message over a thousand items would fill the screen, or hide that there are more."""
     assert errors.listed([1, 2]) == "1, 2"

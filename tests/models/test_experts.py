@@ -20,7 +20,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
 from ffnmem.core.neuron_names import ExpertSizes, describe_experts, read_experts
 from ffnmem.core.sheets import Table
-from ffnmem.vocabulary.projections import projection_sheet
+from ffnmem.vocabulary.projections import projection_sheet, promoters_sheet
 
 from ..architectures import DECODERS, MIXTURES
 from ..helpers import PROMPT, allclose, build, randomise, refuses
@@ -81,7 +81,9 @@ def test_experts_in_names_and_tables(model: fm.models.Model, tmp_path: Any) -> N
     store = fm.scan(model, [PROMPT] * 4, tmp_path / "store", k=3, sample=6, draws=2, frequent=4)
     last = list(names)[-1]
     assert [store.index(name) for name in names] == [(1, neuron) for neuron in names.values()]
-    assert last in str(store.neuron(last).sheet().blocks)
+    card = str(store.neuron(last).sheet().blocks)
+    assert last in card
+    assert ("key +" in card) == (ffn.key_bias is None)  # GPT-OSS's last neurons read nothing
     first = store.stats(0).query("count > 0").iloc[0]
     assert ("routed" in repr(store.neuron(0, int(first["neuron"])))) == bool(
         model.ffn[0].experts
@@ -90,6 +92,9 @@ def test_experts_in_names_and_tables(model: fm.models.Model, tmp_path: Any) -> N
     assert projected["neuron"].unique().tolist() == list(names.values())
     shown = str(projection_sheet(projected).blocks)
     assert all(f"1.{neuron} ({name}) key" in shown for name, neuron in names.items())
+    ends = promoters_sheet(fm.vocabulary.promoters(model, " Paris", side="value", k=3)).blocks[0]
+    assert isinstance(ends, Table)
+    assert [column.name for column in ends.columns].count("expert") == 2  # behind the neurons of each end
     assert ("all zeros" in shown) == (ffn.key_bias is not None)  # what GPT-OSS's experts write whatever they read
     assert fm.virtual_weights(model, last, heads=False).neuron == names[last]
     shared = "out of range" if len(ffn.experts) > 4 else "no shared experts"

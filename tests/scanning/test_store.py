@@ -366,7 +366,10 @@ def test_another_model(copied: Path, make_tiny: Callable[..., fm.Model]) -> None
     model = make_tiny()
     model.ffn[0].values.data.mul_(2)
     model._fingerprint = None
-    with refuses(InputError, ValueError, "is a store of", model.fingerprint, open_store(copied).fingerprint):
+    store = open_store(copied)
+    with refuses(
+        InputError, ValueError, "is a store of", model.fingerprint, store.fingerprint, f"--model {store.model}"
+    ):
         open_store(copied, model=model)
 
 
