@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 import ffnmem as fm
 
@@ -200,6 +201,7 @@ def edit_fact(
     true: Text | None = None,
     editor: EditorName = "rome",
     layer: EditedLayer | None = None,
+    expert: Annotated[int | None, Parameter(validator=Number(gte=0), metavar="N")] = None,
     settings: EditorSettings = EditorSettings(),
     seed: Seed = 0,
     facts: Annotated[str | None, Parameter(metavar="SOURCE")] = None,
@@ -234,6 +236,8 @@ def edit_fact(
         target: The new target, such as " Rome" or Rome.
         true: The target that is true. [default: the known fact's, else the model's own word, if that can be a fact]
         editor: How the fact is written.
+        expert: With rome, in a layer of experts: change the values of this one alone, to which the subject must go
+            (ffnmem routing). [default: those of the whole layer]
         facts: Facts to find the prompt and subject in, for paraphrases and neighbours. [default: those of atlas for it]
         paraphrase: The same in other words (repeatable).
         neighbour: A prompt about another subject with the same true target (repeatable).
@@ -244,6 +248,10 @@ def edit_fact(
     if not word:
         raise InputError("--target is empty: give a word, such as --target Rome")
     arguments = settings.arguments([editor], layer)
+    if expert is not None:
+        if not editor.startswith("rome"):
+            raise InputError(f"--expert does nothing with {editor}: leave it out")
+        arguments["expert"] = expert
     from ..evaluation.editors import edit_by  # these need torch
     from ..facts.fact import fact_about
     from ..facts.templates import as_spelled, check_marked_once, prompt_template

@@ -127,7 +127,8 @@ def lengthen_values(
     plan: EditPlan, found: Sequence[FoundValue], ridge: float
 ) -> tuple[list[FoundValue], list[dict[str, float]]]:
     """What was found, each δ as long as the settings have it for a key so rare; and how rare, how much longer."""
-    rarities = plan.moment.rarity(plan.settings.layer, torch.stack([one.key for one in found]), ridge).tolist()
+    keys = torch.stack([one.key for one in found])
+    rarities = plan.moment.rarity(plan.settings.layer, keys, ridge, plan.neurons).tolist()
     times = [choose_stretch(plan.settings, one, rarity) for one, rarity in zip(found, rarities, strict=True)]
     longer = [one if by == 1.0 else replace(one, delta=one.delta * by) for one, by in zip(found, times, strict=True)]
     return longer, [{"rarity": rarity, "stretch": by} for rarity, by in zip(rarities, times, strict=True)]
@@ -149,7 +150,7 @@ def find_directions(plan: EditPlan, keys: str | None = None, ridge: float | None
         return None
 
     def directions(averaged: Keys) -> Keys:
-        solved = plan.moment.solve(plan.settings.layer, averaged, plan.ridge(ridge))
+        solved = plan.moment.solve(plan.settings.layer, averaged, plan.ridge(ridge), plan.neurons)
         return solved / (solved * averaged).sum(1, keepdim=True)
 
     return directions

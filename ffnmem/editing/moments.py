@@ -260,7 +260,9 @@ class SecondMoment(Result):
 
     # -- solving -------------------------------------------------------------------------------------------------
 
-    def solve(self, layer: int, keys: Float[Tensor, "n d_mlp"], ridge: float = RIDGE) -> Float64[Tensor, "n d_mlp"]:
+    def solve(
+        self, layer: int, keys: Float[Tensor, "n d_mlp"], ridge: float = RIDGE, neurons: range | None = None
+    ) -> Float64[Tensor, "n d_mlp"]:
         """(C + ridge·c̄·I)⁻¹ k for each row k of ``keys``, in float64 on their device; c̄ is the mean diagonal of C.
 
         The Cholesky factor is kept, so that further calls are cheap. The ridge makes C invertible where text was
@@ -271,6 +273,7 @@ class SecondMoment(Result):
             layer: one of :attr:`layers`.
             keys: coefficient vectors, one a row.
             ridge: relative to the mean diagonal, at least 0.
+            neurons: solve with these neurons' rows and columns of C alone, and their part of k; 0 for all others.
 
         Raises:
             InputError: keys of another width, a ridge below 0, or C + ridge that is not positive definite.
@@ -279,27 +282,38 @@ class SecondMoment(Result):
         width = self.width(layer)
         if keys.ndim != 2 or keys.shape[-1] != width:
             raise InputError(f"keys of layer {layer} are [n, {width}], one a row, not {list(keys.shape)}")
-        factor = self.factor(layer, ridge).to(keys.device)
-        return torch.cholesky_solve(keys.detach().double().T, factor).T
+        factor = self.factor(layer, ridge, neurons).to(keys.device)
+        some = slice(None) if neurons is None else slice(neurons.start, neurons.stop)
+        found = torch.zeros_like(keys, dtype=torch.float64)
+        found[:, some] = torch.cholesky_solve(keys.detach().double()[:, some].T, factor).T
+        return found
 
-    def rarity(self, layer: int, keys: Float[Tensor, "n d_mlp"], ridge: float = RIDGE) -> Float64[Tensor, " n"]:
+    def rarity(
+        self, layer: int, keys: Float[Tensor, "n d_mlp"], ridge: float = RIDGE, neurons: range | None = None
+    ) -> Float64[Tensor, " n"]:
         """How rare keys are on text: kᵀC⁻¹k/d_mlp, 1 on average over text.
 
         Of keys that C was not made of this is n/(n − d_mlp − 1) times as large on average, n being C's tokens, as if
         they were normally distributed; that is taken off. NaN where n is no larger than d_mlp + 1, which tells nothing.
 
         Args:
-            layer, keys, ridge: as of :meth:`solve`, which raises what it does.
+            layer, keys, ridge, neurons: as of :meth:`solve`, which raises what it does.
 
         Source: the mean of an inverse Wishart matrix.
         """
-        share = 1.0 - (self.width(layer) + 1) / self.count
+        width = self.width(layer) if neurons is None else len(neurons)
+        share = 1.0 - (width + 1) / self.count
         if share <= 0:
             return torch.full((len(keys),), math.nan, dtype=torch.float64, device=keys.device)
-        return share * (keys.double() * self.solve(layer, keys, ridge)).mean(1)
+        return share * (keys.double() * self.solve(layer, keys, ridge, neurons)).sum(1) / width
 
-    def factor(self, layer: int, ridge: float = RIDGE) -> Float64[Tensor, "d_mlp d_mlp"]:
-        """The lower Cholesky factor of C + ridge·c̄·I; kept: do not change it. Raises as :meth:`solve`."""
+    def factor(
+        self, layer: int, ridge: float = RIDGE, neurons: range | None = None
+    ) -> Float64[Tensor, "neurons neurons"]:
+        """The lower Cholesky factor of C + ridge·c̄·I of all neurons or some; kept: do not change it.
+
+        Raises as :meth:`solve`.
+        """
         share = check_number("ridge", ridge)
         if not 0 <= share < math.inf:
             raise InputError(f"ridge must be at least 0 and finite, not {quoted(ridge)}")
@@ -308,6 +322,8 @@ class SecondMoment(Result):
             matrix = self.matrix(layer)
             mean = torch.diagonal(matrix).mean()
             torch.diagonal(matrix).add_(share * mean)
+            if neurons is not None:
+                matrix = matrix[neurons.start : neurons.stop, neurons.start : neurons.stop]
             factor, failed = torch.linalg.cholesky_ex(matrix)
             if int(failed) or not float(mean) > 0:
                 raise InputError(
@@ -316,7 +332,7 @@ class SecondMoment(Result):
                 )
             return factor
 
-        return self.kept(("factor", layer, share), make)
+        return self.kept(("factor", layer, share, neurons), make)
 
     def null_projection(self, layer: int, threshold: float = NULL) -> Float64[Tensor, "d_mlp d_mlp"]:
         """P, which projects on the eigenvectors of C whose eigenvalue is below ``threshold``; kept: do not change it.

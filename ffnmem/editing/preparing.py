@@ -125,6 +125,7 @@ class EditPlan:
         unseen: contexts that no search has, in which edits are looked at as in the prompt itself.
         settings: how v* is found. published: whether the editor's published program is followed in everything else.
         source: what the second moment is read from.
+        expert: the one expert whose values are changed; None: those of the whole layer.
         doubting: whether what is doubtful is said, which costs a pass over the requests.
     """
 
@@ -138,6 +139,7 @@ class EditPlan:
     doubting: bool = True
     published: bool = False
     unseen: tuple[str, ...] = ()
+    expert: int | None = None
 
     @cached_property
     def moment(self) -> SecondMoment:
@@ -177,9 +179,15 @@ class EditPlan:
         """The ridge that was given, else ours; the published programs have none."""
         return given if given is not None else 0.0 if self.published else RIDGE
 
+    @property
+    def neurons(self) -> range | None:
+        """The neurons of the layer whose values are changed: those of an expert, or None for all."""
+        return None if self.expert is None else self.model.ffn[self.settings.layer].experts[self.expert].neurons
+
     def value_words(self) -> dict[str, Any]:
         """How v* is found, as an edit records it."""
-        return {**self.settings.to_dict(), "contexts": list(self.contexts), "context_seed": self.seed}
+        expert = {} if self.expert is None else {"expert": self.expert}
+        return {**self.settings.to_dict(), **expert, "contexts": list(self.contexts), "context_seed": self.seed}
 
     def moment_words(self) -> dict[str, Any]:
         """Which second moment is used, as an edit records it."""

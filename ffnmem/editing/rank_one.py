@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
-from ..core.errors import InputError
+from ..core.errors import InputError, check_index, listed, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import Seed, checked
+from ..core.types import Seed, Whole, checked
 from ..facts.fact import Fact
 from ..models.model import Model
 from ..models.turns import in_turn
 from .changes import EditedLayer
-from .closed_forms import find_directions, lengthen_values
+from .closed_forms import average_keys, find_directions, lengthen_values
 from .edit import Edit
 from .preparing import (
     EditPlan,
@@ -51,6 +51,7 @@ def rome(
     contexts: Sequence[str] | None = None,
     seed: Seed = 0,
     settings: Settings = None,
+    expert: Whole | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Edit | tuple[Edit, ...]:
@@ -82,6 +83,10 @@ def rome(
         settings: changes of :class:`ffnmem.editing.settings.EditSettings`, as ``{"steps": 40}``; or "published": this
             editor's published program in everything, its hyperparameters by the model's name, and here
             ``keys="original"`` and no ridge, unless they are given. ``{"base": "published", "steps": 40}`` changes it.
+        expert: in a layer of experts, the one whose values alone are changed, by its number; the subject's last token
+            must go to it in the prompt (:func:`ffnmem.prompts.attribute_router` says why it does). C⁻¹k* is then
+            that of the expert's own neurons, so that tokens that go to others are not touched in this layer. Default:
+            all neurons, also of experts that the subject does not go to.
         force: make an edit also where it changes the layer by more than twice its own norm.
         progress: called with "edit", the facts done and all of them.
 
@@ -89,12 +94,15 @@ def rome(
 
     Raises:
         InputError: no target, no second moment for this model, unknown settings, an outlier that is not forced.
-        OutOfRangeError: no such layer. UnsupportedModelError: layers that cannot be run by themselves.
+        OutOfRangeError: no such layer or expert. UnsupportedModelError: layers that cannot be run by themselves.
 
     Source: Meng et al. 2022 (2202.05262), §3.1; consistent keys: Gupta et al. 2024 (2403.07175).
     """
     plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="rome")
     plan.check_moment([plan.settings.layer])
+    if expert is not None:
+        plan = replace(plan, expert=expert)
+        check_routed(plan, expert)
     found = find_values(plan, progress, find_directions(plan, keys, ridge))
     edits = [edit_rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
     return finish_edits(plan, facts, edits)
@@ -134,6 +142,21 @@ def edit_rank_one(
     return best if len(tried) == 1 else replace(best, numbers=best.numbers.assign(tried="; ".join(tried)))
 
 
+def check_routed(plan: EditPlan, expert: int) -> None:
+    """Raise unless the plan's layer has this expert and every request's subject goes to it."""
+    layer = plan.settings.layer
+    experts = plan.model.ffn[layer].experts
+    if not experts:
+        raise InputError(f"layer {layer} has no experts: leave expert {expert} out")
+    check_index("expert", expert, len(experts), f"layer {layer}")
+    plain = [replace(request, rows=request.rows[:1]) for request in plan.requests]
+    for request, key in zip(plan.requests, average_keys(plan, plain, layer), strict=True):
+        there = [number for number, one in enumerate(experts) if bool(key[one.neurons.start : one.neurons.stop].any())]
+        if expert not in there:
+            subject, to = quoted(request.fact.subject), listed(there)
+            raise InputError(f"{subject} does not go to expert {expert} in layer {layer}, but to {to}")
+
+
 def list_tries(plan: EditPlan) -> list[tuple[EditSettings, str]]:
     """What else is tried where an edit is not reached, in words too: of derived settings a longer and longer search,
     then other layers where nobody chose one."""
@@ -143,7 +166,8 @@ def list_tries(plan: EditPlan) -> list[tuple[EditSettings, str]]:
     longer = replace(
         settings, steps=2 * settings.steps, first=None, stop=settings.stop / 2, clamp=LONGER * settings.clamp
     )
-    near = [settings.layer + 1, settings.layer + 2, settings.layer - 1] if settings.layer_by == "depth" else []
+    chosen = settings.layer_by != "depth" or plan.expert is not None
+    near = [] if chosen else [settings.layer + 1, settings.layer + 2, settings.layer - 1]
     others = [replace(settings, layer=at, layer_by="tried") for at in near if 0 <= at < max(last, 1)]
     return [(longer, f"layer {settings.layer}, longer"), *((one, f"layer {one.layer}") for one in others)]
 
@@ -156,7 +180,7 @@ def solve_rank_one(
     layer, request = plan.settings.layer, plan.requests[which]
     check_reaches(plan, request, found)
     averaged = found.key
-    u = plan.moment.solve(layer, averaged.unsqueeze(0), ridge)[0]  # C⁻¹k*
+    u = plan.moment.solve(layer, averaged.unsqueeze(0), ridge, plan.neurons)[0]  # C⁻¹k*
     longer, lengths = lengthen_values(plan, [found], ridge)
     found = longer[0]
     u = u / u.norm()

@@ -320,3 +320,33 @@ def test_what_each_neuron_is_multiplied_by(model: fm.models.Model) -> None:
     ):
         slope, constant = mixture.line(which, x @ rows.T, whole, projection.bias)
         assert allclose(slope * (x @ rows.T) + constant, projection(x), 1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::ffnmem.FfnmemWarning")
+def test_edits_of_one_expert(model: fm.models.Model) -> None:
+    """Values of experts that the subject does not go to would change too, and with them what other tokens get."""
+    texts, fact, layer = TEXTS * 8, fm.Fact("Eiffel Tower", "city", "The city of the {}", "Paris", "Rome"), 1
+    moment = fm.editing.second_moment(model, texts, layers=[layer])
+    made = partial(fm.rome, model, fact, layer=layer, moment=moment, contexts=["{}"], ridge=0.1, force=True)
+    coefficients = fm.capture(model, TEXTS[1]).coefficients[layer][0, -1]
+    experts = model.ffn[layer].experts
+    there = [i for i, one in enumerate(experts) if coefficients[list(one.neurons)].any()]
+    for number in there:
+        neurons = experts[number].neurons
+        (change,) = made(expert=number).changes
+        changed = change.left[0].nonzero().flatten().tolist()
+        assert changed
+        assert {*changed} <= {*neurons}
+        c = moment.matrix(layer)
+        c = c + 0.1 * c.diagonal().mean() * torch.eye(len(c), dtype=c.dtype)
+        rows = list(neurons)
+        expected = torch.linalg.solve(c[rows][:, rows], coefficients[rows].double())
+        found = change.left[0][rows].double()
+        # Rotations are in float32; Hugging Face's Llama 4 counts pads before a text where it scales its queries.
+        off = 0.05 if "Llama4" in model.architecture else 1e-6
+        assert allclose(found / found.norm(), expected / expected.norm(), off)
+    missing = next(i for i in range(len(experts)) if i not in there)
+    with refuses(InputError, ValueError, f"does not go to expert {missing} in layer 1, but to"):
+        made(expert=missing)
+    with refuses(OutOfRangeError, IndexError, "expert 99", "layer 1"):
+        made(expert=99)
