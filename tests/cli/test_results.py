@@ -244,7 +244,7 @@ def test_tables_fit(line: str, given: Given, tiny_folder: Path) -> None:
         out = table(*words, width=width)
     if words[0] not in ("activations", "anatomy", "facts"):
         model = fm.load(given.mixture) if "{mixture}" in line else given.model
-    assert model.fingerprint in out
+        assert model.fingerprint in out
     assert "\x1b" not in out
 
 
