@@ -105,6 +105,7 @@ def test_experts_in_names_and_tables(model: fm.models.Model, tmp_path: Any) -> N
     }.items():
         with refuses(OutOfRangeError, IndexError, word):
             model.neuron(name)
+    assert f"(experts {describe_experts(model.experts)})" in repr(model)
     assert f"{ffn.experts[1].neurons[0]} to {ffn.experts[1].neurons[-1]}" in repr(ffn.experts[1])
     capture = fm.capture(model, PROMPT)
     with fm.intervene(model, {last: 0.0}), fm.intervene(model, {(1, names[last]): 3.0}):
