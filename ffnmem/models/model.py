@@ -452,9 +452,9 @@ class Model(Live):
 
     def __repr__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
-        experts = describe_experts(self.experts)
+        experts = f" (experts {describe_experts(self.experts)})" if self.experts else ""
         return (
             f"Model({self.name!r}: {self.architecture}, {self.n_layers} layers, d_model {self.d_model}, "
-            f"d_mlp {' or '.join(map(str, sorted({*self.widths})))}{f' (experts {experts})' if experts else ''}, vocabulary {self.d_vocab}, context {self.n_ctx}, "
-            f"{dtype} on {self.device})"
+            f"d_mlp {' or '.join(map(str, sorted({*self.widths})))}{experts}, vocabulary {self.d_vocab}, "
+            f"context {self.n_ctx}, {dtype} on {self.device})"
         )
