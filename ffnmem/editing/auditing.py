@@ -167,7 +167,7 @@ class Audit(Result):
                 words
                 for words, needed in (
                     (NO_SIGN, self.facts is None),
-                    (READS, any(part.matrix != "FFN down" for part in self.parts)),
+                    (READS, any(not part.matrix.startswith("FFN down") for part in self.parts)),
                     (LOW, self.provenance.to_dict().get("lens") == LOGIT),
                 )
                 if needed

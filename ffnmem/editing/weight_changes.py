@@ -48,9 +48,10 @@ class WeightPair:
         return any(bool((a.to(kind) == b).all()) for kind in NARROW for a, b in (pair, pair[::-1]))
 
     def wide(self, tensor: Tensor) -> Float64[Tensor, "..."]:
-        """One of its tensors in float64, with the residual stream along columns."""
+        """One of its tensors in float64, with the residual stream along columns; experts' neurons one after another."""
         found = tensor.detach().cpu().double()
-        return found.T if self.turned else found
+        found = found.mT if self.turned else found
+        return found.flatten(0, 1) if found.ndim == 3 and self.side else found
 
 
 def named_tensors(model: Model) -> dict[str, Tensor]:
@@ -102,6 +103,7 @@ def find_places(model: Model) -> dict[tuple[int, tuple[int, ...]], tuple[int, st
         projections = [m for m in block.attention.modules() if getattr(getattr(m, "weight", None), "ndim", 0) == 2]
         names |= {"attention out": projections[-1]}
         names |= {} if block.project_gate is None else {"FFN gate": block.project_gate}
+        mixture = model.ffn[layer].mixture
         called = {id(inner(module)): name for name, module in names.items() if not isinstance(inner(module), Half)}
         for path, module in block.whole.named_modules():
             for leaf, parameter in module.named_parameters(recurse=False):
@@ -113,6 +115,8 @@ def find_places(model: Model) -> dict[tuple[int, tuple[int, ...]], tuple[int, st
                     writes = matrix in ("FFN down", "attention out")
                     if ends[1 if writes else 0] == d_model:
                         side, turned = ("writes", linear) if writes else ("reads", not linear)
+                if mixture is not None and parameter is mixture.routed_experts.down_proj:
+                    matrix, side, turned = "FFN down of experts", "writes", not mixture.form.columns
                 found[identify(parameter)] = layer, matrix, side, turned
     for matrix, end in (("unembedding", layout.unembedding), ("embedding", layout.embedding)):
         found[identify(inner(end).weight)] = -1, matrix, "tokens", False

@@ -141,6 +141,23 @@ def test_parts_read_as_projections(name: str, tokenizer: Any) -> None:
         assert (part.promotes, part.suppresses) == ends  # the neuron that the change names counts as positive
 
 
+@pytest.mark.parametrize("name", ["Mixtral", "DeepSeek V3 with a dense layer", "Llama 4", "GPT-OSS"])
+def test_values_of_experts_are_read(name: str, tokenizer: Any) -> None:
+    """An edit of an expert would be a tensor without rank, neurons or tokens, or those of another."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer)
+    neuron = model.ffn[1].experts[1].neurons[2]
+
+    def scale(changed: fm.Model) -> None:
+        changed.ffn[1].experts[1].values[2].mul_(2)
+
+    found = audit(model, add(model, scale), k=4)
+    assert found.matrices[["layer", "matrix", "rank"]].to_numpy().tolist() == [[1, "FFN down of experts", 1]]
+    tokens = fm.project(model, 1, neuron, k=4, side="value")
+    ends = tuple(tuple(tokens[tokens["sign"] == sign]["token"]) for sign in ("promoted", "suppressed"))
+    part = found.parts[0]
+    assert (part.neurons[0], part.promotes, part.suppresses) == (f"1.{neuron}", *ends)
+
+
 ATTENTION = {
     "GPT-2": ("transformer.h.1", "attn.c_attn", "attn.c_proj", "ln_1", None, "transformer.ln_f"),
     "Llama": ("model.layers.1", "self_attn.q_proj", "self_attn.o_proj", "input_layernorm", None, "model.norm"),
