@@ -132,7 +132,7 @@ class Audit(Result):
             return f"{found}; no facts were asked about" if len(self.parts) else found
         subjects = list(dict.fromkeys(self.touched["subject"]))
         if not len(self.facts):
-            return f"{found}; facts have keys in FFN down projections alone, none of which changed by a low rank"
+            return f"{found}; facts are told by dense FFN down projections alone, none of which changed by a low rank"
         tested = counted(self.facts["subject"].nunique(), "subject")
         if not subjects:
             return f"{found}; of {tested}, the key of none stands out: it may act on many at once"
