@@ -18,6 +18,7 @@ from ..core.defaults import CHANCE, COMPARED_TOKENS, REACH
 from ..core.errors import FileError, InputError, listed
 from ..core.files import check_destination
 from ..core.folders import Kind
+from ..core.neuron_names import describe_experts
 from ..core.progress import Progress
 from ..core.types import ComparisonBaseline, Count, Division, NonNegative, Range, Seed, Whole, at_least, checked
 from ..corpus.excerpts import BATCH_TOKENS, Selection, TextSettings, draw_tokens
@@ -226,7 +227,7 @@ def resolve_second(first: Model, second: Model | None, edit: Edit | None) -> Mod
 def same_sizes(first: Model, second: Model) -> bool:
     """Whether each neuron has a place of its own in both."""
     shapes = [[(ffn.d_mlp, ffn.d_model, ffn.gated) for ffn in model.ffn] for model in (first, second)]
-    return shapes[0] == shapes[1]
+    return shapes[0] == shapes[1] and first.experts == second.experts
 
 
 def check_sizes(first: Model, second: Model) -> None:
@@ -234,7 +235,7 @@ def check_sizes(first: Model, second: Model) -> None:
     if not same_sizes(first, second):
         sizes = [
             f"{model.n_layers} layers of {listed(sorted({*model.widths}))} {'gated ' * model.gated}neurons of width "
-            f"{model.d_model}"
+            f"{model.d_model}{f' (experts {describe_experts(model.experts)})' if model.experts else ''}"
             for model in (first, second)
         ]
         raise InputError(

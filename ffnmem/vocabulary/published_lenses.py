@@ -49,6 +49,8 @@ def read_published(path: Path) -> dict[str, Any]:
             found = torch.load(path, map_location="cpu", weights_only=True)
         except UnpicklingError:
             raise FileError(f"{path} holds more than tensors and plain values, which may run code: not read") from None
+        except KeyError:  # a byte that is none of a pickle's
+            raise FileError(f"{path} is no file of torch's") from None
     fields = found if isinstance(found, dict) else {}
     matrices, width, prompts = (fields.get(name) for name in ("J", "d_model", "n_prompts"))
     if not isinstance(matrices, dict) or not matrices or not isinstance(width, int) or not isinstance(prompts, int):

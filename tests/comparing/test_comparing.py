@@ -344,6 +344,9 @@ def test_layers_of_other_sizes_match_by_what_they_do(tiny: fm.Model, tokenizer: 
     assert len(found.neurons) == 3 * 48
     with refuses(InputError, ValueError, "2 layers of 64", "3 layers of 48", "text"):
         fm.compare(tiny, other)
+    sizes = ({"num_local_experts": 4, "intermediate_size": 16}, {"num_local_experts": 2, "intermediate_size": 32})
+    with refuses(InputError, ValueError, "4 x 16", "2 x 32", "text"):  # as many neurons, but other ones
+        fm.compare(*(fm.load(build("Mixtral", **size), tokenizer=tokenizer) for size in sizes))
 
 
 def test_sensitivity_counts_what_verdicts_would_be(tiny: fm.Model, tokenizer: Any) -> None:
