@@ -158,7 +158,7 @@ class Model(Live):
         """The neurons of the widest layer; of one layer: ``ffn[layer].d_mlp``."""
         return max(self.widths)
 
-    def stack_layers(self, by_layer: Iterable[Float[Tensor, "*rows width"]], dim: int = 0) -> Float[Tensor, "..."]:
+    def stack_layers(self, by_layer: Iterable[Float[Tensor, "*_ _"]], dim: int = 0) -> Float[Tensor, "..."]:
         """Tensors of the neurons of some layers as one, ``[…, d_mlp]``: narrower layers have zeros behind theirs."""
         widest = self.d_mlp
         return torch.stack(

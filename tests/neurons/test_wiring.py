@@ -48,7 +48,7 @@ def test_direct_weights_are_the_norms_own_derivatives(name: str, tokenizer: Any)
     for side in set(found["input"]):
         reads = (model.ffn[1].keys if side == "key" else model.ffn[1].gates)[3].detach()
         rows = found[found["input"] == side].set_index("neuron")
-        assert len(rows) == model.d_mlp
+        assert len(rows) == model.widths[0]
         for neuron in (0, 7):
             value = model.ffn[0].values[neuron].detach()
             written = linear_part(first.post, model.centred, value) * model.layout.write_scale

@@ -18,7 +18,7 @@ from ffnmem.tracing import Knockout
 from ffnmem.tracing.places import Place
 from ffnmem.tracing.settings import WIDEST_KNOCKOUT, check_window
 
-from ..architectures import DECODERS, EVERY
+from ..architectures import DECODERS, EVERY, MIXTURES
 from ..helpers import allclose, build_gpt2, refuses
 from . import plain
 from .test_restoring import DEEP, PROMPT, SUBJECT
@@ -89,7 +89,7 @@ def test_every_architecture(name: str, tokenizer: Any) -> None:
     model = fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="float64")
     found = fm.knockout(model, PROMPT, SUBJECT, window=1)
     expected = masked_passes(DECODERS[name]().to(model.dtype), found, model.tokenize(PROMPT))
-    assert allclose(found.scores["edges"], expected, 1e-10)
+    assert allclose(found.scores["edges"], expected, 1e-8 if name in MIXTURES else 1e-10)  # routers may be in float32
 
 
 def test_a_batch_of_any_size_says_the_same(tokenizer: Any) -> None:
