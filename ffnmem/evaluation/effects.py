@@ -308,8 +308,10 @@ class EditEffects(Result):
 
     def heading(self) -> dict[str, Content | None]:
         """What was edited, by how much, and how far other text moved."""
+        within = f", in expert {self.edit.settings['expert']} alone" if "expert" in self.edit.settings else ""
         layers = [
-            f"layer {c['layer']} by {format_share(c['change'])} of its norm, rank {c['rank']}" for c in self.changes
+            f"layer {c['layer']} by {format_share(c['change'])} of its norm, rank {c['rank']}{within}"
+            for c in self.changes
         ]
         drift = self.drift and (
             f"KL {self.drift['drift_kl']:.2g} nats a token, perplexity × {self.drift['drift_perplexity']:.4f} "

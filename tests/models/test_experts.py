@@ -20,6 +20,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
 from ffnmem.core.neuron_names import ExpertSizes, describe_experts, read_experts
 from ffnmem.core.sheets import Table
+from ffnmem.evaluation.effects import Effects
 from ffnmem.vocabulary.projections import projection_sheet, promoters_sheet
 
 from ..architectures import DECODERS, MIXTURES
@@ -334,7 +335,8 @@ def test_edits_of_one_expert(model: fm.models.Model) -> None:
     there = [i for i, one in enumerate(experts) if coefficients[list(one.neurons)].any()]
     for number in there:
         neurons = experts[number].neurons
-        (change,) = made(expert=number).changes
+        edit = made(expert=number)
+        (change,) = edit.changes
         changed = change.left[0].nonzero().flatten().tolist()
         assert changed
         assert {*changed} <= {*neurons}
@@ -346,6 +348,7 @@ def test_edits_of_one_expert(model: fm.models.Model) -> None:
         # Rotations are in float32; Hugging Face's Llama 4 counts pads before a text where it scales its queries.
         off = 0.05 if "Llama4" in model.architecture else 1e-6
         assert allclose(found / found.norm(), expected / expected.norm(), off)
+    assert f"in expert {there[-1]} alone" in str(Effects(edit, model).measure(top=2).sheet().blocks[0])
     missing = next(i for i in range(len(experts)) if i not in there)
     with refuses(InputError, ValueError, f"does not go to expert {missing} in layer 1, but to"):
         made(expert=missing)
