@@ -123,7 +123,7 @@ reference: $(READY) ## write the commands' manual, all outputs, atlas's figures 
 atlas: $(READY) ## train and measure the embedded model from its seeds (tens of minutes)
 	$(BIN)/python data/recipe/build.py
 
-atlas-moe: $(READY) ## train a mixture of experts and its dense twin as atlas was trained, into out/atlas-moe (an hour)
+atlas-moe: $(READY) ## train a mixture of experts and its dense twin as atlas was trained, into out/atlas-moe (one to two hours)
 	$(BIN)/python data/recipe/mixture.py --out $(OUT)/atlas-moe
 
 lock: $(READY) ## pin what is installed now
