@@ -1,7 +1,7 @@
 """Are the neurons of experts less polysemantic than those of one dense FFN?
 
-``make atlas-moe`` (or ``data/recipe/mixture.py --small``) trains a mixture and a dense model alike. Both are scanned on
-the same text that neither was trained on. A sample of neurons of each layer is judged by the same rule, and each neuron
+``make atlas-moe`` (or ``data/recipe/mixture.py --small``) trains a mixture and dense models alike. All are scanned on
+the same text that none was trained on. A sample of neurons of each layer is judged by the same rule, and each neuron
 beside a direction of its own: its key and gate, turned together at random among whitened inputs. In a mixture the
 direction stands behind the neuron's router, so that it fires at tokens of the same expert.
 
