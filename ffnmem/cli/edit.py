@@ -75,7 +75,9 @@ class EditorSettings:
     settings: Settings | None = None
     force: bool = False
 
-    def arguments(self, editors: Sequence[str], layer: int | str | None = None) -> dict[str, Any]:
+    def arguments(
+        self, editors: Sequence[str], layer: int | str | None = None, expert: int | None = None
+    ) -> dict[str, Any]:
         """The editors' arguments: their own options by name, everything else of ``--set`` in ``settings``.
 
         Raises InputError for what there is not, or does nothing with these editors.
@@ -93,6 +95,7 @@ class EditorSettings:
         with_moment = [name for name in editing if name not in WITHOUT_MOMENT]
         for name, value, takers in (
             ("layer", layer, [name for name in editing if name not in WITHOUT_LAYER]),
+            ("expert", expert, [name for name in editing if EDITORS[name].procedure == "rome"]),
             ("moment", self.moment, with_moment),
             ("force", self.force or None, editing),
             ("settings", settings or None, with_moment),
@@ -247,11 +250,7 @@ def edit_fact(
     word = target.strip()
     if not word:
         raise InputError("--target is empty: give a word, such as --target Rome")
-    arguments = settings.arguments([editor], layer)
-    if expert is not None:
-        if not editor.startswith("rome"):
-            raise InputError(f"--expert does nothing with {editor}: leave it out")
-        arguments["expert"] = expert
+    arguments = settings.arguments([editor], layer, expert)
     from ..evaluation.editors import edit_by  # these need torch
     from ..facts.fact import fact_about
     from ..facts.templates import as_spelled, check_marked_once, prompt_template

@@ -226,8 +226,8 @@ def resolve_second(first: Model, second: Model | None, edit: Edit | None) -> Mod
 
 def same_sizes(first: Model, second: Model) -> bool:
     """Whether each neuron has a place of its own in both."""
-    shapes = [[(ffn.d_mlp, ffn.d_model, ffn.gated) for ffn in model.ffn] for model in (first, second)]
-    return shapes[0] == shapes[1] and first.experts == second.experts
+    shapes = [[(ffn.d_mlp, ffn.d_model, ffn.gated, ffn.expert_sizes) for ffn in one.ffn] for one in (first, second)]
+    return shapes[0] == shapes[1]
 
 
 def check_sizes(first: Model, second: Model) -> None:

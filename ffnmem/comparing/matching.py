@@ -283,8 +283,9 @@ class PairSums(Statistic):
     def has_places(self, layer: int, other: int) -> bool:
         """Whether a neuron has a place of its own in the other layer."""
         first, second = self.first.model, self.second.model
-        as_many = first.n_layers == second.n_layers and first.ffn[other].d_mlp == second.ffn[layer].d_mlp
-        return layer == other and as_many and first.experts == second.experts
+        a, b = first.ffn[other], second.ffn[layer]
+        alike = (first.n_layers, a.d_mlp, a.expert_sizes) == (second.n_layers, b.d_mlp, b.expert_sizes)
+        return layer == other and alike
 
     def correlations(self, layer: int, other: int, kind: str) -> Float64[np.ndarray, "d_b d_a"]:
         """Pearson's, made of the sums in their place; NaN where a coefficient does not vary."""

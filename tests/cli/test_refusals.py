@@ -181,6 +181,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"edit {ABOUT} --target ' '", "--target empty"),
     (f"edit {ABOUT} --target Paris --true Paris {M} --editor ft_l", "Paris true"),
     (f"{EDIT} --editor embedding_swap --layer 1", "--layer embedding_swap"),
+    (f"{EDIT} --editor memit --expert 1", "--expert memit leave it out"),
     (f"{EDIT} --editor ft_l --moment m", "--moment ft_l"),
     (f"{EDIT} --set stepz=3", "stepz steps"),
     (f"{EDIT} --set layer=3", "layer"),
