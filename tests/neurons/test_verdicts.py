@@ -72,7 +72,8 @@ def test_default_is_as_stated() -> None:
     """What the docstring, the manual and the calibration say."""
     assert (RULE.above, RULE.examples, RULE.enough, RULE.alpha) == (1.35, 8, 20, 0.05)
     guide = (REPOSITORY / "docs" / "guide" / "polysemanticity.md").read_text("utf-8")
-    for said in (Rule.__doc__, polysemanticity.help, guide, (REPOSITORY / "docs" / "methods.md").read_text("utf-8")):
+    methods = (REPOSITORY / "docs" / "methods" / "neurons.md").read_text("utf-8")
+    for said in (Rule.__doc__, polysemanticity.help, guide, methods):
         assert "examples of one" in " ".join(str(said).split())
     for said in (Rule.__doc__, polysemanticity.help):
         assert "1.50 of 20 examples, 1.35 of 32" in " ".join(str(said).split())
