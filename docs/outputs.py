@@ -48,6 +48,7 @@ PAGES = (
     "docs/guide/site.md",
     "docs/guide/describing.md",
     "docs/guide/connections.md",
+    "docs/guide/planted.md",
     "docs/guide/atlas.md",
     "docs/howto/own_facts.md",
     "docs/howto/own_measure.md",
