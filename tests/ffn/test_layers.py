@@ -1,4 +1,4 @@
-"""The FFN's formulas against Hugging Face's modules, and what does not fit."""
+"""The FFN's formulas against Hugging Face's modules, and an FFN as a sum over memories."""
 
 from __future__ import annotations
 
@@ -7,62 +7,60 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
-from ffnmem.core.errors import InputError
+import ffnmem as fm
+from ffnmem.core.errors import FfnmemError
+from ffnmem.ffn import parity, parity_width
 from ffnmem.ffn.activations import swish
 from ffnmem.ffn.layers import GATED, classic_coefficients, classic_ffn, gated_coefficients, gated_ffn
+from ffnmem.ffn.memory import as_memory, collapse, position_leak
 
-from ..helpers import allclose, randomise, refuses
+from ..helpers import PROMPT, allclose, randomise, refuses
 
-TOLERANCES = [(torch.float64, 1e-12), (torch.float32, 1e-6)]
-
-
-def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+D, M = 6, 9
 
 
-def llama_like(kind: str, **changes: Any) -> Any:
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def weights() -> dict[str, Any]:
+    keys, values = draw(M, D, seed=1), draw(M, D, seed=2)
+    return {"keys": keys, "values": values, "key_bias": draw(M, seed=3), "value_bias": draw(D, seed=4)}
+
+
+# -- the formulas -----------------------------------------------------------------------------------------------------
+
+
+def test_classic_is_gpt2s() -> None:
+    from transformers import GPT2Config
+    from transformers.models.gpt2.modeling_gpt2 import GPT2MLP
+
+    mlp, x = randomise(GPT2MLP(40, GPT2Config(n_embd=12))).double(), draw(2, 5, 12)
+    matrices = (mlp.c_fc.weight, mlp.c_proj.weight, mlp.c_fc.bias, mlp.c_proj.bias)
+    assert allclose(classic_ffn(x, *matrices, "gelu_new"), mlp(x), 1e-12)
+
+
+@pytest.mark.parametrize(("variant", "biases"), [("swiglu", False), ("swiglu", True), ("geglu_tanh", False)])
+def test_gated_is_llamas_and_gemmas(variant: str, biases: bool) -> None:
+    """The gate would sit on the wrong matrix, have the wrong activation, or its bias stand behind it."""
     from transformers import GemmaConfig, LlamaConfig
     from transformers.models.gemma.modeling_gemma import GemmaMLP
     from transformers.models.llama.modeling_llama import LlamaMLP
 
-    sizes = {"hidden_size": 12, "intermediate_size": 20, "num_attention_heads": 4, "num_key_value_heads": 4, **changes}
-    return randomise(LlamaMLP(LlamaConfig(**sizes)) if kind == "llama" else GemmaMLP(GemmaConfig(**sizes)))
+    sizes: dict[str, Any] = {"hidden_size": 12, "intermediate_size": 20, "num_attention_heads": 4}
+    made = LlamaMLP(LlamaConfig(**sizes, mlp_bias=biases)) if variant == "swiglu" else GemmaMLP(GemmaConfig(**sizes))
+    mlp, x = randomise(made).double(), draw(2, 5, 12)
+    parts = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+    named = {f"b_{name}": part.bias for name, part in zip(("gate", "up", "down"), parts, strict=True)}
+    gate, up, down = (part.weight.T for part in parts)
+    assert allclose(gated_ffn(x, gate, up, down, variant, **named), mlp(x), 1e-12)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), TOLERANCES)
-def test_classic_is_gpt2s(dtype: torch.dtype, tolerance: float) -> None:
-    """The formula would not be the FFN of GPT-2, whose matrices lie as the formula's."""
-    from transformers import GPT2Config
-    from transformers.models.gpt2.modeling_gpt2 import GPT2MLP
-
-    mlp = randomise(GPT2MLP(40, GPT2Config(n_embd=12))).to(dtype)
-    x = draw(2, 5, 12, dtype=dtype)
-    weights = (mlp.c_fc.weight, mlp.c_proj.weight, mlp.c_fc.bias, mlp.c_proj.bias)
-    assert allclose(classic_ffn(x, *weights, "gelu_new"), mlp(x), tolerance)
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), TOLERANCES)
-@pytest.mark.parametrize(("kind", "variant"), [("llama", "swiglu"), ("gemma", "geglu_tanh")])
-def test_gated_is_llamas_and_gemmas(kind: str, variant: str, dtype: torch.dtype, tolerance: float) -> None:
-    """The gate would sit on the wrong matrix, or have the wrong activation."""
-    mlp, x = llama_like(kind).to(dtype), draw(2, 5, 12, dtype=dtype)
-    weights = (mlp.gate_proj.weight.T, mlp.up_proj.weight.T, mlp.down_proj.weight.T)
-    assert allclose(gated_ffn(x, *weights, variant), mlp(x), tolerance)
-
-
-def test_gated_biases_are_llamas() -> None:
-    """A bias would be added behind the gate instead of in front of it."""
-    mlp, x = llama_like("llama", mlp_bias=True).double(), draw(3, 12)
-    weights = (mlp.gate_proj.weight.T, mlp.up_proj.weight.T, mlp.down_proj.weight.T)
-    biases = {"b_gate": mlp.gate_proj.bias, "b_up": mlp.up_proj.bias, "b_down": mlp.down_proj.bias}
-    assert allclose(gated_ffn(x, *weights, **biases), mlp(x), 1e-12)
-
-
-@pytest.mark.parametrize("variant", list(GATED))
-def test_every_variant_is_its_formula(variant: str) -> None:
-    """A variant's name would stand for another gate than in Shazeer's paper."""
+def test_every_variant_is_its_formula() -> None:
+    """A variant's name would stand for another gate than in Shazeer's paper; one row is as many."""
     gates: dict[str, Any] = {
         "glu": torch.sigmoid,
         "reglu": F.relu,
@@ -71,47 +69,155 @@ def test_every_variant_is_its_formula(variant: str) -> None:
         "swiglu": F.silu,
         "bilinear": lambda x: x,
     }
-    x, w_gate, w_up, w_down = draw(4, 6), draw(6, 9, seed=1), draw(6, 9, seed=2), draw(9, 6, seed=3)
-    expected = (gates[variant](x @ w_gate) * (x @ w_up)) @ w_down
-    assert allclose(gated_ffn(x, w_gate, w_up, w_down, variant), expected, 1e-14)
-    assert torch.equal(
-        gated_coefficients(x, w_gate, w_up, variant) @ w_down, gated_ffn(x, w_gate, w_up, w_down, variant)
-    )
+    assert set(gates) == set(GATED)
+    x, w_gate, w_up, w_down = draw(4, D), draw(D, M, seed=1), draw(D, M, seed=2), draw(M, D, seed=3)
+    for variant, gate in gates.items():
+        m = gate(x @ w_gate) * (x @ w_up)
+        assert allclose(gated_coefficients(x, w_gate, w_up, variant), m, 1e-14)
+        assert allclose(gated_ffn(x[1], w_gate, w_up, w_down, variant), m[1] @ w_down, 1e-14)
 
 
 def test_an_activation_stands_for_its_name() -> None:
-    """A Swish of another β could not be used in a layer."""
-    x, w_in, w_out, b_in = draw(4, 6), draw(6, 9, seed=1), draw(9, 6, seed=2), draw(9, seed=3)
-    one = swish(2.0)
-    assert allclose(classic_ffn(x, w_in, w_out, b_in, activation=one), one(x @ w_in + b_in) @ w_out, 1e-14)
+    x, w_in, w_out, b_in, one = draw(4, D), draw(D, M, seed=1), draw(M, D, seed=2), draw(M, seed=3), swish(2.0)
+    assert allclose(classic_ffn(x[1], w_in, w_out, b_in, activation=one), one(x[1] @ w_in + b_in) @ w_out, 1e-14)
     assert allclose(classic_coefficients(x, w_in, b_in, one), one(x @ w_in + b_in), 1e-14)
     assert allclose(gated_coefficients(x, w_in, w_in, one), one(x @ w_in) * (x @ w_in), 1e-14)
 
 
-def test_one_row_is_as_many() -> None:
-    """A single vector would need another call than a batch."""
-    x, w_in, w_out = draw(2, 3, 6), draw(6, 9, seed=1), draw(9, 6, seed=2)
-    assert allclose(classic_ffn(x[1, 2], w_in, w_out), classic_ffn(x, w_in, w_out)[1, 2], 1e-14)
-    assert allclose(gated_ffn(x[1, 2], w_in, w_in, w_out), gated_ffn(x, w_in, w_in, w_out)[1, 2], 1e-14)
+# -- memories ---------------------------------------------------------------------------------------------------------
 
 
-X, IN, OUT = draw(3, 6), draw(6, 9), draw(9, 6)
-REFUSED: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
-    (lambda: classic_ffn(X, IN.T, OUT), ("w_in", "[9, 6]", "[3, 6]", "[6, 6]")),
-    (lambda: classic_ffn(X, IN, OUT.T), ("w_out", "[6, 9]", "[3, 9]", "[9, 6]")),
-    (lambda: classic_ffn(X, IN, OUT, draw(6)), ("b_in", "[6]", "[9]")),
-    (lambda: classic_ffn(X, IN, OUT, None, draw(9)), ("b_out", "[9]", "[6]")),
-    (lambda: classic_ffn(X, IN, OUT, None, draw(1)), ("b_out", "[1]")),  # which torch would broadcast
-    (lambda: gated_ffn(X, draw(6, 8), IN, OUT), ("w_gate", "[6, 8]", "w_up", "[6, 9]")),
-    (lambda: gated_ffn(X, IN, IN, OUT, b_up=draw(8)), ("b_up", "[8]", "[9]")),
-    (lambda: gated_ffn(X, IN, IN, OUT.T), ("w_down", "[6, 9]")),
-    (lambda: gated_ffn(X, IN, IN, OUT, "swigloo"), ("'swigloo'", "'swiglu'", "'bilinear'")),
-    (lambda: classic_ffn(X, IN, OUT, activation="gelo"), ("'gelo'",)),
-]
+@pytest.mark.parametrize("gated", [False, True])
+def test_the_sum_over_memories_is_the_ffn(gated: bool) -> None:
+    """Coefficients, order and values would not belong together; shares would not be shares of the output."""
+    x, w = draw(2, 3, D), weights()
+    keys, values, b_in, b_out = w.values()
+    options: dict[str, Any] = {"gates": draw(M, D, seed=9), "gate_bias": draw(M, seed=8)} if gated else {}
+    found = as_memory(x, **w, **options, activation="silu")
+    kept = as_memory(x, **w, **options, activation="silu", top=3)
+    if gated:
+        biases = {"b_gate": options["gate_bias"], "b_up": b_in, "b_down": b_out}
+        ffn = gated_ffn(x, options["gates"].T, keys.T, values, "swiglu", **biases)
+    else:
+        ffn = classic_ffn(x, keys.T, values, b_in, b_out, "silu")
+    written = found.coefficients.unsqueeze(-1) * values
+    assert allclose(written.sum(-2) + b_out, ffn, 1e-12)
+    weight, order = written.norm(dim=-1).sort(descending=True)
+    shares = torch.einsum("rpnd, rpd -> rpn", written, ffn) / ffn.square().sum(-1, keepdim=True)
+    for one, top in ((found, M), (kept, 3)):
+        assert allclose(one.output, ffn, 1e-12)
+        assert one.neurons.tolist() == order[..., :top].tolist()
+        assert allclose(one.weights, weight[..., :top], 1e-12)
+        assert allclose(one.shares, shares.gather(-1, order)[..., :top], 1e-12)
+        assert allclose(one.bias_shares, 1 - shares.sum(-1), 1e-12)
 
 
-@pytest.mark.parametrize(("call", "named"), REFUSED)
-def test_what_does_not_fit_is_named(call: Callable[[], Any], named: tuple[str, ...]) -> None:
-    """torch would complain about mat1 and mat2, whichever these are; a misspelt variant would run as another."""
-    with refuses(InputError, ValueError, *named):
+def test_equal_weights_keep_the_lower_index_first() -> None:
+    twins = {name: tensor[[0] * M] if tensor.shape[0] == M else tensor for name, tensor in weights().items()}
+    assert as_memory(draw(D), **twins).neurons.tolist() == list(range(M))
+
+
+def test_the_table_is_decomposes(tiny: fm.Model) -> None:
+    capture, ffn = fm.capture(tiny, PROMPT), tiny.ffn[1]
+    biases = (ffn.key_bias, ffn.value_bias)
+    x, keys, values = capture.ffn_in[1][0, -1], ffn.keys.detach(), ffn.values.detach()
+    found = as_memory(x, keys, values, *biases, activation=ffn.activation).to_frame()
+    expected = fm.decompose(capture, layer=1)
+    assert found["neuron"].tolist() == expected["neuron"].tolist()
+    for column in ("coefficient", "value_norm", "weight", "share"):
+        assert allclose(found[column].to_numpy(), expected[column].to_numpy(), 1e-5)
+
+
+def test_tables_and_sheets() -> None:
+    found = as_memory(draw(4, D), **weights(), top=2)
+    frame = found.to_frame()
+    lines: Any = found.sheet(5).blocks[1]
+    assert frame["row"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert frame["neuron"].tolist()[2::3] == [-1] * 4
+    assert allclose(frame["coefficient"][1], found.coefficients[0, found.neurons[0, 1]], 0)
+    assert [row[:2] for row in lines.rows][1:3] == [("0", str(int(found.neurons[0, 1]))), ("0", "bias")]
+    assert lines.rows[1][2:] == tuple(frame.loc[1, ["coefficient", "value_norm", "weight", "share"]])
+    assert (len(lines.rows), lines.caption) == (5, "7 more")
+    assert found.summary() == "4 inputs, 9 neurons, 2 slots kept"
+
+
+def test_no_biases_and_no_output() -> None:
+    """A zero output would make every share NaN."""
+    found = as_memory(torch.zeros(D).double(), weights()["keys"], weights()["values"])
+    assert (found.bias_norm, float(found.bias_shares)) == (0, 0)
+    assert not found.shares.isnan().any()
+
+
+def test_without_its_activation_an_ffn_is_one_affine_map() -> None:
+    x, w_in, w_out, b_in, b_out = draw(8, D), draw(D, M), draw(M, D, seed=1), draw(M, seed=2), draw(D, seed=3)
+    one, bare = collapse(w_in, w_out, b_in, b_out), collapse(w_in, w_out)
+    assert allclose(one(x), classic_ffn(x, w_in, w_out, b_in, b_out, "identity"), 1e-12)
+    assert allclose(bare(x), x @ w_in @ w_out, 1e-12)
+
+
+def attention(x: Tensor) -> Tensor:
+    """One causal head whose queries, keys and values are its inputs."""
+    return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+def test_an_ffn_leaks_nothing_to_other_positions() -> None:
+    """An FFN would mix positions, or the check see none where there is: attention leaks, forwards alone."""
+    x, w_in, w_out = draw(2, 7, D), draw(D, M), draw(M, D, seed=1)
+    assert position_leak(lambda x: classic_ffn(x, w_in, w_out), x) == 0
+    assert position_leak(attention, x, position=-1) == 0  # causal: nothing stands behind the last position
+    each = [position_leak(attention, x, position=i) for i in range(7)]
+    assert position_leak(attention, x, position=0) == each[0] > 1e-3
+    assert position_leak(attention, x) > 1e-3
+    assert position_leak(attention, x, seed=3) == position_leak(attention, x, seed=3) != position_leak(attention, x)
+    # The new input has the spread of the old: a sum of all positions moves by the difference.
+    moved = [position_leak(lambda x: x.sum(-2, keepdim=True).expand_as(x), scale * x, 0) / scale for scale in (1, 100)]
+    assert 0.1 < moved[1] / moved[0] < 10
+
+
+# -- the width at which gating costs nothing --------------------------------------------------------------------------
+
+
+def test_parity_is_llamas() -> None:
+    """The rule 8d/3, rounded up, gives the published widths; Mistral and Llama 3 spend more."""
+    assert [parity_width(d) for d in (4096, 5120, 8192)] == [11008, 13824, 22016]
+    assert parity_width(768, multiple=1, d_mlp=3073) == 2049
+    found = parity(4096)
+    assert (found.h, found.gated, found.classic, found.difference) == (11008, 135_266_304, 134_217_728, 1_048_576)
+    assert found.to_dict()["relative"] == found.relative == 1_048_576 / 134_217_728
+    assert parity(4096, 14336).relative > 0.3
+    assert parity(768, d_mlp=3072, h=2048).difference == 0
+
+
+X, IN, OUT, BIASES = draw(3, D), draw(D, M), draw(M, D), weights()
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: classic_ffn(X, IN.T, OUT), ("w_in", "[9, 6]", "[3, 6]", "[6, 6]")),
+        (lambda: classic_ffn(X, IN, OUT.T), ("w_out", "[6, 9]", "[3, 9]", "[9, 6]")),
+        (lambda: classic_ffn(X, IN, OUT, draw(6)), ("b_in", "[6]", "[9]")),
+        (lambda: classic_ffn(X, IN, OUT, None, draw(1)), ("b_out", "[1]")),  # which torch would broadcast
+        (lambda: gated_ffn(X, draw(6, 8), IN, OUT), ("w_gate", "[6, 8]", "w_up", "[6, 9]")),
+        (lambda: gated_ffn(X, IN, IN, OUT, b_up=draw(8)), ("b_up", "[8]", "[9]")),
+        (lambda: gated_ffn(X, IN, IN, OUT.T), ("w_down", "[6, 9]")),
+        (lambda: gated_ffn(X, IN, IN, OUT, "swigloo"), ("'swigloo'", "'swiglu'", "'bilinear'")),
+        (lambda: classic_ffn(X, IN, OUT, activation="gelo"), ("'gelo'",)),
+        (lambda: collapse(IN, OUT.T), ("w_out",)),
+        (lambda: as_memory(draw(D), **{**BIASES, "values": draw(M - 1, D)}), ("must",)),
+        (lambda: as_memory(draw(D), **BIASES, gates=draw(M, D + 1)), ("must",)),
+        (lambda: as_memory(draw(D), **BIASES, gate_bias=draw(M)), ("gate_bias", "gates")),
+        (lambda: as_memory(draw(D), **BIASES, top=0), ("top", "0")),
+        (lambda: position_leak(torch.clone, draw(1, D)), ("[1, 6]", "1 positions")),
+        (lambda: position_leak(lambda x: x[..., :5], draw(3, D)), ("[3, 6]", "[3, 5]")),
+        (lambda: position_leak(torch.sqrt, draw(3, D)), ("NaN",)),
+        (lambda: position_leak(torch.clone, draw(3, D), position=3), ("position 3",)),
+        (lambda: parity_width(8, multiple=0), ("multiple",)),
+        (lambda: parity_width(8, d_mlp=0), ("d_mlp",)),
+        (lambda: parity(0), ("d_model",)),
+        (lambda: parity(8, 0), ("h must", "0")),
+    ],
+)
+def test_what_does_not_fit_is_named(call: Callable[[], Any], says: tuple[str, ...]) -> None:
+    with refuses(FfnmemError, Exception, *says):
         call()
