@@ -1,7 +1,8 @@
-"""The ranking is that of the canonical scores, whatever found the candidates."""
+"""The ranking is that of the canonical scores, whatever finds the candidates, and its bounds hold."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -9,179 +10,266 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ffnmem.core.errors import InputError
 from ffnmem.vocabulary import kernels, scoring, uncompiled
-from ffnmem.vocabulary.kernels import score_rows
-from ffnmem.vocabulary.scoring import BLOCK, Scorer, in_threads
+from ffnmem.vocabulary.scoring import (
+    BLOCK,
+    MANY,
+    UNIT_BFLOAT16,
+    UNIT_FLOAT32,
+    UNIT_LOOSE,
+    Arithmetic,
+    Largest,
+    Product,
+    Scorer,
+    bfloat16,
+    choose,
+    keeps_its_bound,
+    largest_norm,
+    native,
+    product_error,
+    slack,
+)
+from ffnmem.vocabulary.uncompiled import LANES
 
-from ..helpers import allclose
-from .making import KINDS, extremes, made
+from ..helpers import refuses
+
+KINDS = ("random", "nearly equal", "twins", "copies", "scales", "cancelling", "outlier", "whole numbers", "zeros")
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 1e-42, 3e38, np.inf, -np.inf)
 
 
-@pytest.fixture(scope="module", params=[kernels, uncompiled], ids=["compiled", "NumPy"], autouse=True)
+def made(kind: str, seed: int, rows: int = 5, vocab: int = 300, width: int = 24) -> tuple[Tensor, Tensor]:
+    """Vectors ``[rows, width]`` and tokens ``[vocab, width]`` that are hard to rank."""
+    generator = torch.Generator().manual_seed(seed)
+    vectors, tokens = (torch.randn(count, width, generator=generator) for count in (rows, vocab))
+    if kind == "nearly equal":  # closer than bfloat16, and often than float32, can tell
+        tokens = torch.randn(1, width, generator=generator) + 1e-6 * tokens
+    elif kind == "twins":
+        tokens = tokens[torch.randint(0, vocab // 10, (vocab,), generator=generator)]
+    elif kind == "copies":  # more than there is room for among the candidates
+        tokens[50:280] = tokens[int((vectors[0] @ tokens.T).argmax())]
+    elif kind == "scales":
+        tokens *= 10.0 ** torch.randint(-4, 4, (vocab, 1), generator=generator)
+        vectors *= 10.0 ** torch.randint(-4, 4, (1, width), generator=generator)
+    elif kind == "cancelling":  # large products that leave a small sum
+        half = width // 2
+        vectors[:, half : 2 * half], tokens[:, half : 2 * half] = -vectors[:, :half], tokens[:, :half] * (1 + 1e-5)
+    elif kind == "outlier":
+        vectors[:, 0], tokens[:, 0] = 1e3, 1e3 * (1 + 1e-4 * tokens[:, 1])
+    elif kind == "whole numbers":  # exact ties everywhere
+        vectors, tokens = vectors.round(), tokens.round()
+    elif kind == "zeros":
+        vectors[1], tokens[seed % 7 :] = 0, 0
+    return vectors, tokens
+
+
+@pytest.fixture(scope="module", params=[kernels, uncompiled], ids=["compiled", "NumPy"])
 def loops(request: Any) -> Iterator[ModuleType]:
-    """Everything here as much work is done, and as little work is, whose candidates are found as on an accelerator."""
+    """Everything is done as much work is, and as little work is, whose candidates are found as on an accelerator."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "loops_for", lambda numbers: request.param)
         yield request.param
 
 
-def brute(vectors: Tensor, tokens: Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
+# -- the ranking -----------------------------------------------------------------------------------------------------
+
+
+def brute(vectors: Tensor, tokens: Tensor, k: int) -> list[list[Any]]:
     """Ids and scores ``[rows, 2, k]``: every token scored canonically, and sorted."""
     scores = np.empty((len(vectors), len(tokens)), vectors.numpy().dtype)
-    score_rows(vectors.numpy(), tokens.numpy(), 0, len(vectors), scores)
+    kernels.score_rows(vectors.numpy(), tokens.numpy(), 0, len(vectors), scores)
     order = np.stack([np.argsort(-scores, axis=1, kind="stable"), np.argsort(scores, axis=1, kind="stable")], axis=1)
-    ids = order[:, :, :k]
-    return ids, np.take_along_axis(scores[:, None], ids, axis=2)
+    return [order[:, :, :k].tolist(), np.take_along_axis(scores[:, None], order[:, :, :k], axis=2).tolist()]
 
 
-def same(found: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> bool:
-    """Bit for bit."""
-    return all(one.tolist() == other.tolist() for one, other in zip(found, expected, strict=True))
+def extremes(scorer: Scorer, vectors: Tensor) -> list[list[Any]]:
+    return [part.tolist() for part in scorer.extremes(vectors)]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("path", ["float32", "bfloat16"])
 @given(
-    kind=st.sampled_from(KINDS), seed=st.integers(0, 2**32), k=st.sampled_from([1, 3, 9]), scale=st.integers(-20, 18)
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 2**32),
+    k=st.sampled_from([1, 3, 9, 101, 150, 10_000]),
+    scale=st.integers(-20, 25),
 )
-def test_both_paths_equal_brute_force(path: str, kind: str, seed: int, k: int, scale: int) -> None:
-    """A missed token, or neighbours in the wrong order, in vectors that are made for it."""
-    vectors, tokens = (part * 10.0**scale for part in made(kind, seed))
-    assert same(extremes(vectors, tokens, k, path), brute(vectors, tokens, k))
+@example(
+    kind="scales", seed=0, k=3, scale=16
+)  # a sample that overflows says nothing about how a machine rounds its sums
+def test_equals_brute_force(
+    loops: ModuleType, path: str, dtype: torch.dtype, kind: str, seed: int, k: int, scale: int
+) -> None:
+    """A missed token or neighbours in the wrong order, beyond half of the vocabulary and beyond float32's range too."""
+    vectors, tokens = (part.to(dtype) * 10.0**scale for part in made(kind, seed))
+    assert extremes(Scorer(tokens, k, path, len(vectors)), vectors) == brute(vectors, tokens, k)
 
 
-def test_float64_all_through() -> None:
-    """Near-ties that float32 does not see must be ordered, by either path."""
-    vectors, tokens = made("nearly equal", 0, rows=20)
-    vectors, tokens = vectors.double(), tokens.double() + 1e-12 * torch.randn(tokens.shape, dtype=torch.float64)
-    expected = brute(vectors, tokens, 5)
-    assert expected[1].dtype == np.float64
-    for path in ("float32", "bfloat16"):
-        assert same(extremes(vectors, tokens, 5, path), expected)
-
-
-def test_canonical_scores_are_the_rounded_exact_ones() -> None:
+def test_canonical_scores_are_the_rounded_exact_ones(loops: ModuleType) -> None:
     """Brute force above shares its scores with us; these are NumPy's own."""
     vectors, tokens = made("random", 3, rows=4, vocab=400, width=300)
-    exact = (vectors.double() @ tokens.double().T).float().numpy()
-    _, scores = extremes(vectors, tokens, 6)
-    assert np.array_equal(scores[:, 0], -np.sort(-exact, axis=1)[:, :6])
-    assert np.array_equal(scores[:, 1], np.sort(exact, axis=1)[:, :6])
+    exact = np.sort((vectors.double() @ tokens.double().T).float().numpy(), axis=1)
+    _, scores = Scorer(tokens, 6).extremes(vectors)
+    assert np.array_equal(scores, np.stack([exact[:, ::-1][:, :6], exact[:, :6]], axis=1))
 
 
-def test_rows_that_bfloat16_cannot_decide_go_to_float32() -> None:
-    """Tokens that differ less than bfloat16 can tell: no proof, so no answer from it."""
-    near, tokens = made("nearly equal", 0, rows=3, vocab=2000)
-    far = made("random", 1, rows=3, vocab=2000)[1][:2000]
-    mixed = torch.cat([tokens[:1000], 5 * far[:1000]])
-    scorer = Scorer(tokens, 3, "bfloat16")
-    assert same(scorer.extremes(near), brute(near, tokens, 3))
-    assert scorer.taken["bfloat16"] == 0
-    assert scorer.taken["float32"] + scorer.taken["all tokens"] == 3
-    easy = Scorer(mixed, 3, "bfloat16")
-    assert same(easy.extremes(near), brute(near, mixed, 3))
-    assert easy.taken["bfloat16"] == 3
-
-
-def test_only_the_undecided_rows_are_done_again() -> None:
-    """Rows put back in the wrong places would carry another neuron's tokens."""
-    _, tokens = made("random", 1, vocab=1000, width=24)
-    tokens[:, 0] = 0
-    tokens[:, 1] = 1 + 1e-5 * tokens[:, 1]
-    vectors = made("random", 2, rows=40)[0]
+def test_only_the_undecided_rows_are_done_again(loops: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By threads and in blocks: rows put back in the wrong places would carry another neuron's tokens."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    _, tokens = made("random", 1, vocab=1000)
+    tokens[:, 0], tokens[:, 1] = 0, 1 + 1e-5 * tokens[:, 1]
+    vectors = made("random", 2, rows=BLOCK + 40)[0]
     vectors[::3] = 0
     vectors[::3, 1] = 1.0  # sees only the column in which all tokens are nearly equal
     vectors[7] = 0
-    scorer = Scorer(tokens, 3, "bfloat16")
-    assert same(scorer.extremes(vectors), brute(vectors, tokens, 3))
-    assert scorer.taken["bfloat16"] == 40 - 14 - 1
-    assert sum(scorer.taken.values()) == 39
-
-
-@pytest.mark.parametrize("k", [1, 20, 101, 150, 299, 300, 10_000])
-def test_any_k(k: int) -> None:
-    """Beyond half of the vocabulary the two ends overlap; beyond all of it there is no more."""
-    vectors, tokens = made("whole numbers", 0)
-    assert same(extremes(vectors, tokens, k), brute(vectors, tokens, k))
-
-
-def test_nothing_ties_with_everything() -> None:
-    """Zero vectors, or zero embeddings, score 0 for all: the lowest ids."""
-    vectors, tokens = made("random", 0, vocab=2000)
-    vectors[1] = 0
-    for row, table in ((1, tokens), (0, torch.zeros_like(tokens))):
-        ids, scores = extremes(vectors, table, 4)
-        assert ids[row].tolist() == [[0, 1, 2, 3]] * 2
-        assert not scores[row].any()
-
-
-def test_more_twins_than_candidates_fit() -> None:
-    """All copies of the best token tie; the lowest ids win, however many there are."""
-    vectors, tokens = made("random", 0, rows=2, vocab=3000)
-    best = int((vectors[0] @ tokens.T).argmax())
-    tokens[500:1500] = tokens[best]
-    scorer = Scorer(tokens, 5, "float32")
-    found = scorer.extremes(vectors)
-    assert same(found, brute(vectors, tokens, 5))
-    assert found[0][0, 0].tolist() == sorted({best, *range(500, 505)})[:5]
-    assert scorer.taken["all tokens"] >= 1
-
-
-def test_scores_beyond_float32() -> None:
-    """inf orders nothing, and inf − inf is NaN: such rows are ranked by float64 sums, rounded at the end."""
-    vectors, tokens = made("random", 0)
-    vectors[0] *= 1e30
-    tokens = tokens * 1e12
-    for path in ("float32", "bfloat16"):
-        assert same(extremes(vectors, tokens, 4, path), brute(vectors, tokens, 4))
-
-
-def test_the_block_does_not_matter() -> None:
-    """One neuron asked alone would score otherwise than among all."""
-    vectors, tokens = made("nearly equal", 0, rows=BLOCK + 3)
-    whole = extremes(vectors, tokens, 3)
-    for row in (0, 1, BLOCK - 1, BLOCK, BLOCK + 2):
-        alone = extremes(vectors[row : row + 1], tokens, 3)
-        assert same(alone, (whole[0][[row]], whole[1][[row]]))
-
-
-def test_threads_share_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each thread's rows must land in their own places."""
-    vectors, tokens = made("random", 0, rows=100)
-    alone = extremes(vectors, tokens, 3)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert same(extremes(vectors, tokens, 3), alone)
-
-
-def test_parts_cover_all_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    for rows in (0, 1, 15, 33, 100):
-        seen: list[int] = []
-        in_threads(lambda first, last, seen=seen: seen.extend(range(first, last)), rows)
-        assert sorted(seen) == list(range(rows))
+    scorer, undecided = Scorer(tokens, 3, "bfloat16"), len(vectors[::3])
+    assert extremes(scorer, vectors) == brute(vectors, tokens, 3)
+    assert scorer.taken["bfloat16"] == len(vectors) - undecided - 1
+    assert sum(scorer.taken.values()) == len(vectors) - 1
+    assert max(len(buffer) for buffer in scorer.buffers.values()) <= BLOCK
     with pytest.raises(ZeroDivisionError):
-        in_threads(lambda first, last: 1 // 0, 100)
+        scoring.in_threads(lambda first, last: exec("1 / 0"), 100)
 
 
-def test_half_precision_is_scored_in_float32() -> None:
-    vectors, tokens = made("random", 0)
-    found = extremes(vectors, tokens.bfloat16(), 3)
-    assert same(found, brute(vectors, tokens.bfloat16().float(), 3))
-    assert allclose(found[1], extremes(vectors, tokens, 3)[1], 0.1)
+# -- the inner loops, compiled and in NumPy ----------------------------------------------------------------------------
 
 
-def test_memory_is_one_block() -> None:
-    """[neurons, vocab] would be 7 GB for GPT-2 small."""
-    vectors, tokens = made("random", 0, rows=3 * BLOCK)
-    scorer = Scorer(tokens, 3)
-    scorer.extremes(vectors)
-    assert {name: len(buffer) for name, buffer in scorer.buffers.items()} == {"float32": BLOCK}
+@pytest.mark.parametrize("width", [1, 63, 64, 65, 256])
+def test_the_canonical_product(loops: ModuleType, width: int) -> None:
+    """Exact of float32 factors; in float64 one fixed order shows: 64 lanes, each in order, then halved."""
+    rng = np.random.default_rng(width)
+
+    def product(vector: np.ndarray, row: np.ndarray) -> Any:
+        score = np.empty((1, 1), vector.dtype)
+        loops.score_rows(vector[None], row[None], 0, 1, score)
+        return score[0, 0]
+
+    vector, row = rng.standard_normal((2, width)).astype(np.float32)
+    assert product(vector, row) == np.float32(math.fsum(float(a) * float(b) for a, b in zip(vector, row, strict=True)))
+    vector, row = rng.standard_normal((2, width)) * 10.0 ** rng.integers(-8, 8, (2, width))
+    lanes = np.zeros(LANES)
+    for part in np.split(np.pad(vector * row, (0, -width % LANES)), -(-width // LANES)):
+        lanes += part
+    while len(lanes) > 1:
+        lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
+    assert product(vector, row) == lanes[0]
 
 
-def test_a_sample_that_overflows_says_nothing_about_sums() -> None:
-    """Large embeddings were taken for a machine whose bfloat16 rounds its sums, and refused."""
-    vectors, tokens = (part * 1e16 for part in made("scales", 0))
-    assert same(extremes(vectors, tokens, 3, "bfloat16"), brute(vectors, tokens, 3))
+def same(one: np.ndarray, other: np.ndarray) -> bool:
+    """To the bit, but for which of the many NaN one is."""
+    return np.array_equal(one, other, equal_nan=True) and bool((np.signbit(one) == np.signbit(other))[one == 0].all())
+
+
+@given(st.integers(0, 2**32), st.integers(1, 200), st.sampled_from((np.float32, np.float64)), st.booleans())
+def test_both_have_the_same_bits(seed: int, width: int, dtype: Any, special: bool) -> None:
+    """Numbers of all sizes, in which every last bit of a sum depends on its order; more tokens than vectors, fewer."""
+    rng = np.random.default_rng(seed)
+    rows = (rng.standard_normal((10, width)) * 10.0 ** rng.integers(-6, 6, (10, width))).astype(dtype)
+    if special:
+        rows = np.where(rng.random(rows.shape) < 0.3, rng.choice(SPECIAL, rows.shape).astype(dtype), rows)
+    for vectors, tokens in ((rows[:3], rows[3:]), (rows[3:], rows[:3])):
+        scores, lengths = np.full((2, len(vectors), len(tokens)), 7, dtype), np.full((2, len(vectors)), 7.0)
+        for place, loops in enumerate((kernels, uncompiled)):
+            loops.score_rows(vectors, tokens, 1, len(vectors), scores[place])
+            loops.norms(vectors, 1, len(vectors), lengths[place])
+        assert same(*scores)
+        assert same(*lengths)
+        assert (scores[:, 0] == 7).all(), "a row outside was written"
+        if not special:
+            assert np.allclose(lengths[0, 1:], np.linalg.norm(vectors[1:].astype(np.float64), axis=1), rtol=1e-12)
+
+
+# -- the bounds ------------------------------------------------------------------------------------------------------
+
+
+def scored(path: str, vectors: Tensor, tokens: Tensor) -> tuple[Tensor, np.ndarray, np.ndarray]:
+    """Stored scores, their bound, and the slack of each row, by a product on this machine."""
+    product = bfloat16(tokens, native(tokens).largest.exact) if path == "bfloat16" else native(tokens)
+    stored, error = product.scores(vectors, torch.empty(len(vectors), len(tokens), dtype=product.matrix.dtype))
+    if path == "shortened":  # as a machine that rounds float32 factors unasked
+        length = largest_norm(tokens)
+        product = Product(tokens, Arithmetic(UNIT_LOOSE, hidden=UNIT_BFLOAT16), Largest(length, length, 0.0))
+        error = product.scores(vectors, stored)[1]
+        stored = vectors.bfloat16().float() @ tokens.bfloat16().float().T
+    stored = stored.double()
+    return stored, error, slack(product.arithmetic, error, stored.abs().amax(dim=1).numpy())
+
+
+@pytest.mark.parametrize("path", ["float32", "bfloat16", "float64", "shortened"])
+@given(kind=st.sampled_from(KINDS), seed=st.integers(0, 2**32), scale=st.integers(-30, 16))
+def test_scores_are_within_their_bound(path: str, kind: str, seed: int, scale: int) -> None:
+    """Where the bound is too small, a token can be missed without anyone knowing."""
+    vectors, tokens = (part * 10.0**scale for part in made(kind, seed, width=70))
+    if path == "float64":
+        vectors, tokens = vectors.double(), tokens.double()
+    stored, error, width = scored(path, vectors, tokens)
+    canonical = np.empty(stored.shape, vectors.numpy().dtype)
+    kernels.score_rows(vectors.numpy(), tokens.numpy(), 0, len(vectors), canonical)
+    off = np.abs(stored.numpy() - canonical.astype(np.float64))
+    usable = np.isfinite(error) & np.isfinite(off).all(axis=1)
+    assert (off[usable] <= width[usable, None] / 2).all()
+    if -15 <= scale <= 15:
+        assert usable.all()
+
+
+def test_the_bound_is_of_use_and_counts_what_was_rounded() -> None:
+    """A bound that is always true because it is huge proves nothing: bfloat16 must cost few candidates."""
+    for path, share in (("float32", 5e-3), ("bfloat16", 0.3)):
+        stored, _, width = scored(path, *made("random", 0, rows=8, vocab=5000, width=768))
+        assert (width < share * stored.std(dim=1).numpy()).all()
+
+    def error(residual: float = 0.0, lost: float = 0.0, hidden: float = 0.0) -> float:
+        one, arithmetic = np.ones(1), Arithmetic(UNIT_FLOAT32, hidden=hidden)
+        return float(product_error(arithmetic, 4, one, one, residual * one, Largest(2.0, 2.0, lost))[0])
+
+    plain = 4 * UNIT_FLOAT32 / (1 - 4 * UNIT_FLOAT32) * 2 + 2 * UNIT_FLOAT32 * 2  # sums, and the canonical score's own
+    assert error() == pytest.approx(plain, rel=1e-5)
+    assert error(residual=0.1) == pytest.approx(plain + 0.2, rel=1e-5)
+    assert error(lost=0.3) == pytest.approx(plain + 0.3, rel=1e-5)
+    assert error(hidden=0.01) == pytest.approx(plain + (0.02 + 0.0001) * 2.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_the_largest_norm_is_never_too_small(scale: float) -> None:
+    """Squares in float32 overflow or vanish; the bound would be infinite or nothing."""
+    tokens = made("random", 0, width=200)[1] * scale
+    exact = float(np.linalg.norm(tokens.double().numpy(), axis=1).max())
+    assert exact * (1 - 1e-14) <= largest_norm(tokens) <= exact * (1 + 1e-4)
+
+
+# -- which product -----------------------------------------------------------------------------------------------------
+
+
+def test_which_product_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product that rounds its sums to bfloat16 has no bound here; a few rows are done before a probe would be."""
+    _, tokens = made("random", 0, width=64)
+    assert scoring.bfloat16_is_faster(tokens[:40]) in (True, False)
+
+    def names(path: str, rows: int) -> list[str]:
+        return [product.name for product in choose(tokens, path, rows)]
+
+    for faster, auto in ((False, ["float32"]), (True, ["bfloat16", "float32"])):
+        monkeypatch.setattr(scoring, "bfloat16_is_faster", lambda tokens, faster=faster: faster)
+        assert names("auto", MANY) == auto
+        assert names("auto", MANY - 1) == names("float32", MANY) == ["float32"]
+        assert names("bfloat16", 1) == ["bfloat16", "float32"]
+    assert native(tokens).arithmetic.hidden == 0
+    with monkeypatch.context() as patch:  # torch was told that a float32 product may have bfloat16 factors
+        patch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+        assert native(tokens).arithmetic.hidden == UNIT_BFLOAT16
+
+    def sloppy(a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
+        total = torch.zeros_like(out)
+        for i in range(a.shape[1]):
+            total = (total + a[:, i : i + 1] * b[i]).to(torch.bfloat16)
+        return out.copy_(total)
+
+    monkeypatch.setattr(torch, "mm", sloppy)
+    assert not keeps_its_bound(bfloat16(tokens, largest_norm(tokens)), tokens)
+    with refuses(InputError, ValueError, "bfloat16", "float32"):
+        choose(tokens, "bfloat16", 1)
+    assert names("auto", MANY) == ["float32"]
