@@ -187,3 +187,9 @@ KINDS = (
 
 EVERY = [name if name in KINDS else pytest.param(name, marks=pytest.mark.exhaustive) for name in DECODERS]
 """All names, for a test that repeats itself on what is read alike: ``make test`` takes ``KINDS`` of them."""
+
+FORMS = ("GPT-2", "Llama tied, with biases", "Gemma 2", "Pythia", "Qwen 2 MoE")
+"""One of each form: classic, gated, gated with a norm behind, parallel, experts."""
+
+SWEEP = [name if name in FORMS else pytest.param(name, marks=pytest.mark.exhaustive) for name in DECODERS]
+"""All names, for a test of what depends on a model's form alone: ``make test`` takes ``FORMS`` of them."""

@@ -1,44 +1,31 @@
-"""Maps of one fact and means over many: places, effects, tables, JSON and sheets."""
+"""Maps of one fact, by three ways to make them: what can be asked, what a map says, where its places are."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError
-from ffnmem.core.provenance import Provenance
-from ffnmem.tracing import Trace, Traces, knockout_facts, silence_fact, silence_facts
-from ffnmem.tracing.places import CHOSEN, GROUPS, PLACES, VIEWS, Place, group_places, positions_by_group, token_places
+from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
+from ffnmem.tracing import silence_fact
+from ffnmem.tracing.places import CHOSEN, GROUPS, PLACES, VIEWS, group_places, token_places
+from ffnmem.tracing.settings import WIDEST, WIDEST_KNOCKOUT, check_window
 
-from ..evaluation.made import FACTS
-from ..helpers import BOS, PROMPT, allclose, printed, refuses
+from ..helpers import BOS, PROMPT, allclose, build_gpt2, printed, refuses
 
-HOW = Provenance("m", "f", "float32", "cpu")
 SUBJECT = "Eiffel Tower"
-KNOWN = [replace(fact, target_true="") for fact in FACTS]
+# The random model answers " France" to everything, so that this is a fact it knows.
+FACT = fm.Fact(SUBJECT, "country", "The {} is in the city of", "France", id="eiffel")
+TRACE: Callable[..., Any] = partial(fm.trace_fact, samples=2, noise=1.0)
 
 
-def made(subject: range, length: int, effect: float = 0.0) -> Trace:
-    """A trace whose indirect effect at layer l and position p is p + 10·l + ``effect``."""
-    scores = np.arange(length) + 10.0 * np.arange(2)[:, None] + effect + 0.25
-    tokens = tuple(f"t{i}" for i in range(length))
-    about: dict[str, Any] = {"answer": "a", "answer_ids": (1,), "text": "text", "tokens": tokens, "fact": "f"}
-    how: dict[str, Any] = {"window": 1, "noise": 0.1, "seed": 0, "provenance": HOW}
-    return Trace(scores={"state": scores}, clean=0.9, samples=np.array([0.2, 0.3]), subject=subject, **about, **how)
-
-
-def gathered(*traces: Trace) -> Traces:
-    return Traces(traces, pd.DataFrame(columns=["fact", "subject", "reason"]), HOW)
-
-
-def words(result: Any) -> str:
-    return " ".join(" ".join(printed(result.sheet())).split())
+# -- places ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -53,124 +40,96 @@ def words(result: Any) -> str:
 )
 def test_each_position_is_in_one_group(subject: range, length: int, expected: tuple[list[int], ...]) -> None:
     """A last token counted as one after the subject would lend it the effect that every last token has."""
-    assert positions_by_group(subject, length) == dict(zip(GROUPS, expected, strict=True))
+    found = {place.name: list(place.positions) for place in group_places(GROUPS, subject, length, True)}
+    assert found == {name: at for name, at in zip(GROUPS, expected, strict=True) if at}
 
 
 def test_places() -> None:
     """What is silenced or blocked together; groups that a prompt does not have are left out."""
-    positions = {
-        "BOS": (0,),
-        "before subject": (1,),
-        "first subject": (2,),
-        "last subject": (3,),
-        "first subsequent": (4,),
-        "further": (5,),
-        "last token": (6,),
-        "whole subject": (2, 3),
-        "whole prompt": (1, 2, 3, 4, 5, 6),
-        "non-subject": (1, 4, 5),
+    text = {
+        "BOS": "0",
+        "before subject": "1",
+        "first subject": "2",
+        "last subject": "3",
+        "first subsequent": "4",
+        "further": "5",
+        "last token": "6",
+        "whole subject": "23",
+        "whole prompt": "123456",
+        "non-subject": "145",
     }
+
+    def named(places: Any) -> list[tuple[str, str]]:
+        return [(place.name, "".join(map(str, place.positions))) for place in places]
+
     for groups in (PLACES, VIEWS):
-        expected = tuple(Place(name, positions[name]) for name in groups if name != "middle subject")
-        assert group_places(groups, range(2, 4), 7, True) == expected
-    names = [place.name for place in group_places(VIEWS, range(0, 1), 2, False)]
-    assert names == ["last subject", "whole subject", "last token"]
-    expected = (Place("a", (0,)), Place("b", (1,)), Place("whole subject", (0,)), Place(CHOSEN, (0,)))
-    assert token_places(["a", "b"], ("whole subject",), range(0, 1), False, [0]) == expected
-
-
-def test_groups_average_facts_alike() -> None:
-    """A fact with many further tokens counts once; the interval is over facts."""
-    traces = gathered(made(range(1, 3), 9), made(range(1, 3), 6, effect=1.0), made(range(2, 3), 4))
-    rows = traces.groups.set_index(["group", "layer"])
-    further = rows.loc[("further", 1)]  # positions 4 to 7 of the first, 4 of the second, none of the third
-    error = 1.96 * np.std([15.5, 15.0], ddof=1) / np.sqrt(2)
-    assert tuple(further[["mean", "low", "high", "n"]]) == pytest.approx((15.25, 15.25 - error, 15.25 + error, 2))
-    assert tuple(rows.loc[("last token", 0), ["mean", "n"]]) == pytest.approx(((8 + 6 + 3) / 3, 3))
-    assert "middle subject" not in set(traces.groups["group"])
-    single = gathered(made(range(1, 3), 5)).groups
-    assert single[["low", "high"]].isna().all(axis=None), "a single fact has no interval"
-    assert allclose(single[single["group"] == "last token"]["mean"], [4.0, 14.0], 1e-12)
+        expected = [(name, text[name]) for name in groups if name in text]
+        assert named(group_places(groups, range(2, 4), 7, True)) == expected
+    short = [("last subject", "0"), ("whole subject", "0"), ("last token", "1")]
+    assert named(group_places(VIEWS, range(1), 2, False)) == short
+    tokens = token_places(["a", "b"], ("whole subject",), range(1), False, [0])
+    assert named(tokens) == [("a", "0"), ("b", "1"), ("whole subject", "0"), (CHOSEN, "0")]
 
 
 @pytest.mark.parametrize(
-    ("ask", "effects"), [(silence_facts, ("loss", "share")), (knockout_facts, ("share", "loss"))], ids=["ffn", "edges"]
+    ("widest", "windows"),
+    [
+        (WIDEST, {96: 10, 48: 10, 36: 8, 24: 5, 12: 3, 6: 3, 4: 2, 2: 1, 1: 1}),
+        (WIDEST_KNOCKOUT, {48: 9, 28: 5, 30: 6, 12: 3, 2: 1}),
+    ],
 )
-def test_means_of_many_facts(ask: Any, effects: tuple[str, str], tiny: fm.Model) -> None:
-    """Of the effects of each fact, with the interval of the first; unknown facts are skipped with the reason."""
-    every = ask(tiny, KNOWN, window=1)
-    row = every.groups.set_index(["group", "layer"]).loc[("whole subject", 0)]
-    for name in effects:
-        places = ([place.name for place in one.places].index("whole subject") for one in every.of_facts)
-        values = [getattr(one, name)()[0, at] for one, at in zip(every.of_facts, places, strict=True)]
-        assert row[name] == pytest.approx(np.mean(values))
-        if name == effects[0]:
-            error = 1.96 * np.std(values, ddof=1) / np.sqrt(len(values))
-            assert (row["low"], row["high"]) == pytest.approx((np.mean(values) - error, np.mean(values) + error))
-    assert row["n"] == len(every) == len(FACTS)
-    unknown = ask(tiny, FACTS)
-    assert len(unknown) + len(unknown.skipped) == len(FACTS)
-    assert unknown.skipped["reason"].str.contains("does not know").all()
+def test_the_default_window(widest: int, windows: dict[int, int]) -> None:
+    """10 of 48 layers as in the paper, of knockout 9 of GPT-2 XL's and 5 of GPT-J's; never over half of a shallow
+    model, where every cell would be the same."""
+    assert {n: check_window(None, n, widest) for n in windows} == windows
 
 
-def test_tables_json_and_line() -> None:
-    traces = gathered(made(range(1, 3), 5))
-    record = json.loads(json.dumps(traces.to_dict(), allow_nan=False))
-    assert record["groups"][0]["low"] is None
-    assert record["facts"][0]["total"] == pytest.approx(0.65)
-    assert "1 fact," in repr(traces)
-    assert "1 fact" in traces.plot().get_title(loc="left")
-    copy = traces.to_frame()
-    copy["mean"] = 0.0
-    assert traces.groups["mean"].any(), "to_frame gave the table itself"
+# -- what a map says ---------------------------------------------------------------------------------------------------
 
-
-def test_no_facts() -> None:
-    """All skipped is a result too."""
-    skipped = pd.DataFrame([("a", "b", "it does not know [this]")], columns=["fact", "subject", "reason"])
-    traces = replace(gathered(), skipped=skipped)
-    assert traces.groups.empty
-    assert list(traces.groups.columns) == Traces.COLUMNS.split()
-    assert traces.facts.empty
-    assert "0 facts, 1 skipped" in words(traces)
-    assert "it does not know [this]" in words(traces)
-
-
-ONE = [
-    (
-        lambda model: fm.trace_fact(model, PROMPT, SUBJECT, samples=3, noise=1.0, severed=("attention",)),
+ONE = {
+    "trace": (
+        partial(TRACE, severed=("attention",)),
         ("kind", "layer", "position", "token", "score", "indirect"),
-        ("state", "FFN of one layer", "state, attention severed", "standard deviation 1 (given), 3 samples, seed 0"),
+        ("state", "FFN of one layer", "state, attention severed", "standard deviation 1 (given), 2 samples, seed 0"),
     ),
-    (
-        lambda model: silence_fact(model, PROMPT, SUBJECT, kinds=("ffn", "attention"), window=1),
+    "silence": (
+        partial(silence_fact, kinds=("ffn", "attention"), window=1),
         ("kind", "layer", "place", "positions", "score", "loss", "share"),
         ("without FFN of one layer", "without attention of one layer", "whole subject"),
     ),
-    (
-        lambda model: fm.knockout(model, PROMPT, SUBJECT, window=1, positions=[0, 1]),
+    "knockout": (
+        partial(fm.knockout, window=1, positions=[0, 1]),
         ("kind", "layer", "place", "positions", "score", "loss", "share"),
         ("looking at", "in 1 layer at once", "whole subject", "non-subject", CHOSEN),
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("ask", "columns", "parts"), ONE, ids=["trace", "silence", "knockout"])
-def test_one_fact(ask: Any, columns: tuple[str, ...], parts: tuple[str, ...], tiny: fm.Model) -> None:
-    """One row a cell, the largest effect of each place in JSON, a map of each kind on the sheet, escaped tokens."""
-    found = ask(tiny)
+@pytest.mark.parametrize("way", ONE)
+def test_one_fact(way: str, tiny: fm.Model) -> None:
+    """One row a cell with its effects, the largest of each place in JSON, a map of each kind on the sheet."""
+    ask, columns, parts = ONE[way]
+    told: list[tuple[int, int]] = []
+    found = ask(tiny, PROMPT, SUBJECT, progress=lambda _, done, of: told.append((done, of)))
+    assert told == [(done, len(told)) for done in range(1, len(told) + 1)]
     frame, width = found.to_frame(), next(iter(found.scores.values())).shape[1]
     assert tuple(frame.columns) == columns
     assert len(frame) == len(found.kinds) * found.n_layers * width
+    effects = {"loss": found.clean - frame["score"], "share": 1 - frame["score"] / found.clean}
+    if way == "trace":
+        effects = {"indirect": frame["score"] - found.samples.mean()}
+        assert found.total == pytest.approx(found.clean - found.samples.mean())
+    for name, expected in effects.items():
+        assert allclose(frame[name], expected, 1e-12)
     for kind, rows in frame.groupby("kind"):
         assert allclose(rows["score"], found.scores[kind].ravel(), 0)
-        assert allclose(rows[found.EFFECT], getattr(found, found.EFFECT)(kind).ravel(), 0)
-    assert len(found.brief()["largest"]) == len(found.kinds) * width
+    largest = frame.groupby(list(found.KEYS), sort=False)
+    assert allclose([row[found.EFFECT] for row in found.brief()["largest"]], largest[found.EFFECT].max(), 1e-12)
     json.dumps(found.to_dict(), allow_nan=False)
-    shown = words(found)
+    shown = " ".join(" ".join(printed(found.sheet())).split())
     assert [part for part in ("·Tower*", BOS, f"{found.clean:.1%} clean", *parts) if part not in shown] == []
-    assert PROMPT in repr(found)
-    assert "\n" not in repr(found)
+    lines = printed(found.map(found.kinds[0]))[2:-1][: len(found.tokens)]
+    assert ["* " in one for one in lines] == [i in found.subject for i in range(len(lines))]
     assert found.provenance.to_dict()["window"] == 1
     nasty = replace(found, text="<script>", answer="<script>", tokens=("<script>",) * len(found.tokens))
     assert "<script>" not in nasty._repr_html_()
@@ -178,15 +137,83 @@ def test_one_fact(ask: Any, columns: tuple[str, ...], parts: tuple[str, ...], ti
         getattr(found, found.EFFECT)("mlp")
 
 
-def test_effects_of_a_trace(tiny: fm.Model) -> None:
-    """Indirect: score minus corrupted; total: clean minus corrupted."""
-    found = fm.trace_fact(tiny, PROMPT, SUBJECT, samples=3, noise=1.0)
-    assert found.total == pytest.approx(found.clean - found.samples.mean())
-    assert allclose(found.indirect("ffn"), found.scores["ffn"] - found.samples.mean(), 1e-12)
-    recorded = found.provenance.to_dict()
-    assert (recorded["noise"], recorded["samples"], recorded["kinds"]) == (1.0, 3, "state, ffn, attention")
-    lines = printed(found.map("state"))[2:-1]
-    assert ["* " in one for one in lines] == [i in found.subject for i in range(len(lines))]
-    last = found.subject[-1]
-    assert lines[last].split()[-2] == str(int(found.indirect("state")[:, last].argmax()))
-    assert not lines[0].endswith("%")  # nothing is corrupted there, so nothing can come back
+def test_the_eiffel_tower_in_atlas(atlas: fm.Model) -> None:
+    """Known answer: FFNs of the lower layers at the subject's last token recall it, attention at the last token
+    copies it late; the first tokens of the prompt have no part in it."""
+    fact = next(fact for fact in fm.load_facts("atlas") if fact.id == "landmark.city.000")
+    trace = fm.trace_fact(atlas, replace(fact, target_true=""), samples=5, noise=0.22)
+    assert trace.answer == " Paris"
+    assert trace.total > 0.4
+    last_subject, last = trace.subject[-1], len(trace.tokens) - 1
+    state, ffn, attention = (trace.indirect(kind) for kind in trace.kinds)
+    assert np.unravel_index(state[:4].argmax(), state[:4].shape)[1] == last_subject
+    assert np.unravel_index(ffn.argmax(), ffn.shape)[1] == last_subject
+    assert np.unravel_index(attention[3:].argmax(), attention[3:].shape)[1] == last
+    assert (state[:, : trace.subject.start] == 0).all()
+    assert (state[-1, :-1] == 0).all()
+
+
+# -- what can be asked -------------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_a_template_and_a_fact_are_the_same_question(tiny: fm.Model) -> None:
+    state = partial(TRACE, tiny, kinds=("state",))
+    prompt = state(PROMPT, SUBJECT).to_dict()
+    assert state(FACT.prompt, SUBJECT).to_dict() == state(PROMPT, SUBJECT, target=" France").to_dict() == prompt
+    for name in ("", "eiffel"):  # a fact's id is what it is called in a file, no part of the question
+        fact = replace(FACT, id=name)
+        (alone,) = fm.tracing.trace_facts(tiny, fact, kinds=("state",), samples=2, noise=1.0).traces
+        assert state(fact).to_dict() == alone.to_dict() == {**prompt, "fact": name or PROMPT}
+    assert state(PROMPT, SUBJECT, samples=4).samples[:2] == pytest.approx(prompt["samples"], abs=1e-6)
+    assert state(PROMPT, SUBJECT, seed=1).to_dict()["samples"] != prompt["samples"]
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_beginning_of_sequence(tiny: fm.Model, bos: bool) -> None:
+    """The subject may be the very first token then; positions count from whatever comes first."""
+    trace = TRACE(tiny, "Eiffel Tower is in", "Eiffel", kinds=("state",), prepend_bos=bos)
+    assert trace.subject.start == int(bos)
+    assert trace.provenance.prepend_bos is bos
+    assert (trace.tokens[0] == BOS) is bos
+
+
+TRACED, HERE = ONE["trace"][0], (PROMPT, SUBJECT)
+SILENCED, BLOCKED = silence_fact, fm.knockout
+REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], tuple[str, ...]]] = [
+    (TRACED, (PROMPT,), {}, ("subject",)),
+    (TRACED, (PROMPT, "Colosseum"), {}, ("Colosseum",)),
+    (TRACED, (FACT, "Tower"), {}, ("Tower",)),
+    (TRACED, HERE, {"target": " Rome"}, ("' France'", "' Rome'", PROMPT)),
+    (TRACED, (replace(FACT, target_true="Rome"),), {}, ("' Rome'",)),
+    (TRACED, HERE, {"samples": 0}, ("samples",)),
+    (TRACED, HERE, {"window": 0}, ("window",)),
+    (TRACED, HERE, {"noise": -0.1}, ("noise",)),
+    (TRACED, HERE, {"noise": float("nan")}, ("noise",)),
+    (TRACED, HERE, {"kinds": ("mlp",)}, ("mlp",)),
+    (TRACED, HERE, {"kinds": "state"}, ("kinds",)),
+    (TRACED, HERE, {"kinds": (), "severed": ()}, ("state",)),
+    (TRACED, HERE, {"severed": ("state",)}, ("state",)),
+    (SILENCED, HERE, {"kinds": "ffn"}, ("kinds", "'ffn'")),
+    (SILENCED, HERE, {"kinds": ("state",)}, ("kind", "'state'", "'attention'")),
+    (SILENCED, HERE, {"kinds": ()}, ("no kinds",)),
+    (SILENCED, HERE, {"target": "zzz"}, ("does not know",)),
+    (BLOCKED, (PROMPT, "Colosseum"), {}, ("'Colosseum'",)),
+    (BLOCKED, ("The", "The"), {"prepend_bos": False}, ("one token",)),
+    (BLOCKED, ("Paris", "Paris"), {"prepend_bos": False}, ("positions 0, 1, 2, 3, 4", "nothing left to look at")),
+    (BLOCKED, HERE, {"target": "zzz"}, ("does not know",)),
+]
+
+
+def test_refusals(tiny: fm.Model, tokenizer: Any) -> None:
+    for ask, arguments, options, says in REFUSED:
+        with refuses(InputError, ValueError, *says):
+            ask(tiny, *arguments, **options)
+    with refuses(OutOfRangeError, IndexError, "position", "99"):
+        BLOCKED(tiny, *HERE, positions=[99])
+    with fm.intervene(tiny, {(0, 1): 0.0}), refuses(UnsupportedModelError, ValueError, "intervention"):
+        TRACED(tiny, *HERE)  # hooks would not be seen, and the trace be that of another model
+    capture = fm.capture(tiny, PROMPT)
+    with refuses(InputError, ValueError, "mean", "coefficients"):
+        SILENCED(tiny, *HERE, kinds=("ffn", "attention"), mean=capture)
+    with refuses(InputError, ValueError, "not of this model"):
+        SILENCED(fm.load(build_gpt2(n_layer=3), tokenizer=tokenizer), *HERE, mean=capture)
