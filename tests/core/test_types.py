@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from jaxtyping import Float
@@ -19,39 +18,33 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, InputTypeError
 from ffnmem.core.types import Count, Range, Seed, checked, kinds_by_argument
 
-from ..helpers import PROMPT, public_things, refuses
+from ..helpers import public_things, refuses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def doors() -> list[tuple[str, Any]]:
+def doors() -> Iterator[tuple[str, Any]]:
     """Every public function, and every method of a public class, as it is called."""
-    found = []
     for name, thing in public_things().items():
         if inspect.isfunction(thing):
-            found.append((name, thing))
+            yield name, thing
         elif not issubclass(thing, Exception):
-            members = {key: getattr(member, "__func__", member) for key, member in vars(thing).items()}
-            found += [
-                (f"{name}.{key}", member)
-                for key, member in members.items()
-                if inspect.isfunction(member) and (key == "__init__" or not key.startswith("_"))
-            ]
-    return found
+            for key, member in vars(thing).items():
+                plain = getattr(member, "__func__", member)
+                if inspect.isfunction(plain) and (key == "__init__" or not key.startswith("_")):
+                    yield f"{name}.{key}", plain
 
 
-DOORS = doors()
-
-
-@pytest.mark.parametrize(("name", "door"), DOORS, ids=[name for name, _ in DOORS])
-def test_every_public_function_has_the_check(name: str, door: Any) -> None:
+def test_every_public_function_has_the_check() -> None:
     """`'NoneType' object has no attribute 'model'` would be all that a user hears of a wrong argument.
 
     Reading the rules also shows that there is none of its annotations that cannot be checked.
     """
-    assert hasattr(door, "behind"), f"{name} is not @checked"
-    assert set(kinds_by_argument(door.behind)) <= set(inspect.signature(door).parameters)
+    without = [name for name, door in doors() if not hasattr(door, "behind")]
+    assert without == []
+    for name, door in doors():
+        assert set(kinds_by_argument(door.behind)) <= set(inspect.signature(door).parameters), name
 
 
 @dataclass
@@ -122,14 +115,11 @@ def test_numbers_of_numpy_arrive_as_pythons() -> None:
     ("given", "named"),
     [
         ({"model": None}, "taking: model must be a Model (from fm.load), not None"),
-        ({"model": 5}, "not 5"),
         ({"prompt": b"abc"}, "taking: prompt must be a text or a list of texts, not b'abc'"),
         ({"prompt": ["a", 5]}, "taking: prompt[1] must be a text, not 5"),
         ({"positions": b"1"}, "positions must be a whole number, a list of whole numbers or None, not b'1'"),
-        ({"positions": "1"}, "not '1'"),
         ({"positions": True}, "not True"),
-        ({"positions": 1.5}, "not 1.5"),
-        ({"weight": "1"}, "weight must be a number"),
+        ({"positions": np.array(1.5)}, "positions must be a whole number"),
         ({"weight": True}, "weight must be a number"),
         ({"flag": 1}, "flag must be True or False, not 1"),
         ({"path": b"x"}, "path must be a text or a path"),
@@ -211,79 +201,31 @@ class Thing:
 def test_methods_of_a_class() -> None:
     """A method would stay without the check, or lose what it is."""
     assert Thing.of(2).method(3) == Thing.read("6").size == Thing(6).size
-    calls: list[tuple[Callable[..., Any], str]] = [
+    for call, says in (
         (Thing, "Thing: size"),
         (Thing.of, "Thing.of: size"),
         (Thing.read, "Thing.read: text"),
         (Thing(2).method, "Thing.method: by"),
-    ]
-    for call, named in calls:
-        with refuses(InputTypeError, TypeError, named):
-            call(None)
+    ):
+        wrong: Any = call
+        with refuses(InputTypeError, TypeError, says):
+            wrong(None)
     assert Thing(1)._inner(None) is None  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wrong", [None, 5, ["model"], b"abc"])
-def test_the_first_argument_of_functions_of_models_and_captures(wrong: Any, tiny: fm.Model) -> None:
+def test_models_and_captures_are_told_apart(tiny: fm.Model) -> None:
     """Whoever passes a Model where a Capture is due, or nothing at all, would read of an attribute of NoneType."""
-    for call in (fm.attribute, fm.attribute_paths, fm.causal_scores, fm.circuit, fm.interventions.knowledge_neurons):
-        with refuses(InputTypeError, TypeError, f"{call.__name__}: capture must be a Capture (from fm.capture)"):
-            call(wrong)
-    with refuses(InputTypeError, TypeError, "capture must be a Capture (from fm.capture)", "not Model("):
-        fm.attribute(tiny)  # type: ignore[arg-type]
-    for function in (fm.capture, fm.project, fm.vocabulary.promoters, fm.scan, fm.rome, fm.evaluate, fm.trace_fact):
-        given: Any = function
-        with refuses(InputTypeError, TypeError, "model must be a Model (from fm.load)"):
-            given(wrong, "prompt", " Paris")
-
-
-def test_bytes_and_wrong_seeds_are_refused(tiny: fm.Model) -> None:
-    """Bytes would be read as token ids, or as the positions that their numbers name; a text as a seed."""
+    attribute: Any = fm.attribute
     capture: Any = fm.capture
-    promoters: Any = fm.vocabulary.promoters
-    intervene: Any = fm.intervene
-    load_facts: Any = fm.load_facts
-    with refuses(InputTypeError, TypeError, "capture: prompt must be", "b'abc'"):
-        capture(tiny, b"abc")
-    with refuses(InputTypeError, TypeError, "promoters: tokens must be", "b'x'"):
-        promoters(tiny, b"x")
-    with refuses(InputTypeError, TypeError, "positions must be", "b'1'"):
-        intervene(tiny, {(0, 0): 0.0}, positions=b"1")
-    for seed in ("a", 0.5, True):
-        with refuses(InputTypeError, TypeError, "seed must be a whole number"):
-            load_facts(seed=seed)
-    for seed in (-1, 10**30):
-        with refuses(InputError, ValueError, "seed must be at"):
-            load_facts(seed=seed)
+    with refuses(InputTypeError, TypeError, "attribute: capture must be a Capture (from fm.capture)", "not Model("):
+        attribute(tiny)
+    with refuses(InputTypeError, TypeError, "capture: model must be a Model (from fm.load)"):
+        capture(None, "prompt")
 
 
-def test_whole_numbers_of_numpy_and_torch(tiny: fm.Model) -> None:
-    """Numbers out of a table or an array were tracebacks of torch's generator, or of an iteration over no dimension."""
-    contexts = fm.editing.sample_contexts
-    assert contexts(tiny, n=np.int32(2), seed=np.int64(1)) == contexts(tiny, n=2, seed=1)
-    lens = fm.vocabulary.jacobian_lens(tiny, [PROMPT] * 20, pages=1, seed=np.int64(1))
-    assert lens.provenance["seed"] == 1
-    capture = fm.capture(tiny, PROMPT, layers=np.array(1))
-    assert capture.layers == (1,)
-    assert fm.project(tiny, np.array(0), torch.tensor(3)).equals(fm.project(tiny, 0, 3))
-    with fm.intervene(tiny, {(0, 3): 5.0}, positions=np.array(1)):
-        fm.capture(tiny, PROMPT)
-
-
-@pytest.mark.parametrize(
-    ("call", "named"),
-    [
-        (
-            lambda model: fm.scan(model, [PROMPT], "never", shard=[]),
-            ("shard must be (a whole number, a whole number)",),
-        ),
-        (lambda model: fm.compare(model, model, [PROMPT], memory=float("inf")), ("memory", "inf")),
-        (lambda model: fm.capture(model, range(10**12)), ("at most",)),
-        (lambda _: fm.plots.memories(pd.DataFrame({"layer": [0], "neuron": [1]}), "x"), ("column 'x' is unknown",)),
-        (lambda model: fm.intervene(model, {(0, 3): 5.0}, positions=np.array(1.5)), ("positions", "whole number")),
-    ],
-)
-def test_tracebacks_that_were(call: Any, named: tuple[str, ...], tiny: fm.Model) -> None:
-    """Each ended in another library's error, or not at all."""
-    with refuses(InputError, ValueError, *named):
-        call(tiny)
+def test_numbers_that_no_memory_holds(tiny: fm.Model) -> None:
+    """They would end in another library's error, or not at all."""
+    with refuses(InputError, ValueError, "memory", "inf"):
+        fm.compare(tiny, tiny, ["The"], memory=float("inf"))
+    with refuses(InputError, ValueError, "at most"):
+        fm.capture(tiny, range(10**12))
