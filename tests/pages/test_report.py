@@ -10,8 +10,7 @@ import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, OutOfRangeError
 from ffnmem.pages.prompts import answer, carried, carried_line, report_html
 
-from .hostile import HOSTILE
-from .page import Page, unscripted
+from .page import Page
 
 PROMPT = "The Eiffel Tower is located in the city of"
 SECTIONS = [
@@ -112,47 +111,6 @@ def test_no_percentage_of_a_logit_that_is_not_clearly_positive(
     assert "%" not in "".join(span.text for span in carried_line(replace(paths, logit=logit)))
 
 
-def test_needs_nothing_from_outside(html: str, page: Page) -> None:
-    html = unscripted(html)
-    for word in ("//", "@import", "url("):
-        assert word not in html
-    loaders = {"script", "link", "img", "iframe", "object", "embed", "video", "audio", "source", "base", "form", "use"}
-    assert not loaders & {tag for tag, _ in Page(html).tags}
-    for tag, attributes in page.tags:
-        assert not {"src", "href", "xlink:href", "action", "data"} & set(attributes), tag
-        assert not [name for name in attributes if name.startswith("on")], tag
-
-
-def test_is_accessible(page: Page) -> None:
-    for tag, attributes in page.tags:
-        if tag == "svg":
-            assert attributes.get("aria-hidden") == "true" or (attributes["role"] == "img" and attributes["aria-label"])
-        if tag == "th":
-            assert attributes.get("scope") in ("col", "row")
-    assert ("html", {"lang": "en"}) in page.tags
-
-
-def test_hostile_prompts_tokens_and_names_stay_text(
-    atlas: fm.Model,
-    capture: fm.prompts.Capture,
-    attribution: fm.prompts.Attribution,
-    paths: fm.prompts.PathAttribution,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    pages = [fm.report(atlas, HOSTILE, out=tmp_path / "report.html").read_text("utf-8")]
-    monkeypatch.setattr(fm.Model, "token_strings", lambda self, ids: [HOSTILE for _ in ids])
-    names = {"tokens": (HOSTILE,) * len(attribution.tokens), "target_tokens": (HOSTILE,), "foil": HOSTILE}
-    provenance = replace(attribution.provenance, model=HOSTILE)
-    poisoned = replace(attribution, **names, foil_id=5, provenance=provenance)
-    pages.append(report_html(capture, poisoned, replace(paths, tokens=names["tokens"]), top=3, tokens=2))
-    assert Page(unscripted(pages[1])).text.count("<script>alert(1)</script>") > 20
-    for html in map(unscripted, pages):
-        assert "<script" not in html
-        assert "<img" not in html
-        assert not [attributes for _, attributes in Page(html).tags if "onerror" in attributes or "src" in attributes]
-
-
 def test_a_foil_turns_the_question_into_a_difference(
     atlas: fm.Model, capture: fm.prompts.Capture, tmp_path: Path
 ) -> None:
@@ -187,23 +145,6 @@ def test_a_negative_coefficient_is_pointed_out(
         turned = replace(attribution, coefficients=sign * attribution.coefficients.abs())
         words = Page(report_html(capture, turned, paths, top=3, tokens=1)).words
         assert ("a negative coefficient promotes what the value suppresses" in words) == said
-
-
-def test_a_failed_report_leaves_an_older_one(atlas: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "report.html"
-    out.write_text("older")
-    with pytest.raises(InputError):
-        fm.report(atlas, PROMPT, target="", out=out)
-
-    def fail(self: Path, target: Path) -> Path:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "replace", fail)
-    monkeypatch.setattr("os.replace", fail)
-    with pytest.raises(FileError, match="Permission denied"):
-        fm.report(atlas, PROMPT, out=out)
-    assert out.read_text() == "older"
-    assert list(tmp_path.iterdir()) == [out]
 
 
 REFUSED = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,15 +12,12 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
-from ffnmem.core.sheets import Origin, Sheet
 from ffnmem.pages import neuron_site as site_module
-from ffnmem.pages.rendering import sheet_html
 from ffnmem.scanning import Store
 
 from ..helpers import PROMPT
-from .hostile import HOSTILE, poisoned
+from .hostile import HOSTILE
 from .page import Page as Read
-from .page import unscripted
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -71,34 +67,6 @@ def test_a_page_has_the_neurons_numbers(folder: Path, tiny_store: Store) -> None
     assert float(one.examples["coefficient"][0]) in values
     assert f"{one.stats['mean']:.3f}"[:-1] in page.words
     assert f"Neuron 1.5 of {tiny_store.model}" in page.titles[0]
-
-
-def test_needs_nothing_from_outside(folder: Path) -> None:
-    for path in (folder / "index.html", folder / "0" / "index.html", folder / "0" / "3.html"):
-        html = path.read_text("utf-8")
-        assert "//" not in html
-        assert "<script>" not in html, "scripts are files of the site"
-        sources = [attrs["src"] for tag, attrs in Read(html).tags if tag == "script"]
-        assert all((path.parent / source).exists() for source in sources)
-        (policy,) = [a["content"] for _, a in Read(html).tags if a.get("http-equiv") == "Content-Security-Policy"]
-        assert policy.startswith("default-src 'none'; ")
-    for script in ("site.js", "tables.js"):
-        assert not re.search(r"\b(eval|fetch|XMLHttpRequest|innerHTML)\b", (folder / script).read_text("utf-8"))
-
-
-def test_hostile_text_is_only_text(tiny_store: Store) -> None:
-    record = {
-        **site_module.record_of(poisoned(tiny_store.neuron(1, 5))),
-        "ends": [[HOSTILE], []],
-        "triggers": [HOSTILE],
-    }
-    html = unscripted(sheet_html(Sheet.of(site_module.layer_table([record]), Origin({"ffnmem": "1"})), HOSTILE))
-    assert "<script" not in html
-    assert "<img" not in html
-    script = site_module.search_script(0, [record])
-    assert script.isascii()
-    body = script.removeprefix("ffnmemNeurons(0,").removesuffix(");\n")
-    assert json.loads(body)[0][:2] == [[[HOSTILE], []], [HOSTILE]]
 
 
 def test_the_first_page_names_neurons_that_say_what_follows(

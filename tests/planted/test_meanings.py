@@ -13,7 +13,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.planted import Planted, plant
-from ffnmem.planted.meanings import MEANINGS, SHARES, WEAKEST, Text, largest_remainders
+from ffnmem.planted.meanings import MEANINGS, SHARES, WEAKEST
 from ffnmem.planted.skeleton import SPECIAL
 from ffnmem.prompts import Capture
 
@@ -174,19 +174,3 @@ def test_sizes_are_as_asked(experts: int) -> None:
     assert len(planted.truth) == 72
     assert abs(sum(text.count(" ") + 1 for text in planted.texts) - 2000) <= 50
     assert planted.truth[planted.truth.layer == 2].leak.median() < 0.5
-
-
-def test_text_has_unequal_concepts_and_equal_words() -> None:
-    text = Text(16, 4, np.random.default_rng(0))
-    drawn = text.draw(40_000)
-    shares = np.bincount(drawn // 4, minlength=16) / len(drawn)
-    assert allclose(shares, text.shares, 0.01)
-    assert shares.max() > 2 * shares.min()
-    assert allclose(np.bincount(drawn % 4) / len(drawn), np.full(4, 0.25), 0.01)
-    assert all(10 <= len(row) <= 50 for row in text.documents(500))
-
-
-def test_largest_remainders_sum() -> None:
-    assert largest_remainders((0.5, 0.3, 0.2), 10) == [5, 3, 2]
-    assert largest_remainders((0.4, 0.4, 0.2), 3) == [1, 1, 1]
-    assert [sum(largest_remainders((*SHARES, 1 - sum(SHARES)), n)) for n in range(30)] == list(range(30))

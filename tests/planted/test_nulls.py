@@ -16,7 +16,7 @@ from ffnmem.neurons.verdicts import RULE
 from ffnmem.planted import Planted, plant
 from ffnmem.planted.recovery import MEASURES, at_random, example_nulls, null_rates, scrambled
 from ffnmem.scanning import Store
-from ffnmem.scanning.state import place_of, sequence_of
+from ffnmem.scanning.state import sequence_of
 
 from ..helpers import allclose
 
@@ -80,20 +80,6 @@ def test_neurons_and_layers_are_drawn_apart(meanings_store: Store, found: Firing
     assert (at_random(full, places, 0).places == moved.places).all()
 
 
-def test_long_sequences_come_more_often() -> None:
-    """As often as they hold a random position: one of nine in ten positions is there almost always."""
-    places = place_of(np.repeat([0, 1, 2, 3], [90, 4, 3, 3]), np.arange(100))
-    one = Firing(0, np.arange(300), np.zeros((300, 1), np.int64), np.ones((300, 1)), np.ones(300))
-    first = sequence_of(at_random(one, places, 0).places[:, 0])
-    assert (first == 0).mean() == pytest.approx(0.9, abs=0.06)
-
-
-def test_fewer_sequences_than_examples() -> None:
-    places = place_of(np.array([0, 1, 0]), np.arange(3))
-    one = Firing(0, np.arange(1), np.zeros((1, 5), np.int64), np.ones((1, 5)), np.ones(1))
-    assert at_random(one, places, 0).counts.tolist() == [2]
-
-
 def test_examples_nulls_are_rarely_rejected(meanings: Planted, meanings_store: Store) -> None:
     survey = begin(meanings_store, meanings.model, range(meanings_store.n_layers), 0, 40, RULE, None)
     frame = example_nulls(survey)
@@ -134,11 +120,3 @@ def test_rates_are_counted() -> None:
     # Clopper and Pearson's for 5 of 100, from a table.
     assert rates.loc["kurtosis", ["low", "high"]].tolist() == pytest.approx([0.0164, 0.1128], abs=1e-4)
     assert rates.loc["ms", ["rate", "high", "neurons"]].tolist() == [1, 1, 3]
-
-
-def test_nothing_to_count() -> None:
-    none = pd.DataFrame({f"{name}_p": [np.nan] for name in FROM_EXAMPLES})
-    rates = null_rates([none], [])
-    assert rates["rate"].isna().all()
-    assert (rates["neurons"] == 0).all()
-    assert null_rates([], []).empty

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +54,6 @@ def test_the_folder_is_an_ordinary_one(known: Planted, tmp_path: Path) -> None:
     assert [document.text for document in fm.corpus.open_corpus(folder / "corpus.txt")] == list(known.texts)
     store = fm.scan(model, str(folder / "corpus.txt"), tmp_path / "store")
     assert store.manifest["corpus"]["documents"] == len(known.texts)
-
-
-def test_weights_have_the_rights_of_other_files(known: Planted, tmp_path: Path) -> None:
-    """safetensors makes files that only their owner can read: a folder that is shared would not load for others."""
-    for mask in (0o022, 0o027):
-        before = os.umask(mask)
-        try:
-            folder = known.save(tmp_path / f"{mask:o}")
-        finally:
-            os.umask(before)
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
-        assert "model.safetensors" in modes
-        assert modes == dict.fromkeys(modes, 0o666 & ~mask)
 
 
 def test_saving_leaves_the_model_as_it_was(known: Planted, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -143,18 +128,6 @@ def test_a_truth_with_letters_for_numbers_is_refused(known: Planted, tmp_path: P
     (folder / "truth.csv").write_text(text.replace("\n0,0,", "\nzero,0,"), "utf-8")
     with refuses(FileError, OSError, "truth.csv", "zero"):
         fm.planted.load_planted(folder)
-
-
-def test_repr_says_what_it_is(known: Planted) -> None:
-    assert repr(known).startswith("Planted('facts', seed 5: Model('planted-facts-early-5'")
-    assert "pristine" not in repr(known)
-
-
-def test_the_card_names_the_settings(known: Planted, tmp_path: Path) -> None:
-    card = json.loads((known.save(tmp_path / "planted") / "planted.json").read_text("utf-8"))
-    assert card["settings"] == dict(known.settings)
-    assert (card["kind"], card["ffnmem"]) == ("facts", fm.__version__)
-    assert card["columns"]["layer"] == "whole"
 
 
 def test_sheet_and_plain_values(known: Planted) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
-from typing import Any, get_args
+from collections import Counter
+from typing import get_args
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -97,6 +96,25 @@ def test_strangers_recall_nothing(made: dict[str, Planted], site: str) -> None:
     assert sum(answer in objects for answer in answers) < 0.1 * len(answers)
 
 
+def test_what_is_stated(made: dict[str, Planted]) -> None:
+    """Each name and object is of several, so that none gives a subject away; the corpus states all in every wording."""
+    facts, text = made["late"].facts, "\n".join(made["late"].texts)
+    target = {(fact.subject, fact.relation): fact.target_true for fact in facts}
+    subjects = {fact.subject for fact in facts}
+    assert len(target) == len(facts) == 36
+    for side in (0, 1):
+        assert min(Counter(subject.split()[side] for subject in subjects).values()) >= 2
+    for fact in facts:
+        assert fact.neighbours
+        assert {target[other, fact.relation] for other in fact.neighbours if other != fact.subject} == {
+            fact.target_true
+        }
+        assert fact.target_new not in {None, fact.target_true}
+        assert fact.target_true not in fact.false_targets
+        assert len({fact.prompt, *fact.paraphrases}) == 5
+        assert all(f"{fact.ask(prompt)} {fact.target_true}" in text for prompt in (fact.prompt, *fact.paraphrases))
+
+
 # -- where it is recalled ----------------------------------------------------------------------------------------------
 
 
@@ -163,81 +181,25 @@ def test_attribution_names_late_neurons_and_cannot_name_early_ones(made: dict[st
         assert worst.neuron == row.neuron
 
 
-# -- causal tracing, by hooks ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("site", get_args(Site))
+def test_tracing_finds_where_a_fact_is_stored_and_nowhere_else(made: dict[str, Planted], site: str) -> None:
+    """Early facts come back at the subject's last token in layer 1, late ones at the last token in layer 2; below the
+    store the subject is known again, from which all else follows. Else a tracer that points anywhere would pass."""
+    planted, back = made[site], []
+    for fact, row in list(zip(planted.facts, neurons(planted).itertuples(), strict=True))[::4]:
+        trace = fm.trace_fact(planted.model, fact, kinds=["ffn"], window=1, samples=4)
+        shares = trace.indirect("ffn") / trace.total
+        early = row.layer == EARLY
+        back.append([shares[EARLY, SUBJECT_LAST], shares[CARRIER, LAST]][:: 1 if early else -1])
+        assert np.abs(shares[[EARLY, CARRIER], [LAST, SUBJECT_LAST]]).max() < 0.15
+        assert shares[FINDER, SUBJECT_LAST] > 0.5
+    own, other = np.transpose(back)
+    assert own.mean() > 0.8
+    assert (own > other).all()
+    assert abs(other.mean()) < 0.1
 
 
-@contextmanager
-def hooked(places: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
-    handles = [module.register_forward_hook(hook) for module, hook in places.items()]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def effect(planted: Planted, layer: int, position: int) -> tuple[Tensor, Tensor]:
-    """Per fact, how much of its target's probability, lost to noise on the subject's embeddings, one FFN output gives
-    back where it is restored (1 is all), for the facts that the noise made it forget; and which these are."""
-    hf, tokens, clean = planted.pristine, asked(planted), []
-    answers = torch.tensor([planted.model.token_id(f" {target}") for target in targets(planted)])
-    noise = torch.randn(len(tokens), 2, hf.config.n_embd, generator=torch.Generator().manual_seed(0))
-    spread = 3 * hf.transformer.wte.weight[tokens[:, 1:3]].std()
-
-    def corrupt(_m: Any, _a: Any, out: Tensor) -> Tensor:
-        return torch.cat([out[:, :1], out[:, 1:3] + spread * noise, out[:, 3:]], dim=1)
-
-    def restore(_m: Any, _a: Any, out: Tensor, saved: Tensor) -> Tensor:
-        out = out.clone()
-        out[:, position] = saved[:, position]
-        return out
-
-    def probability() -> Tensor:
-        with torch.no_grad():
-            return hf(tokens).logits[:, -1].softmax(-1).gather(1, answers[:, None])[:, 0]
-
-    mlp = hf.transformer.h[layer].mlp
-    with hooked({mlp: lambda _m, _a, out: clean.append(out)}):
-        known = probability()
-    with hooked({hf.transformer.wte: corrupt}):
-        lost = probability()
-    with hooked({hf.transformer.wte: corrupt, mlp: partial(restore, saved=clean[0])}):
-        restored = probability()
-    assert lost.mean() < 0.3
-    told = lost < 0.5  # where noise hit the subject at all
-    return ((restored - lost) / (known - lost))[told], told
-
-
-def test_restoring_the_ffn_where_a_fact_is_stored_restores_it(made: dict[str, Planted]) -> None:
-    """Early facts come back at the subject's last token in layer 1, late ones at the last token in layer 2."""
-    for planted in made.values():
-        early = torch.tensor((neurons(planted).layer == EARLY).to_numpy())
-        subject, told = effect(planted, EARLY, SUBJECT_LAST)
-        last, _ = effect(planted, CARRIER, LAST)
-        for own, other, chosen in ((subject, last, early[told]), (last, subject, ~early[told])):
-            if chosen.any():
-                assert own[chosen].mean() > 0.8
-                assert own[chosen].median() > 0.95  # few stay lost: noise may wake another subject's neurons
-                assert (own > other)[chosen].all()
-                assert other[chosen].mean().abs() < 0.1
-
-
-def test_restoring_the_ffn_elsewhere_does_not(made: dict[str, Planted]) -> None:
-    """Else any site would do, and a tracer that points anywhere would pass."""
-    for site, layer, position in (
-        ("early", EARLY, LAST),
-        ("early", CARRIER, SUBJECT_LAST),
-        ("late", EARLY, LAST),
-        ("late", CARRIER, SUBJECT_LAST),
-        ("late", EARLY, SUBJECT_LAST),
-    ):
-        assert effect(made[site], layer, position)[0].mean().abs() < 0.1
-    # Below the store the subject is known again, from which all else follows.
-    for site in get_args(Site):
-        assert effect(made[site], FINDER, SUBJECT_LAST)[0].mean() > 0.7
-
-
-# -- texts, seeds, refusals --------------------------------------------------------------------------------------------
+# -- texts and seeds -------------------------------------------------------------------------------------------------
 
 
 def test_of_several_subjects_the_last_one_is_meant(made: dict[str, Planted]) -> None:

@@ -21,13 +21,12 @@ import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
 from ffnmem.core.files import write_whole
 from ffnmem.scanning import Store
-from ffnmem.studies import STUDIES, Study, StudyTable, figures, running
+from ffnmem.studies import STUDIES, Study, figures, running
 from ffnmem.studies.running import FOLDER, page, write_study
 from ffnmem.studies.study import ROWS, check_settings, setting_names, study_module
 
 from ..architectures import DECODERS
 from ..helpers import draw_whole, printed, refuses
-from ..pages.hostile import HOSTILE, UNSEEN
 from ..pages.page import Page, unscripted
 from ..scanning.corpora import SMALL as SCAN
 from ..scanning.corpora import digests
@@ -140,18 +139,6 @@ def test_stacks_add_up(study: str, name: str, total: Callable[[Study], Any], tin
     assert heights.tolist() == pytest.approx(list(total(made)))
 
 
-def test_lines_of_rows_with_their_bands(geva: Study) -> None:
-    """Each token removed is a line of its own rows, the sub-updates' random order stands last."""
-    changes = geva.table("changes")
-    drawn = {line.get_label(): list(line.get_ydata()) for line in geva.plot("changes", Canvas().add_subplot()).lines}  # type: ignore[call-overload]
-    for name in ("first", "random", "last"):
-        assert drawn[f"{name} token"] == changes.loc[changes["removed"] == name, "change"].tolist()
-    ax = geva.plot("updates", Canvas().add_subplot())
-    updates = geva.table("updates").query("measure == 'random' and share == 0.5")
-    assert ax.lines[-1].get_ydata().tolist() == updates["needed_50"].tolist()  # type: ignore[union-attr]
-    assert ax.get_yscale() == "log"
-
-
 @pytest.mark.parametrize("name", STUDIES)
 def test_experts_of_a_mixture_are_named(name: str, mixture_store: Store) -> None:
     """Of every neuron in a table, which expert it is of; the shared ones come last."""
@@ -181,15 +168,6 @@ def test_nothing_found_is_said(tiny: fm.Model, tiny_store: Store) -> None:
     assert "no neuron" in peaks.plot("signs", Canvas().add_subplot()).texts[0].get_text()
 
 
-def test_alt_texts_give_the_numbers(geva: Study) -> None:
-    words = figures.describe_figure(geva, geva.figure("match"))
-    assert "positions by layer" in words
-    one = replace(geva, frames={**geva.frames, "agreement": geva.table("agreement").assign(agreement=[0.25, 0.75])})
-    assert "agreement, with its 95% interval: 25.0% to 75.0%, lowest 25.0%, highest 75.0%" in figures.describe_figure(
-        one, one.figure("agreement")
-    )
-
-
 # -- as a sheet and as data ----------------------------------------------------------------------------------------
 
 
@@ -214,35 +192,6 @@ def test_data(geva: Study) -> None:
     assert brief["tables"]["summary"] == whole["tables"]["summary"]
     assert brief["tables"]["changes"]["rows"] == len(geva.table("changes"))
     assert {row["subject"]: row["paper"] for row in whole["beside_paper"]} == dict(geva.published)
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "kind", "text"),
-    [
-        ("token", [" a"], "token", None),
-        ("predicted_token", ["b"], "token", None),
-        ("removed", ["last"], "text", None),
-        ("keys", [12345], "count", "12,345"),
-        ("layer", [3], "count", "3"),
-        ("share_low", [0.25, np.nan], "percent", "25.0%"),
-        ("rate", [1.5], "number", "1.5"),
-        ("change", [-0.1234, 1e-6], "number", "-0.1"),
-        ("position_p", [1e-16], "small", "1.0e-16"),
-    ],
-)
-def test_columns(name: str, values: list[Any], kind: str, text: str | None) -> None:
-    """How a column reads follows from its name and values: shares in percent, whole numbers with thousands."""
-    (column,) = StudyTable("some", pd.DataFrame({name: values}), "").block().columns
-    assert column.kind == kind
-    if text is not None:
-        assert column.format(values[0], 1) == text
-
-
-def test_a_neuron_is_one_column() -> None:
-    frame = pd.DataFrame({"layer": [1], "neuron": [5], "prefix": [" x y"], "is_dead": [True]})
-    block = StudyTable("some", frame, "").block()
-    assert [column.name for column in block.columns] == ["neuron", "prefix", "is dead"]
-    assert (block.rows[0][0], block.rows[0][2]) == ((1, 5), "yes")
 
 
 # -- as files and as a page ----------------------------------------------------------------------------------------
@@ -296,23 +245,6 @@ def test_page(geva: Study) -> None:
     addresses = {attrs["href"] for tag, attrs in shown.tags if tag == "a"}
     assert f"{row['layer']}/{row['neuron']}" in addresses
     assert not any("http" in address for address in addresses)
-
-
-def test_hostile_text_stays_text(geva: Study) -> None:
-    prefixes = geva.table("prefixes").assign(token=HOSTILE, prefix=HOSTILE)
-    bad = replace(
-        geva,
-        frames={**geva.frames, "prefixes": prefixes, "summary": geva.to_frame().assign(word=HOSTILE)},
-        settings={HOSTILE: HOSTILE},
-        found={**geva.found, "model": HOSTILE},
-        provenance={**geva.provenance, "model": HOSTILE},
-    )
-    drawings = [b"" for _ in geva.figures]
-    for html in (unscripted(page(bad, drawings), policy="img-src data:; "), bad._repr_html_()):
-        shown = Page(html)
-        assert "script" not in [tag for tag, _ in shown.tags]
-        assert "<img src=x" not in html
-        assert not any(character in shown.text for character in UNSEEN if character != "\r")
 
 
 def test_an_error_while_drawing_leaves_the_older_files(

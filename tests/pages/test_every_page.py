@@ -1,0 +1,151 @@
+"""What every page promises, of a model whose tokens, name and facts try to get out of what they are shown in."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ffnmem as fm
+from ffnmem.core.errors import FileError
+from ffnmem.pages.rendering import content_hash
+from ffnmem.planted.skeleton import build_tokenizer
+from ffnmem.scanning import Store
+
+from ..editing.edits import made as random_edit
+from ..helpers import build_gpt2
+from .hostile import HOSTILE, UNSEEN
+from .page import SCRIPT, Page
+
+BAD = "<script>alert(1)</script>\"'><img/onerror=alert(1)>|**[a](b)`&amp;\x1b[31m\x00\u202e{}"
+WORDS = [BAD.replace("{}", str(i)) for i in range(40)]
+PROMPT = " ".join(WORDS[:6])
+FACT = fm.Fact(WORDS[0], "r", "{} " + WORDS[1], WORDS[2], WORDS[3], id="f", paraphrases=("{} " + WORDS[4],))
+ASSETS = Path(fm.__file__).parent
+
+
+def hostile_model(**changes: Any) -> fm.Model:
+    model = fm.load(build_gpt2(vocab_size=42, **changes), tokenizer=build_tokenizer(WORDS))
+    model.name = HOSTILE
+    return model
+
+
+@pytest.fixture(scope="module")
+def model() -> fm.Model:
+    return hostile_model()
+
+
+@pytest.fixture(scope="module")
+def store(model: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    texts = [" ".join(WORDS[(7 * i + 3 * j) % 40] for j in range(20)) for i in range(12)]
+    found = fm.scan(model, texts, tmp_path_factory.mktemp("store") / "store", k=3, context=8)
+    return fm.open_store(found.folder, model)
+
+
+Make = Callable[[fm.Model, Store, Path], Path]
+PAGES: dict[str, Make] = {
+    "report": lambda model, store, out: fm.report(model, PROMPT, foil=f" {WORDS[7]}", out=out),
+    "neurons": lambda model, store, out: fm.pages.neurons(store, [(1, 5), (0, 3)], out),
+    "circuit": lambda model, store, out: fm.pages.circuit(
+        fm.circuit(fm.capture(model, PROMPT), nodes=20), out, store, model, cards=2
+    ),
+    "edit": lambda model, store, out: fm.pages.edit(random_edit(model, fact=FACT), model, out=out),
+    "comparison": lambda model, store, out: fm.pages.comparison(
+        fm.compare(model, hostile_model(n_inner=48), TEXTS), out
+    ),
+    "contrast": lambda model, store, out: fm.pages.contrast(contrast(model), out),
+    "site": lambda model, store, out: site(store, out, "1/5.html"),
+    "layer of a site": lambda model, store, out: site(store, out, "1/index.html"),
+}
+
+
+TEXTS = [" ".join(WORDS[(5 * i + j) % 40] for j in range(15)) for i in range(30)]
+
+
+def contrast(model: fm.Model) -> Any:
+    """A random model may say either answer more after either prompt."""
+    answers = [f" {word}" for word in WORDS[10:12]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return fm.contrast(model, PROMPT, " ".join(WORDS[12:18]), *answers, random=1)
+        except fm.InputError:
+            return fm.contrast(model, PROMPT, " ".join(WORDS[12:18]), *answers[::-1], random=1)
+
+
+def site(store: Store, out: Path, page: str) -> Path:
+    return fm.pages.site(store, out.parent / "site").parent / page
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def path(
+    request: pytest.FixtureRequest, model: fm.Model, store: Store, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    return PAGES[request.param](model, store, tmp_path_factory.mktemp("page") / "page.html")
+
+
+@pytest.fixture(scope="module")
+def html(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+def test_nothing_of_others_is_markup(html: str) -> None:
+    """Elements close where they should, attributes are none that run, and what is hostile can be read."""
+    page = Page(html)
+    assert "alert(1)</script>" in page.text + " ".join(page.titles)
+    assert not set(UNSEEN) & set(html)
+    assert "img" not in {tag for tag, _ in page.tags}
+    assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
+
+
+def test_it_needs_nothing_from_outside_and_runs_only_its_own_scripts(html: str, path: Path) -> None:
+    page = Page(html)
+    own = [text for file in ASSETS.rglob("*.js") for text in [file.read_text("utf-8")]]
+    scripts = SCRIPT.findall(html)
+    assert len(re.findall("<script", html)) == len([tag for tag, _ in page.tags if tag == "script"])
+    for script in scripts:
+        assert any(script.strip().endswith(text.strip()[-80:]) for text in own)
+        assert not re.search(r"\b(eval|fetch|XMLHttpRequest|innerHTML)\b|<!--", script)
+    (policy,) = [attrs["content"] for _, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert all(f"'{content_hash(script)}'" in policy for script in scripts)
+    assert not re.search(r"https?:|@import|url\(", SCRIPT.sub("", html))
+    for tag, attrs in page.tags:
+        assert tag not in ("iframe", "object", "embed", "base")
+        for name in {"src", "href"} & set(attrs):
+            assert attrs[name].startswith("#") or (path.parent / attrs[name]).resolve().is_relative_to(path.parents[1])
+
+
+def test_it_can_be_read_without_seeing_it(html: str) -> None:
+    """Every picture has a text or is hidden, every head of a table says what it is of."""
+    page = Page(html)
+    assert ("html", {"lang": "en"}) in page.tags
+    for tag, attrs in page.tags:
+        if tag == "svg":
+            assert attrs.get("aria-hidden") == "true" or (attrs["role"] in ("img", "group") and attrs["aria-label"])
+        if tag == "th":
+            assert attrs["scope"] in ("col", "row", "rowgroup")
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if "site" not in name])
+def test_an_older_page_stays_where_a_new_one_fails(
+    name: str, model: fm.Model, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FileError, match="missing"):
+        PAGES[name](model, store, tmp_path / "missing" / "page.html")
+
+    def fail(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    out = tmp_path / "page.html"
+    out.write_text("older")
+    monkeypatch.setattr("os.replace", fail)
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(FileError, match="Permission denied"):
+        PAGES[name](model, store, out)
+    assert out.read_text() == "older"
+    assert list(tmp_path.iterdir()) == [out]
