@@ -14,22 +14,12 @@ import torch
 from scipy import stats
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import FfnmemError
 from ffnmem.neurons import Geometry
 from ffnmem.neurons.layer_geometry import ALIGNED
-from ffnmem.neurons.overlap import (
-    COSINES,
-    capacities,
-    features,
-    folded_keys,
-    gram,
-    memory_rows,
-    memory_sides,
-    ranks,
-    side_rows,
-)
+from ffnmem.neurons.overlap import COSINES, folded_keys, memory_rows, memory_sides, side_rows
+from ffnmem.neurons.read_write import ORTHOGONAL
 
-from ..architectures import DECODERS
 from ..helpers import allclose, printed, refuses
 from .gated import GATED, made
 
@@ -106,27 +96,6 @@ def test_columns_agree_with_naive_formulas(architecture: fm.Model) -> None:
             assert allclose(row[f"{side}_cosine_max"], pair[0] @ pair[1] / np.prod(np.linalg.norm(pair, axis=1)), 1e-5)
 
 
-KNOWN = {
-    "orthonormal": (np.eye(7), np.ones(7), 7.0, 7.0),
-    "two equal": (np.eye(4)[[0, 1, 2, 2]], [1, 1, 0.5, 0.5], 4.0, None),
-    "all equal": (np.ones((4, 3)), [0.25] * 4, 4.0, 1.0),
-    "one zero": (np.diag([1.0, 1.0, 0.0]), [1, 1, 0], 2.0, 2.0),
-    "one long": (np.diag([1.0, *[0.1] * 9]), np.ones(10), (1 + 0.09) ** 2 / (1 + 9e-4), None),
-    "nothing": (np.zeros((3, 4)), np.zeros(3), 0.0, np.nan),
-}
-"""Rows, the share of a dimension that each has, how many features they are, how many dimensions they use."""
-
-
-@pytest.mark.parametrize("case", KNOWN)
-def test_known_answers(case: str) -> None:
-    rows, capacity, count, rank = KNOWN[case]
-    x = torch.from_numpy(np.asarray(rows, float))
-    assert allclose(capacities(x, gram(x)), capacity, 1e-9)
-    assert features(x)["features"] == pytest.approx(count)
-    if rank is not None:
-        assert list(ranks(gram(x)).values()) == pytest.approx([rank] * 3, rel=1e-5, nan_ok=True)
-
-
 @pytest.mark.parametrize("kind", ["gpt2", *GATED])
 def test_random_weights_are_within_the_nulls(kind: str, tokenizer: Any) -> None:
     """Weights drawn at random have no geometry; a null off by a factor would give them one."""
@@ -140,16 +109,6 @@ def test_random_weights_are_within_the_nulls(kind: str, tokenizer: Any) -> None:
         # Of 64 rows, drawn once each: seeds differ by 5%.
         assert row["value_isotropic_capacity_q50"] == pytest.approx(row["value_capacity_q50"], rel=0.15)
         assert row["value_isotropic_entropy_rank"] == pytest.approx(row["value_entropy_rank"], rel=0.03)
-
-
-def test_what_no_norm_lets_through_changes_nothing(make_tiny: Callable[..., fm.Model]) -> None:
-    """A constant added to values, or to keys once the gain is 1, which nothing reads."""
-    model = make_tiny()
-    before = fm.neurons.geometry(model, layers=0, threshold=None).layers
-    with torch.no_grad():
-        model.ffn[0].values.add_(2.0)
-    after = fm.neurons.geometry(model, layers=0, threshold=None).layers
-    pd.testing.assert_frame_equal(before, after, rtol=1e-4, atol=1e-5)
 
 
 def test_planted_neurons(make_tiny: Callable[..., fm.Model]) -> None:
@@ -223,89 +182,86 @@ def test_seeds_move_only_what_is_drawn(tiny: fm.Model, found: Geometry) -> None:
     pd.testing.assert_frame_equal(found.neurons, other.neurons)
 
 
-@pytest.mark.parametrize(
-    ("name", "sides", "dimensions"),
-    [("StableLM", 3, 15), ("Arcee", 2, 16), ("OLMo 2", 3, 16), ("Cohere", 3, 15)],
-)
-def test_gates_and_norms_are_two_things(name: str, sides: int, dimensions: int, tokenizer: Any) -> None:
-    """Gates with LayerNorm, RMSNorm without gates, no norm in front of the FFN at all: taken for what they are."""
-    model = fm.load(DECODERS[name](), tokenizer=tokenizer)
-    found = fm.neurons.geometry(model, threshold=None)
-    assert (len(found.sides), found.dimensions) == (sides, dimensions)
-    assert memory_rows(model, 0, found.sides[-1]).shape == (model.d_mlp, dimensions)
-    assert found.layers.notna().all().all()
-    roles = fm.roles(model)
-    assert ("gate_io_cosine" in roles) == (sides == 3)
-    assert roles["null_share"].between(0, 1).all()
-
-
-def test_provenance_progress_and_frames(tiny: fm.Model) -> None:
+def test_options_and_progress(tiny: fm.Model) -> None:
     steps: list[tuple[str, int, int]] = []
     found = fm.neurons.geometry(tiny, seed=4, threshold=0.8, limit=7, progress=lambda *step: steps.append(step))
     settings = found.provenance.to_dict()
     assert (settings["seed"], settings["threshold"], settings["limit"]) == (4, 0.8, 7)
     assert steps == [("geometry", 1, 2), ("geometry", 2, 2), *[("duplicates", done, 3) for done in (1, 2, 3)]]
-    frame = found.to_frame()
-    frame["layer"] = 99
-    assert found.layers["layer"].tolist() == [0, 1]
 
 
-def test_mistakes(tiny: fm.Model) -> None:
-    with refuses(OutOfRangeError, IndexError, "layer 2", "0 to 1"):
-        fm.neurons.geometry(tiny, layers=[0, 2])
-    for threshold in (0.0, 1.0, float("nan")):
-        with refuses(InputError, ValueError, "threshold", "between 0 and 1"):
-            fm.neurons.geometry(tiny, threshold=threshold)
-    with refuses(InputError, ValueError, "strengthening", "between -1 and 1", "2"):
-        fm.neurons.geometry(tiny, strengthening=2)
-    with refuses(InputError, ValueError, "limit", "at least 1"):
-        fm.neurons.geometry(tiny, limit=0)
-    with refuses(InputError, ValueError, "seed", "at least 0"):
-        fm.neurons.geometry(tiny, seed=-1)
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"layers": [0, 2]}, ("layer 2", "0 to 1")),
+        ({"threshold": 0.0}, ("threshold", "between 0 and 1")),
+        ({"threshold": float("nan")}, ("threshold", "between 0 and 1")),
+        ({"strengthening": 2}, ("strengthening", "between -1 and 1", "2")),
+        ({"weakening": -1.0}, ("weakening", "between -1 and 1")),
+        ({"limit": 0}, ("limit", "at least 1")),
+    ],
+)
+def test_mistakes(tiny: fm.Model, wrong: dict[str, Any], says: tuple[str, ...]) -> None:
+    with refuses(FfnmemError, Exception, *says):
+        fm.neurons.geometry(tiny, **wrong)
 
 
-# -- what is shown -----------------------------------------------------------------------------------------------------
+# -- read–write classes, and what is shown ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gpt2", *GATED])
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_classes_are_those_of_roles(kind: str, tokenizer: Any) -> None:
+    """Counts by layer of the neurons' own classes; the gains of norms folded in, in both."""
+    model = made(kind, tokenizer)
+    with torch.no_grad():
+        for block in model.layout.blocks:
+            block.norm.weight.mul_(torch.linspace(0.2, 3.0, 16))
+    found = fm.neurons.geometry(model, threshold=None, strengthening=0.3, weakening=-0.3)
+    assert found.neurons["read_write"].tolist() == fm.roles(model, io=0.3)["read_write"].tolist()
+    counts = found.neurons.groupby("layer")["read_write"].value_counts()
+    for row in found.classes.itertuples():
+        assert (row.neurons, row.share) == (counts.get((row.layer, row.read_write), 0), row.neurons / 64)
+    [table] = [block for block in found.sheet().blocks if getattr(block, "title", "").startswith("read–write")]
+    wide = found.classes.pivot(index="layer", columns="read_write", values="neurons")
+    names = ["strengthening", ORTHOGONAL, "weakening"]
+    if model.gated:
+        names[1:1] = ["conditional strengthening", "proportional change"]
+        names[4:4] = ["conditional weakening"]
+        wide["rare"], rare = wide.filter(like="atypical").sum(axis=1), wide.filter(like="atypical").sum()
+        names += ["rare"]
+        assert all(f"{n:,} {name.removeprefix('atypical ')}" in table.caption for name, n in rare.items() if n)
+    for line, expected in zip(table.rows, [*wide[names].to_numpy(), wide[names].sum()], strict=True):
+        assert [number or 0 for number in line[1:]] == list(expected)
+    assert [line[0] for line in table.rows] == ["0", "1", "all"]
+    assert "of different neurons" in table.caption
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_sheet(name: str, tokenizer: Any) -> None:
     """Numbers of another side, layer or null; a column without its like; near-duplicates beyond those asked for."""
     found = fm.neurons.geometry(made(name, tokenizer), threshold=0.5)
-    overlap, space, *cosine, classes, duplicates = found.sheet(2).blocks[:-1]
-    sides = found.sides
-    for row, line in ((at // len(sides), line) for at, line in enumerate(overlap.rows)):
-        side, numbers = line[1][:-1], found.layers.iloc[row]
-        assert line[0] == (row if side == "key" else None)
-        names = ("cosine_rms", "cosine_q999", "matched_q999", "cosine_max")
-        assert line[2:6] == tuple(numbers[f"{side}_{column}"] for column in names)
-        assert line[6] == abs(numbers[f"{side}_matched_max"])
-        assert line[7] == f"{numbers[f'{side}_max_neuron']:.0f}, {numbers[f'{side}_max_other']:.0f}"
-    assert [line[1] for line in overlap.rows] == [f"{side}s" for side in sides] * 2
-    assert space.rows[-1][2:] == tuple(
-        found.layers.iloc[1][f"{sides[-1]}_{column}"]
-        for column in (
-            "entropy_rank", "isotropic_entropy_rank", "capacity_q50", "isotropic_capacity_q50", "features_per_dimension"
-        )
-    )  # fmt: skip
-    assert f"of {found.dimensions} dimensions" in space.caption
+    overlap, space, *cosine, _, duplicates = found.sheet(2).blocks[:-1]
+    layers = found.layers.to_dict("records")
+    for at, (line, used) in enumerate(zip(overlap.rows, space.rows, strict=True)):
+        layer, place = divmod(at, len(found.sides))
+        side = found.sides[place]
+        row = {key.removeprefix(f"{side}_"): value for key, value in layers[layer].items()}
+        assert line[:2] == used[:2] == (None if place else layer, f"{side}s")
+        assert line[2:6] == tuple(row[name] for name in ("cosine_rms", "cosine_q999", "matched_q999", "cosine_max"))
+        assert line[6:] == (abs(row["matched_max"]), f"{row['max_neuron']}, {row['max_other']}")
+        ranks = ("entropy_rank", "isotropic_entropy_rank", "capacity_q50", "isotropic_capacity_q50")
+        assert used[2:] == tuple(row[name] for name in (*ranks, "features_per_dimension"))
     for table, alignment in zip(cosine, found.alignments, strict=True):
+        row = {key.removeprefix(f"{alignment}_"): value for key, value in layers[1].items()}
         assert table.title.endswith(ALIGNED[alignment])
-        row = found.layers.iloc[1]
-        assert table.rows[1][:4] == (1, *(row[f"{alignment}_{part}"] for part in ("q50", "q5", "q95")))
-        assert table.rows[1][5:] == tuple(
-            row[f"{alignment}_{part}"] for part in ("beyond", "strengthening", "weakening")
-        )
-    assert classes.title == "read–write classes: neurons of each layer"
+        assert table.rows[1][:4] == (1, row["q50"], row["q5"], row["q95"])
+        assert table.rows[1][5:] == (row["beyond"], row["strengthening"], row["weakening"])
     assert found.duplicates is not None
     assert len(duplicates.rows) == (found.duplicates["rank"] <= 2).sum() < len(found.duplicates)
     assert all(f"{found.duplicate_total(by):,} by {by}" in duplicates.title for by in found.kinds)
     best = found.duplicates.iloc[0]
-    assert duplicates.rows[0][2:] == (
-        (best["layer"], best["neuron"]),
-        (best["other_layer"], best["other_neuron"]),
-        *(best[f"{side}_cosine"] for side in sides),
-    )
-    assert set(found.to_dict()) - set(found.brief()) == {"neurons"}
+    ends = (best["layer"], best["neuron"]), (best["other_layer"], best["other_neuron"])
+    assert duplicates.rows[0][2:] == (*ends, *(best[f"{side}_cosine"] for side in found.sides))
     json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -316,5 +272,3 @@ def test_sheet_without_duplicates(found: Geometry) -> None:
     assert found.duplicates is not None
     none = " ".join(printed(replace(found, duplicates=found.duplicates.iloc[:0]).sheet()))
     assert "no two neurons have keys, or values, with a cosine above 0.6" in none
-    bad = replace(found, provenance=replace(found.provenance, model="<script>alert(1)</script>"))
-    assert "<script" not in bad._repr_html_()
