@@ -1,9 +1,11 @@
-"""The one pass: a new statistic is one class; it goes on where it was, tells how far it is, and where a mistake was."""
+"""What is read of a corpus, and the one pass over it: a new statistic is one class, which goes on where it was."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,21 +13,127 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, UnsupportedModelError
-from ffnmem.core.progress import Progress
 from ffnmem.corpus import batches, pack
-from ffnmem.corpus.batches import Sequences
-from ffnmem.corpus.excerpts import Excerpt, Page, Selection, Stretch, TextSettings
-from ffnmem.corpus.passes import STATE, Checkpoint, Forward, Statistic, accumulate, read
+from ffnmem.corpus.batches import Batch, Sequences
+from ffnmem.corpus.excerpts import (
+    Excerpt,
+    Page,
+    Selection,
+    Stretch,
+    TextSettings,
+    check_shard,
+    draw_sequences,
+    draw_tokens,
+)
+from ffnmem.corpus.passes import STATE, Forward, Statistic, accumulate, read
 
 from ..helpers import allclose, refuses
 from ..scanning.texts import tiny_texts
 
 
+@pytest.fixture
+def settings(tiny: fm.Model) -> TextSettings:
+    return TextSettings.checked(tiny, 16, None, 48)
+
+
+@pytest.fixture
+def sequences(tiny: fm.Model, settings: TextSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sequences:
+    monkeypatch.setattr(batches, "UNIT", 8)
+    return settings.sequences(pack(tiny_texts(), tiny, tmp_path / "corpus"))
+
+
+# -- what is read ----------------------------------------------------------------------------------------------------
+
+
+def rows(excerpt: Excerpt) -> dict[int, list[int]]:
+    """The tokens of every sequence that is read, each once."""
+    found: dict[int, list[int]] = {}
+    for page in excerpt.pages():
+        for number, ids, length in zip(page.batch.sequences, page.batch.tokens, page.batch.lengths, strict=True):
+            assert int(number) not in found
+            found[int(number)] = ids[:length].tolist()
+    return found
+
+
+def size(found: dict[int, list[int]], lead: int = 1) -> int:
+    """Tokens of text."""
+    return sum(len(ids) - lead for ids in found.values())
+
+
+@pytest.mark.parametrize("lead", [0, 1])
+def test_content(lead: int) -> None:
+    """Statistics would be polluted by BOS, pads or special tokens."""
+    tokens = np.array([[9, 5, 0, 6], [9, 7, 0, 0]], np.int64)
+    page = Page(Batch(tokens, np.array([4, 2]), np.array([4, 2])), lead, np.array([0]))
+    assert page.mask.tolist() == [not lead, True, False, True, not lead, True, False, False]
+    assert page.tokens.tolist() == [9, 5, 6, 9, 7][lead:3] + [9, 7][lead:]
+    assert page.positions.tolist() == [0, 1, 3][lead:] + [0, 1][lead:]
+    assert page.sequences.tolist() == [4, 4, 4][lead:] + [2, 2][lead:]
+    assert page.n_tokens == 6 - 2 * lead
+
+
+def test_a_stretch_is_all_of_the_text_in_shards(sequences: Sequences, settings: TextSettings) -> None:
+    """Text would be lost or doubled when several machines share a pass, or a unit not be known to be over."""
+    whole = rows(Stretch(sequences, settings))
+    assert whole == {n: sequences.sequence_tokens(n).tolist() for n in range(len(sequences))}
+    shards = [Stretch(sequences, settings, (i, 3)) for i in range(3)]
+    assert {n: ids for shard in shards for n, ids in rows(shard).items()} == whole
+    assert sum(shard.n_tokens for shard in shards) == sequences.packed.n_tokens
+    for shard in shards:
+        assert sum(page.ends for page in shard.pages()) == len(shard.pieces)
+    rest = Stretch(sequences, settings, done={0, 2})
+    assert set(rows(rest)) == {n for n in whole if sequences.unit_of(n) not in (0, 2)}
+    assert rest.read_before + size(rows(rest)) == rest.n_tokens == Stretch(sequences, settings).n_tokens
+
+
+@pytest.mark.parametrize("tokens", [1, 50, 333])
+def test_so_many_tokens(sequences: Sequences, settings: TextSettings, tokens: int) -> None:
+    """A limit would be missed by more than the last sequence, or in order take other text than the first."""
+    first = Stretch(sequences, settings, tokens=tokens)
+    found = rows(first)
+    assert sorted(found) == list(range(len(found)))
+    assert first.n_tokens == size(found) >= tokens > size(found) - (len(found[len(found) - 1]) - 1)
+    assert [page.ends for page in first.pages()][-1]
+    numbers = draw_tokens(sequences, tokens, 0)
+    drawn = Selection(sequences, settings, numbers)
+    assert list(numbers) == sorted(set(numbers.tolist()))
+    assert rows(drawn) == {int(n): sequences.sequence_tokens(int(n)).tolist() for n in numbers}
+    assert tokens <= drawn.n_tokens == size(rows(drawn)) < tokens + sequences.context
+    counts = np.zeros(sequences.packed.vocab, int)
+    np.add.at(counts, [token for ids in rows(drawn).values() for token in ids if token not in settings.special], 1)
+    assert drawn.token_counts.tolist() == counts.tolist()
+
+
+def test_the_seed_decides(sequences: Sequences) -> None:
+    """The same call would read other text, every seed the beginning of the corpus, or a part be read for the whole."""
+    for draw, some in ((draw_tokens, 60), (draw_sequences, 7)):
+        draws = [draw(sequences, some, seed).tolist() for seed in (0, 0, 1)]
+        assert draws[0] == draws[1] == sorted(draws[0]) != draws[2]
+        assert max(draws[0]) > len(set(draws[0])) == len(draws[0])
+        for every in (None, 10**6):
+            assert draw(sequences, every, 3).tolist() == list(range(len(sequences)))
+    assert len(draws[0]) == 7
+
+
+def test_drawn_beginnings(sequences: Sequences, settings: TextSettings) -> None:
+    """What follows a place that is wanted would be run too, or be missing where it is wanted."""
+    numbers, lengths = np.array([7, 2, 5]), np.array([2, 1, 3])
+    found = Selection(sequences, settings, numbers, lengths)
+    assert rows(found) == {
+        n: sequences.sequence_tokens(n)[:k].tolist() for n, k in zip((7, 2, 5), (2, 1, 3), strict=True)
+    }
+    assert found.n_tokens == lengths.sum() - 3 * sequences.lead
+
+
+# -- the pass --------------------------------------------------------------------------------------------------------
+
+
 class Mean(Statistic):
     """The mean coefficient of layer 1: all that a new statistic needs."""
 
-    def __init__(self, model: fm.Model) -> None:
+    def __init__(self, model: fm.Model, scale: int | None = None) -> None:
         super().__init__({"sum": np.zeros(model.ffn[1].d_mlp), "count": np.zeros((), np.int64)})
+        self.made_by = {} if scale is None else {"scale": scale}
 
     def add(
         self, page: Page, layer: int, pre: torch.Tensor, coefficients: torch.Tensor, linear: torch.Tensor | None
@@ -35,19 +143,13 @@ class Mean(Statistic):
             self.arrays["count"] += len(page.places)
 
 
-@pytest.fixture
-def settings(tiny: fm.Model) -> TextSettings:
-    return TextSettings.checked(tiny, 16, None, 48)
-
-
-@pytest.fixture
-def sequences(tiny: fm.Model, settings: TextSettings, tmp_path: Path) -> Sequences:
-    return settings.sequences(pack(tiny_texts(), tiny, tmp_path / "corpus"))
+class Other(Mean):
+    """Another statistic with the same arrays."""
 
 
 def test_a_new_statistic_is_one_class(tiny: fm.Model, sequences: Sequences, settings: TextSettings) -> None:
-    """It would see other tokens, or other coefficients, than the scan."""
-    mean = Mean(tiny)
+    """It would see other tokens, or other coefficients, than the scan; in shards, some text twice or not at all."""
+    mean, shards = Mean(tiny), [Mean(tiny) for _ in range(2)]
     accumulate(tiny, Stretch(sequences, settings), [mean], "text", until=1)
     found = []
     for number in range(len(sequences)):
@@ -57,41 +159,42 @@ def test_a_new_statistic_is_one_class(tiny: fm.Model, sequences: Sequences, sett
     expected = torch.cat(found)
     assert mean.arrays["count"] == len(expected)
     assert allclose(mean.arrays["sum"] / mean.arrays["count"], expected.mean(0), 1e-5)
+    for index, shard in enumerate(shards):
+        accumulate(tiny, Stretch(sequences, settings, (index, 2)), [shard], "text")
+    shards[0].merge(shards[1])
+    assert shards[0].arrays["count"] == mean.arrays["count"]
+    assert allclose(shards[0].arrays["sum"], mean.arrays["sum"], 1e-6)
+    nothing = Mean(tiny)
+    accumulate(tiny, Stretch(sequences, settings), [nothing], "text", until=0)
+    assert not nothing.arrays["count"]
 
 
-def killer(after: int) -> Progress:
-    """A progress that ends a pass as a kill would, but for what a checkpoint left."""
-    calls = iter(range(after))
+def test_it_goes_on_after_a_kill(tiny: fm.Model, sequences: Sequences, settings: TextSettings, tmp_path: Path) -> None:
+    """Pages would be read twice or not at all; several statistics in one pass share its file."""
+    whole, told = Mean(tiny), []
+    accumulate(tiny, Stretch(sequences, settings), [whole], "text")
 
-    def progress(phase: str, done: int, total: int) -> None:
-        if next(calls, None) is None:
+    def killer(phase: str, done: int, total: int) -> None:
+        assert (phase, total) == ("text", sequences.packed.n_tokens)
+        told.append(done)
+        if len(told) % 4 == 0:
             raise KeyboardInterrupt
 
-    return progress
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_it_goes_on_after_a_kill(
-    tiny: fm.Model, sequences: Sequences, settings: TextSettings, tmp_path: Path, count: int
-) -> None:
-    """Every statistic would need a file, and a rule of its own for what is in it; several in one pass share it."""
-    whole = Mean(tiny)
-    accumulate(tiny, Stretch(sequences, settings), [whole], "text")
-    told: list[int] = []
     for _ in range(50):
-        again = [Mean(tiny) for _ in range(count)]
+        again = [Mean(tiny) for _ in range(2)]
         try:
-            accumulate(tiny, Stretch(sequences, settings), again, "text", killer(3), folder=tmp_path, every=-1.0)
+            accumulate(tiny, Stretch(sequences, settings), again, "text", killer, folder=tmp_path, every=-1.0)
         except KeyboardInterrupt:
             continue
         break
-    accumulate(
-        *(tiny, Stretch(sequences, settings), again := [Mean(tiny) for _ in range(count)], "text"),
-        progress=lambda _phase, done, _total: told.append(done),
-        folder=tmp_path,
-    )
-    assert all(np.array_equal(one.arrays[name], whole.arrays[name]) for one in again for name in whole.arrays)
-    assert not told  # all of it was kept
+    assert told == sorted(told)
+    assert told[-1] == sequences.packed.n_tokens
+    assert len(told) > 8
+    count = len(told)
+    accumulate(tiny, Stretch(sequences, settings), last := [Mean(tiny), Mean(tiny)], "text", killer, folder=tmp_path)
+    assert len(told) == count  # all of it was kept
+    for one in (*again, *last):
+        assert all(np.array_equal(one.arrays[name], array) for name, array in whole.arrays.items())
 
 
 def test_what_another_pass_kept_is_refused(
@@ -99,115 +202,51 @@ def test_what_another_pass_kept_is_refused(
 ) -> None:
     """Two passes would be mixed in one sum, or a file of another statistic be believed."""
 
-    def go_on(excerpt: Excerpt, *statistics: Statistic) -> None:
+    def go_on(excerpt: Excerpt, statistics: Sequence[Statistic]) -> None:
         accumulate(tiny, excerpt, statistics, "text", folder=tmp_path, every=-1.0)
 
-    go_on(Stretch(sequences, settings), Mean(tiny))
-    with refuses(FileError, OSError, str(tmp_path), "batch_tokens 48, not 49", "remove this folder"):
-        go_on(Stretch(sequences, replace(settings, batch_tokens=49)), Mean(tiny))
-    with refuses(FileError, OSError, "begun with sequences"):
-        go_on(Stretch(sequences, settings, tokens=20), Mean(tiny))
-    with refuses(FileError, OSError, "sequences"):
-        (tmp_path / STATE).unlink()
-        go_on(Selection(sequences, settings, np.array([1, 2])), Mean(tiny))
-        go_on(Selection(sequences, settings, np.array([1, 3])), Mean(tiny))
-    some = Selection(sequences, settings, np.array([1, 2]))
-    for others in ([Other(tiny)], [Mean(tiny), Mean(tiny)]):
-        with refuses(FileError, OSError, "begun with statistics"):
-            go_on(some, *others)
     wide = Mean(tiny)
     wide.arrays["sum"] = np.zeros(3)
-    with refuses(FileError, OSError, "holds another statistic: sum is float64 [64], not float64 [3]"):
-        go_on(some, wide)
-    (tmp_path / STATE).unlink()
-    go_on(some, Scaled(tiny, 1), Scaled(tiny, 2))
-    with refuses(FileError, OSError, "begun with 0.scale 1, not 5"):
-        go_on(some, Scaled(tiny, 5), Scaled(tiny, 2))
+    whole, narrow = Stretch(sequences, settings), replace(settings, batch_tokens=49)
+    some, others = (Selection(sequences, settings, np.array([1, other])) for other in (2, 3))
+    refused: list[tuple[Any, Any, Any, Any, list[str]]] = [
+        (
+            whole,
+            [Mean(tiny)],
+            Stretch(sequences, narrow),
+            [Mean(tiny)],
+            ["batch_tokens 48, not 49", "remove this folder"],
+        ),
+        (whole, [Mean(tiny)], Stretch(sequences, settings, tokens=20), [Mean(tiny)], ["begun with sequences"]),
+        (some, [Mean(tiny)], others, [Mean(tiny)], ["begun with sequences"]),
+        (some, [Mean(tiny)], some, [Other(tiny)], ["begun with statistics"]),
+        (some, [Mean(tiny)], some, [Mean(tiny), Mean(tiny)], ["begun with statistics"]),
+        (some, [Mean(tiny)], some, [wide], ["another statistic: sum is float64 [64], not float64 [3]"]),
+        (some, [Mean(tiny, 1), Mean(tiny, 2)], some, [Mean(tiny, 5), Mean(tiny, 2)], ["begun with 0.scale 1, not 5"]),
+        (some, [Mean(tiny, 1)], some, [Mean(tiny, 5)], ["begun with scale 1, not 5"]),
+    ]
+    for excerpt, statistics, another, wrong, named in refused:
+        go_on(excerpt, statistics)
+        with refuses(FileError, OSError, str(tmp_path), *named):
+            go_on(another, wrong)
+        (tmp_path / STATE).unlink()
 
 
-class Other(Mean):
-    """Another statistic with the same arrays."""
-
-
-class Scaled(Mean):
-    """Its numbers depend on one that it was made with."""
-
-    def __init__(self, model: fm.Model, scale: int) -> None:
-        super().__init__(model)
-        self.made_by = {"scale": scale}
-
-
-def test_shards_are_joined(
-    tiny: fm.Model, settings: TextSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Text would be lost or doubled when several machines share a pass, one of them killed on the way."""
-    monkeypatch.setattr(batches, "UNIT", 8)
-    sequences = settings.sequences(pack(tiny_texts(), tiny, tmp_path / "corpus"))
-    whole, shards = Mean(tiny), [Mean(tiny) for _ in range(2)]
-    accumulate(tiny, Stretch(sequences, settings), [whole], "text")
-    (tmp_path / "kept").mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        accumulate(
-            *(tiny, Stretch(sequences, settings, (1, 2)), [Mean(tiny)], "text", killer(2)),
-            folder=tmp_path / "kept",
-            every=-1.0,
-        )
-    for index, shard in enumerate(shards):
-        folder = tmp_path / "kept" if index else None
-        accumulate(tiny, Stretch(sequences, settings, (index, 2)), [shard], "text", folder=folder)
-    shards[0].merge(shards[1])
-    assert shards[0].arrays["count"] == whole.arrays["count"]
-    assert allclose(shards[0].arrays["sum"], whole.arrays["sum"], 1e-6)
-
-
-def test_progress_is_in_tokens_of_text_up_to_the_end(sequences: Sequences, settings: TextSettings) -> None:
-    """A bar would stand still, or end at another number than it announced."""
-    for excerpt in (Stretch(sequences, settings), Selection(sequences, settings, np.array([5, 2]))):
-        told: list[tuple[str, int, int]] = []
-        read(excerpt, lambda _page: None, "text", lambda *now, told=told: told.append(now))
-        assert {(phase, total) for phase, _, total in told} == {("text", excerpt.n_tokens)}
-        assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
-        assert told[-1][1] == excerpt.n_tokens
-
-
-def test_it_goes_on_where_the_checkpoint_was(sequences: Sequences, settings: TextSettings) -> None:
-    """Pages would be read twice or not at all, or a checkpoint say another number than it holds."""
-    every: list[list[int]] = []
-    read(Stretch(sequences, settings), lambda page: every.append(page.batch.sequences.tolist()), "text")
-    kept, taken = [], []
-
-    def take(page: Page) -> None:
-        taken.append(page.batch.sequences.tolist())
-        if len(taken) == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        read(Stretch(sequences, settings), take, "text", checkpoint=Checkpoint(0, kept.append, -1.0))
-    assert kept == [1, 2, 3]
-    rest: list[list[int]] = []
-    told: list[int] = []
-    read(
-        Stretch(sequences, settings),
-        lambda page: rest.append(page.batch.sequences.tolist()),
-        "text",
-        lambda _phase, done, _total: told.append(done),
-        Checkpoint(3, kept.append),
-    )
-    assert every[:3] + rest == every
-    assert told[0] > sum(len(sequences.sequence_tokens(n)) - 1 for page in every[:3] for n in page)
-
-
-def test_a_mistake_says_where_it_was(sequences: Sequences, settings: TextSettings) -> None:
-    """After hours, nobody would know which text it was."""
+def test_mistakes(tiny: fm.Model, sequences: Sequences, settings: TextSettings) -> None:
+    """After hours, nobody would know which text it was; layers by themselves would be measured without a change."""
 
     def take(page: Page) -> None:
         raise InputError("layer 1 is broken")
 
     with refuses(InputError, ValueError, "layer 1 is broken, somewhere in sequences 2 to"):
         read(Selection(sequences, settings, np.array([2, 5]), together=2), take, "text")
-
-
-def test_a_model_that_is_changed_is_refused(tiny: fm.Model) -> None:
-    """Its layers by themselves would be measured without the change."""
     with fm.intervene(tiny, {(0, 3): 0.0}), refuses(UnsupportedModelError, ValueError, "intervention"):
         Forward(tiny, [])
+    defaults = TextSettings.checked(tiny, None, None, 64)
+    assert (defaults.context, defaults.bos, defaults.prepend_bos) == (tiny.n_ctx, tiny.bos_token_id, True)
+    assert not TextSettings.checked(tiny, None, False, 64).prepend_bos
+    with refuses(InputError, ValueError, "32"):
+        TextSettings.checked(tiny, 1000, None, 64)
+    for shard in ((1, 1), (-1, 2), (0, 0)):
+        with refuses(InputError, ValueError, "shard"):
+            check_shard(shard)

@@ -26,36 +26,26 @@ from ..helpers import refuses
 TEXTS = ["one", "zwei – deux 🙂", 'a "quoted" text, with\na line break', "  leading and trailing  ", "x" * 200_000]
 
 
-def write_text(path: Path, texts: list[str]) -> None:
-    path.write_bytes("\n\n".join(texts).encode())
+def write(path: Path, texts: list[str]) -> None:
+    """A file of the kind that its name says, a document a text, beside a column of numbers if there are columns."""
+    if path.suffix == ".txt":
+        path.write_bytes("\n\n".join(texts).encode())
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)))
+    elif path.suffix == ".csv":
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([["id", "text"], *([i, text] for i, text in enumerate(texts))])
+    else:
+        pq.write_table(pa.table({"id": range(len(texts)), "text": texts}), path, row_group_size=2)
 
 
-def write_jsonl(path: Path, texts: list[str]) -> None:
-    path.write_text("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)))
-
-
-def write_csv(path: Path, texts: list[str]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["id", "text"], *([i, text] for i, text in enumerate(texts))])
-
-
-def write_parquet(path: Path, texts: list[str]) -> None:
-    pq.write_table(pa.table({"id": range(len(texts)), "text": texts}), path, row_group_size=2)
-
-
-WRITERS: dict[str, Callable[[Path, list[str]], None]] = {
-    ".txt": write_text,
-    ".jsonl": write_jsonl,
-    ".csv": write_csv,
-    ".parquet": write_parquet,
+KINDS = (".txt", ".jsonl", ".csv", ".parquet")
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": lambda data: pa.Codec("zstd").compress(data, asbytes=True),
+    ".GZ": gzip.compress,
 }
-
-
-def zstd(data: bytes) -> bytes:
-    return pa.Codec("zstd").compress(data, asbytes=True)
-
-
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstd, ".GZ": gzip.compress}
 
 
 def texts_and_problems(source: Any, **options: Any) -> tuple[list[str], dict[str, tuple[int, str]]]:
@@ -71,70 +61,50 @@ def made(path: Path, data: bytes) -> Path:
 
 
 @pytest.mark.parametrize("end", COMPRESS)
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_format_holds_the_same(tmp_path: Path, kind: str, end: str) -> None:
     """The same documents and the same hash, whatever file they come from, and where each stands in it."""
-    path = tmp_path / f"a{kind}{end}"
-    WRITERS[kind](path, TEXTS)
-    path.write_bytes(COMPRESS[end](path.read_bytes()))
+    path = tmp_path / f"a{kind}"
+    write(path, TEXTS)
+    path = made(tmp_path / f"a{kind}{end}", COMPRESS[end](path.read_bytes()))
     corpus = open_corpus(path)
-    assert [document.text for document in corpus] == TEXTS
+    numbers = [1, 3, 5, 8, 10] if kind == ".txt" else [1, 2, 3, 4, 5]
+    found = [(document.text, document.source, document.number) for document in corpus]
+    assert found == [(text, path.name, n) for text, n in zip(TEXTS, numbers, strict=True)]
     assert corpus_hash(corpus) == corpus_hash(open_corpus(TEXTS))
     assert corpus.problems == ()
-    numbers = [1, 3, 5, 8, 10] if kind == ".txt" else [1, 2, 3, 4, 5]
-    assert [(document.source, document.number) for document in corpus] == [(path.name, n) for n in numbers]
-    assert corpus.stamp() == open_corpus(path).stamp() is not None
 
 
-# -- bytes -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_is_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Ten times more documents in a file, and no more memory."""
+    monkeypatch.setattr(readers, "BLOCK", 1 << 13)
 
-DATA = b"".join(b"line %d of a text\n" % i for i in range(5000))
+    def peak(n: int) -> int:
+        path = tmp_path / f"{n}{kind}"
+        write(path, ["a text of some words " * 10] * n)
+        tracemalloc.start()
+        assert sum(1 for _ in open_corpus(path)) == n
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(10)
+    assert peak(1500) < 1.2 * peak(150) + 50_000  # all of it would be 330,000
 
 
 @pytest.mark.parametrize("end", [".gz", ".zst"])
 def test_compressed_streams(tmp_path: Path, end: str) -> None:
     """Parallel compressors write many members, and `cat` joins files; what is cut off or damaged is no shorter text."""
+    lines = b"".join(b"line %d of a text\n" % i for i in range(5000))
     compress, path = COMPRESS[end], tmp_path / f"a.txt{end}"
-    data = compress(DATA)
-    path.write_bytes(b"".join(map(compress, (DATA, b"", b"end"))))
-    assert texts_and_problems(path, documents="line")[0] == [*DATA.decode().splitlines(), "end"]
+    data = compress(lines)
+    path.write_bytes(b"".join(map(compress, (lines, b"", b"end"))))
+    assert texts_and_problems(path, documents="line")[0] == [*lines.decode().splitlines(), "end"]
     for broken in (data[:5], data[: len(data) // 2], data[:-1], b"no compressed data", data + b"garbage behind"):
         path.write_bytes(broken)
         with refuses(FileError, OSError, str(path), "cannot be read"):
             texts_and_problems(path)
-
-
-def test_decompression_is_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first line of a file is there before its last byte is read."""
-    monkeypatch.setattr(readers, "BLOCK", 1000)
-    path = made(tmp_path / "a.txt.zst", zstd(b"first\n" + bytes(range(256)) * 20_000)[:-100])
-    assert next(iter(open_corpus(path, documents="line"))).text == "first"
-
-
-@given(st.lists(st.text("ab\0 é\ufeff\ufffe", max_size=8), min_size=1), st.sampled_from(["\n", "\r\n"]), st.booleans())
-def test_lines_and_their_ends(tmp_path_factory: pytest.TempPathFactory, parts: list[str], end: str, mark: bool) -> None:
-    """Either line end, with or without a byte order mark, which is no part of the text."""
-    path = tmp_path_factory.mktemp("lines") / "a.txt"
-    path.write_bytes(end.join(parts).encode("utf-8-sig" if mark else "utf-8"))
-    kept = [part.removeprefix("" if mark or i else "\ufeff") for i, part in enumerate(parts)]
-    assert texts_and_problems(path, documents="line")[0] == [part for part in kept if part.strip()]
-
-
-@pytest.mark.parametrize(
-    ("data", "named"),
-    [
-        ("one\n".encode("utf-16"), ["UTF-16", "UTF-8"]),
-        (b"x" * 100 + b"\n" + b"y" * 101, ["line of more than"]),  # a disk image that is called .txt
-    ],
-)
-def test_what_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, named: list[str]) -> None:
-    monkeypatch.setattr(readers, "LONGEST", 100)
-    path = made(tmp_path / "a.txt", data)
-    with refuses(FileError, OSError, str(path), *named):
-        texts_and_problems(path, documents="line")
-
-
-# -- values ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -163,28 +133,26 @@ def test_values(raw: Any, text: str | None, kinds: list[str]) -> None:
     assert corpus.problems == tuple(Problem(kind, 2, "list:2") for kind in kinds)
 
 
-@given(st.one_of(st.binary(), st.text(st.characters())))
-def test_what_is_read_can_be_encoded(raw: str | bytes) -> None:
-    """A tokenizer takes no half surrogates; valid text must stay as it is."""
-    texts, problems = texts_and_problems([raw])
-    data = raw if isinstance(raw, bytes) else raw.encode("utf-8", "surrogatepass")
-    assert all(("invalid_utf8" not in problems) == (text.encode() == data) for text in texts)
-
-
 # -- text ------------------------------------------------------------------------------------------------------------
 
-TEXT = b"\xef\xbb\xbfone\r\ntwo\r\n\r\n\n  \t\nthree \xff\n\nnul \x00\n"
+
+@given(st.lists(st.text("ab\0 é\ufeff\ufffe", max_size=8), min_size=1), st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_lines_and_their_ends(tmp_path_factory: pytest.TempPathFactory, parts: list[str], end: str, mark: bool) -> None:
+    """Either line end, with or without a byte order mark, which is no part of the text."""
+    path = tmp_path_factory.mktemp("lines") / "a.txt"
+    path.write_bytes(end.join(parts).encode("utf-8-sig" if mark else "utf-8"))
+    kept = [part.removeprefix("" if mark or i else "\ufeff") for i, part in enumerate(parts)]
+    assert texts_and_problems(path, documents="line")[0] == [part for part in kept if part.strip()]
+
+
+BAD, NUL = {"invalid_utf8": (1, "a.txt:6")}, {"nul": (1, "a.txt:8")}
 
 
 @pytest.mark.parametrize(
     ("documents", "texts", "problems"),
     [
-        (None, ["one\ntwo", "three �", "nul \0"], {"invalid_utf8": (1, "a.txt:6"), "nul": (1, "a.txt:8")}),
-        (
-            "line",
-            ["one", "two", "three �", "nul \0"],
-            {"invalid_utf8": (1, "a.txt:6"), "nul": (1, "a.txt:8"), "empty": (6, "a.txt:3")},
-        ),
+        (None, ["one\ntwo", "three �", "nul \0"], BAD | NUL),
+        ("line", ["one", "two", "three �", "nul \0"], {**BAD, **NUL, "empty": (6, "a.txt:3")}),
         (
             "file",
             ["one\ntwo\n\n\n  \t\nthree �\n\nnul \0"],
@@ -196,26 +164,28 @@ def test_documents_of_text(
     tmp_path: Path, documents: Any, texts: list[str], problems: dict[str, tuple[int, str]]
 ) -> None:
     """Blank lines separate, whatever their whitespace; byte order mark and carriage returns go."""
-    made(tmp_path / "a.txt", TEXT)
+    made(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\r\n\r\n\n  \t\nthree \xff\n\nnul \x00\n")
     made(tmp_path / "b.txt", b"")
     made(tmp_path / "c.txt", b"\n \n")
     assert texts_and_problems(tmp_path, documents=documents) == (texts, problems)
 
 
-def test_long_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten megabytes are one; a file of lines taken for paragraphs would be one that fills the memory."""
-    path = made(tmp_path / "a.txt", b"one\n\n" + b"word " * 2_000_000 + b"\n\nend")
-    assert [len(text) for text in texts_and_problems(path)[0]] == [3, 10_000_000, 3]
+def test_long_documents_and_what_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of lines taken for paragraphs, or a disk image called .txt, would fill the memory."""
     monkeypatch.setattr(readers, "LONGEST", 100)
-    path.write_bytes(b"short\n\n" + b"a line\n" * 30)
-    assert len(texts_and_problems(path, documents="line")[0]) == 31
-    with refuses(FileError, OSError, str(path), "from line 3", "documents='line'"):
-        texts_and_problems(path)
-    with refuses(FileError, OSError, str(path), "from line 1", "'paragraph' or 'line'"):
-        texts_and_problems(path, documents="file")
+    path = tmp_path / "a.txt"
+    for data, documents, named in (
+        (b"short\n\n" + b"a line\n" * 30, "paragraph", ["from line 3", "documents='line'"]),
+        (b"a line\n" * 30, "file", ["from line 1", "'paragraph' or 'line'"]),
+        (b"x" * 100 + b"\n" + b"y" * 101, "line", ["line of more than"]),
+        ("one\n".encode("utf-16"), "line", ["UTF-16", "UTF-8"]),
+    ):
+        with refuses(FileError, OSError, str(path), *named):
+            texts_and_problems(made(path, data), documents=documents)
+    assert len(texts_and_problems(made(path, b"short\n\n" + b"a line\n" * 30), documents="line")[0]) == 31
 
 
-# -- JSON lines and CSV ----------------------------------------------------------------------------------------------
+# -- records ---------------------------------------------------------------------------------------------------------
 
 
 def test_json_problems(tmp_path: Path) -> None:
@@ -249,18 +219,17 @@ def test_json_problems(tmp_path: Path) -> None:
 
 
 def test_csv_problems(tmp_path: Path) -> None:
-    rows = [
-        b"\xef\xbb\xbfid,text",
-        b"1,one\r",
-        b"",
-        b"2",
-        b'3,"two\nlines, and ""quotes"""',
-        b"4,bad \xff byte",
-        b"5,lone \r return",
-        b"6,",
-        b"7,more,columns",
-    ]
-    texts, problems = texts_and_problems(made(tmp_path / "a.csv", b"\n".join(rows)))
+    rows = b"""\xef\xbb\xbfid,text
+1,one\r
+
+2
+3,"two
+lines, and ""quotes""\"
+4,bad \xff byte
+5,lone \r return
+6,
+7,more,columns"""
+    texts, problems = texts_and_problems(made(tmp_path / "a.csv", rows))
     assert texts == ["one", 'two\nlines, and "quotes"', "bad � byte", "more"]
     assert problems == {
         "invalid_utf8": (1, "a.csv:4"),
@@ -270,15 +239,14 @@ def test_csv_problems(tmp_path: Path) -> None:
     }
 
 
-def unclosed(rows: int) -> str:
-    """A CSV of so many rows of which the second opens a quote and does not close it."""
-    return "text,n\n" + "".join(f'"row {n}{"" if n == 1 else chr(34)},{n}\n' for n in range(rows))
+MANY = "text,n\n" + "".join(f'"row {n}{"" if n == 1 else chr(34)},{n}\n' for n in range(500))
+"""The second row opens a quote and does not close it."""
 
 
 @pytest.mark.parametrize(
     ("content", "texts", "broken"),
     [
-        (unclosed(500), [f"row {n}" for n in range(500) if n != 1], 1),
+        (MANY, [f"row {n}" for n in range(500) if n != 1], 1),
         ('text\n"one\ntwo\nthree\n', ["two", "three"], 1),  # to the end of the file
         ('text\none\n"two\n' + "more text\n" * 11, ["one", *["more text"] * 11], 1),  # further than a field may be long
         ('text,n\n"one,1\ntwo,2\n5 inch"\n', ["two", '5 inch"'], 1),  # closed by a quote that is another's
@@ -296,75 +264,36 @@ def test_a_quote_that_is_not_closed_costs_one_line_and_is_counted(
     assert problems.get("broken_record", (0, ""))[0] == broken
 
 
-def test_long_fields_of_csv(tmp_path: Path) -> None:
-    """Above the limit that Python's module begins with."""
-    write_csv(tmp_path / "a.csv", ["y" * 500_000, "z"])
-    assert [len(text) for text in texts_and_problems(tmp_path / "a.csv")[0]] == [500_000, 1]
+KINDS_OF_TEXT = [pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())]
 
 
-# -- Parquet ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string())],
-    ids=str,
-)
-def test_parquet_text_of_every_kind(tmp_path: Path, kind: Any) -> None:
+def test_parquet(tmp_path: Path) -> None:
+    """Text of every kind, and text that is no UTF-8, which Parquet does not look at; columns of numbers and records."""
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": pa.array(["one", None, "zwei – deux", " "]).cast(kind)}), path)
-    texts, problems = texts_and_problems(path)
-    assert texts == ["one", "zwei – deux"]
-    assert problems == {"missing_text": (1, "a.parquet:2"), "empty": (1, "a.parquet:4")}
-
-
-def test_parquet_problems(tmp_path: Path) -> None:
-    """Text that is no UTF-8, which Parquet does not look at, and a column of numbers, or of records."""
-    path = tmp_path / "a.parquet"
+    for kind in KINDS_OF_TEXT:
+        pq.write_table(pa.table({"text": pa.array(["one", None, "zwei – deux", " "]).cast(kind)}), path)
+        problems = {"missing_text": (1, "a.parquet:2"), "empty": (1, "a.parquet:4")}
+        assert texts_and_problems(path) == (["one", "zwei – deux"], problems)
     bad = pa.Array.from_buffers(pa.string(), 1, pa.array([b"bad \xff"], pa.binary()).buffers())
     pq.write_table(pa.table({"text": bad, "number": [1], "record": [{"record": "x"}]}), path)
     assert texts_and_problems(path) == (["bad �"], {"invalid_utf8": (1, "a.parquet:1")})
     for column in ("number", "record"):
         assert texts_and_problems(path, text=column) == ([], {"not_text": (1, "a.parquet:1")})
+    write(path, TEXTS)
+    whole = path.read_bytes()
+    for end in ("", ".zst"):
+        for data in (whole[:-30], b"PAR1 and nothing", b""):
+            broken = made(tmp_path / f"a.parquet{end}", COMPRESS[end](data))
+            with refuses(FileError, OSError, str(broken), "Parquet"):
+                texts_and_problems(broken)
 
 
-@pytest.mark.parametrize("end", COMPRESS)
-def test_broken_parquet(tmp_path: Path, end: str) -> None:
-    path = tmp_path / f"a.parquet{end}"
-    write_parquet(path, TEXTS)
-    for data in (path.read_bytes()[:-30], b"PAR1 and nothing", b""):
-        made(path, COMPRESS[end](data))
-        with refuses(FileError, OSError, str(path), "Parquet"):
-            texts_and_problems(path)
-
-
-# -- all of them -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [".jsonl", ".csv", ".parquet"])
+@pytest.mark.parametrize("kind", KINDS[1:])
 def test_no_such_column(tmp_path: Path, kind: str) -> None:
     """If no record has it, the user meant another one."""
     path = tmp_path / f"a{kind}"
-    WRITERS[kind](path, TEXTS)
+    write(path, TEXTS)
     with refuses(FileError, OSError, path.name, "'body'", "'id', 'text'", "--text"):
         texts_and_problems(path, text="body")
     with refuses(InputError, ValueError, "'text'", "'body', 'id'"):
         texts_and_problems([{"body": "x", "id": 3}] * 2)
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_memory_is_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Ten times more documents in a file, and no more memory."""
-    monkeypatch.setattr(readers, "BLOCK", 1 << 13)
-
-    def peak(n: int) -> int:
-        path = tmp_path / f"{n}{kind}"
-        WRITERS[kind](path, ["a text of some words " * 10] * n)
-        tracemalloc.start()
-        assert sum(1 for _ in open_corpus(path)) == n
-        found = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return found
-
-    peak(10)
-    assert peak(1500) < 1.2 * peak(150) + 50_000  # all of it would be 330,000

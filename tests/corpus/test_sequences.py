@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.core.errors import FileError, InputError, OutOfRangeError
+from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.corpus import Packed, open_packed, pack
 from ffnmem.corpus import batches as module
 from ffnmem.corpus.batches import Batch, Sequences
 
 from ..helpers import refuses
 from .packs import log_normal, packed, tokens_of
-
-LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=60).filter(any)
 
 
 def windows(lengths: list[int], context: int, bos: int | None) -> dict[tuple[int, int, int], list[int]]:
@@ -45,7 +42,10 @@ def padding(batches: list[Batch]) -> float:
     return 1 - sum(int(batch.lengths.sum()) for batch in batches) / sum(batch.tokens.size for batch in batches)
 
 
-@given(LENGTHS, st.integers(2, 12), st.sampled_from([None, 0, 99]), st.integers(1, 60), st.integers(1, 9))
+@given(
+    *(st.lists(st.integers(0, 40), min_size=1, max_size=60).filter(any), st.integers(2, 12)),
+    *(st.sampled_from([None, 0, 99]), st.integers(1, 60), st.integers(1, 9)),
+)
 def test_laws(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], context: int, bos: int | None, limit: int, least: int
 ) -> None:
@@ -55,14 +55,18 @@ def test_laws(
         patch.setattr(module, "UNIT", least)
         patch.setattr(module, "STEP", 7)
         found = Sequences(corpus, context, bos)
+        again = Sequences(open_packed(corpus.folder), context, bos)
     wanted = windows(lengths, context, bos)
     texts = list(wanted.values())
+    assert found.units == again.units
     assert found.n_sequences == len(found) == len(wanted)
     assert [found.locate(i) for i in range(len(found))] == list(wanted)
     assert [found.sequence_tokens(i).tolist() for i in range(len(found))] == texts
     places = [(number, position) for number, text in enumerate(texts) for position in range(len(text))][::-1]
     at = found.tokens_at(*np.array(places).T)
     assert at.tolist() == [texts[number][position] for number, position in places]
+    backwards = np.arange(len(found))[::-1]
+    assert found.lengths_of(backwards).tolist() == [len(texts[n]) for n in backwards]
     check_units(found, corpus, least)
     for unit in found.units:
         batches = list(found.batches(unit, limit))
@@ -83,8 +87,8 @@ def test_laws(
 
 
 def check_units(found: Sequences, corpus: Packed, least: int) -> None:
-    """Consecutive whole documents, no larger than they must be."""
-    units = found.units
+    """Consecutive whole documents, no larger than they must be; the last has what is left."""
+    units, offsets = found.units, corpus.documents
     assert [unit.index for unit in units] == list(range(len(units)))
     assert units[0].first_document == units[0].first_sequence == 0
     assert units[-1].last_document == corpus.n_documents - 1
@@ -92,83 +96,38 @@ def check_units(found: Sequences, corpus: Packed, least: int) -> None:
         assert after.first_document == before.last_document + 1
         assert after.first_sequence == before.first_sequence + before.n_sequences
         assert before.n_sequences >= least
-    offsets = corpus.documents
     for unit in units:
-        assert unit.n_sequences > 0
         documents = range(unit.first_document, unit.last_document + 1)
         counts = [-(-int(offsets[d + 1] - offsets[d]) // found.window) for d in documents]
-        assert sum(counts) == unit.n_sequences
+        assert sum(counts) == unit.n_sequences > 0
         assert sum([count for count in counts if count][:-1]) < least, "a unit went on after it was full"
 
 
-def test_units_of_the_usual_size(tmp_path: Path) -> None:
-    """Documents without tokens at the end belong to the last unit that has sequences."""
-    found = Sequences(packed([1] * 2048 + [0] * 5, tmp_path / "pack"), 8, None)
-    assert [(unit.n_sequences, unit.last_document) for unit in found.units] == [(1024, 1023), (1024, 2052)]
-    assert "2048" in repr(found)
-
-
-def atlas_text(folder: Path) -> Sequences:
-    model = fm.load("atlas")
-    return Sequences(pack("atlas", model, folder), model.n_ctx, model.bos_token_id)
-
-
 @pytest.mark.parametrize("limit", [2048, 8192])
-@pytest.mark.parametrize(
-    "text",
-    [
-        lambda folder: Sequences(packed(log_normal(1024, 4.0, 0.8), folder), 128, 0),
-        lambda folder: Sequences(packed(log_normal(1024, 5.5, 1.0), folder), 1024, 0),
-        atlas_text,
-    ],
-    ids=["short", "long", "atlas"],
-)
-def test_batches_are_few_and_hardly_padded(text: Callable[[Path], Sequences], tmp_path: Path, limit: int) -> None:
+def test_batches_are_few_and_hardly_padded(tmp_path: Path, limit: int) -> None:
     """Little padding is easy with a batch for each sequence; each batch has a cost of its own."""
-    found = text(tmp_path / "pack")
-    batches = batches_of(found, limit)
-    tokens = sum(int(batch.lengths.sum()) for batch in batches)
-    assert padding(batches) < 0.05
-    assert len(batches) <= 1.1 * tokens / limit + 14 * len(found.units)
+    model = fm.load("atlas")
+    for found in (
+        Sequences(packed(log_normal(1024, 5.5, 1.0), tmp_path / "long"), 1024, 0),
+        Sequences(pack("atlas", model, tmp_path / "atlas"), model.n_ctx, model.bos_token_id),
+    ):
+        batches = batches_of(found, limit)
+        tokens = sum(int(batch.lengths.sum()) for batch in batches)
+        assert padding(batches) < 0.05
+        assert len(batches) <= 1.1 * tokens / limit + 14 * len(found.units)
+    equal = Sequences(packed([103 * 50], tmp_path / "equal"), 50, None)
+    assert [len(batch.tokens) for batch in batches_of(equal, 500)] == [10] * 10 + [3]
 
 
-def test_equal_lengths_fill_batches(tmp_path: Path) -> None:
-    """Windows of a long document: full batches and one rest."""
-    found = Sequences(packed([103 * 50], tmp_path / "pack"), 50, None)
-    assert [len(batch.tokens) for batch in batches_of(found, 500)] == [10] * 10 + [3]
-
-
-def test_opened_again_it_is_the_same(tmp_path: Path) -> None:
-    """A scan that resumes must find the same batches."""
-    corpus = packed(log_normal(2000, 3, 1), tmp_path / "pack")
-    one, other = Sequences(corpus, 32, 0), Sequences(open_packed(corpus.folder), 32, 0)
-    assert one.units == other.units
-    for a, b in zip(batches_of(one, 500), batches_of(other, 500), strict=True):
-        assert (a.tokens == b.tokens).all()
-        assert (a.sequences == b.sequences).all()
-
-
-def test_damaged_tokens_are_refused(tmp_path: Path) -> None:
-    corpus = packed([100] * 50, tmp_path / "pack")
-    path = corpus.folder / "tokens.bin"
-    path.write_bytes(b"\1" + path.read_bytes()[1:])
-    found = Sequences(open_packed(corpus.folder), 16, 0)
-    for read in (lambda: batches_of(found, 500), lambda: found.sequence_tokens(0)):
-        with refuses(FileError, OSError, str(path), "damaged"):
-            read()
-
-
-@pytest.mark.parametrize(
-    ("context", "bos", "limit", "named"),
-    [(0, None, 9, "context"), (1, 0, 9, "context"), (8, -1, 9, "bos"), (8, 0, 0, "batch_tokens")],
-)
-def test_settings_that_cannot_be(tmp_path: Path, context: int, bos: int | None, limit: int, named: str) -> None:
-    with refuses(InputError, ValueError, named, "at least"):
-        batches_of(Sequences(packed([3], tmp_path / "pack"), context, bos), limit)
-
-
-def test_sequences_that_are_not_there(tmp_path: Path) -> None:
-    found = Sequences(packed([5, 0, 1, 12, 4], tmp_path / "pack"), 5, 0)
+def test_mistakes(tmp_path: Path) -> None:
+    corpus = packed([5, 0, 1, 12, 4], tmp_path / "pack")
+    found = Sequences(corpus, 5, 0)
     assert found.locate(-1) == found.locate(6) == (4, 18, 4)
     with refuses(OutOfRangeError, IndexError, "sequence 7", "0 to 6"):
         found.locate(7)
+    for context, bos, limit, named in (
+        *((0, None, 9, "context"), (1, 0, 9, "context")),
+        *((8, -1, 9, "bos"), (8, 0, 0, "batch_tokens")),
+    ):
+        with refuses(InputError, ValueError, named, "at least"):
+            batches_of(Sequences(corpus, context, bos), limit)

@@ -1,4 +1,4 @@
-"""Opening a corpus: what every kind of source is, and what is said of those that are none."""
+"""Opening a corpus: what every kind of source is, and what is said of those that are none; the hub is never asked."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import huggingface_hub
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.errors import FileError, InputError
+from ffnmem.core.errors import FfnmemError, FileError, InputError, MissingExtraError
 from ffnmem.core.resources import embedded_corpus
 from ffnmem.corpus import Corpus, Document, Packed, Problem, open_corpus, pack
 
 from ..helpers import REPOSITORY, refuses
+
+
+def texts_of(source: Any, **options: Any) -> list[str]:
+    return [document.text for document in open_corpus(source, **options)]
 
 
 @pytest.fixture
@@ -40,48 +46,44 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_folders_are_read_in_the_order_of_names(tree: Path) -> None:
-    """Recursively; what is no corpus file is counted."""
+    """Recursively; what is no corpus file is counted, and each reading counts anew."""
     corpus = open_corpus(tree)
     assert isinstance(corpus, Corpus)
-    assert [(d.text, d.source, d.number) for d in corpus] == [
-        ("in a", "a.txt", 1),
-        ("in k", "a/k.txt.gz", 1),
-        ("in k too", "a/k.txt.gz", 3),
-        ("in z", "a/z.jsonl", 1),
-        ("in b", "b.txt", 1),
-    ]
-    assert corpus.problems == (Problem("skipped_file", 2, "a/data.json"),)
+    assert open_corpus(corpus) is corpus
+    assert corpus.problems == ()
+    for _ in range(2):
+        assert [(d.text, d.source, d.number) for d in corpus] == [
+            ("in a", "a.txt", 1),
+            ("in k", "a/k.txt.gz", 1),
+            ("in k too", "a/k.txt.gz", 3),
+            ("in z", "a/z.jsonl", 1),
+            ("in b", "b.txt", 1),
+        ]
+        assert corpus.problems == (Problem("skipped_file", 2, "a/data.json"),)
     assert corpus.files == tuple(tree / name for name in ("a.txt", "a/k.txt.gz", "a/z.jsonl", "b.txt"))
-    assert "4 files" in repr(corpus)
     assert corpus.name == "tree"
+    assert texts_of(tree, documents="file", text="text")[1] == "in k\n\nin k too"
 
 
 @pytest.mark.parametrize(
     ("pattern", "texts"),
     [
-        ("*.txt", ["in a", "in b"]),
-        ("**/*.txt*", ["in a", "in k", "in k too", "in b"]),
+        ("*.txt", ["brackets", "in a", "in b"]),
+        ("**/*.txt*", ["brackets", "in a", "in k", "in k too", "in b"]),
         ("[b]*", ["in b"]),
         ("?", ["in k", "in k too", "in z"]),
-        ("*", ["in a", "in k", "in k too", "in z", "in b"]),
+        ("[c].txt", ["brackets"]),  # a name, for there is such a file
     ],
 )
 def test_patterns(tree: Path, pattern: str, texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """From anywhere or from here, in the order of names; a folder that matches is read as one."""
-    assert [d.text for d in open_corpus(str(tree / pattern))] == texts
+    (tree / "[c].txt").write_text("brackets")
+    assert texts_of(str(tree / pattern)) == texts
     monkeypatch.chdir(tree)
-    assert [d.text for d in open_corpus(pattern)] == texts
+    assert texts_of(pattern) == texts
 
 
-def test_a_name_with_brackets_is_a_name(tree: Path) -> None:
-    (tree / "[b].txt").write_text("brackets")
-    assert [d.text for d in open_corpus(tree / "[b].txt")] == ["brackets"]
-
-
-NO_PATHS = ("", "a\0b", "x" * 5000, "~nosuchuser/texts.txt", "a\udcff")
-
-
-def test_nothing_found(tree: Path) -> None:
+def test_what_is_no_source(tree: Path) -> None:
     (tree / "empty").mkdir()
     for source, named in (
         (tree / "empty", ["no file", ".parquet"]),
@@ -89,21 +91,23 @@ def test_nothing_found(tree: Path) -> None:
         (tree / "*.none", ["no file"]),
         (tree / "notes.pdf", ["no corpus file", ".jsonl"]),
         (tree / "none.txt", ["no corpus", "'atlas'"]),
-        *((source, ["no corpus", "texts themselves go into a list"]) for source in NO_PATHS),
+        *((source, ["no corpus", "texts themselves go into a list"]) for source in ("", "a\0b", "x" * 5000)),
+        *((source, ["no corpus", "list"]) for source in ("~nosuchuser/texts.txt", "a\udcff")),
         ("A text itself. " * 100, ["no corpus", "…", "list", "too long"]),
     ):
         with refuses(FileError, OSError, *named):
             open_corpus(str(source))
+    for other in (3, b"bytes", {"text": "x"}, None):
+        with refuses(InputError, ValueError, type(other).__name__, "iterable of strings"):
+            open_corpus(other)
 
 
-@pytest.mark.parametrize("source", [3, b"bytes", {"text": "x"}, None], ids=repr)
-def test_what_is_no_source(source: Any) -> None:
-    with refuses(InputError, ValueError, type(source).__name__, "iterable of strings"):
-        open_corpus(source)
-
-
-def test_options_that_would_do_nothing(tree: Path) -> None:
+def test_options_that_would_do_nothing(tree: Path, tiny: fm.Model, tmp_path: Path) -> None:
     """An option that is ignored is an answer to another question."""
+    found = pack(["one", "two"], tiny, tmp_path / "pack")
+    opened = open_corpus(tmp_path / "pack")
+    assert isinstance(opened, Packed)
+    assert opened.hash == found.hash
     for source, options, named in (
         (tree / "a/z.jsonl", {"documents": "line"}, ["'line'", ".jsonl"]),
         (["x"], {"documents": "line"}, ["'line'", "iterable"]),
@@ -112,21 +116,11 @@ def test_options_that_would_do_nothing(tree: Path) -> None:
         (tree / "a.txt", {"text": "body"}, ["'body'", ".txt"]),
         ("hf:a/b", {"documents": "line"}, ["'line'", "data set"]),
         (open_corpus(["x"]), {"text": "body"}, ["'body'"]),
+        (tmp_path / "pack", {"text": "body"}, ["'body'", "packed"]),
         (tree / "a.txt", {"documents": "chapter"}, ["'chapter'", "'paragraph'"]),
     ):
         with refuses(InputError, ValueError, *named):
             open_corpus(source, **options)
-    assert [d.text for d in open_corpus(tree, documents="file", text="text")][1] == "in k\n\nin k too"
-
-
-def test_every_reading_counts_anew() -> None:
-    """Problems of two readings are not added up."""
-    corpus = open_corpus(["one", "", "two"])
-    assert open_corpus(corpus) is corpus
-    assert corpus.problems == ()
-    for _ in range(2):
-        assert [d.text for d in corpus] == ["one", "two"]
-        assert corpus.problems == (Problem("empty", 1, "list:2"),)
 
 
 def test_an_iterator_is_read_once() -> None:
@@ -160,39 +154,6 @@ def test_stamps(tree: Path) -> None:
         corpus.stamp()
 
 
-def test_a_packed_folder_is_opened_as_it_is(tiny: fm.Model, tmp_path: Path) -> None:
-    found = pack(["one", "two"], tiny, tmp_path / "pack")
-    opened = open_corpus(tmp_path / "pack")
-    assert isinstance(opened, Packed)
-    assert opened.hash == found.hash
-    with refuses(InputError, ValueError, "'body'", "packed"):
-        open_corpus(tmp_path / "pack", text="body")
-
-
-def test_the_bundled_corpus() -> None:
-    corpus = open_corpus("atlas")
-    texts = [d.text for d in corpus]
-    assert len(texts) > 4000
-    assert corpus.problems == ()
-    assert len(set(texts)) > 0.99 * len(texts)
-    assert sum("Paris" in text for text in texts) > 20
-    assert embedded_corpus("atlas").stat().st_size < 2**20
-
-
-def test_the_recipe_writes_the_bundled_corpus(tmp_path: Path) -> None:
-    """The same text; the same bytes too, where zlib is the same."""
-    recipe = REPOSITORY / "data" / "recipe" / "corpus.py"
-    for folder in ("one", "two"):
-        subprocess.run(
-            [sys.executable, recipe, "--out", tmp_path / folder], check=True, capture_output=True, timeout=60
-        )
-    one, two = (tmp_path / folder / "atlas.jsonl.gz" for folder in ("one", "two"))
-    assert one.read_bytes() == two.read_bytes()
-    shipped = gzip.decompress(embedded_corpus("atlas").read_bytes())
-    assert gzip.decompress(one.read_bytes()) == shipped
-    assert set(json.loads(shipped.splitlines()[0])) == {"text"}
-
-
 def test_pipes_are_refused_and_in_a_folder_skipped_and_counted(tmp_path: Path) -> None:
     """A pipe that nobody writes to would be read for ever, or nobody be told of what was left out."""
     os.mkfifo(tmp_path / "a.txt")
@@ -203,3 +164,100 @@ def test_pipes_are_refused_and_in_a_folder_skipped_and_counted(tmp_path: Path) -
         corpus = open_corpus(source)
         assert [document.text for document in corpus] == ["text"]
         assert [(problem.kind, problem.count) for problem in corpus.problems] == [("skipped_file", 1)]
+
+
+def test_the_recipe_writes_the_bundled_corpus(tmp_path: Path) -> None:
+    """The same text; the same bytes too, where zlib is the same."""
+    corpus = open_corpus("atlas")
+    texts = [document.text for document in corpus]
+    assert corpus.problems == ()
+    assert len(set(texts)) > 0.99 * len(texts) > 4000
+    recipe = REPOSITORY / "data" / "recipe" / "corpus.py"
+    for folder in ("one", "two"):
+        subprocess.run(
+            [sys.executable, recipe, "--out", tmp_path / folder], check=True, capture_output=True, timeout=60
+        )
+    one, two = ((tmp_path / folder / "atlas.jsonl.gz").read_bytes() for folder in ("one", "two"))
+    assert one == two
+    assert gzip.decompress(one) == gzip.decompress(embedded_corpus("atlas").read_bytes())
+    assert [json.loads(line) for line in gzip.decompress(one).splitlines()] == [{"text": text} for text in texts]
+
+
+# -- data sets of the hub --------------------------------------------------------------------------------------------
+
+
+class Hub:
+    """A hub with the data sets ``owner/name`` and ``plain``, and the library that streams them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.records: list[Any] = [{"text": "one"}, {"text": ""}, {"text": "two"}]
+        self.refusal: Exception | None = None
+        library = ModuleType("datasets")
+        library.load_dataset = self.load_dataset  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "datasets", library)
+        monkeypatch.setattr(huggingface_hub, "HfApi", lambda: self)
+
+    def dataset_info(self, name: str, timeout: float) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        if name not in ("owner/name", "plain"):
+            raise huggingface_hub.errors.RepositoryNotFoundError.__new__(huggingface_hub.errors.RepositoryNotFoundError)
+
+    def load_dataset(self, *args: Any, **options: Any) -> Any:
+        self.asked.append((*args, options))
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        for record in self.records:
+            if isinstance(record, Exception):
+                raise record
+            yield record
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "config", "split"),
+    [
+        ("hf:plain", "plain", None, "train"),
+        ("hf:plain:test", "plain", None, "test"),
+        ("hf:owner/name", "owner/name", None, "train"),
+        ("hf:plain/config", "plain", "config", "train"),
+        ("hf:owner/name/c-1:train[:10%]", "owner/name", "c-1", "train[:10%]"),
+    ],
+)
+def test_streaming(monkeypatch: pytest.MonkeyPatch, source: str, path: str, config: str | None, split: str) -> None:
+    """An owner's data set comes before a configuration; never downloaded whole, and as often as it is asked for."""
+    hub = Hub(monkeypatch)
+    corpus = open_corpus(source)
+    assert hub.asked == [(path, config, {"split": split, "streaming": True})]
+    for _ in range(2):
+        assert [(d.text, d.number) for d in corpus] == [("one", 1), ("two", 3)]
+        assert [p.kind for p in corpus.problems] == ["empty"]
+    assert corpus.stamp() is None
+    assert corpus.repeatable
+
+
+def test_what_can_go_wrong_with_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    for source in ("hf:", "hf:a/", "hf:a/b/c/d", "hf:a:", "hf:/a", "hf::train", "hf: "):
+        with refuses(InputError, ValueError, repr(source), "hf:owner/name"):
+            open_corpus(source)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "datasets", None)
+        with refuses(MissingExtraError, ImportError, "hf:a/b", "pip install 'ffnmem[hf]'"):
+            open_corpus("hf:a/b")
+        patch.setitem(sys.modules, "datasets", ModuleType("datasets"))
+        for source in ("hf:a/b", "hf:a--b"):  # of the real library; the tests run with the hub switched off
+            with refuses(FileError, FfnmemError, source, "cannot be opened"):
+                open_corpus(source)
+    hub = Hub(monkeypatch)
+    with refuses(FileError, OSError, "hf:nobody/none", "no such data set"):
+        open_corpus("hf:nobody/none")
+    hub.records = [{"body": "x"}]
+    with refuses(FileError, OSError, "hf:owner/name", "'text'", "'body'"):
+        list(open_corpus("hf:owner/name"))
+    hub.records = [{"text": "one"}, ConnectionError("gone")]
+    with refuses(FileError, OSError, "hf:owner/name", "record 2", "gone"):
+        list(open_corpus("hf:owner/name"))
+    hub.refusal = TimeoutError("too slow")
+    with refuses(FileError, OSError, "hf:owner/name", "cannot be opened", "too slow"):
+        open_corpus("hf:owner/name")
