@@ -49,6 +49,7 @@ PAGES = (
     "docs/guide/describing.md",
     "docs/guide/connections.md",
     "docs/guide/planted.md",
+    "docs/guide/interventions.md",
     "docs/guide/atlas.md",
     "docs/howto/own_facts.md",
     "docs/howto/own_measure.md",
