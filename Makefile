@@ -70,7 +70,8 @@ test-newest test-oldest: $(READY) ## the wheel, installed as the README says wit
 	$(BIN)/python .ci/wheel.py $(@:test-%=%) --torch "$(TORCH)" $(INSTALLED)
 
 fuzz: $(READY) ## the hostile suite with new inputs, for SECONDS=600
-	$(BIN)/python -m tests.hostile.fuzz --seconds $(or $(SECONDS),600)
+	end=$$(($$(date +%s) + $(or $(SECONDS),600))); while [ $$(date +%s) -lt $$end ]; do \
+	  FFNMEM_FUZZ=3 FFNMEM_TEST_SECONDS=$(or $(SECONDS),600) $(PYTEST) tests/hostile || exit 1; done
 
 check: check-code check-pages check-notebooks ## format, lint, types, the import order, outputs in the README and the manual, the notebooks
 

@@ -1,12 +1,13 @@
-"""Any value for any argument of any public function, and of any option of any command."""
+"""Any value for any argument of any public function, any option of any command, and any text where a path is due."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import inspect
+import os
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,33 +18,42 @@ from hypothesis import strategies as st
 import ffnmem as fm
 from ffnmem.cli import run_captured
 from ffnmem.cli.reference import every_command
+from ffnmem.facts import formats
 from ffnmem.interventions.intervening import Intervention
-from ffnmem.scanning import Store
-from tests.helpers import public_things
 
 from ..cli.running import arguments_of
-from .judging import LONGEST, OUTCOMES, answered, hostile
-from .material import fresh, place, tiny, tiny_folder, tiny_store
+from ..helpers import PROMPT, WHOLE_WORDS, public_things
+from .material import LONGEST, answered, fresh, hostile, place, tiny, tiny_folder, tiny_store
 
 SLOW = {
     "pages.site",  # writes where it is told to
-    "planted.calibrate",  # makes and scans dozens of models unless its first argument is wrong
-    "editing.convergence",
-    "evaluation.edit_quality",
-    "evaluate",
-    "interventions.knowledge_neurons",
-    "evaluation.layer_sweep",
-    "planted.plant",
-    "evaluation.sequential",
-    "studies.run",
+    *("planted.calibrate", "planted.plant", "editing.convergence", "interventions.knowledge_neurons", "studies.run"),
+    *("evaluate", "evaluation.edit_quality", "evaluation.layer_sweep", "evaluation.sequential"),
 }
-"""Functions that take long when nothing is wrong: they are given no right model, or store."""
+"""Functions that take long when nothing is wrong: their first argument always is."""
+INSIDE = (
+    *("view", "table", "opened", "example_rows", "windows", "with_contexts", "check_kinds"),  # of Store
+    *("read_along", "logits_at"),  # of what capture and attribute give
+)
+"""Methods for the package's own use, which take only what the package gives them."""
+OWNERS = {"capture": fm.prompts.Capture, "store": fm.scanning.Store, "attribution": fm.prompts.Attribution}
+OWNERS |= {"paths": fm.prompts.PathAttribution, "fact": fm.Fact}
+METHODS = [
+    (kind, name)
+    for kind, owner in OWNERS.items()
+    for name, member in vars(owner).items()
+    if inspect.isfunction(member) and not name.startswith("_") and name not in INSIDE
+]
+PUBLIC = public_things()
+CALLED = [name for name, thing in PUBLIC.items() if inspect.isfunction(thing)]
+CALLED += ["Fact", "facts.Probe", "facts.Hop", "facts.MultiHop", "neurons.Rule"]
+CALLED += [f"interventions.{name}" for name in ("Set", "Scale", "Add", "Mean", "Resample")]
 
 
 @cache
 def right() -> dict[str, Any]:
     """Right values for arguments that are called so, to get past the first check."""
-    capture = fm.capture(tiny(), "The Eiffel Tower is in the city of")
+    capture = fm.capture(tiny(), PROMPT)
     fact = fm.Fact(subject="Eiffel Tower", relation="city", prompt="The {} is in the city of", target_true="Paris")
     return {
         "model": tiny(),
@@ -69,99 +79,25 @@ class Odd:
         raise RuntimeError("no repr either")
 
 
-def numbers() -> st.SearchStrategy[Any]:
-    return st.one_of(
-        st.integers(-5, 40),
-        st.sampled_from([10**30, -(10**30), 2**31, 2**63, 10**4000, np.int64(3), np.float32(2.5)]),
-        st.floats(),
-        st.booleans(),
-        st.complex_numbers(max_magnitude=3),
-    )
-
-
-def texts() -> st.SearchStrategy[Any]:
-    known = ["", " ", "\0", "\ud800", "a\nb", "\x1b[31m", "x" * 5000, "~nosuchuser/x", "/dev/zero", " Paris", "atlas"]
-    return st.one_of(st.text(max_size=8), st.sampled_from(known))
-
-
-def zoo() -> st.SearchStrategy[Any]:
-    """Any kind of value."""
-    plain = st.one_of(st.none(), numbers(), texts(), st.binary(max_size=4))
-    things = st.sampled_from(
-        [
-            Odd(),
-            object,
-            len,
-            torch.zeros(2, 3),
-            torch.tensor(1),
-            np.arange(3),
-            pd.DataFrame({"layer": [0], "neuron": [99]}),
-            range(3),
-            frozenset({1}),
-        ]
-    )
-    ours = st.sampled_from(["model", "capture", "store", "fact", "attribution"]).map(lambda name: right()[name])
-    nested = st.one_of(
-        st.lists(plain, max_size=3),
-        st.tuples(plain, plain),
-        st.dictionaries(st.one_of(st.text(max_size=3), st.tuples(numbers(), numbers())), plain, max_size=2),
-    )
-    return st.one_of(plain, things, ours, nested)
-
-
-PUBLIC = public_things()
-FUNCTIONS = sorted(name for name, thing in PUBLIC.items() if inspect.isfunction(thing))
-CLASSES = (
-    *("Fact", "facts.Probe", "facts.Hop", "facts.MultiHop", "neurons.Rule"),
-    *(f"interventions.{name}" for name in ("Set", "Scale", "Add", "Mean", "Resample")),
+NUMBERS = st.one_of(
+    st.integers(-5, 40),
+    st.sampled_from([10**30, -(10**30), 2**31, 2**63, 10**4000, np.int64(3), np.float32(2.5)]),
+    st.floats(),
+    st.booleans(),
+    st.complex_numbers(max_magnitude=3),
 )
-INSIDE = (
-    *("view", "table", "opened", "example_rows", "windows", "with_contexts", "check_kinds"),  # of Store
-    *("read_along", "logits_at"),  # of what capture and attribute give
+KNOWN = ["", " ", "\0", "\ud800", "a\nb", "\x1b[31m", "x" * 5000, "~nosuchuser/x", "/dev/zero", " Paris", "atlas"]
+PLAIN = st.one_of(st.none(), NUMBERS, st.text(max_size=8), st.sampled_from(KNOWN), st.binary(max_size=4))
+THINGS = [Odd(), object, len, torch.zeros(2, 3), torch.tensor(1), np.arange(3), range(3), frozenset({1})]
+THINGS.append(pd.DataFrame({"layer": [0], "neuron": [99]}))
+ANY = st.one_of(
+    PLAIN,
+    st.sampled_from(THINGS),
+    st.sampled_from(["model", "capture", "store", "fact", "attribution"]).map(lambda name: right()[name]),
+    st.lists(PLAIN, max_size=3),
+    st.tuples(PLAIN, PLAIN),
+    st.dictionaries(st.one_of(st.text(max_size=3), st.tuples(NUMBERS, NUMBERS)), PLAIN, max_size=2),
 )
-"""Methods for the package's own use, which take only what the package gives them."""
-METHODS = [
-    (kind, name)
-    for kind, owner in (
-        ("capture", fm.prompts.Capture),
-        ("store", Store),
-        ("attribution", fm.prompts.Attribution),
-        ("paths", fm.prompts.PathAttribution),
-        ("fact", fm.Fact),
-    )
-    for name, member in vars(owner).items()
-    if inspect.isfunction(member) and not name.startswith("_") and name not in INSIDE
-]
-
-
-@st.composite
-def calls(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """A public function, and values for what it must be given and for some of the rest, right ones among them."""
-    name = draw(st.sampled_from([*FUNCTIONS, *CLASSES]))
-    return name, draw(values_for(PUBLIC[name], wrong=name in SLOW))
-
-
-@st.composite
-def values_for(draw: st.DrawFn, function: Callable[..., Any], wrong: bool) -> dict[str, Any]:
-    """Values by the names of parameters. With ``wrong``, the first one is certainly so."""
-    given: dict[str, Any] = {}
-    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind not in (p.VAR_KEYWORD,)]
-    for place_in_order, parameter in enumerate(parameters):
-        if parameter.name == "self" or parameter.kind is parameter.VAR_POSITIONAL:
-            continue
-        if wrong and place_in_order == 0:
-            given[parameter.name] = draw(st.one_of(st.none(), st.just(Odd()), st.binary(max_size=3)))
-            continue
-        needed = parameter.default is parameter.empty
-        if not needed and draw(st.integers(0, 3)):
-            continue
-        if parameter.name in ("out", "folder", "path"):
-            given[parameter.name] = draw(st.one_of(st.builds(fresh), zoo().filter(lambda one: not usable(one))))
-        elif parameter.name in right() and draw(st.integers(0, 3)):
-            given[parameter.name] = right()[parameter.name]
-        else:
-            given[parameter.name] = draw(zoo())
-    return given
 
 
 def usable(value: Any) -> bool:
@@ -169,113 +105,75 @@ def usable(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip()) and not value.startswith(("/dev", "~"))
 
 
-@hostile(examples=80, call=calls())
-def test_any_argument_of_any_function(call: tuple[str, dict[str, Any]]) -> None:
-    tried(*call)
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """A public function or method, and values for what it must be given and for some of the rest, right ones among
+    them."""
+    chosen = draw(st.one_of(st.sampled_from(CALLED), st.sampled_from(CALLED), st.sampled_from(METHODS)))
+    function = PUBLIC[chosen] if isinstance(chosen, str) else getattr(right()[chosen[0]], chosen[1])
+    given: dict[str, Any] = {}
+    for number, parameter in enumerate(inspect.signature(function).parameters.values()):
+        name = parameter.name
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if number == 0 and chosen in SLOW:
+            given[name] = draw(st.one_of(st.none(), st.just(Odd()), st.binary(max_size=3)))
+        elif parameter.default is not parameter.empty and draw(st.integers(0, 3)):
+            continue
+        elif name in ("out", "folder", "path"):
+            given[name] = draw(st.one_of(st.builds(fresh), ANY.filter(lambda one: not usable(one))))
+        else:
+            given[name] = right()[name] if name in right() and draw(st.integers(0, 3)) else draw(ANY)
+    return function, given
 
 
-def tried(name: str, given: dict[str, Any]) -> None:
-    """A public function called, and a block that it gives entered."""
+@hostile(examples=90, call=calls())
+def test_any_argument_of_any_function(call: tuple[Callable[..., Any], dict[str, Any]]) -> None:
+    function, given = call
     with contextlib.chdir(place()):  # where reports are written that are told no place
-        found = answered(name, lambda: PUBLIC[name](**given))
-    if isinstance(found, Intervention):
-        answered(f"{name}, entered", lambda: entered(found))
-
-
-def test_no_block_is_left_that_complains_later() -> None:
-    """Where one was, every test's warnings had to be ignored, and a real one with them."""
-    before = OUTCOMES["intervene, entered: success"]
-    tried("intervene", {"model": tiny(), "interventions": {(0, 1): 0.0}})
-    assert OUTCOMES["intervene, entered: success"] == before + 1
-    gc.collect()  # an unraisable warning fails this test
+        found = answered(lambda: function(**given))
+    if isinstance(found, Intervention):  # one that is never entered complains when it is collected
+        answered(lambda: entered(found))
 
 
 def entered(block: Intervention) -> None:
-    """A block of nothing: one that is never entered says so whenever it is collected, in whatever test that is."""
     with block:
         pass
 
 
-@hostile(examples=40, method=st.sampled_from(METHODS).flatmap(lambda one: st.tuples(st.just(one), values_of(one))))
-def test_any_argument_of_any_method(method: tuple[tuple[str, str], dict[str, Any]]) -> None:
-    (kind, name), given = method
-    bound = getattr(right()[kind], name)
-    answered(f"{kind}.{name}", lambda: bound(**given))
-
-
-def values_of(method: tuple[str, str]) -> st.SearchStrategy[dict[str, Any]]:
-    kind, name = method
-    return st.deferred(lambda: values_for(getattr(right()[kind], name), wrong=False))
-
-
-JUNK = [
-    "",
-    " ",
-    "-1",
-    "0",
-    "3",
-    "99999999999",
-    "1" * 400,
-    "1e400",
-    "nan",
-    "-inf",
-    "0.5",
-    "a\nb",
-    "\x1b[31mred",
-    "~nosuchuser/x",
-    "x" * 5000,
-    "/dev/zero",
-    "0.1",
-    "0.1=nan",
-    "9.99",
-    ",",
-    "1,,2",
-    "é日本\u202e",
-    "atlas",
-    "--help",
-]
+JUNK = ["", " ", "-1", "0", "3", "99999999999", "1" * 400, "1e400", "nan", "-inf", "0.5", "a\nb", "\x1b[31mred"]
+JUNK += ["~nosuchuser/x", "x" * 5000, "/dev/zero", "0.1", "0.1=nan", "9.99", ",", "1,,2", "é日本\u202e", "--help"]
 QUICK = ("attribute", "paths", "decompose", "facts", "neuron", "store", "intervene", "anatomy", "activations", "ablate")
 """Commands that are run with what is right besides one junk value; the others get junk for their model too."""
-NAMES = tuple(every_command())
 LONG = ("calibrate", "plant meanings", "plant roles", "plant facts")
 """Commands that need no model and take minutes when nothing is wrong: one of their numbers always is."""
 
 
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
-    name = draw(st.sampled_from(sorted(NAMES)))
+    name = draw(st.sampled_from(sorted(every_command())))
     options = arguments_of(name)
-    model = str(tiny_folder()) if name in QUICK else draw(st.sampled_from([j for j in JUNK if j not in ("atlas",)]))
+    flags = {option.name for option in options if option.hint in (bool, bool | None)}
     arguments: list[str] = []
     for option in options:
         if option.index is not None:
-            count = draw(st.sampled_from([1, 1, 1, 0, 2]))
             known = [str(tiny_store().folder)] if option.name in ("STORE", "STORES") else []
-            arguments += [draw(st.sampled_from([*JUNK, "The Eiffel Tower", "0.1", *known])) for _ in range(count)]
+            for _ in range(draw(st.sampled_from([1, 1, 1, 0, 2]))):
+                arguments.append(draw(st.sampled_from([*JUNK, "The Eiffel Tower", "0.1", *known])))
         elif option.name == "--model":
-            arguments += ["--model", model]
+            arguments += ["--model", str(tiny_folder()) if name in QUICK else draw(st.sampled_from(JUNK))]
         elif option.name == "--store" and draw(st.booleans()):
             arguments += ["--store", str(tiny_store().folder)]
         elif draw(st.integers(0, 4)) == 0:
-            arguments.append(option.name)
-            if not is_flag(option):
-                arguments.append(draw(st.sampled_from(JUNK)))
+            arguments += [option.name] if option.name in flags else [option.name, draw(st.sampled_from(JUNK))]
     if name in LONG:
-        counted = [option.name for option in options if not is_flag(option) and option.parameter.metavar == "N"]
+        counted = [option.name for option in options if option.name not in flags and option.parameter.metavar == "N"]
         arguments += [draw(st.sampled_from(counted)), draw(st.sampled_from(["x", "-1", "", "1e9", "nan"]))]
     return [*name.split(), *arguments]
 
 
-def is_flag(option: Any) -> bool:
-    return option.hint in (bool, bool | None)
-
-
-@hostile(examples=60, arguments=command_lines())
+@hostile(examples=50, arguments=command_lines())
 def test_any_option_of_any_command(arguments: list[str]) -> None:
-    run(arguments)
-
-
-def run(arguments: list[str]) -> None:
     """Status 0, 1 or 2, one line where it is 2, and no traceback."""
     with contextlib.chdir(place()):  # whatever a command writes, it writes there
         status, _, err = run_captured(arguments)
@@ -286,4 +184,79 @@ def run(arguments: list[str]) -> None:
         assert lines[-1].startswith("ffnmem: error: "), err
         assert len(lines[-1]) <= LONGEST, arguments
         assert "\x1b" not in err, arguments
-    OUTCOMES[f"ffnmem {arguments[0]}: {status}"] += 1
+
+
+WORDS = st.sampled_from([*WHOLE_WORDS, *(word.strip() for word in WHOLE_WORDS), "paris", " ", "", "\n", "\x00", "id:7"])
+TEXTS = st.one_of(WORDS, st.text(max_size=8), st.text(st.characters(codec=None), max_size=4), st.text(min_size=900))
+PROMPTS = st.one_of(st.sampled_from([PROMPT, PROMPT + " ", "The", "The \n", "Paris  "]), TEXTS)
+
+
+@hostile(examples=25, prompt=PROMPTS, target=TEXTS, foil=st.one_of(st.none(), TEXTS), first=st.booleans())
+def test_any_prompt_and_target(prompt: str, target: str, foil: str | None, first: bool) -> None:
+    """Whatever is read as the target is what was written, or that after a space; and the same everywhere."""
+    capture = answered(lambda: fm.capture(tiny(), prompt))
+    if not isinstance(capture, fm.prompts.Capture):
+        return
+    found = answered(lambda: fm.attribute(capture, target, foil, first_token=first))
+    if isinstance(found, fm.prompts.Attribution):
+        assert first or found.target in (target, f" {target}") or "�" in found.target
+        paths = answered(lambda: fm.attribute_paths(capture, target, foil, first_token=first))
+        assert (paths.answer, paths.foil) == (found.answer, found.foil)
+    answered(lambda: fm.ablate(capture, target, foil, neurons=[(0, 0)], first_token=first))
+    answered(lambda: fm.trace_fact(tiny(), PROMPT, "Eiffel Tower", target=target, samples=1, kinds=["ffn"]))
+
+
+DOORS: dict[str, Callable[[Any], Any]] = {
+    "load": fm.load,
+    "anatomy": fm.models.anatomy,
+    "open_store": fm.open_store,
+    "open_corpus": lambda path: list(fm.corpus.open_corpus(path)),
+    "pack": lambda path: fm.corpus.pack(path, tiny(), fresh()),
+    "load_facts": fm.load_facts,
+    "Edit.load": fm.Edit.load,
+    "SecondMoment.load": fm.editing.SecondMoment.load,
+    "Scores.load": fm.evaluation.Scores.load,
+    "load_planted": fm.planted.load_planted,
+    "search_projection": lambda path: fm.vocabulary.search_projection(path, "Paris"),
+    "write a pack": lambda path: fm.corpus.pack(["a text"], tiny(), path),
+    "write a merge": lambda path: fm.merge([tiny_store()], path),
+    "write a page": lambda path: fm.pages.neurons(tiny_store(), [(0, 1)], path),
+    "write facts": lambda path: formats.write_facts([], path),
+    "write a projection": lambda path: fm.project(tiny(), out=path),
+}
+SUFFIXES = ("", ".txt", ".csv", ".jsonl", ".parquet", ".txt.gz", ".safetensors", ".html", ".json")
+MANIFESTS = ("manifest.json", "corpus.json", "config.json", "planted.json")
+
+
+@cache
+def things() -> Path:
+    """A folder with one of everything that can lie at a path."""
+    folder = fresh()
+    folder.mkdir()
+    for suffix in SUFFIXES:
+        os.mkfifo(folder / f"pipe{suffix}")
+        (folder / f"zero{suffix}").symlink_to("/dev/zero")
+        (folder / f"loop{suffix}").symlink_to(f"loop{suffix}")
+        (folder / f"gone{suffix}").symlink_to("nothing")
+        (folder / f"empty{suffix}").write_bytes(b"")
+        (folder / f"folder{suffix}").mkdir()
+    for name in MANIFESTS:
+        (folder / f"piped-{name}").mkdir()
+        os.mkfifo(folder / f"piped-{name}" / name)
+    return folder
+
+
+KINDS = ("pipe", "zero", "loop", "gone", "empty", "folder", "none")
+PATHS = st.one_of(
+    st.tuples(st.sampled_from(KINDS), st.sampled_from(SUFFIXES)).map(lambda pair: str(things() / "".join(pair))),
+    st.sampled_from(MANIFESTS).map(lambda name: str(things() / f"piped-{name}")),
+    st.text(st.characters(codec=None), max_size=12).map(lambda text: f"{place()}/names/{text}"),
+    st.sampled_from(["\0", "a\0b", "\ud800", "\udcff", "x" * 300, "x" * 5000, "/x" * 2500, "a/" * 3000, "/dev/zero"]),
+    st.sampled_from(["/dev/stdin/x", "/dev/full/x", "[", "**/[", "*\0*", "hf:", "hf:/", "http://x/y", "~nosuchuser/x"]),
+)
+
+
+@hostile(examples=90, door=st.sampled_from(sorted(DOORS)), path=PATHS, typed=st.booleans())
+def test_any_path_is_read_or_written_or_refused_at_once(door: str, path: str, typed: bool) -> None:
+    with contextlib.chdir(place()):
+        answered(lambda: DOORS[door](Path(path) if typed and "\0" not in path else path))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-import warnings
+from dataclasses import replace
 from html.parser import HTMLParser
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.show.notebook import NAME, ROOT
+from ffnmem.core.sheets import Origin, Sheet, Table, Words
+from ffnmem.show.notebook import NAME, ROOT, html
 
-from ..helpers import PROMPT
-from .judging import answered, hostile
-from .material import tiny, tiny_store
+from .material import answered, hostile, tiny, tiny_store
 
 MARK = "XyZzY"
 NASTY = (
@@ -33,23 +31,9 @@ NASTY = (
 TEXTS = st.one_of(st.sampled_from(NASTY), st.text(st.characters(codec="utf-8"), min_size=1, max_size=12))
 VOID = {"meta", "img", "br", "hr", "input", "link", "col", "wbr", "source"}
 OURS = {
-    *(
-        "class",
-        "title",
-        "translate",
-        "value",
-        "scope",
-        "style",
-        "role",
-        "rowspan",
-        "colspan",
-        "open",
-        "data-name",
-        "tabindex",
-    ),
+    *("class", "title", "translate", "value", "scope", "style", "role", "rowspan", "colspan", "open", "tabindex"),
     *("aria-hidden", "aria-label", "focusable", "viewbox", "preserveaspectratio", "x", "x1", "x2", "y", "y1", "y2"),
-    *("d", "width", "height", "points", "fill-opacity"),
-    "data-still",
+    *("d", "width", "height", "points", "fill-opacity", "data-still", "data-name"),
 }
 """Attributes that our own elements have."""
 
@@ -60,7 +44,6 @@ class Strict(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
-        self.styles: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag not in ("script", "img", "iframe", "link", "a"), tag
@@ -78,41 +61,34 @@ class Strict(HTMLParser):
         raise AssertionError(f"a comment: {data[:40]}")
 
     def handle_data(self, data: str) -> None:
+        """Styles are of what stands below our own root alone."""
         if self.open and self.open[-1] == "style":
-            self.styles.append(data)
+            assert MARK not in data
+            selectors = re.findall(r"([^{}]+)\{", re.sub(r"@media[^{]*\{", "", data))
+            assert all(one.strip().startswith(ROOT) for rule in selectors for one in rule.split(", "))
 
 
-def check(html: str) -> None:
-    """A display in its frame: whole, styled below its own root alone."""
-    assert html.startswith(f'<div class="{NAME}')
+def check(shown: Any) -> None:
+    """A display in its frame, whole; an error of ours in making it is as good."""
+    if isinstance(shown, fm.FfnmemError):
+        return
+    text = shown if isinstance(shown, str) else shown._repr_html_()
+    assert text.startswith(f'<div class="{NAME}')
     parser = Strict()
-    parser.feed(html)
+    parser.feed(text)
     parser.close()
     assert parser.open == []
-    for styles in parser.styles:
-        assert MARK not in styles
-        selectors = re.findall(r"([^{}]+)\{", re.sub(r"@media[^{]*\{", "", styles))
-        assert all(one.strip().startswith(ROOT) for rule in selectors for one in rule.split(", "))
 
 
-def displayed(what: str, make: Any) -> None:
-    """Show a result, whatever is in it; an error of ours in making it is as good."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = answered(what, make)
-    if hasattr(found, "_repr_html_"):
-        check(found._repr_html_())
-
-
-@hostile(examples=15, subject=TEXTS, true=TEXTS, new=st.one_of(st.none(), TEXTS), name=TEXTS)
-def test_facts_and_edits(subject: str, true: str, new: str | None, name: str) -> None:
-    displayed("fact", lambda: fm.Fact(subject, "r", "The {} is", true, new, id=name))
-    fact = answered("fact", lambda: fm.Fact(subject, "r", "The {} is", true, new, id=name))
-    if isinstance(fact, fm.Fact) and new is not None:
-        edit = answered("ft_l", lambda: fm.editing.ft_l(tiny(), fact, layer=0, steps=1, force=True))
+@hostile(examples=12, subject=TEXTS, true=TEXTS, new=TEXTS, name=TEXTS)
+def test_facts_and_edits(subject: str, true: str, new: str, name: str) -> None:
+    fact = answered(lambda: fm.Fact(subject, "r", "The {} is", true, new, id=name))
+    check(fact)
+    if isinstance(fact, fm.Fact):
+        edit = answered(lambda: fm.editing.ft_l(tiny(), fact, layer=0, steps=1, force=True))
+        check(edit)
         if isinstance(edit, fm.Edit):
-            check(edit._repr_html_())
-            displayed("diff", lambda: edit.diff(tiny(), fact))
+            check(answered(lambda: edit.diff(tiny(), fact)))
 
 
 @hostile(examples=8, prompt=TEXTS, name=st.sampled_from(NASTY))
@@ -120,53 +96,25 @@ def test_prompts_and_names(prompt: str, name: str) -> None:
     model = tiny()
     before, model.name = model.name, name
     try:
-        displayed("capture", lambda: fm.capture(model, prompt))
-        capture = answered("capture", lambda: fm.capture(model, prompt))
+        capture = answered(lambda: fm.capture(model, prompt))
+        check(capture)
         if isinstance(capture, fm.prompts.Capture):
-            for what, make in {
-                "attribute": lambda: fm.attribute(capture),
-                "next": lambda: fm.attribute(capture, fm.prompts.NEXT),
-                "paths": lambda: fm.attribute_paths(capture),
-                "ablate": lambda: fm.ablate(capture, top=2),
-                "knowledge": lambda: fm.interventions.knowledge_neurons(capture, steps=2),
-            }.items():
-                displayed(what, make)
-        displayed("trace", lambda: fm.trace_fact(model, f"The {prompt} is", prompt, samples=1))
-        displayed("anatomy", lambda: fm.models.anatomy(model))
+            check(answered(lambda: fm.attribute(capture)))
+            check(answered(lambda: fm.attribute(capture, fm.prompts.NEXT)))
+            check(answered(lambda: fm.attribute_paths(capture)))
+            check(answered(lambda: fm.ablate(capture, top=2)))
+        check(answered(lambda: fm.trace_fact(model, f"The {prompt} is", prompt, samples=1)))
+        check(answered(lambda: fm.models.anatomy(model)))
+        neuron = tiny_store().neuron(1, 3)
+        check(replace(neuron, values=neuron.values.assign(token=prompt)))
     finally:
         model.name = before
 
 
 @hostile(examples=8, names=st.lists(TEXTS, min_size=1, max_size=3, unique=True), texts=st.lists(TEXTS, max_size=3))
 def test_tables(names: list[str], texts: list[str]) -> None:
-    from ffnmem.core.sheets import Origin, Sheet, Table, Words
-    from ffnmem.evaluation.scores import failure_table, score_tables
-    from ffnmem.show.notebook import html
-
-    frame = pd.DataFrame(dict.fromkeys(names, texts))
-    check(html(Sheet.of(Table.of(frame, top=2))))
-    check(html(Sheet.of(Table.of(frame, title=names[0], folded=True), Words.of(" ".join(texts)), title=names[0])))
-    summary = pd.DataFrame([("ES", 1.0, 0.5, 1.5, 3) for _ in names], columns=["metric", "mean", "low", "high", "n"])
-    tables = score_tables(summary.assign(**{"at": names}), "at", (("ES",), names[0], " ".join(texts)))
-    failures = failure_table(pd.DataFrame({"id": names, "failure": names}))
-    check(html(Sheet.of(*tables, failures, Origin({names[0]: names[0]}))))
-
-
-@hostile(examples=6, text=TEXTS)
-def test_cards(text: str) -> None:
-    """The card of a neuron whose tokens are anything."""
-    neuron = tiny_store().neuron(1, 3)
-    hostile_values = neuron.values.assign(token=text)
-    displayed("neuron", lambda: SimpleNamespace(_repr_html_=lambda: shown(neuron, hostile_values)))
-    displayed("store", lambda: tiny_store())
-
-
-def shown(neuron: Any, values: pd.DataFrame) -> str:
-    from dataclasses import replace
-
-    return replace(neuron, values=values)._repr_html_()
-
-
-def test_every_display_is_framed() -> None:
-    """A class with a display of its own, outside the frame, would be styled by the page around it."""
-    assert fm.capture(tiny(), PROMPT)._repr_html_().startswith(f'<div class="{NAME}')
+    frame, title = pd.DataFrame(dict.fromkeys(names, texts)), names[0]
+    folded = Table.of(frame, title=title, folded=True)
+    check(
+        html(Sheet.of(Table.of(frame, top=2), folded, Words.of(" ".join(texts)), Origin({title: title}), title=title))
+    )
