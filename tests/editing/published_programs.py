@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from ffnmem.facts import Fact
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """A prompt with a target's tokens but the last, and where the subject ends."""
 
     tokens: list[int]
@@ -39,6 +39,7 @@ class Descent:
     likeliest: int = 0
 
 
+@dataclass
 class Program:
     """A Hugging Face model and what is edited in it.
 
@@ -47,22 +48,18 @@ class Program:
         blocks: its layers; each has an ``mlp`` whose last projection is ``out``.
         tokenize: a text to ids, with whatever stands in front of every text.
         contexts: templates, the first ``"{}"``.
+        c: by layer, C.
     """
 
-    def __init__(
-        self,
-        hf: Any,
-        blocks: Sequence[Any],
-        out: str,
-        tokenize: Callable[[str], list[int]],
-        target_ids: Callable[[str], Sequence[int]],
-        contexts: Sequence[str],
-    ) -> None:
-        self.hf, self.blocks, self.out, self.tokenize, self.target_ids = hf, blocks, out, tokenize, target_ids
-        self.contexts = contexts
-        hf.requires_grad_(False)
+    hf: Any
+    blocks: Sequence[Any]
+    out: str
+    tokenize: Callable[[str], list[int]]
+    target_ids: Callable[[str], Sequence[int]]
+    contexts: Sequence[str]
+    c: dict[int, Tensor]
 
-    # -- prompts ---------------------------------------------------------------------------------------------------
+    # -- passes ----------------------------------------------------------------------------------------------------
 
     def asked(self, template: str, subject: str, ids: Sequence[int] = ()) -> Asked:
         head = template[: template.index("{}")] + subject
@@ -71,8 +68,6 @@ class Program:
     def rows(self, fact: Fact) -> list[Asked]:
         ids = list(self.target_ids(str(fact.target_new)))
         return [self.asked(context.replace("{}", fact.prompt), fact.subject, ids) for context in self.contexts]
-
-    # -- passes ----------------------------------------------------------------------------------------------------
 
     def logits(self, asked: Asked) -> Tensor:
         found: Tensor = self.hf(input_ids=torch.tensor([asked.tokens]), use_cache=False).logits[0]
@@ -100,18 +95,19 @@ class Program:
     def projection(self, layer: int) -> Any:
         return getattr(self.blocks[layer].mlp, self.out)
 
+    @torch.no_grad()
     def key(self, layer: int, asked: Asked) -> Tensor:
         """What the last projection reads where the subject ends."""
         found: list[Tensor] = []
-        handle = self.projection(layer).register_forward_pre_hook(lambda _m, args: found.append(args[0].detach()))
-        with torch.no_grad():
-            self.logits(asked)
+        handle = self.projection(layer).register_forward_pre_hook(lambda _m, args: found.append(args[0]))
+        self.logits(asked)
         handle.remove()
         return found[0].reshape(len(asked.tokens), -1)[asked.subject_end]
 
+    @torch.no_grad()
     def output(self, module: nn.Module, asked: Asked) -> Tensor:
         seen: list[Tensor] = []
-        with torch.no_grad(), self.adding(module, torch.zeros(1, dtype=torch.float64), asked.subject_end, seen):
+        with self.adding(module, torch.zeros(1, dtype=torch.float64), asked.subject_end, seen):
             self.logits(asked)
         return seen[0]
 
@@ -159,12 +155,11 @@ class Program:
 
     # -- changes of weights, as [d_mlp, d_model] -------------------------------------------------------------------
 
-    def rome(self, fact: Fact, layer: int, c: Tensor, how: Descent) -> Tensor:
+    def rome(self, fact: Fact, layer: int, how: Descent) -> Tensor:
         """u of the averaged key, the rest of the plain prompt's own."""
         rows = self.rows(fact)
         target, now, _ = self.find(fact, self.blocks[layer].mlp, how)
-        u = c.inverse() @ torch.stack([self.key(layer, row) for row in rows]).mean(0)
-        u = u / u.norm()
+        u = self.c[layer].inverse() @ torch.stack([self.key(layer, row) for row in rows]).mean(0)
         return torch.outer(u, (target - now) / (self.key(layer, rows[0]) @ u))
 
     def keys(self, facts: Sequence[Fact], layer: int) -> Tensor:
@@ -176,85 +171,60 @@ class Program:
         return torch.stack(found, 1)
 
     def spread(
-        self, facts: Sequence[Fact], layers: Sequence[int], how: Descent, solve: Callable[[int, Tensor, Tensor], Tensor]
+        self,
+        facts: Sequence[Fact],
+        layers: Sequence[int],
+        how: Descent,
+        left: Callable[[Tensor, Tensor, Tensor], Tensor],
+        previous: Sequence[Fact] = (),
     ) -> list[Tensor]:
-        """Layer after layer, the model being changed as one goes; ``solve(layer, keys, residual)`` gives a change."""
+        """Layer after layer, the model being changed as one goes; ``left(C, K, K_p)`` times R is a change."""
         top = self.blocks[layers[-1]]
         targets = [self.find(fact, top, how)[0] for fact in facts]
-        changes = []
+        held = {layer: self.keys(previous, layer) if previous else torch.zeros(1, 0) for layer in layers}
+        changes: list[Tensor] = []
         try:
-            for place, layer in enumerate(layers):
-                keys = self.keys(facts, layer)
+            for layer in layers:
                 now = [self.output(top, self.rows(fact)[0]) for fact in facts]
-                residual = torch.stack([t - n for t, n in zip(targets, now, strict=True)], 1) / (len(layers) - place)
-                changes.append(solve(layer, keys, residual))
+                missing = torch.stack([t - n for t, n in zip(targets, now, strict=True)])
+                solved = left(self.c[layer], self.keys(facts, layer), held[layer])
+                changes.append(solved @ missing / (len(layers) - len(changes)))
                 self.add(layer, changes[-1])
         finally:
             for layer, change in zip(layers, changes, strict=False):
                 self.add(layer, -change)
         return changes
 
+    @torch.no_grad()
     def add(self, layer: int, change: Tensor) -> None:
-        weight = self.projection(layer).weight
-        with torch.no_grad():
-            weight += change if isinstance(self.projection(layer), conv1d()) else change.T
-
-    def memit(self, facts: Sequence[Fact], layers: Sequence[int], c: dict[int, Tensor], w: float, how: Descent) -> Any:
-        return self.spread(facts, layers, how, lambda at, k, r: torch.linalg.solve(w * c[at] + k @ k.T, k) @ r.T)
-
-    def encore(
-        self,
-        facts: Sequence[Fact],
-        layers: Sequence[int],
-        c: dict[int, Tensor],
-        w: float,
-        norm: float,
-        previous: Sequence[Fact],
-        how: Descent,
-    ) -> Any:
-        held = {layer: self.keys(previous, layer) for layer in layers}
-
-        def solve(at: int, k: Tensor, r: Tensor) -> Tensor:
-            left = w * c[at] + norm * torch.eye(len(k), dtype=k.dtype) + held[at] @ held[at].T
-            return torch.linalg.solve(left + k @ k.T, k) @ r.T
-
-        return self.spread(facts, layers, how, solve)
-
-    def emmet(
-        self, facts: Sequence[Fact], layer: int, c: dict[int, Tensor], w: float, epsilon: float, how: Descent
-    ) -> Any:
-        def solve(at: int, k: Tensor, r: Tensor) -> Tensor:
-            inverse = (w * c[at]).inverse()
-            d = k.T @ inverse @ k
-            if len(d) > 1:
-                d = d + epsilon * torch.eye(len(d), dtype=d.dtype)
-            return (d.inverse() @ k.T @ inverse).T @ r.T
-
-        return self.spread(facts, [layer], how, solve)
-
-    def alphaedit(
-        self,
-        facts: Sequence[Fact],
-        layers: Sequence[int],
-        c: dict[int, Tensor],
-        threshold: float,
-        penalty: float,
-        previous: Sequence[Fact],
-        how: Descent,
-    ) -> Any:
-        held = {layer: self.keys(previous, layer) for layer in layers}
-
-        def solve(at: int, k: Tensor, r: Tensor) -> Tensor:
-            u, s, _ = torch.linalg.svd(c[at])
-            p = u[:, s < threshold] @ u[:, s < threshold].T
-            left = p @ (k @ k.T + held[at] @ held[at].T) + penalty * torch.eye(len(p), dtype=p.dtype)
-            return torch.linalg.solve(left, p @ k @ r.T)
-
-        return self.spread(facts, layers, how, solve)
+        projection = self.projection(layer)
+        projection.weight += change if isinstance(projection, Conv1D) else change.T
 
 
-def conv1d() -> type:
-    from transformers.pytorch_utils import Conv1D
+def memit(weight: float, norm: float = 0.0) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Of ENCORE too, whose λₙ is ``norm``."""
 
-    found: type = Conv1D
-    return found
+    def left(c: Tensor, k: Tensor, held: Tensor) -> Tensor:
+        every = weight * c + norm * torch.eye(len(k), dtype=k.dtype) + k @ k.T
+        return torch.linalg.solve(every + (held @ held.T if held.numel() else 0.0), k)
+
+    return left
+
+
+def emmet(weight: float, epsilon: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def left(c: Tensor, k: Tensor, _held: Tensor) -> Tensor:
+        inverse = (weight * c).inverse()
+        d = k.T @ inverse @ k
+        d = d + epsilon * torch.eye(len(d), dtype=d.dtype) if len(d) > 1 else d
+        return inverse @ k @ d.inverse()
+
+    return left
+
+
+def alphaedit(threshold: float, penalty: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def left(c: Tensor, k: Tensor, held: Tensor) -> Tensor:
+        u, s, _ = torch.linalg.svd(c)
+        p = u[:, s < threshold] @ u[:, s < threshold].T
+        return torch.linalg.solve(p @ (k @ k.T + held @ held.T) + penalty * torch.eye(len(p), dtype=p.dtype), p @ k)
+
+    return left

@@ -1,8 +1,9 @@
-"""``second_moment``: against a plain computation, killed and resumed, in shards, and refused."""
+"""``second_moment`` against a plain computation, in shards, and refused; how an edit's direction settles with text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,8 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, UnsupportedModelError
-from ffnmem.core.folders import locked
 from ffnmem.corpus import batches
-from ffnmem.corpus.passes import STATE
-from ffnmem.editing import SecondMoment, second_moment
-from ffnmem.editing.accumulating import PARTIAL
+from ffnmem.editing import SecondMoment, convergence, second_moment
 
 from ..helpers import Pair, allclose, refuses
 from ..scanning.texts import tiny_texts
@@ -48,7 +46,7 @@ def test_the_same_whatever_the_way(tiny: fm.Model) -> None:
     expected, _ = naive(tiny, SHORT)
     assert allclose(second_moment(tiny, SHORT).matrix(1), expected[1], 1e-5)
     whole = second_moment(tiny, tiny_texts(), context=16)
-    some, small = (second_moment(tiny, tiny_texts(), context=16, **o) for o in ({"layers": [0]}, {"batch_tokens": 40}))  # type: ignore[arg-type]
+    some, small = (second_moment(tiny, tiny_texts(), context=16, **o) for o in ({"layers": [0]}, {"batch_tokens": 40}))
     assert some.layers == (0,)
     assert torch.equal(some.matrix(0), whole.matrix(0))
     assert small.count == whole.count
@@ -75,51 +73,23 @@ def test_so_many_tokens(tiny: fm.Model, tokens: int) -> None:
     assert allclose(found.matrix(1), alone.matrix(1), 1e-6)
 
 
-def test_finished_is_opened_without_a_pass(tiny: fm.Model, tmp_path: Path) -> None:
-    """The same call would read all of the text again."""
-    out = tmp_path / "c.safetensors"
-    first = second_moment(tiny, tiny_texts(), out)
-    heard: list[int] = []
+def test_a_finished_file_is_opened_or_kept(tiny: fm.Model, tmp_path: Path) -> None:
+    """The same call would read all of the text again; another one would replace it, or return it."""
+    out = tmp_path / "c"
+    first, heard = second_moment(tiny, tiny_texts(), out), []
     again = second_moment(tiny, tiny_texts(), out, progress=lambda phase, done, total: heard.append(done))
     assert not heard
     assert torch.equal(first.matrix(0), again.matrix(0))
-    assert [path.name for path in tmp_path.iterdir()] == ["c.safetensors"]
-
-
-def test_a_file_of_something_else_is_kept(tiny: fm.Model, tmp_path: Path) -> None:
-    """Another model's or text's result would be replaced, or returned."""
-    out = tmp_path / "c"
-    second_moment(tiny, tiny_texts(), out)
     before = out.read_bytes()
-    with refuses(FileError, OSError, str(out), "corpus"):
-        second_moment(tiny, SHORT, out)
-    with refuses(FileError, OSError, str(out), "layers"):
-        second_moment(tiny, tiny_texts(), out, layers=[1])
-    with refuses(FileError, OSError, str(out), "other parts of the text"):
-        second_moment(tiny, tiny_texts(), out, tokens=20)
+    for texts, more, named in (
+        (SHORT, {}, "corpus"),
+        (tiny_texts(), {"layers": [1]}, "layers"),
+        (tiny_texts(), {"tokens": 20}, "other parts of the text"),
+    ):
+        with refuses(FileError, OSError, str(out), named):
+            second_moment(tiny, texts, out, **more)
     assert out.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
-    (tmp_path / "text").write_text("mine")
-    with refuses(FileError, OSError, "text"):
-        second_moment(tiny, tiny_texts(), tmp_path / "text")
-    assert (tmp_path / "text").read_text() == "mine"
-
-
-def test_another_writer_and_what_is_the_users_are_left(tiny: fm.Model, tmp_path: Path) -> None:
-    """Two passes would write over each other's checkpoints; what lies there under our name would be removed."""
-    folder = tmp_path / "c.partial"
-    folder.mkdir()
-    (folder / STATE).write_text("mine")
-    with refuses(FileError, OSError, "c.partial", "other things"):
-        second_moment(tiny, tiny_texts(), tmp_path / "c")
-    assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(STATE, "mine")]
-    (folder / STATE).unlink()
-    PARTIAL.mark(folder)
-    with locked(folder, "it"), refuses(FileError, OSError, "another process", str(tmp_path / "c")):
-        second_moment(tiny, tiny_texts(), tmp_path / "c")
-    (folder / "notes").write_text("mine")
-    second_moment(tiny, tiny_texts(), tmp_path / "c")
-    assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("notes", "mine")]
 
 
 def test_shards_merge_to_the_whole(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,8 +105,6 @@ def test_shards_merge_to_the_whole(tiny: fm.Model, monkeypatch: pytest.MonkeyPat
     assert 150 <= limited.count < 150 + tiny.n_ctx
     with refuses(InputError, ValueError, "twice"):
         SecondMoment.merge([whole, shards[1]])
-    with refuses(InputError, ValueError, "no text", "shard 99 of 100"):
-        second_moment(tiny, tiny_texts(), shard=(99, 100))
 
 
 def test_a_packed_corpus_is_read_where_it_lies(tiny: fm.Model, tmp_path: Path) -> None:
@@ -147,21 +115,84 @@ def test_a_packed_corpus_is_read_where_it_lies(tiny: fm.Model, tmp_path: Path) -
     assert torch.equal(found.matrix(0), second_moment(tiny, tmp_path / "pack").matrix(0))
 
 
-def test_broken_coefficients_are_named(make_tiny: Callable[..., fm.Model]) -> None:
-    """One NaN would make the whole matrix NaN after hours."""
-    model = make_tiny()
+def test_refused(tiny: fm.Model, make_tiny: Callable[..., fm.Model], tmp_path: Path) -> None:
+    """One NaN would make the whole matrix NaN after hours; a mistake would leave a folder behind."""
+    broken = make_tiny()
     with torch.no_grad():
-        model.ffn[1].keys[3] = torch.nan
-    with refuses(InputError, ValueError, "layer 1", "not finite", "somewhere in sequences"):
-        second_moment(model, SHORT)
-
-
-def test_refused(tiny: fm.Model, tmp_path: Path) -> None:
-    """A model under an intervention would be measured without it; a mistake would leave a folder behind."""
+        broken.ffn[1].keys[3] = torch.nan
+    for model, texts, more, named in (
+        (broken, SHORT, {}, ("layer 1", "not finite", "somewhere in sequences")),
+        (tiny, SHORT, {"layers": []}, ("layers is empty",)),
+        (tiny, SHORT, {"checkpoint_seconds": -1.0}, ("checkpoint_seconds",)),
+        (tiny, SHORT, {"shard": (99, 100)}, ("no text", "shard 99 of 100")),
+    ):
+        with refuses(InputError, ValueError, *named):
+            second_moment(model, texts, **more)
     with fm.intervene(tiny, {(0, 3): 0.0}), refuses(UnsupportedModelError, ValueError, "intervention"):
         second_moment(tiny, SHORT, tmp_path / "c")
-    with refuses(InputError, ValueError, "checkpoint_seconds"):
-        second_moment(tiny, SHORT, tmp_path / "c", checkpoint_seconds=-1.0)
     with refuses(FileError, OSError, "nowhere.txt"):
         second_moment(tiny, "nowhere.txt", tmp_path / "c")
     assert not list(tmp_path.iterdir())
+
+
+# -- convergence -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def keys(tiny: fm.Model) -> torch.Tensor:
+    return fm.capture(tiny, "The Eiffel Tower is in the city of Paris").coefficients[1][0, 1:6]
+
+
+def test_the_curve_is_of_nested_samples_of_the_text(tiny: fm.Model, keys: torch.Tensor) -> None:
+    """Users would be told that little text is enough, or that none is, or a curve end elsewhere than edits do."""
+    seen: list[SecondMoment] = []
+
+    def quality(moment: SecondMoment) -> float:
+        seen.append(moment)
+        return float(moment.count)
+
+    table = convergence(tiny, tiny_texts(), keys, 1, [20, 200, 900], ridge=1e-3, quality=quality)
+    assert all(n <= found < n + tiny.n_ctx for n, found in zip([20, 200, 900], table["tokens"], strict=True))
+    assert table["quality"].tolist() == table["tokens"].tolist() == [moment.count for moment in seen]
+    assert table["condition"].tolist() == [moment.condition(1) for moment in seen]
+    solved = []
+    for moment in seen:
+        c = moment.matrix(1)
+        u = torch.linalg.solve(c + 1e-3 * c.diagonal().mean() * torch.eye(len(c)), keys.double().T).T
+        solved.append(u / u.norm(dim=1, keepdim=True))
+    away = torch.stack([(u - solved[-1]).norm(dim=1) for u in solved])
+    cosine = torch.stack([(u * solved[-1]).sum(1) for u in solved])
+    assert allclose(table["distance_mean"], away.mean(1), 1e-6)
+    assert allclose(table["distance_max"], away.amax(1), 1e-6)
+    assert allclose(table["cosine_mean"], cosine.mean(1), 1e-6)
+    assert away[0].mean() > away[1].mean() > away[2].mean() == 0
+    for less, more in pairwise(seen):
+        assert less.parts[0].overlaps(more.parts[0])
+        assert float((more.matrix(1) * more.count - less.matrix(1) * less.count).diagonal().min()) > -1e-3
+    assert table.attrs["provenance"]["seed"] == 0
+    again, other = (convergence(tiny, tiny_texts(), keys, 1, [20, 200, 900], ridge=1e-3, seed=s) for s in (0, 1))
+    assert again.equals(table.drop(columns="quality"))
+    assert not other.equals(again)
+
+
+def test_counts_that_nobody_gave_end_with_all_of_the_text(tiny: fm.Model, keys: torch.Tensor) -> None:
+    texts, seen = tiny_texts()[:20], []
+    whole = second_moment(tiny, texts, layers=[1])
+    wanted = [*(n for n in (16, 32, 64, 128, 320, 640, 1280) if n < whole.count), whole.count]
+    found = convergence(tiny, texts, keys, 1, quality=lambda moment: seen.append(moment) or 0.0)["tokens"].tolist()
+    assert all(count <= tokens < count + tiny.n_ctx for count, tokens in zip(wanted, found, strict=True))
+    assert seen[-1].parts == whole.parts
+    assert allclose(seen[-1].matrix(1), whole.matrix(1), 1e-5)
+
+
+def test_what_convergence_refuses(tiny: fm.Model, keys: torch.Tensor) -> None:
+    """Zero keys have no direction: the table would be NaN."""
+    for wrong, counts, named in (
+        (keys[:0], None, "keys"),
+        (torch.zeros(2, 64), None, "keys"),
+        (torch.ones(2, 5), None, "64"),
+        (keys, [], "counts"),
+        (keys, [10, 10**6], "1000000"),
+    ):
+        with refuses(InputError, ValueError, named):
+            convergence(tiny, tiny_texts(), wrong, 1, counts)

@@ -1,8 +1,8 @@
-"""Edits in weights and out again, bit for bit, in whatever order; what is refused changes nothing."""
+"""Edits in weights and out again, bit for bit, in whatever order; as hooks, and one for each row of a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import permutations
 from pathlib import Path
@@ -10,25 +10,21 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, ModelError
+from ffnmem.core.errors import InputError, ModelError, OutOfRangeError, UnsupportedModelError
 from ffnmem.editing import Edit, EditedLayer, ledger
-from ffnmem.editing.edit import with_edit
+from ffnmem.editing.edit import row_changes, with_edit
 from ffnmem.editing.ledger import MANY
+from ffnmem.models.answers import Question, answer, generate, padded
+from ffnmem.models.replaying import PlainLayers, Replay
 
-from ..helpers import ARCHITECTURES, allclose, refuses
+from ..helpers import ARCHITECTURES, Pair, allclose, hook_count, refuses
 from .edits import change, logits, made, same_bits, weights
 
 TOKENS = torch.tensor([[0, 50, 120, 7, 8]])
 Make = Callable[..., fm.Model]
-
-
-@pytest.fixture(params=["gpt2", "gpt2 untied", "gpt-neox parallel", "opt"])
-def fresh(request: pytest.FixtureRequest, tokenizer: Any) -> Make:
-    """Conv1D and Linear, tied and not, with and without another path beside the FFN."""
-    hf = ARCHITECTURES[request.param]()
-    return lambda **options: fm.load(hf, tokenizer=tokenizer, **options)
 
 
 @contextmanager
@@ -40,65 +36,58 @@ def unchanged(model: fm.Model) -> Iterator[None]:
     assert list(model.edits) == edits
 
 
+def values_of(model: fm.Model) -> list[Tensor]:
+    return [ffn.values.detach().double().clone() for ffn in model.ffn]
+
+
+def check_values(model: fm.Model, values: Sequence[Tensor], edits: Sequence[Edit]) -> None:
+    """The pristine values and each edit's change, added up in float64 in their order and rounded once."""
+    assert list(model.edits) == list(edits)
+    for layer, total in enumerate(values):
+        for one in (one for edit in edits for one in edit.changes if one.layer == layer):
+            total = total + one.delta()
+        assert torch.equal(model.ffn[layer].values, total.to(model.dtype))
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "gpt2 untied", "gpt-neox parallel", "opt"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-def test_applied_and_reverted(fresh: Make, dtype: str) -> None:
+def test_applied_and_reverted(tokenizer: Any, kind: str, dtype: str) -> None:
     """A transposed change, one in a copy of the weights, a revert by subtraction, one that leaves another bit."""
-    model = fresh(dtype=dtype)
-    pristine, fingerprint = weights(model), model.fingerprint
+    model = fm.load(ARCHITECTURES[kind](), tokenizer=tokenizer, dtype=dtype)
+    pristine, values, fingerprint = weights(model), values_of(model), model.fingerprint
     edit = made(model, (0, 1))
-    values = [ffn.values.detach().clone() for ffn in model.ffn]
     with edit.applied(model) as same:
         assert same is model
-        assert list(model.edits) == [edit]
-        for ffn, old, layer_change in zip(model.ffn, values, edit.changes, strict=True):
-            assert torch.equal(ffn.values, (old.double() + layer_change.delta()).to(model.dtype))
-        touched = [name for name, old in pristine.items() if not torch.equal(weights(model)[name], old)]
-        assert len(touched) == 2
+        check_values(model, values, [edit])
+        assert sum(not torch.equal(weights(model)[name], old) for name, old in pristine.items()) == 2
         assert model.fingerprint != fingerprint
     assert same_bits(model, pristine)
     assert model.fingerprint == fingerprint
     assert len(model.edits) == 0
 
 
-@pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_out_of_order(make_tiny: Make, order: tuple[int, ...]) -> None:
-    """Whatever goes out first, what stays is what applying the others alone gives, to the last bit."""
+@pytest.mark.parametrize("count", [3, MANY + 4])
+def test_what_stays_is_what_the_others_alone_give(make_tiny: Make, count: int) -> None:
+    """Whatever goes out first, to the last bit; sums that are kept for many edits must not be those of others."""
     model = make_tiny()
-    pristine = weights(model)
-    edits = [made(model, layers, seed=seed) for seed, layers in enumerate([(1,), (0, 1), (0,)])]
-    for edit in edits:
-        edit.apply(model)
-    left = list(edits)
-    for place in order:
-        edits[place].revert(model)
-        left.remove(edits[place])
-        other = make_tiny()
-        for edit in left:
-            edit.apply(other)
-        assert same_bits(model, weights(other))
-        assert model.fingerprint == other.fingerprint
-        assert list(model.edits) == left
-    assert same_bits(model, pristine)
-
-
-def test_many_edits_are_summed_as_few_are(make_tiny: Make) -> None:
-    """Sums that are kept for the next edit, and are not those of the edits that stay, or of a layer that one left."""
-    model = make_tiny(dtype="float32")
-    edits = [made(model, ((0,), (0, 1), (1,))[i % 3], seed=i) for i in range(MANY + 4)]
-    values = [ffn.values.detach().clone().double() for ffn in model.ffn]
-    for edit in edits:
-        edit.apply(model)
-    for gone in (edits[3], edits[-1], edits[0]):
-        gone.revert(model)
-        for layer in range(model.n_layers):
-            total = values[layer]
-            for one in (c for edit in model.edits for c in edit.changes if c.layer == layer):
-                total = total + one.delta()
-            assert torch.equal(model.ffn[layer].values, total.float())
-    edits[3].apply(model)
-    assert list(model.edits)[-1] is edits[3]
-    expected = sum((c.delta() for edit in model.edits for c in edit.changes if c.layer == 1), values[1])
-    assert allclose(model.ffn[1].values.double(), expected, 1e-6)
+    pristine, values = weights(model), values_of(model)
+    edits = [made(model, ((1,), (0, 1), (0,))[i % 3], seed=i) for i in range(count)]
+    fingerprints: dict[tuple[str, ...], str] = {}
+    for order in permutations([0, 1, 2]) if count == 3 else [(3, count - 1, 0)]:
+        left = list(edits)
+        for edit in edits:
+            edit.apply(model)
+        for place in order:
+            edits[place].revert(model)
+            left.remove(edits[place])
+            check_values(model, values, left)
+            held = tuple(edit.digest for edit in left)
+            assert model.fingerprint == fingerprints.setdefault(held, model.fingerprint)
+        edits[order[0]].apply(model)
+        check_values(model, values, [*left, edits[order[0]]])
+        for edit in list(model.edits):
+            edit.revert(model)
+        assert same_bits(model, pristine)
 
 
 def test_reverted_however_a_block_ends(make_tiny: Make, tmp_path: Path) -> None:
@@ -113,7 +102,7 @@ def test_reverted_however_a_block_ends(make_tiny: Make, tmp_path: Path) -> None:
         edit.revert(model)
     assert same_bits(model, pristine)
     edit.apply(model)
-    loaded(edit, tmp_path).revert(model)
+    Edit.load(edit.save(tmp_path / "edit.zip")).revert(model)
     assert same_bits(model, pristine)
     with torch.inference_mode(), edit.applied(model):
         assert not torch.equal(logits(model, TOKENS), clean)
@@ -125,51 +114,26 @@ def test_reverted_however_a_block_ends(make_tiny: Make, tmp_path: Path) -> None:
 def test_made_on_top_of_another(make_tiny: Make) -> None:
     """A sequence of edits: each is made for the model that has those before it."""
     model = make_tiny()
-    pristine, first, pristine_values = weights(model), made(model), model.ffn[1].values.detach().double()
+    pristine, values, first = weights(model), values_of(model), made(model)
     first.apply(model)
     second = made(model, seed=1)
     second.apply(model)
     first.revert(model)
-    assert torch.equal(model.ffn[1].values, (pristine_values + second.changes[0].delta()).to(model.dtype))
+    check_values(model, values, [second])
     second.revert(model)
     assert same_bits(model, pristine)
     with refuses(ModelError, ValueError, second.fingerprint, model.fingerprint), unchanged(model):
         second.apply(model)
 
 
-def test_a_capture_from_before_notices(make_tiny: Make) -> None:
-    """Attribution of old numbers with new values would be wrong without a word."""
-    model = make_tiny()
-    old = fm.capture(model, TOKENS)
-    with made(model).applied(model):
-        with refuses(InputError, ValueError, "weights have changed"):
-            fm.attribute(old)
-        assert fm.attribute(fm.capture(model, TOKENS)).error < 1e-4
-    assert fm.attribute(old).error < 1e-4
-
-
-def test_the_fingerprint_after_is_not_taken_on_trust(make_tiny: Make) -> None:
-    """Reverting gives the values back, not what somebody else changed elsewhere meanwhile."""
-    model = make_tiny()
-    fingerprint, edit = model.fingerprint, made(model)
-    edit.apply(model)
-    with torch.no_grad():
-        model.ffn[0].keys[0] += 1
-    edit.revert(model)
-    assert model.fingerprint != fingerprint
-
-
 def test_with_edit(make_tiny: Make) -> None:
     """A look at the model with or without an edit must put back the others in their order, bit for bit."""
     model = make_tiny()
-    pristine = weights(model)
-    edits = [made(model, seed=seed) for seed in range(3)]
+    pristine, edits = weights(model), [made(model, seed=seed) for seed in range(3)]
     with with_edit(edits[0], model, present=False):
         assert same_bits(model, pristine)
     for edit in edits:
         edit.apply(model)
-    assert list(model.edits[:1]) == edits[:1]
-    assert "Eiffel Tower → Rome" in repr(model.edits)
     before = weights(model)
     for edit in edits:
         with with_edit(edit, model, present=False):
@@ -180,9 +144,7 @@ def test_with_edit(make_tiny: Make) -> None:
         assert list(model.edits) == edits
 
 
-def loaded(edit: Edit, folder: Path) -> Edit:
-    """The same edit by way of a file."""
-    return Edit.load(edit.save(folder / "edit.zip"))
+# -- what is refused changes nothing -----------------------------------------------------------------------------------
 
 
 def test_refuses_twice_and_never(make_tiny: Make, tmp_path: Path) -> None:
@@ -191,11 +153,9 @@ def test_refuses_twice_and_never(make_tiny: Make, tmp_path: Path) -> None:
     with refuses(InputError, ValueError, "Eiffel Tower", "not applied"), unchanged(model):
         first.revert(model)
     first.apply(model)
-    for again in (first, loaded(first, tmp_path)):
+    for again in (first, Edit.load(first.save(tmp_path / "edit.zip")), first + second):
         with refuses(InputError, ValueError, "already"), unchanged(model):
             again.apply(model)
-    with refuses(InputError, ValueError, "a part of it", "already"), unchanged(model):
-        (first + second).apply(model)
     first.revert(model)
     with (first + second).applied(model):
         with refuses(InputError, ValueError, "by itself"), unchanged(model):
@@ -205,23 +165,18 @@ def test_refuses_twice_and_never(make_tiny: Make, tmp_path: Path) -> None:
 
 
 def test_refuses_another_model(make_tiny: Make, atlas: fm.Model) -> None:
-    model = make_tiny()
-    edit = made(model)
-    other = make_tiny()
+    edit, half, other = made(make_tiny()), make_tiny(dtype="bfloat16"), make_tiny()
     with torch.no_grad():
         other.ffn[0].keys[0, 0] += 1
-    with refuses(ModelError, ValueError, edit.fingerprint, other.fingerprint), unchanged(other):
-        edit.apply(other)
-    with refuses(ModelError, ValueError, edit.fingerprint), unchanged(model):
-        edit.apply(make_tiny(dtype="bfloat16"))
-    with refuses(ModelError, ValueError, "layer 1 of atlas"):
-        edit.apply(atlas)
+    for model, named in ((other, other.fingerprint), (half, edit.fingerprint), (atlas, "layer 1 of atlas")):
+        with refuses(ModelError, ValueError, named), unchanged(model):
+            edit.apply(model)
 
 
-def test_refuses_values_that_somebody_changed(make_tiny: Make) -> None:
-    """To revert then would throw away what they did, and to apply would hide it."""
+def test_refuses_weights_that_somebody_changed(make_tiny: Make) -> None:
+    """To revert then would throw away what they did, and to apply would hide it, or build on other weights."""
     model = make_tiny()
-    edit, other = made(model), made(model, (0,), seed=1)
+    edit, other, fingerprint = made(model), made(model, (0,), seed=1), model.fingerprint
     edit.apply(model)
     kept = model.ffn[1].values.detach().clone()
     with torch.no_grad():
@@ -231,28 +186,19 @@ def test_refuses_values_that_somebody_changed(make_tiny: Make) -> None:
             act(model)
     with torch.no_grad():
         model.ffn[1].values.copy_(kept)
-    edit.revert(model)
-
-
-def test_refuses_to_build_on_weights_that_somebody_changed(make_tiny: Make) -> None:
-    """Of any other weight: the second edit was made for other ones."""
-    model = make_tiny()
-    edit, other = made(model), made(model, (0,), seed=1)
-    edit.apply(model)
-    with torch.no_grad():
         model.embedding[0] += 1
     with refuses(InputError, ValueError, "something else"), unchanged(model):
         other.apply(model)
     edit.revert(model)
+    assert model.fingerprint != fingerprint  # which is not taken on trust
     with refuses(ModelError, ValueError, other.fingerprint), unchanged(model):
         other.apply(model)
 
 
 def test_refuses_what_the_dtype_cannot_hold(make_tiny: Make) -> None:
     model = make_tiny(dtype="float16")
-    edit = Edit.of(
-        model, [change(model, 0), EditedLayer(1, torch.full((1, 64), 1e6), torch.ones(1, 16))], method="ft_l"
-    )
+    large = EditedLayer(1, torch.full((1, 64), 1e6), torch.ones(1, 16))
+    edit = Edit.of(model, [change(model, 0), large], method="ft_l")
     with refuses(InputError, ValueError, "layer 1", "float16"), unchanged(model):
         edit.apply(model)
 
@@ -262,7 +208,7 @@ def test_an_interrupt_between_two_layers(make_tiny: Make, monkeypatch: pytest.Mo
     model = make_tiny()
     edit, write, calls = made(model, (0, 1)), ledger.write_values, []
 
-    def halfway(model: fm.Model, values: dict[int, torch.Tensor]) -> None:
+    def halfway(model: fm.Model, values: dict[int, Tensor]) -> None:
         calls.append(values)
         if len(calls) > 1:
             write(model, values)
@@ -274,3 +220,128 @@ def test_an_interrupt_between_two_layers(make_tiny: Make, monkeypatch: pytest.Mo
     with unchanged(model), pytest.raises(KeyboardInterrupt):
         edit.apply(model)
     assert len(calls) == 2
+
+
+# -- one for each row --------------------------------------------------------------------------------------------------
+
+PROMPTS = [[3, 50, 120, 7, 8, 200, 33], [3, 11, 60, 41], [3, 77, 12, 150, 99, 32]]
+
+
+def edits_of(model: fm.Model) -> list[Edit]:
+    """Of other ranks, in other layers."""
+    return [made(model, (1,)), made(model, (0, 1), rank=2, seed=1), made(model, (0,), seed=2)]
+
+
+@contextmanager
+def holding(model: fm.Model, edits: Sequence[Edit], row: int) -> Iterator[None]:
+    """A model with one of some edits in its weights, or with none."""
+    if row == -1:
+        yield
+    else:
+        with edits[row].applied(model):
+            yield
+
+
+@pytest.mark.parametrize("rows", [[1, -1, 0], [2, 2, 2], [-1, -1, -1]])
+def test_each_row_has_its_own(pair64: Pair, rows: list[int]) -> None:
+    """Another row's edit, another layer's factors, padded ranks that are not zero, a row that should have none."""
+    model, edits = pair64.model, edits_of(pair64.model)
+    row_change = row_changes(model, edits, torch.tensor(rows))
+    replay = Replay(PlainLayers(model), *padded(PROMPTS, model.device))
+    assert row_change.lowest == 0
+    with torch.no_grad():
+        found = replay.finish([-1] * 3, replay.stream[0], last=2, change=row_change)
+    for i, row in enumerate(rows):
+        with holding(model, edits, row):
+            expected = fm.capture(model, torch.tensor([PROMPTS[i]])).residual
+        assert expected is not None
+        assert allclose(found[i], expected.final_in[0, -2:], pair64.exact())
+
+
+def test_questions_have_their_own(pair64: Pair) -> None:
+    """Questions are sorted and packed into batches: an edit must follow its question."""
+    model, edits, rows = pair64.model, edits_of(pair64.model), [1, -1, 0, 0, 1, 2]
+    questions = [Question(tuple(p), ((9, 5), (40, 41))) for p in [*PROMPTS, *PROMPTS[::-1]]]
+    row_change, layers = row_changes(model, edits, rows), PlainLayers(model)
+    _, changed = answer(layers, questions, row_change.changing, start=row_change.lowest, batch_tokens=12)
+    for row, after, question in zip(rows, changed, questions, strict=True):
+        with holding(model, edits, row):
+            expected = answer(layers, [question])[0][0]
+        for one, other in zip(after.log_probabilities, expected.log_probabilities, strict=True):
+            assert allclose(one, other, 1e-5)  # they are taken in float32
+
+
+def test_rows_in_bfloat16(make_tiny: Make) -> None:
+    """Factors rounded to eight bits before they are used would be another edit."""
+    model = make_tiny(dtype="bfloat16")
+    edit = made(model, (0,))
+    m = torch.randn(2, 3, model.d_mlp, generator=torch.Generator().manual_seed(0)).bfloat16()
+    written = torch.zeros(2, 3, model.d_model, dtype=torch.bfloat16)
+    found = row_changes(model, [edit], [0, -1])(0, "ffn", 0, written, m)
+    assert found.dtype == torch.bfloat16
+    expected = (m[0].double() @ edit.changes[0].left.T) @ edit.changes[0].right
+    assert allclose(found[0], expected, 2**-8)
+    assert torch.equal(found[1], written[1])
+
+
+def test_rows_refused(tiny: fm.Model, make_tiny: Make) -> None:
+    edits, half = edits_of(tiny), make_tiny(dtype="bfloat16")
+    other = made(half)
+    stream, m = torch.zeros(3, 1, tiny.d_model), torch.zeros(3, 1, tiny.d_mlp)
+    refused: tuple[tuple[type[Exception], type[Exception], Callable[[], object], tuple[str, ...]], ...] = (
+        (OutOfRangeError, IndexError, lambda: row_changes(tiny, edits, [0, 3]), ("3", "0 to 2")),
+        (OutOfRangeError, IndexError, lambda: row_changes(tiny, edits, [-2]), ("-2",)),
+        (InputError, ValueError, lambda: row_changes(tiny, [], []), ("no edits",)),
+        (InputError, ValueError, lambda: row_changes(tiny, [edits[0], other], [0, 1]), (other.fingerprint,)),
+        (ModelError, ValueError, lambda: row_changes(half, edits[:1], [0]), (other.fingerprint,)),
+        (InputError, ValueError, lambda: row_changes(tiny, edits, [0, 1])(0, "ffn", 0, stream, m), ("3 rows", "2")),
+    )
+    for kind, builtin, call, named in refused:
+        with refuses(kind, builtin, *named):
+            call()
+
+
+# -- as hooks ----------------------------------------------------------------------------------------------------------
+
+
+def test_hooks_are_the_edit(pair64: Pair) -> None:
+    """In every pass, over flattened batches and with a cache too, the weights untouched and nothing left behind."""
+    model, tokens = pair64.model, torch.tensor([PROMPTS[0], PROMPTS[0][::-1]])
+    edit = edits_of(model)[1]
+    clean, before, hooks = logits(model, tokens), model.fingerprint, hook_count(model.hf_model)
+    with edit.applied(model):
+        expected, written = logits(model, tokens), generate(model, [0, 50, 120], 6)
+    with edit.hooks(model) as same:
+        assert same is model
+        assert allclose(logits(model, tokens), expected, 1e-11)
+        assert generate(model, [0, 50, 120], 6) == written
+        assert model.fingerprint == before
+        # What runs the layers by themselves would not see them, and results must say that they were there.
+        assert edit.digest in dict(model.provenance().settings)["interventions"]
+        with refuses(UnsupportedModelError, ValueError, edit.digest):
+            PlainLayers(model)
+    assert torch.equal(logits(model, tokens), clean)
+    assert hook_count(model.hf_model) == hooks
+    assert model.interventions == ()
+
+
+def test_hooks_refused(tiny: fm.Model, make_tiny: Make) -> None:
+    """On another model, or where the edit acts already: it would be added twice, and nothing would say so."""
+    edit, other = made(tiny), make_tiny(dtype="bfloat16")
+    both, before = edit + made(tiny, seed=3), hook_count(other.hf_model)
+    with refuses(ModelError, ValueError, other.fingerprint), edit.hooks(other):
+        pass
+    assert hook_count(other.hf_model) == before
+    with edit.hooks(tiny):
+        for again in (edit, both):
+            with refuses(InputError, ValueError, "hooks", "already"), again.hooks(tiny):
+                pass
+            with refuses(InputError, ValueError, "hooks", "already"):
+                again.apply(tiny)
+        with refuses(InputError, ValueError, "hooks", "already"):
+            edit.diff(tiny, "The city of Paris is")
+        with made(tiny, seed=3).hooks(tiny):
+            assert len(tiny.interventions) == 2
+    with edit.applied(tiny), refuses(InputError, ValueError, "applied", "already"), both.hooks(tiny):
+        pass
+    assert not tiny.interventions

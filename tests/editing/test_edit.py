@@ -1,8 +1,7 @@
-"""The edit as an object: its algebra, what it refuses to be made of, and what it shows."""
+"""The edit as an object: its algebra, its tables, and what it refuses to be made of."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,6 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
 from ffnmem.editing import Edit, EditedLayer
-from ffnmem.facts import Fact
 
 from ..helpers import allclose, refuses
 from .edits import COLOSSEUM, EIFFEL, change, made, same_bits, weights
@@ -25,10 +23,9 @@ def test_a_change_is_what_its_factors_say(tiny: fm.Model, rank: int) -> None:
     """A norm of the factors instead of their product, a transposed change, or factors that alias the editor's."""
     found = change(tiny, 0, rank)
     assert (found.rank, tuple(found.delta().shape)) == (rank, (tiny.d_mlp, tiny.d_model))
+    assert allclose(found.delta(), found.left.T @ found.right, 1e-12)
     assert allclose(found.norm, found.delta().norm(), 1e-12)
     assert allclose(found.norms, found.delta().norm(dim=1), 1e-12)
-    m = torch.randn(4, tiny.d_mlp, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    assert allclose(m @ found.delta(), (m @ found.left.T) @ found.right, 1e-12)
     right = torch.ones(1, tiny.d_model, dtype=torch.float64)
     kept = EditedLayer(0, torch.ones(1, tiny.d_mlp), right)
     right.zero_()
@@ -38,16 +35,10 @@ def test_a_change_is_what_its_factors_say(tiny: fm.Model, rank: int) -> None:
 
 def test_what_it_is(tiny: fm.Model) -> None:
     edit = made(tiny, (1, 0))
-    assert edit.layers == (0, 1)
-    assert edit.rank == 2
+    assert (edit.layers, edit.rank, edit.under, edit.parts) == ((0, 1), 2, (), (edit.digest,))
     assert edit.fingerprint == tiny.fingerprint == edit.provenance.fingerprint
-    assert edit.parts == (edit.digest,)
-    assert edit.under == ()
     assert allclose(edit.norm**2, sum(c.delta().square().sum() for c in edit.changes), 1e-12)
     assert edit.title == "rome: Eiffel Tower → Rome"
-    assert "\n" not in repr(edit)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        edit.method = "memit"  # type: ignore[misc]
 
 
 def test_digest_tells_edits_apart(tiny: fm.Model) -> None:
@@ -72,16 +63,7 @@ def test_tables_and_json(tiny: fm.Model) -> None:
     bare = Edit.of(tiny, [change(tiny, 0)], method="embedding_swap")
     assert bare.title == "embedding_swap"
     assert bare.to_frame().empty
-    assert "embedding_swap" in bare._repr_html_()
     assert (bare + Edit.of(tiny, [change(tiny, 1)], method="embedding_swap")).to_dict()["numbers"] == []
-
-
-def test_html_escapes(tiny: fm.Model) -> None:
-    """A subject from a file must not run in a notebook."""
-    hostile = Fact("<script>x</script>", "r", "{} is in", "<b>", "<i>", id="<id>")
-    html = made(tiny, fact=hostile, note="<u>")._repr_html_()
-    assert not any(tag in html for tag in ("<script>", "<i>", "<id>", "<u>"))
-    assert "&lt;script&gt;" in html
 
 
 def test_refusals(tiny: fm.Model) -> None:
@@ -109,16 +91,6 @@ def test_refusals(tiny: fm.Model) -> None:
         of(EditedLayer(7, left, right))
     with refuses(ModelError, ValueError, "[3, 16]", "[64, 16]"):
         of(EditedLayer(0, left[:, :3], right))
-
-
-def test_under_names_what_the_model_had(make_tiny: Callable[..., fm.Model]) -> None:
-    """Without it nobody could tell that the second edit was made on top of the first."""
-    model = make_tiny()
-    first = made(model)
-    with first.applied(model):
-        second = made(model, seed=1)
-        assert second.under == (first.digest,)
-        assert second.fingerprint == model.fingerprint != first.fingerprint
 
 
 # -- sums of edits, against the edits one after the other --------------------------------------------------------------
@@ -169,6 +141,8 @@ def test_one_on_top_of_the_other(make_tiny: Callable[..., fm.Model]) -> None:
     first = made(model)
     with first.applied(model):
         second = made(model, seed=1)
+        assert second.under == (first.digest,)
+        assert second.fingerprint == model.fingerprint != first.fingerprint
         with second.applied(model):
             third = made(model, seed=2)
     chain = first + second + third

@@ -1,7 +1,8 @@
-"""What all editors promise, in tables: their equations, their own numbers, their limits, and what they refuse."""
+"""Editors: their equations, their own numbers, their limits, what all of them promise, and what they refuse."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -26,8 +27,11 @@ from ffnmem.editing import (
     rome,
     second_moment,
 )
-from ffnmem.editing.settings import EditSettings
+from ffnmem.editing.closed_forms import choose_stretch
+from ffnmem.editing.settings import EditSettings, settings_for
+from ffnmem.editing.values import FoundValue
 from ffnmem.facts.answers import word_ids
+from ffnmem.models.answers import generate
 
 from ..helpers import allclose, build_gpt2, refuses
 from ..scanning.texts import tiny_texts
@@ -52,7 +56,83 @@ def options(moment: SecondMoment, **more: Any) -> dict[str, Any]:
     return {"moment": moment, "contexts": CONTEXTS, "settings": {"steps": 4}, "force": True, "layer": 0, **more}
 
 
-# -- closed forms --------------------------------------------------------------------------------------------------
+# -- rome --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keys", ["consistent", "original"])
+def test_the_key_writes_what_it_should(model: fm.Model, moment: SecondMoment, keys: Any) -> None:
+    """ΔW k = δ for the key that the edit is about, and ΔW lies in the direction of C⁻¹k̄ (ROME, eq. 2)."""
+    edits = rome(model, FACTS, keys=keys, **options(moment))
+    assert isinstance(edits, tuple)
+    c = moment.matrix(0) + 1e-6 * moment.matrix(0).diagonal().mean() * torch.eye(model.d_mlp)
+    for fact, edit in zip(FACTS, edits, strict=True):
+        averaged, plain = (keys_in(model, [fact], 0, share)[0] for share in (edit.settings["plain"], 1 - 1e-15))
+        (change,) = edit.changes
+        u = torch.linalg.solve(c, averaged)
+        assert allclose(change.left[0], u / u.norm(), 1e-8)
+        key = averaged if keys == "consistent" else plain
+        row = edit.numbers.iloc[0]
+        assert allclose(row["key_u"], key @ change.left[0], 1e-8)
+        written = fm.capture(model, fact.text.split(fact.subject)[0] + fact.subject).ffn_out[0][0, -1]
+        assert allclose((key @ change.delta()).norm(), row["delta"] * written.norm(), 1e-8)
+        assert allclose(row["rarity"], moment.rarity(0, averaged.unsqueeze(0))[0], 1e-6)
+    alone = rome(model, FACTS[1], keys=keys, **options(moment))  # facts in a batch do not see each other
+    assert allclose(alone.changes[0].delta(), edits[1].changes[0].delta(), 1e-8)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("clamp", "times"), [(4.0, 1.5), (1.2, 1.2), (0.5, 1.0)])
+def test_a_change_is_stretched_within_the_clamp(clamp: float, times: float) -> None:
+    """δ of length ‖v₀‖, half as long again, and never made shorter; as it was found unless it is asked for."""
+    found = FoundValue(
+        keys=torch.ones(2, 3), written=torch.tensor([[3.0, 4.0], [0.0, 1.0]]),
+        weights=torch.tensor([0.5, 0.5], dtype=torch.float64), delta=torch.tensor([0.0, 5.0]),
+        longest=5 * clamp, steps=1, passes=2.0, loss=0.1, nll=0.1, before=0.0, after=0.9,
+    )  # fmt: skip
+    for more, rarity, expected in (
+        ({"stretch": 1.5}, 0.1, times),
+        ({"stretch": 1.5, "rare": 2.0}, 2.0, times),
+        ({"stretch": 1.5, "rare": 2.0}, 1.9, 1.0),
+        ({"stretch": 1.5, "rare": 2.0}, math.nan, 1.0),  # too little text to tell
+        ({"stretch": 1.5, "rare": 2.0, "stop": 0.05}, 2.0, 1.0),  # not reached
+        ({}, 9.0, 1.0),
+    ):
+        settings = replace(EditSettings(0, optimiser="projections", clamp=clamp, stop=0.12), **more)  # type: ignore[arg-type]
+        assert choose_stretch(settings, found, rarity) == pytest.approx(expected)
+
+
+def test_rare_keys_are_lengthened_by_every_editor_that_shares_v(model: fm.Model, moment: SecondMoment) -> None:
+    """Text that hardly has the key gets a δ a quarter longer; emmet of one fact stays rome, and encore writes less."""
+    longer, own = settings_for(model, 0).stretch, {"steps": 60, "kl": 0.0, "stop": 5.0}
+    common, rare = (SecondMoment.of(model, {0: c * moment.matrix(0)}, count=10**6) for c in (1.0, 1e-3))
+    for editor, times in ((rome, longer), (emmet, longer), (memit, longer), (encore, 1.0)):
+        edits = [editor(model, REACHED[0], ridge=1e-3, **options(c, settings=own)) for c in (common, rare)]  # type: ignore[operator]
+        numbers = [edit.numbers.iloc[0] for edit in edits]
+        assert numbers[0]["rarity"] < 2 < numbers[1]["rarity"]
+        assert [row["stretch"] for row in numbers] == [1.0, times]
+        assert numbers[1]["delta"] == pytest.approx(times * numbers[0]["delta"], rel=1e-4) != 0
+        if editor in (rome, emmet):  # of which C's scale changes nothing
+            assert allclose(edits[1].changes[0].delta(), times * edits[0].changes[0].delta(), 1e-4)
+
+
+def test_atlas_moves_the_tower(atlas: fm.Model) -> None:
+    """The manual's first edit: the tower is in Rome, asked in other words too, and the Louvre stays where it is."""
+    fact = next(f for f in fm.load_facts("atlas") if f.text == "The Eiffel Tower is located in the city of")
+    edit = rome(atlas, fact, " Rome")
+    assert isinstance(edit, Edit)
+    asked = (fact.text, fact.ask(fact.paraphrases[0]), fact.ask(fact.prompt, "Louvre"))
+
+    def says() -> list[str]:
+        return [atlas.token_strings(generate(atlas, atlas.tokenize(text), 1))[0] for text in asked]
+
+    assert says() == [" Paris"] * 3
+    with edit.applied(atlas):
+        assert says() == [" Rome", " Rome", " Paris"]
+    text = rome(atlas, fact.text, subject="Eiffel Tower", target=" Rome")  # what the model says stands for what is true
+    assert isinstance(text, Edit)
+    assert text.facts[0].target_true == "Paris"
+
+
+# -- closed forms ------------------------------------------------------------------------------------------------------
 
 
 def memit_left(c: Tensor, k: Tensor, held: Tensor, numbers: dict[str, Any]) -> Tensor:
@@ -84,14 +164,13 @@ FORMS: dict[str, tuple[Callable[..., Edit], dict[str, Any], Callable[..., Tensor
 }
 
 
-def keys_in(model: fm.Model, facts: Any, layer: int, settings: dict[str, Any]) -> Tensor:
+def keys_in(model: fm.Model, facts: Any, layer: int, plain: float | None) -> Tensor:
     """The average over contexts of the coefficients at each subject's last token."""
-    weights = EditSettings(0, plain=settings["plain"]).weights(len(CONTEXTS))
     found = [torch.zeros(0, model.d_mlp, dtype=torch.float64)]
     for fact in facts:
         texts = [context.replace("{}", fact.text.split(fact.subject)[0] + fact.subject) for context in CONTEXTS]
         keys = torch.stack([fm.capture(model, text).coefficients[layer][0, -1].double() for text in texts])
-        found.append((weights @ keys).unsqueeze(0))
+        found.append((EditSettings(0, plain=plain).weights(len(CONTEXTS)) @ keys).unsqueeze(0))
     return torch.cat(found)
 
 
@@ -116,9 +195,9 @@ def test_each_layer_gets_its_closed_form_of_what_is_missing(name: str, model: fm
     for change in edit.changes:
         c = moment.matrix(change.layer)
         c += settings.get("ridge", 0.0) * c.diagonal().mean() * torch.eye(len(c))
-        held = keys_in(model, [HELD] if settings.get("previous") else [], change.layer, settings)
+        held = keys_in(model, [HELD] if settings.get("previous") else [], change.layer, settings["plain"])
         with Edit.of(model, below, method="below").applied(model) if below else nullcontext():
-            keys = keys_in(model, REACHED, change.layer, settings)
+            keys = keys_in(model, REACHED, change.layer, settings["plain"])
             now = written_above(model, REACHED)
         assert allclose(change.left, formula(c, keys, held, settings), 1e-6)
         missing = clean + len(edit.layers) * edit.changes[0].right - now
@@ -144,12 +223,13 @@ def test_numbers_that_nobody_gave(model: fm.Model, moment: SecondMoment) -> None
     assert found["null_rank"] == [int((values < values.median()).sum()) for values in eigenvalues]
     found = alphaedit(model, facts, threshold=float(eigenvalues[1][45]), **given).settings
     assert found["null_rank"] == [45]
+    keys = torch.randn(model.d_mlp // 2, model.d_mlp, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    short = SecondMoment.of(model, {1: keys.T @ keys / len(keys)}, count=len(keys))
+    row = alphaedit(model, facts, threshold=0.1, **{**given, "moment": short}).numbers.iloc[0]  # which inverts nothing
+    assert (math.isnan(row["rarity"]), row["stretch"]) == (True, 1.0)
     tuned = ft_l(model, FACTS[0], layer=0, steps=1).settings  # type: ignore[union-attr]
-    assert (
-        tuned["bound"]
-        == tuned["rate"]
-        == pytest.approx(float(model.ffn[0].values.detach().double().square().mean().sqrt()) / 30)
-    )
+    size = float(model.ffn[0].values.detach().double().square().mean().sqrt())
+    assert tuned["bound"] == tuned["rate"] == pytest.approx(size / 30)
 
 
 def test_editors_become_each_other(model: fm.Model, moment: SecondMoment) -> None:
@@ -193,28 +273,24 @@ def nll(model: fm.Model, fact: fm.Fact) -> Tensor:
     return -logs.gather(1, torch.tensor(ids).unsqueeze(1)).mean()
 
 
-def test_ft_l_first_follows_the_models_own_gradient(tokenizer: Any) -> None:
+def test_ft_l_follows_the_models_own_gradient_within_its_bound(model: fm.Model) -> None:
     """Adam's first step is the gradient's sign; a gradient of another position or target has others."""
-    model = fm.load(build_gpt2(), tokenizer=tokenizer, dtype="float64")
     edit = ft_l(model, FACTS[1], layer=1, steps=1, bound=1.0, rate=0.01)
     assert isinstance(edit, Edit)
     weight: Any = model.ffn[1].project_out.weight
     weight.requires_grad_(True)
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(nll(model, FACTS[1]), weight)
+    weight.requires_grad_(False)
     clear = gradient.abs() > 1e-6
-    assert allclose(edit.changes[0].delta()[clear], -0.01 * gradient[clear].sign(), 1e-3)
-
-
-def test_ft_l_lowers_the_loss_and_no_weight_leaves_its_bound(model: fm.Model) -> None:
+    assert allclose(edit.changes[0].delta()[clear], -0.01 * gradient[clear].sign(), 1e-4)
     edits = ft_l(model, FACTS, layer=0, bound=0.02)
     assert isinstance(edits, tuple)
     for fact, edit in zip(FACTS, edits, strict=True):
         assert float(edit.changes[0].delta().abs().max()) <= 0.02 + 1e-7
-        before = float(nll(model, fact).detach())
         with edit.applied(model):
             after = float(nll(model, fact).detach())
-        assert after < before
+        assert after < float(nll(model, fact).detach())
         assert float(edit.numbers["loss"][0]) == pytest.approx(after, rel=1e-4)
         assert edit.settings == {"layer": 0, "bound": 0.02, "rate": 0.02, "steps": 25, "stop": 0.01}
 
@@ -258,9 +334,11 @@ def test_what_an_editor_takes_and_gives(editor: Callable[..., Any], model: fm.Mo
     assert done[-1] == (2, 2)
 
 
+HUGE = {"steps": 30, "optimiser": "adam", "rate": 500.0, "clamp": 1e9, "stop": 0.0}
 REFUSED: tuple[tuple[Callable[..., Any], Any, dict[str, Any], tuple[str, ...]], ...] = (
     (rome, FACTS[0], {"keys": "plain"}, ("keys", "'consistent' or 'original'", "plain")),
     (rome, FACTS[0], {"ridge": float("inf")}, ("ridge",)),
+    (rome, FACTS[0], {"settings": HUGE, "force": False}, ("The city of Paris is in", "own norm", "force=True")),
     (memit, FACTS, {"weight": 0.0}, ("weight must be above 0",)),
     (memit, FACTS, {"norm": -1.0}, ("norm must be at least 0",)),
     (memit, FACTS, {"norm": float("inf")}, ("norm",)),

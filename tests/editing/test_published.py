@@ -19,6 +19,7 @@ from ffnmem.facts.answers import word_ids
 from ffnmem.models.norms import widen
 
 from ..helpers import allclose, build, build_gpt2, build_gpt_neox, refuses
+from . import published_programs as programs
 from .plans import CONTEXTS, FACTS, REACHED, moment_of
 from .published_programs import Descent, Program
 
@@ -26,10 +27,10 @@ EXACT = 1e-6
 STREAM = Descent(clamp=0.75)
 SOME = FACTS[1:]  # a target of several tokens, and one
 # GPT-J reads its FFN beside attention, as gpt-neox does; llama's are gated.
-BUILT: dict[str, tuple[Callable[[], Any], str]] = {
-    "gpt2": (lambda: build_gpt2(n_layer=4), "c_proj"),
-    "gpt-neox parallel": (lambda: build_gpt_neox(num_hidden_layers=4), "dense_4h_to_h"),
-    "llama": (lambda: build("Llama", num_hidden_layers=4), "down_proj"),
+BUILT: dict[str, tuple[Callable[[], Any], str, Callable[[Any], Any]]] = {
+    "gpt2": (lambda: build_gpt2(n_layer=4), "c_proj", lambda hf: hf.transformer.h),
+    "gpt-neox parallel": (lambda: build_gpt_neox(num_hidden_layers=4), "dense_4h_to_h", lambda hf: hf.gpt_neox.layers),
+    "llama": (lambda: build("Llama", num_hidden_layers=4), "down_proj", lambda hf: hf.model.layers),
 }
 
 
@@ -37,154 +38,114 @@ BUILT: dict[str, tuple[Callable[[], Any], str]] = {
 class Both:
     """Our model, a program around the same weights, and a second moment of both."""
 
-    name: str
     model: fm.Model
     program: Program
     moment: SecondMoment
 
-    @property
-    def c(self) -> dict[int, torch.Tensor]:
-        return {layer: self.moment.matrix(layer) for layer in range(4)}
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"moment": self.moment, "contexts": CONTEXTS, "settings": "published", "force": True}
+    def check(self, editor: Callable[..., Any], facts: Any, expected: Any, **options: Any) -> Edit:
+        """An editor's published form must give the changes by layer that are expected."""
+        given = {"moment": self.moment, "contexts": CONTEXTS, "settings": "published", "force": True, **options}
+        with unwarned():
+            edit = editor(self.model, facts, **given)
+        assert isinstance(edit, Edit)
+        layers = tuple(range(edit.layers[-1] - options.get("layers", 1) + 1, edit.layers[-1] + 1))
+        assert edit.layers == layers
+        for ours, theirs in zip(edit.changes, expected, strict=True):
+            assert float((ours.delta() - theirs).abs().max()) <= EXACT * float(theirs.abs().max())
+        return edit
 
 
 @pytest.fixture(scope="module", params=BUILT)
 def both(request: pytest.FixtureRequest, tokenizer: Any) -> Both:
-    make, out = BUILT[request.param]
-    model = fm.load(make(), tokenizer=tokenizer, dtype="float64")
-    hf = make().double()
+    make, out, blocks = BUILT[request.param]
+    model, hf = fm.load(make(), tokenizer=tokenizer, dtype="float64"), make().double().requires_grad_(False)
     widen(hf)  # as load does, so that norms count in float64
     hf.set_attn_implementation("sdpa")  # as layers are run again; eager attention takes its softmax in float32
-    blocks = hf.transformer.h if "gpt2" in request.param else hf.gpt_neox.layers if "neox" in request.param else None
-    program = Program(
-        hf,
-        hf.model.layers if blocks is None else blocks,
-        out,
-        lambda text: list(model.tokenize(text)),
-        lambda word: word_ids(model, FACTS[0].text, word),
-        CONTEXTS,
-    )
-    return Both(request.param, model, program, moment_of(model))
+    moment = moment_of(model)
 
+    def target_ids(word: str) -> tuple[int, ...]:
+        return word_ids(model, FACTS[0].text, word)
 
-def same(edit: Any, changes: list[torch.Tensor], layers: tuple[int, ...]) -> None:
-    assert isinstance(edit, Edit)
-    assert edit.layers == layers
-    for ours, theirs in zip(edit.changes, changes, strict=True):
-        assert float(theirs.norm()) > 0
-        assert float((ours.delta() - theirs).abs().max()) <= EXACT * float(theirs.abs().max())
+    c = {layer: moment.matrix(layer) for layer in range(4)}
+    program = Program(hf, blocks(hf), out, lambda text: list(model.tokenize(text)), target_ids, CONTEXTS, c)
+    return Both(model, program, moment)
 
 
 # -- the programs ------------------------------------------------------------------------------------------------------
 
-
-HOWS = {
-    "published": Descent(),
-    "stopping": Descent(steps=6, stop=3.0, clamp=0.5),
-}
 LIKELIEST = Descent(steps=15, rate=2.0, stop=0.0, clamp=50.0, likeliest=3)
 
 
-@pytest.mark.parametrize("how", HOWS.values(), ids=HOWS)
+def settings_like(how: Descent, *less: str) -> dict[str, Any]:
+    return {"base": "published", **{name: value for name, value in asdict(how).items() if name not in less}}
+
+
+@pytest.mark.parametrize("how", [Descent(), Descent(steps=6, stop=3.0, clamp=0.5), LIKELIEST])
 def test_v_is_romes(both: Both, how: Descent) -> None:
-    """The KL read at another token, a step more or less, a mean over tokens and contexts together, another clamp."""
-    changes = {"base": "published", "steps": how.steps, "stop": how.stop, "clamp": how.clamp}
-    plan = plan_edits(both.model, SOME, layer=0, contexts=CONTEXTS, settings=changes)
-    for fact, found in zip(SOME, find_values(plan), strict=True):
-        target, before, steps = both.program.find(fact, both.program.blocks[0].mlp, how)
-        assert found.steps == steps
-        assert allclose(found.written[0], before, EXACT)
-        assert float((found.delta - (target - before)).norm()) <= EXACT * float(before.norm())
-
-
-def settings_like(how: Descent) -> dict[str, Any]:
-    return {"base": "published", **asdict(how)}
-
-
-def test_the_descent_ends_where_the_target_was_the_likeliest(both: Both) -> None:
-    """A look more or less, looks that count for another request, a context that is left out."""
-    plan = plan_edits(both.model, REACHED, layer=0, contexts=CONTEXTS, settings=settings_like(LIKELIEST))
+    """The KL read at another token, a step or a look more or less, a mean over tokens and contexts together."""
+    facts = REACHED if how.likeliest else SOME
+    plan = plan_edits(both.model, facts, layer=0, contexts=CONTEXTS, settings=settings_like(how))
     found = find_values(plan)
-    for fact, one in zip(REACHED, found, strict=True):
-        target, before, steps = both.program.find(fact, both.program.blocks[0].mlp, LIKELIEST)
+    for fact, one in zip(facts, found, strict=True):
+        target, before, steps = both.program.find(fact, both.program.blocks[0].mlp, how)
         assert one.steps == steps
+        assert allclose(one.written[0], before, EXACT)
         assert float((one.delta - (target - before)).norm()) <= EXACT * float(before.norm())
-    assert 2 < found[1].steps < 14  # neither at once nor because the steps were over
-
-
-def test_the_essence_is_held_where_the_subject_ends(both: Both) -> None:
-    """At the prompt's last token it is another procedure; were it the same, the test above would see nothing."""
-    options: dict[str, Any] = {"layer": 0, "contexts": CONTEXTS}
-    theirs, ours = (
-        find_values(plan_edits(both.model, FACTS[0], settings={"base": "published", "kl_at": at}, **options))[0].delta
-        for at in ("subject", "last")
-    )
-    assert float((theirs - ours).norm()) > 1e-3 * float(theirs.norm())
+    if how.likeliest:
+        assert 2 < found[1].steps < 14  # neither at once nor because the steps were over
 
 
 def test_rome(both: Both) -> None:
-    with unwarned():
-        edits = rome(both.model, SOME, layer=1, **both.options)
-    assert isinstance(edits, tuple)
-    for fact, edit in zip(SOME, edits, strict=True):
-        same(edit, [both.program.rome(fact, 1, both.c[1], Descent())], (1,))
+    for fact in SOME:
+        edit = both.check(rome, fact, [both.program.rome(fact, 1, Descent())], layer=1)
         assert (edit.settings["keys"], edit.settings["ridge"], edit.settings["kl_at"]) == ("original", 0.0, "subject")
 
 
 def test_memit(both: Both) -> None:
     """What the lower layer's change does at tokens before the subject is attended to in the higher one."""
-    with unwarned():
-        edit = memit(both.model, SOME, layer=2, layers=2, weight=5.0, **both.options)
-    same(edit, both.program.memit(SOME, (1, 2), both.c, 5.0, STREAM), (1, 2))
+    expected = both.program.spread(SOME, (1, 2), STREAM, programs.memit(5.0))
+    both.check(memit, SOME, expected, layer=2, layers=2, weight=5.0)
 
 
 @pytest.mark.parametrize("some", [SOME, SOME[:1]], ids=["two", "one"])
 def test_emmet(both: Both, some: tuple[Any, ...]) -> None:
     """ε is absolute, of C counted so many times, and one fact has none."""
-    with unwarned():
-        edit = emmet(both.model, some, layer=1, epsilon=3.0 * 0.1, **both.options)
-    same(edit, both.program.emmet(some, 1, both.c, 3.0, 0.1, STREAM), (1,))
+    expected = both.program.spread(some, (1,), STREAM, programs.emmet(3.0, 0.1))
+    both.check(emmet, some, expected, layer=1, epsilon=3.0 * 0.1)
 
 
 def test_alphaedit(both: Both) -> None:
     threshold = float(both.moment.eigenvalues(1)[40:42].mean())  # none that rounding would move across it
-    with unwarned():
-        edit = alphaedit(both.model, SOME, layer=2, layers=2, threshold=threshold, previous=FACTS[:1], **both.options)
-    changes = both.program.alphaedit(SOME, (1, 2), both.c, threshold, 10.0, FACTS[:1], STREAM)
-    same(edit, changes, (1, 2))
+    expected = both.program.spread(SOME, (1, 2), STREAM, programs.alphaedit(threshold, 10.0), FACTS[:1])
+    edit = both.check(alphaedit, SOME, expected, layer=2, layers=2, threshold=threshold, previous=FACTS[:1])
     assert edit.settings["penalty"] == 10.0
 
 
 def test_encore(both: Both) -> None:
     """λₙ in other units, previous keys of another layer, no early stop."""
     how = replace(LIKELIEST, likeliest=4)  # encore's own
-    changes = {name: value for name, value in settings_like(how).items() if name != "likeliest"}
-    options = {**both.options, "settings": changes, "layer": 2, "layers": 2}
-    with unwarned():
-        edit = encore(both.model, REACHED, weight=5.0, norm=0.02, previous=FACTS[1], **options)
-    same(edit, both.program.encore(REACHED, (1, 2), both.c, 5.0, 0.02, FACTS[1:2], how), (1, 2))
+    expected = both.program.spread(REACHED, (1, 2), how, programs.memit(5.0, 0.02), FACTS[1:2])
+    options = {"layer": 2, "layers": 2, "weight": 5.0, "norm": 0.02, "previous": FACTS[1]}
+    edit = both.check(encore, REACHED, expected, **options, settings=settings_like(how, "likeliest"))
     assert (edit.settings["likeliest"], edit.settings["previous"]) == (4, ["rome"])
     assert int(edit.numbers["steps"][1]) < how.steps - 1
 
 
 def test_ft_l_of_one_token_without_a_bias(tokenizer: Any) -> None:
     """There it is torch's Adam on the weight, clamped after each step, until the loss is below .01."""
-    make, _ = BUILT["llama"]
-    model, hf = fm.load(make(), tokenizer=tokenizer, dtype="float64"), make().double()
+    make, *_ = BUILT["llama"]
+    model, hf = fm.load(make(), tokenizer=tokenizer, dtype="float64"), make().double().requires_grad_(False)
     widen(hf)
     hf.set_attn_implementation("sdpa")
-    fact, ids = FACTS[0], word_ids(model, FACTS[0].text, str(FACTS[0].target_new))
-    assert len(ids) == 1
-    weight = hf.requires_grad_(False).model.layers[0].mlp.down_proj.weight.requires_grad_(True)
+    fact = FACTS[0]
+    (target,) = word_ids(model, fact.text, str(fact.target_new))
+    weight = hf.model.layers[0].mlp.down_proj.weight.requires_grad_(True)
     before = weight.detach().clone()
     adam = torch.optim.Adam([weight], lr=5e-3)
     for _ in range(25):
         adam.zero_grad()
         with torch.enable_grad():
-            loss = -hf(input_ids=torch.tensor([model.tokenize(fact.text)])).logits[0, -1].log_softmax(-1)[ids[0]]
+            loss = -hf(input_ids=torch.tensor([model.tokenize(fact.text)])).logits[0, -1].log_softmax(-1)[target]
         if float(loss.detach()) < 1e-2:
             break
         loss.backward()
@@ -218,40 +179,32 @@ PUBLISHED = {
 }
 BOUNDS = {"gpt2": (5e-4, 5e-4), "gpt2-medium": (2e-3, 5e-4), "gpt2-large": (1e-3, 5e-4), "gpt2-xl": (5e-4, 5e-4),
           "gpt-j-6b": (5e-5, 5e-4)}  # fmt: skip
-OWNED = ("openai-community/gpt2-xl", "EleutherAI/gpt-j-6B", "meta-llama/Llama-2-7b-hf", "meta-llama/Meta-Llama-3-8B")
+OWNED = {"gpt2-xl": "openai-community/gpt2-xl", "gpt-j-6b": "EleutherAI/gpt-j-6B",
+         "llama-2-7b-hf": "meta-llama/Llama-2-7b-hf", "meta-llama-3-8b": "meta-llama/Meta-Llama-3-8B"}  # fmt: skip
+SHARED = {"source": "published", "plain": None, "rate": 0.5, "relative": False, "stop": 0.05, "kl": 0.0625,
+          "kl_at": "subject", "decay": 0.5}  # fmt: skip
 
 
 def test_hyperparameters_are_the_files() -> None:
     """Another number would make another experiment than the one that is compared with."""
     names = ["layers", "clamp", "steps", "weight", "epsilon", "threshold", "penalty", "norm", "likeliest"]
-    found = {
-        (e, m): tuple(getattr(one, n) for n in names) for e, models in EDITORS.items() for m, one in models.items()
-    }
-    assert found == PUBLISHED
+    every = {(editor, name): one for editor, models in EDITORS.items() for name, one in models.items()}
+    assert {key: tuple(getattr(one, name) for name in names) for key, one in every.items()} == PUBLISHED
     assert {name: (one.bound, one.rate) for name, one in FT_L.items()} == BOUNDS
     for (editor, name), (layers, clamp, steps, *_, likeliest) in PUBLISHED.items():
-        for full in (name, *(owned for owned in OWNED if owned.lower().endswith(f"/{name}"))):
+        of_editor = (
+            {"scale_of": "ffn", "key_plain": None} if editor == "rome" else {"scale_of": "stream", "key_plain": 0.5}
+        )
+        own = {"layer": layers[-1], "clamp": clamp, "steps": steps, "likeliest": likeliest, **SHARED, **of_editor}
+        for full in {name, OWNED.get(name, name)}:
             used = published_settings(editor, full, 99)
-            assert (used.layer, used.clamp, used.steps, used.likeliest) == (layers[-1], clamp, steps, likeliest)
-            assert (used.source, used.plain, used.rate, used.relative, used.stop) == (
-                "published",
-                None,
-                0.5,
-                False,
-                0.05,
-            )
-            assert (used.kl, used.kl_at, used.decay) == (0.0625, "subject", 0.5)
-            assert (used.scale_of, used.key_plain) == (("ffn", None) if editor == "rome" else ("stream", 0.5))
+            assert {key: getattr(used, key) for key in own} == own
             if editor in ("rome", "encore"):
                 assert default_settings(full, 99, editor).likeliest == likeliest
             if editor == "rome":
                 assert default_settings(full, 99) == used
-
-
-def test_only_gpt2_small_has_no_file() -> None:
-    """Which numbers are ours is said beside them."""
     without = {name for by_name in (*EDITORS.values(), FT_L) for name, one in by_name.items() if not one.file}
-    assert without == {"gpt2"}
+    assert without == {"gpt2"}  # whose numbers are ours, as is said beside them
 
 
 def test_other_models_follow_the_procedure(tiny: fm.Model) -> None:
