@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -11,11 +9,11 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import FileError, InputError, UnsupportedModelError
+from ffnmem.core.errors import FfnmemError, InputError, UnsupportedModelError
 from ffnmem.ffn.activations import activation
 from ffnmem.neurons import NeuronHealth, neuron_health
 
-from ..helpers import ARCHITECTURES, Pair, allclose, hook_count, printed, refuses
+from ..helpers import Pair, allclose, hook_count, refuses
 from ..scanning.texts import tiny_texts
 from .made import TEXTS, pushed
 
@@ -99,58 +97,28 @@ def test_equals_autograd(pair64: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         assert allclose(
             found.neurons[name].astype(float), expected[name].astype(float), 1e-12 if exact else tolerance
         ), name
+    with refuses(InputError, ValueError, "no text but special"):
+        neuron_health(pair64.model, [" Rome"])
 
 
-def row(found: Any, layer: int, neuron: int) -> Any:
-    rows = found.neurons
-    return rows[(rows["layer"] == layer) & (rows["neuron"] == neuron)].iloc[0]
-
-
-def test_planted_relu(tokenizer: Any) -> None:
-    """A dead ReLU neuron is stuck and carries nothing; one that is always on is linear."""
-    model = pushed("opt", tokenizer, {(0, 3): -1000.0, (1, 5): 1000.0})
-    found = neuron_health(model, TEXTS)
-    dead, on = row(found, 0, 3), row(found, 1, 5)
-    assert (dead.dead, dead.stuck, dead.saturated, dead.fires, dead.flat) == (True, True, True, 0, 1)
-    assert dead.flow_pre == dead.flow_pre_rms == dead.local_gradient == 0
-    assert dead.flow_coefficient > 0  # a firing would matter: it is the key that does not hear of it
-    assert (on.dead, on.stuck, on.saturated, on.fires, on.linear) == (False, False, True, 1, 1)
-    assert on.flow_pre == on.flow_coefficient > 0
-    relu = found.neurons
-    assert (relu["stuck"] == relu["dead"]).all()
-    assert (relu["flat"] + relu["linear"]).tolist() == [1.0] * len(relu)
-
-
-def test_planted_gelu(tokenizer: Any) -> None:
-    """A GELU neuron that never fires still passes a gradient, unless it lies far to the left."""
-    model = pushed("gpt2", tokenizer, {(0, 3): -0.5, (1, 5): -1000.0, (1, 6): 1000.0})
-    found = neuron_health(model, TEXTS)
-    shallow, deep, on = row(found, 0, 3), row(found, 1, 5), row(found, 1, 6)
-    assert (shallow.dead, shallow.stuck, shallow.saturated) == (True, False, False)
-    assert shallow.flow_pre > 0.01 * shallow.flow_coefficient
-    slope = float(activation("gelu_new").gradient(torch.tensor(-0.5, dtype=torch.float64)))
-    assert shallow.local_gradient == pytest.approx(slope, abs=1e-12)
-    assert (deep.dead, deep.stuck, deep.saturated, deep.flow_pre) == (True, True, True, 0)
-    assert (on.dead, on.stuck, on.saturated, on.linear) == (False, False, True, 1)
-
-
-def test_a_gated_neuron_is_dead_by_its_gate(tokenizer: Any) -> None:
-    """It would be dead because its linear part is negative, or alive with a gate that never opens."""
-    model = fm.load(ARCHITECTURES["llama"](), tokenizer=tokenizer)
-    found = neuron_health(model, TEXTS).neurons
-    assert found["dead"].tolist() == (found["fires"] == 0).tolist()
-
-
-def test_flow_is_of_each_text_by_itself(tiny: fm.Model) -> None:
-    """Texts that share a batch would share their gradient, or the mean be over other positions."""
-    texts = [TEXTS[0], TEXTS[2]]
-    both = neuron_health(tiny, texts)
-    alone = [neuron_health(tiny, [text]) for text in texts]
-    weights = [one.flow_positions for one in alone]
-    assert both.flow_positions == sum(weights) == both.positions - 2  # no prediction follows the last token
-    for column, power in (("flow_coefficient", 1), ("flow_pre", 1), ("flow_pre_rms", 2)):
-        parts = [one.neurons[column] ** power * n for one, n in zip(alone, weights, strict=True)]
-        assert allclose(both.neurons[column] ** power, sum(parts) / sum(weights), 1e-5)
+@pytest.mark.parametrize(
+    ("kind", "never", "always"), [("opt", (0, 3, -1000.0), (1, 5, 1000.0)), ("gpt2", (1, 5, -1000.0), (1, 6, 1000.0))]
+)
+def test_planted(kind: str, never: tuple[int, int, float], always: tuple[int, int, float], tokenizer: Any) -> None:
+    """A neuron that never fires is stuck where it lies far to the left, and carries nothing, though a firing would
+    matter; a GELU near 0 is dead and not stuck; one that is always on is linear. All as autograd has it."""
+    model = pushed(kind, tokenizer, {(layer, n): by for layer, n, by in (never, always, (0, 9, -0.5))})
+    found = neuron_health(model, TEXTS, prepend_bos=True)
+    expected, loss, _ = plain(Pair(kind, model.hf_model, model), TEXTS, {0})
+    assert found.loss == pytest.approx(loss, abs=1e-6)
+    for name in expected:
+        assert allclose(found.neurons[name].astype(float), expected[name].astype(float), 1e-6), name
+    rows = found.neurons.set_index(["layer", "neuron"])
+    names = ["dead", "stuck", "saturated", "fires", "flat", "linear"]
+    assert rows.loc[never[:2], names].tolist() == [True, True, True, 0, 1, 0]
+    assert rows.loc[always[:2], names].tolist() == [False, False, True, 1, 0, 1]
+    assert rows.loc[never[:2], "flow_pre"] == 0 < rows.loc[never[:2], "flow_coefficient"]
+    assert rows.loc[(0, 9), ["dead", "stuck"]].tolist() == [True, kind == "opt"]
 
 
 def test_batches_change_rounding_only(make_tiny: Any) -> None:
@@ -184,27 +152,10 @@ def test_provenance_and_progress(tiny: fm.Model) -> None:
     seen: list[tuple[str, int, int]] = []
     found = neuron_health(tiny, tiny_texts(), tokens=80, progress=lambda *step: seen.append(step), batch_tokens=40)
     settings = found.provenance.to_dict()
-    assert settings["tokens"] == found.positions
+    assert (settings["tokens"], settings["seed"], settings["batch_tokens"]) == (found.positions, 0, 40)
     assert settings["corpus_hash"]
-    assert settings["seed"] == 0
-    assert found.provenance.prepend_bos is tiny.prepend_bos
     assert seen[-1] == ("health", found.positions, found.positions)
     assert [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})
-
-
-def test_special_tokens_are_not_predicted(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flow would be that of predicting them too, or the loss hold what no text says."""
-    text = " Paris is in Rome"
-    whole = neuron_health(tiny, [text])
-    monkeypatch.setattr(fm.Model, "special_token_ids", property(lambda model: {0, model.token_id(" Rome")}))
-    found = neuron_health(tiny, [text])
-    assert (whole.positions, whole.flow_positions) == (4, 3)
-    assert (found.positions, found.flow_positions) == (3, 2)
-    before = neuron_health(tiny, [text.removesuffix(" Rome")])
-    assert found.loss == pytest.approx(before.loss, abs=1e-6)
-    assert allclose(found.neurons["flow_pre"], before.neurons["flow_pre"], 1e-6)
-    with refuses(InputError, ValueError, "no text but special"):
-        neuron_health(tiny, [" Rome"])
 
 
 def test_nothing_is_left_behind(make_tiny: Any) -> None:
@@ -218,15 +169,20 @@ def test_nothing_is_left_behind(make_tiny: Any) -> None:
         neuron_health(model, TEXTS)
 
 
-def test_mistakes(tiny: fm.Model, make_tiny: Any) -> None:
-    with refuses(InputError, ValueError, "tokens", "0"):
-        neuron_health(tiny, TEXTS, tokens=0)
-    with refuses(InputError, ValueError, "seed", "-1"):
-        neuron_health(tiny, TEXTS, seed=-1)
-    with refuses(InputError, ValueError, "context 64", "32"):
-        neuron_health(tiny, TEXTS, context=64)
-    with refuses(FileError, OSError, "no text"):
-        neuron_health(tiny, [""])
+@pytest.mark.parametrize(
+    ("texts", "wrong", "says"),
+    [
+        (TEXTS, {"tokens": 0}, ("tokens", "0")),
+        (TEXTS, {"context": 64}, ("context 64", "32")),
+        ([""], {}, ("no text",)),
+    ],
+)
+def test_mistakes(tiny: fm.Model, texts: list[str], wrong: dict[str, Any], says: tuple[str, ...]) -> None:
+    with refuses(FfnmemError, Exception, *says):
+        neuron_health(tiny, texts, **wrong)
+
+
+def test_numbers_that_are_not_finite(make_tiny: Any) -> None:
     broken = make_tiny()
     with torch.no_grad():
         broken.ffn[1].values[3] = torch.inf
@@ -266,21 +222,8 @@ def test_extremes(health: NeuronHealth, tokenizer: Any) -> None:
         health.extremes(0)
 
 
-def test_shows_itself(health: NeuronHealth) -> None:
-    """A result that does not fit a line, or JSON."""
-    assert repr(health).startswith("NeuronHealth(")
-    assert "\n" not in repr(health)
-    assert f"{health.positions} positions" in repr(health)
-    values = json.loads(json.dumps(health.to_dict(), allow_nan=False))
-    assert len(values["neurons"]) == len(health.neurons) == len(health.to_frame())
-    assert len(values["layers"]) == len(health.layers)
-    assert values["loss"] == health.loss
-    assert values["provenance"]["model"] == health.provenance.model
-    assert health.to_frame() is not health.neurons
-
-
 def test_sheet(health: NeuronHealth) -> None:
-    """A number of another layer or neuron; a stuck neuron that looks like any other; a name that runs as HTML."""
+    """A number of another layer or neuron; a stuck neuron that looks like any other."""
     layers, neurons, whole, _ = health.sheet(3).blocks
     names = ("layer", "neurons", "fires", "dead", "stuck", "saturated", "local_gradient", "flow_pre", "half_flow")
     assert list(layers.rows) == [tuple(row[name] for name in names) for row in health.layers.to_dict("records")]
@@ -290,10 +233,5 @@ def test_sheet(health: NeuronHealth) -> None:
     for line, row in zip(neurons.rows, ends, strict=True):
         numbers = (row[name] for name in ("fires", "flat", "linear", "local_gradient", "flow_pre"))
         assert line[1:-1] == ((row["layer"], row["neuron"]), *numbers)
-    assert "dead, stuck" in " ".join(printed(neurons))
     assert [column.name for column in whole.columns] == list(health.layers.columns)
     assert neurons.rows[3][-1] == "dead, stuck"  # saturated goes without saying
-    provenance = replace(health.provenance, model="<script>x</script>")
-    page = replace(health, provenance=provenance, activation="<b>gelu</b>")._repr_html_()
-    assert "<script>" not in page
-    assert "<b>gelu" not in page

@@ -1,8 +1,7 @@
-"""``roles`` end to end: its table, and neurons whose part was written by hand."""
+"""``roles``: its rules against a plain double, its table, and neurons whose part was written by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,15 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import FfnmemError, InputError
+from ffnmem.core.types import ROLE_NAMES, TEXT_ROLES
 from ffnmem.neurons.overlap import centred_values, folded_keys
 from ffnmem.neurons.role_assignment import (
-    APPLIES,
     NONE,
     ROLES,
+    Thresholds,
+    assign,
     clearest,
-    count_table,
     known_roles,
     role_counts,
     roles_sheet,
@@ -28,10 +28,127 @@ from ffnmem.neurons.role_assignment import (
 from ffnmem.neurons.unembedding import log_unigram, null_space, read_unembedding
 from ffnmem.scanning import Store
 
-from ..helpers import allclose, printed, refuses
+from ..helpers import allclose, refuses
 from ..scanning.corpora import SMALL
 from ..scanning.texts import tiny_texts
 from .gated import made, scanned
+
+# -- the rules ---------------------------------------------------------------------------------------------------------
+
+STATISTICS: dict[str, Any] = {
+    "firing_rate": (0, 1),
+    "position_information": (0, 0.08),
+    "null_share": (0, 1),
+    "frequency_cosine": (-1, 1),
+    "cosine_kurtosis": (2, 13),
+    "cosine_skew": (-1, 1),
+    "cosine_variance": (0, 0.007),
+    "trigger_share": (0, 1),
+    "io_cosine": (-0.8, 0.8),
+    "value_norm": (0, 3),
+    "key_norm": (0, 3),
+    "gate_key_cosine": (-1, 1),
+    "write_norm": (0, 3),
+}
+TEXT = ("firing_rate", "position_information", "frequency_cosine", "trigger_share", "write_norm")
+
+
+def drawn(gated: bool, text: bool) -> pd.DataFrame:
+    """Statistics of neurons of three layers, anywhere around the thresholds, and a few at them or without a value."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({name: random.uniform(*ends, 300) for name, ends in STATISTICS.items()})
+    frame.insert(0, "layer", np.repeat([0, 1, 2], 100))
+    frame.insert(1, "neuron", np.tile(np.arange(100), 3))
+    frame.loc[::30, ["position_information", "cosine_kurtosis", "cosine_variance", "io_cosine"]] = (
+        0.05, 10.0, 0.005, 0.5,
+    )  # fmt: skip
+    frame.loc[::41, ["value_norm", "cosine_kurtosis", "cosine_skew", "io_cosine", "gate_key_cosine"]] = np.nan
+    if text:
+        frame = frame.assign(dead=random.random(300) < 0.3, detects=random.random(300) < 0.3)
+        frame["coefficient_sign"] = random.choice([-1.0, 0.0, 1.0], 300)
+    else:
+        frame = frame.drop(columns=[*TEXT])
+    return frame if gated else frame.drop(columns=["key_norm", "gate_key_cosine"])
+
+
+def plain(frame: pd.DataFrame, at: Thresholds, n_layers: int) -> list[dict[str, bool]]:
+    """The rules, neuron by neuron: of a gated one length and sign are those of what it writes, from text, or where
+    there is none from its key. What random directions have is no role."""
+    gated, text, attrs = "gate_key_cosine" in frame, "dead" in frame, frame.attrs
+    frame = frame.assign(length=frame["value_norm"])
+    if gated:
+        frame["length"] = frame["write_norm"] if text else frame["value_norm"] * frame["key_norm"]
+        frame["cosine_skew"] *= frame["coefficient_sign"] if text else np.sign(frame["gate_key_cosine"])
+    middle = frame.groupby("layer").median(numeric_only=True)
+    partition = max(at.partition, attrs.get("partition_null", 0))
+    frequency = max(at.frequency * attrs.get("frequency_reach", 1), attrs.get("frequency_null", 0))
+    found = []
+    for n in frame.itertuples():
+        of, peaked = middle.loc[n.layer], n.cosine_kurtosis > at.kurtosis
+        of_text = {
+            "dead": n.dead and n.write_norm <= at.silent * of["write_norm"],
+            "position": n.position_information > at.position,
+            "token-frequency": abs(n.frequency_cosine) > frequency,
+            "token-detector": n.detects,
+        } if text else {}  # fmt: skip
+        long, flat = n.length > at.norm * of["length"], n.cosine_variance < at.variance * of["cosine_variance"]
+        of_weights = {
+            "entropy": n.layer >= n_layers - at.late and n.null_share > at.null_share and long and flat,
+            "prediction": peaked and n.cosine_skew > 0,
+            "suppression": peaked and n.cosine_skew < 0,
+            "partition": n.cosine_variance > partition,
+            "strengthening": n.io_cosine > at.io,
+            "weakening": n.io_cosine < -at.io,
+        }
+        found.append({name: bool(applies) for name, applies in {**of_text, **of_weights}.items()})
+    return found
+
+
+MOVED = {"kurtosis": 12.0, "partition": 0.006, "io": 0.6, "position": 0.06, "frequency": 0.9, "null_share": 0.7}
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "attrs"),
+    [
+        ({}, {}),
+        ({**MOVED, "late": 2, "silent": 0.5, "norm": 1.0, "variance": 1.0}, {}),
+        ({}, {"partition_null": 0.0061, "frequency_null": 0.8}),
+        ({}, {"partition_null": 0.001, "frequency_null": 0.2, "frequency_reach": 0.6}),
+    ],
+)
+def test_rules_are_the_papers(gated: bool, text: bool, changes: dict[str, Any], attrs: dict[str, float]) -> None:
+    """Every role that applies is a flag, the first in the order of ROLES the neuron's, with the statistic that decided;
+    roles that need text are absent without it, not false."""
+    frame, at = drawn(gated, text), Thresholds(**changes).resolved(1024)
+    frame.attrs = attrs
+    rows = assign(frame, at, 3).to_dict("records")
+    reached = set()
+    for row, expected, own in zip(rows, plain(frame, at, 3), frame.to_dict("records"), strict=True):
+        assert {role.name: row[role.column] for role in ROLES if role.column in row} == expected
+        first = next((role for role in ROLES if expected.get(role.name)), None)
+        told = (row["role"], row["statistic"], row["value"])
+        reached.add(row["role"])
+        np.testing.assert_equal(
+            told, (NONE, "", np.nan) if first is None else (first.name, first.statistic, own[first.statistic])
+        )
+    assert reached >= {NONE, "entropy", "prediction", "suppression", "partition", "strengthening", "weakening"}
+    assert tuple(role.name for role in ROLES) == ROLE_NAMES
+    assert {role.name for role in ROLES if role.needs_store} == set(TEXT_ROLES)
+
+
+def test_thresholds() -> None:
+    """The published number at the published width, what was given stays; nothing is above NaN, so that a role would
+    silently have no neurons."""
+    assert Thresholds().resolved(768).null_dimension == 12
+    assert Thresholds(partition=0.004, null_dimension=7).resolved(768) == Thresholds(partition=0.004, null_dimension=7)
+    for name, value in (("late", 0), ("coverage", 0.0), ("coverage", 1.5), ("kurtosis", np.nan), ("silent", np.nan)):
+        with refuses(InputError, ValueError, name, str(value)):
+            Thresholds(**{name: value})  # type: ignore[arg-type]
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -49,48 +166,32 @@ def test_one_row_a_neuron(frame: pd.DataFrame, tiny: fm.Model, tiny_store: Store
     assert (frame["is_dead"] == (stats["dead"] & silent)).all()
     assert allclose(frame["firing_rate"], tiny_store.stats()["firing_rate"], 1e-12)
     assert allclose(frame["firings"] / tiny_store.n_tokens, frame["firing_rate"], 1e-12)
-    known = [role for role in ROLES if role.column in frame]
-    assert len(known) == len(ROLES)
-    for row in frame.to_dict("records"):
-        applying = [role for role in known if row[role.column]]
-        assert row["role"] == (applying[0].name if applying else NONE)
-        if applying:
-            assert row["value"] == row[row["statistic"]]
+    assert {role.column for role in ROLES} <= set(frame)
 
 
 def test_provenance_and_settings(frame: pd.DataFrame, tiny: fm.Model, tiny_store: Store) -> None:
     """A table without its thresholds cannot be compared with another."""
     about = frame.attrs
-    assert about["thresholds"]["kurtosis"] == 10.0
-    assert about["thresholds"]["partition"] == 0.005
-    assert about["partition_null"] > 1 / tiny.d_model
+    assert (about["thresholds"]["kurtosis"], about["thresholds"]["partition"]) == (10.0, 0.005)
     assert (frame["is_partition"] == (frame["cosine_variance"] > about["partition_null"])).all()
-    assert about["settings"]["tokens_read"] == tiny_store.n_tokens
-    assert about["settings"]["basis"] == "folded"
-    assert about["null_space"]["dimension"] == 1
+    assert (about["settings"]["tokens_read"], about["settings"]["basis"]) == (tiny_store.n_tokens, "folded")
     assert 0 < about["frequency_null"] <= 1
     assert about["provenance"]["fingerprint"] == tiny.fingerprint
     assert about["provenance"]["corpus"] == tiny_store.manifest["corpus"]["hash"]
 
 
-def test_one_layer_is_the_same(frame: pd.DataFrame, tiny: fm.Model, tiny_store: Store) -> None:
+def test_parts_are_as_the_whole(frame: pd.DataFrame, tiny: fm.Model, tiny_store: Store) -> None:
+    """One layer; weights alone, whose table has no columns of the text; and raw weights, of which only cosines over the
+    vocabulary and lengths are others."""
     one = fm.roles(tiny, tiny_store, layer=-1, n_sequences=None)
     whole = frame[frame["layer"] == 1].reset_index(drop=True)
     pd.testing.assert_frame_equal(one, whole, check_exact=False, rtol=1e-6)
-
-
-def test_weights_alone(frame: pd.DataFrame, tiny: fm.Model) -> None:
-    """Columns of the text are absent, not filled with NaN; the others are the same."""
     told: list[tuple[str, int, int]] = []
     alone = fm.roles(tiny, progress=lambda *now: told.append(now))
-    assert not {"is_dead", "is_position", "is_token_frequency", "is_token_detector", "firing_rate"} & set(alone)
-    shared = [name for name in alone.columns if name not in ("role", "statistic", "value")]
+    shared = alone.columns.drop(["role", "statistic", "value"])
+    assert not {"is_dead", "firing_rate", "frequency_cosine", "corpus"} & {*shared, *alone.attrs["provenance"]}
     pd.testing.assert_frame_equal(alone[shared], frame[shared], check_exact=False, rtol=1e-6)
     assert told[-1] == ("weights", 2 * tiny.d_mlp, 2 * tiny.d_mlp)
-    assert "corpus" not in alone.attrs["provenance"]
-
-
-def test_basis_changes_cosines_only(frame: pd.DataFrame, tiny: fm.Model) -> None:
     raw = fm.roles(tiny, basis="raw")
     assert not np.allclose(raw["cosine_variance"], frame["cosine_variance"], rtol=1e-2)
     assert allclose(raw["null_share"], frame["null_share"])
@@ -100,27 +201,26 @@ def test_basis_changes_cosines_only(frame: pd.DataFrame, tiny: fm.Model) -> None
 # -- planted -----------------------------------------------------------------------------------------------------------
 
 
-def test_planted_in_the_weights(make_tiny: Callable[..., fm.Model]) -> None:
-    """Written along the null space, along one token, against it, along and against the key: each is found."""
-    model: Any = make_tiny()
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2"])
+def test_planted_in_the_weights(kind: str, tokenizer: Any) -> None:
+    """Along the null space and long, along and against the key as the gains of both norms have it, and written in
+    (1, …, 1), which an RMSNorm lets through and a LayerNorm does not: each is found."""
+    model = made(kind, tokenizer)
     with torch.no_grad():
-        unembedding = read_unembedding(model)
-        gain = model.layout.blocks[1].norm.weight.detach()
-        values, keys = model.ffn[1].values, model.ffn[1].keys
-        values[0] = 9 * null_space(unembedding, 1).basis[:, 0].float()
-        folded = keys[1] * gain
-        values[1], values[2] = folded, -(keys[2] * gain)
-        values[3] = 0
+        values, norm = model.ffn[1].values, model.norm_after(1)
+        post = torch.ones(16) if norm is None else norm.gain
+        values[0] = 9 * null_space(read_unembedding(model), 1).basis[:, 0].float() / post
+        folded = folded_keys(model, 1)
+        values[1], values[2] = folded[1] / post, -folded[2] / post
+        values[3] = 1 / post
     found = fm.roles(model, kurtosis=1e9, partition=1e9).query("layer == 1").set_index("neuron")
-    assert found.loc[0, "role"] == "entropy"
-    assert found.loc[0, "null_share"] == pytest.approx(1.0, abs=1e-5)
-    assert found.loc[1, "role"] == "strengthening"
-    assert found.loc[2, "role"] == "weakening"
-    assert found.loc[3, "role"] == NONE
-    assert np.isnan(found.loc[3, "cosine_kurtosis"])
+    assert found.loc[[0, 1, 2], "role"].tolist() == ["entropy", "strengthening", "weakening"]
+    assert found.loc[0, "null_share"] == pytest.approx(1.0, abs=1e-4)
+    assert (found.loc[3, "cosine_variance"] > 0) == model.gated
+    assert model.gated or found.loc[3, "role"] == NONE
 
 
-def test_planted_in_the_text(make_tiny: Callable[..., fm.Model], tmp_path: Path) -> None:
+def test_planted_in_the_text(make_tiny: Any, tmp_path: Path) -> None:
     """A layer that reads only token and position, with keys for one token, for late positions, and for nothing."""
     model = make_tiny()
     token = model.token_id(" Paris")
@@ -203,25 +303,23 @@ def test_strongest(frame: pd.DataFrame, tiny: fm.Model) -> None:
         strongest(frame, "poet", 3)
 
 
-def test_a_model_and_a_store_in_each_others_place(tiny: fm.Model, tiny_store: Store) -> None:
-    """One line says where each belongs, and whence the one comes that is missing."""
-    wrong: Any = tiny_store
-    with refuses(InputError, TypeError, "model must be a Model (from fm.load)", "Store("):
-        fm.roles(wrong)
-    wrong = tiny
-    with refuses(InputError, TypeError, "store must be a Store (from fm.scan or fm.open_store)", "not Model("):
-        fm.polysemanticity(wrong)
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"layer": 2}, ("layer 2", "0 to 1")),
+        ({"coverage": 2.0}, ("coverage", "2")),
+        ({"basis": "flat"}, ("basis", "'flat'", "'folded'")),
+        ({"null_dimension": 16}, ("null_dimension", "15")),
+    ],
+)
+def test_mistakes(tiny: fm.Model, wrong: dict[str, Any], says: tuple[str, ...]) -> None:
+    with refuses(FfnmemError, Exception, *says):
+        fm.roles(tiny, **wrong)
 
 
-def test_refusals(tiny: fm.Model, atlas: fm.Model, tiny_store: Store) -> None:
+def test_another_models_store(tiny: fm.Model, atlas: fm.Model, tiny_store: Store) -> None:
     with refuses(InputError, ValueError, atlas.fingerprint, tiny.fingerprint):
         fm.roles(atlas, tiny_store)
-    with refuses(OutOfRangeError, IndexError, "layer 2", "0 to 1"):
-        fm.roles(tiny, layer=2)
-    with refuses(InputError, ValueError, "coverage", "2"):
-        fm.roles(tiny, coverage=2.0)
-    with refuses(InputError, ValueError, "basis", "'flat'"):
-        fm.roles(tiny, basis="flat")
 
 
 def test_sheet(tiny: fm.Model) -> None:
@@ -246,39 +344,26 @@ def test_sheet(tiny: fm.Model) -> None:
     assert none.caption == "no neuron has any of these roles"
 
 
-def test_many_layers_stand_below_each_other(tiny: fm.Model) -> None:
-    """A wide table would not fit a terminal: the roles and their sums stand in each part, no layer is left out."""
-    frame = fm.roles(tiny)
-    many = pd.concat([frame.assign(layer=layer) for layer in range(30)], ignore_index=True)
-    lines = printed(count_table(many), 80)
-    assert max(map(len, lines)) <= 80
-    heads = [line.split() for line in lines if line.startswith("role")]
-    assert [head[-1] for head in heads] == ["all"] * len(heads)
-    assert [int(name) for head in heads for name in head[1:-1]] == list(range(30))
-    assert " ".join(lines).count(APPLIES) == 1
-
-
 # -- gated models ------------------------------------------------------------------------------------------------------
 
 LOOSE: dict[str, Any] = {"kurtosis": 2.5, "io": 0.3, "position": 0.01, "types": 20, "coverage": 0.5, "min_count": 3}
 
 
 def test_gated_models(gated: fm.Model, gated_store: Store) -> None:
-    """Columns of the gate, firing by the gate as the store counts it, and no direction taken out of d_model."""
+    """Columns of the gate, firing by the gate as the store counts it, the sign of the coefficient's cube, and no
+    direction taken out of d_model."""
     found = fm.roles(gated, gated_store, n_sequences=None)
-    assert allclose(
-        found["gate_io_cosine"][:64],
-        torch.cosine_similarity(folded_keys(gated, 0, "gate"), centred_values(gated, 0)),
-        1e-5,
-    )
-    assert allclose(
-        found["gate_key_cosine"][64:],
-        torch.cosine_similarity(folded_keys(gated, 1, "gate"), folded_keys(gated, 1)),
-        1e-5,
-    )
+    cubes = np.zeros((2, 64))
+    for number in range(gated_store.sequences.n_sequences):
+        captured = fm.capture(gated, gated_store.sequences.sequence_tokens(number).tolist())
+        cubes += [m[captured.content].pow(3).sum(0).numpy() for m in captured.coefficients.values()]
+    assert found["coefficient_sign"].tolist() == np.sign(cubes).ravel().tolist()
+    sides = {"gate": folded_keys(gated, 0, "gate"), "key": folded_keys(gated, 0), "value": centred_values(gated, 0)}
+    assert allclose(found["gate_io_cosine"][:64], torch.cosine_similarity(sides["gate"], sides["value"]), 1e-5)
+    assert allclose(found["gate_key_cosine"][:64], torch.cosine_similarity(sides["gate"], sides["key"]), 1e-5)
     assert allclose(found["firings"] / gated_store.n_tokens, found["firing_rate"], 1e-12)
-    assert (found["is_dead"] == gated_store.stats()["dead"]).all()
-    assert allclose(found["value_norm"][:64], centred_values(gated, 0).norm(dim=1))
+    assert allclose(found["value_norm"][:64], sides["value"].norm(dim=1))
+    assert allclose(found["key_norm"][:64], sides["key"].norm(dim=1))
     assert found.attrs["null_space"]["dimension"] == 1
 
 
@@ -322,20 +407,3 @@ def test_no_role_depends_on_how_long_a_gated_neurons_value_is(
         assert (one["value_norm"] / other["value_norm"]).max() > 3.9
         for name in {"write_norm", "coefficient_sign"} & set(one):
             assert allclose(one[name], other[name], 1e-4)
-
-
-def test_planted_in_a_gated_models_weights(gated_kind: str, tokenizer: Any) -> None:
-    """Along the null space and long, along and against the key as the gain of both norms has it, and written in (1, …,
-    1), which an RMSNorm lets through."""
-    model = made(gated_kind, tokenizer)
-    with torch.no_grad():
-        values, norm = model.ffn[1].values, model.norm_after(1)
-        post = torch.ones(16) if norm is None else norm.gain
-        values[0] = 9 * null_space(read_unembedding(model), 1).basis[:, 0].float() / post
-        folded = folded_keys(model, 1)
-        values[1], values[2] = folded[1] / post, -folded[2] / post
-        values[3] = 1 / post
-    found = fm.roles(model, kurtosis=1e9, partition=1e9).query("layer == 1").set_index("neuron")
-    assert found.loc[[0, 1, 2], "role"].tolist() == ["entropy", "strengthening", "weakening"]
-    assert found.loc[0, "null_share"] == pytest.approx(1.0, abs=1e-4)
-    assert found.loc[3, "cosine_variance"] > 0
