@@ -152,25 +152,22 @@ def test_negative_coefficients_are_no_entries(store: Store, tmp_path: Path) -> N
     assert all(len(places) < content for places, _ in found.values()), "where it is negative there is none"
 
 
-def test_delphi_holds_one_layer_at_a_time(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entries of all layers wait on disk: of all neurons of a large model they are more than memory holds."""
-    seen: list[tuple[int, list[str]]] = []
+def test_delphi_of_some_text_and_all_neurons(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are the sequences that the config names, in their order; the same seed takes the same. Entries of all layers
+    wait on disk: of all neurons of a large model they are more than memory holds."""
+    waiting: list[list[str]] = []
     write = exporting.write_splits
 
     def watched(folder: Path, entries: np.ndarray, *rest: Any) -> None:
-        seen.append((len(entries), sorted(path.name for path in folder.parent.glob("*.entries"))))
+        waiting.append(sorted(path.name for path in folder.parent.glob("*.entries")))
         write(folder, entries, *rest)
 
     monkeypatch.setattr(exporting, "write_splits", watched)
-    folder = store.export("delphi", tmp_path / "out")
-    assert [left for _, left in seen] == [["1.entries"], []]
-    assert all(count > 0 for count, _ in seen)
+    folder, again = (store.export("delphi", tmp_path / name, sequences=6, seed=3) for name in ("out", "again"))
+    assert waiting == 2 * [["1.entries"], []]
     assert {path.name for path in folder.iterdir()} == {"blocks.0.mlp.hook_post", "blocks.1.mlp.hook_post"}
-
-
-def test_delphi_of_some_text(store: Store, tmp_path: Path) -> None:
-    """Rows are the sequences that the config names, in their order; the same seed takes the same."""
-    folder = store.export("delphi", tmp_path / "out", neurons=[(1, n) for n in range(20)], sequences=6, seed=3)
+    for path in folder.rglob("*.safetensors"):
+        assert path.read_bytes() == (again / path.relative_to(folder)).read_bytes()
     found, tokens, config = cache(folder / "blocks.1.mlp.hook_post")
     numbers = config["ffnmem"]["sequences"]
     assert len(tokens) == len(numbers) == 6
@@ -178,11 +175,10 @@ def test_delphi_of_some_text(store: Store, tmp_path: Path) -> None:
     for row, number in zip(tokens, numbers, strict=True):
         some = store.sequences.sequence_tokens(number)
         assert row[: len(some)].tolist() == some.tolist()
-    again = store.export("delphi", tmp_path / "again", neurons=[(1, n) for n in range(20)], sequences=6, seed=3)
-    for path in folder.rglob("*.safetensors"):
-        assert path.read_bytes() == (again / path.relative_to(folder)).read_bytes()
     assert all(places[:, 0].max() < 6 for places, _ in found.values())
     assert found
+    found, *_ = cache(store.export("delphi", tmp_path / "all", sequences=None, splits=1) / "blocks.0.mlp.hook_post")
+    assert len(found) == int((store.stats(0)["max"] > 0).sum())
 
 
 def test_gated_neurons(gated: fm.Model, gated_store: Store, tmp_path: Path) -> None:
@@ -193,11 +189,6 @@ def test_gated_neurons(gated: fm.Model, gated_store: Store, tmp_path: Path) -> N
     assert max(found["activations"][0]["values"]) == pytest.approx(float(store.stats(1, 5)["max"].iloc[0]), abs=1e-3)
     latents, *_ = cache(store.export("delphi", tmp_path / "delphi", neurons="1.5") / "blocks.1.mlp.hook_post")
     assert list(latents) == [5]
-
-
-def test_all_neurons(store: Store, tmp_path: Path) -> None:
-    found, *_ = cache(store.export("delphi", tmp_path / "out", splits=1) / "blocks.0.mlp.hook_post")
-    assert len(found) == int((store.stats(0)["max"] > 0).sum())
 
 
 def test_mistakes(store: Store, tiny_store: Store, tmp_path: Path) -> None:

@@ -1,46 +1,396 @@
-"""All that a store knows of one neuron."""
+"""A neuron's card: what the store says of it, alone and in blocks; its sides, examples, numbers and histogram."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ffnmem.core.sheets import Facts, Histogram, Table
+from ffnmem.core.types import CASES
 from ffnmem.scanning import Store
-from ffnmem.scanning.neuron import Neuron
+from ffnmem.scanning.blocks import blocks
+from ffnmem.scanning.contexts import Window, clipped, example_list, merged
+from ffnmem.scanning.neuron import Neuron, band_label, kinds_shown
+from ffnmem.scanning.searching import Found
+from ffnmem.scanning.state import COLUMNS, edges
+from ffnmem.scanning.statistics import histogram_columns
+from ffnmem.show.notebook import HistogramDrawing, draw_histogram
+
+from ..helpers import printed
+from .gated import gated_store
+
+TABLES = ("examples", "histogram", "by_token", "by_position", "values")
+UNSHOWN = {"context", "case", "layer", "neuron", "basis", "token_id"}
+"""Columns of tables that no card shows."""
 
 
 @pytest.fixture(scope="module")
-def neuron(tiny_store: Store) -> Neuron:
-    return tiny_store.neuron(1, 17)
+def stores(tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Store]:
+    return {"classic": tiny_store, "gated": gated_store("llama", tmp_path_factory.mktemp("gated") / "store")}
 
 
-def test_says_what_the_store_says(neuron: Neuron, tiny_store: Store) -> None:
+@pytest.fixture(scope="module")
+def classic(tiny_store: Store) -> Neuron:
+    return tiny_store.neuron(1, 5)
+
+
+@pytest.fixture(scope="module")
+def gated(stores: dict[str, Store]) -> Neuron:
+    """One that reaches further below 0 than above, and a good way on both sides."""
+    stats = stores["gated"].stats()
+    low, high = -stats["min"], stats["max"]
+    found = stats[(low > high) & (high > low / 2)].iloc[0]
+    return stores["gated"].neuron(int(found["layer"]), int(found["neuron"]))
+
+
+def with_stats(neuron: Neuron, **changes: Any) -> Neuron:
+    return replace(neuron, stats={**neuron.stats, **changes})
+
+
+def texts(fitting: Any) -> list[str]:
+    return [piece[0].text for piece in fitting.pieces]
+
+
+# -- what it holds ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [7, 256])
+@pytest.mark.parametrize("which", ["classic", "gated"])
+def test_a_neuron_is_what_the_store_says_alone_and_in_a_block(stores: dict[str, Store], which: str, size: int) -> None:
     """A card with another neuron's numbers."""
-    pd.testing.assert_frame_equal(neuron.examples, tiny_store.examples(1, 17))
-    pd.testing.assert_frame_equal(neuron.histogram, tiny_store.histogram(1, 17))
-    pd.testing.assert_frame_equal(neuron.by_token, tiny_store.by_token(1, 17))
-    pd.testing.assert_frame_equal(neuron.by_position, tiny_store.by_position(1, 17))
-    pd.testing.assert_frame_equal(neuron.values, tiny_store.values(1, 17))
-    assert neuron.stats == tiny_store.stats(1, 17).iloc[0].to_dict()
-    assert neuron.name == "1.17"
-    assert len(neuron.windows) == len(neuron.examples)
-    assert [window.text for window in neuron.windows] == neuron.examples["context"].tolist()
+    store = stores[which]
+    shown = kinds_shown(store)
+    assert shown == ((*CASES, "quantile") if which == "gated" else ("top", "quantile"))
+    found = list(blocks(store, 1, dict.fromkeys(shown), context=5, size=size))
+    assert [one.neuron for one in found] == list(range(store.d_mlp(1)))
+    for number in (0, 6, 7, store.d_mlp(1) - 1):
+        one, block = store.neuron(1, number, kind=shown, context=5), found[number]
+        pd.testing.assert_frame_equal(one.examples, store.examples(1, number, kind=shown, context=5))
+        for name in TABLES[1:]:
+            pd.testing.assert_frame_equal(getattr(one, name), getattr(store, name)(1, number))
+        assert repr(one.stats) == repr(store.stats(1, number).iloc[0].to_dict())
+        assert [window.text for window in one.windows] == one.examples["context"].tolist()
+        for sign in ("promoted", "suppressed"):
+            rows = one.values[(one.values["sign"] == sign) & (one.values["side"] == "value")]
+            assert one.tokens(sign) == rows.sort_values("score", ascending=sign == "suppressed")["token"].tolist()
+        for name in TABLES:
+            plain, frame = getattr(block, name), getattr(one, name)
+            assert set(frame.columns) - set(plain) <= UNSHOWN
+            for column, values in plain.items():
+                assert repr(list(values)) == repr(frame[column].tolist()), (name, column)
+        assert block.windows == one.windows
+        assert repr(block.stats) == repr(one.stats), "in text, in which NaN is like NaN"
+        assert repr(block.sheet()) == repr(one.sheet()), "the same card"
 
 
-def test_tokens_are_ranked(neuron: Neuron) -> None:
-    for sign in ("promoted", "suppressed"):
-        rows = neuron.values[neuron.values["sign"] == sign].sort_values("score", ascending=sign == "suppressed")
-        assert neuron.tokens(sign) == rows["token"].tolist()
-        assert len(neuron.tokens(sign)) == 10
+def test_fewer_of_some_kinds_and_no_meanings(tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of many cards would look for a file of meanings that is not there."""
+    monkeypatch.setattr("ffnmem.neurons.concepts.saved_meanings", lambda *given, **options: ("found",))
+    for measured, expected in ((True, ("found",)), (False, ())):
+        (first, *_) = blocks(tiny_store, 0, {"top": 2, "quantile": 1}, measured=measured)
+        assert first.meanings == expected
+    expected = tiny_store.neuron(0, 0, kind="top", k=2).examples
+    kinds = list(first.examples["kind"])
+    top = pd.DataFrame(dict(first.examples))[: kinds.count("top")]
+    pd.testing.assert_frame_equal(top, expected[list(top)])
+    assert {rank for rank, kind in zip(first.examples["rank"], kinds, strict=True) if kind == "quantile"} == {1}
 
 
-def test_plain_values_are_json(neuron: Neuron) -> None:
+def test_plain_values_are_json(classic: Neuron) -> None:
     """NumPy's numbers in it would make every writer of JSON fail."""
-    found = neuron.to_dict()
-    assert json.loads(json.dumps(found))["neuron"] == 17
-    assert found["stats"]["count"] == neuron.store.n_tokens
-    assert len(found["examples"]) == len(neuron.examples)
-    assert found["promoted"] == neuron.tokens("promoted")
-    assert found["provenance"]["fingerprint"] == neuron.store.fingerprint
+    found = classic.to_dict()
+    assert json.loads(json.dumps(found))["neuron"] == 5
+    assert found["stats"]["count"] == classic.store.n_tokens
+    assert len(found["examples"]) == len(classic.examples)
+    assert found["promoted"] == classic.tokens("promoted")
+    assert found["provenance"]["fingerprint"] == classic.store.fingerprint
+
+
+# -- sides -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("least", "largest", "signs"),
+    [
+        (-19.9, 6.4, ["negative", "positive"]),
+        (-6.4, 19.9, ["positive", "negative"]),
+        (-4.0, 19.9, ["positive"]),
+        (-19.9, 4.0, ["negative"]),
+        (-3.0, -1.0, ["negative"]),
+        (0.0, 0.0, ["positive"]),
+    ],
+)
+def test_the_sides_of_a_gated_neuron(gated: Neuron, least: float, largest: float, signs: list[str]) -> None:
+    one = with_stats(gated, min=least, max=largest)
+    assert [side.sign for side in one.sides] == signs
+    assert one.to_dict()["sides"][0]["sign"] == signs[0]
+    folded = {group.name for group in one.groups() if group.folded}
+    assert folded == {{"positive": "max", "negative": "min"}[sign] for sign in {"positive", "negative"} - set(signs)}
+
+
+def test_a_classic_neuron_has_one_side(classic: Neuron, tiny_store: Store) -> None:
+    """GELU's dip below 0 is the same for all neurons, and no side even of one that hardly fires; it is folded."""
+    one = with_stats(classic, min=-0.17, max=0.01)
+    assert [side.sign for side in one.sides] == list(tiny_store.signs(1, 5)) == ["positive"]
+    assert not any(block.title for block in one.sheet().blocks if isinstance(block, Facts))
+    for least, folded in ((-0.17, True), (-3.0, False)):
+        one = with_stats(classic, min=least, max=4.0)
+        shown = {block.title: block for block in one.sheet().blocks if isinstance(block, Table)}
+        assert shown["Random sequences by their smallest coefficient"].folded == folded
+        assert sum(table.folded for table in shown.values()) == folded
+        out = "\n".join(printed(one.sheet()))
+        assert ("by their smallest coefficient" in out) != folded
+        assert ("(they end at -0.170); --kind bottom lists them" in out) == folded
+        assert any(row["extreme"] == "min" for row in one.brief()["examples"]) != folded
+
+
+def test_each_side_has_its_own_examples_and_writes_with_its_sign(gated: Neuron) -> None:
+    """A card said that a neuron suppresses what it promotes where it fires most."""
+    assert list(gated.store.signs(gated.layer, gated.neuron)) == ["negative", "positive"]  # type: ignore[attr-defined]
+    below, above = gated.sides
+    assert (below.extreme, above.extreme) == (gated.stats["min"], gated.stats["max"])
+    assert [text for text, _ in below.promotes] == gated.tokens("suppressed") == [text for text, _ in above.suppresses]
+    assert [score for _, score in below.promotes] == [-score for _, score in gated.scores("suppressed")]
+    for side, factor in ((below, -1), (above, 1)):
+        rows = gated.examples[~gated.examples["kind"].isin(["quantile", "random"])]
+        rows = rows.drop_duplicates(["sequence", "position"])
+        strong = rows[factor * rows["coefficient"] >= abs(side.extreme) / 2]
+        assert side.examples == len(strong) > 0
+        assert dict(side.fires_at) == strong["token"].value_counts().to_dict()
+        windows = [gated.windows[i] for i in strong.index]
+        for step, found in ((-1, side.preceded_by), (1, side.followed_by)):
+            beside = [w.tokens[w.at + step] for w in windows if 0 <= w.at + step < len(w.tokens)]
+            assert dict(found) == pd.Series(beside).value_counts().to_dict()
+        assert next(mean for _, mean, _ in side.excited_by) == factor * (factor * gated.by_token["mean"]).max()
+    titles = [block.title for block in gated.sheet().blocks if isinstance(block, Facts | Table) and block.title]
+    first, second = (titles.index(title) for title in titles if " side, to " in title)
+    signs = {group.title: group.sign for group in gated.groups()}
+    assert {signs[title] for title in titles[first + 1 : second]} == {"negative"}
+    assert [signs[title] for title in titles[second + 1 :]] == ["positive"] * (len(titles) - second - 2) + [""]
+    words = " ".join(printed(gated.sheet(), 200)[:4])
+    assert words.index("Negative side, to -") < words.index("; positive side, to ")
+    (hint,) = gated.hints(folded=False)
+    assert f"polysemanticity neurons {gated.name} --store" in hint
+    assert "--sign both keeps" in hint
+
+
+def test_a_search_says_what_a_neuron_does_on_its_stronger_side(gated: Neuron, stores: dict[str, Store]) -> None:
+    store, token = stores["gated"], gated.tokens("suppressed")[0]
+    shown = found_table(Found(token, "weights", store.search(token, limit=10_000), store.provenance))
+    mine = {row[1:3] for row in shown.rows if row[0] == (gated.layer, gated.neuron)}
+    assert ("value suppresses", "promotes, negative") in mine
+    fired = store.search(gated.sides[0].fires_at[0][0], where="examples", limit=10_000)
+    shown = found_table(Found(token, "examples", fired, store.provenance))
+    assert [row[2] for row in shown.rows] == ["negative" if c < 0 else "positive" for c in fired["coefficient"]]
+
+
+def found_table(found: Found) -> Table:
+    table = found.sheet().blocks[0]
+    assert isinstance(table, Table)
+    return table
+
+
+# -- examples --------------------------------------------------------------------------------------------------------
+
+
+def test_each_row_with_its_window() -> None:
+    rows = pd.DataFrame({"coefficient": [2.0, -4.0], "sequence": [7, 8], "position": [1, 2]})
+    windows = [Window(("a", " b", " c"), 1, False, True), Window(("d", " e"), 0, True, False)]
+    first, second = example_list(rows, windows, 4.0)
+    assert (first.before, first.token, first.after, first.cut_before, first.cut_after) == ("a", " b", " c", False, True)
+    assert (first.strength, first.negative, second.strength, second.negative) == (0.5, False, 1.0, True)
+    assert first.note == "coefficient 2; sequence 7, position 1"
+    assert [e.strength for e in example_list(rows, windows, 0.0)] == [1.0, 1.0]  # it becomes an opacity
+    assert [e.strength for e in example_list(rows, windows, 3.0)] == [0.667, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "label"),
+    [(0.9, 1.0, "top 10%"), (0.75, 0.9, "75–90%"), (0.0, 0.25, "lowest 25%"), (0.0, 1.0, "top 100%")],
+)
+def test_band_labels(low: float, high: float, label: str) -> None:
+    assert band_label(low, high) == label
+
+
+def test_groups_hold_every_example_in_order_and_in_its_band(classic: Neuron) -> None:
+    """A row in the wrong band, or with another row's context, would be believed."""
+    rows, groups = classic.examples, classic.groups(99)
+    shown = [(group, band, e) for group in groups for band in group.bands for e in band.examples]
+    largest = max(abs(classic.stats["min"]), abs(classic.stats["max"]))
+    for (group, band, e), row in zip(shown, rows.itertuples(), strict=True):
+        assert group.name == (row.extreme or row.kind)
+        assert band.label == (band_label(row.band_low, row.band_high) if row.extreme else "")
+        assert (e.coefficient, e.sequence, e.position, e.token) == (
+            row.coefficient,
+            row.sequence,
+            row.position,
+            row.token,
+        )
+        assert e.before + e.token + e.after == row.context
+        assert e.strength == pytest.approx(abs(e.coefficient) / largest, abs=6e-4)
+    labels = [row[0] for row in next(group for group in groups if group.name == "max").table().rows]
+    assert [label for label in labels if label is not None] == [band.label for band in groups[-2].bands]
+    few = {group.name: group for group in classic.groups(2)}
+    assert len(few["top"].bands[0].examples) == 2
+    assert few["max"].bands == {group.name: group for group in groups}["max"].bands
+    short = classic.brief(2)["examples"]
+    assert len([row for row in short if row["kind"] == "top"]) == 2
+    bands = [row for row in short if row["kind"] == "quantile"]
+    assert len(bands) == sum(len(band.examples) for name in ("max", "min") for band in few[name].bands)
+
+
+def test_no_text_stands_twice(gated: Neuron, tiny_store: Store) -> None:
+    windows = (gated.windows[0],) * len(gated.windows)
+    shown = [example for group in replace(gated, windows=windows).groups(99) for example in group.examples()]
+    assert len(shown) == 1
+    found = [example.text for group in gated.groups(99) for example in group.examples()]
+    assert len(found) == len(set(found))
+    assert [g.name for g in tiny_store.neuron(0, 3, kind=("random", "top")).groups()] == ["random", "top"]
+
+
+# -- numbers and tokens ----------------------------------------------------------------------------------------------
+
+
+def test_the_heading_is_the_neurons(classic: Neuron) -> None:
+    found = classic.heading()
+    assert texts(found["promotes"]) == classic.tokens("promoted")
+    assert texts(found["suppresses"]) == classic.tokens("suppressed")
+    assert texts(found["excited by"]) == classic.by_token["token"].head(8).tolist()
+    assert texts(found["at position"]) == classic.by_position["positions"].tolist()
+    assert not set(found) & {"gate +", "key −"}
+    table = classic.by_token.copy()
+    table.loc[0, ["count", "mean"]] = [0, float("nan")]  # a shard may lack a token that is frequent in the corpus
+    assert table.loc[0, "token"] not in texts(replace(classic, by_token=table).heading()["excited by"])
+    assert replace(classic, by_token=table.iloc[:0]).heading().get("excited by") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"dead": True, "firing_rate": 0.0}, "never in 1,000 tokens: dead"),
+        ({"dead": False, "firing_rate": 2e-5, "zero_share": 0.0}, "at 0.002% of 1,000 tokens"),
+        ({"dead": False, "firing_rate": 0.5, "zero_share": 0.25}, "at 50.0% of 1,000 tokens, exactly 0 at 25.0%"),
+    ],
+)
+def test_how_often_it_fires(classic: Neuron, changes: dict[str, Any], said: str) -> None:
+    assert with_stats(classic, count=1000, **changes).fires() == said
+
+
+def test_a_gated_card_has_cases_keys_and_parts(gated: Neuron) -> None:
+    """The gate's tokens under the key's name, or another example's gate beside a context."""
+    cases = gated.case_table()
+    assert [tuple(row[:3]) for row in cases.rows] == [
+        (case, gated.stats[f"share_{column}"], gated.stats[f"mean_{column}"])
+        for case, column in zip(CASES, COLUMNS, strict=True)
+    ]
+    never = with_stats(gated, **{f"share_{COLUMNS[2]}": 0.0, f"mean_{COLUMNS[2]}": float("nan")})
+    assert [*CASES[2].split(), "0.0%", "–"] in [line.split() for line in printed(never.case_table())]
+    found = gated.heading()
+    for side in ("gate", "key"):
+        assert texts(found[f"{side} +"]) == gated.tokens("promoted", side)
+        assert texts(found[f"{side} −"]) == gated.tokens("suppressed", side)
+    shown = {e.place: e.parts for group in gated.groups(99) for band in group.bands for e in band.examples}
+    for row in gated.examples.itertuples():
+        assert shown.get((row.sequence, row.position), (row.gate, row.linear)) == (row.gate, row.linear)
+    few = {group.name: group for group in gated.groups()}
+    assert max(len(few[case].bands[0].examples) for case in CASES if case in few) <= 5
+    case = next(group for group in few.values() if group.name in CASES)
+    assert [tuple(row[1:3]) for row in case.table().rows[1:]] == [e.parts for e in case.bands[0].examples]
+
+
+# -- the histogram ---------------------------------------------------------------------------------------------------
+
+NATIVE = edges()
+Make = Callable[[dict[float, int], float, float], Neuron]
+
+
+@pytest.fixture(scope="module")
+def made(classic: Neuron) -> Make:
+    """A neuron by how many tokens it has in the bin that begins at each edge, and its least and largest value."""
+
+    def make(counts: dict[float, int], least: float, largest: float) -> Neuron:
+        whole = np.array([counts.get(float(edge), 0) for edge in NATIVE[:-1]], np.int64)
+        assert whole.sum() == sum(counts.values())
+        histogram = pd.DataFrame(histogram_columns(whole[None])[0])
+        return replace(with_stats(classic, min=least, max=largest), histogram=histogram)
+
+    return make
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=len(NATIVE) - 1, max_size=len(NATIVE) - 1), st.integers(2, 60))
+def test_merging_loses_no_token_and_moves_no_edge(counts: list[int], most: int) -> None:
+    """Bars that overlap, leave gaps or span both signs would tell another distribution."""
+    found, counted = NATIVE[1:-1].tolist(), counts[1:-1]
+    result = merged((found, counted), most)
+    assert len(result) <= most
+    assert sum(b.count for b in result) == sum(counted)
+    assert [b.low for b in result[1:]] == [b.high for b in result[:-1]]
+    assert {b.low for b in result} <= set(found)
+    assert (result[0].low, result[-1].high) == (found[0], found[-1])
+    assert any(b.low == 0 for b in result)  # so that no bar stands for both signs
+    assert merged(([result[0].low, *(b.high for b in result)], [b.count for b in result]), most) == result
+
+
+def test_ends_are_the_extremes(tiny_store: Store, made: Make) -> None:
+    """An outer bin as wide as its rule would put tokens where none was, and one that is infinite cannot be drawn."""
+    for column in range(20):
+        one = tiny_store.neuron(1, column, kind="top", k=1)
+        found = one.bins(40)
+        assert found[0].low == pytest.approx(one.stats["min"])
+        assert found[-1].high == pytest.approx(one.stats["max"])
+        assert sum(b.count for b in found) == one.stats["count"]
+        (drawn,) = [block for block in one.sheet().blocks if isinstance(block, Histogram)]
+        assert sum(drawn.counts) == one.stats["count"]
+        assert list(zip(drawn.edges, drawn.edges[1:], strict=False)) == [(b.low, b.high) for b in found]
+    found = made({256.0 * 0.4375: 3, float(NATIVE[-2]): 2, float(NATIVE[0]): 1}, -1000.0, 5000.0).bins(200)
+    assert (found[0].low, found[-1].high) == (-1000.0, 5000.0)
+    assert sum(b.count for b in found) == 6
+    nothing = made({}, 0.0, 0.0)
+    assert clipped(nothing.histogram, 0.0, 0.0) == ([], [])
+    assert nothing.drawn_histogram is None
+
+
+def test_a_constant_keeps_its_bin(made: Make) -> None:
+    """A dead ReLU is 0 everywhere; a bin of no width would have no height."""
+    for one, count in ((made({0.0: 7}, 0.0, 0.0), 7), (made({1.0: 4}, 1.1, 1.1), 4)):
+        (only,) = one.bins()
+        assert only.count == count
+        assert only.density > 0
+        assert drawn(one).bars.count("<rect") == 1
+
+
+def drawn(one: Neuron) -> HistogramDrawing:
+    block = one.drawn_histogram
+    assert block is not None
+    return draw_histogram(block)
+
+
+def test_drawing_fills_its_frame(made: Make) -> None:
+    shape = drawn(made({-0.125: 10, 0.0: 1, 1.0: 100, 2.0: 1}, -0.12, 2.25))
+    found = re.findall(
+        r'class="fm-(plus|minus)" x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"><title>.*?: ([\d,]+)', shape.bars
+    )
+    x, y, width, height = (np.array([float(one[i]) for one in found]) for i in range(1, 5))
+    assert height.max() == pytest.approx(100)
+    assert height.min() > 0, "the emptiest still shows"
+    assert y + height == pytest.approx(100, abs=0.1)
+    assert (x[0], x[-1] + width[-1]) == (0, pytest.approx(1000, abs=1))
+    assert [one[0] for one in found] == ["minus", "plus", "plus", "plus"]
+    assert shape.zero == pytest.approx(1000 * 0.12 / 2.37, abs=0.01)
+    assert sum(int(one[5].replace(",", "")) for one in found) == 112
+    few, many = (drawn(made({0.0: 10**n, 1.0: 100, 2.0: 1}, 0.0, 2.25)).tens for n in (3, 7))
+    assert len(few) > 2
+    # From seven powers of ten on, the numbers of all lines would run into one another.
+    assert [float(text.replace(",", "")) for _, text in many] == pytest.approx(
+        [100.0**i * float(many[0][1].replace(",", "")) for i in range(len(many))]
+    )
+    assert all(np.diff([at for at, _ in tens]).max() < 0 for tens in (few, many))
