@@ -1,4 +1,4 @@
-"""A store without the table of what values write answers as one with it: of the model, or of a table made later."""
+"""What neurons write, of the scan's table, of the model or of a table made later: the same; and neurons by text."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, ModelError
 from ffnmem.scanning import Store, open_store, projected, scan
-from ffnmem.scanning.projected import AT_ONCE, is_quick
+from ffnmem.scanning.searching import Found, weight_table
 
-from ..helpers import refuses
-from ..neurons.gated import made
+from ..helpers import printed, refuses
+from .corpora import SMALL
+from .gated import load_gated
 from .texts import tiny_texts
 
 VALUES = "values.parquet"
-SMALL: dict[str, Any] = {"k": 3, "sample": 8, "draws": 4, "frequent": 8}
 PLACES = [(0, 0), (1, 17), (1, 63)]
 
 
-@pytest.fixture(scope="module", params=["gpt2", "llama"])
-def model(request: pytest.FixtureRequest, tokenizer: Any, tiny: fm.Model) -> fm.Model:
-    return tiny if request.param == "gpt2" else made(request.param, tokenizer)
+@pytest.fixture(scope="module", params=["classic", "gated"])
+def model(request: pytest.FixtureRequest, tiny: fm.Model) -> fm.Model:
+    return tiny if request.param == "classic" else load_gated("llama")
 
 
 @pytest.fixture(scope="module")
@@ -46,33 +46,26 @@ def bare(both: tuple[Store, Store], tmp_path: Path) -> Path:
 @pytest.fixture
 def named(tiny_folder: Path, tmp_path: Path) -> Path:
     """A store without the table, of a model that can be loaded by its name."""
-    return scan(
-        fm.load(str(shutil.copytree(tiny_folder, tmp_path / "tiny"))), tiny_texts(), tmp_path / "named", project=False,
-        **SMALL,
-    ).folder  # fmt: skip
+    model = fm.load(str(shutil.copytree(tiny_folder, tmp_path / "tiny")))
+    return scan(model, tiny_texts(), tmp_path / "named", project=False, **SMALL).folder
 
 
 def same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
     """Equal to the last bit, whatever words the categories of a text column are taken from."""
     assert found.dtypes.astype(str).tolist() == expected.dtypes.astype(str).tolist()
-    for name in expected.columns:
-        assert found[name].tolist() == expected[name].tolist()
+    assert all(found[name].tolist() == expected[name].tolist() for name in expected.columns)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_nothing_else_differs(both: tuple[Store, Store]) -> None:
-    """All other files of a scan would depend on whether its values are projected."""
-    whole, bare = (contents(store.folder) for store in both)
-    assert set(whole) - set(bare) == {VALUES}
-    assert [name for name in bare if bare[name] != whole[name]] == ["manifest.json"]
-
-
-def test_single_neurons_are_the_table_s(both: tuple[Store, Store]) -> None:
+def test_a_store_without_the_table_answers_as_one_with_it(both: tuple[Store, Store]) -> None:
     """Cards would show other tokens, or scores that differ in a last digit; asking makes no table."""
     whole, bare = both
+    files, fewer = contents(whole.folder), contents(bare.folder)
+    assert set(files) - set(fewer) == {VALUES}
+    assert [name for name in fewer if fewer[name] != files[name]] == ["manifest.json"]
     for place in PLACES:
         same(bare.values(*place), whole.values(*place))
         one, other = bare.neuron(*place), whole.neuron(*place)
@@ -95,92 +88,32 @@ def test_a_search_makes_the_table_and_keeps_it(both: tuple[Store, Store], model:
     again._source.failed = ModelError("not to be asked")
     pd.testing.assert_frame_equal(again.search("e"), found)
     same(again.values(1, 17), both[0].values(1, 17))
+    packed = open_store(bare).corpus
+    (bare / VALUES).unlink()
+    assert not scan(model, packed, bare, **SMALL).projected
+    assert scan(model, packed, bare, project=True, **SMALL).projected
 
 
-def test_the_model_is_loaded_by_its_name(named: Path, tiny: fm.Model) -> None:
-    """Whoever opens a store on another day would have to name the model."""
-    store = open_store(named)
-    assert store.neuron(1, 17).tokens("promoted") == open_store(named, model=tiny).neuron(1, 17).tokens("promoted")
-    assert len(store.search("e"))
-    assert store.projected
-
-
-def test_a_card_without_the_model(named: Path) -> None:
-    """Everything else would be lost with the model."""
-    shutil.rmtree(named.parent / "tiny")
-    store = open_store(named)
-    card = store.neuron(1, 17)
-    assert len(card.examples)
-    assert card.tokens("promoted") == []
-    assert card.to_dict()["promoted"] is None
-    shown = card.to_markdown()
-    assert "need the model" in shown
-    assert "suppresses" not in shown
-    assert "promotes" not in card.summary()
-    page = fm.pages.neurons(store, [(1, 17)], named.parent / "page.html", shade=False).read_text()
-    assert "need the model" in page
-    for ask in (lambda: store.values(1, 17), lambda: store.search("e"), store.keep_values):
-        with refuses(ModelError, ValueError, str(named.parent / "tiny"), "model=", "--model"):
-            ask()
-
-
-def test_another_model_of_that_name(named: Path, make_tiny: Callable[..., fm.Model]) -> None:
-    """Its values would be shown for those that were scanned."""
-    other = make_tiny()
-    other.ffn[0].values.data.mul_(2)
-    other._fingerprint = None
-    with refuses(InputError, ValueError, other.fingerprint):
-        open_store(named, model=other)
-    other.hf_model.save_pretrained(named.parent / "tiny")
-    store = open_store(named)
-    with refuses(ModelError, ValueError, store.fingerprint, other.fingerprint):
-        store.values(1, 17)
-    assert other.fingerprint in store.neuron(1, 17).lack
-
-
-def test_a_model_that_was_edited_since(named: Path, make_tiny: Callable[..., fm.Model]) -> None:
-    """A store holds the model that it was opened with: its values of now would be shown."""
-    model = make_tiny()
-    store = open_store(named, model=model)
-    expected = store.values(1, 17)
-    model.ffn[1].values.data.mul_(-1)
-    model._fingerprint = None
-    same(store.values(1, 17), expected)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_half_a_kept_table_is_made_again(both: tuple[Store, Store], bare: Path, model: fm.Model, share: float) -> None:
-    """It is a copy of what the model says, so nobody has to remove it by hand."""
-    open_store(bare, model=model).keep_values()
-    data = (bare / VALUES).read_bytes()
-    (bare / VALUES).write_bytes(data[: int(len(data) * share)])
-    assert not open_store(bare).projected
-    pd.testing.assert_frame_equal(open_store(bare, model=model).search("e"), both[0].search("e"))
-
-
-def test_a_damaged_kept_table_is_named(bare: Path, model: fm.Model) -> None:
-    store = open_store(bare, model=model)
-    store.keep_values()
-    data = bytearray((bare / VALUES).read_bytes())
-    data[len(data) // 3] ^= 1
-    (bare / VALUES).write_bytes(data)
-    with refuses(FileError, OSError, str(bare / VALUES)):
-        store.search("e")
-
-
-@pytest.mark.parametrize("changed", [{"k": 3}, {"basis": "raw"}, {"side": "key"}, {"layer": 0}])
-def test_another_projection_is_not_the_table(bare: Path, model: fm.Model, changed: dict[str, Any]) -> None:
-    """A projection that somebody put there would answer for the store."""
-    settings = {"k": 10, "side": ["value", "key", "gate"] if model.gated else ["value"], **changed}
-    settings = {**settings, "k": min(settings["k"], 3)} if "k" in changed else settings
-    fm.project(model, out=bare / VALUES, **settings)
-    found = open_store(bare)
-    assert found.projected == ("k" in changed)
-
-
-def test_another_model_s_table_is_not_the_store_s(bare: Path, atlas: fm.Model) -> None:
+def test_a_kept_table_that_is_not_the_store_s_or_not_whole(
+    both: tuple[Store, Store], bare: Path, model: fm.Model, atlas: fm.Model
+) -> None:
+    """A projection that somebody put there would answer for the store; half of one is made again, as it is a copy."""
+    sides = ["value", "key", "gate"] if model.gated else ["value"]
+    for changed, its in (({"k": 3}, True), ({"basis": "raw"}, False), ({"side": "key"}, False), ({"layer": 0}, False)):
+        fm.project(model, out=bare / VALUES, **{"k": 10, "side": sides, **changed})  # type: ignore[call-overload]
+        assert open_store(bare).projected == its
     fm.project(atlas, 0, k=10, side="value", out=bare / VALUES)
     assert not open_store(bare).projected
+    open_store(bare, model=model).keep_values()
+    data = (bare / VALUES).read_bytes()
+    for share in (0.0, 0.99):
+        (bare / VALUES).write_bytes(data[: int(len(data) * share)])
+        assert not open_store(bare).projected
+        pd.testing.assert_frame_equal(open_store(bare, model=model).search("e"), both[0].search("e"))
+    at = len(data) // 3
+    (bare / VALUES).write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    with refuses(FileError, OSError, str(bare / VALUES)):
+        open_store(bare, model=model).search("e")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
@@ -195,11 +128,35 @@ def test_a_folder_that_cannot_be_written_to(both: tuple[Store, Store], bare: Pat
     assert not (bare / VALUES).exists()
 
 
-def test_a_finished_scan_gets_its_table(bare: Path, model: fm.Model) -> None:
-    """``project=True`` of a store that is there would do nothing."""
-    packed = open_store(bare).corpus
-    assert not scan(model, packed, bare, **SMALL).projected
-    assert scan(model, packed, bare, project=True, **SMALL).projected
+def test_a_model_of_that_name_and_none(named: Path, make_tiny: Callable[..., fm.Model], tiny: fm.Model) -> None:
+    """Another model's values, or those of a model that was edited since, would be shown for those that were scanned;
+    without the model, everything else would be lost."""
+    expected = open_store(named, model=tiny).values(1, 17)
+    store = open_store(named)  # the model is loaded by its name
+    same(store.values(1, 17), expected)
+    other = make_tiny()
+    held = open_store(named, model=other)
+    other.ffn[1].values.data.mul_(-1)
+    other._fingerprint = None
+    same(held.values(1, 17), expected)
+    with refuses(InputError, ValueError, other.fingerprint):
+        open_store(named, model=other)
+    other.hf_model.save_pretrained(named.parent / "tiny")
+    store = open_store(named)
+    with refuses(ModelError, ValueError, store.fingerprint, other.fingerprint):
+        store.values(1, 17)
+    assert other.fingerprint in store.neuron(1, 17).lack
+    shutil.rmtree(named.parent / "tiny")
+    store = open_store(named)
+    card = store.neuron(1, 17)
+    assert len(card.examples)
+    assert card.tokens("promoted") == []
+    assert card.to_dict()["promoted"] is None
+    assert "need the model" in card.to_markdown()
+    assert "promotes" not in card.summary()
+    for ask in (lambda: store.values(1, 17), lambda: store.search("e"), store.keep_values):
+        with refuses(ModelError, ValueError, str(named.parent / "tiny"), "model=", "--model"):
+            ask()
 
 
 def test_merging_needs_no_model(model: fm.Model, tmp_path: Path) -> None:
@@ -207,27 +164,95 @@ def test_merging_needs_no_model(model: fm.Model, tmp_path: Path) -> None:
     for project in (True, False):
         for index in range(2):
             scan(model, tiny_texts(), tmp_path / f"{project}{index}", shard=(index, 2), project=project, **SMALL)
-    parts = {name: tmp_path / name for name in ("True0", "True1", "False0", "False1")}
-    whole = fm.merge([parts["True0"], parts["True1"]], tmp_path / "whole")
-    bare = fm.merge([parts["False1"], parts["False0"]], tmp_path / "bare")
-    mixed = fm.merge([parts["False0"], parts["True1"]], tmp_path / "mixed")
+
+    def merged(name: str, *parts: str) -> Store:
+        return fm.merge([tmp_path / part for part in parts], tmp_path / name)
+
+    whole, bare = merged("whole", "True0", "True1"), merged("bare", "False1", "False0")
+    mixed = merged("mixed", "False0", "True1")
     assert (whole.projected, bare.projected, mixed.projected) == (True, False, True)
     assert contents(mixed.folder) == contents(whole.folder)
-    open_store(parts["False1"], model=model).keep_values()
-    kept = fm.merge([parts["False0"], parts["False1"]], tmp_path / "kept")
+    open_store(tmp_path / "False1", model=model).keep_values()
+    kept = merged("kept", "False0", "False1")
     assert kept.projected
     assert VALUES not in kept.manifest["files"]
 
 
-def test_small_models_are_projected_with_the_scan(atlas: fm.Model, tiny: fm.Model, tiny_store: Store) -> None:
+def test_small_models_are_projected_with_the_scan(
+    atlas: fm.Model, tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their stores are self-contained at next to no cost."""
-    assert is_quick(atlas)
-    assert is_quick(tiny)
-    assert AT_ONCE < 3 * 46_080 * 49_152 * 576  # SmolLM2-135M
-    assert AT_ONCE < 36_864 * 50_257 * 768  # GPT-2 small
-    assert VALUES in tiny_store.manifest["files"]
+    assert projected.is_quick(atlas)
+    assert projected.AT_ONCE < 3 * 46_080 * 49_152 * 576  # SmolLM2-135M
+    assert projected.AT_ONCE < 36_864 * 50_257 * 768  # GPT-2 small
+    cost = 2 * 64 * tiny.d_vocab * tiny.d_model
+    for limit in (cost, cost - 1):
+        monkeypatch.setattr(projected, "AT_ONCE", limit)
+        assert scan(tiny, tiny_texts(), tmp_path / str(limit), **SMALL).projected == (limit == cost)
 
 
-def test_a_large_model_is_not(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projected, "AT_ONCE", 1000)
-    assert not scan(tiny, tiny_texts(), tmp_path / "out", **SMALL).projected
+# -- neurons by text -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["paris", "O", "no such token"])
+def test_a_search_in_examples_is_a_plain_filter(tiny_store: Store, word: str) -> None:
+    """Neurons that fire there would be missing, or counted wrong; most hits first, then the best rank."""
+    rows = pd.concat(
+        tiny_store.examples(layer, neuron, kind=("top", "bottom"), context=0)
+        for layer in range(tiny_store.n_layers)
+        for neuron in range(tiny_store.d_mlp(layer))
+    )
+    rows = rows[rows["token"].str.contains(word, case=False, regex=False)]
+    expected = {
+        place: (len(some), some.iloc[0]["rank"], some.iloc[0]["coefficient"], some.iloc[0]["token"])
+        for place, some in rows.groupby(["layer", "neuron", "kind"])
+    }
+    found = tiny_store.search(word, where="examples", limit=10_000)
+    assert {
+        (row.layer, row.neuron, row.kind): (row.hits, row.rank, row.coefficient, row.token)
+        for row in found.itertuples()
+    } == expected
+    order = [(-row.hits, row.rank, -abs(row.coefficient)) for row in found.itertuples()]
+    assert order == sorted(order)
+    assert tiny_store.search(word, where="examples", limit=20).equals(found.head(20))
+
+
+@pytest.mark.parametrize("where", ["weights", "examples"])
+def test_what_a_search_shows(where: Any, tiny_store: Store) -> None:
+    found = tiny_store.search("RoMe", where=where)
+    assert found["token"].str.contains("rome", case=False).all()
+    lines = "\n".join(printed(Found("rome", where, found, tiny_store.provenance).sheet()))
+    assert all(f"{row.layer}.{row.neuron} " in lines for row in found.itertuples())
+    said, other = {
+        "weights": ("is among the first that are written or read by", "examples"),
+        "examples": ("fires", "weights"),
+    }[where]
+    nothing = tiny_store.search("no such token", where=where)
+    assert len(nothing) == 0
+    assert {"layer", "neuron", "rank", "token"} <= set(nothing.columns)
+    words = " ".join("\n".join(printed(Found("rome", where, nothing, tiny_store.provenance).sheet())).split())
+    assert f"no token with 'rome' {said} any neuron of the store (looked in {where}; try --where {other})" in words
+
+
+def test_keys_and_gates_of_gated_neurons(gated_store: Store) -> None:
+    """A neuron that a word's gate opens was not found by that word."""
+    for side, sign, why in (("gate", "promoted", "gate raised by"), ("key", "suppressed", "key inhibited by")):
+        values = gated_store.values(1, 5)
+        token = values[(values["side"] == side) & (values["sign"] == sign)].iloc[0]["token"]
+        found = gated_store.search(token, limit=10_000)
+        assert len(found.query("layer == 1 and neuron == 5 and side == @side and sign == @sign"))
+        assert any(row[:2] == ((1, 5), why) for row in weight_table(found).rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "named"),
+    [
+        ("Paris", {"where": "keys"}, ["where 'keys'", "'weights' or 'examples'"]),
+        ("  ", {"where": "weights"}, ["empty", "'Paris'"]),
+        ("  ", {"where": "examples"}, ["empty", "'Paris'"]),
+        ("Paris", {"limit": 0}, ["limit must be at least 1"]),
+    ],
+)
+def test_searches_that_cannot_be(tiny_store: Store, text: str, options: dict[str, Any], named: list[str]) -> None:
+    with refuses(InputError, ValueError, *named):
+        tiny_store.search(text, **options)
