@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.neurons import ChanceVerdicts, chance_verdicts
-from ffnmem.neurons.by_chance import Highest, make_directions, rotate_whitened
+from ffnmem.core.types import VERDICTS
+from ffnmem.neurons import ChanceVerdicts, Rule, by_chance, chance_verdicts
+from ffnmem.neurons.by_chance import Highest, kept_chance, make_directions, rotate_whitened
 from ffnmem.neurons.inputs import MOST, TOP, background_of, choose_examples
+from ffnmem.neurons.verdicts import RULE
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
 from ffnmem.scanning.state import place_of
 
 from ..helpers import allclose, refuses
-from .gated import made, scanned
-
-
-@pytest.fixture(scope="module")
-def gated(tokenizer: Any) -> fm.Model:
-    return made("llama", tokenizer)
-
-
-@pytest.fixture(scope="module")
-def gated_store(gated: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return scanned(gated, tmp_path_factory.mktemp("gated") / "store")
 
 
 @pytest.fixture(scope="module")
@@ -41,30 +32,53 @@ def store(meanings_store: Store, tmp_path_factory: pytest.TempPathFactory) -> St
 
 
 @pytest.fixture(scope="module")
-def found(meanings: Planted, store: Store) -> ChanceVerdicts:
-    return chance_verdicts(store, meanings.model, per_layer=48, draws=60)
+def told() -> list[tuple[str, int, int]]:
+    return []
 
 
-def test_neurons_are_as_polysemanticity_has_them(found: ChanceVerdicts, meanings: Planted, store: Store) -> None:
+@pytest.fixture(scope="module")
+def found(meanings: Planted, store: Store, told: list[tuple[str, int, int]]) -> ChanceVerdicts:
+    return chance_verdicts(store, meanings.model, per_layer=48, draws=60, progress=lambda *said: told.append(said))
+
+
+def test_neurons_are_as_polysemanticity_has_them(
+    found: ChanceVerdicts, told: list[tuple[str, int, int]], meanings: Planted, store: Store
+) -> None:
     """The same examples, found again by another way, so the same numbers and verdicts."""
     own = found.table[found.table["kind"] == "own"].reset_index(drop=True)
     table = fm.polysemanticity(store, meanings.model, draws=60)
-    assert own["neuron"].tolist() == table["neuron"].tolist()
-    assert (own["examples"] == table["examples"]).mean() > 0.97
-    assert (own["verdict"] == table["verdict"]).mean() > 0.97
     same = (own["examples"] == table["examples"]).to_numpy()
+    assert own["neuron"].tolist() == table["neuron"].tolist()
+    assert same.mean() > 0.97
+    assert (own["verdict"] == table["verdict"]).mean() > 0.97
     np.testing.assert_allclose(own["ms"][same], table["ms"][same], rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(own["firing_rate"], store.stats()["firing_rate"].to_numpy(), atol=2e-3)
+    last = {phase: (done, total) for phase, done, total in told}
+    assert set(last) == {"read", "directions", "verdicts"}
+    assert all(done == total for done, total in last.values())
+    assert last["verdicts"][1] == len(found.table) == 3 * 96
 
 
 def test_planted_neurons_are_told_from_directions(found: ChanceVerdicts) -> None:
+    """Shares are counted, their intervals Wilson's; the chance that a neuron has fewer meanings, or a larger MS."""
     shares = found.shares().set_index("kind")
-    assert shares.loc["own", "monosemantic_low"] > 2 * shares.loc["matched", "monosemantic_high"]
-    assert shares.loc["own", "monosemantic_low"] > 2 * shares.loc["isotropic", "monosemantic_high"]
-    assert shares.loc["own", ["meanings_told", "ms_told"]].tolist() == [0.5, 0.5]
+    own = found.table[found.table["kind"] == "own"]
+    for kind, row in shares.iterrows():
+        part = found.table[found.table["kind"] == kind]
+        assert row["directions"] == len(part) == 96
+        for verdict in VERDICTS:
+            count = int((part["verdict"] == verdict).sum())
+            ends = stats.binomtest(count, 96).proportion_ci(method="wilson")
+            assert allclose([row[verdict], row[f"{verdict}_low"], row[f"{verdict}_high"]], [count / 96, *ends])
+        for name, sign in (("meanings", -1), ("ms", 1)):
+            a, b = (sign * table[name].dropna().to_numpy() for table in (own, part))
+            fewer = (np.sign(a[:, None] - b) + 1).mean() / 2
+            assert row[f"{name}_told"] == pytest.approx(fewer)
+    assert shares.loc["own", "monosemantic_low"] > 2 * shares.drop("own")["monosemantic_high"].max()
     assert shares.loc["matched", "ms_told"] > 0.7
-    assert (shares["directions"] == 96).all()
-    assert allclose(shares[["monosemantic", "polysemantic", "unclear", "inactive"]].sum(axis=1), np.ones(3))
+    layers = found.layers
+    assert layers["layer"].tolist() == [0] * 3 + [1] * 3
+    assert layers.groupby("kind")["monosemantic"].mean().to_dict() == pytest.approx(shares["monosemantic"].to_dict())
 
 
 @pytest.mark.parametrize("reads", [1, 2])
@@ -96,29 +110,44 @@ def test_mixed_takes_anothers_gate(gated: fm.Model) -> None:
     neurons = np.arange(gated.d_mlp)
     background = background_of(np.random.default_rng(0).standard_normal((600, gated.d_model)).astype(np.float32))
     (keys, _), (gates, _) = make_directions("mixed", gated, 1, neurons, background, 0)
-    ffn = gated.ffn[1]
-    assert torch.equal(keys, ffn.keys)
-    where = [int((ffn.gates == row).all(-1).nonzero()) for row in gates]
+    assert torch.equal(keys, gated.ffn[1].keys)
+    where = [int((gated.ffn[1].gates == row).all(-1).nonzero()) for row in gates]
     assert sorted(where) == neurons.tolist()
     assert all(at != neuron for at, neuron in zip(where, neurons, strict=True))
 
 
-def test_gated_both_signs_and_saved(gated: fm.Model, gated_store: Store, tmp_path: Path) -> None:
-    one = chance_verdicts(gated_store, gated, per_layer=6, draws=20, layers=1, sign="negative", kinds="mixed")
+def test_gated_negative_and_again(gated: fm.Model, gated_store: Store) -> None:
+    options: dict[str, Any] = {"per_layer": 6, "draws": 20, "layers": 1, "sign": "negative", "kinds": "mixed"}
+    one, same = (chance_verdicts(gated_store, gated, **options) for _ in range(2))
     assert one.kinds == ["own", "mixed"]
     assert set(one.table["layer"]) == {1}
-    again = ChanceVerdicts.load(one.save(tmp_path / "one.safetensors"))
-    pd.testing.assert_frame_equal(again.table, one.table)
-    assert again.summary() == one.summary()
-    assert "against" in one.sentence("polysemantic")
-    same = chance_verdicts(gated_store, gated, per_layer=6, draws=20, layers=1, sign="negative", kinds="mixed")
     pd.testing.assert_frame_equal(same.table, one.table)
+    assert "against" in one.sentence("polysemantic")
 
 
 def test_a_budget_reads_less(meanings: Planted, store: Store) -> None:
     less = chance_verdicts(store, meanings.model, per_layer=4, draws=20, layers=0, budget=1000)
-    assert less.provenance["chance_verdicts"]["positions"] < store.n_tokens
-    assert less.provenance["chance_verdicts"]["budget"] == 1000
+    settings = less.provenance["chance_verdicts"]
+    assert settings["positions"] < store.n_tokens
+    assert settings["budget"] == 1000
+
+
+def test_what_is_kept(found: ChanceVerdicts, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the verdicts of the rule that is asked for; not of another store, and a damaged one is warned of."""
+    kept = kept_chance(store, "positive", RULE)
+    assert kept is not None
+    pd.testing.assert_frame_equal(kept.table, found.table)
+    other = kept_chance(store, "positive", Rule(above=50.0))
+    assert other is not None
+    assert not (other.table["verdict"] == "polysemantic").any()
+    assert other.provenance["chance_verdicts"]["rule"]["above"] == 50.0
+    assert kept_chance(store, "negative", RULE) is None
+    monkeypatch.setitem(store.manifest, "tokens", 7)
+    assert kept_chance(store, "positive", RULE) is None
+    monkeypatch.undo()
+    monkeypatch.setattr(by_chance, "file_of", lambda *_: store.folder / "manifest.json")
+    with pytest.warns(fm.FfnmemWarning, match="left out"):
+        assert kept_chance(store, "positive", RULE) is None
 
 
 @pytest.mark.parametrize(
@@ -159,14 +188,3 @@ def test_the_highest_are_those_of_all_sequences_together() -> None:
         expected, strengths = choose_examples(own[top], there[top], own[among], there[among])
         assert found.places[neuron].tolist() == [*expected, *[-1] * (MOST - len(expected))]
         assert found.strengths[neuron, : len(expected)].tolist() == strengths.tolist()
-
-
-def test_progress_is_told_to_the_end(meanings: Planted, store: Store) -> None:
-    told: list[tuple[str, int, int]] = []
-    chance_verdicts(
-        store, meanings.model, per_layer=4, draws=20, kinds="matched", progress=lambda *said: told.append(said)
-    )
-    last = {phase: (done, total) for phase, done, total in told}
-    assert set(last) >= {"directions", "read", "verdicts"}
-    assert all(done == total for done, total in last.values())
-    assert last["verdicts"][1] == 2 * 4 * store.n_layers

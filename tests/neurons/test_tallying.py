@@ -11,6 +11,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
+from ffnmem.core.types import VERDICTS
 from ffnmem.neurons import Meanings
 from ffnmem.neurons.survey import MEANINGS, Survey, clearest, count_table, neuron_table, verdict_counts
 from ffnmem.scanning import Store, open_store
@@ -36,15 +37,7 @@ def table() -> pd.DataFrame:
 
 def test_counts(table: pd.DataFrame) -> None:
     counts = verdict_counts(table)
-    assert counts.columns.tolist() == [
-        "layer",
-        "sign",
-        "neurons",
-        "monosemantic",
-        "polysemantic",
-        "unclear",
-        "inactive",
-    ]
+    assert counts.columns.tolist() == ["layer", "sign", "neurons", *VERDICTS]
     assert counts.to_numpy().tolist() == [
         [0, "positive", 3, 3, 0, 0, 0],
         [1, "positive", 3, 0, 2, 1, 0],
