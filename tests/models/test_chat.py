@@ -68,11 +68,10 @@ def test_provenance_says_roles_and_template(talker: fm.Model) -> None:
 
 
 @pytest.mark.parametrize(
-    ("messages", "kind", "named"),
+    ("messages", "kind", "says"),
     [
         ([], InputTypeError, "messages must be a list"),
         ("Hello", InputTypeError, "messages must be a list"),
-        (QUESTION[0], InputTypeError, "messages must be a list"),
         (["Hello"], InputTypeError, "messages[0] must be a dict"),
         ([{"role": "user"}], InputTypeError, 'dicts such as {"role": "user", "content": "Hello"}'),
         ([{"role": "user", "content": None}], InputTypeError, "a message's content"),
@@ -80,13 +79,13 @@ def test_provenance_says_roles_and_template(talker: fm.Model) -> None:
         ([{"role": "user", "content": "the " * 99}], InputError, "reads at most"),
     ],
 )
-def test_messages_that_are_none(talker: fm.Model, messages: Any, kind: type[Exception], named: str) -> None:
-    with refuses(kind, TypeError if kind is InputTypeError else ValueError, named):
+def test_messages_that_are_none(talker: fm.Model, messages: Any, kind: type[Exception], says: str) -> None:
+    with refuses(kind, TypeError if kind is InputTypeError else ValueError, says):
         fm.capture(talker, messages=messages)
 
 
 @pytest.mark.parametrize(
-    ("template", "named"),
+    ("template", "says"),
     [
         (None, "has no chat template"),
         ("{% for", "does not take these messages"),
@@ -94,22 +93,17 @@ def test_messages_that_are_none(talker: fm.Model, messages: Any, kind: type[Exce
         ("{{ messages[7].content.x }}", "has no element 7"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{% for i in range(10**9) %}x{% endfor %}", "Range too big"),
-        ("{{ 1 / 0 }}", "ZeroDivisionError"),
-        ("", "has no chat template"),
         ("{{ '' }}", "empty"),
     ],
 )
-def test_templates_of_strangers(template: str | None, named: str) -> None:
+def test_templates_of_strangers(template: str | None, says: str) -> None:
     """A template comes with a checkpoint: whatever it does is one line, and it runs nothing."""
     model = load_with(talking(template=template))  # type: ignore[arg-type]
-    with refuses(InputError, ValueError, named):
+    with refuses(InputError, ValueError, says):
         fm.capture(model, messages=QUESTION)
-
-
-def test_a_prompt_or_messages(talker: fm.Model) -> None:
     for given in ({}, {"prompt": "The", "messages": QUESTION}):
         with refuses(InputError, ValueError, "a prompt, or messages"):
-            fm.capture(talker, **given)
+            fm.capture(model, **given)
 
 
 def test_the_commands_and_the_explorer_ask_the_same(tmp_path: Path) -> None:
@@ -129,18 +123,8 @@ def test_the_commands_and_the_explorer_ask_the_same(tmp_path: Path) -> None:
     with asking(Explorer(model)) as client:
         page = client.get(address("/prompt", text=text, chat=1, by="direct", format="json")).json()
         assert page["components"] == found["components"]
-        assert page["provenance"]["chat"] == "user"
-        plain = client.get(address("/prompt", text=text, by="direct", format="json")).json()
-        assert plain["components"] != found["components"]
-        form = client.get(address("/prompt", text=text, chat=1)).text
-        assert '<option value="1" selected>chat message' in form
+        assert '<option value="1" selected>chat message' in client.get(address("/prompt", text=text, chat=1)).text
     with asking(Explorer(load_with(tokenizer_named("Llama 2")))) as client:
         assert 'name="chat"' not in client.get("/prompt").text
-        refused = client.get(address("/prompt", text=text, chat=1))
-        assert refused.status_code == 422
-        assert "has no chat template" in refused.text
-
-
-def test_chat_goes_with_a_prompt_and_a_template() -> None:
+        assert "has no chat template" in client.get(address("/prompt", text=text, chat=1)).text
     assert "atlas's tokenizer has no chat template" in run("attribute", "The city", "--chat", status=2).stderr
-    assert "--chat" in run("trace", "facts", "atlas", "--chat", status=2).stderr

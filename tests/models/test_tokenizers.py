@@ -34,23 +34,20 @@ def test_the_tokenizer_alone(tiny_folder: Path, folder: Path, tiny: fm.Model) ->
         load_tokenizer("no-such-model")
 
 
-@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "added_tokens.json"])
-@pytest.mark.parametrize("text", ["", "null", "[]", "5", '"x"', "{", "[" * 100_000, b"\xff\xfe"])
-def test_a_file_that_is_none(folder: Path, file: str, text: str | bytes) -> None:
+BROKEN = [
+    *(("tokenizer.json", text, "tokenizer.json") for text in ("", "null", "[]", "{", "[" * 100_000, b"\xff\xfe")),
+    *((file, "[]", file) for file in ("tokenizer_config.json", "added_tokens.json")),
+    *(("tokenizer.json", text, "tokenizer") for text in ("{}", '{"model": null}', '{"added_tokens": [{"id": "x"}]}')),
+]
+
+
+@pytest.mark.parametrize(("file", "text", "says"), BROKEN)
+def test_a_file_that_is_none(folder: Path, file: str, text: str | bytes, says: str) -> None:
     """An AttributeError of NoneType, from somewhere inside a library, would be all that is said."""
     (folder / file).write_bytes(text.encode() if isinstance(text, str) else text)
-    with refuses(InputError, ValueError, str(folder), file):
-        load_tokenizer(folder)
-    with refuses(InputError, ValueError, str(folder), file):
-        fm.load(folder)
-
-
-@pytest.mark.parametrize("text", ["{}", '{"model": null, "added_tokens": []}', '{"added_tokens": [{"id": "x"}]}'])
-def test_a_tokenizer_without_its_parts(folder: Path, text: str) -> None:
-    """Whatever the library below says of it: a KeyError, a TypeError, a bare Exception."""
-    (folder / "tokenizer.json").write_text(text)
-    with refuses(InputError, ValueError, str(folder), "tokenizer"):
-        load_tokenizer(folder)
+    for read in (load_tokenizer, fm.load):
+        with refuses(InputError, ValueError, str(folder), says):
+            read(folder)
 
 
 def test_tokens_beyond_the_embedding(tiny_hf: Any, tokenizer: Any, folder: Path) -> None:
@@ -63,10 +60,9 @@ def test_tokens_beyond_the_embedding(tiny_hf: Any, tokenizer: Any, folder: Path)
     longer.save_pretrained(folder)
     with refuses(InputError, ValueError, str(folder), str(rows), "Zanzibar"):
         fm.load(folder)
-    special = copy.deepcopy(tokenizer)
-    special.add_special_tokens({"pad_token": "[PAD]"})
-    with refuses(InputError, ValueError, str(rows), "[PAD]"):
-        fm.load(tiny_hf, tokenizer=special)
+    padded = copy.deepcopy(tiny_hf)  # to round numbers, as Pythia's and OPT's are
+    padded.resize_token_embeddings(rows + 50)
+    assert fm.load(padded, tokenizer=longer).d_vocab == rows + 50
 
 
 def test_what_a_text_model_leaves_out(tiny_hf: Any, tokenizer: Any) -> None:
@@ -77,13 +73,6 @@ def test_what_a_text_model_leaves_out(tiny_hf: Any, tokenizer: Any) -> None:
     for ask in (model.tokenize, model.token_id, lambda text: fm.capture(model, text)):
         with refuses(InputError, ValueError, "'<image_soft_token>'", "no embedding"):
             ask("<image_soft_token>")
-
-
-def test_fewer_tokens_than_rows(tiny_hf: Any, tokenizer: Any) -> None:
-    """Embeddings are padded to round numbers, as Pythia's and OPT's are."""
-    padded = copy.deepcopy(tiny_hf)
-    padded.resize_token_embeddings(len(tokenizer) + 50)
-    assert fm.load(padded, tokenizer=tokenizer).d_vocab == len(tokenizer) + 50
 
 
 def put(file: Path, change: dict[str, Any]) -> None:
@@ -102,10 +91,11 @@ def test_an_absurd_id_is_refused_at_once(folder: Path, where: str) -> None:
         put(folder / where, {"zzz": absurd})
     else:
         put(folder / "tokenizer_config.json", {where: {str(absurd): {"content": "zzz"}}})
-    with refuses(InputError, ValueError, str(folder), "which no model has" if where != "vocabulary" else "no model"):
-        load_tokenizer(folder)
-    with refuses(InputError, ValueError, str(folder)):
-        fm.load(folder)
+    for read in (load_tokenizer, fm.load):
+        with refuses(
+            InputError, ValueError, str(folder), "no model" if where == "vocabulary" else "which no model has"
+        ):
+            read(folder)
 
 
 def test_a_long_text_is_tokenised_in_silence(tiny_hf: Any, tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -142,12 +132,7 @@ def test_a_text_for_every_token(name: str) -> None:
         if "�" not in text and text.strip() not in SPECIAL:
             assert model.token_id(text) == token
     assert model.token_strings([len(model.tokenizer) + 7]) == [""]
-
-
-@pytest.mark.parametrize("name", TOKENIZERS)
-def test_texts_of_tokens_make_the_text(name: str) -> None:
-    """Cards and prompts show tokens side by side: what stands there would not be what was read."""
-    model, text = model_with(name), "The capital of North America is Beyoncé (Rome)."
+    text = "The capital of North America is Beyoncé (Rome)."  # and side by side they are the text that was read
     shown = "".join(model.token_strings(model.ids_of(text)))
     if name == "WordPiece":
         text = " " + text.replace("(Rome).", "( Rome ) .")
@@ -168,31 +153,14 @@ def test_a_tokenizer_in_python(tmp_path: Path) -> None:
     assert model.token_strings(model.ids_of("The capital of Paris")) == [" The", " capital", " of", " Paris"]
 
 
-def test_wordpiece_tells_its_continuations() -> None:
-    """ "##ing" and "ing" would be one token to a reader, and so would "." within a word and alone."""
-    model = model_with("WordPiece")
-    texts = [
-        model.token_strings(model.tokenizer.convert_tokens_to_ids([a, b])) for a, b in [("ing", "##ing"), (".", "##.")]
-    ]
-    assert texts == [[" ing", "ing"], [" .", "."]]
-
-
-def test_bytes_that_are_no_character() -> None:
-    """A byte of Llama 2's would be shown as the letter that another token is, or as none."""
-    model = model_with("Llama 2")
-    assert model.token_strings(model.tokenizer.convert_tokens_to_ids(["<0x41>", "A", "<0x0D>", "<0xF0>"])) == [
-        "<0x41>", "A", "\r", "<0xF0>",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TOKENIZERS)
-def test_what_the_kinds_are(name: str) -> None:
-    """Tests over all kinds would be tests over one."""
-    plain, inside = (
-        tokenizer_named(name)(text, add_special_tokens=False)["input_ids"] for text in ("Paris", "of Paris")
-    )
-    assert len(plain) == 1
-    assert (plain == inside[1:]) == (name in ADDS_SPACE | {"WordPiece"})
+def test_pieces_and_bytes_of_words() -> None:
+    """ "##ing" and "ing" would be one token to a reader; a byte of Llama 2's be shown as the letter of another."""
+    for name, tokens, texts in (
+        ("WordPiece", ["ing", "##ing", ".", "##."], [" ing", "ing", " .", "."]),
+        ("Llama 2", ["<0x41>", "A", "<0x0D>", "<0xF0>"], ["<0x41>", "A", "\r", "<0xF0>"]),
+    ):
+        model = model_with(name)
+        assert model.token_strings(model.tokenizer.convert_tokens_to_ids(tokens)) == texts
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
