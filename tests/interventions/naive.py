@@ -1,62 +1,44 @@
-"""The plain way: a whole forward pass of the untouched Hugging Face model, with a hook that changes coefficients."""
+"""The plain way: a whole forward pass with hooks that change coefficients in place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+import ffnmem as fm
+
 from ..helpers import Pair
 
 IDS = [0, 50, 120, 7, 8, 200, 33, 9, 61, 90]  # begins with the beginning-of-sequence token
-OTHER_IDS = [0, 3, 17, 44, 5, 6]
-Edit = Callable[[torch.Tensor], None]
+Edit = Callable[[torch.Tensor], Any]
 """Changes one layer's ``[batch, pos, d_mlp]`` in place."""
 
 
-def down(pair: Pair, layer: int) -> nn.Module:
-    """The projection that reads a layer's coefficients."""
-    block: Any = pair.blocks()[layer]
-    if pair.name.startswith("opt"):
-        return block.fc2
-    mlp = dict(block.mlp.named_children())
-    return next(mlp[name] for name in ("dense_4h_to_h", "down_proj", "c_proj") if name in mlp)
-
-
-def run(pair: Pair, tokens: Any, edits: Mapping[int, Edit] | None = None) -> torch.Tensor:
+def run(model: fm.Model, tokens: Any, edits: Mapping[int, Edit] | None = None) -> torch.Tensor:
     """Logits ``[batch, pos, vocab]`` with gradients, coefficients of some layers changed."""
     ids = torch.as_tensor(tokens)
     ids = ids.reshape(-1, ids.shape[-1])
-    handles = []
-    for layer, edit in (edits or {}).items():
 
-        def change(_module: nn.Module, args: Any, edit: Edit = edit) -> Any:
-            m = args[0].reshape(*ids.shape, -1).clone()
-            edit(m)
-            return (m.reshape(args[0].shape),)
+    def hook(edit: Edit, _module: nn.Module, args: Any) -> Any:
+        m = args[0].reshape(*ids.shape, -1).clone()
+        edit(m)
+        return (m.reshape(args[0].shape), *args[1:])
 
-        handles.append(down(pair, layer).register_forward_pre_hook(change))
-    try:
-        return pair.hf(input_ids=ids).logits
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks:
+        for layer, edit in (edits or {}).items():
+            hooks.callback(model.ffn[layer].project_out.register_forward_pre_hook(partial(hook, edit)).remove)
+        found: torch.Tensor = model.hf_model(input_ids=ids).logits
+    return found
 
 
-def logits(pair: Pair, tokens: Any, edits: Mapping[int, Edit] | None = None) -> torch.Tensor:
+def logits(model: fm.Model, tokens: Any, edits: Mapping[int, Edit] | None = None) -> torch.Tensor:
     with torch.no_grad():
-        return run(pair, tokens, edits)
-
-
-def setting(neuron: int, value: float, positions: Any = slice(None)) -> Edit:
-    """Sets one neuron in every row."""
-
-    def edit(m: torch.Tensor) -> None:
-        m[:, positions, neuron] = value
-
-    return edit
+        return run(model, tokens, edits)
 
 
 def exact(pair: Pair) -> float:

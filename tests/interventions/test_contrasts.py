@@ -14,10 +14,9 @@ from ffnmem.core.errors import FfnmemError
 from ffnmem.interventions.contrasts import align
 from ffnmem.models import Model
 
-from ..helpers import PROMPT, Pair, allclose, changed_answer
+from ..helpers import PROMPT, Pair, changed_answer
 
 TOWER, KREMLIN = "The Eiffel Tower is located in the city of", "The Kremlin is located in the city of"
-COUNTERFACTUAL = "The Eiffel France is in the city of"
 
 
 @pytest.fixture(scope="module")
@@ -79,20 +78,28 @@ def check_proof(model: Model, found: fm.interventions.Contrast, one: str, other:
 
 
 def test_what_is_said_is_what_passes_of_the_model_give(pair64: Pair) -> None:
-    # if it failed, other firings would be kept, exchanged or counted than is said
+    """Other firings would be kept or exchanged than is said; edges sum to the difference of what nodes read."""
     model = pair64.model
     if model.layout.soft_cap is not None:
         pytest.skip("its logits are capped, and what is compared is the logit before")
+    texts = (PROMPT, "The Eiffel Tower is in Paris and in the city")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fm.FfnmemWarning)
-        try:
-            found = fm.contrast(model, PROMPT, COUNTERFACTUAL, " Paris", " Rome", random=2)
-            one, other = PROMPT, COUNTERFACTUAL
-        except fm.InputError:  # a random model, which may say the opposite
-            found = fm.contrast(model, COUNTERFACTUAL, PROMPT, " Paris", " Rome", random=2)
-            one, other = COUNTERFACTUAL, PROMPT
+        warnings.simplefilter("ignore", fm.FfnmemWarning)  # a random model says the same after both
+        one, other = sorted(texts, key=lambda text: -fm.attribute(fm.capture(model, text), " Paris", " Rome").logit)
+        found = fm.contrast(model, one, other, " Paris", " Rome", random=2)
     assert min(found.share("sufficiency"), found.share("necessity")) >= 0.9
     check_proof(model, found, one, other, 1e-5 if pair64.rounds_attention else 1e-8)
+    graph = found.graph(12)
+    close = 1e-5 if pair64.rounds_attention else 1e-9
+    assert graph.error < close
+    sums = graph.edges.groupby("target")["weight"].sum()
+    assert sums["answer"] == pytest.approx(found.logit - found.counterfactual_logit, abs=close)
+    here, there = fm.capture(model, one), fm.capture(model, other)
+    for row in graph.nodes[graph.nodes["kind"] == "firing"].itertuples():
+        read = here.pre[row.layer][0, row.position, row.neuron]
+        less = there.pre[row.layer][0, found.alignment[row.position], row.neuron]
+        assert row.reads == pytest.approx(float(read - less), abs=close)
+    assert set(graph.edges["source"]) <= {*graph.nodes["id"], "rest"}
 
 
 def test_prompts_of_other_lengths(atlas: Model, found: fm.interventions.Contrast) -> None:
@@ -114,48 +121,22 @@ def test_alignment() -> None:
 
 
 def test_an_alignment_of_ones_own(atlas: Model, found: fm.interventions.Contrast) -> None:
-    again = fm.contrast(atlas, TOWER, KREMLIN, alignment=[None if p < 0 else p for p in found.alignment])
-    assert again.firings.equals(found.firings)
+    again = fm.contrast(
+        atlas, TOWER, KREMLIN, alignment=[None if p < 0 else p for p in found.alignment], batch_tokens=64
+    )
+    keys = ["layer", "neuron", "position"]
+    assert set(map(tuple, again.firings[keys].to_numpy())) == set(map(tuple, found.firings[keys].to_numpy()))
     ends = [None] * (len(found.tokens) - 1) + [len(found.counterfactual_tokens) - 1]
-    only = fm.contrast(atlas, TOWER, KREMLIN, alignment=ends)
+    only = fm.contrast(atlas, TOWER, KREMLIN, alignment=ends, recorded=True)
+    assert only.values != found.values
     assert set(only.firings["position"]) == {len(found.tokens) - 1}
     assert only.total == found.scores.shape[0] * found.scores.shape[2]
     assert only.carried < found.carried
-    check_proof(atlas, only, TOWER, KREMLIN, 1e-3)
-
-
-def test_scores_are_first_order(atlas: Model, found: fm.interventions.Contrast) -> None:
-    """The mean of two gradients is right to second order: their sum over all firings is near what FFNs carry."""
-    carried = found.logit - found.without
-    assert float(found.scores.double().sum()) == pytest.approx(carried, rel=0.5)
-    ranked = found.scores.flatten().double()
-    assert allclose(found.firings["score"], sorted(found.firings["score"], key=abs, reverse=True))
-    assert len(found.firings) < int((ranked > 0).sum())
-
-
-def test_firings_kept_as_recorded_are_more_than_enough_alone(atlas: Model, found: fm.interventions.Contrast) -> None:
-    recorded = fm.contrast(atlas, TOWER, KREMLIN, recorded=True)
-    assert recorded.share("sufficiency") >= 0.9
-    assert recorded.values != found.values
-
-
-def test_results_do_not_depend_on_batches(atlas: Model, found: fm.interventions.Contrast) -> None:
-    again = fm.contrast(atlas, TOWER, KREMLIN, batch_tokens=64)
-    keys = ["layer", "neuron", "position"]
-    assert set(map(tuple, again.firings[keys].to_numpy())) == set(map(tuple, found.firings[keys].to_numpy()))
 
 
 def test_what_people_read(found: fm.interventions.Contrast) -> None:
     text = found.to_markdown()
-    for words in (
-        "decide between",
-        "Kremlin",
-        "promotes",
-        "at random",
-        "next by score",
-        "through FFNs",
-        "brought over",
-    ):
+    for words in ("decide between", "Kremlin", "at random", "next by score", "through FFNs", "brought over"):
         assert words in text
     assert len(found.top(3)["promotes"].iloc[0]) == 5
     assert found.to_dict()["proof"][0]["measure"] == "sufficiency"
@@ -165,20 +146,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"counterfactual": TOWER}, "the same tokens"),
     ({"counterfactual": "The Louvre is located in the city of"}, "after both prompts"),
     ({"target": " Moscow", "foil": " Paris"}, "no likelier"),
-    ({"goal": 0.0}, "goal"),
     ({"goal": 2.0}, "goal"),
     ({"alignment": [0, 1]}, "alignment has for each"),
-    ({"alignment": [0] * 11}, "alignment has for each"),
     ({"target": " Paris", "foil": " Paris"}, "the same"),
     ({"prompt": ""}, "empty"),
 ]
 
 
-@pytest.mark.parametrize(("given", "says"), REFUSED, ids=[says for _, says in REFUSED])
-def test_refused(atlas: Model, given: dict[str, Any], says: str) -> None:
-    with pytest.raises(FfnmemError, match=says) as caught:
-        fm.contrast(atlas, **{"prompt": TOWER, "counterfactual": KREMLIN, **given})
-    assert "\n" not in str(caught.value)
+def test_refused(atlas: Model) -> None:
+    for given, says in REFUSED:
+        with pytest.raises(FfnmemError, match=says):
+            fm.contrast(atlas, **{"prompt": TOWER, "counterfactual": KREMLIN, **given})
 
 
 def test_given_firings_are_exchanged_alike(atlas: Model, found: fm.interventions.Contrast) -> None:
@@ -200,29 +178,6 @@ def test_what_the_verdict_is_of_is_said(atlas: Model, found: fm.interventions.Co
         fm.patch(atlas, TOWER, KREMLIN, found.firings.head(2), " Paris", " banana", random=1)
 
 
-def test_edges_sum_to_the_difference_of_what_nodes_read(pair64: Pair) -> None:
-    model = pair64.model
-    if model.layout.soft_cap is not None:
-        pytest.skip("its logits are capped, and what is compared is the logit before")
-    texts = (PROMPT, "The Eiffel Tower is in Paris and in the city")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fm.FfnmemWarning)
-        one, other = sorted(texts, key=lambda text: -fm.attribute(fm.capture(model, text), " Paris", " Rome").logit)
-        found = fm.contrast(model, one, other, " Paris", " Rome", random=1)
-    graph = found.graph(12)
-    close = 1e-5 if pair64.rounds_attention else 1e-9
-    assert graph.error < close
-    sums = graph.edges.groupby("target")["weight"].sum()
-    assert sums["answer"] == pytest.approx(found.logit - found.counterfactual_logit, abs=close)
-    here, there = fm.capture(model, one), fm.capture(model, other)
-    for row in graph.nodes[graph.nodes["kind"] == "firing"].itertuples():
-        read = here.pre[row.layer][0, row.position, row.neuron]
-        less = there.pre[row.layer][0, found.alignment[row.position], row.neuron]
-        assert row.reads == pytest.approx(float(read - less), abs=close)
-    assert set(graph.edges["source"]) <= {*graph.nodes["id"], "rest"}
-    assert "made by" in graph.to_markdown()
-
-
 PAIRS = [
     (TOWER, KREMLIN),
     ("The Louvre is located in the city of", KREMLIN, " Paris", " Moscow"),
@@ -233,14 +188,13 @@ PAIRS = [
 
 def test_what_recurs_is_tried_on_other_pairs(atlas: Model, tmp_path: Path) -> None:
     steps: list[tuple[str, int, int]] = []
-    out = tmp_path / "task"
-    task = fm.interventions.contrast_over(atlas, PAIRS, random=2, out=out, progress=lambda *step: steps.append(step))
+    asked: dict[str, Any] = {"goal": 0.6, "random": 1, "out": tmp_path / "task"}
+    task = fm.interventions.contrast_over(atlas, PAIRS, **asked, progress=lambda *step: steps.append(step))
     assert task.n == len(task.held_out) == 4
     assert steps[-1] == ("contrasts", 8, 8)
-    assert len(list((out / "pairs").iterdir())) == 4
-    one = fm.contrast(atlas, *PAIRS[1], random=2)
-    assert task.pairs["firings"][1] == len(one.firings)
-    assert task.pairs["sufficiency"].min() >= 0.9
+    assert len(list((tmp_path / "task" / "pairs").iterdir())) == 4
+    assert task.pairs["firings"][1] == len(fm.contrast(atlas, *PAIRS[1][:2], " Paris", " Moscow", 0.6).firings)
+    assert task.pairs["sufficiency"].min() >= 0.6
     first = task.recurring.iloc[0]
     assert first["pairs"] == 1.0
     assert first["place"] in ("last", "differing", "after")
@@ -248,7 +202,7 @@ def test_what_recurs_is_tried_on_other_pairs(atlas: Model, tmp_path: Path) -> No
     kept, low, high = task.summary_of_held_out["sufficiency"]
     assert low <= kept <= high
     assert kept > task.summary_of_held_out["random"][0] + 0.1  # what recurs decides elsewhere, too
-    again = fm.interventions.contrast_over(atlas, PAIRS, random=2, out=out)
+    again = fm.interventions.contrast_over(atlas, PAIRS, **asked)
     assert again.recurring.equals(task.recurring)
     assert "held out" in task.to_markdown()
     for wrong, says in (
@@ -260,7 +214,7 @@ def test_what_recurs_is_tried_on_other_pairs(atlas: Model, tmp_path: Path) -> No
             fm.interventions.contrast_over(atlas, wrong)
 
 
-@pytest.mark.parametrize("site", ["early", "late"])
+@pytest.mark.parametrize("site", ["early", pytest.param("late", marks=pytest.mark.exhaustive)])
 def test_what_was_planted_is_found(site: str) -> None:
     """The neurons of both subjects and of both facts, at their places, and no others."""
     planted = fm.planted.plant("facts", seed=3, site=site)
