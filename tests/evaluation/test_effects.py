@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -9,18 +11,19 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, ModelError
+from ffnmem.core.errors import FileError, InputError, ModelError
 from ffnmem.evaluation.effects import (
     COLUMNS,
     AskedPrompt,
     EditEffects,
     Effects,
     moved_neighbours,
-    prompt_table,
     prompts_of,
 )
+from ffnmem.evaluation.texts import DOCUMENTS, Texts, drift_texts, sample_documents
 from ffnmem.facts.fact import fact_about
 from ffnmem.models.answers import generate
+from ffnmem.models.replaying import PlainLayers
 
 from ..architectures import DECODERS
 from ..editing.edits import made, same_bits, weights
@@ -66,15 +69,12 @@ def test_an_applied_edit_is_not_added_twice(tiny64: fm.Model, effects: Effects) 
     assert same_bits(tiny64, before)
 
 
-def test_changes(tiny64: fm.Model, effects: Effects) -> None:
+def test_changes_and_continuations(tiny64: fm.Model, effects: Effects) -> None:
+    """The likeliest tokens, once without and once with the edit; a text without room has none."""
     for row, change in zip(effects.changes(), effects.edit.changes, strict=True):
         norm = torch.linalg.matrix_norm(tiny64.ffn[change.layer].values.detach())
         assert (row["layer"], row["rank"]) == (change.layer, change.rank)
         assert allclose(row["change"], float(torch.linalg.matrix_norm(change.delta()) / norm), 1e-9)
-
-
-def test_continuations(tiny64: fm.Model, effects: Effects) -> None:
-    """The likeliest tokens, once without and once with the edit; a text without room has none."""
     ((text, before, after),) = effects.continued(["The Tower is", "The city of " * 12], 4)
     assert text == "The Tower is"
     tokens = tiny64.tokenize(text)
@@ -86,13 +86,30 @@ def test_continuations(tiny64: fm.Model, effects: Effects) -> None:
 def test_drift(effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of texts that name no subject, after BOS; a model without a corpus has none."""
     assert effects.drift() == {}
-    monkeypatch.setattr(
-        "ffnmem.evaluation.effects.drift_texts", lambda model, source, seed: (*TEXTS, "The Eiffel Tower is")
-    )
+    asked = (*TEXTS, "The Eiffel Tower is")
+    monkeypatch.setattr("ffnmem.evaluation.effects.drift_texts", lambda model, source, seed: asked)
     found = effects.drift()
     assert found["texts"] == len(TEXTS)
     expected = drift_by_hand(effects.model, TEXTS, effects.edit)
     assert allclose([found["drift_kl"], found["drift_perplexity"]], expected, 1e-9)
+
+
+def test_texts_that_drift_is_measured_on(tiny64: fm.Model, atlas: fm.Model, tmp_path: Path) -> None:
+    """A sample of a corpus, not its beginning; each as long as the model reads at most; none that nobody asked for."""
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"text": f"text {i}"}) + "\n" for i in range(300)))
+    found = sample_documents(corpus, 0)
+    numbers = [int(text.split()[1]) for text in found]
+    assert len(set(numbers)) == DOCUMENTS
+    assert numbers == sorted(numbers)
+    assert 80 < sum(numbers) / DOCUMENTS < 220
+    assert sample_documents(corpus, 0) == found != sample_documents(corpus, 1)
+    assert Texts(PlainLayers(tiny64), ["The city of " * 40, "Paris is"], length=9).tokens.shape == (2, 9)
+    assert drift_texts(tiny64, None, 0) == drift_texts(atlas, False, 0) == ()
+    assert len(drift_texts(atlas, None, 0)) == DOCUMENTS
+    assert drift_texts(tiny64, ["a b", "c d"], 0) == ("a b", "c d")
+    with refuses(FileError, OSError, "nowhere.txt"):
+        drift_texts(tiny64, "nowhere.txt", 0)
 
 
 def test_what_cannot_be_asked(effects: Effects, tiny: fm.Model) -> None:
@@ -136,23 +153,18 @@ def test_sheet(effects: Effects) -> None:
     found = effects.measure(top=3)
     drift = {"drift_kl": 0.001234, "drift_perplexity": 1.5, "texts": 7}
     changes = [{"layer": 0, "rank": 1, "change": 0.25}, {"layer": 1, "rank": 2, "change": 1.5}]
-    lines = printed(EditEffects(found.edit, found.prompts, changes, drift, found.memories).sheet(), 200)
-    text = "\n".join(lines)
+    text = "\n".join(printed(EditEffects(found.edit, found.prompts, changes, drift, found.memories).sheet(), 200))
+    assert found.memories is not None
+    top = found.memories.components.loc[found.memories.components["change"].abs().idxmax()]
     for part in (
         "layer 1 by 150.0% of its norm, rank 2",
         "KL 0.0012 nats a token, perplexity × 1.5000 on 7 texts",
-        "made     20 steps",
         "\nabout neighbours",
-        "\nneuron ",
-        f"edit {found.edit.digest}",
+        f"{found.memories.change:+.2f}, most of it by {top['component']}",
     ):
         assert part in text
-    assert found.memories is not None
-    top = found.memories.components.loc[found.memories.components["change"].abs().idxmax()]
-    assert f"{found.memories.change:+.2f}, most of it by {top['component']}" in text
     assert len(found.memories.neurons) == 3
     assert found.edit.to_dict() == found.to_dict()["edit"]
-    assert set(found.brief()) == set(found.to_dict())
     assert "settings" not in found.brief()["edit"]
 
 
@@ -163,19 +175,6 @@ def test_own_prompts(effects: Effects) -> None:
     bare = fm.Edit.of(effects.model, effects.edit.changes, method="mine")
     with refuses(InputError, ValueError, "names no facts"):
         Effects(bare, effects.model).measure(["It is"])
-
-
-def test_untrusted_words() -> None:
-    """Prompts and targets are a file's text: no markup, no control characters."""
-    row = dict.fromkeys(COLUMNS, 0.5) | {
-        "kind": "prompt",
-        "prompt": "[red]a\x1b",
-        "answer_before": "[/x]",
-        "answer_after": "y",
-    }
-    out = "\n".join(printed(prompt_table(pd.DataFrame([row]), "[b]t", "n\n")))
-    for part in ("[red]a\\x1b", "[b]t", "n\\n", "[/x] → y"):
-        assert part in out
 
 
 def test_how_many_tokens_go_to_other_experts(tokenizer: Any) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
-from ffnmem.editing import Edit, SecondMoment
-from ffnmem.evaluation import Scores, evaluate, evaluating
+from ffnmem.editing import Edit, EditedLayer, SecondMoment, second_moment
+from ffnmem.evaluation import Scores, edit_quality, evaluate, evaluating
+from ffnmem.facts import Probe
 
 from ..editing.edits import made, same_bits, weights
 from ..helpers import allclose, printed, refuses
@@ -25,6 +26,7 @@ from .made import (
     LONDON,
     NO_TARGET,
     TEXTS,
+    TOWER,
     drift_by_hand,
     interrupt_at,
     own_editor,
@@ -46,9 +48,20 @@ QUICK: dict[str, Any] = {
 BARE = replace(EIFFEL, neighbours=(), neighbour_prompts=(), probes=(), generation_prompts=())
 LONG = replace(BARE, id="long", target_true="Tower of London in the city of")
 BEGUN = replace(BARE, id="begun", target_true="Rome", target_new="Rome in the city")
+KINDS = ("portability", "reverse", "alias")
+PROBES = tuple(Probe(kind, "The Eiffel Tower is in the", "Paris") for kind in KINDS)
+TOLD = replace(EIFFEL, id="told", target_true="Rome", target_new="Paris", probes=PROBES)
 
 
-@pytest.mark.parametrize("small", [False, True])
+def tell(model: fm.Model, fact: fm.Fact) -> Edit:
+    """The last layer writes the target's token everywhere."""
+    usual = fm.capture(model, fact.text).coefficients[2][0, 1:].double().mean(0)
+    right = 1e3 * model.unembedding.detach()[model.ids_of(f" {fact.target_new}")[:1]]
+    change = EditedLayer(2, usual[None] / (usual @ usual), right)
+    return Edit.of(model, [change], method="mine", facts=[fact], targets=[str(fact.target_new)])
+
+
+@pytest.mark.parametrize("small", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_equals_whole_passes(tiny64: fm.Model, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table, end to end, is what models with each edit in their weights say; the model is untouched.
 
@@ -58,38 +71,31 @@ def test_equals_whole_passes(tiny64: fm.Model, small: bool, monkeypatch: pytest.
     if small:
         for name in ("measuring.GATHERED", "texts.GATHERED", "texts.LOGITS"):
             monkeypatch.setattr(f"ffnmem.evaluation.{name}", 0)
-    facts = (*FACTS, LONG, BEGUN)
-    edits = [*random_edits(tiny64), *(made(tiny64, (1,), seed=7, fact=fact) for fact in (LONG, BEGUN))]
-    before = weights(tiny64)
+    facts = (*FACTS, LONG, BEGUN, TOLD)
+    edits = [
+        *random_edits(tiny64),
+        *(made(tiny64, (1,), seed=7, fact=fact) for fact in (LONG, BEGUN)),
+        tell(tiny64, TOLD),
+    ]
+    before, seen = weights(tiny64), Counter[str]()
     scores = evaluate(tiny64, facts, own_editor(edits), compare=("none",), drift=TEXTS, draws=20)
     assert same_bits(tiny64, before)
-    assert list(scores.cases["editor"]) == ["ready", "none"] * 5
+    assert list(scores.cases["editor"]) == ["ready", "none"] * len(facts)
     for (_, row), edit, fact in zip(scores.of("ready").iterrows(), edits, facts, strict=True):
         assert row["target"] == fact.target_new
         for name, value in plain_metrics(tiny64, fact, str(fact.target_new), edit).items():
+            seen[name] += value > 0
             assert math.isnan(row[name]) if math.isnan(value) else allclose(row[name], value, 1e-9), name
         norms = [c.norm / float(tiny64.ffn[c.layer].values.detach().double().norm()) for c in edit.changes]
         assert allclose(row["change"], max(norms), 1e-12)
         other = tuple(text for text in TEXTS if fact.subject not in text)
         assert allclose(row[["drift_kl", "drift_perplexity"]].tolist(), drift_by_hand(tiny64, other, edit), 1e-9)
-        assert row["steps"] == 20
+    assert all(count for name, count in seen.items() if not name.endswith("_before"))  # or nothing would be compared
     assert math.isnan(scores.of("ready").set_index("id").loc["begun", "ES_first"])
     none = scores.of("none")
     assert allclose(none["ES"], none["ES_before"], 1e-12)
-    assert none["drift_perplexity"].tolist() == [1.0] * 5
+    assert set(none["drift_perplexity"]) == {1.0}
     assert none[["NKL", "drift_kl"]].max(axis=None) < 1e-12
-
-
-def test_the_padding_side_of_a_tokenizer(tiny64: fm.Model, moment: SecondMoment) -> None:
-    """Neighbours of other lengths are asked as one batch: padded on the left, positions would be shifted."""
-    found, fact = [], replace(EIFFEL, neighbours=("city", "Tower of London", "the city of the London Tower"))
-    for side in ("left", "right"):
-        tokenizer = copy.deepcopy(tiny64.tokenizer)
-        tokenizer.padding_side = side
-        model = fm.load(tiny64.hf_model, tokenizer=tokenizer, dtype="float64")
-        assert len({len(model.tokenize(text)) for text in fact.prompts_about_neighbours}) > 1
-        found.append(evaluate(model, fact, moment=moment, **QUICK).cases)
-    pd.testing.assert_frame_equal(*found, rtol=0, atol=1e-5)
 
 
 def test_what_was_not_measured_is_told(tiny64: fm.Model) -> None:
@@ -123,29 +129,24 @@ def test_what_was_not_measured_is_told(tiny64: fm.Model) -> None:
 
 
 def test_failures(tiny64: fm.Model, moment: SecondMoment) -> None:
-    """A fact that cannot be edited must be in the table, with its reason and without scores."""
+    """A fact that cannot be edited must be in the table, with its reason and without scores; a long paraphrase must
+    not take a fact out of it, nor vanish from it unseen."""
     scores = evaluate(tiny64, [EIFFEL, NO_TARGET], moment=moment, compare=("none",), **QUICK)
     unreached = scores.failures["failure"].str.contains("is not reached")  # a random model's edit, which is measured
-    assert not set(scores.failures["id"][unreached]) & {"none"}
     left = scores.failures[~unreached]
-    assert list(left["editor"]) == ["rome", "none"]
-    assert set(left["id"]) == {"none"}
+    assert list(zip(left["editor"], left["id"], strict=True)) == [("rome", "none"), ("none", "none")]
     assert all("no new target" in reason for reason in left["failure"])
     assert scores.cases.set_index("id").loc["none", ["ES", "change"]].isna().all(axis=None)
     assert set(scores.summary.query("metric == 'ES'")["n"]) == {1}
-
-
-def test_a_prompt_that_is_too_long(tiny64: fm.Model) -> None:
-    """A long paraphrase must not take a fact out of the table, nor vanish from it unseen; its own prompt does."""
     long, options = " is in the city of" * 9, {"metrics": ("ES", "PS"), "draws": 20}
     found = evaluate(tiny64, replace(BARE, paraphrases=("The {}" + long, "{} is")), "none", **options).cases.iloc[0]
     assert found["unasked"] == 1
     assert not math.isnan(found["PS"])
-    assert (
-        "32" in evaluate(tiny64, replace(BARE, prompt="The {}" + long), "none", **options).failures["failure"].iloc[0]
-    )
-    same = evaluate(tiny64, LONDON, "none", target="Rome", **options).failures["failure"].iloc[0]
-    assert "'Rome' is its true one already" in same
+    for fact, target, named in (
+        (replace(BARE, prompt="The {}" + long), None, "32"),
+        (LONDON, "Rome", "'Rome' is its true one already"),
+    ):
+        assert named in evaluate(tiny64, fact, "none", target=target, **options).failures["failure"].iloc[0]
 
 
 def test_resumes(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,13 +199,11 @@ def test_a_folder_knows_functions_by_their_code(tiny64: fm.Model, tmp_path: Path
     options: dict[str, Any] = {"draws": 20, "metrics": ("ES",), "out": tmp_path / "one"}
     first = evaluate(tiny64, FACTS[:1], own, **options)
     assert evaluate(tiny64, FACTS[:1], own, **options).to_dict() == first.to_dict()
-    changed = other
-    changed.__name__ = changed.__qualname__ = "own"
+    other.__name__ = other.__qualname__ = "own"
     with refuses(FileError, OSError, "own_editors"):
-        evaluate(tiny64, FACTS[:1], changed, **options)
+        evaluate(tiny64, FACTS[:1], other, **options)
     with refuses(InputError, ValueError, "lambda"):
         evaluate(tiny64, FACTS[:1], lambda model, facts: own(model, facts), **{**options, "out": tmp_path / "two"})
-    assert not (tmp_path / "two").exists()
 
 
 @pytest.mark.parametrize(
@@ -231,12 +230,31 @@ def test_refuses(tiny64: fm.Model, facts: Any, editor: str, options: dict[str, A
 def test_atlas(atlas: fm.Model) -> None:
     """ROME rewrites facts of the embedded model, and what is unrelated hardly moves."""
     facts = [fact for fact in fm.load_facts("atlas") if fact.target_new and fact.neighbours]
-    some = random.Random(0).sample(facts, 6)
+    some = random.Random(0).sample(facts, 3)
     scores = evaluate(atlas, some, layer=1, metrics=("S", "exact", "drift_kl"), contexts=("{}", "I know that {}"))
-    means = dict(zip(scores.summary["metric"], scores.summary["mean"], strict=True))
-    assert means["ES"] >= 80
-    assert means["exact"] >= 80
-    assert means["S"] >= 60
+    means = scores.summary.set_index("metric")["mean"]
+    assert means[["ES", "exact", "S"]].tolist() >= [100, 100, 60]
     assert means["drift_kl"] < 0.01
     assert scores.cases["ES_before"].max() == 0.0
     assert len(scores.failures) == 0
+
+
+# -- what edits score with a second moment -----------------------------------------------------------------------------
+
+MADE_WITH = {name: QUICK[name] for name in ("contexts", "settings", "layer")}
+
+
+def test_quality_is_that_of_an_evaluation(tiny64: fm.Model, moment: SecondMoment) -> None:
+    """A curve of other numbers than the evaluation's would say nothing about the edits that one makes."""
+    facts = [EIFFEL, TOWER]
+    expected = evaluate(tiny64, facts, moment=moment, **QUICK).summary.set_index("metric")["mean"]
+    other = second_moment(tiny64, ["Paris is in France.", "London Rome Tower city of the"] * 3)
+    for metric in ("S", "NKL", "PS"):
+        quality = edit_quality(tiny64, facts, metric=metric, **MADE_WITH)
+        assert quality(moment) == pytest.approx(float(expected[metric]), rel=1e-9)
+        if metric == "NKL":  # v* is found once, and the second moment decides where the edit goes
+            assert quality(other) != quality(moment)
+    with refuses(InputError, ValueError, "'drift_kl'"):
+        edit_quality(tiny64, [EIFFEL], metric="drift_kl", **MADE_WITH)
+    with refuses(InputError, ValueError, "no fact has a prompt for NKL"):
+        edit_quality(tiny64, [LONDON], metric="NKL", **MADE_WITH)(moment)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, InputTypeError, ModelError
 from ffnmem.editing import Edit, EditedLayer, SecondMoment
-from ffnmem.evaluation import Scores, Sweep, evaluate, layer_sweep, made, sequential
+from ffnmem.evaluation import Scores, evaluate, made, sequential
 from ffnmem.facts import Fact
 
 from ..editing.edits import change
-from ..helpers import allclose, refuses
+from ..helpers import refuses
 from .made import EIFFEL, FACTS, LONDON, TOWER, own_editor, probability, random_edits
 
 QUICK: dict[str, Any] = {"draws": 20, "metrics": ("ES", "PS", "NS", "NKL")}
@@ -25,54 +23,33 @@ ROME: dict[str, Any] = {**QUICK, "layer": 1, "force": True, "settings": {"steps"
 
 
 def test_a_list_of_edits_is_an_editor(tiny64: fm.Model) -> None:
-    """Each fact gets its own edit, whatever their order, as from a function that looks them up."""
+    """Each fact gets its own edit, whatever their order, as from a function that looks them up; without ids, too."""
     edits = random_edits(tiny64)
     scores = evaluate(tiny64, FACTS, own_editor(edits), compare=(made(edits[::-1], "mine"),), **QUICK)
     mine, ready = scores.of("mine").drop(columns="editor"), scores.of("ready").drop(columns="editor")
     pd.testing.assert_frame_equal(mine, ready)
     assert mine["change"].nunique() == len(FACTS)
-    alone = evaluate(tiny64, EIFFEL, made(edits[0]), **QUICK)
-    assert alone.editors == ("made",)
-    assert allclose(alone.cases["NKL"], mine["NKL"][:1], 1e-12)
+    facts = [replace(fact, id="") for fact in FACTS[:2]]
+    bare = [replace(edit, facts=(fact,), parts=()) for edit, fact in zip(edits, facts, strict=False)]
+    for asked, names in ((facts, [fact.text for fact in facts]), (FACTS[:2], ["eiffel", "tower"])):
+        found = evaluate(tiny64, asked, made(bare), keep_edits=True, **QUICK)
+        assert found.editors == ("made",)
+        assert list(found.edits["made"]) == names
+        assert list(found.edits["made"].values()) == bare
+    unsaid = Edit.of(tiny64, [change(tiny64, 1)], method="mine")
+    assert evaluate(tiny64, EIFFEL, made({"eiffel": unsaid}), **QUICK).cases["change"].gt(0).all()
 
 
 def test_what_was_made_is_given_back_and_taken(tiny64: fm.Model, moment: SecondMoment) -> None:
     """Edits of another fact or editor, or others than those that were measured."""
     scores = evaluate(tiny64, FACTS, moment=moment, compare=("ft_l", "none"), keep_edits=True, **ROME)
-    assert {editor: list(edits) for editor, edits in scores.edits.items()} == {
-        "rome": [fact.id for fact in FACTS],
-        "ft_l": [fact.id for fact in FACTS],
-        "none": [],
-    }
-    assert {edit.method for edit in scores.edits["rome"].values()} == {"rome"}
-    assert scores.edits["rome"]["tower"].facts == (TOWER,)
+    ids = [fact.id for fact in FACTS]
+    assert {name: list(edits) for name, edits in scores.edits.items()} == {"rome": ids, "ft_l": ids, "none": []}
+    assert all((edit.method, edit.facts[0].id) == ("rome", name) for name, edit in scores.edits["rome"].items())
     assert "edits" not in scores.to_dict()
     again = evaluate(tiny64, FACTS, made(scores.edits["rome"], "rome"), **QUICK)
     pd.testing.assert_frame_equal(again.cases, scores.of("rome"))
-    assert evaluate(tiny64, FACTS, made(scores.edits["ft_l"]), keep_edits=True, **QUICK).edits == {
-        "made": scores.edits["ft_l"]
-    }
     assert again.edits == {}
-
-
-def test_facts_without_an_id(tiny64: fm.Model) -> None:
-    """Facts made by hand would all be one, or none of them found."""
-    facts = [replace(fact, id="") for fact in FACTS[:2]]
-    edits = [replace(edit, facts=(fact,), parts=()) for edit, fact in zip(random_edits(tiny64), facts, strict=False)]
-    scores = evaluate(tiny64, facts, made(edits), keep_edits=True, **QUICK)
-    assert not scores.failures["failure"].str.contains("no edit").any()
-    assert list(scores.edits["made"]) == [fact.text for fact in facts]
-    named = evaluate(tiny64, FACTS[:2], made(edits), keep_edits=True, **QUICK)
-    assert list(named.edits["made"].values()) == edits
-
-
-def test_an_edit_that_says_nothing_of_its_fact(tiny64: fm.Model) -> None:
-    """Of ready factors one would have to make up facts and targets to have them measured."""
-    edit = Edit.of(tiny64, [change(tiny64, 1)], method="mine")
-    scores = evaluate(tiny64, EIFFEL, made({"eiffel": edit}), **QUICK)
-    assert scores.cases["change"].gt(0).all()
-    with refuses(InputError, ValueError, "which fact", "dict"):
-        made([edit])
 
 
 def test_edits_whose_editor_did_not_look_are_looked_at(tiny64: fm.Model) -> None:
@@ -139,16 +116,6 @@ def test_a_folder_knows_edits_by_what_they_are(tiny64: fm.Model, tmp_path: Path)
         evaluate(tiny64, FACTS, made(edits, "mine"), out=tmp_path, keep_edits=True, **QUICK)
 
 
-def test_a_sweep_is_saved_without_its_edits(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path) -> None:
-    """A table of scores would be as large as the edits, or not be saved at all."""
-    options = {name: value for name, value in ROME.items() if name != "layer"}
-    sweep = layer_sweep(tiny64, EIFFEL, "rome", [0], moment=moment, keep_edits=True, **options)
-    assert sweep.scores[0].edits["rome"]["eiffel"].layers == (0,)
-    again = Sweep.load(sweep.save(tmp_path / "sweep.safetensors"))
-    assert again.scores[0].edits == {}
-    pd.testing.assert_frame_equal(again.frame, sweep.frame)
-
-
 def test_edits_of_another_model(tiny64: fm.Model, tiny: fm.Model) -> None:
     """What they would do to this one is told before anything is measured; so is that it has them already."""
     edits = random_edits(tiny64)
@@ -158,26 +125,20 @@ def test_edits_of_another_model(tiny64: fm.Model, tiny: fm.Model) -> None:
         evaluate(tiny64, FACTS[:1], made(edits[:1]), **QUICK)
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        (lambda edits: (edits[0] + edits[1],), ("2 facts", "Eiffel Tower", "of its own")),
-        (lambda edits: ([edits[0], edits[0]],), ("2 edits", "'eiffel'")),
-        (lambda edits: ([],), ("no edits",)),
-        (lambda edits: ({3: edits[0]},), ("name of a fact", "3")),
-        (lambda edits: ({"eiffel": "edit"},), ("an Edit", "'edit'")),
-        (lambda edits: (edits, " "), ("' '", "name")),
-        (lambda edits: (edits, "none"), ("'none'", "name")),
-    ],
-)
-def test_refuses(tiny64: fm.Model, given: Callable[[list[Edit]], Any], named: tuple[str, ...]) -> None:
-    with refuses(InputError, ValueError, *named):
-        made(*given(random_edits(tiny64)))
-
-
-def test_bare_edits_are_told_their_place(tiny64: fm.Model) -> None:
-    """In place of an editor they have no name."""
+def test_refuses(tiny64: fm.Model) -> None:
     edits: Any = random_edits(tiny64)
+    for given, named in (
+        ((edits[0] + edits[1],), ("2 facts", "Eiffel Tower", "of its own")),
+        (([edits[0], edits[0]],), ("2 edits", "'eiffel'")),
+        (([Edit.of(tiny64, [change(tiny64, 1)], method="mine")],), ("which fact", "dict")),
+        (([],), ("no edits",)),
+        (({3: edits[0]},), ("name of a fact", "3")),
+        (({"eiffel": "edit"},), ("an Edit", "'edit'")),
+        ((edits, " "), ("' '", "name")),
+        ((edits, "none"), ("'none'", "name")),
+    ):
+        with refuses(InputError, ValueError, *named):
+            made(*given)
     for wrong in ({"editor": edits}, {"editor": "none", "compare": edits}):
         with refuses(InputTypeError, TypeError, "fm.evaluation.made"):
             evaluate(tiny64, FACTS, **wrong)

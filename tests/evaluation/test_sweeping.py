@@ -1,82 +1,190 @@
-"""Edits by layer."""
+"""Edits by layer; the layer that a sweep chose, kept for a model; what a trace tells of it beside its number."""
 
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError
-from ffnmem.editing import SecondMoment
-from ffnmem.evaluation import Sweep, evaluate, layer_sweep
+from ffnmem.core.errors import FfnmemWarning, FileError, InputError
+from ffnmem.core.provenance import Provenance
+from ffnmem.editing import SecondMoment, kept_choice
+from ffnmem.editing.layer_choice import candidates, choice_file
+from ffnmem.evaluation import Scores, Sweep, choose_layer, evaluate, layer_sweep, sweeping, trace_against_layer
+from ffnmem.evaluation.metrics import ABOUT, NUMBERS
+from ffnmem.tracing.maps import Trace, Traces
 
-from ..helpers import printed, refuses
+from ..helpers import allclose, printed, refuses
 from .made import FACTS
 from .test_evaluating import QUICK
 
-OPTIONS = {name: value for name, value in QUICK.items() if name != "layer"}
+OPTIONS: dict[str, Any] = {name: value for name, value in QUICK.items() if name != "layer"}
 
 
-@pytest.fixture(scope="module")
-def sweep(tiny64: fm.Model, moment: SecondMoment) -> Sweep:
-    return layer_sweep(tiny64, FACTS, layers=(0, -2), moment=moment, **OPTIONS)
-
-
-def test_equals_evaluations(tiny64: fm.Model, moment: SecondMoment, sweep: Sweep) -> None:
-    """A layer's scores are those of an evaluation in that layer."""
-    assert list(sweep.scores) == [0, 1]
+def test_a_layers_scores_are_those_of_an_evaluation(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path) -> None:
+    """Each layer can be gone on with by itself, and progress never falls back."""
+    told: list[tuple[int, int]] = []
+    sweep = layer_sweep(
+        tiny64, FACTS, layers=(0, -2), moment=moment, out=tmp_path, progress=lambda *at: told.append(at[1:]), **OPTIONS
+    )
+    assert told == sorted(told)
+    assert told[-1] == (6, 6)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["layer-00", "layer-01"]
     expected = evaluate(tiny64, FACTS, moment=moment, **QUICK)
     pd.testing.assert_frame_equal(sweep.scores[1].cases, expected.cases)
     rows = sweep.frame[sweep.frame["layer"] == 1].drop(columns="layer").reset_index(drop=True)
     pd.testing.assert_frame_equal(rows, expected.summary.drop(columns="editor"))
-
-
-def test_best(sweep: Sweep) -> None:
-    """The layer with the largest mean, of what was measured."""
-    means = sweep.frame[sweep.frame["metric"] == "NKL"].set_index("layer")["mean"]
-    assert sweep.best("NKL") == means.idxmax()
-    with refuses(InputError, ValueError, "'GE'"):
-        sweep.best("GE")
-
-
-def test_progress_and_folders(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path) -> None:
-    """Each layer can be gone on with by itself, and progress never falls back."""
-    told: list[tuple[int, int]] = []
-    layer_sweep(
-        tiny64,
-        FACTS[:1],
-        moment=moment,
-        out=tmp_path,
-        progress=lambda *at: told.append(at[1:]),
-        layers=(0, 2),
-        **OPTIONS,
-    )
-    assert told == [(1, 2), (2, 2)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["layer-00", "layer-02"]
-
-
-def test_shown(sweep: Sweep) -> None:
-    """A line, a table, and plain values."""
+    best = sweep.frame[sweep.frame["metric"] == "NKL"].set_index("layer")["mean"].idxmax()
+    assert sweep.best("NKL") == best
     assert "rome in layers 0, 1" in repr(sweep)
-    assert "rome by layer, in percent" in sweep._repr_html_()
     assert any(line.startswith("best   layer ") for line in printed(sweep.sheet()))
     assert json.loads(json.dumps(sweep.to_dict(), allow_nan=False))["editor"] == "rome"
-    assert sweep.to_frame() is not sweep.frame
+    for call, named in (
+        (lambda: sweep.best("GE"), "'GE'"),
+        (lambda: layer_sweep(tiny64, FACTS, editor="embedding_swap"), "embedding_swap"),  # which would draw a flat line
+        (lambda: layer_sweep(tiny64, FACTS, compare=("memit",)), "compare"),
+        (lambda: layer_sweep(tiny64, FACTS, layers=(0, -3)), "layers"),
+    ):
+        with refuses(InputError, ValueError, named):
+            call()
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"editor": "embedding_swap"}, "embedding_swap"),
-        ({"compare": ("memit",)}, "compare"),
-        ({"layers": (0, -3)}, "layers"),
-    ],
-)
-def test_refuses(tiny64: fm.Model, options: dict[str, Any], named: str) -> None:
-    """An editor without a layer would draw a flat line."""
-    with refuses(InputError, ValueError, named):
-        layer_sweep(tiny64, FACTS, **options)
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FFNMEM_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_a_choice_is_kept(tiny64: fm.Model, moment: SecondMoment, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best layer of the sweep; found again without another one, for these facts and this editor only."""
+    with refuses(InputError, ValueError, "no layer was chosen", "sweep --keep"):
+        kept_choice(tiny64)
+    choice = choose_layer(tiny64, FACTS, layers=(0, 1), moment=moment, **OPTIONS)
+    means = choice.frame[choice.frame["metric"] == "S"].set_index("layer")["mean"]
+    assert choice.layer == means.idxmax()
+    assert choice_file(tiny64).parent.parent == cache
+    assert kept_choice(tiny64).to_dict() == choice.to_dict()
+    assert "6 edits in" in choice.cost
+    monkeypatch.setattr(sweeping, "layer_sweep", None)
+    assert choose_layer(tiny64, FACTS, layers=(0, 1), moment=moment, **OPTIONS).to_dict() == choice.to_dict()
+    both: dict[str, Any] = {"layers": (0, 1)}
+    for other in ({"layers": (1,)}, {**both, "metric": "ES"}, {**both, "again": True}, {**both, "target": "Oslo"}):
+        with pytest.raises(TypeError):
+            choose_layer(tiny64, FACTS, moment=moment, **OPTIONS, **other)
+    path = choice_file(tiny64)
+    path.write_bytes(path.read_bytes()[:-90])
+    with refuses(FileError, OSError, path.name):
+        kept_choice(tiny64)
+
+
+def test_an_evaluation_says_how_its_layer_was_chosen(tiny64: fm.Model, moment: SecondMoment, cache: Path) -> None:
+    """A default by depth that looks like a choice; facts that judge the layer they chose."""
+    options = {**OPTIONS, "moment": moment, "metrics": ("ES",)}
+    by_depth = evaluate(tiny64, FACTS[2], **options)
+    choice = choose_layer(tiny64, FACTS[:2], layers=(0, 1), moment=moment, **OPTIONS)
+    swept = evaluate(tiny64, FACTS[2], layer="swept", **options)
+    given = evaluate(tiny64, FACTS[2], layer=choice.layer, **options)
+    pd.testing.assert_frame_equal(swept.cases, given.cases)
+    by = [one.settings["layer_by"] for one in (by_depth, swept, given, evaluate(tiny64, FACTS[2], **options))]
+    assert by == ["depth", "sweep", "given", "sweep"]
+    assert swept.provenance.to_dict()["layer_by"] == "sweep"
+    with pytest.warns(FfnmemWarning, match="chosen with 1 of these 2 facts"):
+        evaluate(tiny64, (FACTS[0], FACTS[2]), layer="swept", **options)
+
+
+def test_editors_take_the_layer_that_was_kept(tiny64: fm.Model, moment: SecondMoment, cache: Path) -> None:
+    """By themselves, and of a kept layer that is not the one by depth; a given one goes before it."""
+
+    def settings(**more: Any) -> dict[str, Any]:
+        asked = {"steps": 2, **more.pop("settings", {})}
+        with warnings.catch_warnings(action="ignore", category=FfnmemWarning):  # a random model's edits are large
+            made = fm.rome(tiny64, FACTS[0], moment=moment, settings=asked, force=True, **more)
+        return {name: made.settings[name] for name in ("layer", "layer_by")}
+
+    with refuses(InputError, ValueError, "no layer was chosen"):
+        settings(layer="swept")
+    assert settings() == {"layer": 0, "layer_by": "depth"}
+    choice = choose_layer(tiny64, FACTS[1:], layers=(1,), moment=moment, **OPTIONS)
+    assert choice.layer == 1
+    for more in ({}, {"layer": "swept"}, {"settings": {"base": "published"}}):
+        assert settings(**more) == {"layer": 1, "layer_by": "sweep"}
+    for more in ({"layer": 0}, {"settings": {"layer": 0}}):
+        assert settings(**more) == {"layer": 0, "layer_by": "given"}
+
+
+def test_candidates() -> None:
+    """All layers of a small model; of a deep one some, none in the last third."""
+    assert candidates(1) == [0]
+    assert candidates(6) == [0, 1, 2, 3]
+    assert candidates(30) == [0, 3, 5, 8, 11, 14, 16, 19]
+
+
+def made_sweep(y: np.ndarray, provenance: Provenance) -> Sweep:
+    about = dict.fromkeys(ABOUT, "x") | dict.fromkeys(NUMBERS, np.nan) | {"unasked": 0, "failure": ""}
+    rows = [[about | {"id": f"f{i}", "EM": score} for i, score in enumerate(column)] for column in y.T]
+    return Sweep({layer: Scores(pd.DataFrame(own), {}, provenance) for layer, own in enumerate(rows)}, provenance)
+
+
+def made_traces(x: np.ndarray, provenance: Provenance) -> Traces:
+    """Of the subject's last token, the second of three, alone."""
+    traces = [
+        Trace(
+            scores={"state": np.column_stack([0 * row, row, 0 * row])},
+            clean=1.0,
+            samples=np.zeros(1),
+            answer=" x",
+            answer_ids=(0,),
+            text="a b c",
+            tokens=("a", " b", " c"),
+            subject=range(2),
+            fact=f"f{i}",
+            window=1,
+            noise=1.0,
+            seed=0,
+            provenance=provenance,
+        )
+        for i, row in enumerate(x)
+    ]
+    return Traces(tuple(traces), pd.DataFrame(columns=["fact", "subject", "reason"]), provenance)
+
+
+def test_a_trace_against_the_layer(tiny64: fm.Model) -> None:
+    """R² of a mean a layer, and with a slope beside it, by least squares; a trace that tells all, and one nothing."""
+    generator, of, layers = np.random.default_rng(1), tiny64.provenance(True), np.arange(3)
+    x = generator.normal(size=(12, 3)) + layers
+    scores = {
+        "some": 0.3 * x + generator.normal(size=x.shape) - layers**2,
+        "all": 2 * x + layers,
+        "nothing": np.tile(layers, (12, 1)) + 0.1 * generator.normal(size=x.shape),
+    }
+    found = {
+        name: trace_against_layer(made_sweep(y, of), made_traces(x, of), ("EM",), draws=50).iloc[0]
+        for name, y in scores.items()
+    }
+    y, row = scores["some"], found["some"]
+    dummies = np.tile(np.eye(3), (12, 1))
+
+    def r2(design: np.ndarray) -> float:
+        rest = y.ravel() - design @ np.linalg.lstsq(design, y.ravel(), rcond=None)[0]
+        return float(1 - (rest**2).sum() / ((y - y.mean()) ** 2).sum())
+
+    assert row["kind"] == "state"
+    assert allclose(row["r"], np.corrcoef(x.ravel(), y.ravel())[0, 1], 1e-12)
+    assert allclose(row["r2_layer"], r2(dummies), 1e-12)
+    assert allclose(row["r2_both"], r2(np.column_stack([dummies, x.ravel()])), 1e-12)
+    assert allclose(row["gain"], row["r2_both"] - row["r2_layer"], 1e-12)
+    assert allclose(found["all"]["r2_both"], 1.0, 1e-9)
+    none = found["nothing"]
+    assert none["r2_layer"] > 0.95
+    assert none["gain"] < 0.02
+    assert none["gain_low"] <= none["gain"] <= none["gain_high"]
+    with refuses(InputError, ValueError, "2 facts"):
+        trace_against_layer(made_sweep(x[:2], of), made_traces(x[:2], of), ("EM",))
+    with refuses(InputError, ValueError, "'PM'"):
+        trace_against_layer(made_sweep(x, of), made_traces(x, of), ("PM",))

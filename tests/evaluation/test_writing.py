@@ -85,6 +85,7 @@ def test_generated_text(tiny64: fm.Model) -> None:
             assert allclose(row[f"GE{suffix}"], average([entropy(text) for text in texts]), 1e-9)
             assert row[f"RS{suffix}"] == pytest.approx(likeness(texts, row["target"]), rel=1e-9, nan_ok=True)
     assert cases["RS"].isna().tolist() == [False, False, True]
+    assert entropy("a b c d") == pytest.approx(math.log2(3) / 3 + 2 / 3)  # three pairs and two triples
     assert evaluate(tiny64, facts, editor, seed=2, **options).cases["GE"].tolist() != cases["GE"].tolist()
     only = replace(EIFFEL, generation_prompts=(long,))
     assert evaluate(tiny64, only, "none", **{**options, "metrics": ["GE"]}).cases["GE"].isna().all()
@@ -100,11 +101,3 @@ def test_sampling_equals_whole_passes(pair: Pair) -> None:
     for i, text in enumerate(found):
         # The longest prompt of a batch fills the context first.
         assert whole_sample(model, prompts[i], np.random.default_rng(i)).startswith(text[: max(12, shorter // 2)])
-
-
-@pytest.mark.parametrize(
-    ("text", "bits"), [("a b c d", math.log2(3) / 3 + 2 / 3), ("no no no no", 0.0), ("a b", math.nan)]
-)
-def test_entropy_by_hand(text: str, bits: float) -> None:
-    """What generated text is compared with: of four different words, three pairs and two triples."""
-    assert entropy(text) == pytest.approx(bits, nan_ok=True)
