@@ -84,52 +84,31 @@ def test_no_deeper_than_asked(tiny: fm.Model, tiny_store: Store, monkeypatch: py
     assert set(until) == {0}
 
 
-def test_nothing_asked_for(tiny: fm.Model, tiny_store: Store) -> None:
-    nowhere = np.empty(0, np.int64)
-    with Inputs(tiny_store, tiny, {0: nowhere}) as inputs:
-        assert inputs.tokens_read == 0
-        assert inputs.at(0, nowhere).shape == (0, tiny.d_model)
-
-
-def test_a_place_not_asked_for_is_refused(tiny: fm.Model, tiny_store: Store) -> None:
-    """Its neighbour's row would be taken for it."""
-    places = place_of(np.array([1, 1]), np.array([2, 5]))
-    with Inputs(tiny_store, tiny, {0: places}) as inputs:
+def test_what_was_not_asked_for_is_refused(tiny: fm.Model, atlas: fm.Model, tiny_store: Store) -> None:
+    """Its neighbour's row would be taken for it; and another model's rows for the store's."""
+    places, nowhere = place_of(np.array([1, 1]), np.array([2, 5])), np.empty(0, np.int64)
+    with Inputs(tiny_store, tiny, {0: places, 1: nowhere}) as inputs:
+        assert inputs.at(1, nowhere).shape == (0, tiny.d_model)
         for other in ((1, 3), (7, 0), (0, 0)):
             with refuses(InputError, ValueError, "layer 0", f"sequence {other[0]}", f"position {other[1]}"):
                 inputs.at(0, np.array([place_of(*other), places[0]]))
         with refuses(InputError, ValueError, "layer 1"):
             inputs.at(1, places)
-
-
-def test_another_models_store_is_refused(atlas: fm.Model, tiny_store: Store) -> None:
     with refuses(InputError, ValueError, tiny_store.fingerprint, atlas.fingerprint):
         Inputs(tiny_store, atlas, {0: np.array([0])})
 
 
 def test_leaves_no_files(tiny: fm.Model, tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not while it is open, not after it, not after a failure; and it works where the store cannot be written to."""
-    before = sorted(tiny_store.folder.iterdir())
-    places = {1: everywhere(tiny_store, [1])}
-    inputs = Inputs(tiny_store, tiny, places)
-    assert sorted(tiny_store.folder.iterdir()) == before
-    inputs.close()
-    assert inputs.file.closed
+    """Not while it is open, not after a failure; and it works where the store cannot be written to."""
+    before, places = sorted(tiny_store.folder.iterdir()), {1: everywhere(tiny_store, [1])}
+    with Inputs(tiny_store, tiny, places):
+        assert sorted(tiny_store.folder.iterdir()) == before
 
     def fail(*_: object) -> None:
         raise RuntimeError("stop")
 
-    opened: list[Inputs] = []
-    read = Inputs.read
-
-    def watched(self: Inputs, *args: Any) -> int:
-        opened.append(self)
-        return read(self, *args)
-
-    monkeypatch.setattr(Inputs, "read", watched)
     with pytest.raises(RuntimeError, match="stop"):
         Inputs(tiny_store, tiny, places, fail)
-    assert opened[0].file.closed
     assert sorted(tiny_store.folder.iterdir()) == before
     monkeypatch.setattr(os, "access", lambda *_: False)
     with Inputs(tiny_store, tiny, places) as elsewhere:
