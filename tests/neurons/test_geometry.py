@@ -148,23 +148,6 @@ def test_turning_key_and_value_round_changes_no_geometry(gated: fm.Model, turned
     assert one.duplicate_total("both") == other.duplicate_total("both")
 
 
-def test_planted_gated_neurons(gated_kind: str, tokenizer: Any) -> None:
-    """A neuron like another in all three sides, turned round at that; one that is so in key and value only."""
-    model = made(gated_kind, tokenizer)
-    with torch.no_grad():
-        for layer, (one, other), signs in ((0, (3, 8), (-1, -1, 1)), (1, (5, 6), (1, 1, None))):
-            ffn = model.ffn[layer]
-            for matrix, sign in zip((ffn.keys, ffn.values, ffn.gates), signs, strict=True):
-                if sign is not None:
-                    assert matrix is not None
-                    matrix[other].copy_(2.0 * sign * matrix[one])
-    found = fm.neurons.geometry(model, threshold=0.97)
-    assert found.duplicates is not None
-    pairs = found.duplicates[["by", "layer", "neuron", "other_layer", "other_neuron"]].to_numpy().tolist()
-    assert pairs == [["key", 1, 5, 1, 6], ["value", 1, 5, 1, 6], ["gate", 0, 3, 0, 8], ["both", 0, 3, 0, 8]]
-    assert found.kinds == ("key", "value", "gate", "both")
-
-
 def test_chosen_layers_are_as_among_all(tiny: fm.Model, found: Geometry) -> None:
     """A null that depends on which other layers were asked for could not be repeated."""
     alone = fm.neurons.geometry(tiny, layers=-1, threshold=None)

@@ -13,6 +13,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemError, InputError
 from ffnmem.core.types import ROLE_NAMES, TEXT_ROLES
+from ffnmem.neurons.counting import count_firings, position_information, token_detection
 from ffnmem.neurons.overlap import centred_values, folded_keys
 from ffnmem.neurons.role_assignment import (
     NONE,
@@ -25,12 +26,10 @@ from ffnmem.neurons.role_assignment import (
     roles_sheet,
     strongest,
 )
-from ffnmem.neurons.unembedding import log_unigram, null_space, read_unembedding
+from ffnmem.neurons.unembedding import null_space, read_unembedding
 from ffnmem.scanning import Store
 
 from ..helpers import allclose, refuses
-from ..scanning.corpora import SMALL
-from ..scanning.texts import tiny_texts
 from .gated import made, scanned
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
@@ -165,8 +164,19 @@ def test_one_row_a_neuron(frame: pd.DataFrame, tiny: fm.Model, tiny_store: Store
     silent = frame["write_norm"] <= 0.1 * frame.groupby("layer")["write_norm"].transform("median")
     assert (frame["is_dead"] == (stats["dead"] & silent)).all()
     assert allclose(frame["firing_rate"], tiny_store.stats()["firing_rate"], 1e-12)
-    assert allclose(frame["firings"] / tiny_store.n_tokens, frame["firing_rate"], 1e-12)
     assert {role.column for role in ROLES} <= set(frame)
+    counts = count_firings(tiny, tiny_store, n_sequences=None)
+    for layer, part in frame.groupby("layer"):
+        information = position_information(counts.at_position[layer], counts.positions)
+        detection = token_detection(counts, layer)
+        assert part["firings"].tolist() == counts.fired(layer).tolist()
+        assert part["position_information"].tolist() == information.information.tolist()
+        assert part["position_p"].tolist() == information.p.tolist()
+        np.testing.assert_array_equal(part["covering_types"], detection.covering)
+        np.testing.assert_array_equal(part["trigger_share"], detection.share)
+        assert part["is_token_detector"].tolist() == detection.detects.tolist()
+        triggers = [tiny.token_strings(detection.triggers.get(n, [])) for n in part["neuron"]]
+        assert part["triggers"].tolist() == triggers
 
 
 def test_provenance_and_settings(frame: pd.DataFrame, tiny: fm.Model, tiny_store: Store) -> None:
@@ -218,66 +228,6 @@ def test_planted_in_the_weights(kind: str, tokenizer: Any) -> None:
     assert found.loc[0, "null_share"] == pytest.approx(1.0, abs=1e-4)
     assert (found.loc[3, "cosine_variance"] > 0) == model.gated
     assert model.gated or found.loc[3, "role"] == NONE
-
-
-def test_planted_in_the_text(make_tiny: Any, tmp_path: Path) -> None:
-    """A layer that reads only token and position, with keys for one token, for late positions, and for nothing."""
-    model = make_tiny()
-    token = model.token_id(" Paris")
-    plant(model, token)
-    store = fm.scan(model, tiny_texts(), tmp_path / "store", **SMALL)
-    # A model 16 wide reaches few of the 303 logits' directions: no value can be near the corpus's log-unigram one.
-    thresholds: dict[str, Any] = {"kurtosis": 1e9, "partition": 1e9, "io": 1.0, "frequency": 0.1}
-    found = fm.roles(model, store, layer=0, n_sequences=None, **thresholds).set_index("neuron")
-    assert found.loc[0, "role"] == "token-detector"
-    assert found.loc[0, "triggers"] == [" Paris"]
-    assert found.loc[0, "trigger_share"] == 1.0
-    assert found.loc[0, "covering_types"] == 1
-    assert found.loc[1, "role"] == "position"
-    assert found.loc[1, "position_p"] < 1e-12
-    assert found.loc[2, "role"] == "dead"
-    assert found.loc[2, "value"] == 0.0
-    assert found.loc[3, "is_token_frequency"]
-    assert abs(found.loc[3, "frequency_cosine"]) == found["frequency_cosine"].abs().max()
-    assert not found.loc[[0, 1, 3], "is_dead"].any()
-    assert strongest(found.reset_index(), "token-detector", 5)["neuron"].tolist() == [0]
-
-
-def plant(model: Any, token: int) -> None:
-    """Neuron 0 of layer 0 fires at a token, 1 at positions from 10 on, 2 never; 3 writes along word frequency."""
-    attention = [p for name, p in model.hf_model.named_parameters() if ".h.0.attn.c_proj." in name]
-    assert len(attention) == 2
-    block, ffn = model.layout.blocks[0], model.ffn[0]
-    with torch.no_grad():
-        for parameter in attention:
-            parameter.zero_()  # nothing comes from other positions
-        position = model.layout.position_embedding.weight
-        position.zero_()
-        position[:10, 0], position[10:, 0] = -4.0, 4.0
-        model.embedding[:, 0] = 0
-        block.norm.weight.fill_(1.0)
-        block.norm.bias.zero_()
-        side = torch.zeros(model.d_model)
-        side[0] = 1.0
-        ffn.keys[1], ffn.key_bias[1] = side, 0.0
-        ffn.keys[2], ffn.key_bias[2] = side, -1000.0
-        direction = model.embedding[token].clone()
-        everything = torch.nn.functional.layer_norm(
-            model.embedding[:, None] + position[None, [5, 15]], (model.d_model,)
-        )  # [vocab, 2, d_model]
-        scores = everything @ direction
-        others = torch.ones(len(scores), dtype=torch.bool)
-        others[token] = False
-        low, high = float(scores[others].max()), float(scores[token].min())
-        assert low < high, "this token cannot be told apart by a hyperplane"
-        ffn.keys[0], ffn.key_bias[0] = direction, -(low + high) / 2
-        counts = np.zeros(model.d_vocab, np.int64)
-        for text in tiny_texts():
-            np.add.at(counts, model.tokenizer(text, add_special_tokens=False)["input_ids"], 1)
-        tokens = read_unembedding(model).tokens.double()
-        target = torch.from_numpy(log_unigram(counts))
-        solved = torch.linalg.lstsq(tokens, target[:, None], driver="gelsd").solution[:, 0]
-        ffn.values[3] = (solved - solved.mean()).float()  # no token reads (1, …, 1), so it may come out huge
 
 
 # -- reading the table -------------------------------------------------------------------------------------------------
@@ -346,8 +296,6 @@ def test_sheet(tiny: fm.Model) -> None:
 
 # -- gated models ------------------------------------------------------------------------------------------------------
 
-LOOSE: dict[str, Any] = {"kurtosis": 2.5, "io": 0.3, "position": 0.01, "types": 20, "coverage": 0.5, "min_count": 3}
-
 
 def test_gated_models(gated: fm.Model, gated_store: Store) -> None:
     """Columns of the gate, firing by the gate as the store counts it, the sign of the coefficient's cube, and no
@@ -368,42 +316,25 @@ def test_gated_models(gated: fm.Model, gated_store: Store) -> None:
 
 
 def test_no_role_depends_on_how_a_gated_neuron_is_written(
-    gated: fm.Model, gated_store: Store, turned: fm.Model, turned_store: Store
-) -> None:
-    """Key and value turned round together are the same neuron; the signs that change are the stored ones."""
-    one = fm.roles(gated, gated_store, n_sequences=None, **LOOSE)
-    other = fm.roles(turned, turned_store, n_sequences=None, **LOOSE)
-    assert one[[role.column for role in ROLES]].equals(other[[role.column for role in ROLES]])
-    assert one["role"].tolist() == other["role"].tolist()
-    assert one["is_prediction"].any()
-    assert one["is_suppression"].any()
-    assert one["triggers"].tolist() == other["triggers"].tolist()
-    flips = np.where(np.arange(128) % 2 == 0, -1.0, 1.0)
-    for name in ("cosine_skew", "gate_io_cosine", "gate_key_cosine", "frequency_cosine"):
-        assert allclose(other[name], one[name] * flips, 1e-4)
-    assert allclose(other["io_cosine"], one["io_cosine"])
-
-
-def test_no_role_depends_on_how_long_a_gated_neurons_value_is(
     gated: fm.Model, gated_store: Store, gated_kind: str, tokenizer: Any, tmp_path: Path
 ) -> None:
-    """Keys made longer as their values become shorter are the same neurons."""
-    stretched, by = made(gated_kind, tokenizer), torch.tensor([4.0, 1.0, 0.25, 1.0]).repeat(16).unsqueeze(1)
+    """Key and value turned round together, or the one made longer as the other becomes shorter, are the same neuron;
+    the signs that change are the stored ones."""
+    stretched, by = made(gated_kind, tokenizer), torch.tensor([-4.0, 1.0, 0.25, -1.0]).repeat(16).unsqueeze(1)
     with torch.no_grad():
         for ffn in stretched.ffn:
             ffn.keys.mul_(by)
             ffn.values.div_(by)
-    loose: dict[str, Any] = {**LOOSE, "late": 2, "null_share": 0.2, "norm": 1.0, "variance": 1.0}
-    store = scanned(stretched, tmp_path / "store")
-    for one, other in (
-        (fm.roles(gated, **loose), fm.roles(stretched, **loose)),
-        (
-            fm.roles(gated, gated_store, n_sequences=None, **loose),
-            fm.roles(stretched, store, n_sequences=None, **loose),
-        ),
-    ):
-        assert one["is_entropy"].any()
-        assert one["role"].tolist() == other["role"].tolist()
+    loose: dict[str, Any] = {"kurtosis": 2.5, "io": 0.3, "position": 0.01, "types": 20, "coverage": 0.5, "min_count": 3}
+    loose |= {"late": 2, "null_share": 0.2, "norm": 1.0, "variance": 1.0, "n_sequences": None}
+    signs = np.tile(np.sign(by.numpy()[:, 0]), 2)
+    for ours, theirs in ((None, None), (gated_store, scanned(stretched, tmp_path / "store"))):
+        one, other = fm.roles(gated, ours, **loose), fm.roles(stretched, theirs, **loose)
+        flags = [role.column for role in known_roles(one)]
+        assert one[[*flags, "role"]].equals(other[[*flags, "role"]])
+        assert one[["is_entropy", "is_prediction", "is_suppression"]].any().all()
         assert (one["value_norm"] / other["value_norm"]).max() > 3.9
-        for name in {"write_norm", "coefficient_sign"} & set(one):
-            assert allclose(one[name], other[name], 1e-4)
+        for name in ("cosine_skew", "gate_io_cosine", "gate_key_cosine", "frequency_cosine", "coefficient_sign"):
+            assert name not in one or allclose(other[name], one[name] * signs, 1e-4)
+        for name in ("io_cosine", "write_norm"):
+            assert name not in one or allclose(other[name], one[name], 1e-4)
