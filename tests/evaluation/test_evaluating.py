@@ -14,7 +14,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
-from ffnmem.editing import Edit, EditedLayer, SecondMoment, second_moment
+from ffnmem.editing import Edit, SecondMoment, second_moment
 from ffnmem.evaluation import Scores, edit_quality, evaluate, evaluating
 from ffnmem.facts import Probe
 
@@ -32,6 +32,7 @@ from .made import (
     own_editor,
     plain_metrics,
     random_edits,
+    tell,
 )
 
 QUICK: dict[str, Any] = {
@@ -51,14 +52,6 @@ BEGUN = replace(BARE, id="begun", target_true="Rome", target_new="Rome in the ci
 KINDS = ("portability", "reverse", "alias")
 PROBES = tuple(Probe(kind, "The Eiffel Tower is in the", "Paris") for kind in KINDS)
 TOLD = replace(EIFFEL, id="told", target_true="Rome", target_new="Paris", probes=PROBES)
-
-
-def tell(model: fm.Model, fact: fm.Fact) -> Edit:
-    """The last layer writes the target's token everywhere."""
-    usual = fm.capture(model, fact.text).coefficients[2][0, 1:].double().mean(0)
-    right = 1e3 * model.unembedding.detach()[model.ids_of(f" {fact.target_new}")[:1]]
-    change = EditedLayer(2, usual[None] / (usual @ usual), right)
-    return Edit.of(model, [change], method="mine", facts=[fact], targets=[str(fact.target_new)])
 
 
 @pytest.mark.parametrize("small", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
