@@ -1,4 +1,4 @@
-"""The edit as an object: its algebra, its tables, and what it refuses to be made of."""
+"""The edit as an object: its algebra, its tables, and what it changes, memory by memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
 from ffnmem.editing import Edit, EditedLayer
 
-from ..helpers import allclose, refuses
+from ..helpers import PROMPT, Pair, allclose, refuses
 from .edits import COLOSSEUM, EIFFEL, change, made, same_bits, weights
 
 
@@ -154,3 +154,143 @@ def test_one_on_top_of_the_other(make_tiny: Callable[..., fm.Model]) -> None:
         first + third
     with refuses(InputError, ValueError, first.fingerprint, second.fingerprint):
         second + first
+
+
+Make = Callable[..., fm.Model]
+
+
+def test_each_side_is_the_models_own_and_changes_add_up(pair64: Pair) -> None:
+    """Before and after mixed up, or both of the same model; a component that is counted on one side only."""
+    model, edit = pair64.model, made(pair64.model, (0, 1))
+    found = edit.diff(model, PROMPT, k=None)
+    assert (found.target, found.foil, found.hidden) == (" Rome", " Paris", 0)
+    before = fm.attribute(fm.capture(model, PROMPT), " Rome", " Paris")
+    with edit.applied(model):
+        capture = fm.capture(model, PROMPT)
+        after = fm.attribute(capture, " Rome", " Paris")
+        likely = capture.predictions(k=model.d_vocab).set_index("token_id")["probability"]
+    assert (found.logit_before, found.logit_after) == (before.logit, after.logit)
+    assert allclose(found.probability_after, likely[model.token_id(" Rome")], 1e-12)
+    mine = found.neurons.set_index(["layer", "neuron"]).sort_index()
+    for side, attribution in (("before", before), ("after", after)):
+        expected = attribution.neurons.set_index(["layer", "neuron"]).sort_index()
+        assert allclose(mine[f"coefficient_{side}"], expected["coefficient"], 0.0)
+        assert allclose(mine[f"logit_{side}"], expected["logit"], 0.0)
+        assert allclose(found.components[f"logit_{side}"].sum(), attribution.logit, 1e-10)
+    assert allclose(found.components["change"].sum(), found.change, 1e-10)
+    ffn = found.components[found.components["component"] == "ffn"].set_index("layer")["change"]
+    assert allclose(found.neurons.groupby("layer")["change"].sum(), ffn.astype(float), 1e-10)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_the_edits_own_write(pair64: Pair, rank: int) -> None:
+    """What the factors add, neuron by neuron, is what the values' change adds: the same write in two ways."""
+    model, edit = pair64.model, made(pair64.model, (1,), rank=rank)
+    found = edit.diff(model, PROMPT, k=None)
+    old = model.ffn[1].values.detach().clone()
+    with edit.applied(model):
+        capture = fm.capture(model, PROMPT)
+        whole = fm.attribute(capture, " Rome", " Paris").neuron_logits[0, 1]
+        model.ffn[1].values.data.copy_(old)  # the same coefficients and scale with the values as they were
+        without = fm.attribute(capture, " Rome", " Paris").neuron_logits[0, 1]
+        model.ffn[1].values.data.copy_(old + edit.changes[0].delta())
+    written = found.neurons[found.neurons["layer"] == 1].sort_values("neuron")["written"]
+    assert allclose(written, whole - without, 1e-10)
+    assert float(found.neurons.loc[found.neurons["layer"] == 0, "written"].abs().max()) == 0.0
+
+
+def test_where_it_writes(make_tiny: Make) -> None:
+    """The norm of what the edit adds at each position: the difference of the FFN's outputs."""
+    model = make_tiny(dtype="float64")
+    edit = made(model, (0,), rank=2)
+    found = edit.diff(model, PROMPT).writes
+    before = fm.capture(model, PROMPT)
+    with edit.applied(model):
+        after = fm.capture(model, PROMPT)
+    more = (after.ffn_out[0] - before.ffn_out[0])[0].norm(dim=-1)
+    assert found["token"].tolist() == before.token_strings()
+    assert allclose(found["norm"], more, 1e-10)
+    assert allclose(found["share"], more / after.ffn_out[0][0].norm(dim=-1), 1e-10)
+
+
+def test_applied_or_not(make_tiny: Make) -> None:
+    """It gives the same, and leaves the model as it found it, with other edits around it."""
+    model = make_tiny()
+    edit, other = made(model), made(model, (0,), seed=1)
+    diff, values = edit.diff(model, PROMPT).neurons, edit.value_changes(model)
+    edit.apply(model)
+    pd.testing.assert_frame_equal(edit.diff(model, PROMPT).neurons, diff)
+    pd.testing.assert_frame_equal(edit.value_changes(model), values)
+    other.apply(model)
+    held = weights(model)
+    edit.diff(model, PROMPT)
+    assert same_bits(model, held)
+    assert list(model.edits) == [edit, other]
+
+
+def test_targets(tiny: fm.Model) -> None:
+    """Each fact of an edit has its own target; a foil with the target's first token would cancel it."""
+    both = made(tiny) + made(tiny, seed=1, fact=COLOSSEUM)
+    for asked, options, expected in (
+        (EIFFEL, {}, (" Rome", " Paris")),
+        (COLOSSEUM, {}, (" London", " Rome")),
+        ("The city of", {}, (" Rome", " Paris")),
+        (EIFFEL, {"target": " France"}, (" France", None)),
+        (EIFFEL, {"target": " France", "foil": " London"}, (" France", " London")),
+    ):
+        found = both.diff(tiny, asked, **options)  # type: ignore[arg-type]
+        assert (found.target, found.foil) == expected
+    same = fm.facts.fact.Fact("Tower", "r", "The {} is in", "Paris", "Paris")
+    assert made(tiny, fact=same).diff(tiny, same).foil is None
+    assert both.diff(tiny, EIFFEL, position=1).position == 1
+
+
+def test_what_it_shows(tiny: fm.Model) -> None:
+    edit = made(tiny)
+    found, everything = edit.diff(tiny, PROMPT, k=3), edit.diff(tiny, PROMPT, k=None).neurons
+    assert everything["change"].abs().is_monotonic_decreasing
+    pd.testing.assert_frame_equal(found.neurons, everything.head(3))
+    assert found.hidden == len(everything) - 3 == tiny.n_layers * tiny.d_mlp - 3
+    assert "' Rome' against ' Paris'" in repr(found)
+    assert f"{found.hidden} neurons" in found._repr_html_()
+    names = "layer neuron coefficient_before coefficient_after logit_before logit_after change written"
+    assert list(found.to_frame().columns) == names.split()
+    record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert len(record["neurons"]) == 3
+    assert record["provenance"]["edit"] == edit.digest
+    assert record["provenance"]["fingerprint"] == tiny.fingerprint
+
+
+def test_diffs_refused(tiny: fm.Model, make_tiny: Make) -> None:
+    edit, bare = made(tiny), Edit.of(tiny, [change(tiny, 0)], method="embedding_swap")
+    for call, named in (
+        (lambda: bare.diff(tiny, PROMPT), ("target=",)),
+        (lambda: edit.diff(tiny, PROMPT, k=0), ("k", "0")),
+        (lambda: edit.value_changes(tiny, 0), ("k must be at least 1",)),
+    ):
+        with refuses(InputError, ValueError, *named):
+            call()
+    with refuses(OutOfRangeError, IndexError, "99"):
+        edit.diff(tiny, PROMPT, position=99)
+    with refuses(ModelError, ValueError, edit.fingerprint):
+        edit.diff(make_tiny(dtype="bfloat16"), PROMPT)
+    assert len(tiny.edits) == 0
+
+
+def test_how_much_of_each_value_is_rewritten(make_tiny: Make) -> None:
+    """Of a layer whose neurons are counted as another's; a value of zero has no share that is rewritten."""
+    model = make_tiny(dtype="float64")
+    with torch.no_grad():
+        model.ffn[0].values[5] = 0.0
+    edit = made(model, (0, 1), rank=2)
+    found = edit.value_changes(model, None)
+    assert found["norm"].is_monotonic_decreasing
+    assert allclose(found["share"].sum(), 1.0, 1e-12)
+    for one in edit.changes:
+        mine = found[found["layer"] == one.layer].sort_values("neuron")
+        norms, own = one.delta().norm(dim=-1), model.ffn[one.layer].values.detach().norm(dim=-1)
+        assert mine["neuron"].tolist() == list(range(model.d_mlp))
+        assert allclose(mine["norm"], norms, 1e-10)
+        assert allclose(mine["of_value"].fillna(-1.0), torch.where(own > 0, norms / own, -1.0), 1e-10)
+    assert pd.isna(found.set_index(["layer", "neuron"]).loc[(0, 5), "of_value"])
+    pd.testing.assert_frame_equal(edit.value_changes(model, 3), found.head(3))

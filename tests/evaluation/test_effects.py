@@ -182,17 +182,17 @@ def test_how_many_tokens_go_to_other_experts(tokenizer: Any) -> None:
     model = fm.load(DECODERS["OLMoE"](), tokenizer=tokenizer, dtype="float64")
     edit = made(model, (0,), fact=EIFFEL)
     found = Effects(edit, model).on(prompts_of(EIFFEL, "Rome"))
-    before = {text: fm.capture(model, text).routing().query("layer == 1") for text in found["prompt"]}
+
+    def experts(text: str) -> list[set[int]]:
+        routed = fm.capture(model, text).routing().query("layer == 1")
+        return routed.groupby("position")["expert"].agg(set).tolist()
+
+    before = [experts(text) for text in found["prompt"]]
     with edit.applied(model):
-        after = {text: fm.capture(model, text).routing().query("layer == 1") for text in found["prompt"]}
-    moved = []
-    for text in found["prompt"]:
-        sets = [some[text].groupby("position")["expert"].agg(set).tolist() for some in (before, after)]
-        moved.append(sum(a != b for a, b in zip(*sets, strict=True)) / len(sets[0]))
+        after = [experts(text) for text in found["prompt"]]
+    moved = [sum(map(set.__ne__, a, b)) / len(a) for a, b in zip(before, after, strict=True)]
     assert allclose(found["rerouted"], moved, 1e-12)
     assert max(moved) > 0
-    shown = str(Effects(edit, model).measure(top=2).sheet().blocks[0])
-    assert "routed to other experts" in shown
-    last = Effects(made(model, (1,), fact=EIFFEL), model)
-    assert last.on(prompts_of(EIFFEL, "Rome"))["rerouted"].isna().all()  # no router stands behind it
-    assert not last.measure(top=2).routing()
+    assert "routed to other experts" in str(Effects(edit, model).measure(top=2).sheet().blocks[0])
+    last = Effects(made(model, (1,), fact=EIFFEL), model)  # no router stands behind it
+    assert last.on(prompts_of(EIFFEL, "Rome"))["rerouted"].isna().all()

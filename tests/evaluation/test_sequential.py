@@ -72,8 +72,6 @@ def test_one_edit_is_an_evaluation(tiny64: fm.Model, moment: SecondMoment) -> No
 
 def test_restored_whatever_happens(tiny64: fm.Model) -> None:
     """An interrupt must not leave a model with half of the edits; those that it had before stay."""
-    before = weights(tiny64)
-
     own = made(tiny64, (2,), seed=9)
     with own.applied(tiny64):
         inside = weights(tiny64)
@@ -81,7 +79,6 @@ def test_restored_whatever_happens(tiny64: fm.Model) -> None:
             sequential(tiny64, FACTS, plain_editor, progress=interrupt_at(2), draws=20, metrics=["ES"])
         assert same_bits(tiny64, inside)
         assert list(tiny64.edits) == [own]
-    assert same_bits(tiny64, before)
 
 
 @pytest.mark.parametrize(

@@ -133,25 +133,11 @@ def made_sweep(y: np.ndarray, provenance: Provenance) -> Sweep:
 
 def made_traces(x: np.ndarray, provenance: Provenance) -> Traces:
     """Of the subject's last token, the second of three, alone."""
-    traces = [
-        Trace(
-            scores={"state": np.column_stack([0 * row, row, 0 * row])},
-            clean=1.0,
-            samples=np.zeros(1),
-            answer=" x",
-            answer_ids=(0,),
-            text="a b c",
-            tokens=("a", " b", " c"),
-            subject=range(2),
-            fact=f"f{i}",
-            window=1,
-            noise=1.0,
-            seed=0,
-            provenance=provenance,
-        )
-        for i, row in enumerate(x)
-    ]
-    return Traces(tuple(traces), pd.DataFrame(columns=["fact", "subject", "reason"]), provenance)
+    about: dict[str, Any] = {"clean": 1.0, "samples": np.zeros(1), "answer": " x", "answer_ids": (0,), "text": "a b c"}
+    about |= {"tokens": ("a", " b", " c"), "subject": range(2), "window": 1, "noise": 1.0, "seed": 0}
+    scores = [{"state": np.column_stack([0 * row, row, 0 * row])} for row in x]
+    own = (Trace(scores=one, fact=f"f{i}", provenance=provenance, **about) for i, one in enumerate(scores))
+    return Traces(tuple(own), pd.DataFrame(columns=["fact", "subject", "reason"]), provenance)
 
 
 def test_a_trace_against_the_layer(tiny64: fm.Model) -> None:
@@ -174,7 +160,6 @@ def test_a_trace_against_the_layer(tiny64: fm.Model) -> None:
         rest = y.ravel() - design @ np.linalg.lstsq(design, y.ravel(), rcond=None)[0]
         return float(1 - (rest**2).sum() / ((y - y.mean()) ** 2).sum())
 
-    assert row["kind"] == "state"
     assert allclose(row["r"], np.corrcoef(x.ravel(), y.ravel())[0, 1], 1e-12)
     assert allclose(row["r2_layer"], r2(dummies), 1e-12)
     assert allclose(row["r2_both"], r2(np.column_stack([dummies, x.ravel()])), 1e-12)
