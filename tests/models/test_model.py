@@ -1,7 +1,10 @@
-"""A model's sizes, tokens and identity."""
+"""A model's sizes, tokens and identity, its FFNs as keys and values, its stream as a linear map of what is added."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,57 +12,55 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers.activations import ACT2FN
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import FfnmemError, InputError, OutOfRangeError
+from ffnmem.models.layout import FFN, inner
+from ffnmem.models.residual import FinalNorm, pulled_through
 
-from ..helpers import BOS, PROMPT, Pair, allclose, build_gpt2, build_gpt_neox, refuses
+from ..architectures import DECODERS
+from ..helpers import BOS, PROMPT, Pair, added, allclose, build, build_gpt2, build_gpt_neox, refuses
 
-# -- sizes and ends ---------------------------------------------------------------------------------------------------
+# -- sizes and parts --------------------------------------------------------------------------------------------------
 
 
-def test_sizes(pair: Pair, tokenizer: Any) -> None:
-    """Loops over layers or neurons would stop early or run over."""
+def test_sizes_and_ends(pair: Pair, tokenizer: Any) -> None:
+    """Loops would stop early or run over; logits lack the unembedding's bias, or be another head's."""
     model = pair.model
     assert (model.n_layers, model.d_model, model.d_mlp, model.n_ctx) == (2, 16, 64, 32)
     assert model.d_vocab == len(tokenizer)
     assert model.embedding.shape == model.unembedding.shape == (len(tokenizer), 16)
     assert model.architecture == type(pair.hf).__name__
+    capture = fm.capture(model, PROMPT)
+    assert allclose(model.logits_of(capture.residual.final_out), pair.logits(capture.tokens), 1e-5)
+    unembedding = inner(model.layout.unembedding)  # every capture would pay for logits that nobody asked for
+    assert all(module is not unembedding for module in model.layout.body.modules())
 
 
-def test_logits_of_is_the_models_unembedding(pair: Pair) -> None:
-    """The logits would lack the unembedding's bias, or be another head's."""
-    capture = fm.capture(pair.model, PROMPT)
-    assert capture.residual is not None
-    assert allclose(pair.model.logits_of(capture.residual.final_out), pair.logits(capture.tokens), 1e-5)
+def recomputed(ffn: FFN, x: torch.Tensor) -> torch.Tensor:
+    """Σᵢ act(kᵢ·x + bᵢ)·vᵢ + b_out, or Σᵢ act(gᵢ·x)·(kᵢ·x)·vᵢ, from nothing but the view."""
+    linear = x @ ffn.keys.T + (0 if ffn.key_bias is None else ffn.key_bias)
+    if ffn.gates is None:
+        m = ACT2FN[ffn.activation](linear)
+    else:
+        m = ACT2FN[ffn.activation](x @ ffn.gates.T + (0 if ffn.gate_bias is None else ffn.gate_bias)) * linear
+    return m @ ffn.values + (0 if ffn.value_bias is None else ffn.value_bias)
 
 
-def test_embeddings_are_live(make_tiny: Callable[..., fm.Model]) -> None:
-    """A projection after an edit would use the old embedding."""
-    model = make_tiny()
-    with torch.no_grad():
-        model.embedding[5] = 2.5
-    assert bool((model.hf_model.transformer.wte.weight[5] == 2.5).all())
-    assert model.unembedding.data_ptr() == model.embedding.data_ptr()  # tied
+def test_an_ffn_is_hugging_faces_mlp_on_live_parameters(pair64: Pair) -> None:
+    """Keys, values, biases or the activation would be taken from the wrong place, transposed, or be copies, through
+    which an edit would be lost."""
+    memory = {parameter.data_ptr() for parameter in pair64.model.hf_model.parameters()}
+    x = torch.randn(7, pair64.model.d_model, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for layer, ffn in enumerate(pair64.model.ffn):
+        assert (ffn.layer, ffn.d_mlp, ffn.d_model) == (layer, 64, 16)
+        assert allclose(recomputed(ffn, x), pair64.mlp(layer)(x), 1e-13)
+        tensors = [ffn.keys, ffn.gates, ffn.values, ffn.key_bias, ffn.value_bias]
+        assert all(tensor.data_ptr() in memory for tensor in tensors if tensor is not None)
 
 
-def test_body_computes_no_logits_and_no_gradients(tiny: fm.Model) -> None:
-    """A quarter of GPT-2 small's forward pass, and its memory, for nothing."""
-    called: list[torch.Tensor] = []
-    handles = [
-        tiny.layout.unembedding.register_forward_hook(lambda *_: called.append(torch.ones(1))),
-        tiny.layout.final_norm.register_forward_hook(lambda _m, _i, out: called.append(out)),
-    ]
-    try:
-        tiny.body(torch.tensor([[0, 5, 6]]))
-    finally:
-        for handle in handles:
-            handle.remove()
-    assert [tensor.shape for tensor in called] == [(1, 3, 16)]
-    assert not called[0].requires_grad
-
-
-def test_a_bridge_shares_the_hooks(make_tiny: Callable[..., fm.Model]) -> None:
+def test_a_bridge_shares_weights_and_hooks(make_tiny: Callable[..., fm.Model]) -> None:
     """It would answer without the intervention, or keep it for good; a user's hooks would see passes of nobody's."""
     model, tokens, heard = make_tiny(), torch.tensor([[0, 5, 6]]), []
     own = model.hf_model
@@ -69,48 +70,67 @@ def test_a_bridge_shares_the_hooks(make_tiny: Callable[..., fm.Model]) -> None:
         assert not heard
         changed = own(tokens).logits
         assert allclose(bridge(tokens), changed, 1e-6)
-        assert allclose(
-            fm.load(bridge).logits_of(fm.capture(fm.load(bridge), tokens).residual.final_out), changed, 1e-6
-        )
+        again = fm.load(bridge)
+        assert allclose(again.logits_of(fm.capture(again, tokens).residual.final_out), changed, 1e-6)
     assert model.hf_model is own
-    assert allclose(bridge(tokens), own(tokens).logits, 1e-6)
     assert not torch.allclose(own(tokens).logits, changed, atol=1e-4)
-    with fm.intervene(model, {(0, 3): 5.0}, positions=-1):
-        assert allclose(bridge(tokens), changed, 1e-6)
     with torch.no_grad():
         model.ffn[0].values[:] = 0
+        model.embedding[5] += torch.arange(16.0)
     assert allclose(bridge(tokens), own(tokens).logits, 1e-6)
+    assert torch.equal(own.transformer.wte.weight, model.unembedding)  # tied
 
 
-def test_layer_and_neuron(tiny: fm.Model) -> None:
-    """A number that is too large would wrap, or end in an IndexError of a tuple."""
-    assert (tiny.layer(-1), tiny.layer(np.int64(0))) == (1, 0)
-    assert tiny.neuron(0, -1) == 63
-    with refuses(OutOfRangeError, IndexError, "layer 2", tiny.name, "0 to 1"):
-        tiny.layer(2)
-    with refuses(OutOfRangeError, IndexError, "neuron 64", "layer 1", "0 to 63"):
-        tiny.neuron(1, 64)
+def test_body_computes_no_logits_and_no_gradients(tiny: fm.Model) -> None:
+    """A quarter of GPT-2 small's forward pass, and its memory, for nothing."""
+    called: list[torch.Tensor] = []
+    modules = (tiny.layout.unembedding, tiny.layout.final_norm)
+    handles = [module.register_forward_hook(lambda _m, _i, out: called.append(out)) for module in modules]
+    tiny.body(torch.tensor([[0, 5, 6]]))
+    for handle in handles:
+        handle.remove()
+    assert [(tensor.shape, tensor.requires_grad) for tensor in called] == [((1, 3, 16), False)]
 
 
 # -- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def test_tokenize(tiny: fm.Model) -> None:
-    """The beginning-of-sequence token would be there twice, or not where it was asked for."""
+def test_tokens(tiny: fm.Model) -> None:
+    """The beginning-of-sequence token would be there twice, or not where it was asked for; another token explained."""
     ids = tiny.tokenize(PROMPT)
     assert tiny.token_strings(ids) == [BOS, "The", " Eiffel", " Tower", " is", " in", " the", " city", " of"]
     assert tiny.tokenize(PROMPT, prepend_bos=False) == ids[1:]
     assert tiny.tokenize(PROMPT, prepend_bos=True) == ids
     assert tiny.special_token_ids == {0}
-
-
-def test_prompts_that_cannot_be_used(tiny: fm.Model) -> None:
-    """An empty prompt would be a prompt of padding; a long one would fail inside the position embedding."""
-    with refuses(InputError, ValueError, "empty"):
-        tiny.tokenize("")
     assert len(tiny.tokenize("The" + " the" * 30)) == tiny.n_ctx
-    with refuses(InputError, ValueError, "33 tokens", "32", tiny.name):
-        tiny.tokenize("The" + " the" * 31)
+    assert tiny.token_strings([tiny.token_id(" Paris")]) == [" Paris"]
+    assert tiny.token_id("Paris", first=True) == tiny.token_id("P")
+    assert tiny.token_id(" Madrid", first=True) == tiny.token_id(" ")
+    assert [tiny.token_id(kind(5)) for kind in (int, np.int64, torch.tensor)] == [5] * 3
+    assert (tiny.layer(-1), tiny.layer(np.int64(0)), tiny.neuron(0, -1)) == (1, 0, 63)
+
+
+PARIS = ("'Paris'", "5 tokens", "P | a | r | i | s", "' Paris'", "first_token=True")
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "says"),
+    [
+        (lambda model: model.tokenize(""), InputError, ("empty",)),
+        (lambda model: model.tokenize("The" + " the" * 31), InputError, ("33 tokens", "32", "GPT2")),
+        (lambda model: model.token_id("Paris"), InputError, PARIS),  # the space in front is the usual mistake
+        (lambda model: model.token_id(" Madrid"), InputError, ("' Madrid'", "7 tokens")),
+        (lambda model: model.token_id(""), InputError, ("empty",)),
+        (lambda model: model.token_id(torch.tensor(303)), OutOfRangeError, ("token id 303", "302")),
+        (lambda model: model.layer(2), OutOfRangeError, ("layer 2", "GPT2", "0 to 1")),
+        (lambda model: model.neuron(1, 64), OutOfRangeError, ("neuron 64", "layer 1", "0 to 63")),
+    ],
+)
+def test_what_a_model_has_not(
+    call: Callable[[fm.Model], Any], kind: type[FfnmemError], says: tuple[str, ...], tiny: fm.Model
+) -> None:
+    with refuses(kind, Exception, *says):
+        call(tiny)
 
 
 def test_no_bos(make_tiny: Callable[..., fm.Model]) -> None:
@@ -119,36 +139,13 @@ def test_no_bos(make_tiny: Callable[..., fm.Model]) -> None:
     bridge = model.to_bridge()
     model.tokenizer.bos_token = bridge.tokenizer.bos_token = None
     assert model.bos_token_id is None
-    with refuses(InputError, ValueError, "beginning-of-sequence", "prepend_bos=False"):
-        model.tokenize(PROMPT)
-    with refuses(InputError, ValueError, "beginning-of-sequence", "prepend_bos=False"):
-        fm.load(bridge)
+    for call in (lambda: model.tokenize(PROMPT), lambda: fm.load(bridge)):
+        with refuses(InputError, ValueError, "beginning-of-sequence", "prepend_bos=False"):
+            call()
     assert len(fm.load(bridge, prepend_bos=False).tokenize(PROMPT)) == 8
 
 
-@pytest.mark.parametrize("kind", [int, np.int64, torch.tensor])
-def test_token_id_of_an_id(tiny: fm.Model, kind: type) -> None:
-    """An id from a table or a tensor is as good as one typed."""
-    assert tiny.token_id(kind(5)) == 5
-    with refuses(OutOfRangeError, IndexError, f"token id {tiny.d_vocab}", str(tiny.d_vocab - 1)):
-        tiny.token_id(kind(tiny.d_vocab))
-
-
-def test_token_id_of_text(tiny: fm.Model) -> None:
-    """The wrong token would be explained; the space in front is the usual mistake, so it is named."""
-    paris = tiny.token_id(" Paris")
-    assert tiny.token_strings([paris]) == [" Paris"]
-    with refuses(InputError, ValueError, "'Paris'", "5 tokens", "P | a | r | i | s", "' Paris'", "first_token=True"):
-        tiny.token_id("Paris")
-    assert tiny.token_id("Paris", first=True) == tiny.token_id("P")
-    with refuses(InputError, ValueError, "' Madrid'", "7 tokens"):
-        tiny.token_id(" Madrid")
-    assert tiny.token_id(" Madrid", first=True) == tiny.token_id(" ")
-    with refuses(InputError, ValueError, "empty"):
-        tiny.token_id("")
-
-
-def test_unknown_words(tmp_path: Path) -> None:
+def test_unknown_words() -> None:
     """With a tokenizer of whole words, an unknown target would be explained as the token for anything unknown."""
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -157,8 +154,7 @@ def test_unknown_words(tmp_path: Path) -> None:
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", bos_token="[BOS]")
     model = fm.load(build_gpt2(), tokenizer=tokenizer)
-    assert model.token_id("Paris") == 2
-    assert model.token_id("[UNK]") == 0
+    assert (model.token_id("Paris"), model.token_id("[UNK]")) == (2, 0)
     with refuses(InputError, ValueError, "'Rome'", "no token"):
         model.token_id("Rome")
 
@@ -168,44 +164,40 @@ def test_gpt2s_own_tokenizer(gpt2_tokenizer: Any) -> None:
     """The examples' targets would not be single tokens of the model that most people use."""
     hf = build_gpt2(vocab_size=50257, n_embd=4, n_inner=8, bos_token_id=50256, eos_token_id=50256)
     model = fm.load(hf, tokenizer=gpt2_tokenizer)
-    assert model.prepend_bos
     ids = model.tokenize("The Eiffel Tower is located in the city of")
     assert ids[0] == model.bos_token_id == 50256
     assert model.token_strings(ids[1:4]) == ["The", " E", "iff"]
-    assert model.token_id(" Paris") == 6342
-    assert model.token_id("Paris") == 40313
+    assert (model.token_id(" Paris"), model.token_id("Paris")) == (6342, 40313)
     assert model.token_strings([6342, 220, 198]) == [" Paris", " ", "\n"]
-    assert fm.attribute(fm.capture(model, "The Colosseum is in"), " Rome", " Paris").error < 1e-4
 
 
 # -- identity ---------------------------------------------------------------------------------------------------------
 
 
 def test_fingerprint_is_of_the_weights(tiny_folder: Path, tiny: fm.Model, tokenizer: Any) -> None:
-    """Two loads of one model would count as two models, or two models as one."""
+    """Two loads of one model would count as two models, or two models as one, though they run otherwise."""
     assert len(tiny.fingerprint) == 12
     assert int(tiny.fingerprint, 16) >= 0
     assert fm.load(tiny_folder).fingerprint == tiny.fingerprint
-    others = [
-        fm.load(tiny_folder, dtype="float64").fingerprint,
-        fm.load(build_gpt2(n_head=4), tokenizer=tokenizer).fingerprint,
-        fm.load(build_gpt2(activation_function="relu"), tokenizer=tokenizer).fingerprint,
-        fm.load(build_gpt2(layer_norm_epsilon=1e-3), tokenizer=tokenizer).fingerprint,
-        fm.load(build_gpt_neox(), tokenizer=tokenizer).fingerprint,
-        fm.load(build_gpt_neox(use_parallel_residual=False), tokenizer=tokenizer).fingerprint,
+    gemmas = ({}, {"sliding_window": 4}, {"attn_logit_softcapping": 7.0}, {"final_logit_softcapping": 3.0})
+    networks = [
+        *(build_gpt2(**one) for one in ({"n_head": 4}, {"activation_function": "relu"}, {"layer_norm_epsilon": 1e-3})),
+        *(build_gpt_neox(use_parallel_residual=parallel) for parallel in (True, False)),
+        *(build("Gemma2", head_dim=8, **changes) for changes in gemmas),
     ]
-    assert len({tiny.fingerprint, *others}) == 1 + len(others)
+    others = {fm.load(network, tokenizer=tokenizer).fingerprint for network in networks}
+    found = {tiny.fingerprint, fm.load(tiny_folder, dtype="float64").fingerprint, *others}
+    assert len(found) == 2 + len(networks)
 
 
 @pytest.mark.parametrize("part", ["keys", "values", "key_bias", "value_bias"])
 def test_fingerprint_follows_every_change(make_tiny: Callable[..., fm.Model], part: str) -> None:
     """A result after an edit would claim the weights from before it, or not match again after it is reverted."""
     model = make_tiny()
-    before = model.fingerprint
-    tensor = getattr(model.ffn[1], part)
+    before, tensor = model.fingerprint, getattr(model.ffn[1], part)
     with torch.no_grad():
-        old = tensor.flatten()[0].clone()
         index = (0,) * tensor.ndim
+        old = tensor[index].clone()
         tensor[index] += 1e-3
         assert model.fingerprint != before
         tensor[index] = old
@@ -213,8 +205,71 @@ def test_fingerprint_follows_every_change(make_tiny: Callable[..., fm.Model], pa
 
 
 def test_repr_fits_a_line(tiny: fm.Model) -> None:
-    """A notebook would print a dump of modules."""
-    text = repr(tiny)
-    assert "\n" not in text
-    for part in ("GPT2LMHeadModel", "2 layers", "d_model 16", "d_mlp 64", "context 32", "float32", "cpu"):
-        assert part in text
+    sizes = "2 layers, d_model 16, d_mlp 64, vocabulary 303, context 32"
+    assert repr(tiny) == f"Model('GPT2LMHeadModel': GPT2LMHeadModel, {sizes}, float32 on cpu)"
+    assert repr(tiny.ffn[1]) == "FFN(layer=1, d_mlp=64, d_model=16, activation='gelu_new')"
+
+
+# -- the residual stream ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("foil", [None, 7])
+def test_directions_give_the_logit(pair64: Pair, foil: int | None) -> None:
+    """logit = x·u/σ + constant is what the whole attribution rests on; nothing of the model may change for it."""
+    model, before = pair64.model, pair64.model.fingerprint
+    x = 3 * torch.randn(5, model.d_model, generator=torch.Generator().manual_seed(2), dtype=model.dtype) + 1
+    norm, targets = FinalNorm(model), torch.tensor([3, 0, 200, 7, 3])
+    centred = (x - x.mean(-1, keepdim=True) * model.centred) / norm.scale(x).unsqueeze(-1) * norm.gain
+    normed = inner(model.layout.final_norm)(x)
+    assert allclose(centred + (0 if norm.bias is None else norm.bias), normed, 1e-13)
+    u, constant = norm.directions(targets, foil)
+    logits = pair64.before_cap(model.logits_of(normed))
+    expected = logits[range(5), targets] - (0 if foil is None else logits[:, foil])
+    assert allclose((x * u).sum(-1) / norm.scale(x) + constant, expected, 1e-12)
+    assert model.fingerprint == before
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "Gemma 2", "Granite"])
+def test_directions_come_through_what_is_behind_the_ffn(name: str, tokenizer: object) -> None:
+    """A neuron's part of a logit would be that of a model without the norm (Gemma 2) or the factor (Granite)."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="float64")
+    capture = fm.capture(model, PROMPT)
+    for layer in range(model.n_layers):
+        written = capture.ffn_out[layer][0]
+        directions = torch.randn(written.shape, generator=torch.Generator().manual_seed(layer), dtype=written.dtype)
+        expected = (added(model, layer, "ffn", written) * directions).sum(-1)
+        assert allclose((written * pulled_through(model, layer, directions, written)).sum(-1), expected, 1e-12)
+
+
+# -- what a command must not load -------------------------------------------------------------------------------------
+
+HEAVY = (
+    *("transformer_lens", "matplotlib", "sklearn", "datasets", "wandb", "scipy.stats", "ray", "ffnmem.scanning"),
+    *("numba", "llvmlite", "IPython", "fsspec.implementations"),
+)
+CODE = f"""
+import json, sys
+import ffnmem as fm
+from ffnmem.cli import main
+model = fm.load("atlas")
+capture = fm.capture(model, "The Eiffel Tower is located in the city of", logits=True)
+fm.attribute_paths(capture, " Paris").components
+with fm.intervene(model, {{(3, 17): 0.0}}):
+    fm.capture(model, "The")
+sys.argv = ["ffnmem", "attribute", "The Eiffel Tower is located in the city of", "--target", " Paris"]
+try:
+    main()
+except SystemExit:
+    print(json.dumps([name for name in {HEAVY} if name in sys.modules]), file=sys.stderr)
+model.to_bridge()
+print(json.dumps("transformer_lens" in sys.modules), file=sys.stderr)
+"""
+
+
+def test_heavy_modules_stay_out() -> None:
+    """TransformerLens alone takes four seconds, for whoever asks one question of one prompt."""
+    found = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    assert "promotes" in found.stdout
+    loaded, asked = map(json.loads, found.stderr.splitlines()[-2:])
+    assert loaded == []
+    assert asked is True  # or the list above would be empty whatever was loaded
