@@ -16,9 +16,11 @@ from pandas.testing import assert_frame_equal
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemError, InputError, ModelError
 from ffnmem.core.token_text import visible
+from ffnmem.core.types import VERDICTS
 from ffnmem.neurons import Meanings, meanings
 from ffnmem.neurons.concepts import saved_meanings, settled
 from ffnmem.neurons.measuring import file_of
+from ffnmem.neurons.survey import MEANINGS, Survey, clearest, neuron_table, stronger_verdicts, verdict_counts
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
 
@@ -183,11 +185,15 @@ def test_another_model(surveyed: Store, atlas: fm.Model) -> None:
 
 
 def many(found: Meanings, n: int) -> Meanings:
-    """As many meanings of one example each."""
+    """As many meanings of one example each, 5 in words."""
     rows = pd.concat([found.examples.head(1)] * n, ignore_index=True).assign(meaning=np.arange(n), rank=1)
     columns = {"meaning": np.arange(n), "share": 1 / n, "examples": 1, "strongest": 1.0, "tokens": "x"}
-    triggers = tuple((f"t{i}",) for i in range(n))
-    return replace(found, table=pd.DataFrame(columns), examples=rows, windows=found.windows[:1] * n, triggers=triggers)
+    triggers, estimates = tuple((f" t{i}",) for i in range(n)), found.estimates.copy()
+    estimates.loc[0, ["value", "low", "high"]] = [5.0, 4.0, 6.0]
+    return replace(
+        found, table=pd.DataFrame(columns), examples=rows, windows=found.windows[:1] * n, triggers=triggers,
+        estimates=estimates,
+    )  # fmt: skip
 
 
 def test_listing_holds_each_meaning(surveyed: Store) -> None:
@@ -216,12 +222,95 @@ def test_headline_and_what_is_not_listed(surveyed: Store) -> None:
     assert any("and 3 more with 38% of the activation" in line for line in printed(found.listing(5), 60))
     assert "more with" not in " ".join(printed(found.sheet()))
     rows, grouped = found.estimates.copy(), "grouped by what the FFN read at the token that it fires at"
-    rows.loc[0, ["value", "low", "high"]] = [2.0, 1.5, 3.0]
-    said = replace(found, estimates=rows, verdict="polysemantic", why="", sign="negative").listing()
-    assert said.title == "Polysemantic where its coefficient is negative: 2.00 meanings, 95% 1.50 to 3.00"
+    said = replace(found, verdict="polysemantic", why="", sign="negative").listing()
+    assert said.title == "Polysemantic where its coefficient is negative: 5.00 meanings, 95% 4.00 to 6.00"
     assert said.note.startswith(f"8 examples, {grouped}")
     one = found.table.iloc[:1].assign(examples=21)
     rows.loc[0, ["value", "low", "high"]] = [1.0, 1.0, 1.48]
     few = replace(found, table=one, estimates=rows, verdict="monosemantic", why="").listing()
     assert few.title == "Monosemantic: 1.00 meanings, 95% 1.00 to 1.48"  # above 1.35, and the card says why
     assert few.note.endswith("so few of one meaning leave 1.48 possible, which the verdict allows")
+
+
+# -- all neurons of a store --------------------------------------------------------------------------------------------
+
+ROWS = [
+    (0, 0, "positive", 30, "monosemantic", 1.0, 1.0, 0.3),
+    (0, 1, "positive", 30, "monosemantic", 1.0, 1.2, 0.9),
+    (0, 2, "positive", 30, "monosemantic", 1.0, 1.0, 0.6),
+    (1, 0, "positive", 30, "polysemantic", 2.0, 4.0, 0.1),
+    (1, 1, "positive", 30, "polysemantic", 5.0, 9.0, 0.1),
+    (1, 2, "positive", 9, "unclear", 1.0, 2.0, 0.1),
+    (1, 2, "negative", 39, "unclear", 1.0, 2.0, 0.1),
+]
+
+
+COLUMNS = ["layer", "neuron", "sign", "examples", "verdict", "meanings_low", "meanings_high", "ms_low"]
+
+
+def test_counts_and_the_clearest_first() -> None:
+    """The clearest by the end of the interval that is nearer to the other verdict."""
+    table = pd.DataFrame(ROWS, columns=COLUMNS)
+    counts = verdict_counts(table)
+    assert counts.columns.tolist() == ["layer", "sign", "neurons", *VERDICTS]
+    assert counts.to_numpy().tolist() == [
+        [0, "positive", 3, 3, 0, 0, 0],
+        [1, "positive", 3, 0, 2, 1, 0],
+        [1, "negative", 1, 0, 0, 1, 0],
+    ]
+    assert clearest(table, "monosemantic")["neuron"].tolist() == [2, 0, 1]
+    assert clearest(table, "polysemantic")["neuron"].tolist() == [1, 0]
+    assert clearest(table, "unclear")["sign"].tolist() == ["negative", "positive"]
+    assert clearest(table, "monosemantic", 1)["neuron"].tolist() == [2]
+    assert not len(clearest(table, "inactive"))
+    with refuses(InputError, ValueError, "verdict", "'odd'", "'unclear'"):
+        clearest(table, "odd")
+    with refuses(InputError, ValueError, "meanings_low", "polysemanticity"):
+        verdict_counts(table.drop(columns="meanings_low"))
+
+
+def test_a_survey_lists_by_verdict(surveyed: Store, tiny: fm.Model) -> None:
+    """Counts by layer with why some are unclear, what random directions have, and the neurons listed."""
+    frame = fm.polysemanticity(surveyed, sign="both", draws=20, budget=None)
+    listed = clearest(frame, "unclear", 2)
+    found = [meanings(surveyed, row.layer, row.neuron, sign=row.sign) for row in listed.itertuples()]
+    chance = fm.neurons.chance_verdicts(surveyed, tiny, per_layer=4, draws=20, kinds="matched")
+    survey = Survey(frame, listed, found, {"positive": chance})
+    counts = survey.sheet().blocks[0]
+    for layer in (0, 1):
+        (row,) = (row for row in counts.rows if row[:2] == (str(layer), "positive"))
+        dead = int(surveyed.stats(layer)["dead"].sum())
+        assert (row[2], row[-1]) == (64, f"{dead:,} {dead / 64:>4.0%}" if dead else None)
+    assert counts.rows[-1][:3] == ("all", None, 256)
+    assert "fewer than 8 examples" in counts.caption
+    share = (frame[frame["sign"] == "positive"]["verdict"] == "monosemantic").mean()
+    assert survey.against() == [chance.sentence(own=share)]
+    assert f"monosemantic {share:.1%} against" in repr(survey)
+    assert "the clearest unclear neurons" in printed(survey.sheet())
+    assert [one["verdict"] for one in survey.to_dict()["neurons"]] == ["unclear"] * 2
+    assert any("no neuron to list" in line for line in printed(Survey(frame, frame.iloc[:0], []).sheet()))
+
+
+def test_verdicts_of_stronger_sides(gated: fm.Model, gated_store: Store, tmp_path: Path) -> None:
+    """Those of the side with the largest coefficient; none where the store keeps no table."""
+    without = shutil.ignore_patterns("polysemanticity*")  # which another test may have left there
+    store = open_store(shutil.copytree(gated_store.folder, tmp_path / "own", ignore=without))
+    assert stronger_verdicts(store) is None
+    table = fm.polysemanticity(store, gated, sign="both", draws=20)
+    found = stronger_verdicts(store)
+    assert found is not None
+    assert sorted(zip(found["layer"], found["neuron"], strict=True)) == [(at, n) for at in (0, 1) for n in range(64)]
+    assert all(row.sign == store.signs(row.layer, row.neuron)[0] for row in found.itertuples())
+    assert len(found.merge(table[["layer", "neuron", "sign", "verdict", "meanings"]])) == 128
+
+
+def test_a_row_a_meaning(surveyed: Store) -> None:
+    found = many(meanings(surveyed, 1, 5), MEANINGS + 2)
+    lines = [line.split() for line in printed(neuron_table("polysemantic", [found]), 80)]
+    first = next(i for i, line in enumerate(lines) if line[:1] == ["1.5"])
+    assert lines[first] == ["1.5", "5.00", "4.00", "to", "6.00", "6", "17%", "·t0"]
+    assert lines[first + 1] == ["17%", "·t1"]
+    assert lines[first + MEANINGS] == ["33%", "in", "2", "more"]
+    rows = found.estimates.assign(value=np.nan, low=np.nan, high=np.nan)
+    none = replace(found, table=found.table.iloc[:0], triggers=(), estimates=rows)
+    assert ["1.5", "–", "0"] in [line.split() for line in printed(neuron_table("inactive", [none]))]
