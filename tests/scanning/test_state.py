@@ -1,40 +1,78 @@
-"""States of a scan add up, in any order and grouping, and with nothing."""
+"""A scan's settings and state: states add up in any order and grouping; the numbers that people read of them."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from fractions import Fraction
+from typing import Any
+
 import hypothesis
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ffnmem.core.types import CASES
+from ffnmem.scanning import exact_sums
 from ffnmem.scanning.settings import ScanSettings
-from ffnmem.scanning.state import NOWHERE, join_ranges, place_of, position_of, sequence_of
+from ffnmem.scanning.state import (
+    BINS,
+    NOWHERE,
+    PER_DOUBLING,
+    SIDE,
+    case_names,
+    edges,
+    join_ranges,
+    place_of,
+    position_of,
+    sequence_of,
+)
 from ffnmem.scanning.state_file import Identity
+from ffnmem.scanning.statistics import bucket_name, layer_stats, means, moments
 
+from ..helpers import allclose
 from .states import HALF, difference, empty, merged, settings, shards
 
-IDENTITY = Identity("tiny", "f00d", "70c3", "c0de", 5, "1.2.3")
+# -- what belongs together -------------------------------------------------------------------------------------------
+
+
+def test_settings_come_back_and_every_difference_has_a_name() -> None:
+    """Two scans that cannot be merged would be, or the message would not say why."""
+    one = settings(frequent=(5, 9, 1))
+    assert ScanSettings.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+    other: dict[str, Any] = {"dtype": "bfloat16", "frequent": (1,), "bos": 7, "special": (7,)}
+    for field in dataclasses.fields(ScanSettings):
+        value = other.get(field.name, getattr(one, field.name))
+        changed = dataclasses.replace(one, **{field.name: value if field.name in other else value + 1})
+        (found,) = one.differences(changed)
+        assert found.startswith(field.name)
+    assert settings().differences(settings(k=4, seed=9)) == ["k 3 and 4", "seed 0 and 9"]
+
+
+def test_identities_differ_by_what_is_scanned() -> None:
+    """Other weights or another text must not be merged; another name or version may."""
+    one = Identity("tiny", "f00d", "70c3", "c0de", 5, "1.2.3")
+    assert one.differences(Identity("other name", "f00d", "70c3", "c0de", 5, "9.9")) == []
+    assert one.differences(Identity("tiny", "beef", "70c4", "c0d3", 6, "1.2.3")) == [
+        "model f00d and beef",
+        "tokenizer 70c3 and 70c4",
+        "corpus c0de and c0d3",
+        "units 5 and 6",
+    ]
+
+
 CHOSEN = [settings(), settings(**HALF), settings(frequent=())]
-seeds = st.integers(0, 10**6)
-few = hypothesis.settings(max_examples=6)
 
 
-@given(st.integers(0, 1 << 42), st.integers(0, (1 << 20) - 1))
-def test_places(sequence: int, position: int) -> None:
-    place = place_of(np.int64(sequence), np.int64(position))
-    assert (sequence_of(place), position_of(place)) == (sequence, position)
-    assert place < NOWHERE
-    assert place < place_of(np.int64(sequence + 1), np.int64(0))
-
-
-@few
-@given(st.sampled_from(CHOSEN), seeds, st.randoms(use_true_random=False), st.booleans())
-def test_merging_in_any_order_and_grouping(chosen: ScanSettings, seed: int, random: object, gated: bool) -> None:
+@hypothesis.settings(max_examples=6)
+@given(st.sampled_from(CHOSEN), st.integers(0, 10**6), st.randoms(use_true_random=False), st.booleans())
+def test_merging_in_any_order_and_grouping(chosen: ScanSettings, seed: int, random: Any, gated: bool) -> None:
     """Stores merged by different machines in different trees would differ, or a merge change its parts."""
     parts, again = shards(seed, 4, chosen, gated), shards(seed, 4, chosen, gated)
     left, right = merged(*parts), merged(parts[0], merged(parts[1], merged(parts[2], parts[3])))
     assert not any(difference(part, same) for part, same in zip(parts, again, strict=True))
-    random.shuffle(parts)  # type: ignore[attr-defined]
+    random.shuffle(parts)
     pairs = merged(merged(parts[0], parts[1]), merged(parts[2], parts[3]))
     assert difference(left, right) == difference(left, pairs) == []
     nothing = empty(chosen, gated)
@@ -49,12 +87,105 @@ def test_a_range_has_no_negative_zero() -> None:
         assert join_ranges(a, b).tobytes() == np.zeros((2, 1), np.float32).tobytes()
 
 
-def test_identities_differ_by_what_is_scanned() -> None:
-    """Other weights or another text must not be merged; another name or version may."""
-    assert IDENTITY.differences(Identity("other name", "f00d", "70c3", "c0de", 5, "9.9")) == []
-    assert IDENTITY.differences(Identity("tiny", "beef", "70c4", "c0d3", 6, "1.2.3")) == [
-        "model f00d and beef",
-        "tokenizer 70c3 and 70c4",
-        "corpus c0de and c0d3",
-        "units 5 and 6",
-    ]
+@given(st.integers(0, 1 << 42), st.integers(0, (1 << 20) - 1))
+def test_places(sequence: int, position: int) -> None:
+    place = place_of(np.int64(sequence), np.int64(position))
+    assert (sequence_of(place), position_of(place)) == (sequence, position)
+    assert place < place_of(np.int64(sequence + 1), np.int64(0)) <= NOWHERE
+
+
+# -- bins, cases, buckets --------------------------------------------------------------------------------------------
+
+
+def test_edges_of_the_histogram() -> None:
+    """Bins that overlap or leave a gap would count a value twice or never."""
+    found = edges()
+    assert len(found) == BINS + 1
+    assert (np.diff(found) > 0).all()
+    assert (-found[::-1] == found).all()
+    assert (found[0], found[SIDE], found[SIDE + 1]) == (-np.inf, 0, 1.25 * 2**-8)
+    assert (found[SIDE + 1 + PER_DOUBLING : -1] / found[SIDE + 1 : -1 - PER_DOUBLING] == 2).all()
+
+
+def test_cases_say_the_signs_and_zero_is_not_above() -> None:
+    gate, linear = np.array([1.0, 1.0, 0.0, -0.0]), np.array([2.0, 0.0, 1e-30, -3.0])
+    assert case_names(gate, linear) == list(CASES)
+
+
+@given(st.integers(2, 300))
+def test_buckets_tile_the_positions(context: int) -> None:
+    """A mean by position would be labelled with other positions, or added to memory that is not ours."""
+    named = [bucket_name(bucket, context) for bucket in range(settings(context=context).n_buckets)]
+    spans = [[int(end) for end in name.split("–")] for name in named]
+    assert [position for span in spans for position in range(span[0], span[-1] + 1)] == list(range(context))
+    for position in range(context):
+        span = spans[position.bit_length()]
+        assert span[0] <= position <= span[-1]
+    assert bucket_name(2, 128) == "2–3"
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def power_sums(values: np.ndarray) -> np.ndarray:
+    """The exact sums of the powers of ``values`` [tokens, d_mlp], each token added by itself."""
+    sums = np.zeros((exact_sums.LIMBS, 4, values.shape[1]), np.int64)
+    for row in values.astype(np.float64):
+        exact_sums.add(sums, np.stack([row, row**2, row**3, row**4]), "here")
+    return sums
+
+
+@given(st.integers(0, 1000), st.sampled_from([0.0, 100.0, -500.0]))
+def test_moments_are_the_population_s(seed: int, mean: float) -> None:
+    """In floats, a large mean² would swallow the variance. Multiples of 1/16: every power is exact."""
+    whole = np.random.default_rng(seed).integers(-8, 9, 50)
+    found = [float(part[0]) for part in moments(power_sums((mean + whole / 16.0)[:, None]), np.array([50]))]
+    exact = [Fraction(int(w), 16) + Fraction(mean) for w in whole]
+    average = sum(exact) / len(exact)
+    second, third, fourth = (sum((x - average) ** p for x in exact) / len(exact) for p in (2, 3, 4))
+    assert found[0] == float(average)
+    assert found[1] == np.sqrt(float(second))
+    assert allclose(found[2:], [float(third) / float(second) ** 1.5, float(fourth / second**2) - 3], 1e-12)
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, -7.3])
+def test_a_constant_has_no_shape(constant: float) -> None:
+    """Rounding in sums would look like a spread, with a skewness of any size; nothing seen has no moments at all."""
+    mean, std, skewness, kurtosis = moments(power_sums(np.full((30, 1), np.float32(constant))), np.array([30]))
+    assert allclose(mean, [np.float32(constant)], 1e-15)
+    assert allclose(std, [0.0], 1e-9)  # the powers of 0.1 are rounded to 2⁻⁶⁴
+    if constant == 0:
+        assert np.isnan([skewness, kurtosis]).all()
+    assert np.isnan(moments(np.zeros((exact_sums.LIMBS, 4, 2), np.int64), np.zeros(2, np.int64))).all()
+    state = shards(0, 1, settings())[0]
+    state.layers[0].range[:, 2] = state.layers[0].pre_range[:, 3] = np.float32(constant)
+    frame = layer_stats(state, 0)
+    for neuron, prefix in ((2, ""), (3, "pre_")):
+        row = frame.iloc[neuron]
+        assert row[f"{prefix}mean"] == np.float32(constant)
+        assert row[f"{prefix}std"] == 0
+        assert np.isnan([row[f"{prefix}skewness"], row[f"{prefix}kurtosis"]]).all()
+
+
+def test_means_of_nothing_are_unknown() -> None:
+    sums = np.zeros(3, np.int64)
+    exact_sums.add_small(sums, np.array([1.5, -3.0, 0.0]), "here")
+    found = means(sums, np.array([2, 3, 0]))
+    assert found[:2].tolist() == [0.75, -1.0]
+    assert np.isnan(found[2])
+
+
+def test_after_a_half_precision_pass_the_exact_values_decide() -> None:
+    """Not those that the pass saw; places tie as ever."""
+    layer = shards(0, 1, settings(), gated=True)[0].layers[0]
+    for found, whole in zip(layer.ranked, (layer.kept, layer.kept_at, layer.parts), strict=True):
+        np.testing.assert_array_equal(found, whole)
+    layer = shards(0, 2, settings(**HALF), gated=True)[0].layers[0]
+    layer.exact[:, 0], layer.exact_at[:, 0] = np.nan, NOWHERE  # a neuron that nothing was run again for
+    layer.exact[:, 1], layer.exact_at[:, 1] = [5, 9, 9, -2, np.nan, np.nan], [8, 4, 3, 1, NOWHERE, NOWHERE]
+    layer.parts[:, 0, 1] = range(6)
+    value, at, parts = (array[..., :3] for array in layer.ranked)
+    assert (at[:, 0] == NOWHERE).all()
+    high, low = ([9, 9, 5], [3, 4, 8], [2, 1, 0]), ([-2, 5, 9], [1, 8, 3], [3, 0, 2])
+    for side, best in enumerate((high, low, high, high, high, high)):
+        assert (value[side, 1].tolist(), at[side, 1].tolist(), parts[side, 0, 1].tolist()) == best
