@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, InputTypeError, OutOfRangeError
-from ffnmem.core.neuron_names import is_pair, pair_of, place_of, read_neuron, read_neuron_or_layer
+from ffnmem.core.neuron_names import pair_of, place_of, read_neuron_or_layer
 from ffnmem.vocabulary import read_projection
 
 from .helpers import refuses
@@ -25,58 +26,67 @@ def test_a_name_is_read(name: Any) -> None:
     assert pair_of(name) == (5, 97) == place_of(name) == place_of(5, 97)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "5", "5.", ".97", "5.97.1", "L5.97", "5N97", "l5n97", "-5.97", "5,97", " 5.97", "5.all", "٥.٩٧", "x"]
-)
-def test_what_names_no_neuron_is_refused_with_what_would(text: str) -> None:
-    with refuses(InputError, ValueError, f"{text!r} names no neuron", "LAYER.NEURON", "3.17"):
-        read_neuron(text)
+REFUSED: list[tuple[Any, str]] = [
+    *(
+        (text, f"{text!r} names no neuron")
+        for text in (
+            "",
+            "5",
+            "5.",
+            ".97",
+            "5.97.1",
+            "L5.97",
+            "5N97",
+            "l5n97",
+            "-5.97",
+            "5,97",
+            " 5.97",
+            "5.all",
+            "٥.٩٧",
+        )
+    ),
+    *((pair, "names no neuron") for pair in ((5,), (1, 2, 3), ("5", 97), (5, None), [[5, 97]], 3)),
+    ("blocks.5.mlp.hook_post", "('blocks.5.mlp.hook_post', 17)"),
+]
 
 
-@pytest.mark.parametrize("name", [(5,), (1, 2, 3), ("5", 97), (5, None), [[5, 97]]])
-def test_a_pair_is_two_whole_numbers(name: Any) -> None:
-    assert not is_pair(name)
-    with refuses(InputError, ValueError, "names no neuron", "(3, 17)"):
-        pair_of(name)
+@pytest.mark.parametrize(("name", "says"), REFUSED)
+def test_what_names_no_neuron_is_refused_with_what_would(name: Any, says: str) -> None:
+    with refuses(InputError, ValueError, says, "17"):
+        place_of(name)
 
 
-def test_a_whole_layer_is_all() -> None:
-    assert read_neuron_or_layer("5.all") == (5, None) == read_neuron_or_layer("L5Nall")
-
-
-def test_a_neuron_named_twice_is_refused() -> None:
+def test_a_layer_or_a_neuron() -> None:
+    for name in ("5.all", "L5Nall", "blocks.5.mlp.hook_post"):
+        assert read_neuron_or_layer(name) == (5, None)
     with refuses(InputError, ValueError, "'5.97' names layer and neuron", "leave out neuron 97"):
         place_of("5.97", 97)
-    with refuses(InputError, ValueError, "3 names no neuron"):
-        place_of(3)
+    with refuses(InputError, ValueError, "'blocks.5.hook_mlp_out' is no place of neurons"):
+        read_neuron_or_layer("blocks.5.hook_mlp_out")
 
 
-Ask = Callable[..., Any]
+class Given(NamedTuple):
+    """What is asked about a neuron or a layer."""
+
+    tiny: fm.Model
+    store: fm.scanning.Store
+    capture: fm.prompts.Capture
+    out: Path
+
+    @property
+    def projection(self) -> Path:
+        return self.out / "all.parquet"
 
 
-def asking(tiny: fm.Model, store: fm.scanning.Store, out: Path) -> dict[str, Ask]:
-    """Everything that takes layer and neuron, or a name in their place."""
-    found = fm.capture(tiny, "The cat sat on the mat")
-    file = fm.project(tiny, out=out / "all.parquet", k=2)
-    return {
-        "Model.neuron": tiny.neuron,
-        "project": lambda *place: fm.project(tiny, *place, k=3),
-        "projection_null": lambda *place: fm.vocabulary.projection_null(tiny, *place, draws=5),
-        "read_projection": lambda *place: read_projection(file, *place),
-        "Store.index": store.index,
-        "Store.stats": store.stats,
-        "Store.examples": lambda *place: store.examples(*place, k=2),
-        "Store.histogram": store.histogram,
-        "Store.by_token": store.by_token,
-        "Store.by_position": store.by_position,
-        "Store.values": store.values,
-        "Store.neuron": lambda *place: repr(store.neuron(*place, k=2).to_dict()),
-        "meanings": lambda at, n=None: fm.meanings(store, at, n, tiny, draws=20).examples,
-        "describe": lambda *place: fm.describe(store, place if len(place) == 2 else place[0]).table,
-        "ablate": lambda *place: fm.ablate(found, neurons=[place if len(place) == 2 else place[0]]).neurons,
-        "intervene": lambda *place: changed(tiny, place if len(place) == 2 else place[0]),
-        "neuron_report": lambda *place: reported(store, place if len(place) == 2 else place[0], out / "cards.html"),
-    }
+@pytest.fixture(scope="module")
+def given(tiny: fm.Model, tiny_store: fm.scanning.Store, tmp_path_factory: pytest.TempPathFactory) -> Given:
+    found = Given(tiny, tiny_store, fm.capture(tiny, "The cat sat on the mat"), tmp_path_factory.mktemp("names"))
+    fm.project(tiny, out=found.projection, k=2)
+    return found
+
+
+def one(place: tuple[Any, ...]) -> Any:
+    return place if len(place) == 2 else place[0]
 
 
 def changed(model: fm.Model, name: Any) -> pd.DataFrame:
@@ -84,90 +94,77 @@ def changed(model: fm.Model, name: Any) -> pd.DataFrame:
         return fm.decompose(fm.capture(model, "The cat sat"), layer=1)
 
 
-def reported(store: fm.scanning.Store, name: Any, out: Path) -> str:
-    return fm.pages.neurons(store, [name], out).read_text("utf-8")
+NEURONS: dict[str, Callable[..., Any]] = {  # everything that takes layer and neuron, or a name in their place
+    "Model.neuron": lambda g, *place: g.tiny.neuron(*place),
+    "project": lambda g, *place: fm.project(g.tiny, *place, k=3),
+    "projection_null": lambda g, *place: fm.vocabulary.projection_null(g.tiny, *place, draws=5),
+    "read_projection": lambda g, *place: read_projection(g.projection, *place),
+    **{
+        f"Store.{name}": lambda g, *place, name=name: getattr(g.store, name)(*place)
+        for name in ("index", "stats", "examples", "histogram", "by_token", "by_position", "values")
+    },
+    "Store.neuron": lambda g, *place: repr(g.store.neuron(*place, k=2).to_dict()),
+    "meanings": lambda g, at, n=None: fm.meanings(g.store, at, n, g.tiny, draws=20).examples,
+    "describe": lambda g, *place: fm.describe(g.store, one(place)).table,
+    "ablate": lambda g, *place: fm.ablate(g.capture, neurons=[one(place)]).neurons,
+    "intervene": lambda g, *place: changed(g.tiny, one(place)),
+    "neuron_report": lambda g, *place: fm.pages.neurons(g.store, [one(place)], g.out / "cards.html").read_text("utf-8"),
+}
+LAYERS: dict[str, Callable[..., Any]] = {  # everything that takes a layer
+    "Model.layer": lambda g, at: g.tiny.layer(at),
+    "Store.layer": lambda g, at: g.store.layer(at),
+    "Store.stats": lambda g, at: g.store.stats(at),
+    "capture": lambda g, at: fm.capture(g.tiny, "The cat", layers=at).layers,
+    "captures": lambda g, at: fm.capture(g.tiny, "The cat", layers=[0, at]).layers,
+    "decompose": lambda g, at: fm.decompose(g.capture, at),
+    "project": lambda g, at: fm.project(g.tiny, at, k=2),
+    "projects": lambda g, at: fm.project(g.tiny, at, 7, k=2),
+    "read_projection": lambda g, at: read_projection(g.projection, at),
+    "promoters": lambda g, at: fm.vocabulary.promoters(g.tiny, " Paris", layer=at),
+    "roles": lambda g, at: fm.roles(g.tiny, layer=at),
+    "geometry": lambda g, at: fm.neurons.geometry(g.tiny, layers=at).to_frame(),
+    "polysemanticity": lambda g, at: fm.polysemanticity(g.store, g.tiny, layers=at, draws=20),
+    "second_moment": lambda g, at: fm.editing.second_moment(g.tiny, ["The cat sat on"], layers=[at]).layers,
+    "intervene": lambda g, at: changed(g.tiny, (at, None)),
+}
 
 
-ASKING = (
-    "Model.neuron", "project", "projection_null", "read_projection", "Store.index", "Store.stats", "Store.examples",
-    "Store.histogram", "Store.by_token", "Store.by_position", "Store.values", "Store.neuron", "meanings", "describe",
-    "ablate", "intervene", "neuron_report",
-)  # fmt: skip
+def same(found: Any, expected: Any) -> None:
+    if isinstance(expected, pd.DataFrame):
+        pd.testing.assert_frame_equal(found, expected)
+    else:
+        assert found == expected
 
 
-@pytest.mark.parametrize("door", ASKING)
-def test_the_same_neuron_by_whatever_name(
-    door: str, tiny: fm.Model, tiny_store: fm.scanning.Store, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("door", NEURONS)
+def test_the_same_neuron_by_whatever_name(door: str, given: Given) -> None:
     """One function that takes another spelling than its neighbours is one that every user trips over."""
-    doors = asking(tiny, tiny_store, tmp_path)
-    assert tuple(doors) == ASKING
-    ask = doors[door]
+    ask = partial(NEURONS[door], given)
     expected = ask(1, 7)
     named: list[Any] = ["1.7", "L1N7", (1, 7), ("blocks.1.mlp.hook_post", 7), ("blocks.1.mlp.out.hook_in", 7)]
     for name in named:
-        found = ask(name)
-        if isinstance(expected, pd.DataFrame):
-            pd.testing.assert_frame_equal(found, expected)
-        else:
-            assert found == expected
-    with refuses(InputError, ValueError, "'blocks.1.mlp.hook_pots' names no layer", "perhaps blocks.1.mlp.hook_post"):
-        ask(("blocks.1.mlp.hook_pots", 7))
-    with refuses(InputError, ValueError, "'blocks.1.hook_resid_post' is no place of neurons", "blocks.1.mlp.hook_post"):
-        ask(("blocks.1.hook_resid_post", 7))
-    for wrong in ("1.x", "L1.7"):
-        with refuses(InputError, ValueError, f"{wrong!r} names no neuron"):
+        same(ask(name), expected)
+    for wrong, says in (
+        (("blocks.1.mlp.hook_pots", 7), "names no layer: perhaps blocks.1.mlp.hook_post"),
+        (("blocks.1.hook_resid_post", 7), "is no place of neurons"),
+        ("1.x", "'1.x' names no neuron"),
+        ("L1.7", "'L1.7' names no neuron"),
+    ):
+        with refuses(InputError, ValueError, *says.split(": ")):
             ask(wrong)
     if door != "read_projection":  # which has no rows of it
         with refuses(OutOfRangeError, IndexError, "out of range"):
             ask("1.100000")
 
 
-def layers(tiny: fm.Model, store: fm.scanning.Store, out: Path) -> dict[str, Ask]:
-    """Everything that takes a layer."""
-    found = fm.capture(tiny, "The cat sat on the mat")
-    file = fm.project(tiny, out=out / "all.parquet", k=2)
-    return {
-        "Model.layer": tiny.layer,
-        "Store.layer": store.layer,
-        "Store.stats": store.stats,
-        "capture": lambda at: fm.capture(tiny, "The cat", layers=at).layers,
-        "captures": lambda at: fm.capture(tiny, "The cat", layers=[0, at]).layers,
-        "decompose": lambda at: fm.decompose(found, at),
-        "project": lambda at: fm.project(tiny, at, k=2),
-        "projects": lambda at: fm.project(tiny, at, 7, k=2),
-        "read_projection": lambda at: read_projection(file, at),
-        "promoters": lambda at: fm.vocabulary.promoters(tiny, " Paris", layer=at),
-        "roles": lambda at: fm.roles(tiny, layer=at),
-        "geometry": lambda at: fm.neurons.geometry(tiny, layers=at).to_frame(),
-        "polysemanticity": lambda at: fm.polysemanticity(store, tiny, layers=at, draws=20),
-        "second_moment": lambda at: fm.editing.second_moment(tiny, ["The cat sat on"], layers=[at]).layers,
-        "intervene": lambda at: changed(tiny, (at, None)),
-    }
-
-
-LAYERS = (
-    "Model.layer", "Store.layer", "Store.stats", "capture", "captures", "decompose", "project", "projects",
-    "read_projection", "promoters", "roles", "geometry", "polysemanticity", "second_moment", "intervene",
-)  # fmt: skip
-
-
 @pytest.mark.parametrize("door", LAYERS)
-def test_a_layer_by_the_name_of_a_place_in_it(
-    door: str, tiny: fm.Model, tiny_store: fm.scanning.Store, tmp_path: Path
-) -> None:
+def test_a_layer_by_the_name_of_a_place_in_it(door: str, given: Given) -> None:
     """Who comes with TransformerLens' names would have to translate them, and a misspelt one would be a layer too."""
-    doors = layers(tiny, tiny_store, tmp_path)
-    assert tuple(doors) == LAYERS
-    ask = doors[door]
+    ask = partial(LAYERS[door], given)
     expected = ask(1)
     places = ["blocks.1.mlp.hook_post", "blocks.1.mlp.out.hook_in"]
     for place in (*places, *([] if door == "intervene" else ["blocks.1.hook_mlp_out", "blocks.1.hook_resid_post"])):
-        found = ask(place)
-        if isinstance(expected, pd.DataFrame):
-            pd.testing.assert_frame_equal(found, expected)
-        else:
-            assert found == expected
+        same(ask(place), expected)
     with refuses(InputError, ValueError, "'blocks.1.mlp.hook_pots' names no layer", "perhaps blocks.1.mlp.hook_post"):
         ask("blocks.1.mlp.hook_pots")
     if door == "read_projection":
@@ -175,14 +172,6 @@ def test_a_layer_by_the_name_of_a_place_in_it(
     else:
         with refuses(fm.FfnmemError, Exception, "99"):
             ask("blocks.99.mlp.hook_post")
-
-
-def test_a_place_alone_is_a_whole_layer_and_no_neuron() -> None:
-    assert read_neuron_or_layer("blocks.5.mlp.hook_post") == (5, None)
-    with refuses(InputError, ValueError, "names no neuron", "('blocks.5.mlp.hook_post', 17)"):
-        pair_of("blocks.5.mlp.hook_post")
-    with refuses(InputError, ValueError, "'blocks.5.hook_mlp_out' is no place of neurons"):
-        read_neuron_or_layer("blocks.5.hook_mlp_out")
 
 
 @pytest.mark.parametrize("where", ["mlp.hook_pre", "mlp.in.hook_out", "mlp.gate.hook_out"])

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import norm
 
 import ffnmem as fm
 from ffnmem.core.errors import EndpointError, FileError, InputError, OutOfRangeError
 from ffnmem.describing import Descriptions, Endpoint, endpoint
-from ffnmem.describing.extracts import BANDS, FIRES, QUIET, ContextSettings, NeuronContexts, draw
-from ffnmem.describing.rules import Vocabulary, learn_rule
-from ffnmem.describing.scoring import balanced_accuracy, compute_score, judge_by_rule, make_trial_groups
+from ffnmem.describing.extracts import BANDS, FIRES, QUIET, ContextSettings, draw
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
 
@@ -42,9 +40,22 @@ def single(meanings: Planted) -> list[tuple[int, int]]:
     return [(int(row.layer), int(row.neuron)) for row in some.itertuples()]
 
 
-@pytest.fixture(scope="module")
-def contexts(store: Store, single: list[tuple[int, int]], meanings: Planted) -> list[NeuronContexts]:
-    return draw(store, single, meanings.model, ContextSettings("positive", 20, 20, 16, 0))
+def plain_score(trials: pd.DataFrame) -> list[float]:
+    """A score and its interval of the trials: shares with Wilson's intervals, those of both sides joined."""
+    judged = trials.dropna(subset="right")
+    if set(trials["score"]) == {"detection"}:
+        sides = [judged.loc[judged["truth"] == truth, "right"] for truth in (1, 0)]
+    elif set(trials["score"]) == {"fuzzing"}:
+        sides = [judged.groupby(["sequence", "position"])["right"].mean()]
+    else:
+        sides = [judged["right"]]
+    shares, counts = np.array([side.mean() for side in sides]), np.array([len(side) for side in sides])
+    if not counts.all():
+        return [np.nan] * 3
+    z2 = norm.ppf(0.975) ** 2 / counts
+    middles, halves = (shares + z2 / 2) / (1 + z2), np.sqrt(z2 * shares * (1 - shares) + z2**2 / 4) / (1 + z2)
+    below, above = (np.linalg.norm(shares - middles + sign * halves) / len(sides) for sign in (1, -1))
+    return [shares.mean(), shares.mean() - below, shares.mean() + above]
 
 
 def test_planted_concepts_are_found_and_fit(store: Store, single: list[tuple[int, int]], meanings: Planted) -> None:
@@ -56,36 +67,29 @@ def test_planted_concepts_are_found_and_fit(store: Store, single: list[tuple[int
     assert (found.table["detection"] > 0.9).all()
     assert (found.table["fuzzing"] > 0.9).all()
     assert found.table[list(ALL)].mean().min() > 0.95
-    assert (found.table["detection_low"] < found.table["detection"]).all()
     assert (found.table["unanswered"] == 0).all()
+    some = found.extracts.groupby(["layer", "neuron"])["part"].value_counts().unstack()
+    assert (found.table["n"].to_numpy() == (some["tested"] + some["quiet"]).to_numpy()).all()
+    assert (found.table["shown"].to_numpy() == some["shown"].to_numpy()).all()
 
 
-def test_rules_of_other_neurons_are_chance(contexts: list[NeuronContexts], store: Store, meanings: Planted) -> None:
-    """Each neuron's contexts judged by the rule of another concept's."""
-    features = meanings.truth.set_index(["layer", "neuron"])["features"]
-    vocabulary = Vocabulary.of(store)
-    scores: dict[str, list[float]] = {"detection": [], "fuzzing": []}
-    for one, other in zip(contexts, contexts[1:] + contexts[:1], strict=True):
-        if features[one.layer, one.neuron] == features[other.layer, other.neuron]:
-            continue
-        for score, found in scores.items():
-            groups = make_trial_groups(one, score, 0)
-            judge_by_rule(groups, learn_rule(other, vocabulary))
-            found.append(compute_score([trial for group in groups for trial in group], score)[0])
-    assert np.mean(scores["detection"]) == pytest.approx(0.5, abs=0.05)
-    assert np.mean(scores["fuzzing"]) == pytest.approx(0.5, abs=0.05)
-
-
-def test_neurons_of_many_meanings_are_near_chance(store: Store, meanings: Planted) -> None:
+def test_scores_are_shares_of_the_trials(store: Store, meanings: Planted) -> None:
+    """Of neurons of many meanings, where they are near chance; each context is marked rightly and wrongly."""
     truth = meanings.truth
     many = [(int(row.layer), int(row.neuron)) for row in truth[truth["meanings"] == 8].itertuples()]
-    table = fm.describe(store, many, scores=ALL[:2]).table
-    assert table["detection"].mean() == pytest.approx(0.5, abs=0.07)
-    assert table["fuzzing"].mean() == pytest.approx(0.5, abs=0.07)
+    found = fm.describe(store, many, scores=ALL)
+    for (layer, neuron, score), trials in found.trials.groupby(["layer", "neuron", "score"]):
+        row = found.row(layer, neuron)
+        mine = [row[f"{score}{end}"] for end in ("", "_low", "_high")]
+        np.testing.assert_allclose(mine, plain_score(trials), atol=1e-12)
+        if score == "fuzzing":
+            assert (trials.groupby(["sequence", "position"])["truth"].agg(["sum", "size"]) == [1, 2]).all(axis=None)
+    assert found.table["detection"].mean() == pytest.approx(0.5, abs=0.07)
+    assert found.table["fuzzing"].mean() == pytest.approx(0.5, abs=0.07)
 
 
 def test_what_describes_never_scores(store: Store, single: list[tuple[int, int]]) -> None:
-    """No document, and no text, is in two parts; and what is called firing or quiet is so."""
+    """No document, and no text, is in two parts; every band of strength is in both that fire."""
     found = fm.describe(store, single, scores="detection")
     for _, some in found.extracts.groupby(["layer", "neuron"]):
         parts = dict(list(some.groupby("part")))
@@ -99,9 +103,11 @@ def test_what_describes_never_scores(store: Store, single: list[tuple[int, int]]
     assert not judged & set(zip(shown["sequence"], shown["layer"], shown["neuron"], strict=True))
 
 
-def test_strengths_are_the_models(contexts: list[NeuronContexts], store: Store) -> None:
-    for one in contexts[:4]:
+def test_strengths_are_the_models(store: Store, single: list[tuple[int, int]], meanings: Planted) -> None:
+    """What is called firing or quiet is so."""
+    for one in draw(store, single[:4], meanings.model, ContextSettings("positive", 20, 20, 16, 0)):
         assert one.largest == pytest.approx(float(store.stats(one.layer, one.neuron)["max"].iloc[0]))
+        assert len(one.quiet) == 20
         for extract in (*one.shown, *one.tested):
             assert extract.strengths is not None
             assert extract.strengths[extract.at] == pytest.approx(extract.coefficient / one.largest, abs=1e-3)
@@ -109,36 +115,11 @@ def test_strengths_are_the_models(contexts: list[NeuronContexts], store: Store) 
         assert all(max(extract.strengths or (1,)) < QUIET for extract in one.quiet)
 
 
-def test_fuzzing_marks_each_context_twice(contexts: list[NeuronContexts]) -> None:
-    """Rightly and wrongly, as many tokens, in different questions; the wrong ones are quiet."""
-    groups = make_trial_groups(contexts[0], "fuzzing", 0)
-    trials = [trial for group in groups for trial in group]
-    assert len(trials) == 2 * len({trial.extract.sequence for trial in trials})
-    for group in groups:
-        assert len({trial.extract.sequence for trial in group}) == len(group)
-    for trial in trials:
-        assert len(trial.marked) == len(trial.extract.marked) or len(trial.extract.silent) < len(trial.extract.marked)
-        assert (trial.marked == trial.extract.marked) == bool(trial.truth)
-
-
-def test_balanced_accuracy_and_its_interval() -> None:
-    """Not plain accuracy: of nine firing contexts and one quiet, always yes is right half the time."""
-    assert balanced_accuracy([1.0] * 9, [0.0])[0] == 0.5
-    for firing, quiet in ((20, 20), (13, 17), (0, 6)):
-        found = balanced_accuracy([1.0] * firing + [0.0] * (20 - firing), [1.0] * quiet + [0.0] * (20 - quiet))
-        ends = [binomtest(k, 20).proportion_ci(method="wilson") for k in (firing, quiet)]
-        middle = (firing + quiet) / 40
-        low = np.hypot(firing / 20 - ends[0].low, quiet / 20 - ends[1].low) / 2
-        high = np.hypot(firing / 20 - ends[0].high, quiet / 20 - ends[1].high) / 2
-        assert found == pytest.approx((middle, middle - low, middle + high), rel=1e-12)
-    assert np.isnan(balanced_accuracy([1.0], [])).all()
-
-
 # Functions and endpoints.
 
 
 def describing(messages: list[dict[str, str]]) -> str:
-    """A model that knows: it says what the marked words share, and judges by what is quoted as the description."""
+    """A model that knows: it says what the marked words share, and judges by the description, its own or a rule's."""
     system, user = messages[0]["content"], messages[1]["content"]
     texts = re.findall(r"^\d+\. <text-\w+>(.*)</text-", user, re.M)
     if "DESCRIPTION:" in system:
@@ -149,7 +130,7 @@ def describing(messages: list[dict[str, str]]) -> str:
         stems = [re.findall(r"⟦ ?(\w{4})", text) for text in texts]
         every = [stem for some in stems for stem in set(some)]
         return str(1 + min(range(len(texts)), key=lambda i: max((every.count(stem) for stem in stems[i]), default=0)))
-    stem = re.findall(r"Description: <text-\w+>(\w+)<", user)[0]
+    stem = re.findall(r'Description: <text-\w+>(?:.*?begin with ")?(\w{4})', user)[0]
     wanted = rf"⟦ ?{stem}" if "⟦" in system else stem
     return f"[{', '.join(str(int(bool(re.search(wanted, text)))) for text in texts)}]"
 
@@ -192,7 +173,8 @@ def test_nothing_is_asked_twice(store: Store, single: list[tuple[int, int]], tmp
 
 
 def test_an_endpoint(store: Store, single: list[tuple[int, int]], tmp_path: Path, monkeypatch: Any) -> None:
-    """Busy now and then, several questions at once, the same result; the key is nowhere."""
+    """Busy now and then, several questions at once, the same result; the key is nowhere; what was answered before it
+    failed is kept."""
     monkeypatch.setattr(endpoint, "PAUSE", 0.01)
     monkeypatch.setenv("A_KEY", "sk-secret")
     file = tmp_path / "answers.jsonl"
@@ -200,6 +182,13 @@ def test_an_endpoint(store: Store, single: list[tuple[int, int]], tmp_path: Path
     def reply(number: int, body: dict[str, Any]) -> Any:
         return (503, {}, b"") if number % 7 == 3 else said(describing(body["messages"]))
 
+    def failing(number: int, body: dict[str, Any]) -> Any:
+        return said(describing(body["messages"])) if number < 4 else (400, {}, b'{"error": "too long"}')
+
+    with serving(failing) as server, refuses(EndpointError, ConnectionError, "400", "too long"):
+        few = {"scores": "detection", "out": tmp_path / "few.jsonl", **FEW}
+        fm.describe(store, single[:2], Endpoint(server.url, "m", together=1), **few)
+    assert len((tmp_path / "few.jsonl").read_text("utf-8").splitlines()) == 5
     with serving(reply) as server:
         asked = Endpoint(server.url, "m", key_variable="A_KEY", together=3)
         found = fm.describe(store, single[:2], asked, scores=ALL, out=file, **FEW)
@@ -212,53 +201,29 @@ def test_an_endpoint(store: Store, single: list[tuple[int, int]], tmp_path: Path
     pd.testing.assert_frame_equal(offline.table, found.table)
 
 
-def test_an_endpoint_that_fails_keeps_what_was_answered(
-    store: Store, single: list[tuple[int, int]], tmp_path: Path
-) -> None:
-    file = tmp_path / "answers.jsonl"
-
-    def reply(number: int, body: dict[str, Any]) -> Any:
-        return said(describing(body["messages"])) if number < 4 else (400, {}, b'{"error": "too long"}')
-
-    with serving(reply) as server, refuses(EndpointError, ConnectionError, "400", "too long"):
-        fm.describe(store, single[:2], Endpoint(server.url, "m", together=1), scores="detection", out=file, **FEW)
-    assert len(file.read_text("utf-8").splitlines()) == 5
-
-
 def test_refusals_and_nonsense_are_counted(store: Store, single: list[tuple[int, int]]) -> None:
     """A judge that does not say is neither right nor wrong, and an explainer that does not is told so."""
     silent = fm.describe(store, single[:1], describing, judge=lambda messages: "I cannot say.", scores=ALL[:2], **FEW)
     row = silent.table.iloc[0]
     assert np.isnan(row["detection"])
     assert row["unanswered"] == len(silent.trials) > 0
+
+    def yes(messages: list[dict[str, str]]) -> str:
+        return f"[{', '.join('1' * len(re.findall(r'^[0-9]+[.] <', messages[1]['content'], re.M)))}]"
+
     none = fm.describe(store, single[:1], lambda messages: "", scores=ALL[:2], **FEW)
     assert none.table["description"].tolist() == [""]
     assert none.table["why"].tolist() == ["no usable answer"]
     assert none.trials.empty
-    always = fm.describe(
-        store, single[:1], describing, judge=lambda m: f"[{', '.join('1' * len(texts_in(m)))}]", scores=ALL[:2], **FEW
-    )
+    always = fm.describe(store, single[:1], describing, judge=yes, scores=ALL[:2], **FEW)
     assert always.table[["detection", "fuzzing"]].to_numpy().tolist() == [[0.5, 0.5]]
 
 
-def texts_in(messages: list[dict[str, str]]) -> list[str]:
-    return re.findall(r"^\d+\. <", messages[1]["content"], re.M)
-
-
 def test_a_model_judges_what_rules_say(store: Store, single: list[tuple[int, int]]) -> None:
-    def judge(messages: list[dict[str, str]]) -> str:
-        stem = re.findall(r'begin with "(\w{4})', messages[1]["content"])[0]
-        user = messages[1]["content"].partition("\n")[2]
-        texts = re.findall(r"^\d+\. <text-\w+>(.*)</text-", user, re.M)
-        wanted = rf"⟦ ?{stem}" if "⟦" in messages[0]["content"] else stem
-        return f"[{', '.join(str(int(bool(re.search(wanted, text)))) for text in texts)}]"
-
-    found = fm.describe(store, single[:2], judge=judge, scores=ALL[:2], **FEW)
+    found = fm.describe(store, single[:2], judge=describing, scores=ALL[:2], **FEW)
     assert (found.table["detection"] > 0.85).all()
-    assert (found.provenance["describe"]["explainer"], found.provenance["describe"]["judge"]) == (
-        "rules",
-        f"function {judge.__qualname__}",
-    )
+    own = found.provenance["describe"]
+    assert (own["explainer"], own["judge"]) == ("rules", "function describing")
 
 
 def test_dead_neurons_and_the_other_sign(store: Store, meanings: Planted) -> None:
@@ -272,13 +237,13 @@ def test_dead_neurons_and_the_other_sign(store: Store, meanings: Planted) -> Non
     assert (negative.extracts["coefficient"] < 0).all()
 
 
-@pytest.mark.parametrize("sign", ["positive", "negative"])
-def test_gated_neurons(gated: fm.Model, gated_store: Store, sign: str) -> None:
+def test_gated_neurons(gated: fm.Model, gated_store: Store) -> None:
     """Both signs mean something there: contexts of each are of coefficients of that sign."""
-    found = fm.describe(gated_store, ["0.1", "1.2"], model=gated, sign=sign, scores=ALL, shown=4, tested=4)
-    firing = found.extracts[found.extracts["part"] != "quiet"]
-    assert (np.sign(firing["coefficient"]) == (1 if sign == "positive" else -1)).all()
-    assert set(firing["part"]) == {"shown", "tested"}
+    for sign, factor in (("positive", 1), ("negative", -1)):
+        found = fm.describe(gated_store, ["0.1", "1.2"], model=gated, sign=sign, scores=ALL, shown=4, tested=4)
+        firing = found.extracts[found.extracts["part"] != "quiet"]
+        assert (np.sign(firing["coefficient"]) == factor).all()
+        assert set(firing["part"]) == {"shown", "tested"}
 
 
 def test_rules_need_no_model(meanings_store: Store, single: list[tuple[int, int]], store: Store) -> None:
@@ -294,6 +259,8 @@ def test_rules_need_no_model(meanings_store: Store, single: list[tuple[int, int]
 def test_a_card_has_the_words(store: Store, single: list[tuple[int, int]]) -> None:
     found = fm.describe(store, single[0])
     one = found.on(store.neuron(single[0]))
+    with refuses(InputError, ValueError, "0.5", "was not described"):
+        fm.describe(store, "0.0").of("0.5")
     assert found.of(*single[0]) in one._repr_html_().replace("&#34;", '"')
     assert one.to_dict()["description"] == found.of(*single[0])
     assert not store.neuron(single[0]).heading()["described as"]
@@ -307,42 +274,32 @@ def test_rules_ask_nobody(store: Store, single: list[tuple[int, int]], monkeypat
 
     monkeypatch.setattr(socket.socket, "connect", connected)
     assert fm.describe(store, single[:2], scores=ALL).answers.empty
-    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
-    asked = Endpoint("http://127.0.0.1:9/v1", "m", key_variable="NO_SUCH_KEY")
-    with refuses(InputError, ValueError, "NO_SUCH_KEY"):
-        fm.describe(store, single[:2], asked)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"explainer": "gpt"}, ("explainer", "gpt", "Endpoint")),
-        ({"judge": "gpt"}, ("judge", "gpt")),
-        ({"explainer": describing, "judge": "rules", "scores": "detection"}, ("rules",)),
-        ({"scores": "simulation"}, ("score", "simulation", "detection")),
-        ({"shown": 3}, ("shown", "3")),
-        ({"sign": "both"}, ("sign", "both")),
-        ({"neurons": []}, ("3.17",)),
-    ],
-)
-def test_mistakes(store: Store, wrong: dict[str, Any], named: tuple[str, ...]) -> None:
-    with refuses(InputError, ValueError, *named):
+FOREIGN = '{"kind": "ffnmem answers", "schema": 9}'
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"explainer": "gpt"}, InputError, "explainer gpt Endpoint"),
+    ({"judge": "gpt"}, InputError, "judge gpt"),
+    ({"explainer": describing, "judge": "rules", "scores": "detection"}, InputError, "rules"),
+    ({"scores": "simulation"}, InputError, "score simulation detection"),
+    ({"shown": 3}, InputError, "shown 3"),
+    ({"sign": "both"}, InputError, "sign both"),
+    ({"neurons": []}, InputError, "3.17"),
+    ({"neurons": "0.48"}, OutOfRangeError, "48"),
+    ({"explainer": lambda messages: 3}, InputError, "text 3"),
+    ({"explainer": describing, "out": "my own text\n"}, InputError, "mine.txt answers"),
+    ({"explainer": describing, "out": FOREIGN}, FileError, "mine.txt newer"),
+    ({"explainer": Endpoint("http://127.0.0.1:9/v1", "m", key_variable="NO_SUCH_KEY")}, InputError, "NO_SUCH_KEY"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "kind", "named"), REFUSED, ids=lambda value: str(value)[:40])
+def test_mistakes(store: Store, wrong: dict[str, Any], kind: type[Exception], named: str, tmp_path: Path) -> None:
+    """A file that is no file of answers is left as it is."""
+    file = tmp_path / "mine.txt"
+    if "out" in wrong:
+        file.write_text(wrong["out"])
+        wrong = {**wrong, "out": file}
+    with refuses(kind, fm.FfnmemError, *named.split()):
         fm.describe(store, **{"neurons": "0.0", **wrong})
-
-
-def test_what_is_not_there(store: Store, tmp_path: Path) -> None:
-    with refuses(OutOfRangeError, IndexError, "48"):
-        fm.describe(store, "0.48")
-    other = tmp_path / "mine.txt"
-    other.write_text("my own text\n")
-    with refuses(InputError, ValueError, "mine.txt", "holds no answers"):
-        fm.describe(store, "0.0", describing, out=other)
-    assert other.read_text() == "my own text\n"
-    newer = tmp_path / "newer.jsonl"
-    newer.write_text('{"kind": "ffnmem answers", "schema": 9}\n')
-    with refuses(FileError, OSError, "newer"):
-        fm.describe(store, "0.0", describing, out=newer)
-    with refuses(InputError, ValueError, "must answer with a text", "3"):
-        fm.describe(store, "0.0", lambda messages: 3)  # type: ignore[arg-type, return-value]
-    with refuses(InputError, ValueError, "0.5", "was not described"):
-        fm.describe(store, "0.0").of("0.5")
+    assert "out" not in wrong or file.read_text() in ("my own text\n", FOREIGN)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
 import time
 from typing import Any
 from urllib.parse import quote
@@ -13,58 +11,77 @@ import pytest
 
 from ffnmem.core.errors import EndpointError, InputError
 from ffnmem.describing import Endpoint, endpoint
-from ffnmem.describing.answers import Answers, Question
 
 from ..helpers import refuses
-from .endpoints import said, sending, serving
+from .endpoints import Reply, said, sending, serving
 
 CHAT = [{"role": "user", "content": "?"}]
+KEY = "sk-a+b/c="
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a key in the environment; answers of more than 1,000 bytes are too long."""
     monkeypatch.setattr(endpoint, "PAUSE", 0.01)
+    monkeypatch.setattr(endpoint, "LARGEST", 1000)
+    monkeypatch.setenv("A_KEY", KEY)
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
 
 
 def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("A_KEY", "sk-secret")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # this machine is not behind it
     with serving(lambda number, body: said("words")) as server:
         asked = Endpoint(server.url + "/", "m", key_variable="A_KEY", options={"temperature": None, "top_p": 0.5})
-        assert asked(CHAT) == "words"
-    (request,) = server.requests
+        assert asked(CHAT) == Endpoint(server.url, "m")(CHAT) == "words"
+    request, without = server.requests
     assert request["path"] == "/v1/chat/completions"
     assert request["body"] == {"model": "m", "messages": CHAT, "max_tokens": 512, "top_p": 0.5}
-    assert request["headers"]["Authorization"] == "Bearer sk-secret"
-    assert "sk-secret" not in repr(asked) + json.dumps(asked.identity()) + asked.name
+    assert request["headers"]["Authorization"] == f"Bearer {KEY}"
+    assert "Authorization" not in without["headers"]
+    assert without["body"]["temperature"] == 0
+    assert KEY not in repr(asked) + json.dumps(asked.identity()) + asked.name
 
 
-def test_without_a_key_none_is_sent() -> None:
-    with serving(lambda number, body: said("words")) as server:
-        Endpoint(server.url, "m")(CHAT)
-    assert "Authorization" not in server.requests[0]["headers"]
+def plain(status: int, data: bytes = b"", **headers: str) -> Reply:
+    return status, {name.replace("_", "-"): value for name, value in headers.items()}, data
 
 
-@pytest.mark.parametrize("reply", [said(None), said("I", finish_reason="content_filter"), said(None, refusal="no")])
-def test_a_refusal_is_an_empty_answer(reply: Any) -> None:
-    with serving(lambda number, body: reply) as server:
-        assert Endpoint(server.url, "m")(CHAT) == ""
-    assert len(server.requests) == 1
+DATE = "Wed, 21 Oct 2015 07:28:00 GMT"
+ANSWERED: list[tuple[list[Reply], str, str]] = [  # what is replied one after another, the answer, or what is said
+    ([said("words")], "words", ""),
+    ([said(None)], "", ""),
+    ([said("I", finish_reason="content_filter")], "", ""),
+    ([said(None, refusal="no")], "", ""),
+    *(
+        item
+        for body in (b"<html>", b'{"choices": []}', b'{"choices": [{"message": {"content": 3}}]}', b"\xff")
+        for item in (
+            ([plain(200, body), said("words")], "words", ""),
+            ([plain(200, body)] * 3, "", "no chat completion"),
+        )
+    ),
+    ([plain(429, b"slow"), plain(503), said("words")], "words", ""),
+    ([plain(503, Retry_After=DATE)] * 3, "", "503 3 times"),
+    ([plain(429, Retry_After="3600")], "", "429 3600 s"),
+    ([plain(400, b'{"error": "too long"}')], "", "400 too long"),
+    ([plain(401, b'{"error": {"message": "bad\\nsee site"}}')], "", "401 no key was sent bad"),
+    ([plain(307, Location="/v1/elsewhere")], "", "307 leads elsewhere"),
+    ([said("x" * 2000)] * 3, "", "more than 1,000 bytes"),
+]
 
 
-def test_a_key_that_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said at once, with what the server says, and without the key that it repeats."""
-    monkeypatch.setenv("A_KEY", "sk-secret")
-    wrong = json.dumps({"error": {"message": "bad key sk-secret\nsee site"}}).encode()
-    with serving(lambda number, body: (401, {}, wrong)) as server:
-        with refuses(EndpointError, ConnectionError, "401", "A_KEY", "bad key …") as _:
-            Endpoint(server.url, "m", key_variable="A_KEY")(CHAT)
-        with refuses(EndpointError, ConnectionError, "401", "no key was sent"):
-            Endpoint(server.url, "m")(CHAT)
-    assert len(server.requests) == 2
+@pytest.mark.parametrize(("replies", "answer", "says"), ANSWERED, ids=range(len(ANSWERED)))
+def test_what_is_taken_for_an_answer(replies: list[Reply], answer: str, says: str) -> None:
+    """What may pass is asked again, and not for ever; all else is told at once."""
+    with serving(lambda number, body: replies[number]) as server:
+        if says:
+            with refuses(EndpointError, ConnectionError, *says.split()):
+                Endpoint(server.url, "m", retries=2)(CHAT)
+        else:
+            assert Endpoint(server.url, "m", retries=2)(CHAT) == answer
+    assert len(server.requests) == len(replies)
 
 
-KEY = "sk-a+b/c="
 HOW = {
     "plain": KEY,
     "percent": quote(KEY, safe=""),
@@ -72,39 +89,36 @@ HOW = {
     "twice": quote(quote(KEY, safe=""), safe=""),
     "JSON": "".join(f"\\u{ord(one):04x}" for one in KEY),
 }
+REPLIES = (
+    "HTTP/1.1 401 no {}\r\n\r\n",
+    "HTTP/1.1 403 no\r\n\r\n" + "x" * 295 + "{}",
+    'HTTP/1.1 429 no\r\n\r\n{{"error": {{"message": "{}"}}}}',
+    "no {}\r\n\r\n",
+    'HTTP/1.1 200 OK\r\n\r\n{{"choices": [{{"message": {{"content": "{}"}}}}]}}',
+)
 
 
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "HTTP/1.1 401 no {}\r\n\r\n",
-        "HTTP/1.1 500 no\r\n\r\n" + " " * 4090 + "{}",
-        "HTTP/1.1 403 no\r\n\r\n" + "x" * 295 + "{}",
-        'HTTP/1.1 429 no\r\n\r\n{{"error": {{"message": "{}"}}}}',
-        "no {}\r\n\r\n",
-        'HTTP/1.1 200 OK\r\n\r\n{{"choices": [{{"message": {{"content": "{}"}}}}]}}',
-    ],
-)
-def test_a_key_that_comes_back(monkeypatch: pytest.MonkeyPatch, reply: str, how: str) -> None:
+def test_a_key_that_comes_back(how: str) -> None:
     """It would stand in a message, a table, a log or the file of answers."""
-    monkeypatch.setenv("A_KEY", KEY)
-    with sending(reply.format(HOW[how]).encode()) as (url, asked):
-        try:
-            said = Endpoint(url, "m", key_variable="A_KEY", retries=0)(CHAT)
-        except EndpointError as error:
-            said = str(error)
-    assert f"Bearer {KEY}".encode() in asked[0]
-    assert "…" in said
-    assert HOW[how][:6] not in said
+    for reply in REPLIES:
+        with sending(reply.format(HOW[how]).encode()) as (url, asked):
+            try:
+                said = Endpoint(url, "m", key_variable="A_KEY", retries=0)(CHAT)
+            except EndpointError as error:
+                said = str(error)
+        assert f"Bearer {KEY}".encode() in asked[0]
+        assert "…" in said
+        assert HOW[how][:6] not in said
+        assert ("A_KEY" in said) == (" 40" in reply)
 
 
 @pytest.mark.parametrize(
-    "first", [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"HTTP/1.1 401 no\r\n\r\n"]
+    "first", [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"HTTP/1.1 401 no\r\n\r\n", b""]
 )
 def test_one_deadline(first: bytes) -> None:
     """Each part began the wait anew: ten minutes where two seconds were asked for. It is not asked again, either."""
-    with sending(first, b"1\r\na\r\n") as (url, asked):
+    with sending(first, b"1\r\na\r\n" if first else b" ", 0.01 if first else 1.0) as (url, asked):
         began = time.monotonic()
         with refuses(EndpointError, ConnectionError, "did not answer within 0.3 s"):
             Endpoint(url, "m", timeout=0.3)(CHAT)
@@ -112,80 +126,13 @@ def test_one_deadline(first: bytes) -> None:
         assert len(asked) == 1
 
 
-def test_an_interrupt_ends_it(request: pytest.FixtureRequest) -> None:
-    """The first Ctrl-C: it waited for all that had been asked, and for their repetitions."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    with sending(b"HTTP/1.1 200 OK\r\nX-Long: ", b"a") as (url, asked):
-        began = time.monotonic()
-        questions = [
-            Question("description", 0, number, [{"role": "user", "content": f"{number}"}]) for number in (1, 2)
-        ]
-        timer = threading.Timer(0.3, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            Answers(None).ask(Endpoint(url, "m", together=1), questions)
-        assert time.monotonic() - began < 2
-        assert len(asked) == 1
-    assert all(thread.daemon for thread in threading.enumerate() if thread not in (threading.main_thread(), timer))
-
-
-def test_too_many_questions() -> None:
-    """429: asked again after as long as the server says, in seconds or as a date; not for ever."""
+def test_it_waits_as_long_as_the_server_says() -> None:
     began = time.monotonic()
-    with serving(lambda number, body: said("words") if number else (429, {"Retry-After": "0.3"}, b"slow")) as server:
+    with serving(lambda number, body: said("words") if number else plain(429, Retry_After="0.3")) as server:
         assert Endpoint(server.url, "m")(CHAT) == "words"
     assert time.monotonic() - began > 0.3
-    later = {"Retry-After": "3600"}
-    with serving(lambda number, body: (429, later, b"")) as server, refuses(EndpointError, OSError, "429", "3600 s"):
-        Endpoint(server.url, "m")(CHAT)
-    assert len(server.requests) == 1
-    date = {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}
-    with serving(lambda number, body: (503, date, b"")) as server, refuses(EndpointError, OSError, "503", "3 times"):
-        Endpoint(server.url, "m", retries=2)(CHAT)
-    assert len(server.requests) == 3
-
-
-@pytest.mark.parametrize(
-    "body", [b"<html>", b'{"choices": []}', b'{"choices": [{"message": {"content": 3}}]}', b"\xff"]
-)
-def test_what_is_no_chat_completion(body: bytes) -> None:
-    with serving(lambda number, _: said("words") if number else (200, {}, body)) as server:
-        assert Endpoint(server.url, "m")(CHAT) == "words"
-    with serving(lambda number, _: (200, {}, body)) as server, refuses(EndpointError, OSError, "no chat completion"):
-        Endpoint(server.url, "m", retries=1)(CHAT)
-    assert len(server.requests) == 2
-
-
-def test_a_server_that_does_not_answer() -> None:
-    def slow(number: int, body: dict[str, Any]) -> Any:
-        time.sleep(0.5)
-        return said("late")
-
-    with serving(slow) as server, refuses(EndpointError, ConnectionError, "did not answer within 0.1 s"):
-        Endpoint(server.url, "m", timeout=0.1)(CHAT)
-    assert len(server.requests) == 1
     with refuses(EndpointError, ConnectionError, "cannot be reached", "refused"):
-        Endpoint(server.url, "m", retries=1)(CHAT)
-
-
-def test_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key would follow where an address leads."""
-    monkeypatch.setenv("A_KEY", "sk-secret")
-    with (
-        serving(lambda number, body: said("words")) as other,
-        serving(lambda number, body: (307, {"Location": other.url}, b"")) as server,
-        refuses(EndpointError, ConnectionError, "307", "leads elsewhere"),
-    ):
-        Endpoint(server.url, "m", key_variable="A_KEY")(CHAT)
-    assert not other.requests
-
-
-def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "LARGEST", 1000)
-    long = said("x" * 2000)
-    with serving(lambda number, body: long) as server, refuses(EndpointError, OSError, "more than 1,000 bytes"):
-        Endpoint(server.url, "m", retries=0)(CHAT)
+        Endpoint(server.url, "m", retries=1)(CHAT)  # which is gone
 
 
 @pytest.mark.parametrize(
@@ -197,6 +144,7 @@ def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"url": "http://host:notaport/v1"}, ("notaport",)),
         ({"url": "file:///etc/passwd"}, ("file:///etc/passwd",)),
         ({"url": "http://example.org/v1", "key_variable": "A_KEY"}, ("unencrypted", "example.org")),
+        ({"key_variable": "NO_SUCH_KEY"}, ("NO_SUCH_KEY",)),
         ({"model": " "}, ("model",)),
         ({"timeout": 0.0}, ("timeout", "0")),
         ({"retries": -1}, ("retries", "-1")),
@@ -205,13 +153,7 @@ def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_mistakes(given: dict[str, Any], named: tuple[str, ...]) -> None:
     with pytest.raises(InputError) as caught:
-        Endpoint(**{"url": "http://127.0.0.1:1/v1", "model": "m", **given})
+        Endpoint(**{"url": "http://127.0.0.1:1/v1", "model": "m", **given})(CHAT)
     message = str(caught.value)
     assert all(name in message for name in named), message
     assert "sk-secret" not in message
-
-
-def test_a_key_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
-    with refuses(InputError, ValueError, "NO_SUCH_KEY"):
-        Endpoint("http://127.0.0.1:1/v1", "m", key_variable="NO_SUCH_KEY")(CHAT)

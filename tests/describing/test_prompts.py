@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -38,39 +40,23 @@ def test_questions_are_the_same_each_time() -> None:
     assert prompts.judge(prompts.FUZZ, "cats", ["x"]) != prompts.judge(prompts.DETECT, "cats", ["x"])
 
 
-@pytest.mark.parametrize(
-    ("answer", "description"),
-    [
-        ("DESCRIPTION: cats", "cats"),
-        ("<think>DESCRIPTION: dogs?</think>\nDESCRIPTION: cats and\nmore", "cats and"),
-        ("cats, on one line\n", "cats, on one line"),
-        ("cats\nor dogs", ""),
-        ("", ""),
-        ("DESCRIPTION: \x1b[31mred", "\\x1b[31mred"),
-        ("DESCRIPTION: " + "x" * 999, "x" * 300),
-    ],
-)
-def test_descriptions(answer: str, description: str) -> None:
-    assert prompts.find_description(answer) == description
+ANSWERS: list[tuple[Any, str, Any]] = [  # what is looked for, in an answer, and what is found
+    (prompts.find_description, "DESCRIPTION: cats", "cats"),
+    (prompts.find_description, "<think>DESCRIPTION: dogs?</think>\nDESCRIPTION: cats and\nmore", "cats and"),
+    (prompts.find_description, "cats, on one line\n", "cats, on one line"),
+    (prompts.find_description, "cats\nor dogs", ""),
+    (prompts.find_description, "", ""),
+    (prompts.find_description, "DESCRIPTION: \x1b[31mred", "\\x1b[31mred"),
+    (prompts.find_description, "DESCRIPTION: " + "x" * 999, "x" * 300),
+    (partial(prompts.find_choices, n=3), "[1, 0, 1]", [True, False, True]),
+    (partial(prompts.find_choices, n=3), "I think [0,0,0]? No: [true, FALSE, 1].", [True, False, True]),
+    *((partial(prompts.find_choices, n=3), answer, None) for answer in ("[1, 0]", "[1, 0, 2]", "yes", "")),
+    (partial(prompts.find_number, n=5), "3", 2),
+    (partial(prompts.find_number, n=5), "of 5 it is\n2.", 1),
+    *((partial(prompts.find_number, n=5), answer, None) for answer in ("6", "none", "")),
+]
 
 
-@pytest.mark.parametrize(
-    ("answer", "choices"),
-    [
-        ("[1, 0, 1]", [True, False, True]),
-        ("I think [0,0,0]? No: [true, FALSE, 1].", [True, False, True]),
-        ("[1, 0]", None),
-        ("[1, 0, 2]", None),
-        ("yes", None),
-        ("", None),
-    ],
-)
-def test_choices(answer: str, choices: list[bool] | None) -> None:
-    assert prompts.find_choices(answer, 3) == choices
-
-
-@pytest.mark.parametrize(
-    ("answer", "number"), [("3", 2), ("of 5 it is\n2.", 1), ("6", None), ("none", None), ("", None)]
-)
-def test_numbers(answer: str, number: int | None) -> None:
-    assert prompts.find_number(answer, 5) == number
+@pytest.mark.parametrize(("find", "answer", "found"), ANSWERS)
+def test_what_is_made_of_answers(find: Any, answer: str, found: Any) -> None:
+    assert find(answer) == found
