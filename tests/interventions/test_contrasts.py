@@ -178,7 +178,7 @@ def test_what_the_verdict_is_of_is_said(atlas: Model, found: fm.interventions.Co
         fm.patch(atlas, TOWER, KREMLIN, found.firings.head(2), " Paris", " banana", random=1)
 
 
-PAIRS = [
+PAIRS: list[Any] = [
     (TOWER, KREMLIN),
     ("The Louvre is located in the city of", KREMLIN, " Paris", " Moscow"),
     ("The Palais Garnier is located in the city of", KREMLIN, " Paris", " Moscow"),
@@ -193,7 +193,7 @@ def test_what_recurs_is_tried_on_other_pairs(atlas: Model, tmp_path: Path) -> No
     assert task.n == len(task.held_out) == 4
     assert steps[-1] == ("contrasts", 8, 8)
     assert len(list((tmp_path / "task" / "pairs").iterdir())) == 4
-    assert task.pairs["firings"][1] == len(fm.contrast(atlas, *PAIRS[1][:2], " Paris", " Moscow", 0.6).firings)
+    assert task.pairs["firings"][1] == len(fm.contrast(atlas, *PAIRS[1], goal=0.6, random=1).firings)
     assert task.pairs["sufficiency"].min() >= 0.6
     first = task.recurring.iloc[0]
     assert first["pairs"] == 1.0

@@ -80,7 +80,7 @@ def test_what_a_capture_shows(tiny: fm.Model) -> None:
     with fm.intervene(tiny, EVERY, positions=-1):
         during = fm.capture(tiny, PROMPT)
         words = "0.3 = 2, 0.60 × -1.5, 1.5 + 0.7, 1.63 = 0 at position -1"
-        assert tiny.interventions == (words,)
+        assert list(tiny.interventions) == [words]
         with fm.intervene(tiny, {(0, 3): Scale(2.0)}, positions=4):
             both = fm.capture(tiny, PROMPT)
         assert torch.equal(fm.capture(tiny, PROMPT).coefficients[0], during.coefficients[0])

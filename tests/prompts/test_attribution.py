@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
@@ -21,61 +20,35 @@ from ffnmem.models.residual import FinalNorm
 from ffnmem.prompts import NEXT
 from ffnmem.prompts.attribution import largest
 
-from ..helpers import OTHER_PROMPT, PROMPT, Pair, added, allclose, build_twins, refuses
+from ..helpers import OTHER_PROMPT, PROMPT, Pair, added, allclose, refuses
 
 # -- decompose --------------------------------------------------------------------------------------------------------
 
 
-def check_decomposition(capture: fm.prompts.Capture, layer: int, position: int, tolerance: float) -> None:
-    """Against the naive way: every mᵢvᵢ written out."""
-    ffn = capture.model.ffn[layer]
-    table = fm.decompose(capture, layer, position)
-    assert list(table.columns) == ["layer", "neuron", "coefficient", "value_norm", "weight", "share"]
-    assert len(table) == ffn.d_mlp + 1
-    assert table["neuron"].tolist()[-1] == -1
-    assert sorted(table["neuron"]) == list(range(-1, ffn.d_mlp))
-    assert (table["layer"] == layer).all()
-    y = capture.ffn_out[layer][0, position]
-    writes = capture.coefficients[layer][0, position].unsqueeze(-1) * ffn.values.detach()
-    bias = torch.zeros_like(y) if ffn.value_bias is None else ffn.value_bias.detach()
-    assert float((writes.sum(0) + bias - y).norm() / y.norm()) <= tolerance
-    assert table.attrs["error"] <= tolerance
-    naive = torch.cat([writes, bias.unsqueeze(0)])
-    ordered = table.set_index("neuron").loc[[*range(ffn.d_mlp), -1]]
-    assert allclose(ordered["share"], naive @ y / (y @ y), 10 * tolerance)
-    assert allclose(ordered["weight"], naive.norm(dim=-1), 10 * tolerance)
-    assert allclose(ordered["coefficient"].iloc[:-1], capture.coefficients[layer][0, position], tolerance)
-    assert allclose(ordered["value_norm"].iloc[:-1], ffn.values.detach().norm(dim=-1), tolerance)
-    assert allclose(table["share"].sum(), 1.0, 10 * tolerance)
-    weights = table["weight"].to_numpy()[:-1]
-    assert (np.diff(weights) <= 0).all()
-
-
 def test_decompose_is_exact(pair64: Pair) -> None:
-    """The memories would not make up the output that they are said to make up."""
-    capture = fm.capture(pair64.model, PROMPT)
-    for layer in range(2):
-        for position in (0, 4, -1):
-            check_decomposition(capture, layer, position, 1e-12)
-
-
-def test_decompose_of_a_batch(tiny: fm.Model) -> None:
-    """Another prompt's row would be decomposed, or a pad; or the table could not be traced to its model."""
-    batch, alone = fm.capture(tiny, [PROMPT, OTHER_PROMPT, "The"]), fm.capture(tiny, "The")
-    found, expected = fm.decompose(batch, 0, prompt=2), fm.decompose(alone, 0)
-    assert found.attrs["position"] == expected.attrs["position"] == 1
-    assert found.attrs["provenance"]["fingerprint"] == tiny.fingerprint
-    assert allclose(found.sort_values("neuron")["weight"], expected.sort_values("neuron")["weight"], 1e-5)
-
-
-def test_top_keeps_the_largest_and_the_bias(tiny: fm.Model) -> None:
-    """The weakest would be shown, or the shares of the shown ones change."""
-    capture = fm.capture(tiny, PROMPT)
-    whole, top = fm.decompose(capture, 0), fm.decompose(capture, 0, top=3)
-    assert whole.attrs["position"] == len(capture.tokens[0]) - 1
-    assert top["neuron"].tolist() == [*whole["neuron"].tolist()[:3], -1]
-    assert top["share"].tolist() == [*whole["share"].tolist()[:3], whole["share"].tolist()[-1]]
-    assert len(fm.decompose(capture, 0, top=10**6)) == 65
+    """Against every mᵢvᵢ written out, of one row of a padded batch; largest first, and the bias last."""
+    capture = fm.capture(pair64.model, [OTHER_PROMPT, PROMPT])
+    for layer, row, position in ((0, 0, -1), (1, 0, 0), (0, 1, 4), (1, 1, -1)):
+        ffn, at = capture.model.ffn[layer], capture.position(position, row)
+        table = fm.decompose(capture, layer, position, prompt=row)
+        assert list(table.columns) == ["layer", "neuron", "coefficient", "value_norm", "weight", "share"]
+        assert table["neuron"].tolist()[-1] == -1
+        assert (table["layer"] == layer).all()
+        assert table.attrs["position"] == at
+        assert table.attrs["provenance"]["fingerprint"] == capture.model.fingerprint
+        y, m, values = capture.ffn_out[layer][row, at], capture.coefficients[layer][row, at], ffn.values.detach()
+        bias = torch.zeros_like(y) if ffn.value_bias is None else ffn.value_bias.detach()
+        writes = torch.cat([m.unsqueeze(-1) * values, bias.unsqueeze(0)])
+        assert allclose(writes.sum(0), y, 1e-12)
+        assert table.attrs["error"] < 1e-12
+        ordered = table.set_index("neuron").loc[[*range(ffn.d_mlp), -1]]
+        assert allclose(ordered["share"], writes @ y / (y @ y), 1e-11)
+        assert allclose(ordered["weight"], writes.norm(dim=-1), 1e-11)
+        assert allclose(ordered["coefficient"].iloc[:-1], m, 1e-12)
+        assert allclose(ordered["value_norm"].iloc[:-1], values.norm(dim=-1), 1e-12)
+        assert table["weight"].iloc[:-1].is_monotonic_decreasing
+        top = fm.decompose(capture, layer, position, prompt=row, top=3)
+        assert top.equals(pd.concat([table[:3], table[-1:]], ignore_index=True))
 
 
 def test_an_output_of_zero(make_tiny: Callable[..., fm.Model]) -> None:
@@ -128,47 +101,16 @@ SUMS: dict[str, Callable[..., float | None]] = {
 
 @pytest.mark.parametrize("way", SUMS)
 def test_sums_in_float32(pair: Pair, way: str) -> None:
-    """What holds to rounding in float64 would fall apart in the type that models have."""
-    capture = fm.capture(pair.model, ["The", PROMPT])
+    """What holds to rounding in float64 would fall apart in the type that models have; a pad be read."""
+    batch = fm.capture(pair.model, ["The", PROMPT])
     for prompt in (0, 1):
         for foil in (None, " Rome"):
-            error = SUMS[way](capture, " Paris", foil, prompt=prompt)
+            error = SUMS[way](batch, " Paris", foil, prompt=prompt)
             assert error is not None
             assert error < 1e-4
-
-
-def test_a_padded_batch(pair: Pair) -> None:
-    """A shorter prompt would be attributed at its padding."""
-    prompts = ["The", PROMPT, OTHER_PROMPT]
-    batch = fm.capture(pair.model, prompts)
-    for row, prompt in enumerate(prompts):
-        alone = fm.capture(pair.model, prompt)
-        logits = pair.uncapped(alone.tokens)[0]
-        found = fm.attribute(batch, " Paris", prompt=row)
-        expected = fm.attribute(alone, " Paris")
-        check_sum(found, logits[-1:, pair.model.token_id(" Paris")], 1e-4)
-        assert found.position == expected.position == alone.length() - 1
-        assert found.tokens == expected.tokens
-        assert allclose(found.neuron_logits, expected.neuron_logits, 1e-5)
-    following = batch.tokens[2, 1 : batch.length(2)]
-    logits = pair.uncapped(fm.capture(pair.model, OTHER_PROMPT).tokens)[0]
-    check_sum(fm.attribute(batch, NEXT, prompt=2), logits[range(len(following)), following], 1e-4)
-
-
-@given(data=st.data())
-def test_any_position_target_and_foil(tiny: fm.Model, data: st.DataObject) -> None:
-    """Some token or place (the first, a special one) would be an exception to the sum."""
-    ids = data.draw(st.lists(st.integers(0, tiny.d_vocab - 1), min_size=1, max_size=tiny.n_ctx))
-    position = data.draw(st.integers(-len(ids), len(ids) - 1))
-    target = data.draw(st.integers(0, tiny.d_vocab - 1))
-    foil = data.draw(st.none() | st.integers(0, tiny.d_vocab - 1).filter(lambda other: other != target))
-    capture = fm.capture(tiny, ids, logits=True)
-    assert capture.logits is not None
-    expected = capture.logits[0, position, target] - (0 if foil is None else capture.logits[0, position, foil])
-    attribution = fm.attribute(capture, target, foil, position)
-    check_sum(attribution, expected.reshape(1), 1e-4)
-    neurons = attribution.neurons
-    assert allclose(neurons["logit"].sum(), attribution.neuron_logits.double().sum(), 1e-4)
+    alone, found = fm.attribute(fm.capture(pair.model, "The"), " Paris"), fm.attribute(batch, " Paris", prompt=0)
+    assert (found.position, found.tokens) == (alone.position, alone.tokens)
+    assert allclose(found.neuron_logits, alone.neuron_logits, 1e-5)
 
 
 # -- attribute: each part is what it is called ------------------------------------------------------------------------
@@ -228,28 +170,6 @@ def test_a_foil_is_a_difference(pair: Pair) -> None:
         assert allclose(getattr(there, numbers), -getattr(back, numbers), 1e-6)
         assert there.logit == pytest.approx(-back.logit)
         assert allclose(there.components["logit"], -back.components["logit"], 1e-5)
-
-
-def test_a_logit_of_zero_has_no_shares(tokenizer: Any) -> None:
-    """Shares of nothing would be infinite."""
-    twins = fm.capture(fm.load(build_twins(tokenizer), tokenizer=tokenizer), PROMPT)
-    same = fm.attribute(twins, " Paris", " Rome")
-    assert same.logit == 0
-    assert not same.neuron_logits.any()
-    assert same.neurons["share"].isna().all()
-
-
-def test_one_call_equals_many(tiny: fm.Model) -> None:
-    """A position's attribution would depend on which others are asked for, or have another's coefficients."""
-    capture = fm.capture(tiny, PROMPT)
-    together = fm.attribute(capture, NEXT)
-    assert together.positions == tuple(range(8))
-    assert together.target_ids == tuple(capture.tokens[0, 1:].tolist())
-    for i, position in enumerate(together.positions):
-        alone = fm.attribute(capture, together.target_ids[i], position=position)
-        assert allclose(together.neuron_logits[i], alone.neuron_logits[0], 1e-6)
-        for layer in range(2):
-            assert torch.equal(together.coefficients[i, layer], capture.coefficients[layer][0, position])
 
 
 # -- attribute: what may be asked -------------------------------------------------------------------------------------
@@ -328,57 +248,50 @@ def test_a_capture_of_other_weights_is_refused(make_tiny: Callable[..., fm.Model
 # -- the tables -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def one(tiny: fm.Model) -> fm.prompts.Attribution:
-    return fm.attribute(fm.capture(tiny, PROMPT), " Paris", " Rome")
-
-
-@pytest.fixture(scope="module")
-def many(tiny: fm.Model) -> fm.prompts.Attribution:
-    return fm.attribute(fm.capture(tiny, PROMPT), NEXT)
-
-
-def test_tables_of_one_position(one: fm.prompts.Attribution) -> None:
-    """A column renamed, a neuron missing, or the weakest first: everything downstream reads these tables."""
-    table = one.neurons
-    assert list(table.columns) == ["layer", "neuron", "coefficient", "logit", "share"]
-    assert len(table) == 2 * 64
-    assert not table.duplicated(["layer", "neuron"]).any()
-    assert (np.diff(table["logit"].abs()) <= 0).all()
-    assert allclose(table["share"] * one.logit, table["logit"], 1e-6)
-    at = 0, table["layer"].tolist(), table["neuron"].tolist()
-    assert allclose(table["logit"], one.neuron_logits[at], 1e-7)
-    assert allclose(table["coefficient"], one.coefficients[at], 1e-7)
-    assert one.top(7).equals(table.head(7))
+def test_tables(tiny: fm.Model) -> None:
+    """A column renamed, a neuron missing, positions mixed, or the weakest first: everything downstream reads these."""
+    capture = fm.capture(tiny, PROMPT)
+    one, many = fm.attribute(capture, " Paris", " Rome"), fm.attribute(capture, NEXT)
+    assert (one.target, one.foil, one.position) == (" Paris", " Rome", 8)
+    assert many.positions == tuple(range(8))
+    assert many.target_ids == tuple(capture.tokens[0, 1:].tolist())
+    names = ["layer", "neuron", "coefficient", "logit", "share"]
+    for found, keys in ((one, []), (many, ["position"])):
+        table, parts = found.neurons, found.components
+        assert list(table.columns) == [*keys, *names]
+        assert list(parts.columns) == [*keys, "component", "layer", "logit"]
+        for i, position in enumerate(found.positions):
+            alone = fm.attribute(capture, found.target_ids[i], one.foil if found is one else None, position)
+            rows, own = (frame[frame["position"] == position] if keys else frame for frame in (table, parts))
+            assert len(rows.drop_duplicates(["layer", "neuron"])) == 2 * 64
+            assert rows["logit"].abs().is_monotonic_decreasing
+            at = rows["layer"].to_numpy(), rows["neuron"].to_numpy()
+            assert allclose(rows["logit"], alone.neuron_logits[0].numpy()[at], 1e-6)
+            assert allclose(rows["share"] * alone.logit, rows["logit"], 1e-6)
+            held = torch.stack([capture.coefficients[layer][0, position] for layer in (0, 1)])
+            assert allclose(rows["coefficient"], held.numpy()[at], 1e-6)
+            assert allclose(own["logit"].sum(), found.sums[i], 1e-9)
+        for frame in (table, found.top(3), parts):
+            assert frame.attrs["target"] == found.target_tokens
+            assert frame.attrs["provenance"]["fingerprint"] == tiny.fingerprint
+    assert one.top(7).equals(one.neurons.head(7))
+    assert len(many.top(3)) == len(many.to_dict(top=3)["neurons"]) == 8 * 3
     parts = one.components
-    assert list(parts.columns) == ["component", "layer", "logit"]
     assert parts["component"].tolist() == [
         "embedding", "position", *["attention", "ffn", "ffn bias"] * 2, "final bias",
     ]  # fmt: skip
     assert parts["layer"].fillna(-1).tolist() == [-1, -1, 0, 0, 0, 1, 1, 1, -1]
-    assert allclose(one.sums, [parts["logit"].sum()], 1e-9)
-    assert abs(parts["logit"].sum() - one.logit) == pytest.approx(one.error, abs=1e-9)
-
-
-def test_tables_of_many_positions(many: fm.prompts.Attribution) -> None:
-    """Positions would be mixed."""
-    assert list(many.neurons.columns) == ["position", "layer", "neuron", "coefficient", "logit", "share"]
-    assert list(many.components.columns) == ["position", "component", "layer", "logit"]
-    for i, position in enumerate(many.positions):
-        rows, parts = (frame[frame["position"] == position] for frame in (many.neurons, many.components))
-        assert len(rows) == 128
-        assert allclose(rows["logit"].sum(), many.neuron_logits[i].double().sum(), 1e-6)
-        assert allclose(parts["logit"].sum(), many.sums[i], 1e-9)
-    assert len(many.top(3)) == 8 * 3
+    record = json.loads(json.dumps(one.to_dict(top=5), allow_nan=False))
+    assert (record["target_tokens"], record["foil"], record["tokens"]) == ([" Paris"], " Rome", list(one.tokens))
+    assert record["components"][0]["layer"] is None
     for name in ("logit", "target", "position"):
         with refuses(InputError, ValueError, "8 positions"):
             getattr(many, name)
-    with refuses(InputError, ValueError, "top", "at least 1"):
-        many.top(0)
 
 
-def test_tables_of_given_numbers(one: fm.prompts.Attribution) -> None:
+def test_tables_of_given_numbers(tiny: fm.Model) -> None:
     """Two runs would rank equal neurons differently, shares of 0 be infinite, a broken position hide in a mean."""
+    one = fm.attribute(fm.capture(tiny, PROMPT), " Paris", " Rome")
     values = torch.tensor([[[1.0, -2.0, 1.0, 2.0], [2.0, 0.0, -1.0, 0.0]]])
     given = replace(one, neuron_logits=values, coefficients=values, logits=torch.zeros(1))
     table = given.neurons
@@ -389,25 +302,6 @@ def test_tables_of_given_numbers(one: fm.prompts.Attribution) -> None:
     parts = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]).double()
     some = replace(one, component_logits=parts, logits=torch.tensor([2.0, 7.0, 2.0]))
     assert some.error == pytest.approx(5.0)
-
-
-def test_tables_and_json_carry_their_origin(
-    one: fm.prompts.Attribution, many: fm.prompts.Attribution, tiny: fm.Model
-) -> None:
-    """A table saved on its own would say nothing about its model; the command line's data would not be JSON."""
-    for table in (one.neurons, one.top(3), one.components):
-        assert (table.attrs["target"], table.attrs["foil"]) == ((" Paris",), " Rome")
-        origin = table.attrs["provenance"]
-        assert (origin["fingerprint"], origin["dtype"], origin["prepend_bos"]) == (tiny.fingerprint, "float32", True)
-    assert many.neurons.attrs["target"] == many.target_tokens
-    assert (one.target, one.foil, one.position) == (" Paris", " Rome", 8)
-    record = json.loads(json.dumps(one.to_dict(top=5), allow_nan=False))
-    assert (record["target_tokens"], record["foil"], record["tokens"]) == ([" Paris"], " Rome", list(one.tokens))
-    assert len(record["neurons"]) == 5
-    assert record["components"][0]["layer"] is None
-    assert len(many.to_dict(top=2)["neurons"]) == 16
-    assert repr(one).startswith(f"Attribution(target ' Paris', foil ' Rome', logit {one.logit:.4g}, error ")
-    assert repr(many).startswith("Attribution(8 target tokens, error ")
 
 
 def test_the_largest_are_those_of_a_whole_sort() -> None:

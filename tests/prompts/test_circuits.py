@@ -23,7 +23,10 @@ from ffnmem.prompts.circuits import ANSWER, EDGES, NODES, PRUNED, Circuit
 from ffnmem.prompts.condensing import condense, group_id
 from ffnmem.prompts.firings import PromptQuestion
 
-from ..helpers import PROMPT, allclose, build_tokenizer, build_twins, refuses
+from ..architectures import DECODERS
+from ..helpers import PROMPT, allclose, build_twins, refuses
+
+UNPRUNED: dict[str, Any] = {"node_threshold": 1.0, "edge_threshold": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +42,6 @@ def captured(tiny64: Model) -> fm.prompts.Capture:
 @pytest.fixture(scope="module")
 def found(captured: fm.prompts.Capture) -> Circuit:
     return fm.circuit(captured, " Paris", " Rome", nodes=40)
-
-
-@pytest.fixture(scope="module")
-def everything(captured: fm.prompts.Capture) -> Circuit:
-    """Of all firings, nothing pruned."""
-    return fm.circuit(captured, " Paris", " Rome", nodes=10_000, node_threshold=1.0, edge_threshold=1.0)
 
 
 @pytest.mark.parametrize("way", [{}, {"attention": True}, {"heads": True}])
@@ -92,30 +89,24 @@ def test_an_edge_is_the_effect_of_a_firing_with_all_else_held(captured: fm.promp
         assert float(weight) == pytest.approx(float(read @ model.ffn[1].keys[7].detach()), rel=1e-9, abs=1e-13)
 
 
-@pytest.mark.parametrize("gated", [False, True])
-def test_influence_is_the_series_of_powers(everything: Circuit, gated: bool) -> None:
-    if gated:  # whose firings have two inputs each
-        from ..architectures import DECODERS
-
-        model = fm.load(DECODERS["Llama"](), tokenizer=build_tokenizer(), dtype="float64")
-        options: dict[str, Any] = {"nodes": 10_000, "node_threshold": 1.0, "edge_threshold": 1.0}
-        everything = fm.circuit(fm.capture(model, PROMPT), " Paris", " Rome", **options)
-    ids = everything.nodes["id"]
-    shares = everything.edges.pivot_table("share", "target", "source", "sum", fill_value=0.0)
-    shares = shares.reindex(index=ids, columns=ids, fill_value=0.0).to_numpy()
-    series = np.linalg.inv(np.eye(len(ids)) - shares)[0]
-    some = ~everything.nodes["kind"].isin(["bias", "pruned"])  # of biases, pruning takes the smallest edges
-    assert allclose(series[some], everything.nodes["influence"][some], 1e-9)
-
-
-def test_expansion_takes_what_the_whole_graph_finds_most_influential(captured: Any, everything: Circuit) -> None:
-    """With room for all firings that can be reached, the greedy order's first ones are those of the exact influence."""
-    few = fm.circuit(captured, " Paris", " Rome", nodes=60, node_threshold=1.0, edge_threshold=1.0)
-    assert len({*few.firings["id"]} & {*everything.firings["id"][:60]}) >= 50
+def test_influence_is_the_series_of_powers(captured: fm.prompts.Capture, tokenizer: Any) -> None:
+    """Of firings with one input each, and of gated ones with two. With room for all, the greedy order's first ones are
+    those of the exact influence."""
+    llama = fm.load(DECODERS["Llama"](), tokenizer=tokenizer, dtype="float64")
+    for capture in (captured, fm.capture(llama, PROMPT)):
+        everything = fm.circuit(capture, " Paris", " Rome", nodes=10_000, **UNPRUNED)
+        ids = everything.nodes["id"]
+        shares = everything.edges.pivot_table("share", "target", "source", "sum", fill_value=0.0)
+        shares = shares.reindex(index=ids, columns=ids, fill_value=0.0).to_numpy()
+        series = np.linalg.inv(np.eye(len(ids)) - shares)[0]
+        some = ~everything.nodes["kind"].isin(["bias", "pruned"])  # of biases, pruning takes the smallest edges
+        assert allclose(series[some], everything.nodes["influence"][some], 1e-9)
+        few = fm.circuit(capture, " Paris", " Rome", nodes=60, **UNPRUNED)
+        assert len({*few.firings["id"]} & {*everything.firings["id"][:60]}) >= 50
 
 
 def test_thresholds_keep_sums_and_the_fewest_firings(captured: fm.prompts.Capture) -> None:
-    whole = fm.circuit(captured, " Paris", nodes=40, node_threshold=1.0, edge_threshold=1.0).firings
+    whole = fm.circuit(captured, " Paris", nodes=40, **UNPRUNED).firings
     for threshold in (1.0, 0.8, 0.3):
         circuit = fm.circuit(captured, " Paris", nodes=40, node_threshold=threshold)
         sums = circuit.sums()
@@ -147,13 +138,33 @@ def test_columns_and_ids(found: Circuit) -> None:
         assert pd.isna(source["position"]) or source["position"] <= target["position"]
 
 
-def test_a_subgraph_keeps_the_sums(found: Circuit) -> None:
-    some = [*found.firings["id"][:5], "embedding@2"]
-    part = found.subgraph(some)
-    assert set(part.nodes["id"]) == {ANSWER, PRUNED, *some}
+def test_given_firings_are_the_graph(captured: fm.prompts.Capture, found: Circuit) -> None:
+    """Its edges sum to what is read, of a subgraph too; what they keep of the answer is said first if it is little."""
+    given = found.firings.iloc[3:20]
+    some = fm.circuit(captured, " Paris", " Rome", firings=given, **UNPRUNED)
+    assert set(some.firings["id"]) <= set(given["id"])
+    assert some.error < 1e-10
+    assert some.provenance.to_dict()["firings"] == "given"
+    names = [*found.firings["id"][:5], "embedding@2"]
+    part = found.subgraph(names)
+    assert set(part.nodes["id"]) == {ANSWER, PRUNED, *names}
     sums = part.sums()
     assert allclose(sums["sum"], sums["read"], 1e-10)
     assert found.pruned_share < part.pruned_share <= 1
+    alone = found.faithfulness(captured)
+    for kept, leads in ((0.005, True), (0.7, False)):
+        facts = found.sheet(3, replace(alone, curve=alone.curve.assign(faithfulness=kept))).blocks[0]
+        assert isinstance(facts, Facts)
+        assert (next(iter(facts.rows)) == "verdict", "alone" in facts.rows) == (leads, not leads)
+
+
+def test_a_logit_minus_its_like_has_no_graph(tokenizer: Any) -> None:
+    """No row of the table would have a layer."""
+    capture = fm.capture(fm.load(build_twins(tokenizer), tokenizer=tokenizer, dtype="float64"), PROMPT)
+    for way in ({}, {"heads": True}):
+        circuit = fm.circuit(capture, " Paris", " Rome", **way)
+        assert circuit.logit == 0.0
+        assert circuit.nodes["kind"].tolist() == ["answer", "pruned"]
 
 
 def test_merging_takes_means(tiny64: Model) -> None:
@@ -177,18 +188,6 @@ def test_merging_takes_means(tiny64: Model) -> None:
         one.nodes.set_index("id").at[alone, "influence"] / 2
     )
     assert allclose(one.merge(one).edges["weight"], one.edges["weight"], 1e-12)
-
-
-def test_the_least_that_there_can_be(tiny64: Model, tokenizer: Any) -> None:
-    circuit = fm.circuit(fm.capture(tiny64, "Paris", prepend_bos=False), nodes=10)
-    assert circuit.error < 1e-10
-    assert len(circuit.firings) > 0
-    # a logit minus its like: if it failed, no row of the table would have a layer
-    capture = fm.capture(fm.load(build_twins(tokenizer), tokenizer=tokenizer, dtype="float64"), PROMPT)
-    for way in ({}, {"heads": True}):
-        circuit = fm.circuit(capture, " Paris", " Rome", **way)
-        assert circuit.logit == 0.0
-        assert circuit.nodes["kind"].tolist() == ["answer", "pruned"]
 
 
 REFUSED: list[tuple[type[Exception], type[Exception], dict[str, Any], tuple[str, ...]]] = [
@@ -218,6 +217,9 @@ def test_what_cannot_be_is_refused(tiny64: Model, captured: fm.prompts.Capture, 
         (lambda: found.faithfulness(fm.capture(tiny64, "The city of Paris is in")), "another prompt"),
         (lambda: found.supernodes(0), "similarity"),
     ]
+    groups = ([], "no nodes"), (["9.9@9"], "has no node '9.9@9'"), ([ANSWER], "cannot be"), ([PRUNED], "cannot be")
+    calls += [(lambda ids=ids: condense(found, {"a": ids}), says) for ids, says in groups]  # type: ignore[misc]
+    calls.append((lambda: condense(found, {"a": ["embedding@1"], "b": ["embedding@1"]}), "two groups"))
     for call, says in calls:
         with refuses(InputError, ValueError, says):
             call()
@@ -229,8 +231,7 @@ def test_what_cannot_be_is_refused(tiny64: Model, captured: fm.prompts.Capture, 
 def test_heads_are_their_layers_attention(captured: fm.prompts.Capture) -> None:
     """What the heads of a layer add to a neuron together is what the layer's attention adds to it."""
     whole, parts = (
-        fm.circuit(captured, " Paris", nodes=60, node_threshold=1.0, edge_threshold=1.0, **{way: True}).edges
-        for way in ("attention", "heads")
+        fm.circuit(captured, " Paris", nodes=60, **UNPRUNED, **{way: True}).edges for way in ("attention", "heads")
     )
     layers = whole[whole["source"].str.startswith("attention.") & ~whole["target"].str.startswith("attention.")]
     heads = parts[parts["source"].str.startswith("head.")]
@@ -245,13 +246,10 @@ def test_heads_are_their_layers_attention(captured: fm.prompts.Capture) -> None:
             assert summed[key] == pytest.approx(edge.weight, abs=1e-12)
             compared += 1
     assert compared > 10
-
-
-def test_with_heads_nothing_is_read_from_another_position_but_by_a_head(captured: fm.prompts.Capture) -> None:
     circuit = fm.circuit(captured, " Paris", " Rome", nodes=40, heads=True, node_threshold=1.0)
     nodes = circuit.nodes.set_index("id")
     assert (nodes["kind"] == "head").any()
-    for edge in circuit.edges.itertuples():
+    for edge in circuit.edges.itertuples():  # only a head reads another position
         source, target = nodes.loc[edge.source], nodes.loc[edge.target]
         if target["kind"] != "head" and not pd.isna(source["position"]):
             assert source["position"] == target["position"]
@@ -265,27 +263,19 @@ NODE = {
     "influence": (float, type(None)), "activation": (float, type(None)),
 }  # fmt: skip
 """circuit-tracer's model of a node, which Neuronpedia's schema is wider than."""
+PARAMS = {"pinnedIds": list, "supernodes": list, "linkType": str, "clickedId": str, "sg_pos": str}
 
 
 def check_graph(found: dict[str, Any]) -> None:
     """The rules of circuit-tracer's ``graph_models.py`` and of Neuronpedia's ``graph-schema.json``."""
     assert set(found) == {"metadata", "qParams", "nodes", "links"}
-    metadata = found["metadata"]
-    for name in ("slug", "scan", "prompt"):
-        assert isinstance(metadata[name], str)
-    assert all(isinstance(token, str) for token in metadata["prompt_tokens"])
-    assert isinstance(metadata["transcoder_list"], list)
-    assert isinstance(metadata["node_threshold"], float)
-    params = found["qParams"]
-    assert {name: type(value) for name, value in params.items()} == {
-        "pinnedIds": list, "supernodes": list, "linkType": str, "clickedId": str, "sg_pos": str
-    }  # fmt: skip
-    ids = [node["node_id"] for node in found["nodes"]]
-    assert len(set(ids)) == len(ids)
+    metadata, params = found["metadata"], found["qParams"]
+    assert {"slug", "scan", "prompt", "prompt_tokens", "transcoder_list", "node_threshold"} <= set(metadata)
+    assert {name: type(value) for name, value in params.items()} == PARAMS
+    kinds: dict[str, list[str]] = {"cross layer transcoder": []}
     for node in found["nodes"]:
-        assert set(node) == set(NODE)
-        for name, kind in NODE.items():
-            assert isinstance(node[name], kind), (name, node)
+        kinds.setdefault(node["feature_type"], []).append(node["jsNodeId"])
+        assert {name: isinstance(node[name], kind) for name, kind in NODE.items()} == dict.fromkeys(node, True)
         assert 0 <= node["ctx_idx"] < len(metadata["prompt_tokens"])
         if node["layer"] != "E":  # their pages read three whole numbers
             layer, feature, position = map(int, node["node_id"].split("_"))
@@ -295,52 +285,59 @@ def check_graph(found: dict[str, Any]) -> None:
                 assert node["jsNodeId"] == f"{layer}_{feature}-0"
             elif node["feature_type"] != "logit":  # a neuron has the number itself
                 assert node["feature"] < 0
-    others = [node["jsNodeId"] for node in found["nodes"] if node["feature_type"] != "cross layer transcoder"]
-    assert len(set(others)) == len(others)
-    assert not set(others) & {n["jsNodeId"] for n in found["nodes"] if n["feature_type"] == "cross layer transcoder"}
+    neurons = set(kinds.pop("cross layer transcoder"))
+    others = [name for names in kinds.values() for name in names]
+    assert len({*others} - neurons) == len(others)
+    ids = [node["node_id"] for node in found["nodes"]]
     pairs = [(link["source"], link["target"]) for link in found["links"]]
-    assert len(set(pairs)) == len(pairs)
+    assert (len(set(ids)), len(set(pairs))) == (len(ids), len(pairs))
     assert {name for pair in pairs for name in pair} <= set(ids)
-    assert all(isinstance(link["weight"], float) for link in found["links"])
     assert {name for group in params["supernodes"] for name in group[1:]} | set(params["pinnedIds"]) <= set(ids)
 
 
-@pytest.mark.parametrize("way", [{}, {"attention": True}, {"heads": True}])
-def test_the_export_keeps_their_rules_and_our_sums(
-    captured: fm.prompts.Capture, tmp_path: Path, way: dict[str, bool]
-) -> None:
-    circuit = fm.circuit(captured, " Paris", " Rome", nodes=40, **way)
-    found = circuit.export("circuit-tracer", tmp_path / "graph.json", supernodes=circuit.supernodes())
-    assert json.loads((tmp_path / "graph.json").read_text("utf-8")) == found
-    check_graph(found)
-    sums: dict[str, float] = {}
-    for link in found["links"]:
-        sums[link["target"]] = sums.get(link["target"], 0.0) + link["weight"]
-    for row in circuit.firings.itertuples():
-        assert sums[f"{row.layer}_{row.neuron}_{row.position}"] == pytest.approx(row.pre, abs=1e-9)
+@pytest.mark.parametrize("name", ["GPT-2", "Llama"])
+def test_the_export_keeps_their_rules_and_our_sums(name: str, tokenizer: Any, tmp_path: Path) -> None:
+    """Links sum to what a neuron read; of a gated one, whose inputs are two, to its coefficient."""
+    capture = fm.capture(fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="float64"), PROMPT)
+    for way in ({}, {"attention": True}, {"heads": True}):
+        circuit = fm.circuit(capture, " Paris", " Rome", nodes=30, **way)
+        found = circuit.export("circuit-tracer", tmp_path / "graph.json", supernodes=circuit.supernodes())
+        assert json.loads((tmp_path / "graph.json").read_text("utf-8")) == found
+        check_graph(found)
+        sums: dict[str, float] = {}
+        for link in found["links"]:
+            sums[link["target"]] = sums.get(link["target"], 0.0) + link["weight"]
+        for row in circuit.firings.itertuples():
+            expected = row.coefficient if name == "Llama" else row.pre
+            assert sums[f"{row.layer}_{row.neuron}_{row.position}"] == pytest.approx(expected, abs=1e-9)
 
 
-def test_links_of_gated_neurons_sum_to_their_coefficients() -> None:
-    from ..architectures import DECODERS
+def test_groups_add_what_their_members_add(captured: fm.prompts.Capture) -> None:
+    """Influence within a group counts once, however its members read each other."""
+    found = fm.circuit(captured, " Paris", " Rome", nodes=10_000, **UNPRUNED)
+    ids = [str(one) for one in found.firings["id"].head(4)]
+    few = condense(found, {"some": ids})
+    nodes, own = found.nodes.set_index("id"), few.nodes.set_index("id").loc[group_id("some")]
+    assert own["score"] == pytest.approx(nodes.loc[ids, "score"].sum())
+    out = few.edges[few.edges["source"] == group_id("some")]
+    before = found.edges[found.edges["source"].isin(ids) & ~found.edges["target"].isin(ids)]
+    assert out["weight"].sum() == pytest.approx(before["weight"].sum())
+    assert not (few.edges["source"] == few.edges["target"]).any()
+    shares = few.edges[~few.edges["source"].str.startswith("bias")].groupby("target")["share"].sum()
+    assert allclose(shares, [1.0] * len(shares), 1e-6)
+    every = [str(one) for one in nodes.index[~nodes["kind"].isin([ANSWER, PRUNED, "bias"])]]
+    whole = condense(found, {"all": every}).nodes.set_index("id").loc[group_id("all"), "influence"]
+    direct = found.edges[(found.edges["target"] == ANSWER) & found.edges["source"].isin(every)]["share"].sum()
+    assert whole == pytest.approx(direct, rel=1e-6)
 
-    model = fm.load(DECODERS["Llama"](), tokenizer=build_tokenizer(), dtype="float64")
-    circuit = fm.circuit(fm.capture(model, PROMPT), " Paris", nodes=20)
-    found = circuit.export()
-    check_graph(found)
-    for row in circuit.firings.itertuples():
-        name = f"{row.layer}_{row.neuron}_{row.position}"
-        assert sum(one["weight"] for one in found["links"] if one["target"] == name) == pytest.approx(row.coefficient)
 
-
-def test_supernodes_are_a_partition_by_influence(found: Circuit) -> None:
-    groups = found.supernodes()
-    assert sorted(groups["id"]) == sorted(found.firings["id"])
-    strength = groups.groupby("supernode")["influence"].sum()
-    assert strength.is_monotonic_decreasing
-    assert list(strength.index) == list(range(len(strength)))
-    assert (groups["size"] == groups.groupby("supernode")["id"].transform("size")).all()
-    alone = found.supernodes(1.0)
-    assert alone["supernode"].nunique() > groups["supernode"].nunique()
+def test_sums_of_groups_stay_true(architecture: Model) -> None:
+    circuit = fm.circuit(fm.capture(architecture, "The Eiffel Tower is in Paris"), " Paris", " Rome", nodes=16)
+    ids = [str(one) for one in circuit.firings["id"]]
+    few = condense(circuit, {"a": ids[:3], "b": [*ids[4:6], "embedding@1"]})
+    sums = few.sums()
+    assert allclose(sums["sum"], sums["read"], 1e-3)
+    assert few.edges[(few.edges["target"] == ANSWER)]["weight"].sum() == pytest.approx(circuit.logit, abs=1e-4)
 
 
 def test_firings_that_read_and_write_alike_are_one_supernode(found: Circuit) -> None:
@@ -352,93 +349,8 @@ def test_firings_that_read_and_write_alike_are_one_supernode(found: Circuit) -> 
     edges = pd.DataFrame([{"source": ids[s], "target": ids[t], "input": "pre", "weight": 2.0, "share": 0.5}
                           for s, t in pairs])  # fmt: skip
     groups = replace(found, nodes=nodes, edges=edges).supernodes(0.5).set_index("id")["supernode"]
+    assert sorted(groups.index) == sorted(ids[1:])
     assert groups["1.1@0"] == groups["1.2@0"]
     assert groups.nunique() == 4
     edges.loc[3, "weight"] = -2.0  # now one of them takes from what the other adds to
     assert replace(found, nodes=nodes, edges=edges).supernodes(0.5)["supernode"].nunique() == 5
-
-
-def test_sums_of_groups_stay_true(architecture: Model) -> None:
-    circuit = fm.circuit(fm.capture(architecture, "The Eiffel Tower is in Paris"), " Paris", " Rome", nodes=16)
-    ids = [str(one) for one in circuit.firings["id"]]
-    few = condense(circuit, {"a": ids[:3], "b": [*ids[4:6], "embedding@1"]})
-    sums = few.sums()
-    assert allclose(sums["sum"], sums["read"], 1e-3)
-    assert {group_id("a"), group_id("b")} <= set(few.nodes["id"])
-    into = few.edges[(few.edges["target"] == ANSWER)]["weight"].sum()
-    assert into == pytest.approx(circuit.logit, abs=1e-4)
-
-
-def test_a_group_adds_what_its_members_add(everything: Circuit) -> None:
-    ids = [str(one) for one in everything.firings["id"].head(4)]
-    few = condense(everything, {"some": ids})
-    nodes, own = everything.nodes.set_index("id"), few.nodes.set_index("id").loc[group_id("some")]
-    assert own["score"] == pytest.approx(nodes.loc[ids, "score"].sum())
-    out = few.edges[few.edges["source"] == group_id("some")]
-    before = everything.edges[everything.edges["source"].isin(ids) & ~everything.edges["target"].isin(ids)]
-    assert out["weight"].sum() == pytest.approx(before["weight"].sum())
-    assert not (few.edges["source"] == few.edges["target"]).any()
-    biased = few.edges["source"].str.startswith("bias")
-    shares = few.edges[~biased].groupby("target")["share"].sum()
-    assert allclose(shares, [1.0] * len(shares), 1e-6)
-
-
-def test_influence_within_a_group_counts_once(everything: Circuit) -> None:
-    """All nodes but the answer as one group: what reaches it is all there is, however they read each other."""
-    kinds = everything.nodes.set_index("id")["kind"]
-    ids = [str(one) for one in kinds.index[~kinds.isin([ANSWER, PRUNED, "bias"])]]
-    few = condense(everything, {"all": ids})
-    own = few.nodes.set_index("id").loc[group_id("all"), "influence"]
-    direct = everything.edges[(everything.edges["target"] == ANSWER) & everything.edges["source"].isin(ids)][
-        "share"
-    ].sum()
-    through = few.edges[(few.edges["target"] == ANSWER) & (few.edges["source"] == group_id("all"))]["share"].sum()
-    assert through == pytest.approx(direct)
-    assert own == pytest.approx(direct, rel=1e-6)
-
-
-NO_GROUPS: list[tuple[dict[str, list[str]], str]] = [
-    ({"a": []}, "no nodes"),
-    ({"a": ["9.9@9"]}, "has no node '9.9@9'"),
-    ({"a": [ANSWER]}, "cannot be grouped"),
-    ({"a": [PRUNED]}, "cannot be grouped"),
-    ({"a": ["embedding@1"], "b": ["embedding@1"]}, "two groups"),
-]
-
-
-def test_what_is_no_group(found: Circuit) -> None:
-    assert condense(found, {}) is found
-    for groups, says in NO_GROUPS:
-        with refuses(InputError, ValueError, says):
-            condense(found, groups)
-
-
-def test_given_firings_are_the_graph(atlas: fm.Model) -> None:
-    """What is enough for an answer is not what the graph would choose: its edges must still sum to what is read."""
-    capture = fm.capture(atlas, "The capital of France is")
-    few = fm.minimal_circuit(capture, " Paris", " London", faithfulness=0.5)
-    found = fm.circuit(capture, " Paris", " London", firings=few)
-    names = [f"{row.layer}.{row.neuron}@{row.position}" for row in few.firings.itertuples()]
-    assert set(found.firings["id"]) <= set(names)
-    assert len(found.firings) >= 0.9 * len(names)
-    assert found.error < 1e-4
-    assert found.provenance.to_dict()["firings"] == "given"
-    kept = found.faithfulness(capture).curve["faithfulness"].iloc[-1]
-    if len(found.firings) == len(names):
-        assert kept == pytest.approx(few.faithfulness, abs=1e-3)
-
-
-def test_a_circuit_that_does_not_carry_the_answer_says_so_first(tiny: Model) -> None:
-    """A graph whose firings keep 0.5% of the answer was shown as if it were what makes it."""
-    capture = fm.capture(tiny, PROMPT)
-    found = fm.circuit(capture, " Paris", " Rome", nodes=30)
-    alone = found.faithfulness(capture)
-    for kept, leads in ((0.005, True), (0.7, False)):
-        some = replace(alone, curve=alone.curve.assign(faithfulness=kept))
-        facts = found.sheet(3, some).blocks[0]
-        assert isinstance(facts, Facts)
-        assert (next(iter(facts.rows)) == "verdict") == leads
-        assert ("alone" in facts.rows) != leads
-        if leads:
-            said = "these firings do not carry the answer: 0.5% of it is kept; all others at zero"
-            assert facts.rows["verdict"] == said

@@ -66,7 +66,11 @@ def test_the_share_is_that_of_a_pass_with_all_others_at_their_means(pair64: Pair
 
 
 def test_all_kept_is_the_whole_answer_and_none_is_nothing(capture: fm.prompts.Capture, mean: Any) -> None:
-    found = fm.faithfulness(capture, " Paris", " Rome", mean=mean, random=2)
+    steps: list[tuple[int, int]] = []
+    report: Any = lambda *step: steps.append(step[1:])  # noqa: E731
+    found = fm.faithfulness(capture, " Paris", " Rome", mean=mean, random=2, progress=report)
+    assert steps == [(done, steps[-1][1]) for done in sorted(done for done, _ in steps)]
+    assert steps[-1] == (steps[-1][1], steps[0][0] * len(steps))
     assert found.order == "largest |score| by relp first, as computed"
     last = found.at(found.total)
     assert last["faithfulness"] == pytest.approx(1.0, abs=1e-5)
@@ -79,22 +83,6 @@ def test_all_kept_is_the_whole_answer_and_none_is_nothing(capture: fm.prompts.Ca
     assert found.cmd == pytest.approx(float(np.trapezoid(np.abs(1 - f), share)))
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-def test_progress_counts_every_set_once(capture: fm.prompts.Capture, ordered: bool) -> None:
-    # if it failed, a bar would begin below nothing, or stand still before its end
-    steps: list[tuple[str, int, int]] = []
-    firings = None if ordered else [(0, 1, 1), (1, 2, 3)]
-    fm.faithfulness(
-        capture, " Paris", " Rome", firings, random=2, sizes=[1, 2] if ordered else None,
-        progress=lambda *step: steps.append(step),
-    )  # fmt: skip
-    done, total = [step[1] for step in steps], steps[-1][2]
-    assert {step[0] for step in steps} == {"faithfulness"}
-    assert done == sorted(done)
-    assert done[-1] == total
-    assert done[0] == total // len(done)
-
-
 def test_what_a_set_may_be(capture: fm.prompts.Capture, tiny: Model, mean: Any) -> None:
     scores = fm.causal_scores(capture, " Paris", " Rome", mean=mean)
     top = scores.top(9)
@@ -105,12 +93,12 @@ def test_what_a_set_may_be(capture: fm.prompts.Capture, tiny: Model, mean: Any) 
     by_list = fm.faithfulness(*asked, [*triples, triples[0]], mean=mean, random=0)
     by_scores = fm.faithfulness(*asked, scores, mean=mean, random=0, sizes=[len(triples)])
     for found in (by_list, by_scores):
-        allclose(found.curve, by_table.curve, 1e-6)
+        assert allclose(found.curve, by_table.curve, 1e-6)
     assert by_table.cpr is None
     paths = fm.faithfulness(*asked, fm.attribute_paths(*asked), mean=mean, random=0, sizes=[3])
     assert paths.order.startswith("largest |score| by paths")
     some = fm.faithfulness(capture, " Paris", " Rome", top, mean=mean, random=0, batch_tokens=1)
-    allclose(some.curve, by_table.curve, 1e-5)
+    assert allclose(some.curve, by_table.curve, 1e-5)
 
 
 def test_over_several_answers(tiny: Model, mean: Any) -> None:
@@ -133,20 +121,29 @@ def test_over_several_answers(tiny: Model, mean: Any) -> None:
         faithfulness_over([])
 
 
-@pytest.mark.parametrize("wanted", [0.5, 0.9])
-def test_a_minimal_circuit_is_enough_and_no_firing_too_many(
-    capture: fm.prompts.Capture, mean: Any, wanted: float
-) -> None:
-    found = fm.minimal_circuit(capture, " Paris", " Rome", faithfulness=wanted, mean=mean)
-    assert found.faithfulness >= wanted
+def test_a_minimal_circuit_is_enough_and_no_firing_too_many(capture: fm.prompts.Capture, mean: Any) -> None:
+    asked: dict[str, Any] = {"target": " Paris", "foil": " Rome", "mean": mean}
+    with torch.no_grad():  # people run their notebooks under it
+        found = fm.minimal_circuit(capture, **asked, faithfulness=0.9)
+    assert found.faithfulness >= 0.9
     assert found.minimal
-    assert (found.firings["without"] < wanted).all()
+    assert list(found.firings.columns)[-1] == "without"
+    assert (found.firings["without"] < 0.9).all()
     assert found.found - found.pruned == len(found.firings)
-    again = fm.faithfulness(capture, " Paris", " Rome", found.firings, mean=mean, random=0)
+    again = fm.faithfulness(capture, **asked, firings=found.firings, random=0)
     assert again.curve["faithfulness"].item() == pytest.approx(found.faithfulness)
-    less = fm.faithfulness(capture, " Paris", " Rome", found.firings.iloc[1:], mean=mean, random=0)
+    less = fm.faithfulness(capture, **asked, firings=found.firings.iloc[1:], random=0)
     assert less.curve["faithfulness"].item() == pytest.approx(found.firings["without"].iloc[0], abs=1e-6)
-    assert "no single one can be left out" in found.search
+    whole = fm.minimal_circuit(capture, **asked, faithfulness=0.9, one_by_one=1)
+    assert not whole.minimal
+    assert "not tried one by one" in whole.search
+    assert list(whole.firings.columns)[-1] == "worth"
+    assert whole.firings["worth"].is_monotonic_decreasing
+    fewer = fm.minimal_circuit(capture, **asked, firings=whole.firings)
+    assert len(fewer.firings) <= len(whole.firings)
+    assert fewer.search.startswith(f"the {len(whole.firings)} firings given")
+    with pytest.raises(FfnmemError, match="keep less than"):
+        fm.minimal_circuit(capture, **asked, firings=fewer.firings.iloc[:1], faithfulness=0.99)
 
 
 def test_target_and_foil_may_change_places(capture: fm.prompts.Capture, mean: Any) -> None:
@@ -159,55 +156,6 @@ def test_target_and_foil_may_change_places(capture: fm.prompts.Capture, mean: An
     assert one.pruned > 0
 
 
-def test_a_minimal_circuit_of_given_firings_and_without_trying_each(capture: fm.prompts.Capture, mean: Any) -> None:
-    whole = fm.minimal_circuit(capture, " Paris", " Rome", mean=mean, one_by_one=1)
-    assert not whole.minimal
-    assert "not tried one by one" in whole.search
-    less = fm.minimal_circuit(capture, " Paris", " Rome", mean=mean, firings=whole.firings)
-    assert len(less.firings) <= len(whole.firings)
-    assert less.search.startswith(f"the {len(whole.firings)} firings given")
-    with pytest.raises(FfnmemError, match="keep less than"):
-        fm.minimal_circuit(capture, " Paris", " Rome", mean=mean, firings=less.firings.iloc[:1], faithfulness=0.99)
-
-
-@pytest.mark.parametrize(
-    ("firings", "match"),
-    [
-        ([], "empty"),
-        ([(0, 1)], "layer, neuron, position"),
-        ([(9, 1, 1)], "layer 9"),
-        ([(0, 1, 99)], "position 99"),
-        (pd.DataFrame({"layer": [0]}), "no column neuron"),
-        ("3.17", "firings are scores"),
-    ],
-)
-def test_refusals(capture: fm.prompts.Capture, firings: Any, match: str) -> None:
-    with pytest.raises(FfnmemError, match=match):
-        fm.faithfulness(capture, " Paris", " Rome", firings)
-
-
-def test_refusals_of_other_scores_sizes_and_answers(capture: fm.prompts.Capture, tiny: Model) -> None:
-    other = fm.causal_scores(fm.capture(tiny, "The city of Rome is"), " Paris", " Rome")
-    with pytest.raises(FfnmemError, match="another prompt"):
-        fm.faithfulness(capture, " Paris", " Rome", other)
-    theirs = fm.load(randomise(build_gpt2(), seed=7), tokenizer=tiny.tokenizer)
-    with pytest.raises(FfnmemError, match="or model"):
-        fm.faithfulness(capture, " Paris", " Rome", fm.causal_scores(fm.capture(theirs, PROMPT), " Paris", " Rome"))
-    with pytest.raises(FfnmemError, match="none above"):
-        fm.faithfulness(capture, " Paris", " Rome", [(0, 1, 1)], sizes=[2])
-    own = torch.stack([capture.coefficients[layer][0, -1] for layer in range(tiny.n_layers)])
-    short = fm.capture(tiny, capture.tokens[0, :1])
-    twins = fm.load(build_twins(tiny.tokenizer), tokenizer=tiny.tokenizer)
-    with pytest.raises(FfnmemError, match="nothing that firings"):
-        fm.faithfulness(fm.capture(twins, capture.tokens[0, 1:2]), " Paris", " Rome", [(0, 1, 0)], mean=own)
-    if short.starts_with_bos:
-        with pytest.raises(FfnmemError, match="always kept"):
-            fm.faithfulness(short, " Paris", " Rome")
-    for share in (0, "much"):
-        with pytest.raises(FfnmemError, match="faithfulness must be"):
-            fm.minimal_circuit(capture, " Paris", faithfulness=share)  # type: ignore[arg-type]
-
-
 def test_the_faithfulness_of_a_circuit(capture: fm.prompts.Capture, mean: Any) -> None:
     graph = fm.circuit(capture, " Paris", " Rome")
     found = graph.faithfulness(capture, mean=mean, random=0)
@@ -215,14 +163,31 @@ def test_the_faithfulness_of_a_circuit(capture: fm.prompts.Capture, mean: Any) -
     pd.testing.assert_frame_equal(found.curve, expected.curve)
 
 
-def test_a_search_with_gradients_switched_off(atlas: fm.Model) -> None:
-    """People run their notebooks under no_grad. Here pruning by gradients leaves firings that the set can spare."""
-    capture = fm.capture(atlas, "The capital of France is")
-    with torch.no_grad():
-        few = fm.minimal_circuit(capture, " Paris", faithfulness=0.95)
-    assert few.faithfulness >= 0.95
-    assert few.minimal
-    assert (few.firings["without"] < 0.95).all()
+def test_refusals(capture: fm.prompts.Capture, tiny: Model) -> None:
+    theirs = fm.load(randomise(build_gpt2(), seed=7), tokenizer=tiny.tokenizer)
+    refused: list[tuple[Any, str]] = [
+        ([], "empty"),
+        ([(0, 1)], "layer, neuron, position"),
+        ([(9, 1, 1)], "layer 9"),
+        ([(0, 1, 99)], "position 99"),
+        (pd.DataFrame({"layer": [0]}), "no column neuron"),
+        ("3.17", "firings are scores"),
+        (fm.causal_scores(fm.capture(tiny, "The city of Rome is"), " Paris", " Rome"), "another prompt"),
+        (fm.causal_scores(fm.capture(theirs, PROMPT), " Paris", " Rome"), "or model"),
+    ]
+    for firings, says in refused:
+        with pytest.raises(FfnmemError, match=says):
+            fm.faithfulness(capture, " Paris", " Rome", firings)
+    with pytest.raises(FfnmemError, match="none above"):
+        fm.faithfulness(capture, " Paris", " Rome", [(0, 1, 1)], sizes=[2])
+    with pytest.raises(FfnmemError, match="always kept"):
+        fm.faithfulness(fm.capture(tiny, capture.tokens[0, :1]), " Paris", " Rome")
+    own = torch.stack([capture.coefficients[layer][0, -1] for layer in range(tiny.n_layers)])
+    twins = fm.load(build_twins(tiny.tokenizer), tokenizer=tiny.tokenizer)
+    with pytest.raises(FfnmemError, match="nothing that firings"):
+        fm.faithfulness(fm.capture(twins, capture.tokens[0, 1:2]), " Paris", " Rome", [(0, 1, 0)], mean=own)
+    with pytest.raises(FfnmemError, match="faithfulness must be"):
+        fm.minimal_circuit(capture, " Paris", faithfulness=0)
 
 
 def curve_of(found: fm.prompts.Faithfulness, *rows: tuple[int, float, float]) -> fm.prompts.Faithfulness:
@@ -264,26 +229,3 @@ def test_the_verdict_says_whether_firings_carry_the_answer(
     found = curve_of(fm.faithfulness(capture, " Paris", " Rome", random=0, sizes=[1]), *rows)
     assert found.verdict == verdict
     assert found.to_dict()["verdict"] == verdict
-
-
-def test_a_small_share_is_not_shown_as_none(capture: fm.prompts.Capture) -> None:
-    found = curve_of(fm.faithfulness(capture, " Paris", " Rome", random=0, sizes=[1]), (1, 0.1, 0.2))
-    shares = {0.5: "50.0%", 1e-3: "0.1%", 9.8e-4: "0.1%", 4.34e-6: "0.0004%"}
-    for share, shown in shares.items():
-        table = replace(found, curve=found.curve.assign(share=share)).sheet().blocks[1]
-        assert (table.rows[0][1], table.rows[0][-1]) == (shown, "10.0% (0.0% to 20.0%)")
-
-
-def test_a_set_too_large_to_try_one_by_one_says_what_each_is_worth(capture: fm.prompts.Capture) -> None:
-    """Its column of what is left without each was empty, and its rows in no order."""
-    asked = {"faithfulness": 0.9}
-    large, small = (
-        fm.minimal_circuit(capture, " Paris", " Rome", one_by_one=1, **asked),
-        fm.minimal_circuit(capture, " Paris", " Rome", **asked),
-    )
-    assert not large.minimal
-    assert list(large.firings.columns)[-1] == "worth"
-    assert large.firings["worth"].is_monotonic_decreasing
-    assert large.firings["worth"].notna().all()
-    assert list(small.firings.columns)[-1] == "without"
-    assert large.sheet().blocks[1].columns[-1].name == "lost without it, about"
