@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +32,15 @@ def logits_of(network: Any, tokens: torch.Tensor = TOKENS) -> torch.Tensor:
         return network(input_ids=tokens).logits
 
 
-@pytest.fixture(params=sorted(set(ARCHITECTURES) - {"gpt2 untied"}))
-def own(request: pytest.FixtureRequest, tokenizer: Any) -> Pair:
-    """A model of each class as Hugging Face has it, which ``gpt2 untied`` with its further bias is not."""
-    hf = ARCHITECTURES[request.param]()
-    return Pair(request.param, hf, fm.load(hf, tokenizer=tokenizer))
+KINDS = sorted(set(ARCHITECTURES) - {"gpt2 untied"})  # whose further bias no class of Hugging Face's has
 
 
-def test_checkpoint(own: Pair, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_checkpoint(kind: str, tokenizer: Any, tmp_path: Path) -> None:
     """Weights that were renamed, split or left pristine; a config or a tokenizer that says something else."""
-    model, folder = own.model, tmp_path / "edited"
-    pristine, edit = weights(model), made(own.model, (0, 1))
+    hf, folder = ARCHITECTURES[kind](), tmp_path / "edited"
+    model = fm.load(hf, tokenizer=tokenizer)
+    pristine, edit = weights(model), made(model, (0, 1))
     assert edit.export(model, folder) == folder
     assert same_bits(model, pristine)
     found = theirs(folder)
@@ -51,38 +49,34 @@ def test_checkpoint(own: Pair, tmp_path: Path) -> None:
         assert same_bits(again, weights(model))
         assert again.fingerprint == model.fingerprint
         assert allclose(logits_of(found), logits(model, TOKENS), 2e-6)
-    assert not torch.allclose(logits_of(found), logits_of(own.hf), atol=1e-3)
-    assert type(found) is type(own.hf)
-    assert found.state_dict().keys() == own.hf.state_dict().keys()
-    # Everything else is as it was.
-    changed = [name for name, old in own.hf.state_dict().items() if not torch.equal(found.state_dict()[name], old)]
-    assert len(changed) == 2
+    assert not torch.allclose(logits_of(found), logits_of(hf), atol=1e-3)
+    assert type(found) is type(hf)
+    old, new = hf.state_dict(), found.state_dict()
+    assert new.keys() == old.keys()
+    assert sum(not torch.equal(new[name], old[name]) for name in old) == 2  # everything else is as it was
+    kept = hf.config.to_dict().keys() - {"dtype", "_name_or_path", "architectures", "transformers_version"}
+    assert {n: found.config.to_dict()[n] for n in kept} == {n: hf.config.to_dict()[n] for n in kept}
 
 
-def test_tokenizer_and_config(make_tiny: Make, tokenizer: Any, tiny_hf: Any, tmp_path: Path) -> None:
-    """TransformerLens rewires both; another program must get them as they were."""
-    model = make_tiny()
+@pytest.mark.parametrize("source", ["memory", "bridge", "folder"])
+def test_the_tokenizer_is_as_it_was(
+    source: str, tiny: fm.Model, tokenizer: Any, tiny_folder: Path, tmp_path: Path
+) -> None:
+    """TransformerLens makes it begin every text with its token; another program must get it as it was."""
+    own, model = tokenizer, tiny
+    if source == "bridge":
+        model = fm.load(tiny.to_bridge())
+    if source == "folder":  # whose tokenizer adds a token itself
+        shutil.copytree(tiny_folder, tmp_path / "base")
+        own = transformers.AutoTokenizer.from_pretrained(tiny_folder, add_bos_token=True, model_max_length=32)
+        own.save_pretrained(tmp_path / "base")
+        model = fm.load(tmp_path / "base")
     made(model).export(model, tmp_path / "edited")
     found = transformers.AutoTokenizer.from_pretrained(tmp_path / "edited")
-    assert found(PROMPT)["input_ids"] == tokenizer(PROMPT)["input_ids"]
-    assert found.bos_token == tokenizer.bos_token
-    config, pristine = json.loads((tmp_path / "edited" / "config.json").read_text()), tiny_hf.config.to_dict()
-    for name in ("n_embd", "n_layer", "n_head", "n_inner", "tie_word_embeddings", "activation_function", "vocab_size"):
-        assert config[name] == pristine[name]
-    assert "_original_component" not in (tmp_path / "edited" / "config.json").read_text()
-
-
-def test_tokenizer_of_a_folder(tiny_folder: Path, tmp_path: Path) -> None:
-    """Where its own files are at hand they are what is written, with a token that it adds itself."""
-    shutil.copytree(tiny_folder, tmp_path / "base")
-    adds = transformers.AutoTokenizer.from_pretrained(tiny_folder, add_bos_token=True, model_max_length=32)
-    adds.save_pretrained(tmp_path / "base")
-    model = fm.load(tmp_path / "base")
-    made(model).export(model, tmp_path / "edited")
-    found = transformers.AutoTokenizer.from_pretrained(tmp_path / "edited")
-    assert found.model_max_length == 32
-    assert found("The city")["input_ids"] == adds("The city")["input_ids"]
-    assert found("The city")["input_ids"][0] == model.bos_token_id
+    assert found(PROMPT)["input_ids"] == own(PROMPT)["input_ids"]
+    assert (found.bos_token, found.model_max_length) == (own.bos_token, own.model_max_length)
+    if source == "folder":  # without the pad that loading gives to those that have none
+        assert found.pad_token == own.pad_token is None
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
@@ -104,35 +98,24 @@ def test_exports_what_is_applied_in_its_dtype(make_tiny: Make, tmp_path: Path, d
 def test_ten_edits_in_float16(make_tiny: Make, tmp_path: Path, scale: float, named: str) -> None:
     """A checkpoint that answers NaN, or other logits than the model that was edited."""
     model = make_tiny(dtype="float16")
-
-    def run() -> None:
+    with refuses(InputError, ValueError, named, "float16", "reach") if named else nullcontext():
         for seed in range(10):
             larger = [EditedLayer(c.layer, scale * c.left, c.right) for c in made(model, (0, 1), seed=seed).changes]
             Edit.of(model, larger, method="rome").apply(model)
         model.edits[0].export(model, tmp_path / "edited")
-
-    if named:
-        with refuses(InputError, ValueError, named, "float16", "reach"):
-            run()
-        assert not (tmp_path / "edited").exists()
-        return
-    run()
-    again = fm.load(tmp_path / "edited", dtype="float16")
-    found, expected = logits(again, TOKENS), logits(model, TOKENS)
-    assert found.isfinite().all()
-    assert torch.equal(found, expected)
+    assert (tmp_path / "edited").exists() == (not named)
+    if not named:
+        found = logits(fm.load(tmp_path / "edited", dtype="float16"), TOKENS)
+        assert found.isfinite().all()
+        assert torch.equal(found, logits(model, TOKENS))
 
 
-def test_refuses_what_its_class_does_not_hold(tokenizer: Any, tmp_path: Path) -> None:
+def test_refusals(tiny: fm.Model, make_tiny: Make, tokenizer: Any, tmp_path: Path) -> None:
     """GPT-2's class has no bias in its unembedding: without a word it would be left out."""
-    model = fm.load(ARCHITECTURES["gpt2 untied"](), tokenizer=tokenizer)
+    untied = fm.load(ARCHITECTURES["gpt2 untied"](), tokenizer=tokenizer)
     with refuses(UnsupportedModelError, ValueError, "GPT2LMHeadModel", "other logits"):
-        made(model).export(model, tmp_path / "edited")
+        made(untied).export(untied, tmp_path / "edited")
     assert not list(tmp_path.iterdir())
-    assert len(model.edits) == 0
-
-
-def test_refusals(tiny: fm.Model, make_tiny: Make, tmp_path: Path) -> None:
     edit, other = made(tiny), make_tiny(dtype="bfloat16")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
@@ -143,7 +126,7 @@ def test_refusals(tiny: fm.Model, make_tiny: Make, tmp_path: Path) -> None:
             write(tiny, tmp_path / "a" / "b")
         with refuses(ModelError, ValueError, edit.fingerprint):
             write(other, tmp_path / "new")
-    assert not (tmp_path / "new").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
 
 
 # peft 0.21 asks transformers 5 for a property by the name that it had before.
@@ -169,9 +152,6 @@ def test_adapter(pair: Pair, tmp_path: Path, layers: tuple[int, ...]) -> None:
     shapes = {name: list(p.shape) for name, p in adapted.named_parameters() if "lora_" in name}
     assert len(shapes) == 2 * len(layers)
     assert sorted(min(shape) for shape in shapes.values()) == sorted([*range(1, len(layers) + 1)] * 2)
-    merged = adapted.merge_and_unload()
-    with edit.applied(pair.model):
-        assert allclose(logits_of(merged), logits(pair.model, TOKENS), 1e-5)
 
 
 def test_an_adapter_is_the_whole_edit(make_tiny: Make, tmp_path: Path) -> None:

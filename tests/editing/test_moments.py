@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
 from torch import Tensor
 
 import ffnmem as fm
@@ -104,15 +103,6 @@ def test_float32_products_stay_within_their_bound(monkeypatch: pytest.MonkeyPatc
     assert torch.equal(summed(m), exact)
 
 
-def test_what_is_not_finite_shows() -> None:
-    """One broken token would spoil a whole second moment unseen."""
-    for bad in (0.0, torch.nan, torch.inf):
-        sums, m = TriangleSums(BLOCK + 5), torch.ones(3, BLOCK + 5)
-        m[1, BLOCK + 2] = bad
-        sums.add(m)
-        assert sums.is_finite() == (bad == 0.0)
-
-
 # -- what edits ask of it ----------------------------------------------------------------------------------------------
 
 
@@ -182,7 +172,6 @@ def test_condition_and_frame(tiny: fm.Model) -> None:
 def test_display() -> None:
     moment = made(rows_of(20))
     assert repr(moment) == "SecondMoment('made': 1 layer of 12 neurons, 20 tokens)"
-    assert printed(moment.sheet())[-3].split() == ["0", "12", "–"]
     measured = moment.to_frame()
     lines = printed(moment.sheet(measured, "a.safetensors"))
     assert lines[0].endswith("a.safetensors")
@@ -283,15 +272,13 @@ def test_damage_is_noticed_layer_by_layer(tmp_path: Path, moment: SecondMoment) 
 
 def test_other_files_are_refused(tmp_path: Path, moment: SecondMoment) -> None:
     """Another tensor file, a newer one, a missing one, would be read as something."""
-    paths = [tmp_path / name for name in ("plain", "other", "newer", "missing")]
-    save_file({"0": moment.matrix(2).numpy()}, paths[0])
-    write_tensors(paths[1], {"kind": "ffnmem scan state"}, {})
-    write_tensors(paths[2], {"kind": KIND, "schema": 99}, {})
-    for path, named in zip(paths, ("no second moment", "ffnmem scan state", "newer", "second_moment"), strict=True):
-        with refuses(FileError, OSError, str(path), named):
-            SecondMoment.load(path)
+    write_tensors(tmp_path / "other", {"kind": "ffnmem scan state"}, {})
+    write_tensors(tmp_path / "newer", {"kind": KIND, "schema": 99}, {})
+    for name, says in (("other", "ffnmem scan state"), ("newer", "newer"), ("missing", "second_moment")):
+        with refuses(FileError, OSError, name, says):
+            SecondMoment.load(tmp_path / name)
     with refuses(InputError, ValueError, "float16", "float32"):
-        moment.save(tmp_path / "c", dtype="float16")
+        moment.save(tmp_path / "c", dtype="float16")  # type: ignore[arg-type]
 
 
 # -- joining -----------------------------------------------------------------------------------------------------------
@@ -415,19 +402,15 @@ def test_what_no_second_moment_is(tiny: fm.Model, own: SecondMoment, tmp_path: P
     whole = statistics(tmp_path / "whole.npz", np.eye(64), 5)
     (tmp_path / "cut.npz").write_bytes(whole.read_bytes()[:-200])
     np.save(tmp_path / "plain.npy", np.eye(64))
-    np.savez(tmp_path / "uncounted.npz", **{SUMS: np.eye(64)})
     np.savez(tmp_path / "pickled.npz", **{SUMS: np.array([{}], dtype=object), COUNT: 5})
     statistics(tmp_path / "small.npz", np.eye(63), 5)
     statistics(tmp_path / "none.npz", np.eye(64), 0)
-    statistics(tmp_path / "text.npz", np.full((64, 64), "a"), 5)
     for name, says in (
         ("cut.npz", "damaged"),
         ("plain.npy", "no file of second moments"),
-        ("uncounted.npz", COUNT),
         ("pickled.npz", "allow_pickle"),
         ("small.npz", "64 neurons"),
         ("none.npz", "number of tokens"),
-        ("text.npz", "damaged"),
         ("missing.npz", "there is no file"),
     ):
         with refuses(FileError, OSError, name, says):
