@@ -130,32 +130,30 @@ def test_batches_change_rounding_only(make_tiny: Any) -> None:
     assert small.loss == pytest.approx(large.loss, abs=1e-12)
 
 
-def test_the_same_call_twice(tiny: fm.Model) -> None:
-    """Numbers that cannot be found again."""
-    a, b, c = (neuron_health(tiny, tiny_texts(), tokens=100, seed=seed) for seed in (0, 0, 1))
+def test_a_sample_of_the_text(tiny: fm.Model) -> None:
+    """Drawn by its seed, told in the provenance, with progress to its end."""
+    seen: list[tuple[str, int, int]] = []
+    options: dict[str, Any] = {"tokens": 100, "batch_tokens": 40, "progress": lambda *step: seen.append(step)}
+    a, b, c = (neuron_health(tiny, tiny_texts(), seed=seed, **options) for seed in (1, 1, 0))
     assert a.neurons.equals(b.neurons)
     assert not a.neurons.equals(c.neurons)
-    assert 100 <= a.positions < 100 + tiny.n_ctx
-
-
-def test_without_flow(tiny: fm.Model) -> None:
-    """The statistics of the way forward would depend on the way back."""
-    with_flow, without = (neuron_health(tiny, TEXTS, flow=flow) for flow in (True, False))
-    assert without.loss is None
-    assert without.flow_positions == 0
-    assert not [name for name in without.neurons if name.startswith("flow_")]
-    assert without.neurons.equals(with_flow.neurons[without.neurons.columns])
-
-
-def test_provenance_and_progress(tiny: fm.Model) -> None:
-    """A result would not say of which text it is, or a bar not end."""
-    seen: list[tuple[str, int, int]] = []
-    found = neuron_health(tiny, tiny_texts(), tokens=80, progress=lambda *step: seen.append(step), batch_tokens=40)
-    settings = found.provenance.to_dict()
-    assert (settings["tokens"], settings["seed"], settings["batch_tokens"]) == (found.positions, 0, 40)
+    assert 100 <= c.positions < 100 + tiny.n_ctx
+    settings = c.provenance.to_dict()
+    assert (settings["tokens"], settings["seed"], settings["batch_tokens"]) == (c.positions, 0, 40)
     assert settings["corpus_hash"]
-    assert seen[-1] == ("health", found.positions, found.positions)
-    assert [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})
+    assert seen[-1] == ("health", c.positions, c.positions)
+
+
+def test_without_flow(tokenizer: Any) -> None:
+    """The statistics of the way forward do not depend on the way back; the extremes are of these, ties in order."""
+    model = pushed("gpt2", tokenizer, {(1, 2): 1000.0, (0, 9): -1000.0})
+    with_flow, without = (neuron_health(model, TEXTS, flow=flow) for flow in (True, False))
+    assert (without.loss, without.flow_positions) == (None, 0)
+    assert not [name for name in [*without.neurons, *without.layers] if "flow" in name]
+    assert without.neurons.equals(with_flow.neurons[without.neurons.columns])
+    ends = without.extremes(1)[["kind", "layer", "neuron"]].to_numpy().tolist()
+    assert ends == [["most flat", 0, 9], ["most linear", 1, 2]]
+    assert len(without.sheet(1).blocks[1].rows) == 2
 
 
 def test_nothing_is_left_behind(make_tiny: Any) -> None:
@@ -166,6 +164,10 @@ def test_nothing_is_left_behind(make_tiny: Any) -> None:
     assert hook_count(model.hf_model) == before
     assert all(parameter.grad is None for parameter in model.hf_model.parameters())
     with fm.intervene(model, {(0, 3): 0.0}), refuses(UnsupportedModelError, ValueError, "intervention"):
+        neuron_health(model, TEXTS)
+    with torch.no_grad():
+        model.ffn[1].values[3] = torch.inf
+    with refuses(InputError, ValueError, "not finite", "layer"):
         neuron_health(model, TEXTS)
 
 
@@ -180,14 +182,6 @@ def test_nothing_is_left_behind(make_tiny: Any) -> None:
 def test_mistakes(tiny: fm.Model, texts: list[str], wrong: dict[str, Any], says: tuple[str, ...]) -> None:
     with refuses(FfnmemError, Exception, *says):
         neuron_health(tiny, texts, **wrong)
-
-
-def test_numbers_that_are_not_finite(make_tiny: Any) -> None:
-    broken = make_tiny()
-    with torch.no_grad():
-        broken.ffn[1].values[3] = torch.inf
-    with refuses(InputError, ValueError, "not finite", "layer"):
-        neuron_health(broken, TEXTS)
 
 
 @pytest.fixture(scope="module")
@@ -208,27 +202,14 @@ def test_layers_summarise_neurons(health: NeuronHealth) -> None:
         assert most.sum() >= frame["flow_pre"].sum() / 2 > most.iloc[:-1].sum()
 
 
-def test_extremes(health: NeuronHealth, tokenizer: Any) -> None:
-    """The wrong end of the ranking."""
-    found = health.extremes(4)
-    assert found["kind"].tolist() == ["most gradient"] * 4 + ["least gradient"] * 4
-    flows = health.neurons["flow_pre"]
-    assert found["flow_pre"].tolist() == [*flows.nlargest(4), *flows.nsmallest(4)]
-    without = neuron_health(pushed("gpt2", tokenizer, {(1, 2): 1000.0, (0, 9): -1000.0}), TEXTS, flow=False)
-    flat, linear = without.extremes(1).itertuples()
-    assert (flat.kind, flat.layer, flat.neuron) == ("most flat", 0, 9)
-    assert (linear.kind, linear.layer, linear.neuron) == ("most linear", 1, 2)
-    with refuses(InputError, ValueError, "top", "0"):
-        health.extremes(0)
-
-
 def test_sheet(health: NeuronHealth) -> None:
     """A number of another layer or neuron; a stuck neuron that looks like any other."""
     layers, neurons, whole, _ = health.sheet(3).blocks
     names = ("layer", "neurons", "fires", "dead", "stuck", "saturated", "local_gradient", "flow_pre", "half_flow")
     assert list(layers.rows) == [tuple(row[name] for name in names) for row in health.layers.to_dict("records")]
     assert f"{health.positions:,} positions" in layers.title
-    ends = health.extremes(3).to_dict("records")
+    ends, flows = health.extremes(3).to_dict("records"), health.neurons["flow_pre"]
+    assert [row["flow_pre"] for row in ends] == [*flows.nlargest(3), *flows.nsmallest(3)]
     assert [row[0] for row in neurons.rows] == ["most gradient", "", "", "least gradient", "", ""]
     for line, row in zip(neurons.rows, ends, strict=True):
         numbers = (row[name] for name in ("fires", "flat", "linear", "local_gradient", "flow_pre"))

@@ -110,14 +110,3 @@ def test_coefficients_are_the_captured_ones(architecture: fm.Model) -> None:
         keys = own_keys(architecture, layer, some)
         found = coefficients(architecture, layer, captured.ffn_in[layer][0], keys, some)
         assert allclose(found.T, captured.coefficients[layer][0][:, some], 1e-5)
-
-
-def test_random_weights_are_within_the_null(gated: fm.Model) -> None:
-    """p of weights drawn at random, on inputs drawn at random: at most its nominal level, and a bit of chance."""
-    random = np.random.default_rng(6)
-    sample = Sample(place_of(np.repeat(np.arange(50), 40), np.tile(np.arange(40), 50)))
-    inputs = random.standard_normal((2000, gated.d_model)).astype(np.float32)
-    inputs += random.standard_normal((20, gated.d_model))[random.integers(0, 20, 2000)].astype(np.float32)
-    for name, estimate in sample_measures(gated, 0, sample, inputs, draws=2).items():
-        known = np.isfinite(estimate.p)
-        assert (estimate.p[known] <= 0.05).sum() <= stats.binom(known.sum(), 0.05).ppf(0.9995), name

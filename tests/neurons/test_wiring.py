@@ -58,7 +58,10 @@ def test_direct_weights_are_the_norms_own_derivatives(name: str, tokenizer: Any)
 def test_what_comes_in_is_what_goes_out(name: str, tokenizer: Any) -> None:
     """A connection has one weight, whether its heads are run forward or pulled back; and its layers are in order."""
     model = fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="float64")
-    into = fm.virtual_weights(model, 1, 3, k=ALL).incoming.set_index(["neuron", "input", "via"])
+    told: list[tuple[str, int, int]] = []
+    found = fm.virtual_weights(model, 1, 3, k=ALL, progress=lambda *step: told.append(step))
+    assert told == [("virtual", done, 1 + model.gated) for done in range(1, 2 + model.gated)]
+    into = found.incoming.set_index(["neuron", "input", "via"])
     out = fm.virtual_weights(model, 0, 7, k=ALL).outgoing.set_index(["neuron", "input", "via"])
     rows, columns = into.loc[7].sort_index(), out.loc[3].sort_index()
     assert list(rows.index) == list(columns.index)
