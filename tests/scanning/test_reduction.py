@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from ffnmem.core.errors import InputError
 from ffnmem.core.threads import Threads
 from ffnmem.core.types import CASES
 from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import Page
 from ffnmem.scanning import exact_sums, kernels
-from ffnmem.scanning.reduction import Planner, RandomSample, Reducer, choose, common, runs
+from ffnmem.scanning.reduction import RandomSample, Reducer, choose
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import BINS, NOWHERE, ScanState, place_of
 
 from ..corpus.packs import packed
-from ..helpers import allclose, refuses
+from ..helpers import allclose
 from .binning import bin_of
 from .states import difference, settings
 
@@ -173,18 +172,6 @@ def test_nothing_exact_after_half_precision(sequences: Sequences, sample: Random
     assert np.isfinite(layer.kept).all()
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_refuses_numbers_that_are_none(sequences: Sequences, sample: RandomSample, gated: bool, value: float) -> None:
-    _, reducer = reducer_of(sample, CHOSEN, gated)
-    page = Page(next(sequences.batches(sequences.units[0], 40)), 1, SPECIAL)
-    reducer.begin(page)
-    zeros = torch.zeros(page.batch.tokens.size, WIDTH)
-    values = zeros.clone()
-    values[int(page.places[0]), 2] = value
-    with refuses(InputError, ValueError, "layer 0", "no usable number"):
-        reducer.add(page, 0, zeros if gated else values, zeros if gated else values, values if gated else None)
-
-
 def test_a_page_without_content(sample: RandomSample, gated: bool) -> None:
     """A sequence of special tokens alone has no extreme: −∞ would be kept as its coefficient."""
     state, reducer = reducer_of(sample, CHOSEN, gated)
@@ -203,6 +190,9 @@ def test_numbers_of_any_size(sample: RandomSample, width: int) -> None:
     random = np.random.default_rng(0)
     m = random.normal(size=(40, width)) * 2.0 ** random.integers(-14, 14, (40, width))
     m[1:7, 0] = [-0.0, 1e-42, -1e-42, 256.0, -256.0, -(2.0**-8)]
+    exact = 2.0 ** np.arange(-9, 9)
+    m[1 : 1 + len(exact), width // 2] = np.nextafter(np.float32(exact), np.float32(0))
+    m[1 : 1 + len(exact), -1] = -exact
     state = one_page(sample, torch.from_numpy(m).float(), settings(context=40, frequent=()))
     m = m[1:].astype(np.float32)  # without BOS
     (layer,) = state.layers
@@ -228,21 +218,3 @@ def one_page(sample: RandomSample, m: torch.Tensor, chosen: ScanSettings) -> Sca
     reducer.begin(page)
     reducer.add(page, 0, m, m, None)
     return state
-
-
-def test_runs_and_common() -> None:
-    tokens, bucket = np.array([1, 2, 3, 5, 8, 9]), np.array([1, 2, 2, 2, 0, 1])
-    assert runs(tokens, bucket).tolist() == [[1, 1], [2, 2], [5, 1], [8, 1], [9, 1]]
-    assert runs(tokens[:0], bucket[:0]).shape == (0, 2)
-    assert common(np.array([7, 2, 30, 4]), np.array([2, 3, 4, 7])).tolist() == [[0, 3], [1, 0], [3, 2]]
-    assert common(np.array([7]), np.array([], np.int64)).shape == (0, 2)
-
-
-def test_planner_without_frequent_tokens(sequences: Sequences, sample: RandomSample) -> None:
-    chosen = settings(context=9, frequent=())
-    state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws)
-    plan = Planner(state, sample).plan(Page(next(sequences.batches(sequences.units[0], 40)), 1, SPECIAL))
-    assert plan.chosen.shape == (0, 2)
-    assert plan.buckets.min() >= 1  # position 0 is BOS
-    (share,) = plan.shares(0, np.zeros(WIDTH, np.int32))
-    assert share.groups[:, 1].sum() == len(plan.buckets) == len(share.buckets)
