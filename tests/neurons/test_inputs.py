@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.models.layer_pass import LayerPass
 from ffnmem.neurons.inputs import FLOOR, MOST, SAMPLED, TOP, Inputs, choose_sampled, firing
 from ffnmem.scanning import Store, scan
 from ffnmem.scanning.state import place_of, position_of, sequence_of
@@ -68,20 +66,6 @@ def test_nothing_behind_the_last_place_is_run(tiny: fm.Model, tiny_store: Store)
     assert {report[0] for report in told} == {"read"}
     assert told[-1] == ("read", 5, 5)  # BOS left out
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
-
-
-def test_no_deeper_than_asked(tiny: fm.Model, tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    until: list[int | None] = []
-    run = LayerPass.run
-
-    def watched(self: LayerPass, *args: Any, **options: Any) -> None:
-        until.append(options["until"])
-        run(self, *args, **options)
-
-    monkeypatch.setattr(LayerPass, "run", watched)
-    with Inputs(tiny_store, tiny, {0: everywhere(tiny_store, [2]), 1: np.empty(0, np.int64)}):
-        pass
-    assert set(until) == {0}
 
 
 def test_what_was_not_asked_for_is_refused(tiny: fm.Model, atlas: fm.Model, tiny_store: Store) -> None:
@@ -165,17 +149,6 @@ def test_is_the_naive_walk(sign: str, which: str, request: pytest.FixtureRequest
         assert (places[n:] == -1).all()
         assert (strengths[n:] == 0).all()
         assert found.extreme[neuron] == (strengths[0] if n else 0)
-
-
-@pytest.mark.parametrize("sign", ["positive", "negative"])
-def test_some_neurons_are_as_among_all(meanings_store: Store, sign: str) -> None:
-    every = firing(meanings_store, 1, sign=sign)
-    for asked in ([7], [30, 2, 11], []):
-        few = firing(meanings_store, 1, np.array(asked, np.int64), sign)
-        assert few.neurons.tolist() == asked
-        np.testing.assert_array_equal(few.places, every.places[asked])
-        np.testing.assert_array_equal(few.strengths, every.strengths[asked])
-        np.testing.assert_array_equal(few.extreme, every.extreme[asked])
 
 
 def test_others_are_strong_untaken_and_spread() -> None:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemError, UnsupportedModelError
 from ffnmem.models.attention import Heads
-from ffnmem.models.norms import at_least_float32
 from ffnmem.neurons.wiring import INCOMING, rates
 
 from ..architectures import DECODERS, DEEPSEEK, EVERY, SWEEP
@@ -168,14 +167,6 @@ def test_the_strongest_come_first(tiny: fm.Model) -> None:
     assert ("no connection of what it makes fire stands out" in shown) == bool((few.edges["q"] >= 0.1).all())
     alone = fm.load(build_gpt2(n_layer=1), tokenizer=tiny.tokenizer)
     assert not len(fm.virtual_weights(alone, 0, 0).edges)
-
-
-def test_half_precision_is_summed_in_float32(tokenizer: Any) -> None:
-    model = fm.load(build_gpt2(), tokenizer=tokenizer, dtype="bfloat16")
-    found = fm.virtual_weights(model, 1, 3, k=ALL).incoming.query("via == 'direct'").set_index("neuron")
-    norm, values, key = model.norm_before(1), model.ffn[0].values.detach(), model.ffn[1].keys[3].detach()
-    assert norm is not None
-    assert allclose(found["weight"].sort_index(), at_least_float32(values) @ norm.pull(at_least_float32(key)), 1e-5)
 
 
 @pytest.mark.parametrize(
