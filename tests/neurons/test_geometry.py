@@ -1,17 +1,18 @@
-"""The geometry of a whole model: what is folded into keys and values, overlap in pairs, and the table."""
+"""The geometry of a whole model: what is folded into its memories, overlap, near-duplicates, classes, and the table."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
@@ -20,12 +21,15 @@ import ffnmem as fm
 from ffnmem.core.errors import FfnmemError
 from ffnmem.models.layout import inner
 from ffnmem.neurons import Geometry
+from ffnmem.neurons import duplicates as module
+from ffnmem.neurons.duplicates import Screen, find_duplicates, kinds
 from ffnmem.neurons.layer_geometry import ALIGNED
 from ffnmem.neurons.overlap import (
     BINS,
     COSINES,
     NO_OVERLAP,
     QUANTILES,
+    SIDES,
     centred_values,
     folded_keys,
     isotropic_overlap,
@@ -37,7 +41,17 @@ from ffnmem.neurons.overlap import (
     unit_moments,
     unit_rows,
 )
-from ffnmem.neurons.read_write import ORTHOGONAL
+from ffnmem.neurons.read_write import (
+    KINDS,
+    ORTHOGONAL,
+    UNCLASSED,
+    class_counts,
+    class_table,
+    derangements,
+    known_classes,
+    neuron_cosines,
+    read_write_classes,
+)
 
 from ..helpers import PROMPT, allclose, printed, refuses
 from .gated import GATED, made
@@ -105,7 +119,7 @@ def matched(units: Tensor) -> dict[str, float]:
 
 
 @given(n=st.integers(2, 40), d=st.integers(2, 12), block=st.integers(1, 50), seed=st.integers(0, 99))
-def test_equals_the_naive_formulas(n: int, d: int, block: int, seed: int) -> None:
+def test_overlap_equals_the_naive_formulas(n: int, d: int, block: int, seed: int) -> None:
     """Whatever the block: no pair is missed, none counts twice, no row meets itself."""
     units = drawn(n, d, seed)
     expected = (units @ units.T).numpy()[np.triu_indices(n, 1)]
@@ -386,3 +400,200 @@ def test_sheet_without_duplicates(found: Geometry) -> None:
     assert found.duplicates is not None
     none = " ".join(printed(replace(found, duplicates=found.duplicates.iloc[:0]).sheet()))
     assert "no two neurons have keys, or values, with a cosine above 0.6" in none
+
+
+# -- near-duplicates ---------------------------------------------------------------------------------------------------
+
+Rows = dict[tuple[str, int], Tensor]
+PAIR = ["layer", "neuron", "other_layer", "other_neuron"]
+THREE = (*SIDES, "gate")
+
+
+def layers_of(n_layers: int, n: int, d: int, seed: int, clusters: int, sides: tuple[str, ...]) -> Rows:
+    """Unit rows around a few centres shared by all layers, so that there are pairs of every closeness; of gated neurons
+    with key and value turned round together in half of them."""
+    generator = torch.Generator().manual_seed(seed)
+    found: Rows = {}
+    of = [torch.randint(0, clusters, (n + layer,), generator=generator) for layer in range(n_layers)]
+    for side in sides:
+        centres = torch.randn(clusters, d, generator=generator)
+        for layer in range(n_layers):
+            own = of[layer] if len(sides) > 2 else torch.randint(0, clusters, (n + layer,), generator=generator)
+            spread = torch.rand(n + layer, 1, generator=generator)
+            found[side, layer] = unit_rows(centres[own] + spread * torch.randn(n + layer, d, generator=generator))
+            if len(sides) > 2 and side != "gate":
+                found[side, layer][::2] *= -1
+            found[side, layer][3] = 0.0  # nothing is like nothing
+    return found
+
+
+def naive_pairs(rows: Rows, n_layers: int, threshold: float, sides: tuple[str, ...]) -> pd.DataFrame:
+    """Every pair above the threshold, from whole matrices in float64."""
+    owners = [(layer, neuron) for layer in range(n_layers) for neuron in range(len(rows["key", layer]))]
+    whole = {side: torch.cat([rows[side, layer] for layer in range(n_layers)]).double() for side in sides}
+    cosines = {side: (matrix @ matrix.T).numpy() for side, matrix in whole.items()}
+    cosines["both"] = np.minimum(cosines["key"], cosines["value"])
+    if "gate" in cosines:
+        opposite = -np.maximum(cosines["key"], cosines["value"])
+        cosines["both"] = np.minimum(np.maximum(cosines["both"], opposite), cosines["gate"])
+    found = []
+    for by in kinds(sides):
+        for one, other in zip(*np.nonzero(np.triu(cosines[by] > threshold, 1)), strict=True):
+            pair = [cosines[side][one, other] for side in sides]
+            found.append((by, *owners[one], *owners[other], *pair, cosines[by][one, other]))
+    return pd.DataFrame(found, columns=["by", *PAIR, *(f"{side}_cosine" for side in sides), "score"])
+
+
+@given(
+    seed=st.integers(0, 999),
+    threshold=st.sampled_from([0.3, 0.6, 0.8, 0.9, 0.95]),
+    block=st.integers(1, 40),
+    clusters=st.sampled_from([1, 4, 30]),
+    d=st.sampled_from([3, 24]),
+    sides=st.sampled_from([SIDES, THREE]),
+    limit=st.sampled_from([5, 10**4]),
+)
+@settings(max_examples=30)
+def test_duplicates_equal_all_pairs(
+    seed: int, threshold: float, block: int, clusters: int, d: int, sides: tuple[str, ...], limit: int
+) -> None:
+    """None missed by the screen, none twice, none of a neuron with itself; whatever block and screen. Of each kind the
+    best are kept, and all counted."""
+    rows = layers_of(3, 13, d, seed, clusters, sides)
+    found = find_duplicates(lambda s, at: rows[s, at], range(3), threshold, limit, block=block, sides=sides)
+    expected = naive_pairs(rows, 3, threshold - 1e-5, sides)  # float32 may see those nearest to it on either side
+    sure = expected[expected["score"] > threshold + 1e-5]
+    joined = found.pairs.merge(expected, on=["by", *PAIR], suffixes=("", "_expected"))
+    assert len(joined) == len(found.pairs) == len(found.pairs[["by", *PAIR]].drop_duplicates())
+    for side in sides:
+        assert np.allclose(joined[f"{side}_cosine"], joined[f"{side}_cosine_expected"], atol=1e-6)
+    for by in kinds(sides):
+        kept, every = joined[joined["by"] == by], found.counts.loc[found.counts["by"] == by, "pairs"].sum()
+        assert (sure["by"] == by).sum() <= every <= (expected["by"] == by).sum()
+        assert kept["rank"].tolist() == list(range(1, min(limit, every) + 1))
+        best = expected[expected["by"] == by]["score"].nlargest(len(kept))
+        assert np.allclose(kept["score"], best, atol=2e-5)
+    apart = sure[sure["layer"] != sure["other_layer"]].groupby(["layer", "other_layer"]).size()
+    counted = found.counts.groupby(["layer", "other_layer"])["pairs"].sum()
+    assert all(counted[at] >= number for at, number in apart.items())
+
+
+def test_the_screen_bounds_every_cosine_and_spares_unrelated_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else pairs are missed, or the search is slow; where it lets most through, rows would be multiplied twice."""
+    generator = torch.Generator().manual_seed(3)
+    some = torch.randn(300, 64, generator=generator) / torch.arange(1, 65).sqrt()
+    rows = unit_rows(torch.cat([some, some[:9] + 0.1 * some[9:18]]))
+    for threshold in (0.9, 0.97):
+        few = Screen(lambda layer: rows, [0], threshold).rows(rows)
+        assert few.shape[1] < 64
+        assert bool((few @ few.T >= rows @ rows.T - 1e-6).all())
+    crowded = unit_rows(torch.randn(600, 64, generator=generator) + 1.0)
+    assert Screen(lambda layer: crowded, [0], 0.5).basis is None
+    assert Screen(lambda layer: crowded, [0], 0.95).basis is not None
+    unrelated = {side: unit_rows(torch.randn(600, 512, generator=generator)) for side in SIDES}
+    multiplied: list[int] = []
+    whole = module.multiply_rows
+
+    def counting(one: Tensor, other: Tensor, chosen: Tensor, same: bool) -> Tensor:
+        multiplied.append(len(chosen))
+        return whole(one, other, chosen, same)
+
+    monkeypatch.setattr(module, "multiply_rows", counting)
+    found = find_duplicates(lambda side, layer: unrelated[side], [0], 0.9, 10)
+    assert (len(found.pairs), len(found.counts)) == (0, 0)
+    assert list(found.pairs.columns) == ["by", "rank", *PAIR, "key_cosine", "value_cosine"]
+    assert sum(multiplied) < 0.02 * 2 * 600
+
+
+# -- read–write classes: each by hand, their symmetry, their chance ---------------------------------------------------
+
+Triple = tuple[float, float, float]
+
+# cos(k, v), cos(g, v), cos(g, k), as the paper's table has them
+BY_HAND = {
+    "strengthening": (0.9, 0.8, 0.7),
+    "atypical strengthening": (0.6, 0.6, 0.1),
+    "conditional strengthening": (0.9, 0.1, 0.2),
+    "atypical conditional strengthening": (0.6, 0.2, 0.8),
+    "proportional change": (0.1, 0.9, -0.2),
+    "atypical proportional change": (0.3, 0.6, 0.8),
+    "orthogonal output": (0.1, -0.2, 0.9),
+    "weakening": (-0.9, -0.8, 0.7),
+    "atypical weakening": (-0.6, 0.6, 0.1),
+    "conditional weakening": (-0.9, 0.1, 0.2),
+    "atypical conditional weakening": (-0.6, 0.2, -0.8),
+}
+
+
+def classed(*triples: Triple, along: float = 0.5, against: float = -0.5) -> list[str]:
+    columns = (np.array(column) for column in zip(*triples, strict=True))
+    return list(read_write_classes(dict(zip(COSINES, columns, strict=True)), along, against))
+
+
+def vectors(triple: Triple) -> dict[str, torch.Tensor]:
+    """A key, a value and a gate with these cosines, and lengths that must not matter."""
+    io, gate_io, gate_key = triple
+    along = (gate_key - io * gate_io) / np.sqrt(1 - io**2)
+    gate = (gate_io, along, np.sqrt(max(1 - gate_io**2 - along**2, 0.0)))
+    rows = {"value": (3.0, 0.0, 0.0), "key": (2 * io, 2 * np.sqrt(1 - io**2), 0.0), "gate": tuple(5 * x for x in gate)}
+    return {side: torch.tensor([row], dtype=torch.float64) for side, row in rows.items()}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_each_class_made_by_hand(name: str) -> None:
+    """A neuron of which a side points nowhere has none."""
+    sides = vectors(BY_HAND[name])
+    own = neuron_cosines(sides)
+    assert [float(own[cosine][0]) for cosine in COSINES] == pytest.approx(BY_HAND[name])
+    assert list(read_write_classes(own)) == [name]
+    for side in sides:
+        nowhere = neuron_cosines({**sides, side: torch.zeros(1, 3, dtype=torch.float64)})
+        assert list(read_write_classes(nowhere)) == [UNCLASSED]
+
+
+def test_eleven_classes_and_no_other() -> None:
+    """Every combination of levels is in one of them, and each is reached; the threshold itself is not beyond it."""
+    levels = (-0.9, 0.0, 0.9)
+    found = classed(*product(levels, levels, levels))
+    assert set(found) == set(KINDS.values()) == set(BY_HAND) == set(known_classes(gated=True))
+    assert classed((0.5, -0.5, 0.9), (-0.5, 0.5, 0.9)) == [ORTHOGONAL] * 2
+    assert classed((0.6, 0.0, 0.0), along=0.7) == [ORTHOGONAL]
+    expected = ["strengthening", ORTHOGONAL, ORTHOGONAL, ORTHOGONAL, "weakening", UNCLASSED]
+    assert list(read_write_classes({"io": np.array([0.6, 0.5, 0.0, -0.5, -0.6, np.nan])})) == expected
+    assert known_classes(gated=False) == ["strengthening", ORTHOGONAL, "weakening"]
+
+
+@given(
+    st.lists(st.tuples(*[st.floats(-1, 1)] * 3), min_size=1, max_size=20),
+    st.floats(0.05, 0.95),
+    st.floats(-0.95, -0.05),
+)
+def test_how_a_neuron_is_written_does_not_matter(triples: list[Triple], along: float, against: float) -> None:
+    """Key and value turned round together: the cosines of the gate change sign, that of key and value does not."""
+    turned = [(io, -gate_io, -gate_key) for io, gate_io, gate_key in triples]
+    found = classed(*triples, along=along, against=against)
+    assert found == classed(*turned, along=along, against=against)
+    assert UNCLASSED not in found
+
+
+@given(n=st.integers(1, 40), count=st.integers(0, 12), seed=st.integers(0, 99))
+def test_derangements(n: int, count: int, seed: int) -> None:
+    """A neuron paired with itself would bring the truth into its null."""
+    found = derangements(n, count, [seed])
+    assert found.shape == (min(count, n - 1), n)
+    assert all(sorted(permutation) == list(range(n)) for permutation in found)
+    assert all(len({*column, neuron}) == len(found) + 1 for neuron, column in enumerate(found.T))
+
+
+def test_chance_takes_neurons_apart() -> None:
+    """Neurons that strengthen, each along an axis of its own: of different neurons nothing is left of it. Neurons that
+    all share one direction: all of it is. Of too few there is no chance to tell."""
+    for rows, expected in ((torch.eye(20), 0.0), (torch.ones(20, 4), 1.0), (torch.eye(2), np.nan)):
+        sides = {side: rows.double() for side in ("key", "value", "gate")}
+        own = read_write_classes(neuron_cosines(sides))
+        counts = class_counts(own, sides, 0.5, -0.5, [0])
+        assert counts["read_write"].tolist() == list(KINDS.values())
+        np.testing.assert_equal(counts.iloc[0].tolist(), ["strengthening", len(rows), 1.0, expected])
+        assert counts["neurons"].sum() == len(rows)
+        shown = class_table(counts.assign(layer=0), 0.5, -0.5).caption
+        assert ("of different neurons 100.0%" in shown, "different neurons" in shown) == (expected == 1, expected >= 0)

@@ -164,15 +164,6 @@ def foote_is_scipys(made: Made, row: int, draws: Draws, found: np.ndarray, parts
     return allclose(parts, summed(found, len(own)), 1e-9)
 
 
-def test_whoever_is_asked_for() -> None:
-    """Of others in a block only rounding differs."""
-    made, few = Made(), np.array([69, 0, 3, 30])
-    whole, some = made.some(np.arange(BLOCK + 6)), made.some(few)
-    np.testing.assert_array_equal(some.sorted.labels, whole.sorted.labels[few])
-    for name in NAMES:
-        np.testing.assert_allclose(getattr(some.sorted, name), getattr(whole.sorted, name)[few], rtol=1e-4, atol=1e-5)
-
-
 def test_chance_is_seldom_notable() -> None:
     """Of examples at random inputs p is below .05 in 5% of neurons at most, and a bit of chance: of their places and of
     the null's draws."""
