@@ -20,15 +20,21 @@ def spelled(model: fm.Model, asked: SubjectPrompt) -> str:
     return model.tokenizer.decode([asked.tokens[i] for i in asked.subject])
 
 
-@pytest.mark.parametrize("bos", [False, True])
-@pytest.mark.parametrize("prefix", ["", "The city of Rome. ", "Eiffel Tower. "])
-def test_a_subject_inside_a_text(tiny: fm.Model, bos: bool, prefix: str) -> None:
+def test_a_subject_inside_a_text(tiny: fm.Model) -> None:
     """Noise, keys and values would be taken at the tokens of other words, or of another mention."""
-    asked = ask_about(tiny, "The {} is in", "Eiffel Tower", prefix, prepend_bos=bos)
-    assert asked.text == f"{prefix}The Eiffel Tower is in"
-    assert list(asked.tokens) == tiny.tokenize(asked.text, bos)
-    assert spelled(tiny, asked) == " Eiffel Tower"
-    assert asked.subject_last == asked.subject[-1] == len(asked.tokens) - 3
+    for bos in (False, True):
+        for prefix in ("", "The city of Rome. ", "Eiffel Tower. "):
+            asked = ask_about(tiny, "The {} is in", "Eiffel Tower", prefix, prepend_bos=bos)
+            assert asked.text == f"{prefix}The Eiffel Tower is in"
+            assert list(asked.tokens) == tiny.tokenize(asked.text, bos)
+            assert spelled(tiny, asked) == " Eiffel Tower"
+            assert asked.subject_last == asked.subject[-1] == len(asked.tokens) - 3
+    for subject in ("Panthéon", "東京", "New\tYork", "C++"):  # each byte of a letter is a token here
+        asked = ask_about(tiny, "The {} is in", subject)
+        assert spelled(tiny, asked).strip() == subject
+        assert find_subject(tiny, asked.text, subject) == asked
+    again = find_subject(tiny, "The Iranian city of Iran is", "Iran")
+    assert (spelled(tiny, again).strip(), again.subject[0] > 10) == ("Iran", True)
 
 
 def test_a_subject_at_the_edges_of_tokens(tiny: fm.Model) -> None:
@@ -40,62 +46,25 @@ def test_a_subject_at_the_edges_of_tokens(tiny: fm.Model) -> None:
     assert spelled(tiny, ask_about(tiny, "The {}er is", "Tow")) == " Tower"
 
 
-@pytest.mark.parametrize("subject", ["Panthéon", "東京", "New\tYork", "C++"])
-def test_letters_of_several_bytes(tiny: fm.Model, subject: str) -> None:
-    """Each byte of a letter is a token here; all of them belong to the subject."""
-    asked = ask_about(tiny, "The {} is in", subject)
-    assert spelled(tiny, asked).strip() == subject
-
-
-def test_find_subject(tiny: fm.Model) -> None:
-    asked = find_subject(tiny, "The Eiffel Tower is in", "Eiffel Tower")
-    assert asked == ask_about(tiny, "The {} is in", "Eiffel Tower")
-    again = find_subject(tiny, "The Iranian city of Iran is", "Iran")
-    assert spelled(tiny, again).strip() == "Iran"
-    assert again.subject[0] > 10
-
-
-@pytest.mark.parametrize(
-    ("text", "subject", "named"),
-    [
+def test_questions_that_cannot_be_asked(tiny: fm.Model) -> None:
+    for text, subject, named in (
         ("The city", "Tower", ["'Tower'", "is not", "The city"]),
-        ("The tower", "Tower", ["is not"]),
         ("Tower, Tower", "Tower", ["2 times"]),
         ("The city", " ", ["empty"]),
-        ("", "Tower", ["is not"]),
-    ],
-)
-def test_subjects_that_are_not_there_once(tiny: fm.Model, text: str, subject: str, named: list[str]) -> None:
-    with refuses(InputError, ValueError, *named):
-        find_subject(tiny, text, subject)
-
-
-def test_questions_that_cannot_be_asked(tiny: fm.Model) -> None:
+    ):
+        with refuses(InputError, ValueError, *named):
+            find_subject(tiny, text, subject)
     for template in ("no place", "{} and {}", ""):
         with refuses(InputError, ValueError, repr(template), "{}"):
             ask_about(tiny, template, "Tower")
-    with refuses(InputError, ValueError, "subject", "empty"):
-        ask_about(tiny, "The {}", "  ")
     with refuses(InputError, ValueError, str(tiny.n_ctx)):
         ask_about(tiny, "The {}" + " the" * 40, "Tower")
     with refuses(InputError, ValueError, "no token"):
         locate(tiny, "The  city", 3, 4)
-
-
-def test_a_tokenizer_without_offsets(tiny: fm.Model) -> None:
-    """It would be asked by tokenising pieces, which gives other tokens."""
     model = copy.copy(tiny)
-    model.tokenizer = SimpleNamespace(is_fast=False)
+    model.tokenizer = SimpleNamespace(is_fast=False)  # without offsets, tokenising pieces would give other tokens
     with refuses(UnsupportedModelError, ValueError, model.name, "fast"):
         locate(model, "The Tower", 4, 9)
-
-
-def test_every_subject_of_the_embedded_facts(atlas: fm.Model) -> None:
-    """Tokens of the subject, decoded, are the subject."""
-    for fact in load_facts("atlas")[::40]:
-        asked = ask_about(atlas, fact.prompt, fact.subject)
-        assert spelled(atlas, asked).strip() == fact.subject
-        assert find_subject(atlas, fact.text, fact.subject) == asked
 
 
 @pytest.mark.shared

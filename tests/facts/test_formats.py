@@ -166,12 +166,12 @@ def read(path: Path, format: Any, *records: dict[str, Any]) -> list[fm.Fact]:
     return load_facts(path, format)
 
 
+def case(format: str, record: dict[str, Any], **expected: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    return format, record, expected
+
+
 def probe(kind: Any, category: str, prompt: str, target: str, *aliases: str) -> Probe:
     return Probe(kind, prompt, target, aliases, category)
-
-
-def case(format: str, record: dict[str, Any], **expected: Any) -> Any:
-    return pytest.param(format, record, expected, id=f"{format} {' '.join(expected)}"[:60])
 
 
 GENERATED = {"Recalled Relation": "(x, y, z)", "New Question": "Where is it?", "New Answer": "Oslo"}
@@ -217,8 +217,7 @@ READ = [
         notes=(FIRST_LEFT, SECOND_LEFT),
     ),
     # The hub's copy for tracing: spaces before subject and targets belong to the text around them.
-    case("counterfact", TRACING, subject="Ann Dupont", prompt="The mother tongue of {} is", id="counterfact.1"),
-    case("counterfact", TRACING, text=TRACING["prompt"], relation="P103", target_true="French", target_new="English"),
+    case("counterfact", TRACING, subject="Ann Dupont", text=TRACING["prompt"], relation="P103", target_new="English"),
     case(
         "counterfact",
         {**TRACING, "relation_prefix": "", "relation_suffix": ", a native", "prompt": "Ann Dupont, a native"},
@@ -236,7 +235,6 @@ READ = [
         for subject, text, prompt, notes in (
             ("Iran", "The Iranian capital of Iran is", "The Iranian capital of {} is", ()),
             ("Iran", "Iranian, he is", "{}ian, he is", ()),
-            ("C++", "Not C++0x, but C++ is", "Not C++0x, but {} is", ()),
             ("a.b", "axb a.b is", "axb {} is", ()),
             ("Iran", "Iran, yes, Iran is", "Iran, yes, {} is", (TWICE,)),
         )
@@ -281,8 +279,14 @@ READ = [
     ),
     case("knowedit", COUNTER, target_true="mayor of Lyon", target_new="bishop of León", true_aliases=()),
     case("knowedit", BIO, subject="ann dupont", text=BIO["text"], target_new=BIO["labels"]),
-    case("knowedit", ZSRE, target_true="Lyon", true_aliases=("Lugdunum",), notes=("fields left out: cond",)),
-    case("knowedit", ZSRE, paraphrases=("What city is that of {}?",)),
+    case(
+        "knowedit",
+        ZSRE,
+        target_true="Lyon",
+        true_aliases=("Lugdunum",),
+        notes=("fields left out: cond",),
+        paraphrases=("What city is that of {}?",),
+    ),
     # One field a text: a neighbour that has the fact's own truth, so that NS can be measured on it.
     case("knowedit", EDIT, id="knowedit.7", neighbour_prompts=("Guy Martin performs on the",), probes=()),
     case(
@@ -346,9 +350,14 @@ READ = [
     # An edit of one fact would be blamed for a question that follows from two.
     case("mquake", TWO, id="mquake.2501.1", multi_hop=(replace(CASE, needs=("mquake.2501.2",)),)),
     # Copies with one field a text, answers of MQuAKE-T, and cases that say less.
-    case("mquake", MQUAKE_T, id="mquake.#1.1", relation="mquake", target_new="Libya", target_true="France"),
-    case("mquake", MQUAKE_T, multi_hop=(MultiHop(("Where?",), ("Gaul", "x"), ("Libya",)),)),
-    case("mquake", MQUAKE_T, notes=("answer_extended joined with answer_alias",)),
+    case(
+        "mquake",
+        MQUAKE_T,
+        id="mquake.#1.1",
+        target_true="France",
+        multi_hop=(MultiHop(("Where?",), ("Gaul", "x"), ("Libya",)),),
+        notes=("answer_extended joined with answer_alias",),
+    ),
     case("mquake", {**ONE, "requested_rewrite": [TEXT]}, target_new="Libya", target_true="", paraphrases=()),
 ]
 
@@ -356,85 +365,64 @@ READ = [
 # -- read --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("format", "record", "expected"), READ)
-def test_a_record_as_a_fact(format: str, record: dict[str, Any], expected: dict[str, Any], tmp_path: Path) -> None:
+def test_records_as_facts(tmp_path: Path) -> None:
     """Answers, paraphrases or questions would be lost, or taken for something else."""
-    fact = read(tmp_path / "facts", format, record)[0]
-    assert {name: getattr(fact, name) for name in expected} == expected
-    if {"subject", "target_new", "prompt", "relation"} <= {*expected}:  # all of it
-        assert fact == fm.Fact(**expected)
+    for format, record, expected in READ:
+        fact = read(tmp_path / "facts", format, record)[0]
+        assert {name: getattr(fact, name) for name in expected} == expected
+        if {"subject", "target_new", "prompt", "relation"} <= {*expected}:  # all of it
+            assert fact == fm.Fact(**expected)
+    first, second = read(tmp_path / "facts", "mquake", TWO)  # rewrites of one case name each other; hops are counted
+    assert (second.id, second.multi_hop, first.multi_hop[0].hops) == ("mquake.2501.2", (), 2)
 
-
-def test_the_other_facts_of_a_case(tmp_path: Path) -> None:
-    """Rewrites of one case name each other, and hops are counted."""
-    first, second = read(tmp_path / "facts", "mquake", TWO)
-    assert (second.id, second.multi_hop) == ("mquake.2501.2", ())
-    assert (first.multi_hop[0].hops, MultiHop(("Where?",), (), ("x",)).hops) == (2, 0)
-
-
-# -- refused, or left out ----------------------------------------------------------------------------------------------
 
 REWRITE = rewrite("Ann", "x", "y")
 OWN = COUNTERFACT["requested_rewrite"]
+BROKEN: list[tuple[str, dict[str, Any], str]] = [
+    ("counterfact", {"requested_rewrite": 3}, "requested_rewrite"),
+    ("counterfact", {"requested_rewrite": {**OWN, "prompt": "It is"}}, "It is"),
+    ("counterfact", {"neighborhood_prompts": [{"prompt": "x"}]}, "neighborhood_prompts"),
+    ("known_1000", {"subject": "Erebus, Mount"}, "Erebus, Mount"),
+    ("known_1000", {"prompt": "Mount Erebus {} and {}"}, "does not stand in the prompt"),
+    ("known_1000", {"attribute": 3}, "attribute"),
+    ("zsre", {"answers": []}, "answers"),
+    ("ffnmem", {"known_id": 0}, "no field"),
+    ("knowedit", {"target_new": {"str": "x"}}, "target_new"),
+    ("knowedit", {"ground_truth": [[[["deep"]]]]}, "ground_truth"),
+    ("knowedit", {"locality": [3]}, "locality"),
+    ("knowedit", {"locality": {"a": [{"ground_truth": "b"}]}}, "prompt and ground_truth"),
+    ("knowedit", {"portability": {"a": [{"prompt": ["x", "y"], "ground_truth": ["z"]}]}}, "2 prompts and 1"),
+    ("knowedit", {"portability": {"a": {"prompt": [["x"]], "ground_truth": "z"}}}, "prompt"),
+    ("knowedit", {"case_id": [1]}, "case_id"),
+    ("mquake", {"requested_rewrite": []}, "requested_rewrite"),
+    ("mquake", {"requested_rewrite": [{**REWRITE, "target_new": {"id": "Q1"}}]}, "str"),
+    ("mquake", {"new_answer": ""}, "new_answer"),
+    ("mquake", {"new_single_hops": [{"question": "x"}]}, "new_single_hops"),
+]
+LEFT_OUT: list[tuple[str, dict[str, Any], str]] = [
+    ("knowedit", {"subject": None}, "no subject"),
+    ("knowedit", {"prompt": "She plays the"}, "subject does not stand"),
+    ("knowedit", {"target_new": "", "ground_truth": []}, "neither"),
+    ("mquake", {"requested_rewrite": [{**REWRITE, "prompt": "She is of"}]}, "does not stand"),
+]
 
 
-@pytest.mark.parametrize(
-    ("format", "change", "named"),
-    [
-        ("counterfact", {"requested_rewrite": 3}, "requested_rewrite"),
-        ("counterfact", {"requested_rewrite": {"subject": "Ann"}}, "prompt"),
-        ("counterfact", {"requested_rewrite": {**OWN, "prompt": "It is"}}, "It is"),
-        ("counterfact", {"paraphrase_prompts": "Ann"}, "paraphrase_prompts"),
-        ("counterfact", {"neighborhood_prompts": [{"prompt": "x"}]}, "neighborhood_prompts"),
-        ("known_1000", {"subject": "Erebus, Mount"}, "Erebus, Mount"),
-        ("known_1000", {"prompt": "The mount Erebus is", "subject": "Mount Erebus"}, "spelled the same"),
-        ("known_1000", {"prompt": "Mount Erebus {} and {}"}, "does not stand in the prompt"),
-        ("known_1000", {"attribute": 3}, "attribute"),
-        ("zsre", {"answers": []}, "answers"),
-        ("zsre", {"src": "Which one?"}, "Which one?"),
-        ("ffnmem", {"known_id": 0}, "no field"),
-        ("knowedit", {"subject": ["Ann", "Bob"]}, "subject"),
-        ("knowedit", {"target_new": {"str": "x"}}, "target_new"),
-        ("knowedit", {"ground_truth": [[[["deep"]]]]}, "ground_truth"),
-        ("knowedit", {"locality": [3]}, "locality"),
-        ("knowedit", {"locality": {"a": "text"}}, "'a'"),
-        ("knowedit", {"locality": {"a": [{"ground_truth": "b"}]}}, "prompt and ground_truth"),
-        ("knowedit", {"portability": {"a": [{"prompt": ["x", "y"], "ground_truth": ["z"]}]}}, "2 prompts and 1"),
-        ("knowedit", {"portability": {"a": {"prompt": [["x"]], "ground_truth": "z"}}}, "prompt"),
-        ("knowedit", {"case_id": [1]}, "case_id"),
-        ("mquake", {"requested_rewrite": []}, "requested_rewrite"),
-        ("mquake", {"requested_rewrite": [{**REWRITE, "target_new": None}]}, "target_new"),
-        ("mquake", {"requested_rewrite": [{**REWRITE, "target_new": {"id": "Q1"}}]}, "str"),
-        ("mquake", {"questions": []}, "questions"),
-        ("mquake", {"new_answer": ""}, "new_answer"),
-        ("mquake", {"new_single_hops": [{"question": "x"}]}, "new_single_hops"),
-        ("mquake", {"new_single_hops": [{"answer": "x"}]}, "new_single_hops"),
-    ],
-    ids=str,
-)
-def test_broken_records(format: str, change: dict[str, Any], named: str, tmp_path: Path) -> None:
-    """A record that lacks what a fact is made of would become a fact about something else."""
-    with refuses(FileError, OSError, "record 1", named):
-        read(tmp_path / "facts", format, {**RECORDS[format], **change})
-
-
-@pytest.mark.parametrize(
-    ("format", "change", "named"),
-    [
-        ("knowedit", {"subject": None}, "no subject"),
-        ("knowedit", {"prompt": "She plays the"}, "subject does not stand"),
-        ("knowedit", {"target_new": "", "ground_truth": []}, "neither"),
-        ("mquake", {"requested_rewrite": [{**REWRITE, "prompt": "She is of"}]}, "does not stand"),
-    ],
-    ids=str,
-)
-def test_whole_records_that_are_no_facts(format: str, change: dict[str, Any], named: str, tmp_path: Path) -> None:
-    """One of a thousand records would keep a whole benchmark from being read, or go without a word."""
-    broken = {**RECORDS[format], **change, "case_id": 8}
-    with pytest.warns(FfnmemWarning, match=rf"2 of 3 records are left out; 2: .*{named}.*\(record 2, record 3\)"):
-        assert len(read(tmp_path / "facts", format, RECORDS[format], broken, {**broken, "case_id": 9})) == 1
-    with refuses(FileError, OSError, "holds no facts", named):
-        read(tmp_path / "facts", format, broken)
+def test_records_that_are_no_facts(tmp_path: Path) -> None:
+    """A broken record would become a fact about something else; a whole one that is no fact keep a benchmark from being
+    read, or go without a word."""
+    path = tmp_path / "facts"
+    for format, change, named in BROKEN:
+        with refuses(FileError, OSError, "record 1", named):
+            read(path, format, {**RECORDS[format], **change})
+    for format, change, named in LEFT_OUT:
+        broken = {**RECORDS[format], **change, "case_id": 8}
+        with pytest.warns(FfnmemWarning, match=rf"2 of 3 records are left out; 2: .*{named}.*\(record 2, record 3\)"):
+            assert len(read(path, format, RECORDS[format], broken, {**broken, "case_id": 9})) == 1
+        with refuses(FileError, OSError, "holds no facts", named):
+            read(path, format, broken)
+    for record in ({"question": "Who?", "answer": "Ann"}, {"success": [], "locality": []}):
+        with refuses(FileError, OSError, "record 1", repr(next(iter(record))), *FACT_FORMATS):
+            read(path, None, record)
 
 
 DETECTED = {
@@ -453,87 +441,66 @@ DETECTED = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet"])
-@pytest.mark.parametrize(("format", "record"), [(name, record) for name in DETECTED for record in DETECTED[name]])
-def test_formats_are_told_by_what_is_in_them(tmp_path: Path, format: Any, record: Any, suffix: str) -> None:
+def test_formats_are_told_by_what_is_in_them(tmp_path: Path) -> None:
     """A format would be read as another one with fields of the same name, or not in a copy of another kind of file."""
-    path = tmp_path / f"facts{suffix}"
-    if suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist([record]), path)
-    else:
-        path.write_text(json.dumps([record] if suffix == ".json" else record))
-    assert load_facts(path) == load_facts(path, format) == read(tmp_path / "other", format, record)
-
-
-@pytest.mark.parametrize("record", [{"question": "Who?", "answer": "Ann"}, {"success": [], "locality": []}, {"a": 1}])
-def test_unknown_formats(record: dict[str, Any], tmp_path: Path) -> None:
-    with refuses(FileError, OSError, "record 1", repr(next(iter(record))), *FACT_FORMATS):
-        read(tmp_path / "facts", None, record)
+    for format, record in ((format, record) for format, records in DETECTED.items() for record in records):
+        expected = read(tmp_path / "other", format, record)
+        for suffix, text in ((".json", json.dumps([record])), (".jsonl", json.dumps(record)), (".parquet", "")):
+            path = tmp_path / f"facts{suffix}"
+            path.write_text(text) if text else pq.write_table(pa.Table.from_pylist([record]), path)
+            assert load_facts(path) == load_facts(path, format) == expected  # type: ignore[arg-type]
 
 
 # -- written -----------------------------------------------------------------------------------------------------------
 
-
-def flat(value: Any) -> Any:
-    """Answers as they are written: one text, or one list."""
-    lists = [[one] if isinstance(one, str) else one for one in ([value] if isinstance(value, str) else value)]
-    texts = [text for one in lists for text in one]
-    return texts[0] if len(texts) == 1 else texts
-
-
-def plain_form(record: dict[str, Any]) -> dict[str, Any]:
-    """A record of KnowEdit as it is written: one name a field, no field that no fact holds."""
-    names = {"text": "prompt", "labels": "target_new", "concept": "subject"}
-    found = {names.get(name, name): value for name, value in record.items() if name != "cond"}
-    if "locality_prompt" in found:
-        item = {"prompt": found.pop("locality_prompt"), "ground_truth": found.pop("locality_ground_truth")}
-        found["locality"] = {"neighborhood": [item]}
-    if "ground_truth" in found:
-        found["ground_truth"] = flat(found["ground_truth"])
-    for side in {"locality", "portability"} & set(found):
-        found[side] = {
-            category: [{**item, "ground_truth": flat(item["ground_truth"])} for item in items]
-            for category, items in found[side].items()
-        }
-    return found
-
-
-def without_ids(record: dict[str, Any]) -> dict[str, Any]:
-    """A case of MQuAKE as it is written: without the chains and targets of Wikidata."""
-    rewrites = [
-        {**one, **{name: {"str": one[name]["str"]} for name in ("target_new", "target_true")}}
-        for one in record["requested_rewrite"]
-    ]
-    return {**{name: value for name, value in record.items() if name != "orig"}, "requested_rewrite": rewrites}
-
-
-UNNAMED = {name: value for name, value in TWO.items() if name != "case_id"}
-WRITTEN_COUNTERFACT = {
-    **{name: value for name, value in COUNTERFACT.items() if name != "pararel_idx"},
-    "requested_rewrite": {**OWN, "target_new": {"str": "English"}, "target_true": {"str": "French"}},
-    "paraphrase_prompts": COUNTERFACT["paraphrase_prompts"][:1],
-    "neighborhood_prompts": ["The mother tongue of Guy Martin is", "Guy Martin spoke"],
-    "attribute_prompts": [],
-}
-
-
-@pytest.mark.parametrize(
-    ("format", "records", "expected"),
-    [
-        ("counterfact", [COUNTERFACT], [WRITTEN_COUNTERFACT]),
-        *(("knowedit", [record], [plain_form(record)]) for record in FILES.values()),
-        ("mquake", [ONE, TWO, UNNAMED], [without_ids(one) for one in (ONE, TWO, UNNAMED)]),
+WRITTEN: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
+    "counterfact": [
+        (
+            COUNTERFACT,
+            {
+                "requested_rewrite": {**OWN, "target_new": {"str": "English"}, "target_true": {"str": "French"}},
+                "paraphrase_prompts": COUNTERFACT["paraphrase_prompts"][:1],
+                "neighborhood_prompts": ["The mother tongue of Guy Martin is", "Guy Martin spoke"],
+                "attribute_prompts": [],
+                "pararel_idx": None,
+            },
+        )
     ],
-)
-def test_round_trips(format: Any, records: list[Any], expected: list[Any], tmp_path: Path) -> None:
+    "knowedit": [
+        (BIO, {"prompt": BIO["text"], "target_new": BIO["labels"], "subject": BIO["concept"]}
+            | dict.fromkeys(("text", "labels", "concept"))),
+        (EDIT, {"locality": {"neighborhood": [
+            {"prompt": EDIT["locality_prompt"], "ground_truth": EDIT["locality_ground_truth"]}]},
+            "locality_prompt": None, "locality_ground_truth": None}),
+        (COUNTER, {}),
+    ],
+    "mquake": [(record, {"orig": None}) for record in (ONE, TWO)],
+}  # fmt: skip
+"""Records, and what is written otherwise than it was read; None: not at all."""
+
+
+def plain_forms(value: Any) -> Any:
+    """Answers in lists of one as text, and targets of Wikidata without their ids, as they are written."""
+    if isinstance(value, list):
+        return plain_forms(value[0]) if len(value) == 1 and isinstance(value[0], str) else [*map(plain_forms, value)]
+    if isinstance(value, dict):
+        return {"str": value["str"]} if set(value) == {"str", "id"} else {k: plain_forms(v) for k, v in value.items()}
+    return value
+
+
+@pytest.mark.parametrize("format", WRITTEN)
+def test_round_trips(format: Any, tmp_path: Path) -> None:
     """File, facts, file: the same records but for what no fact holds, by way of a file of our own too; no warning."""
+    records, changes = zip(*WRITTEN[format], strict=True)
     facts = read(tmp_path / "first.json", format, *records)
     assert load_facts(write_facts(facts, tmp_path / "own.jsonl")) == facts
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         again = write_facts(facts, tmp_path / "second.json", format)
         third = write_facts(load_facts(again), tmp_path / "third.json", format)
-    assert json.loads(again.read_text("utf-8")) == expected
+    merged = [{**record, **change} for record, change in zip(records, changes, strict=True)]
+    expected = [{name: value for name, value in record.items() if value is not None} for record in merged]
+    assert plain_forms(json.loads(again.read_text("utf-8"))) == plain_forms(expected)
     assert again.read_bytes() == third.read_bytes()
     assert [replace(fact, notes=()) for fact in facts] == load_facts(again)
 
@@ -557,30 +524,25 @@ def test_facts_of_ours_are_written_for_easyedit(tmp_path: Path) -> None:
 SHORT = fm.Fact("Ann", prompt="{} is in", target_new="Lyon", id="x")
 OTHER = fm.Fact("Guy Martin", prompt="{} is of", target_new="Peru", target_true="Chad", id="mquake.2501.2")
 FIRST = replace(OTHER, subject="Ann Dupont", id="mquake.2501.1", multi_hop=(replace(CASE, needs=(OTHER.id,)),))
+UNHELD: list[tuple[list[fm.Fact], Any, tuple[str, ...]]] = [
+    ([replace(SHORT, target_new=None, target_true="Lyon")], "knowedit", ("'x'", "knowedit", "no new target")),
+    ([SHORT], "counterfact", ("'x'", "no true target")),
+    ([SHORT], "zsre", ("'zsre'", "'knowedit'")),
+    ([SHORT, replace(SHORT, id="knowedit.x")], "knowedit", ("'knowedit.x'", "two facts")),
+    # A case without its other rewrites would ask for what cannot follow.
+    ([FIRST], "mquake", ("'mquake.2501.2'", "none of these facts")),
+    ([OTHER], "mquake", ("1 of 1 facts have no part",)),
+    ([FIRST, replace(OTHER, target_new=None)], "mquake", ("'mquake.2501.2'", "no new target")),
+]
 
 
-@pytest.mark.parametrize(
-    ("facts", "format", "named"),
-    [
-        ([replace(SHORT, target_new=None, target_true="Lyon")], "knowedit", ("'x'", "knowedit", "no new target")),
-        ([SHORT], "counterfact", ("'x'", "no true target")),
-        ([SHORT], "zsre", ("'zsre'", "'knowedit'")),
-        ([SHORT, replace(SHORT, id="knowedit.x")], "knowedit", ("'knowedit.x'", "two facts")),
-        # A case without its other rewrites would ask for what cannot follow.
-        ([FIRST], "mquake", ("'mquake.2501.2'", "none of these facts")),
-        ([OTHER], "mquake", ("1 of 1 facts have no part",)),
-        ([FIRST, replace(OTHER, target_new=None)], "mquake", ("'mquake.2501.2'", "no new target")),
-    ],
-)
-def test_facts_that_a_format_cannot_hold(facts: list[fm.Fact], format: Any, named: Any, tmp_path: Path) -> None:
-    with refuses(InputError, ValueError, *named):
-        write_facts(facts, tmp_path / "out.json", format)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_cases_of_mquake_in_other_forms(tmp_path: Path) -> None:
-    """A fact with two questions is two cases; in other formats its questions are said to be lost."""
+def test_what_a_format_cannot_hold(tmp_path: Path) -> None:
+    """Facts are refused, or what is lost of them is counted. A fact with two questions is two cases of MQuAKE."""
     path = tmp_path / "out.json"
+    for facts, format, named in UNHELD:
+        with refuses(InputError, ValueError, *named):
+            write_facts(facts, path, format)
+    assert list(tmp_path.iterdir()) == []
     (fact,) = read(path, "mquake", ONE)
     other = replace(CASE, questions=("Who votes where?",))
     with pytest.warns(FfnmemWarning, match=r"id \(2\), multi_hop \(2\)"):
@@ -588,7 +550,6 @@ def test_cases_of_mquake_in_other_forms(tmp_path: Path) -> None:
     assert [found.multi_hop for found in load_facts(path)] == [(CASE,), (other,)]
     for format in ("counterfact", "knowedit"):
         with pytest.warns(FfnmemWarning, match=r"multi_hop \(1\)"):
-            write_facts([fact], path, format)  # type: ignore[arg-type]
+            write_facts([fact], path, format)
         (again,) = load_facts(path)
-        assert (again.text, again.target_new, again.target_true) == (fact.text, "Libya", "France")
-        assert again.relation == "P27"
+        assert (again.text, again.target_new, again.relation) == (fact.text, "Libya", "P27")

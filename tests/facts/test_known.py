@@ -9,22 +9,12 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.facts import Fact, Known, filter_known, load_facts
+from ffnmem.facts import Fact, filter_known, load_facts
 from ffnmem.facts import known as module
 from ffnmem.facts.answers import word_ids
 from ffnmem.facts.known import COLUMNS
 
 from ..helpers import WHOLE_WORDS, allclose, refuses
-
-
-@pytest.fixture(scope="module")
-def some() -> list[Fact]:
-    return load_facts("atlas")[::200]
-
-
-@pytest.fixture(scope="module")
-def found(atlas: fm.Model, some: list[Fact]) -> Known:
-    return filter_known(atlas, some)
 
 
 def plain_row(model: fm.Model, fact: Fact) -> tuple[float, int, str, bool]:
@@ -41,8 +31,12 @@ def plain_row(model: fm.Model, fact: Fact) -> tuple[float, int, str, bool]:
     return product, ranks[0], top, set(ranks) == {1}
 
 
-def test_the_table_is_that_of_plain_passes(atlas: fm.Model, some: list[Fact], found: Known) -> None:
+def test_the_table_is_that_of_plain_passes(atlas: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fact would be edited that the model never knew, or left out although it does."""
+    some = load_facts("atlas")[::200]
+    found = filter_known(atlas, some)
+    record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert (record["known"], record["provenance"]["known_by"]) == (len(found), "target")
     assert tuple(found.frame.columns) == COLUMNS
     for fact, row in zip(some, found.frame.to_dict("records"), strict=True):
         probability, rank, text, known = plain_row(atlas, fact)
@@ -52,18 +46,12 @@ def test_the_table_is_that_of_plain_passes(atlas: fm.Model, some: list[Fact], fo
         assert (row["reason"] == "") == known
     assert list(found.facts) == [fact for fact, known in zip(some, found.frame["known"], strict=True) if known]
     assert len(found) > len(some) / 2
-
-
-def test_facts_at_a_time_do_not_matter(
-    atlas: fm.Model, some: list[Fact], found: Known, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "AT_ONCE", 7)
     told: list[tuple[int, int]] = []
+    monkeypatch.setattr(module, "AT_ONCE", 7)
     parts = filter_known(atlas, iter(some), progress=lambda _, done, of: told.append((done, of)))
     assert parts.facts == found.facts
     assert allclose(parts.frame["probability"], found.frame["probability"], 1e-5)
-    assert told[0] == (7, len(some))
-    assert told[-1] == (len(some), len(some))
+    assert (told[0], told[-1]) == ((7, len(some)), (len(some), len(some)))
 
 
 def test_known_by_the_first_token(tiny: fm.Model) -> None:
@@ -100,24 +88,5 @@ def test_facts_that_cannot_be_asked(tiny: fm.Model) -> None:
     assert found.frame["probability"].isna().tolist() == [True, False, True]
     rows = json.loads(json.dumps(found.to_dict(), allow_nan=False))["facts"]
     assert (rows[0]["answer"], rows[0]["probability"], rows[0]["rank"]) == (None, None, None)
-
-
-def test_none(tiny: fm.Model) -> None:
-    found = filter_known(tiny, [])
-    assert (len(found), len(found.frame)) == (0, 0)
-    assert tuple(found.frame.columns) == COLUMNS
-
-
-def test_shown(found: Known, atlas: fm.Model, tiny: fm.Model) -> None:
-    assert repr(found) == f"Known({len(found)} of {len(found.frame)} facts by {atlas.name})"
-    assert found.to_frame().equals(found.frame)
-    assert found.to_frame() is not found.frame
-    record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert record["known"] == len(found)
-    assert record["provenance"]["fingerprint"] == atlas.fingerprint
-    assert record["provenance"]["known_by"] == "target"
-    assert f"{module.SHOWN} are shown" in found._repr_html_()
-    evil = "<script>alert(1)</script>"
-    html = filter_known(tiny, [Fact("a", evil, "{} is", "b", id=evil)])._repr_html_()
-    assert "<script" not in html
-    assert "&lt;script&gt;" in html
+    none = filter_known(tiny, [])
+    assert (len(none), len(none.frame), tuple(none.frame.columns)) == (0, 0, COLUMNS)
