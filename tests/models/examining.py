@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from collections.abc import Callable
 from functools import cached_property
@@ -32,6 +33,11 @@ SOME = [text for text in tiny_texts() if len(text) < 90][:12]
 DESCENT = {"steps": 120, "clamp": 40.0, "decay": 0.0, "kl": 0.0, "stop": 0.05}
 
 
+def hugging_face(network: Any, tokens: Tensor) -> Tensor:
+    with torch.no_grad():
+        return network(input_ids=tokens).logits.double()
+
+
 class Examined:
     """One architecture loaded from a folder in the hub's layout, in float64, and what was found."""
 
@@ -41,12 +47,8 @@ class Examined:
         self.hf.save_pretrained(folder / "hub")
         tokenizer.save_pretrained(folder / "hub")
         self.model = fm.load(folder / "hub", dtype="float64")
-        self.capture = fm.capture(self.model, PROMPT, logits=True)
+        self.captured = fm.capture(self.model, PROMPT, logits=True)
         self.moment = fm.editing.second_moment(self.model, SOME)
-
-    def hugging_face(self, network: Any, tokens: Tensor) -> Tensor:
-        with torch.no_grad():
-            return network(input_ids=tokens).logits.double()
 
     # What several parts use is made by whichever comes first: a worker may begin in the middle.
 
@@ -70,14 +72,14 @@ class Examined:
 
     def load(self) -> None:
         """The hub's own layout; the logits are Hugging Face's."""
-        theirs = self.hugging_face(copy.deepcopy(self.hf).double(), self.capture.tokens)
-        assert allclose(self.capture.logits, theirs, HUGGING_FACE)
+        theirs = hugging_face(copy.deepcopy(self.hf).double(), self.captured.tokens)
+        assert allclose(self.captured.logits, theirs, HUGGING_FACE)
         assert self.model.layout.described
 
-    def capturing(self) -> None:
+    def capture(self) -> None:
         """Coefficients are what the views' keys, gates and activation give for what the FFN reads."""
         for layer, ffn in enumerate(self.model.ffn):
-            x = self.capture.ffn_in[layer]
+            x = self.captured.ffn_in[layer]
             linear = x @ ffn.keys.T + (0 if ffn.key_bias is None else ffn.key_bias)
             if ffn.gates is None:
                 pre, m = linear, ACT2FN[ffn.activation](linear)
@@ -93,29 +95,29 @@ class Examined:
                     if ffn.activation in GATE
                     else ACT2FN[ffn.activation](pre) * linear
                 )
-                assert allclose(self.capture.linear[layer], linear, EXACT)
-            assert allclose(self.capture.pre[layer], pre, EXACT)
+                assert allclose(self.captured.linear[layer], linear, EXACT)
+            assert allclose(self.captured.pre[layer], pre, EXACT)
             # Bloom has a tanh of its own, with constants of eight digits.
-            assert allclose(self.capture.coefficients[layer], m, 1e-7 if self.name == "Bloom" else EXACT)
+            assert allclose(self.captured.coefficients[layer], m, 1e-7 if self.name == "Bloom" else EXACT)
 
     def decompose(self) -> None:
         """The shares of all memories and the bias sum to 1, and their writes to the FFN's output."""
         for layer in range(self.model.n_layers):
-            frame = fm.decompose(self.capture, layer)
+            frame = fm.decompose(self.captured, layer)
             assert frame.attrs["error"] < EXACT
             assert abs(frame["share"].sum() - 1) < 1e-10
 
     def attribute(self) -> None:
         """Components sum to the logit; so do the memories of all positions along the paths through attention."""
-        for found in (fm.attribute(self.capture, " Paris", " Rome"), fm.attribute_paths(self.capture, " Paris")):
+        for found in (fm.attribute(self.captured, " Paris", " Rome"), fm.attribute_paths(self.captured, " Paris")):
             assert found.error < EXACT * max(1.0, abs(found.logit))
-        cap, logit = self.model.layout.soft_cap, fm.attribute(self.capture, " Paris").logit
-        expected = self.capture.logits[0, -1, self.model.token_id(" Paris")]
+        cap, logit = self.model.layout.soft_cap, fm.attribute(self.captured, " Paris").logit
+        expected = self.captured.logits[0, -1, self.model.token_id(" Paris")]
         assert allclose(logit if cap is None else cap * np.tanh(logit / cap), expected, EXACT)
 
     def circuit(self) -> None:
         """What all nodes read is the sum of their edges, what was pruned among them."""
-        found = fm.circuit(self.capture, " Paris", " Rome", nodes=30)
+        found = fm.circuit(self.captured, " Paris", " Rome", nodes=30)
         assert len(found.firings) > 10
         assert found.error < EXACT
         assert allclose(found.sums()["sum"], found.sums()["read"], EXACT)
@@ -166,10 +168,10 @@ class Examined:
         layer, neuron = 1, 7
         with fm.intervene(self.model, {(layer, neuron): 0.0}):
             without = fm.capture(self.model, PROMPT)
-        lacking = self.capture.coefficients[layer][..., neuron : neuron + 1] * self.model.ffn[layer].values[neuron]
-        assert allclose(self.capture.ffn_out[layer] - without.ffn_out[layer], lacking, EXACT)
+        lacking = self.captured.coefficients[layer][..., neuron : neuron + 1] * self.model.ffn[layer].values[neuron]
+        assert allclose(self.captured.ffn_out[layer] - without.ffn_out[layer], lacking, EXACT)
         again = fm.capture(self.model, PROMPT, logits=True)
-        assert torch.equal(again.logits, self.capture.logits)
+        assert torch.equal(again.logits, self.captured.logits)
 
     def trace(self) -> None:
         """Restoring the last state gives the clean answer back; restoring before the noise gives nothing."""
@@ -177,7 +179,7 @@ class Examined:
         state = trace.indirect("state")
         assert allclose(state[-1, -1], trace.total, 1e-6)
         assert (state[:, : trace.subject.start] == 0).all()
-        assert allclose(trace.clean, self.capture.logits[0, -1].softmax(-1).max(), 1e-5)
+        assert allclose(trace.clean, self.captured.logits[0, -1].softmax(-1).max(), 1e-5)
 
     def edit(self) -> None:
         """The edit brings v* and so the target, and reverting gives every bit of every parameter back."""
@@ -201,21 +203,10 @@ class Examined:
         self.rome.export(self.model, self.folder / "edited")
         again = {"dtype": torch.float64, "experts_implementation": "eager"}  # the others have no float64
         network = transformers.AutoModelForCausalLM.from_pretrained(self.folder / "edited", **again)
-        assert allclose(self.hugging_face(network, self.edited.tokens), self.edited.logits, HUGGING_FACE)
+        assert allclose(hugging_face(network, self.edited.tokens), self.edited.logits, HUGGING_FACE)
 
 
 PARTS: dict[str, Callable[[Examined], None]] = {
-    "load": Examined.load,
-    "capture": Examined.capturing,
-    "decompose": Examined.decompose,
-    "attribute": Examined.attribute,
-    "circuit": Examined.circuit,
-    "project": Examined.project,
-    "scan": Examined.scan,
-    "polysemanticity": Examined.polysemanticity,
-    "intervene": Examined.intervene,
-    "trace": Examined.trace,
-    "edit": Examined.edit,
-    "export": Examined.export,
+    name: part for name, part in vars(Examined).items() if inspect.isfunction(part) and not name.startswith("_")
 }
 """In the order of the manual's table."""

@@ -49,7 +49,7 @@ def test_every_part_works(examined: Examined, part: str) -> None:
 def test_its_bridge_is_the_same_model(examined: Examined) -> None:
     """TransformerLens' numbers would be of another model, with an intervention, an edit or none; or its parts be others
     than people who use TransformerLens mean."""
-    model, tokens = examined.model, examined.capture.tokens
+    model, tokens = examined.model, examined.captured.tokens
     no_bridge = Version(hf.__version__) >= Version(NO_BRIDGE.get(examined.name, "999"))
     if examined.name in MIXTURES or no_bridge:
         with refuses(
@@ -186,18 +186,11 @@ def build_adapted(wrapped: bool) -> Any:
     return peft.get_peft_model(model, config) if wrapped else peft.inject_adapter_in_model(config, model)
 
 
-class Linear4bit(nn.Linear):
-    """What bitsandbytes puts in the place of a projection, but for its kernels: two weights in a byte, in a column."""
-
-    def __init__(self, whole: nn.Linear) -> None:
-        super().__init__(whole.in_features, whole.out_features, bias=False)
-        self.weight = nn.Parameter(torch.zeros(whole.weight.numel() // 2, 1, dtype=torch.uint8), requires_grad=False)
-
-
-def build_4bit(**config: Any) -> Any:
-    model = build("Llama", **config)
-    for layer in model.model.layers:
-        layer.mlp.up_proj = Linear4bit(layer.mlp.up_proj)
+def build_4bit() -> Any:
+    """With a projection as bitsandbytes puts it there: two weights in a byte, in a column."""
+    model = build("Llama")
+    projection = model.model.layers[0].mlp.up_proj
+    projection.weight = nn.Parameter(torch.zeros(projection.weight.numel() // 2, 1).byte(), requires_grad=False)
     return model
 
 
@@ -223,8 +216,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: build_adapted(False),
         "peft.PeftModel.from_pretrained(base, adapter).merge_and_unload()",
     ),
-    "4-bit": (lambda: build_4bit(quantization_config=hf.BitsAndBytesConfig(load_in_4bit=True)), "bitsandbytes"),
-    "4-bit by hand": (build_4bit, "quantised (model.layers.0.mlp.up_proj.weight, uint8)"),
+    "4-bit": (build_4bit, "quantised (model.layers.0.mlp.up_proj.weight, uint8)"),
     "norm between": (lambda: build_bloom(apply_residual_connection_post_layernorm=True), "what their norms give"),
     "projections in slices": (lambda: build_bloom(slow_but_exact=True, pretraining_tp=2), "slice by slice"),
     "rounded positions": (lambda: hf.FalconForCausalLM(hf.FalconConfig(alibi=True, **FALCON)), "bfloat16"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from ffnmem.evaluation.effects import Effects
 from ffnmem.vocabulary.projections import projection_sheet, promoters_sheet
 
 from ..architectures import DECODERS, MIXTURES
-from ..helpers import PROMPT, allclose, build, randomise, refuses
+from ..helpers import PROMPT, allclose, randomise, refuses
 
 TEXTS = [PROMPT, "The city of the Eiffel Tower", "The Colosseum is in Rome", " is in the Tower of London"]
 FACT = fm.Fact("Eiffel Tower", "city", "The city of the {}", "Paris", "Rome")
@@ -57,22 +56,6 @@ def test_experts_are_the_layers_neurons(model: fm.Model) -> None:
         assert not torch.allclose(fm.capture(model, PROMPT, logits=True).logits, before, atol=1e-3)
         ffn.values.copy_(saved)
     assert torch.equal(fm.capture(model, PROMPT, logits=True).logits, before)
-
-
-def test_experts_stay_live_in_a_copy(model: fm.Model) -> None:
-    """What is written into an expert of a copy, or of another type, would be lost."""
-    copied = copy.deepcopy(model.hf_model)
-    for network in (copied, copied.float(), copied.double()):
-        mixture = next(module for module in network.model.layers[1].children() if hasattr(module, "views"))
-        _ = mixture.projections[2].weight
-        with torch.no_grad():
-            before = network(torch.arange(6).unsqueeze(0)).logits
-            for expert in mixture.views:
-                expert.values.mul_(2)
-            assert torch.equal(mixture.projections[2].weight.T, torch.cat([one.values for one in mixture.views]))
-            assert not torch.equal(network(torch.arange(6).unsqueeze(0)).logits, before)
-            for expert in mixture.views:
-                expert.values.div_(2)
 
 
 def test_only_routed_experts_fire(model: fm.Model) -> None:
@@ -255,22 +238,6 @@ SIZES = st.one_of(st.none(), st.builds(ExpertSizes, st.integers(1, 99), st.integ
 def test_experts_in_words_are_read_back(sizes: list[ExpertSizes | None]) -> None:
     """Names would be of another expert's neurons in what was saved."""
     assert read_experts(describe_experts(sizes)) == {layer: one for layer, one in enumerate(sizes) if one is not None}
-
-
-def test_captures_hold_what_is_routed(tokenizer: Any) -> None:
-    """Of experts that no token went to, zeros would take more room than all else, or reading give other numbers."""
-    model = fm.load(build("Olmoe", intermediate_size=16, num_experts=16, num_experts_per_tok=2), tokenizer=tokenizer)
-    seen: list[torch.Tensor] = []
-    handles = [ffn.project_out.register_forward_pre_hook(lambda _, x: seen.append(x[0].clone())) for ffn in model.ffn]
-    capture = fm.capture(model, [PROMPT, "The city"])
-    for handle in handles:
-        handle.remove()
-    for layer, whole in enumerate(seen):
-        expected = whole.view(*capture.tokens.shape, -1).masked_fill(~capture.mask.unsqueeze(-1), 0)
-        assert torch.equal(capture.coefficients[layer], expected)
-    with fm.intervene(model, {(0, 7): 3.0}):  # of an expert that not every token goes to
-        assert (fm.capture(model, PROMPT).coefficients[0][..., 7] == 3).all()
-    assert (capture.coefficients[0][..., 7] == 0).any()
 
 
 @pytest.mark.filterwarnings("ignore::ffnmem.FfnmemWarning")

@@ -12,7 +12,6 @@ from torch import nn
 
 import ffnmem as fm
 from ffnmem.core.errors import HookError, UnsupportedModelError
-from ffnmem.models import layer_pass
 from ffnmem.models.hooks import first_tensor, listening
 from ffnmem.models.layer_pass import LayerPass, Reader, check_same, resolve
 
@@ -131,33 +130,6 @@ def test_until_a_layer(tiny: fm.Model) -> None:
     assert torch.equal(found[0][1], run(LayerPass(tiny), batch(tiny))[0][1])
     with refuses(HookError, RuntimeError, "2 of 3 FFN layers"):
         body.run(batch(tiny), until=2)
-
-
-def test_architectures_without_fused_attention(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some have no sdpa: they run as they are, and say so."""
-    kind = type(tiny.hf_model)
-    make = kind._from_config
-
-    def only_eager(config: object, attn_implementation: str, **options: object) -> object:
-        if attn_implementation == "sdpa":
-            raise ValueError("does not support scaled_dot_product_attention")
-        return make(config, attn_implementation=attn_implementation, **options)
-
-    monkeypatch.setattr(kind, "_from_config", only_eager)
-    body = LayerPass(tiny)
-    assert body.attention == "eager"
-    assert equals_capture(tiny, body, 2e-5)
-
-
-def test_a_gated_ffn_with_an_array_less_is_the_same_to_the_bit(gated: fm.Model) -> None:
-    """Coefficients that overwrite the gate's pre-activations, which were told of and are still to be read."""
-    (ffn, *_) = [m for m in LayerPass(gated).network.modules() if type(m).__name__ in layer_pass.GATED]
-    x = torch.randn(3, 5, gated.d_model, generator=torch.Generator().manual_seed(0))
-    told: list[torch.Tensor] = []
-    with torch.inference_mode(), listening(outputs=[(ffn.gate_proj, told.append)]):
-        assert ffn.forward.__func__ is layer_pass.gated
-        assert (ffn(x) == type(ffn).forward(ffn, x)).all()
-        assert (told[0] == ffn.gate_proj(x)).all()
 
 
 def test_a_bridge_which_computes_otherwise_is_refused(make_tiny: Callable[..., fm.Model]) -> None:

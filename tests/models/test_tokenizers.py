@@ -98,22 +98,6 @@ def test_an_absurd_id_is_refused_at_once(folder: Path, where: str) -> None:
             read(folder)
 
 
-def test_a_long_text_is_tokenised_in_silence(tiny_hf: Any, tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Of a corpus' texts a part is read; transformers would say that indexing errors are to come."""
-    own = copy.deepcopy(tokenizer)
-    own.model_max_length = 4
-    model = fm.load(tiny_hf, tokenizer=own)
-    transformers.logging.enable_propagation()
-    try:
-        with caplog.at_level("WARNING", "transformers"):
-            assert len(model.ids_of("The city of Paris is in France")) > 4
-            assert not caplog.records
-            own("The city of Paris is in France")
-            assert caplog.records, "transformers says nothing of long texts any more: verbose=False can go"
-    finally:
-        transformers.logging.disable_propagation()
-
-
 # -- tokens as tables show them, with tokenizers of every kind -------------------------------------------------------
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -62,36 +61,6 @@ def block(request: pytest.FixtureRequest) -> Block:
 @pytest.fixture
 def model(make_tiny: Callable[..., fm.Model]) -> fm.Model:
     return make_tiny()
-
-
-class Halfway:
-    """A thread that runs something and stops in the middle, when a module is called; the test says when it goes on."""
-
-    def __init__(self, module: torch.nn.Module, call: Callable[[], Any]) -> None:
-        self.there, self.on, self.pool = threading.Event(), threading.Event(), ThreadPoolExecutor(1)
-        self.handle = module.register_forward_pre_hook(self.stop)
-        self.future = self.pool.submit(self.run, call)
-        assert self.there.wait(LONG)
-
-    def run(self, call: Callable[[], Any]) -> Any:
-        self.thread = threading.get_ident()
-        try:
-            return call()
-        finally:
-            self.there.set()
-
-    def stop(self, _module: torch.nn.Module, _args: Any) -> None:
-        if threading.get_ident() == self.thread and not self.there.is_set():
-            self.there.set()
-            assert self.on.wait(LONG)
-
-    def finish(self) -> Any:
-        self.on.set()
-        try:
-            return self.future.result(LONG)
-        finally:
-            self.handle.remove()
-            self.pool.shutdown(wait=False)
 
 
 # -- who is refused ---------------------------------------------------------------------------------------------------
@@ -165,24 +134,43 @@ def test_every_way_to_run_it_is_refused_elsewhere(model: fm.Model, block: Block)
 # -- when a block begins and ends -------------------------------------------------------------------------------------
 
 
+@contextmanager
+def meanwhile(module: torch.nn.Module, call: Callable[[], Any]) -> Iterator[list[Any]]:
+    """What a call in another thread gives, made in the middle of this thread's first pass, when a module is called."""
+    found: list[Any] = []
+
+    def hook(_module: torch.nn.Module, _args: Any) -> None:
+        if not found:
+            found.append(None)
+            found.append(elsewhere(call))
+
+    handle = module.register_forward_pre_hook(hook)
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
 @pytest.mark.parametrize("run", ["pass", "function"])
 def test_no_block_begins_in_the_middle(model: fm.Model, block: Block, run: str) -> None:
     """What was read before would be the model without, what is read after it the model with the change."""
-    ids = torch.tensor([model.tokenize(PROMPT)])
-    calls = {"pass": lambda: model.to_bridge()(ids), "function": lambda: fm.capture(model, ids, logits=True).logits}
-    before, edit = calls[run](), made(model, (0,), seed=4)
-    reading = Halfway(model.ffn[1].project_out, calls[run])
-    for begin in (block(model).__enter__, lambda: edit.apply(model)):
-        with refuses(BusyError, RuntimeError, "cannot begin"):
-            begin()
-    assert torch.equal(reading.finish(), before)
+    ids, edit = torch.tensor([model.tokenize(PROMPT)]), made(model, (0,), seed=4)
+    call = (lambda: model.hf_model(ids).logits) if run == "pass" else lambda: last_logits(model)
+    before = call()
+
+    def begin() -> None:
+        for enter in (block(model).__enter__, lambda: edit.apply(model)):
+            with refuses(BusyError, RuntimeError, "cannot begin"):
+                enter()
+
+    with meanwhile(model.ffn[1].project_out, begin) as tried:
+        assert torch.equal(call(), before)
+    assert len(tried) == 2
     edit.apply(model)
-    reading = Halfway(model.ffn[1].project_out, calls[run])
-    with refuses(BusyError, RuntimeError, "cannot begin"):
-        edit.revert(model)
-    reading.finish()
+    with meanwhile(model.ffn[1].project_out, lambda: edit.revert(model)), refuses(BusyError, RuntimeError, "cannot"):
+        call()
     edit.revert(model)
-    assert torch.equal(calls[run](), before)
+    assert torch.equal(call(), before)
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
@@ -203,22 +191,6 @@ def test_any_way_out_gives_it_back(model: fm.Model, block: Block, kind: type[Bas
     edit = made(model, (0,))
     elsewhere(lambda: edit.apply(model))
     elsewhere(lambda: edit.revert(model))
-
-
-@pytest.mark.parametrize("where", ["here", "elsewhere"])
-def test_a_generator_that_is_dropped(model: fm.Model, block: Block, where: str) -> None:
-    """Its block ends with it, also where another thread's garbage collector comes across it."""
-    before = last_logits(model)
-
-    def asking() -> Iterator[torch.Tensor]:
-        with block(model):
-            yield last_logits(model)
-
-    holder = [asking()]
-    assert not torch.equal(next(holder[0]), before)
-    (holder.clear if where == "here" else lambda: elsewhere(holder.clear))()
-    assert torch.equal(last_logits(model), before)
-    assert torch.equal(elsewhere(lambda: last_logits(model)), before)
 
 
 @pytest.mark.parametrize("call", [1, 2])
@@ -245,9 +217,9 @@ def test_listeners_hear_their_own_thread(model: fm.Model) -> None:
     texts = [PROMPT, "The Tower is in the city of"]
     alone = [fm.capture(model, text, logits=True) for text in texts]
     for module in (model.layout.blocks[0].whole, model.ffn[0].project_out, model.layout.final_norm):
-        first = Halfway(module, lambda: fm.capture(model, texts[0], logits=True))
-        found = [fm.capture(model, texts[1], logits=True), first.finish()]
-        for one, expected in zip(found[::-1], alone, strict=True):
+        with meanwhile(module, lambda: fm.capture(model, texts[1], logits=True)) as found:
+            own = fm.capture(model, texts[0], logits=True)
+        for one, expected in zip((own, found[1]), alone, strict=True):
             assert torch.equal(one.logits, expected.logits)
             for place, tensor in expected.by_place().items():
                 assert torch.equal(one.by_place()[place], tensor), place
