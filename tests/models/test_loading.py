@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformer_lens.model_bridge import TransformerBridge
 
 import ffnmem as fm
@@ -27,18 +29,34 @@ from ffnmem.core.errors import (
 from ffnmem.models import loading
 from ffnmem.models.architectures import DESCRIBED
 from ffnmem.models.configs import find_description, read_config
+from ffnmem.models.loading import read_checkpoint
 
-from ..architectures import DECODERS
+from ..architectures import DECODERS, EVERY, MIXTURES
 from ..helpers import PROMPT, allclose, build_gpt2, build_gpt_neox, build_opt, refuses
 
 TOKENS = torch.tensor([[0, 5, 6, 7]])
-WEIGHTS = "model.safetensors"
+WEIGHTS, TENSOR = "model.safetensors", "transformer.h.1.mlp.c_proj.weight"
 
 
 def put(folder: Path, **fields: Any) -> None:
     """Change fields of a config."""
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **fields}))
+
+
+def read(folder: Path) -> Any:
+    return read_checkpoint(folder, torch.float32)
+
+
+def write(folder: Path, tensors: dict[str, Tensor]) -> None:
+    """Put tensors in the place of those of a checkpoint."""
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS, {"format": "pt"})
+
+
+def change(folder: Path, *gone: str, **more: Tensor) -> None:
+    """A checkpoint without tensors whose names contain one of ``gone``, and with others."""
+    tensors = load_file(folder / WEIGHTS)
+    write(folder, {key: tensor for key, tensor in tensors.items() if not any(name in key for name in gone)} | more)
 
 
 # -- what works -------------------------------------------------------------------------------------------------------
@@ -178,12 +196,6 @@ def put_adapter(folder: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "x"}))
 
 
-def put_nan(folder: Path) -> None:
-    tensors = load_file(folder / WEIGHTS)
-    tensors["transformer.h.1.mlp.c_proj.weight"][3, 4] = torch.nan
-    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
-
-
 def make_strange(folder: Path, file: str, make: Callable[[Path], None]) -> None:
     """In the place of a file what is none: opening a pipe that nobody writes to never ends."""
     (folder / file).unlink(missing_ok=True)
@@ -195,7 +207,13 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], type[Exception], tuple[str, ...]
     "weights empty": (lambda f: (f / WEIGHTS).write_bytes(b""), ModelError, ()),
     "weights absent": (lambda f: (f / WEIGHTS).unlink(), ModelError, ()),
     "weights pickled": (unpickle, ModelError, ("pickled", "safetensors")),
-    "weights with NaN": (put_nan, ModelError, ("transformer.h.1.mlp.c_proj.weight",)),
+    "weights with NaN": (lambda f: change(f, **{TENSOR: torch.full((64, 16), torch.nan)}), ModelError, (TENSOR,)),
+    "a tensor missing": (lambda f: change(f, TENSOR), ModelError, (f"missing {TENSOR}",)),
+    "a tensor too many": (lambda f: change(f, more=torch.ones(3)), ModelError, ("unexpected more",)),
+    "a tensor twice": (lambda f: change(f, **{TENSOR[12:]: torch.ones(64, 16)}), ModelError, ("same weight twice",)),
+    "a layer missing": (lambda f: change(f, ".h.1."), ModelError, ("missing",)),
+    "a layer more in the config": (lambda f: put(f, n_layer=3), ModelError, ("missing",)),
+    "a layer less in the config": (lambda f: put(f, n_layer=1), ModelError, ("unexpected",)),
     **{
         f"header with {change}": (lambda f, change=change: put_header(f, **change), ModelError, ())
         for change in ({"size": 2**63}, {"size": 2**40}, {"shape": [10**9, 16]}, {"dtype": "F7"})
@@ -237,8 +255,8 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], type[Exception], tuple[str, ...]
 def test_damaged_folders(folder: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A download that broke off would end in a traceback, or worse, in random weights; code of a model's would run."""
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked whether to run remote code"))
-    change, kind, says = DAMAGED[damage]
-    change(folder)
+    break_it, kind, says = DAMAGED[damage]
+    break_it(folder)
     with refuses(kind, Exception, str(folder), *says):
         fm.load(folder)
 
@@ -293,6 +311,135 @@ def test_a_version_that_was_not_tried_is_told(monkeypatch: pytest.MonkeyPatch) -
     with pytest.warns(FfnmemWarning, match=r"transformers 5\.25\.0 \(tested: <5\.25,>=5\.16\)") as told:
         [fm.load("atlas") for _ in range(2)]
     assert len(told) == 1
+
+
+# -- checkpoints that are not what their configs say ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_tensor_of_every_architecture(name: str, tokenizer: Any, tmp_path: Path) -> None:
+    """Dropped, renamed by a byte or cut short, three of them at a time, one of each name, whatever its layer: random
+    numbers would stand in place of what is missing, and what is too many be dropped, without a word."""
+    DECODERS[name]().save_pretrained(tmp_path)
+    whole = load_file(tmp_path / WEIGHTS)
+    names = list({re.sub(r"\.\d+\.", ".N.", key): key for key in sorted(whole)}.values())
+    for dropped, renamed, cut in zip(names, names[1:] + names[:1], names[2:] + names[:2], strict=True):
+        other = renamed[:-1] + chr(ord(renamed[-1]) ^ 1)
+        rest = {key: tensor for key, tensor in whole.items() if key not in (dropped, renamed)}
+        write(tmp_path, {**rest, other: whole[renamed], cut: whole[cut][:-1]})
+        now = [key.replace("embed_out.", "lm_head.") for key in (dropped, renamed, other, cut)]  # Pythia's of today
+        says = (*now[:2], f"unexpected {now[2]}; of another shape {now[3]} [")
+        with refuses(ModelError, ValueError, str(tmp_path), *(() if name in MIXTURES else says)):  # which are joined
+            fm.load(tmp_path, tokenizer=tokenizer)
+
+
+OLD = ("GPT-J", "Llama", "GPT-Neo", "CodeGen", "StarCoder", "Phi 2", "Falcon 7B", "MPT")
+MORE = [pytest.param(name, marks=pytest.mark.exhaustive) for name in OLD]
+
+
+@pytest.mark.parametrize("name", ["Pythia", "GPT-2", "Bloom", "OPT", *MORE])
+def test_saved_by_old_versions_without_the_prefix_of_the_whole(name: str, tmp_path: Path) -> None:
+    """Many models on the hub are saved from the model without its unembedding, where that is tied, and with the masks
+    and angles that were once saved, too."""
+    model = DECODERS[name]()
+    model.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / WEIGHTS)
+    if model.config.tie_word_embeddings:
+        tensors = model.base_model.state_dict()
+    for path in {match[1] for key in tensors if (match := re.match(r"(.*\.(attn|attention|self_attn))\.", key))}:
+        names = ("rotary_emb.inv_freq",) if path.endswith("self_attn") else ("bias", "masked_bias", "causal_mask")
+        tensors |= {f"{path}.{inside}": torch.ones(1, 1, 32, 32) for inside in names}
+    write(tmp_path, tensors)
+    found = read(tmp_path).state_dict()
+    assert all(torch.equal(found[key], tensor) for key, tensor in model.state_dict().items())
+
+
+def test_whether_an_unembedding_is_tied(tmp_path: Path) -> None:
+    """The config's word counts: one of its own is missing, or Hugging Face takes another matrix without a word."""
+    build_gpt2().save_pretrained(tmp_path)  # tied, so that none is stored
+    put(tmp_path, tie_word_embeddings=False)
+    with refuses(ModelError, ValueError, "missing lm_head.weight"):
+        read(tmp_path)
+    put(tmp_path, tie_word_embeddings=True)
+    tensors = load_file(tmp_path / WEIGHTS)
+    tied = tensors["transformer.wte.weight"]
+    write(tmp_path, {**tensors, "lm_head.weight": tied.clone()})
+    assert torch.equal(read(tmp_path).lm_head.weight, tied)
+    write(tmp_path, {**tensors, "lm_head.weight": tied + 1})
+    with pytest.warns(FfnmemWarning, match=r"tie_word_embeddings.*files hold another one"):
+        assert torch.equal(read(tmp_path).lm_head.weight, tied + 1)
+
+
+@pytest.fixture
+def shards(tmp_path: Path, tokenizer: Any) -> Path:
+    """A checkpoint in several files."""
+    build_gpt2().save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+    tokenizer.save_pretrained(tmp_path / "shards")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 2
+    return tmp_path / "shards"
+
+
+def test_shards_are_all_there_and_once(shards: Path, tiny: fm.Model) -> None:
+    """A tensor that its file does not have, a file that was not copied, a list that names another file; of a weight in
+    two shards, the later one's would be taken in silence."""
+    assert fm.load(shards).fingerprint == tiny.fingerprint
+    first, *_, last = sorted(shards.glob("*.safetensors"))
+    whole, tensors = last.read_bytes(), load_file(last)
+    lost = next(iter(tensors))
+    save_file({name: tensor for name, tensor in tensors.items() if name != lost}, last, {"format": "pt"})
+    with refuses(ModelError, ValueError, str(shards), f"missing {lost}"):
+        fm.load(shards)
+    save_file(tensors | {name: tensor + 1 for name, tensor in load_file(first).items()}, last, {"format": "pt"})
+    with refuses(ModelError, ValueError, str(shards), "the same weight twice"):
+        fm.load(shards)
+    last.unlink()
+    with refuses(ModelError, ValueError, str(shards), last.name):
+        fm.load(shards)
+    last.write_bytes(whole)
+    for index in ("[]", '{"weight_map": {"a": 3}}', "{"):
+        (shards / f"{WEIGHTS}.index.json").write_text(index)
+        with refuses(ModelError, ValueError, str(shards)):
+            fm.load(shards)
+
+
+@pytest.fixture
+def never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where weights would be read, or memory be taken for them."""
+    from_files = loading.from_files
+
+    def guarded(*args: Any, **options: Any) -> Any:
+        assert options == {"device_map": "meta"}, "memory would have been taken"
+        return from_files(*args, **options)
+
+    monkeypatch.setattr(loading, "from_files", guarded)
+
+
+@pytest.mark.usefixtures("never_read")
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("n_inner", 10**9, "mlp.c_fc.weight [16, 64] instead of [16, 1000000000]"),
+        ("n_positions", 10**7, "wpe.weight"),
+        ("n_positions", 10**9, "n_positions 1000000000"),
+        ("n_head", 0, ""),
+        ("n_embd", -16, ""),
+        ("vocab_size", 10**400, ""),
+    ],
+)
+def test_absurd_sizes(folder: Path, field: str, value: Any, says: str) -> None:
+    """Terabytes would be asked for, or a loop run for hours, before anyone sees that the sizes are wrong."""
+    put(folder, **{field: value})
+    with refuses(ModelError, ValueError, str(folder), says[:60]):
+        read(folder)
+
+
+@pytest.mark.usefixtures("never_read")
+def test_absurd_tables(tmp_path: Path) -> None:
+    """No tensor's shape depends on this number, but tables that Hugging Face makes beside the weights do."""
+    DECODERS["GPT-J"]().save_pretrained(tmp_path)
+    put(tmp_path, rotary_dim=10**9)
+    with refuses(ModelError, ValueError, str(tmp_path), "tables", "GiB", "embed_positions"):
+        read(tmp_path)
 
 
 # -- configs without weights ------------------------------------------------------------------------------------------
