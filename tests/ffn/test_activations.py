@@ -45,22 +45,17 @@ FORMULAS: dict[str, Callable[[float], float]] = {
     "clamped_swish(1.702, 1.5)": clamped,
 }
 SWISHES = {f"swish({beta})": swish(beta) for beta in (0.0, 0.5, 1.702, 10.0)}
-ALL = {**{name: activation(name) for name in FORMULAS}, **SWISHES}
-
-
-def formula(name: str) -> Callable[[float], float]:
-    beta = ALL[name].beta
-    return FORMULAS[name] if name in FORMULAS else lambda x: x * sigmoid(beta * x)  # type: ignore[operator]
 
 
 def grid() -> torch.Tensor:
     return torch.linspace(-12, 12, 480, dtype=torch.float64)  # beside the kinks at 0 and 1.5
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [*FORMULAS, *SWISHES])
 def test_values_and_gradients_are_the_formulas(name: str) -> None:
     """Gradients by central differences, and wanted where no graph is kept too."""
-    one, f, x, h = ALL[name], formula(name), grid(), 1e-5
+    one, x, h = SWISHES.get(name) or activation(name), grid(), 1e-5
+    f = FORMULAS.get(name, lambda x: x * sigmoid(one.beta * x))
     assert allclose(one(x), [f(v) for v in x.tolist()], 1e-12)
     with torch.inference_mode():
         assert allclose(one.gradient(x), [(f(v + h) - f(v - h)) / (2 * h) for v in x.tolist()], 1e-9)
