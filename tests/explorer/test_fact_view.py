@@ -113,13 +113,6 @@ def test_an_edit_is_the_librarys(client: TestClient, tiny: fm.Model, edit: fm.Ed
     assert "about neighbours keep" in page
 
 
-def test_that_it_is_not_reached_is_sentence(client: TestClient, edit: fm.Edit) -> None:
-    assert edit.unreached, "or this shows nothing"
-    page = client.get(address("/fact", edit=1, **ABOUT)).text
-    assert sentence(page).startswith("Not reached: with the edit ")
-    assert "the likeliest is" in sentence(page)
-
-
 def test_a_saved_edit_is_that_edit(client: TestClient, edit: fm.Edit, tmp_path: Path) -> None:
     found = client.get(address("/fact", edit=1, format="zip", **ABOUT))
     assert "edit.zip" in found.headers["content-disposition"]
@@ -145,15 +138,6 @@ def test_no_tab_sees_anothers_edit(client: TestClient, tiny: fm.Model) -> None:
     assert tiny.fingerprint == fingerprint
     assert not len(tiny.edits)
     assert all(torch.equal(value, before[name]) for name, value in tiny.hf_model.state_dict().items())
-
-
-def test_the_same_address_makes_the_same_edit(tiny: fm.Model) -> None:
-    pages = []
-    for _ in range(2):  # two servers, which share nothing but the model
-        with asking(Explorer(tiny)) as client:
-            pages.append(client.get(address("/fact", edit=1, true="Paris", free="The city", **ABOUT)).text)
-    assert pages[0] == pages[1]
-    assert "another prompt" in pages[0]
 
 
 def test_the_values_that_an_edit_rewrites_most(client: TestClient, tiny: fm.Model, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from starlette.testclient import TestClient
 
 import ffnmem as fm
 from ffnmem.core.token_text import visible
-from ffnmem.core.types import ROLE_NAMES, TEXT_ROLES
 from ffnmem.explorer.jobs import Abandoned
 from ffnmem.explorer.memory_view import neighbours
 from ffnmem.explorer.queries import address
@@ -204,17 +203,6 @@ def test_memories_are_found_by_words_and_by_text(client: TestClient, tiny: fm.Mo
     assert capture.token_strings()[int(fired["position"])] == fired["token"]
     up = csv(client, address("/find", words="the", sort="standing", order="up", format="csv"))
     assert up["standing"].is_monotonic_increasing
-
-
-def test_roles_say_what_they_are_told_by(client: TestClient, store_client: TestClient) -> None:
-    """With a store, too, they are those of the weights: whoever misses one is told where it is found."""
-    for one in (client, store_client):
-        page = one.get("/find").text
-        offered = re.findall(
-            r'<option value="([a-z-]+)"', page.partition("role by weights")[2].partition("</select>")[0]
-        )
-        assert offered == ["any", *(name for name in ROLE_NAMES if name not in TEXT_ROLES)]
-        assert ", ".join(TEXT_ROLES) + " need a text" in page
 
 
 def test_roles_and_verdicts_filter(client: TestClient, tiny: fm.Model) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from rich.cells import cell_len
-from rich.text import Text
 
 from ffnmem.core.sheets import Context, Shade, Shades
-from ffnmem.show.terminal import first_columns, in_context, last_columns, running
+from ffnmem.show.terminal import in_context
 
 LONG = "one two three four five six seven eight nine ten"
 
@@ -47,12 +46,6 @@ def test_what_is_cut_says_so() -> None:
     assert "…" in in_context(example("one", " is", " two", cut=True), 40, marked=True).plain.split("«")[0]
 
 
-def test_styles_take_the_place_of_guillemets() -> None:
-    line = in_context(example("one", " is", " two"), 40, marked=False)
-    assert "«" not in line.plain
-    assert [line.plain[span.start : span.end] for span in line.spans if "underline" in str(span.style)] == ["is"]
-
-
 def test_shaded_tokens_have_styles_of_their_own() -> None:
     """Underlined from a fifth of the largest on, bold from a half; the marked one stays apart. Without colours, all as
     it is without shades."""
@@ -69,16 +62,3 @@ def test_shaded_tokens_have_styles_of_their_own() -> None:
     assert "reverse" in styles["is"]
     bare = Context("one two", " is", " three")
     assert in_context(found, 60, marked=True) == in_context(bare, 60, marked=True)
-
-
-def test_ends() -> None:
-    assert last_columns(Text("abcdef"), 4, cut=False).plain == "…def"
-    assert last_columns(Text("abc"), 5, cut=False).plain == "  abc"
-    assert last_columns(Text("abc"), 3, cut=True).plain == "…bc"
-    assert first_columns(Text("abcdef"), 4, cut=False).plain == "abc…"
-    assert first_columns(Text("abc"), 5, cut=False).plain == "abc"
-    assert first_columns(Text("abc"), 3, cut=True).plain == "ab…"
-
-
-def test_running_text_keeps_its_spaces() -> None:
-    assert running("a b\nc\x1b", "").plain == "a b↵c\\x1b"

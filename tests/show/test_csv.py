@@ -21,8 +21,3 @@ def test_a_token_reads_back_as_it_is(token: str, capsysbinary: pytest.CaptureFix
     for text in (csv_text(frame), capsysbinary.readouterr().out.decode()):
         assert pd.read_csv(io.StringIO(text, newline=""), keep_default_na=False)["token"].tolist() == [token, "b"]
         assert list(csv.reader(io.StringIO(text, newline=""))) == [["token", "score"], [token, "0.1"], ["b", ""]]
-
-
-def test_lines_end_alike_and_only_what_must_be_is_quoted() -> None:
-    frame = pd.DataFrame({"token": ["a", "\r"], "layer": [1, 2]})
-    assert csv_text(frame) == 'token,layer\na,1\n"\r",2\n'

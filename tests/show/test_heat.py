@@ -7,7 +7,7 @@ import pytest
 from ffnmem.core.sheets import Column, Sheet, line, rows
 from ffnmem.show.markdown import markdown
 from ffnmem.show.notebook import html
-from ffnmem.show.terminal import STRIP, heat_strip
+from ffnmem.show.terminal import heat_strip
 
 from ..helpers import printed
 
@@ -18,15 +18,6 @@ from ..helpers import printed
 def test_strip(effects: list[float], shown: str) -> None:
     """The shades of a terminal tell strength, and a dash a loss."""
     assert heat_strip(effects, 1.0).plain == shown
-
-
-def test_strip_of_many_layers() -> None:
-    """The strongest of the layers that share a character, whatever its sign."""
-    effects = [0.0] * (2 * STRIP)
-    effects[3], effects[5] = 1.0, -1.0
-    found = heat_strip(effects, 1.0).plain
-    assert len(found) == STRIP
-    assert (found[1], found[2], found[3]) == ("█", "-", "·")
 
 
 def test_legend_and_titles() -> None:

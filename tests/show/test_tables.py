@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from ffnmem.core.sheets import Column, Grid, Histogram, Sheet, Table, line, token
+from ffnmem.core.sheets import Column, Grid, Histogram, Sheet, Table, token
 from ffnmem.show.markdown import markdown
 from ffnmem.show.notebook import html
 
@@ -89,7 +89,3 @@ def test_a_histogram_has_a_bar_a_bin() -> None:
     page = html(Sheet.of(found)).split("</style>")[-1]
     assert page.count("<rect") == 2, "nothing is drawn where nothing was counted"
     assert "<title>2 to 4: 10 tokens, 1.0%</title>" in page
-
-
-def test_a_line_may_stand_in_any_column() -> None:
-    assert printed(Table.of([{"share": line("few")}], "share"))[2].split() == ["few"]

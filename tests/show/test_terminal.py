@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 import ffnmem as fm
 from ffnmem.core.sheets import Column, Facts, Sheet, Words, rows, tokens
-from ffnmem.show.terminal import REST, OneLine, console, origin_text, prompt_line, show, token, user_text
+from ffnmem.show.terminal import REST, OneLine, console, prompt_line, show, token
 
 from ..cli.running import mistake, run
 
@@ -24,14 +24,6 @@ from ..cli.running import mistake, run
 def test_tokens(text: str, shown: str) -> None:
     """A leading space makes another token, so it must be seen; markup and controls are only text."""
     assert token(text).plain == shown
-
-
-def test_marks_are_dim_and_letters_are_not() -> None:
-    """A dot that is a token must look different from a dot that stands for a space."""
-    assert [(str(span.style), span.start, span.end) for span in token(" a", "bold").spans] == [
-        ("dim", 0, 1),
-        ("bold", 1, 2),
-    ]
 
 
 @given(st.lists(st.text(max_size=30), max_size=12), st.integers(1, 90))
@@ -46,15 +38,6 @@ def test_a_line_of_tokens_fits(tokens: list[str], width: int) -> None:
     assert "\n" not in line.plain
 
 
-def test_one_line_measures_what_it_prints() -> None:
-    """A table gives the column what it asks for, and no more than there is."""
-    out = console()
-    line = OneLine([token(text) for text in ("one", "two", "three")])
-    assert line.__rich_measure__(out, out.options.update(width=80)).maximum == len("one  two  three")
-    assert line.__rich_measure__(out, out.options.update(width=9)).maximum == len("one  …")
-    assert OneLine([]).__rich_measure__(out, out.options).maximum == 0
-
-
 def test_prompt_line_shows_the_neighbourhood() -> None:
     """Of a long prompt, the end that matters: up to the position, and a few tokens after it."""
     tokens = ["<|endoftext|>", *(f" t{i}" for i in range(100))]
@@ -66,32 +49,6 @@ def test_prompt_line_shows_the_neighbourhood() -> None:
     assert len(line.split()) == 26
     assert prompt_line(tokens, 100, bos=True).plain.endswith("·t99")
     assert prompt_line(tokens, 0, bos=True).plain.startswith("<|endoftext|> ·t0")
-
-
-def test_the_position_is_underlined() -> None:
-    line = prompt_line(["a", "b", "c"], 1, bos=False)
-    assert [line.plain[span.start : span.end] for span in line.spans if "underline" in str(span.style)] == ["b"]
-
-
-def test_origin() -> None:
-    """Model and fingerprint first, broken only between parts; paths are shown without control characters."""
-    given = {
-        "model": "a\x1b b",
-        "fingerprint": "f0",
-        "dtype": "f32",
-        "device": "cpu",
-        "prepend_bos": True,
-        "ffnmem": "1",
-    }
-    whole = "a\\x1b b f0 · f32 on cpu · with BOS · basis raw · ffnmem 1"
-    assert origin_text({**given, "basis": "raw"}, 80).plain == whole
-    assert origin_text({**given, "basis": "raw"}, len(whole)).plain == whole
-    assert origin_text({**given, "basis": "raw"}, len(whole) - 1).plain == whole.replace(" · ffnmem", "\nffnmem")
-    assert origin_text({**given, "basis": "raw"}, 1).plain == whole.replace(" · ", "\n")
-
-
-def test_text_of_others_keeps_its_spaces() -> None:
-    assert user_text("a b\tc\u202e[b]").plain == "a b\\tc\\u202e[b]"
 
 
 @pytest.mark.parametrize(("columns", "width"), [("40", 60), ("80", 80), ("300", 120)])
@@ -111,14 +68,6 @@ def test_only_wrapping_columns_give_way(capsys: pytest.CaptureFixture[str], monk
     assert "+123456789.123456789" in out
     assert "11.12345" in out
     assert max(map(cell_len, out.splitlines())) <= 60
-
-
-def test_captions_start_at_the_left(capsys: pytest.CaptureFixture[str]) -> None:
-    """rich centres a caption, which reads as if it belonged to a column."""
-    table = rows("a long name of a column")
-    table.add("x")
-    show(Sheet.of(table.table(caption="[red]it")))
-    assert capsys.readouterr().out.splitlines()[-1] == "[red]it"
 
 
 def test_lines_of_a_pipe_end_where_they_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,6 @@ import torch
 
 import ffnmem as fm
 from ffnmem.scanning import Store
-from ffnmem.studies import agreement as module
 from ffnmem.studies.agreement import (
     Agreement,
     agreement_table,
@@ -21,8 +20,6 @@ from ffnmem.studies.agreement import (
     unigram,
 )
 from ffnmem.studies.prefixes import followers
-
-from ..helpers import allclose
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +39,6 @@ def test_predictions_are_the_projections(tiny: fm.Model, basis: str) -> None:
         assert mine.probability[neuron] == pytest.approx(float(p[0]), rel=1e-4)
         assert mine.ranks[0, neuron] == group.loc[group["token_id"] == neuron, "rank"].iloc[0]
     assert not mine.ranks[1].any()
-
-
-def test_blocks_change_nothing(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = np.arange(64).reshape(1, 64)
-    whole = predictions(tiny, 0, asked)
-    monkeypatch.setattr(module, "SCORES", 5 * tiny.d_vocab)
-    parts = predictions(tiny, 0, asked)
-    assert parts.token.tolist() == whole.token.tolist()
-    assert parts.ranks.tolist() == whole.ranks.tolist()
-    assert allclose(parts.probability, whole.probability)
 
 
 def test_the_trigger_is_the_best_prefix_that_a_token_follows(tiny_store: Store, found: list[Agreement]) -> None:

@@ -9,28 +9,23 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import HookError
 from ffnmem.models.residual import passed_on
 from ffnmem.scanning import Store
-from ffnmem.studies import composition as module
 from ffnmem.studies.agreement import predictions, unigram
 from ffnmem.studies.composition import (
-    CASES,
     FREQUENT,
     SHARES,
-    Predicted,
     Readings,
-    cases,
     composition_table,
     read_positions,
     refinement_table,
     update_table,
     updates_needed,
 )
-from ffnmem.studies.prefixes import Layer, Lens, Places, Positions, random_places
+from ffnmem.studies.prefixes import Lens, Places, Positions, random_places
 
 from ..architectures import DECODERS
-from ..helpers import OTHER_PROMPT, PROMPT, allclose, hook_count
+from ..helpers import OTHER_PROMPT, PROMPT, allclose
 
 NOTHING = np.zeros((0, 64), np.int64)
 
@@ -132,24 +127,6 @@ def test_writes_are_scored_as_projections_are(architecture: fm.Model, basis: Any
     assert allclose(scores, rows["score"].to_numpy(), 1e-5)
 
 
-def test_few_rows_at_once_change_nothing(
-    tiny: fm.Model, places: Places, tops: list[np.ndarray], readings: Readings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A large vocabulary is read in parts."""
-    monkeypatch.setattr(module, "LOGITS", 4 * tiny.d_vocab)
-    parts = read_positions(tiny, places, tops, lead=1, updates=10)
-    assert (parts.out == readings.out).all()
-    assert allclose(parts.probability, readings.probability, 1e-5)
-
-
-def test_a_silent_layer_is_an_error(tiny: fm.Model) -> None:
-    reader = Positions(tiny)
-    reader.after[0] = torch.nn.Identity()
-    with pytest.raises(HookError, match="did not show"):
-        reader.layers(torch.tensor([[0, 5]]), torch.tensor([1]))
-    assert hook_count(reader.body) == 0
-
-
 def test_updates_are_counted_at_some(tiny: fm.Model, places: Places, readings: Readings) -> None:
     """Spread evenly over the sample, in its order."""
     chosen = np.unique(np.linspace(0, 24, 10).round().astype(int))
@@ -182,30 +159,6 @@ def test_sub_updates_make_up_what_the_stream_gets(gated: fm.Model, gated_store: 
             ]
             expected = [next(k for k in range(65) if left[k] <= 1 - share) for share in SHARES]
             assert np.abs(shares[row, index] - expected).max() <= 1  # rounding at a border
-
-
-def test_members() -> None:
-    """Memories 0 and 2 predict token 7, of which only memory 2 is active in the first row and none in the second."""
-    coefficients = torch.tensor([[-0.1, 1.0, 0.5], [-1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
-    layer = Layer(coefficients, torch.zeros(3, 2), torch.zeros(3, 2))
-    memories = Predicted(torch.tensor([7, 5, 7]))
-    by_all, by_active = memories.members(layer, torch.tensor([7, 7, 4]))
-    assert by_all.tolist() == [True, True, False]
-    assert by_active.tolist() == [True, False, False]
-    # Token 7 is predicted at positions 0 and 2, so the prediction 7 of position 0 is shared by 1 of the other two,
-    # that of position 1 by both; the 4 of position 2 by none.
-    assert memories.positions.tolist() == [3, 2]
-    assert memories.by_chance(np.array([7, 7, 4]), by_active.numpy()) == pytest.approx((1 + 2 + 0) / 6)
-    assert np.isnan(memories.by_chance(np.array([7]), by_active.numpy()[:1]))
-
-
-def test_every_position_is_one_case(readings: Readings) -> None:
-    found = cases(readings)
-    assert tuple(sorted(found)) == tuple(sorted(CASES))
-    assert (sum(mask.astype(int) for mask in found.values()) == 1).all()
-    kept, wrote = readings.out == readings.residual, readings.out == readings.ffn
-    assert ((found["residual"] | found["agreement"]) == kept).all()
-    assert ((found["ffn"] | found["agreement"]) == wrote).all()
 
 
 def test_composition_table(tiny_store: Store, tops: list[np.ndarray], readings: Readings) -> None:

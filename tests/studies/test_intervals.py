@@ -21,17 +21,6 @@ def test_mean_interval_covers_as_often_as_it_says() -> None:
     assert 175 <= held <= 198
 
 
-def test_mean_interval_of_little() -> None:
-    """NaN is left out, never counted as 0; one value has no interval, none has no mean."""
-    values = np.array([1.0, np.nan, 3.0])
-    assert mean_interval(values)[0] == 2
-    assert mean_interval(values, 1) == mean_interval(values[[0, 2]], 1)
-    assert mean_interval(np.array([4.0]))[0] == 4
-    assert all(math.isnan(end) for end in mean_interval(np.array([4.0]))[1:])
-    assert all(math.isnan(end) for end in mean_interval(np.array([np.nan])))
-    assert mean_interval(np.full(9, 0.5)) == (0.5, 0.5, 0.5)
-
-
 def test_share_interval() -> None:
     """Wilson's formula by hand; at 0 of n the upper end is not 0."""
     z, k, n = 1.959963984540054, 7, 40

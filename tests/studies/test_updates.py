@@ -45,19 +45,6 @@ def test_known_answers() -> None:
     assert by_weight.tolist() == [[1, 3, 3, 4]]  # 3/6, 4/6, 5/6, 6/6
 
 
-def test_what_cancels_is_needed_in_pairs() -> None:
-    """Two large opposite writes say nothing: by output both must be there before the small third one counts."""
-    values = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.1]])
-    by_output, by_weight = updates_needed(np.array([[5.0, 5.0, 1.0]]), values, (0.5,))
-    assert by_output.tolist() == [[3]]
-    assert by_weight.tolist() == [[2]]
-
-
-def test_an_output_of_zero_needs_nothing() -> None:
-    by_output, by_weight = updates_needed(np.zeros((2, 7)), np.ones((7, 3)))
-    assert by_output.tolist() == by_weight.tolist() == [[0, 0, 0]] * 2
-
-
 def test_random_order_against_all_orders() -> None:
     """The expected square of what is left is its mean over every subset."""
     draw = np.random.default_rng(7)
@@ -71,10 +58,3 @@ def test_random_order_against_all_orders() -> None:
         ]
         expected = [next(k for k in range(8) if left[k] <= (1 - share) * whole) for share in (0.2, 0.5, 0.9)]
         assert counts.tolist() == expected
-
-
-def test_random_order_of_equals_and_of_one() -> None:
-    """Four orthogonal equal sub-updates: each is a quarter. A single one is everything; an output of zero nothing."""
-    assert needed_at_random(np.ones((1, 4)), np.eye(4), (0.25, 0.5, 0.51, 1.0)).tolist() == [[1, 2, 3, 4]]
-    assert needed_at_random(np.ones((1, 1)), np.ones((1, 2))).tolist() == [[1, 1, 1]]
-    assert needed_at_random(np.zeros((1, 3)), np.ones((3, 2))).tolist() == [[0, 0, 0]]
