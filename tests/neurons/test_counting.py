@@ -35,14 +35,14 @@ from ..helpers import allclose, refuses
 
 
 def drawn(seed: int, n: int = 8, sequences: int = 60) -> list[Firing]:
-    """Examples of two layers' neurons."""
+    """Examples of two layers' neurons, some at the very first place of the text."""
     random, found = np.random.default_rng(seed), []
     for layer in range(2):
         places, strengths = np.full((n, MOST), -1, np.int64), np.zeros((n, MOST))
         for i in range(n):
             count = int(random.integers(0, MOST + 1))
             at = random.choice(sequences, count, replace=False)
-            places[i, :count] = place_of(at.astype(np.int64), random.integers(1, 50, count))
+            places[i, :count] = place_of(at.astype(np.int64), np.where(at, random.integers(1, 50, count), 0))
             strengths[i, :count] = -np.sort(-random.random(count))
         found.append(Firing(layer, np.arange(n), places, strengths, strengths[:, 0]))
     return found
@@ -83,6 +83,7 @@ def test_within_budget_is_a_plain_walk(seed: int, budget: int | None) -> None:
         assert (after.extreme == before.extreme).all()
         for row, places in enumerate(before.places):
             kept = [slot for slot, place in enumerate(places) if place >= 0 and sequence_of(int(place)) in read]
+            assert after.counts[row] == len(kept)
             assert after.places[row].tolist() == [*places[kept], *[-1] * (MOST - len(kept))]
             assert after.strengths[row].tolist() == [*before.strengths[row, kept], *[0] * (MOST - len(kept))]
 

@@ -290,6 +290,19 @@ def test_planted_neurons(make_tiny: Callable[..., fm.Model]) -> None:
     assert "1 duplicate pairs" in repr(found)
 
 
+def test_a_layer_of_one_living_key(make_tiny: Callable[..., fm.Model]) -> None:
+    """There is no pair, so there is no overlap to tell."""
+    model = make_tiny()
+    with torch.no_grad():
+        model.ffn[1].keys[1:] = 0
+    found = fm.neurons.geometry(model, threshold=None)
+    row = found.layers.loc[1]
+    assert row[["key_zero", "key_max_neuron", "key_max_other"]].tolist() == [63, -1, -1]
+    assert row[["key_cosine_rms", "key_matched_rms", "key_isotropic_max"]].isna().all()
+    assert row[["key_capacity_sum", "key_capacity_q5", "key_features"]].tolist() == pytest.approx([1, 1, 1])
+    assert found.sheet().blocks[0].rows[2][-1] == ""
+
+
 def test_turning_key_and_value_round_changes_no_geometry(gated: fm.Model, turned: fm.Model) -> None:
     """Which is the same neuron; only the sign of its gate's cosines is another."""
     one, other = (fm.neurons.geometry(model, threshold=0.5) for model in (gated, turned))
