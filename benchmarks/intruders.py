@@ -26,7 +26,7 @@ import ffnmem as fm
 from ffnmem.describing.scoring import SHOWN, find_odd_one
 from ffnmem.models.model import Model
 from ffnmem.neurons.counting import content_counts
-from ffnmem.neurons.inputs import Background, Inputs, normalise, read_backgrounds
+from ffnmem.neurons.inputs import Background, Inputs, normalise, read_background
 from ffnmem.neurons.measuring import opened
 from ffnmem.neurons.verdicts import share_interval
 from ffnmem.scanning import Store
@@ -173,7 +173,7 @@ def judged(
 
 
 def all_judged(
-    store: Store, model: Model, trials: Sequence[Trials], judges: Sequence[str], seed: int
+    store: Store, model: Model, trials: Sequence[Trials], judges: Sequence[str]
 ) -> dict[str, list[Float64[np.ndarray, " n"]]]:
     """By judge, what it found of each layer's trials."""
     embeddings = Embeddings(store, model)
@@ -182,7 +182,7 @@ def all_judged(
     }
     if "state" in judges:
         away = [Trials(judge_layer(some.layer, store.n_layers), some.places, some.rows) for some in trials]
-        backgrounds = read_backgrounds(store, model, [some.layer for some in away], seed)
+        backgrounds = {some.layer: read_background(store, some.layer) for some in away}
         places = {some.layer: some.places.reshape(-1) for some in away if len(some.places)}
         with Inputs(store, model, places) as inputs:
             found["state"] = [judged(some, "state", embeddings, inputs, backgrounds[some.layer]) for some in away]
@@ -208,7 +208,7 @@ def measure(store: Store, arguments: argparse.Namespace) -> pd.DataFrame:
                 if sequence not in documents:
                     documents[sequence] = store.sequences.locate(sequence)[0]
         trials.append(layer_trials(store, own, layer, ODD_ONES, documents, arguments.seed))
-    scores = all_judged(store, store.read_model(), trials, judges, arguments.seed)
+    scores = all_judged(store, store.read_model(), trials, judges)
     table = pd.DataFrame([row for some in trials for row in some.rows], columns=list(COLUMNS))
     return table.assign(**{judge: np.concatenate([np.empty(0), *found]) for judge, found in scores.items()})
 

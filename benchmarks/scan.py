@@ -64,9 +64,10 @@ class OurPass:
         text = TextSettings.checked(model, WINDOW + 1, True, ROWS * (WINDOW + 1))
         # A sample of 8 is as rare as 128 are in a million tokens.
         settings = ScanSettings(**vars(text), k=K, dtype="float32", seed=0, sample=8, draws=64, frequent=frequent)
-        sample = choose(sequences, 0, 8, 64)
+        sample = choose(sequences, settings.special, 0, 8, 64)
         widths = [ffn.d_mlp for ffn in model.ffn]
-        state = ScanState.empty(settings, widths, sample.sequences, sample.draws, model.gated, model.experts)
+        kept = len(sample.inputs), model.d_model
+        state = ScanState.empty(settings, widths, sample.sequences, sample.draws, model.gated, model.experts, kept)
         self.special = np.array(settings.special)
         self.forward = Forward(model, [Reducer(state, sample, Threads(whole=kernels.WIDTH))])
 

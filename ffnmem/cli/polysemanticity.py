@@ -34,7 +34,6 @@ from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..core.progress import Progress
-    from ..neurons.concepts import Meanings
     from ..scanning.store import Store
 
 LISTED = 5  # neurons of a verdict
@@ -199,14 +198,10 @@ def neurons(
     kept = all(is_kept(opened, one, asked_settings(**settings)) for one in {one for *_, one in sides})
     loaded = None if kept and output.plot is None and model.model is None else model.load(opened)
     with show_progress() as report:
-        # The deepest layer first: what is read for it is kept for the layers before.
-        of_side: dict[tuple[int, int, str], Meanings] = {
-            (layer, column, one): fm.meanings(
-                opened, layer, column, loaded, sign=one, k=listing, progress=count_inputs(report), **settings
-            )
-            for layer, column, one in sorted(sides, reverse=True)
-        }
-    found = [of_side[side] for side in sides]
+        found = [
+            fm.meanings(opened, layer, column, loaded, sign=one, k=listing, progress=count_inputs(report), **settings)
+            for layer, column, one in sides
+        ]
     drawn = [one for one in found if len(one.table)]
     if output.plot is not None and not drawn:
         raise InputError(f"--plot: neuron {found[0].name} has no examples to draw: it is {found[0].verdict}")

@@ -46,6 +46,9 @@ class Observer:
         """Told, before a layer that has experts is handed over, which of them each cell is routed to; shared experts,
         which all are, are left out."""
 
+    def read(self, page: Page, layer: int, x: Float[Tensor, "rows pos d_model"]) -> None:
+        """Told what a layer's FFN reads, before the layer is handed over. The tensor is only lent, and holds pads."""
+
     def add(
         self,
         page: Page,
@@ -240,7 +243,9 @@ class Forward:
             for observer in self.observers:
                 observer.add(page, layer, pre, coefficients, part)
 
-        def route(layer: int, x: Tensor) -> None:
+        def read_input(layer: int, x: Tensor) -> None:
+            for observer in self.observers:
+                observer.read(page, layer, x)
             mixture = self.body.mixtures[layer]
             if mixture is not None:
                 experts = mixture.route(x.flatten(0, -2))[0] != 0
@@ -250,7 +255,7 @@ class Forward:
         for observer in self.observers:
             observer.begin(page)
         tokens = torch.from_numpy(page.batch.tokens).to(self.device)
-        self.body.run(tokens, hand, on_input=route, on_linear=linear.__setitem__, until=self.until)
+        self.body.run(tokens, hand, on_input=read_input, on_linear=linear.__setitem__, until=self.until)
         for observer in self.observers:
             observer.end(page)
 

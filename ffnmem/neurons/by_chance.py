@@ -33,7 +33,7 @@ from ..scanning.state import place_of
 from ..scanning.store import Store
 from ..show.result import Result
 from .clustering import Draws, Examples
-from .inputs import TOP, Background, Firing, Inputs, read_backgrounds, sampled_sequences
+from .inputs import TOP, Background, Firing, Inputs, read_background, sampled_sequences
 from .measuring import chosen_layers, judged, rule_key, store_key
 from .sample_measures import KeyPairs, coefficients, own_keys, rotate_isotropic
 from .verdicts import RULE, Rule, share_interval, verdicts
@@ -321,7 +321,7 @@ def chance_verdicts(
     factor = 1.0 if sign == "positive" else -1.0
     chosen, asked = chosen_layers(store, layers), check_kinds(kinds, store.gated)
     model = store.read_model() if model is None else model
-    backgrounds = read_backgrounds(store, model, chosen, seed, progress)
+    backgrounds = {layer: read_background(store, layer) for layer in chosen}
     neurons = {
         layer: np.sort(np.random.default_rng([seed, 30, layer]).permutation(store.d_mlp(layer))[:per_layer])
         for layer in chosen

@@ -26,7 +26,7 @@ from ..scanning.store import Store
 from ..show.result import Result
 from .clustering import compare
 from .counting import content_counts
-from .inputs import Background, Inputs, firing, read_backgrounds
+from .inputs import Background, Inputs, firing, read_background
 from .measures import measures_of
 from .measuring import fires, read_one, rule_key, settings_key
 from .verdicts import RULE, Estimate, Rule, verdicts
@@ -326,7 +326,7 @@ def kept(
     provenance = row["provenance"]
     similarity = None
     if model is not None and len(places):
-        background = read_backgrounds(store, model, [layer], provenance["polysemanticity"]["seed"], progress)[layer]
+        background = read_background(store, layer)
         with Inputs(store, model, {layer: places}, progress) as inputs:
             similarity = cosines(background, inputs, layer, places, labels)
     named = [name for measure in MEASURES for name in columns(measure)]
@@ -347,7 +347,7 @@ def measured_anew(
     estimates = dict.fromkeys(MEASURES, Estimate(*[np.full(1, np.nan)] * 5))
     if n:
         model = store.read_model() if model is None else model
-        background = read_backgrounds(store, model, [layer], seed, progress)[layer]
+        background = read_background(store, layer)
         with Inputs(store, model, {layer: places}, progress) as inputs:
             examples = compare(store, model, found, inputs, background, content_counts(store), seed, draws)
             estimates, labels = examples.estimates, examples.labels[0, :n]

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float32, Float64, Int64
 from torch import Tensor
 
-from ..core.checked_files import Form, HeadedTensors, write_tensors
-from ..core.errors import FileError, InputError, check_choice, warn
+from ..core.errors import InputError, check_choice
 from ..core.progress import Progress
 from ..core.types import COEFFICIENT_SIGNS
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection
 from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
 from ..models.model import Model
-from ..scanning.state import NOWHERE, place_of, position_of, sequence_of
+from ..scanning import reduction
+from ..scanning.reduction import INPUTS
+from ..scanning.state import NOWHERE, LayerState, place_of, position_of, sequence_of
 from ..scanning.store import Store
 from ..scanning.tables import spread
 
@@ -232,16 +233,10 @@ class Inputs:
 #
 # Inputs of an FFN share much that no single neuron cares about: a mean, and a few directions of large variance. Cosines
 # are therefore taken between whitened inputs: centred and scaled so that all directions vary alike over random
-# positions.
+# positions, at which the scan has kept them.
 
-FILE = "background.safetensors"
-VERSION = 3
-KIND = "ffnmem background"
-FORM = Form(KIND, 1, "background of inputs")
-POSITIONS = 4096  # random ones from which mean and covariance are estimated
-PAIRS = 512  # of them, for nulls
+PAIRS = 512  # of the random positions, for nulls
 RIDGE = 0.02  # of the mean variance, added to every direction's
-ARRAYS = ("mean", "whiten", "rows", "units")
 CUT = 1.7  # standard deviations of unrelated inputs' cosines above which inputs count as alike
 
 
@@ -311,70 +306,18 @@ def sampled_sequences(store: Store, random: np.random.Generator | None = None) -
     return numbers[(numbers >= 0) & (numbers < store.sequences.n_sequences)].astype(np.int64)
 
 
-def content_places(store: Store, sequence: int) -> Int64[np.ndarray, " n"]:
-    """The positions of a sequence, without BOS and special tokens."""
-    tokens, lead = store.sequences.sequence_tokens(sequence), store.sequences.lead
-    at = lead + np.flatnonzero(~np.isin(tokens[lead:], list(store.settings.special)))
-    return place_of(np.int64(sequence), at.astype(np.int64))
-
-
 def random_places(store: Store, seed: int) -> Int64[np.ndarray, " n"]:
     """Random positions of the store's shared sample of sequences, without BOS and special tokens, in random order."""
-    places = [content_places(store, sequence) for sequence in sampled_sequences(store).tolist()]
-    everywhere = np.concatenate([np.empty(0, np.int64), *places])
-    return np.random.default_rng([seed, 2]).permutation(everywhere)[:POSITIONS]
+    return reduction.random_places(store.sequences, store.settings.special, sampled_sequences(store), seed)[:INPUTS]
 
 
-def read_backgrounds(
-    store: Store, model: Model, layers: Collection[int], seed: int = 0, progress: Progress | None = None
-) -> dict[int, Background]:
-    """Those of some layers: from the file beside the store if it was made from the same weights and seed, else read
-    anew.
-
-    The model runs no deeper than the deepest layer asked for. All layers up to it are kept in the file, where the
-    store's folder can be written to. Raises InputError for another model's store, or one without text in its random
-    sequences.
-    """
-    store.check_model(model)
-    key = {
-        "version": VERSION,
-        "fingerprint": store.fingerprint,
-        "corpus": store.corpus.hash,
-        "scan": store.manifest["settings"],
-        "seed": seed,
-    }
-    kept = opened(store, layers, key)
-    if kept is not None:
-        return kept
-    places, passed = random_places(store, seed), range(max(layers) + 1)
-    with Inputs(store, model, dict.fromkeys(passed, places), progress) as inputs:
-        found = [background_of(inputs.at(layer, places)) for layer in passed]
-    if os.access(store.folder, os.W_OK):
-        arrays = {f"{i}.{name}": getattr(b, name) for i, b in enumerate(found) for name in ARRAYS}
-        header = {
-            "kind": KIND,
-            "schema": 1,
-            **key,
-            "spread": [b.spread for b in found],
-        }
-        write_tensors(store.folder / FILE, header, arrays, sort_keys=True)
-    return {layer: found[layer] for layer in layers}
+KEPT: WeakKeyDictionary[LayerState, Background] = WeakKeyDictionary()  # as long as a store keeps the layer's arrays
 
 
-def opened(store: Store, layers: Collection[int], key: Mapping[str, Any]) -> dict[int, Background] | None:
-    """What an earlier call wrote, if it has the layers, is of the same key (which JSON can hold) and whole; else that
-    is warned of."""
-    path = store.folder / FILE
-    if not path.is_file():
-        return None
-    try:
-        file = HeadedTensors(path, FORM)
-        if {name: file.header.get(name) for name in key} != key or len(file.header["spread"]) <= max(layers):
-            return None
-        return {
-            i: Background(**{name: file.array(f"{i}.{name}") for name in ARRAYS}, spread=file.header["spread"][i])
-            for i in layers
-        }
-    except FileError as error:
-        warn(f"all is read again: {error}")
-        return None
+def read_background(store: Store, layer: int) -> Background:
+    """That of a layer, from what the scan kept of its inputs. Raises InputError for a store without text in its random
+    sequences."""
+    view = store.view(layer)
+    if view not in KEPT:
+        KEPT[view] = background_of(view.inputs[~np.isnan(view.inputs[:, 0])])
+    return KEPT[view]

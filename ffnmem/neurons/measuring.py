@@ -28,7 +28,7 @@ from ..scanning.store import Store
 from ..scanning.tables import GROUP, STATS, NeuronTable
 from .clustering import compare
 from .counting import content_counts, within_budget
-from .inputs import CUT, FLOOR, RIDGE, SAMPLED, TOP, Background, Firing, Inputs, firing, read_backgrounds
+from .inputs import CUT, FLOOR, RIDGE, SAMPLED, TOP, Background, Firing, Inputs, firing, read_background
 from .measures import MEASURES
 from .sample_measures import Sample, sample_measures, token_sample
 from .verdicts import RULE, Estimate, Rule, verdicts
@@ -79,7 +79,7 @@ def polysemanticity(
         store: from :func:`ffnmem.scan`. model: the one scanned; default: load it by its name.
         layers: one or several; default all.
         sign: "positive" or "negative" coefficients, or "both": then a neuron has a row for each.
-        seed: of every random step. draws: of bootstrap and null each.
+        seed: of every random step after the scan. draws: of bootstrap and null each.
         budget: tokens to read again at most for examples, None for no limit; the store's random sequences, which all
             neurons share, come on top. Where it does not reach, sequences are preferred that give the neurons with
             fewest examples another; ``examples`` says how many each has. Fewer layers leave more for each.
@@ -133,7 +133,7 @@ def measured(
 ) -> dict[str, pd.DataFrame]:
     """The table of each sign, kept if it is of all layers; the text is read once for all of them."""
     budget, draws = keys[signs[0]]["budget"], keys[signs[0]]["draws"]
-    shared = begin(store, model, layers, keys[signs[0]]["seed"], draws, rule, progress)
+    shared = begin(store, model, layers, keys[signs[0]]["seed"], draws, rule)
     found = {sign: within_budget([firing(store, layer, sign=sign) for layer in layers], budget) for sign in signs}
     rows: dict[str, list[pd.DataFrame]] = {sign: [] for sign in signs}
     labels: dict[str, list[Int64[np.ndarray, "n most"]]] = {sign: [] for sign in signs}
@@ -183,11 +183,10 @@ def begin(
     seed: int,
     draws: int,
     rule: Rule,
-    progress: Progress | None,
 ) -> Shared:
-    """Load what is missing and read the backgrounds of some layers."""
+    """Load what is missing, with the backgrounds of some layers."""
     model = store.read_model() if model is None else model
-    backgrounds = read_backgrounds(store, model, layers, seed, progress)
+    backgrounds = {layer: read_background(store, layer) for layer in layers}
     return Shared(store, model, seed, draws, rule, backgrounds, token_sample(store, seed=seed), content_counts(store))
 
 

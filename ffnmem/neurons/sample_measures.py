@@ -15,10 +15,11 @@ from torch import Tensor
 from ..core.neuron_names import LayerName
 from ..models.model import Model
 from ..models.replaying import activation
+from ..scanning.reduction import content_places
 from ..scanning.state import sequence_of
 from ..scanning.store import Store
 from ..vocabulary.scoring import in_threads
-from .inputs import content_places, sampled_sequences
+from .inputs import sampled_sequences
 from .measures import measure, measures_of
 from .verdicts import Estimate, beside_shared, interval
 
@@ -85,7 +86,7 @@ def token_sample(store: Store, positions: int = POSITIONS, seed: int = 0) -> Sam
     """
     found, total = {}, 0
     for sequence in sampled_sequences(store, np.random.default_rng([seed, 3])).tolist():
-        places = content_places(store, sequence)
+        places = content_places(store.sequences, store.settings.special, sequence)
         if total < positions and len(places):
             total += len(places)
             found[sequence] = places

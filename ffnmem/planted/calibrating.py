@@ -325,7 +325,7 @@ def meanings(
                 tables[level].append(with_truth(planted, table))
                 if level == standard:
                     examples.append(
-                        example_nulls(begin(store, planted.model, range(store.n_layers), seed, draws, rule, None))
+                        example_nulls(begin(store, planted.model, range(store.n_layers), seed, draws, rule))
                     )
             if level == standard:
                 nothing = scrambled(planted, seed)

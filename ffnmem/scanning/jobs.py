@@ -109,7 +109,7 @@ def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, sh
     identity = Identity(
         model.name, model.fingerprint, packed.tokenizer_hash, packed.hash, len(sequences.units), __version__
     )
-    drawn = choose(sequences, settings.seed, settings.sample, settings.draws)
+    drawn = choose(sequences, settings.special, settings.seed, settings.sample, settings.draws)
     path = folder / STATE
     progress = ScanProgress(shard=shard)
     if path.exists():
@@ -125,7 +125,8 @@ def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, sh
             FOLDER.mark(folder)
     else:
         widths = [ffn.d_mlp for ffn in model.ffn]
-        state = ScanState.empty(settings, widths, drawn.sequences, drawn.draws, model.gated, model.experts)
+        kept = len(drawn.inputs), model.d_model
+        state = ScanState.empty(settings, widths, drawn.sequences, drawn.draws, model.gated, model.experts, kept)
     return Scanner(model, sequences, drawn, state, identity, progress, path)
 
 

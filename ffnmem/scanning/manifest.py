@@ -18,7 +18,7 @@ from ..core.folders import UNFINISHED, Kind
 from .state_file import StateFile
 from .tables import CORPUS, STATE, STATS, TOKENIZER, VALUES
 
-SCHEMA = 2  # since statistics of mixtures of experts are of the tokens routed
+SCHEMA = 3  # since what FFNs read at random positions is kept
 KIND = "ffnmem store"
 MANIFEST = "manifest.json"
 FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the store", subfolders=(CORPUS,))

@@ -17,7 +17,7 @@ from ..corpus.excerpts import Page, Selection, Stretch
 from ..corpus.passes import CHECKPOINT_SECONDS, Checkpoint, Forward, Observer, read
 from ..models.model import Model
 from . import kernels
-from .reduction import LayerBatch, Planner, RandomSample, Reducer, observe_sample
+from .reduction import LayerBatch, Planner, RandomSample, Reducer, keep_inputs, observe_sample
 from .state import EXTREMES, NOWHERE, ScanState, place_of, sequence_of
 from .state_file import Identity, ScanProgress, save_state
 
@@ -123,6 +123,9 @@ class Wanted(Observer):
 
     def route(self, page: Page, layer: int, experts: torch.Tensor) -> None:
         self.plan.routed[layer] = experts.cpu().numpy()
+
+    def read(self, page: Page, layer: int, x: torch.Tensor) -> None:
+        keep_inputs(self.layers[layer], self.plan, x)
 
     def add(
         self,

@@ -18,7 +18,7 @@ from ..corpus.batches import Batch, Sequences
 from ..corpus.excerpts import Page
 from ..corpus.passes import Observer
 from . import exact_sums, kernels
-from .state import EXTREMES, NO_VALUE, SIDES, SPAN, LayerState, ScanState, join_ranges
+from .state import EXTREMES, NO_VALUE, SIDES, SPAN, LayerState, ScanState, join_ranges, place_of
 
 # Which sequences and positions are the random sample: a function of the seed and their numbers, known before the pass.
 #
@@ -28,6 +28,7 @@ from .state import EXTREMES, NO_VALUE, SIDES, SPAN, LayerState, ScanState, join_
 # exactly.
 
 SEQUENCES, DRAWS, PLACES = 1, 2, 3  # independent streams of one seed
+INPUTS = 4096  # random positions at which the FFNs' inputs are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +39,16 @@ class RandomSample:
         sequences: uniformly random sequences, each as likely as any other.
         draws: sequences of the random positions, likelier the more tokens they have, each at most once.
         places: per draw, a random number in [0, 1) that picks one of its positions.
+        inputs: places in the uniformly random sequences at which the FFNs' inputs are kept, in random order.
     """
 
     sequences: Int64[np.ndarray, " sample"]
     draws: Int64[np.ndarray, " draws"]
     places: Float64[np.ndarray, " draws"]
+    inputs: Int64[np.ndarray, " inputs"]
 
 
-def choose(sequences: Sequences, seed: int, sample: int, draws: int) -> RandomSample:
+def choose(sequences: Sequences, special: Sequence[int], seed: int, sample: int, draws: int) -> RandomSample:
     """The sample of a corpus; all of it where it has fewer sequences than asked for."""
     uniform = Lowest(sample)
     weighted = Lowest(draws)
@@ -55,8 +58,24 @@ def choose(sequences: Sequences, seed: int, sample: int, draws: int) -> RandomSa
         # Exponential races: the lowest of −ln(u)/w are a sample weighted by w (Efraimidis and Spirakis 2006).
         content = sequences.lengths(unit) - sequences.lead
         weighted.offer(-np.log1p(-uniforms(seed, DRAWS, numbers)) / content, numbers)
-    draw = weighted.numbers()
-    return RandomSample(uniform.numbers(), draw, uniforms(seed, PLACES, draw))
+    drawn, draw = uniform.numbers(), weighted.numbers()
+    return RandomSample(
+        drawn, draw, uniforms(seed, PLACES, draw), random_places(sequences, special, drawn, seed)[:INPUTS]
+    )
+
+
+def content_places(sequences: Sequences, special: Sequence[int], number: int) -> Int64[np.ndarray, " n"]:
+    """The places of a sequence, without BOS and special tokens."""
+    tokens, lead = sequences.sequence_tokens(number), sequences.lead
+    return place_of(np.int64(number), lead + np.flatnonzero(~np.isin(tokens[lead:], special)).astype(np.int64))
+
+
+def random_places(
+    sequences: Sequences, special: Sequence[int], numbers: Int64[np.ndarray, " sample"], seed: int
+) -> Int64[np.ndarray, " n"]:
+    """The places of some sequences, without BOS and special tokens, in random order."""
+    places = [content_places(sequences, special, number) for number in numbers.tolist()]
+    return np.random.default_rng([seed, 2]).permutation(np.concatenate([np.empty(0, np.int64), *places]))
 
 
 class Lowest:
@@ -100,6 +119,7 @@ class BatchPlan:
         chosen: frequent tokens: token, its index among the frequent ones.
         sampled: rows that are in the random sample: row, index in the sample.
         drawn: rows with a random position: row, index of the draw, position.
+        read: cells whose FFN inputs are kept: cell, index among those.
         routed: by layer, which experts each token is routed to; shared ones, which all are, are left out.
     """
 
@@ -110,6 +130,7 @@ class BatchPlan:
     chosen: Int64[np.ndarray, "chosen 2"]
     sampled: Int64[np.ndarray, "sampled 2"]
     drawn: Int64[np.ndarray, "drawn 3"]
+    read: Int64[np.ndarray, "read 2"]
     routed: dict[int, Bool[np.ndarray, "tokens experts"]] = field(default_factory=dict)
 
     @property
@@ -164,10 +185,13 @@ class Planner:
         order = np.argsort(np.array(settings.frequent, np.int64), kind="stable")
         self.frequent, self.frequent_index = np.array(settings.frequent, np.int64)[order], order
         self.sample = sample
+        self.order = np.argsort(sample.inputs)
+        self.inputs = sample.inputs[self.order]
         self.buckets = np.array([p.bit_length() for p in range(settings.context)], np.int64)  # as kernels.bucket_of
 
     def plan(self, page: Page) -> BatchPlan:
         pos = page.batch.tokens.shape[1]
+        read, slot = common(place_of(page.sequences, page.positions), self.inputs).T
         return BatchPlan(
             batch=page.batch,
             mask=page.mask,
@@ -176,6 +200,7 @@ class Planner:
             chosen=self.among_frequent(page.tokens, page.places),
             sampled=common(page.batch.sequences, self.sample.sequences),
             drawn=self.positions(page.batch, rearrange(page.mask, "(rows pos) -> rows pos", pos=pos)),
+            read=np.stack([page.places[read], self.order[slot]], axis=1),
         )
 
     def among_frequent(self, ids: Int64[np.ndarray, " n"], tokens: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, "m 2"]:
@@ -305,6 +330,10 @@ class Reducer(Observer):
     def route(self, page: Page, layer: int, experts: Bool[Tensor, "cells experts"]) -> None:
         self.plan.routed[layer] = experts.cpu().numpy()
 
+    def read(self, page: Page, layer: int, x: Float[Tensor, "rows pos d_model"]) -> None:
+        if self.exact:
+            keep_inputs(self.layers[layer], self.plan, x)
+
     def add(
         self,
         page: Page,
@@ -350,6 +379,13 @@ def observe_sample(state: LayerState, batch: LayerBatch, start: int, stop: int) 
                 state.draw[slot, its] = batch.coefficients[token, its]
                 if batch.linear is not None:
                     state.draw_parts[:, slot, its] = batch.pre[token, its], batch.linear[token, its]
+
+
+def keep_inputs(state: LayerState, plan: BatchPlan, x: Float[Tensor, "rows pos d_model"]) -> None:
+    """Keep what the FFN reads, in float32, at the places that are drawn for it."""
+    if len(plan.read):
+        cells = torch.from_numpy(plan.read[:, 0]).to(x.device)
+        state.inputs[plan.read[:, 1]] = as_float32(x.flatten(0, -2).index_select(0, cells))
 
 
 def as_float32(tensor: Float[Tensor, "tokens d_mlp"]) -> Float32[np.ndarray, "tokens d_mlp"]:

@@ -139,7 +139,8 @@ def scan(
         dtype: ``"float32"``, or ``"bfloat16"`` for the pass, after which twice as many candidates as kept are run
             again in float32 and ranked by that, so that every example shown is exact.
         seed: of the random sample.
-        sample: random sequences kept for quantile bands. draws: random positions kept.
+        sample: random sequences kept for quantile bands; at up to 4,096 positions of them what the FFNs read is kept
+            too, by which :func:`ffnmem.polysemanticity` whitens inputs. draws: random positions kept.
         frequent: most frequent tokens whose mean coefficients are kept.
         batch_tokens: of one forward pass, pads included; changes float rounding only.
         shard: (i, n): only every n-th unit of the corpus from the i-th, to be joined by :func:`merge`.

@@ -158,6 +158,8 @@ LAYER = {
     "sample_parts": Array("float32", "2 parts sample d_mlp", fill_unseen, np.nan),
     "draw": Array("float32", "draws d_mlp", fill_unseen, np.nan),
     "draw_parts": Array("float32", "parts draws d_mlp", fill_unseen, np.nan),
+    # What the FFN read at random positions, in random order; NaN where not yet seen.
+    "inputs": Array("float32", "inputs d_model", fill_unseen, np.nan),
 }
 """The arrays of a layer."""
 SHARED: dict[str, Callable[[Any, Any], Any]] = {
@@ -170,7 +172,15 @@ SHARED: dict[str, Callable[[Any, Any], Any]] = {
 """How the other arrays are put together."""
 
 
-def sizes_of(settings: ScanSettings, d_mlp: int, experts: int, sample: int, draws: int, gated: bool) -> dict[str, int]:
+def sizes_of(
+    settings: ScanSettings,
+    d_mlp: int,
+    experts: int,
+    sample: int,
+    draws: int,
+    gated: bool,
+    inputs: tuple[int, int],
+) -> dict[str, int]:
     """The sizes of the axes that :data:`LAYER` names."""
     gate = {"sides": 6, "parts": 2, "sums": 16, "counts": 6, "ends": 4}
     return {
@@ -184,6 +194,8 @@ def sizes_of(settings: ScanSettings, d_mlp: int, experts: int, sample: int, draw
         "frequent": len(settings.frequent),
         "sample": sample,
         "draws": draws,
+        "inputs": inputs[0],
+        "d_model": inputs[1],
     }
 
 
@@ -256,12 +268,14 @@ class ScanState(Statistic):
         draws: Int64[np.ndarray, " draws"],
         gated: bool = False,
         experts: Sequence[ExpertSizes | None] = (),
+        inputs: tuple[int, int] = (0, 0),
     ) -> ScanState:
+        """Before anything was seen. ``inputs``: at how many positions the FFNs' inputs are kept, and d_model."""
         arrays: dict[str, np.ndarray] = {}
         for layer, width in enumerate(widths):
             sizes = (experts[layer] if experts else None) or ExpertSizes(1, width, 0)
             count = sizes.experts + bool(sizes.shared)
-            axes = sizes_of(settings, width, count, len(sequences), len(draws), gated)
+            axes = sizes_of(settings, width, count, len(sequences), len(draws), gated, inputs)
             arrays |= {f"{layer}.{name}": array.make(axes) for name, array in LAYER.items()}
             arrays[f"{layer}.expert"][:] = np.minimum(np.arange(width) // sizes.neurons, sizes.experts)
         return ScanState(

@@ -15,7 +15,7 @@ from ..core.checked_files import Form, HeadedTensors, write_tensors
 from .settings import ScanSettings
 from .state import SHARED, LayerState, ScanState
 
-FORM = Form("ffnmem scan state", 2, "scan state: scan writes one", "scan again, into a new folder", 2)
+FORM = Form("ffnmem scan state", 3, "scan state: scan writes one", "scan again, into a new folder", 3)
 
 
 @dataclass(frozen=True)

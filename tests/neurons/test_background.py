@@ -1,34 +1,31 @@
-"""What inputs are like in general: whitened they vary alike, and a kept file is believed only if it is whole."""
+"""What inputs are like in general: whitened they vary alike, and a scan keeps what it takes to know them."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.errors import FileError, InputError
-from ffnmem.neurons import inputs as module
+from ffnmem.core.errors import InputError
+from ffnmem.core.types import ScanDtype
+from ffnmem.corpus import batches
 from ffnmem.neurons.inputs import (
     CUT,
-    FILE,
     PAIRS,
     RIDGE,
-    Background,
     Inputs,
     background_of,
     normalise,
     random_places,
-    read_backgrounds,
+    read_background,
 )
-from ffnmem.planted import Planted
-from ffnmem.scanning import Store, open_store
+from ffnmem.scanning import Store, merge, scan
 from ffnmem.scanning.state import position_of, sequence_of
 
 from ..helpers import allclose, refuses
+from ..scanning.texts import tiny_texts
 
 
 def drawn(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -38,23 +35,7 @@ def drawn(n: int, d: int, seed: int = 0) -> np.ndarray:
     return (3 + (random.standard_normal((n, d)) * np.geomspace(0.1, 10, d)) @ turned).astype(np.float32)
 
 
-@pytest.fixture
-def own(tiny_store: Store, tmp_path: Path) -> Store:
-    without = shutil.ignore_patterns(FILE)  # which another test may have left there
-    return open_store(shutil.copytree(tiny_store.folder, tmp_path / "own", ignore=without))
-
-
 LAYERS = (0, 1)  # of the tiny model
-
-
-def same(one: dict[int, Background], other: dict[int, Background]) -> bool:
-    assert list(one) == list(other)
-    names = ("mean", "whiten", "rows", "units", "spread")
-    return all(
-        np.array_equal(getattr(a, n), getattr(b, n))
-        for a, b in zip(one.values(), other.values(), strict=True)
-        for n in names
-    )
 
 
 def test_whitened_inputs_vary_alike() -> None:
@@ -139,65 +120,33 @@ def test_random_places_are_content_of_the_sample(tiny_store: Store) -> None:
     assert np.array_equal(places, random_places(store, 0))
 
 
-def test_read_is_of_the_inputs_and_kept(tiny: fm.Model, own: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = read_backgrounds(own, tiny, LAYERS)
-    places = random_places(own, 0)
-    with Inputs(own, tiny, {1: places}) as inputs:
-        expected = background_of(inputs.at(1, places))
-    assert allclose(found[1].whiten, expected.whiten, 1e-3)
-    assert (own.folder / FILE).is_file()
-    assert not list(own.folder.glob(".*.tmp"))
-    monkeypatch.setattr(module, "Inputs", None)  # so that reading again would fail
-    assert same(read_backgrounds(own, tiny, LAYERS), found)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_scan_keeps_what_ffns_read(tiny: fm.Model, tmp_path: Path, dtype: ScanDtype) -> None:
+    """In float32 whatever the pass ran in, as the model reads it again."""
+    store = scan(tiny, tiny_texts(), tmp_path / "store", seed=3, sample=16, dtype=dtype)
+    places = random_places(store, 3)
+    with Inputs(store, tiny, dict.fromkeys(LAYERS, places)) as inputs:
+        for layer in LAYERS:
+            found, expected = read_background(store, layer), background_of(inputs.at(layer, places))
+            assert allclose(found.rows, inputs.at(layer, places[: len(found.rows)]), 1e-5)
+            for name in ("mean", "whiten", "units", "spread"):
+                assert allclose(getattr(found, name), getattr(expected, name), 1e-3)
 
 
-def test_no_deeper_than_asked_for(tiny: fm.Model, own: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read up to a layer serves those before; a deeper one is read anew, to the same numbers."""
-    deepest = own.n_layers - 1
-    every = read_backgrounds(own, tiny, range(own.n_layers))
-    (own.folder / FILE).unlink()
-    first = read_backgrounds(own, tiny, [0])
-    assert same(first, {0: every[0]})
-    assert not (own.folder / FILE).read_bytes().count(b'"1.whiten"')
-    assert same(read_backgrounds(own, tiny, [deepest]), {deepest: every[deepest]})
-    monkeypatch.setattr(module, "Inputs", None)  # so that reading again would fail
-    assert same(read_backgrounds(own, tiny, [0]), first)
-
-
-@pytest.mark.parametrize("damage", ["cut", "noise", "empty"])
-def test_a_damaged_file_is_read_anew(tiny: fm.Model, own: Store, damage: str) -> None:
-    found = read_backgrounds(own, tiny, LAYERS)
-    path = own.folder / FILE
-    content = path.read_bytes()
-    path.write_bytes({"cut": content[: len(content) // 2], "noise": os.urandom(400), "empty": b""}[damage])
-    with pytest.raises(FileError, match=FILE):
-        own.verify()
-    with pytest.warns(fm.FfnmemWarning, match="read again"):
-        assert same(read_backgrounds(own, tiny, LAYERS), found)
-    assert path.read_bytes() == content
-    own.verify()
-
-
-def test_of_another_seed_or_version_is_read_anew(tiny: fm.Model, own: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    first = read_backgrounds(own, tiny, LAYERS)
-    second = read_backgrounds(own, tiny, LAYERS, seed=1, progress=lambda phase, *_: told.append(phase))
-    assert set(told) == {"read"}
-    assert not np.array_equal(first[0].rows, second[0].rows)
-    told.clear()
-    monkeypatch.setattr(module, "VERSION", module.VERSION + 1)
-    assert same(read_backgrounds(own, tiny, LAYERS, seed=1, progress=lambda phase, *_: told.append(phase)), second)
-    assert set(told) == {"read"}
-
-
-def test_an_unwritable_folder(tiny: fm.Model, own: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = read_backgrounds(own, tiny, LAYERS)
-    (own.folder / FILE).unlink()
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert same(read_backgrounds(own, tiny, LAYERS), expected)
-    assert not (own.folder / FILE).exists()
-
-
-def test_another_models_store(meanings: Planted, tiny_store: Store) -> None:
-    with refuses(InputError, ValueError, tiny_store.fingerprint):
-        read_backgrounds(tiny_store, meanings.model, [0])
+def test_a_shard_knows_the_inputs_of_its_own_text(
+    tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together they know those of all; one without text has no background, rather than one of nothing."""
+    monkeypatch.setattr(batches, "UNIT", 20)
+    whole = scan(tiny, tiny_texts(), tmp_path / "whole")
+    count = len(whole.sequences.units)
+    shards = [scan(tiny, tiny_texts(), tmp_path / f"{i}", shard=(i, count + 1)) for i in range(count + 1)]
+    expected = read_background(whole, 1)
+    rows = [len(read_background(shard, 1).rows) for shard in shards[:-1]]
+    assert min(rows) > 0
+    assert max(rows) < len(expected.rows)
+    with refuses(InputError, ValueError, "no text"):
+        read_background(shards[-1], 1)
+    joined = read_background(merge(shards, tmp_path / "merged"), 1)
+    for name in ("mean", "whiten", "rows", "units", "spread"):
+        assert np.array_equal(getattr(joined, name), getattr(expected, name))

@@ -35,12 +35,6 @@ def surveyed(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPat
     return store
 
 
-@pytest.fixture(scope="module")
-def planted_store(meanings_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """A copy, so that backgrounds can be written beside it."""
-    return open_store(shutil.copytree(meanings_store.folder, tmp_path_factory.mktemp("meanings") / "planted"))
-
-
 def same(a: Meanings, b: Meanings) -> None:
     assert_frame_equal(a.table, b.table)
     assert_frame_equal(a.examples, b.examples)
@@ -66,21 +60,21 @@ def test_the_two_ways_agree(
     assert not file_of(bare, sign).exists()
 
 
-def test_planted_meanings_are_found(meanings: Planted, planted_store: Store) -> None:
+def test_planted_meanings_are_found(meanings: Planted, meanings_store: Store) -> None:
     """One concept makes one meaning of its own words; two make two, in the order of their strength or nearly."""
     truth = meanings.truth[(meanings.truth.layer == 1) & ~meanings.truth.features.str.contains("after")]
     for n, never in ((1, "polysemantic"), (2, "monosemantic")):
         for row in truth[truth.meanings == n].head(2).itertuples():
-            found = fm.meanings(planted_store, 1, row.neuron, meanings.model)
+            found = fm.meanings(meanings_store, 1, row.neuron, meanings.model)
             assert found.verdict != never
             stems = {trigger.strip()[:-2] for own in found.triggers[:n] for trigger in own[:3]}
             assert stems == set(row.features.split(", "))
             assert found.table["share"].head(n).sum() > 0.8
 
 
-def test_dead_is_empty_and_needs_no_model(meanings: Planted, planted_store: Store) -> None:
+def test_dead_is_empty_and_needs_no_model(meanings: Planted, meanings_store: Store) -> None:
     row = meanings.truth[meanings.truth.verdict == "inactive"].iloc[0]
-    found = fm.meanings(planted_store, row.layer, row.neuron)
+    found = fm.meanings(meanings_store, row.layer, row.neuron)
     assert (found.verdict, found.why, len(found.examples), found.similarity) == ("inactive", "", 0, None)
     assert np.isnan(found.number).all()
     assert list(found.table.columns) == ["meaning", "share", "examples", "strongest", "tokens"]
@@ -116,17 +110,17 @@ def test_rows_are_examples_of_the_store(place: tuple[int, int], sign: Any, end: 
     assert found.table["tokens"][0].startswith(visible(found.triggers[0][0], 24))
 
 
-def test_similarity_is_ordered_by_meaning(meanings: Planted, planted_store: Store) -> None:
+def test_similarity_is_ordered_by_meaning(meanings: Planted, meanings_store: Store) -> None:
     """Naively: whitened inputs of each example, in the order of the examples."""
-    from ffnmem.neurons.inputs import Inputs, read_backgrounds
+    from ffnmem.neurons.inputs import Inputs, read_background
     from ffnmem.scanning.state import place_of
 
     row = meanings.truth[(meanings.truth.layer == 0) & (meanings.truth.meanings == 2)].iloc[0]
-    found = fm.meanings(planted_store, 0, row.neuron, meanings.model, k=2)
-    full = fm.meanings(planted_store, 0, row.neuron, meanings.model)
+    found = fm.meanings(meanings_store, 0, row.neuron, meanings.model, k=2)
+    full = fm.meanings(meanings_store, 0, row.neuron, meanings.model)
     places = place_of(full.examples["sequence"].to_numpy(), full.examples["position"].to_numpy())
-    background = read_backgrounds(planted_store, meanings.model, [0])[0]
-    with Inputs(planted_store, meanings.model, {0: places}) as inputs:
+    background = read_background(meanings_store, 0)
+    with Inputs(meanings_store, meanings.model, {0: places}) as inputs:
         units = [background.unit(inputs.at(0, places[i : i + 1]))[0] for i in range(len(places))]
     expected = [[float(a @ b) for b in units] for a in units]
     assert found.similarity is not None

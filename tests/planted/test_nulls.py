@@ -81,7 +81,7 @@ def test_neurons_and_layers_are_drawn_apart(meanings_store: Store, found: Firing
 
 
 def test_examples_nulls_are_rarely_rejected(meanings: Planted, meanings_store: Store) -> None:
-    survey = begin(meanings_store, meanings.model, range(meanings_store.n_layers), 0, 40, RULE, None)
+    survey = begin(meanings_store, meanings.model, range(meanings_store.n_layers), 0, 40, RULE)
     frame = example_nulls(survey)
     assert list(frame.columns) == [f"{name}_p" for name in FROM_EXAMPLES]
     assert len(frame) == len(meanings.truth)

@@ -11,7 +11,7 @@ from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import EXTREMES, SIGNS, LayerState, ScanState, place_of
 
 WIDTHS = [5, 3]
-SAMPLE, DRAWS, SEQUENCES = 4, 3, 40
+SAMPLE, DRAWS, SEQUENCES, D_MODEL = 4, 3, 40, 6
 
 
 def settings(**changes: Any) -> ScanSettings:
@@ -35,7 +35,7 @@ HALF = {"dtype": "bfloat16"}
 
 def empty(chosen: ScanSettings, gated: bool = False) -> ScanState:
     sample, draws = np.arange(0, SEQUENCES, SEQUENCES // SAMPLE), np.arange(DRAWS) * 7 + 1
-    return ScanState.empty(chosen, WIDTHS, sample, draws, gated)
+    return ScanState.empty(chosen, WIDTHS, sample, draws, gated, inputs=(SAMPLE, D_MODEL))
 
 
 def shards(seed: int, count: int, chosen: ScanSettings, gated: bool = False) -> list[ScanState]:
@@ -77,6 +77,7 @@ def filled(
         layer.sample_at[:, sampled] = random.integers(0, 16, layer.sample[:, sampled].shape)
         layer.sample_parts[:, :, sampled] = random.normal(size=layer.sample_parts[:, :, sampled].shape)
         layer.draw[drawn] = random.normal(size=layer.draw[drawn].shape)
+        layer.inputs[sampled] = random.normal(size=layer.inputs[sampled].shape)
         layer.draw_parts[:, drawn] = random.normal(size=layer.draw_parts[:, drawn].shape)
     arrays["draw_positions"][drawn] = random.integers(0, 16, int(drawn.sum()))
     arrays["totals"][:] = random.integers(1, 999), len(mine)

@@ -13,12 +13,12 @@ from ffnmem.corpus.excerpts import Page
 from ffnmem.scanning import exact_sums, kernels
 from ffnmem.scanning.reduction import RandomSample, Reducer, choose
 from ffnmem.scanning.settings import ScanSettings
-from ffnmem.scanning.state import BINS, NOWHERE, ScanState, place_of
+from ffnmem.scanning.state import BINS, NOWHERE, ScanState, place_of, position_of, sequence_of
 
 from ..corpus.packs import packed
 from ..helpers import allclose
 from .binning import bin_of
-from .states import difference, settings
+from .states import D_MODEL, difference, settings
 
 WIDTH, BOS, SPECIAL = 131, 99, np.array([45, 99])  # more neurons than a strip of the kernels has
 LENGTHS = [1 + 5 * i % 13 for i in range(30)]
@@ -33,7 +33,7 @@ def sequences(tmp_path_factory: pytest.TempPathFactory) -> Sequences:
 
 @pytest.fixture(scope="module")
 def sample(sequences: Sequences) -> RandomSample:
-    return choose(sequences, CHOSEN.seed, CHOSEN.sample, CHOSEN.draws)
+    return choose(sequences, SPECIAL.tolist(), CHOSEN.seed, CHOSEN.sample, CHOSEN.draws)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["classic", "gated"])
@@ -48,8 +48,14 @@ def activations(sequence: int, length: int, gated: bool) -> np.ndarray:
     return np.stack([pre, pre * linear if gated else np.maximum(pre, 0), linear])
 
 
+def read_at(sequence: int, length: int) -> np.ndarray:
+    """What the FFN reads of a sequence."""
+    return np.random.default_rng([sequence, 1]).normal(size=(length, D_MODEL)).astype(np.float32)
+
+
 def reducer_of(sample: RandomSample, chosen: ScanSettings, gated: bool, workers: int = 1) -> tuple[ScanState, Reducer]:
-    state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws, gated)
+    kept = len(sample.inputs), D_MODEL
+    state = ScanState.empty(chosen, [WIDTH], sample.sequences, sample.draws, gated, inputs=kept)
     return state, Reducer(state, sample, Threads(workers))
 
 
@@ -62,10 +68,13 @@ def reduced(
         for batch in sequences.batches(unit, batch_tokens):
             page, (rows, pos) = Page(batch, 1, SPECIAL), batch.tokens.shape
             three = np.full((3, rows, pos, WIDTH), 1e9, np.float32)  # at pads anything may stand
+            x = np.full((rows, pos, D_MODEL), 1e9, np.float32)
             for row, (number, length) in enumerate(zip(batch.sequences, batch.lengths, strict=True)):
+                x[row, :length] = read_at(int(number), int(length))
                 three[:, row, :length] = activations(int(number), int(length), gated)
             pre, m, linear = (torch.from_numpy(a.reshape(-1, WIDTH)) for a in three)
             reducer.begin(page)
+            reducer.read(page, 0, torch.from_numpy(x))
             reducer.add(page, 0, pre, m, linear if gated else None)
     reducer.threads.close()
     return state
@@ -154,6 +163,10 @@ def test_the_sample(state: ScanState, sequences: Sequences, sample: RandomSample
         assert state.arrays["draw_positions"][slot] == at[index]
         assert (layer.draw[slot] == m[index]).all()
         assert (layer.draw_parts[:, slot] == np.stack([pre[index], linear[index]])[: 2 * gated]).all()
+    everywhere = {int(place_of(number, at)) for number in sample.sequences for at in rows[int(number)][1]}
+    assert everywhere == set(sample.inputs.tolist())
+    for place, x in zip(sample.inputs.tolist(), layer.inputs, strict=True):
+        assert (x == read_at(sequence_of(place), position_of(place) + 1)[-1]).all()
 
 
 @pytest.mark.parametrize(("batch_tokens", "workers"), [(9, 1), (1000, 1), (40, 3)])
@@ -167,7 +180,7 @@ def test_batches_and_threads_do_not_matter(
 def test_nothing_exact_after_half_precision(sequences: Sequences, sample: RandomSample, gated: bool) -> None:
     """Half-precision numbers would be shown as exact ones."""
     (layer,) = reduced(sequences, sample, gated, chosen=HALF).layers
-    for name in ("exact", "parts", "sample", "sample_parts", "draw", "draw_parts"):
+    for name in ("exact", "parts", "sample", "sample_parts", "draw", "draw_parts", "inputs"):
         assert np.isnan(getattr(layer, name)).all()
     assert np.isfinite(layer.kept).all()
 
@@ -177,9 +190,10 @@ def test_a_page_without_content(sample: RandomSample, gated: bool) -> None:
     state, reducer = reducer_of(sample, CHOSEN, gated)
     page = Page(Batch(np.array([[BOS, 45, 45]]), sample.sequences[:1], np.array([3])), 1, SPECIAL)
     reducer.begin(page)
+    reducer.read(page, 0, torch.ones(1, 3, D_MODEL))
     ones = torch.ones(3, WIDTH)
     reducer.add(page, 0, ones, ones, ones if gated else None)
-    before = ScanState.empty(CHOSEN, [WIDTH], sample.sequences, sample.draws, gated)
+    before, _ = reducer_of(sample, CHOSEN, gated)
     before.arrays["totals"][1] = 1
     assert difference(state, before) == []
 
