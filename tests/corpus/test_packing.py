@@ -77,6 +77,7 @@ def test_pieces_and_batches_change_nothing_but_a_token_at_a_forced_cut(
 def test_where_a_text_is_cut(text: str, start: int, stop: int, place: int) -> None:
     """Before a single space between words; else before other whitespace; else anywhere, and never at the start."""
     assert cut(text, start, stop) == place
+    assert list(pieces(text, len(text))) == [(text, True)]
 
 
 def test_a_long_document_is_one_with_the_same_tokens(
@@ -148,6 +149,9 @@ def test_what_it_holds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [found.document(i).tolist() for i in range(-1, 4)] == [tokens_of(LENGTHS[i]) for i in range(-1, 4)]
     assert found.problems == (Problem("no_tokens", 1, "list:2"),)
     found.verify()
+    packing.link_pack(folder, folder.parent / "linked")
+    for name in FILES:
+        assert (folder.parent / "linked" / name).samefile(folder / name)
     assert (folder / "tokens.bin").read_bytes()[:4] == bytes([35, 0, 36, 0])
     assert (folder / "documents.bin").read_bytes()[8:16] == bytes([5, 0, 0, 0, 0, 0, 0, 0])
     monkeypatch.setattr("zlib.crc32", lambda data: pytest.fail("checked again"))
@@ -260,33 +264,6 @@ def test_a_stopped_pack_leaves_what_was_there(tiny: fm.Model, tmp_path: Path) ->
                 pack(broken(error), tiny, folder)
             assert folder.exists() == again
     open_packed(folder).verify()
-
-
-@pytest.mark.parametrize("step", range(1, 5))
-def test_killed_while_files_are_put_in_place(
-    tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    """At every rename after the one that marks the older pack: no half of one corpus with half of another."""
-    folder = tmp_path / "pack"
-    pack(TEXTS, tiny, folder)
-    rename, done = Path.replace, []
-
-    def replace(self: Path, target: Any) -> Path:
-        if len(done) == step:
-            raise KeyboardInterrupt
-        done.append(target)
-        return rename(self, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", replace)
-        with pytest.raises(KeyboardInterrupt):
-            pack([*TEXTS, "more"], tiny, folder)
-    with refuses(FileError, OSError, str(folder)):
-        open_packed(folder)
-    found = pack([*TEXTS, "more"], tiny, folder)
-    found.verify()
-    assert found.n_documents == 4
-    assert not list(folder.glob("*.tmp"))
 
 
 def test_a_full_disk(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,6 +159,15 @@ def test_a_model_of_that_name_and_none(named: Path, make_tiny: Callable[..., fm.
             ask()
 
 
+def test_a_large_model_is_not_projected_with_the_scan(
+    tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost = 2 * 64 * tiny.d_vocab * tiny.d_model
+    for limit in (cost, cost - 1):
+        monkeypatch.setattr(projected, "AT_ONCE", limit)
+        assert scan(tiny, tiny_texts()[:3], tmp_path / str(limit), **SMALL).projected == (limit == cost)
+
+
 def test_merging_needs_no_model(model: fm.Model, tmp_path: Path) -> None:
     """Stores with and without the table are of one scan; the result has it where one has."""
     for project in (True, False):
@@ -176,19 +185,6 @@ def test_merging_needs_no_model(model: fm.Model, tmp_path: Path) -> None:
     kept = merged("kept", "False0", "False1")
     assert kept.projected
     assert VALUES not in kept.manifest["files"]
-
-
-def test_small_models_are_projected_with_the_scan(
-    atlas: fm.Model, tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their stores are self-contained at next to no cost."""
-    assert projected.is_quick(atlas)
-    assert projected.AT_ONCE < 3 * 46_080 * 49_152 * 576  # SmolLM2-135M
-    assert projected.AT_ONCE < 36_864 * 50_257 * 768  # GPT-2 small
-    cost = 2 * 64 * tiny.d_vocab * tiny.d_model
-    for limit in (cost, cost - 1):
-        monkeypatch.setattr(projected, "AT_ONCE", limit)
-        assert scan(tiny, tiny_texts(), tmp_path / str(limit), **SMALL).projected == (limit == cost)
 
 
 # -- neurons by text -------------------------------------------------------------------------------------------------

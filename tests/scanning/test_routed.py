@@ -140,11 +140,10 @@ def test_how_much_goes_to_an_expert(model: fm.Model, store: fm.scanning.Store, t
         tiny_store.routing()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_shards_and_merges(model: fm.Model, dtype: str, tmp_path: Path) -> None:
+def test_shards_and_merges(model: fm.Model, tmp_path: Path) -> None:
     """Numbers of tokens routed would depend on how the work was shared out."""
-    whole = scan(model, tmp_path / "whole", dtype=dtype)
-    shards = [scan(model, tmp_path / f"shard{i}", dtype=dtype, shard=(i, 3)) for i in range(3)]
+    whole = scan(model, tmp_path / "whole", dtype="bfloat16")
+    shards = [scan(model, tmp_path / f"shard{i}", dtype="bfloat16", shard=(i, 3)) for i in range(3)]
     assert digests(fm.merge(shards[::-1], tmp_path / "joined").folder) == digests(whole.folder)
 
 

@@ -29,7 +29,7 @@ from ffnmem.scanning.state import (
     sequence_of,
 )
 from ffnmem.scanning.state_file import Identity
-from ffnmem.scanning.statistics import bucket_name, layer_stats, means, moments
+from ffnmem.scanning.statistics import bucket_name, layer_stats, moments
 
 from ..helpers import allclose
 from .states import HALF, difference, empty, merged, settings, shards
@@ -165,14 +165,6 @@ def test_a_constant_has_no_shape(constant: float) -> None:
         assert row[f"{prefix}mean"] == np.float32(constant)
         assert row[f"{prefix}std"] == 0
         assert np.isnan([row[f"{prefix}skewness"], row[f"{prefix}kurtosis"]]).all()
-
-
-def test_means_of_nothing_are_unknown() -> None:
-    sums = np.zeros(3, np.int64)
-    exact_sums.add_small(sums, np.array([1.5, -3.0, 0.0]), "here")
-    found = means(sums, np.array([2, 3, 0]))
-    assert found[:2].tolist() == [0.75, -1.0]
-    assert np.isnan(found[2])
 
 
 def test_after_a_half_precision_pass_the_exact_values_decide() -> None:

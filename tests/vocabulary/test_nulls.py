@@ -45,6 +45,13 @@ def test_null_by_hand(tiny: fm.Model, kind: Any) -> None:
     else:
         drawn = value[np.random.default_rng([4, 0, 5]).permuted(np.tile(np.arange(16), (30, 1)), axis=1)]
     whole = fm.vocabulary.projection_null(tiny, 0, [7, 5, 2], kind=kind, draws=30, basis="raw", k=4, seed=4)
+    columns = ["layer", "neuron", "side", "sign", *STATISTICS, *(f"topk_{name}" for name in STATISTICS)]
+    assert list(whole.columns) == [*columns, "basis", "lens", "kind"]
+    best = fm.project(tiny, 0, [7, 5, 2], k=1, basis="raw")
+    keys = ["layer", "neuron", "side", "sign", "basis", "lens"]
+    assert whole[keys].values.tolist() == best[keys].values.tolist()
+    record = whole.attrs["provenance"]
+    assert (record["kind"], record["draws"], record["seed"], record["k"]) == (kind, 30, 4, 4)
     table = whole[(whole["neuron"] == 5) & (whole["side"] == "value")]
     for row, direction in zip(table.to_dict("records"), (1, -1), strict=True):
         for prefix, k in (("", 1), ("topk_", 4)):
@@ -59,18 +66,6 @@ def test_null_by_hand(tiny: fm.Model, kind: Any) -> None:
             assert row[f"{prefix}p"] == pytest.approx((1 + int((best >= score).sum())) / 31)
     alone = fm.vocabulary.projection_null(tiny, 0, 5, kind=kind, draws=30, basis="raw", k=4, seed=4, side="value")
     pd.testing.assert_frame_equal(alone, table.reset_index(drop=True))
-
-
-def test_the_table(tiny: fm.Model) -> None:
-    table = fm.vocabulary.projection_null(tiny, 1, [9, 2], draws=20, k=3)
-    columns = ["layer", "neuron", "side", "sign", *STATISTICS, *(f"topk_{name}" for name in STATISTICS)]
-    assert list(table.columns) == [*columns, "basis", "lens", "kind"]
-    best = fm.project(tiny, 1, [9, 2], k=1)
-    keys = ["layer", "neuron", "side", "sign", "basis", "lens"]
-    assert table[keys].values.tolist() == best[keys].values.tolist()
-    assert allclose(table["score"], best["score"])
-    record = table.attrs["provenance"]
-    assert (record["kind"], record["draws"], record["seed"], record["k"]) == ("random", 20, 0, 3)
 
 
 def test_what_stands_out_and_what_does_not_vary(make_tiny: Callable[..., fm.Model]) -> None:

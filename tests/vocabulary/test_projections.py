@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from ffnmem.vocabulary.projections import (
     read_projection,
     standings,
     token_moments,
-    write_projection,
     written_tokens,
 )
 from ffnmem.vocabulary.scoring import BLOCK
@@ -250,21 +249,6 @@ def test_sheets_show_the_tables(tiny: fm.Model) -> None:
 
 
 # -- files and words -------------------------------------------------------------------------------------------------
-
-
-def test_a_failure_leaves_the_older_file(tiny: fm.Model, tmp_path: Path) -> None:
-    """Half a file would look like a whole one."""
-    out = fm.project(tiny, 0, [1], k=2, out=tmp_path / "values.parquet")
-    before = out.read_bytes()
-
-    def fails() -> Iterator[pa.Table]:
-        yield pq.read_table(out)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_projection(out, fails(), {})
-    assert out.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_files_that_are_none(tiny: fm.Model, tmp_path: Path) -> None:
