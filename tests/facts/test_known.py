@@ -88,5 +88,7 @@ def test_facts_that_cannot_be_asked(tiny: fm.Model) -> None:
     assert found.frame["probability"].isna().tolist() == [True, False, True]
     rows = json.loads(json.dumps(found.to_dict(), allow_nan=False))["facts"]
     assert (rows[0]["answer"], rows[0]["probability"], rows[0]["rank"]) == (None, None, None)
+    with refuses(InputError, ValueError, "'Paris' is no fact"):
+        filter_known(tiny, iter([fact, "Paris"]))  # type: ignore[list-item]
     none = filter_known(tiny, [])
     assert (len(none), len(none.frame), tuple(none.frame.columns)) == (0, 0, COLUMNS)

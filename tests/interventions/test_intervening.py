@@ -140,18 +140,6 @@ def test_means_and_draws_of_sources(tiny: fm.Model, tiny_store: Store) -> None:
     assert {tuple(row) for row in drawn.tolist()} <= {tuple(row) for row in values[positions >= 0].tolist()}
 
 
-def test_changes_say_what_they_do(tiny: fm.Model, tiny_store: Store) -> None:
-    capture = fm.capture(tiny, PROMPT)
-    words: dict[Any, str] = {
-        Mean(capture): "= mean of a capture",
-        Mean(tiny_store): "= mean of a store",
-        Resample(tiny_store, seed=4): "resampled from a store (seed 4)",
-    }
-    assert {change: str(change) for change in words} == words
-    with fm.intervene(tiny, [{(0, 3): 1.0, (1, None): 5.0}, {}, {"0.3": Scale(2.0)}]):
-        assert tiny.interventions == ("row 0: 0.3 = 1, every neuron of layer 1 = 5, row 2: 0.3 × 2",)
-
-
 def test_gradients_pass(make_tiny: Callable[..., fm.Model]) -> None:
     """Whoever trains or attributes inside a block would get slopes of the unchanged model. An FFN that runs alone has
     no positions; what is the same everywhere can still be done."""

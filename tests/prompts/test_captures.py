@@ -109,11 +109,21 @@ REFUSED: list[tuple[tuple[type[Exception], type[Exception]], dict[str, Any], tup
 ]
 
 
-def test_what_cannot_be_captured(tiny: fm.Model) -> None:
-    """It would fail inside an embedding, or be made into something that was not asked."""
+def test_what_cannot_be_captured_or_read(tiny: fm.Model) -> None:
+    """It would fail inside an embedding, or be made into something else; -1 in a padded prompt would be a pad."""
     for kinds, options, named in REFUSED:
         with refuses(*kinds, *named):
             fm.capture(tiny, **options)
+    capture = fm.capture(tiny, ["The", PROMPT])
+    assert (capture.position(-1, 0), capture.position(-1, prompt=1), capture.row(-1)) == (1, 8, 1)
+    with refuses(*OUT, "position 2", "0 to 1"):
+        capture.position(2, prompt=0)
+    with refuses(*OUT, "prompt 2", "0 to 1"):
+        capture.row(2)
+    with refuses(*IN, "k", "at least 1"):
+        capture.predictions(k=0, prompt=0)
+    with refuses(*IN, "every layer", "logits=True"):
+        fm.capture(tiny, PROMPT, layers=0).predictions()
 
 
 # -- layers and memory ------------------------------------------------------------------------------------------------
@@ -202,21 +212,6 @@ def test_predictions(pair: Pair) -> None:
     assert allclose(everything["probability"].sum(), 1.0)
 
 
-def test_positions_count_within_the_prompt(tiny: fm.Model) -> None:
-    """-1 in a padded prompt would be a pad."""
-    capture = fm.capture(tiny, ["The", PROMPT])
-    assert (capture.position(-1, 0), capture.position(-1, prompt=1), capture.row(-1)) == (1, 8, 1)
-    refused: list[tuple[tuple[type[Exception], type[Exception]], Callable[[], object], tuple[str, ...]]] = [
-        (OUT, lambda: capture.position(2, prompt=0), ("position 2", "0 to 1")),
-        (OUT, lambda: capture.row(2), ("prompt 2", "0 to 1")),
-        (IN, lambda: capture.predictions(k=0, prompt=0), ("k", "at least 1")),
-        (IN, fm.capture(tiny, PROMPT, layers=0).predictions, ("every layer", "logits=True")),
-    ]
-    for kinds, ask, named in refused:
-        with refuses(*kinds, *named):
-            ask()
-
-
 def test_several_prompts_are_told_apart(tiny: fm.Model) -> None:
     """What is said of the first of four prompts would be taken for what holds of all."""
     several = fm.capture(tiny, [PROMPT, OTHER_PROMPT, "The", PROMPT])
@@ -225,19 +220,6 @@ def test_several_prompts_are_told_apart(tiny: fm.Model) -> None:
     for ask in (Capture.predictions, *explain, *other):
         with refuses(InputError, ValueError, "4 prompts", "prompt=0 to 3"):
             ask(several)  # type: ignore[operator]
-
-
-def test_a_capture_is_a_record(tiny: fm.Model) -> None:
-    """It could not be traced to its model, be written over, or fill a notebook with its tensors."""
-    capture = fm.capture(tiny, PROMPT)
-    record = capture.provenance
-    assert (record.model, record.fingerprint, record.dtype) == (tiny.name, tiny.fingerprint, "float32")
-    with pytest.raises(TypeError):
-        capture.pre[0] = capture.pre[1]  # type: ignore[index]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        capture.layers = (0,)  # type: ignore[misc]
-    assert repr(capture) == f"Capture(1 prompt, 9 tokens, layers [0, 1] of {tiny.name})"
-    assert repr(fm.capture(tiny, ["The", "The"])).startswith("Capture(2 prompts, ")
 
 
 def test_what_runs_the_prompt_again_wants_the_same_intervention(tiny: fm.Model) -> None:

@@ -24,7 +24,7 @@ from ffnmem.prompts.condensing import condense, group_id
 from ffnmem.prompts.firings import PromptQuestion
 
 from ..architectures import DECODERS
-from ..helpers import PROMPT, allclose, build_twins, refuses
+from ..helpers import PROMPT, allclose, build_twins, printed, refuses
 
 UNPRUNED: dict[str, Any] = {"node_threshold": 1.0, "edge_threshold": 1.0}
 
@@ -151,6 +151,11 @@ def test_given_firings_are_the_graph(captured: fm.prompts.Capture, found: Circui
     sums = part.sums()
     assert allclose(sums["sum"], sums["read"], 1e-10)
     assert found.pruned_share < part.pruned_share <= 1
+    text = " ".join(" ".join(printed(found.sheet(3), 250)).split())
+    for name, position in zip(found.firings["id"][:3], found.firings["position"], strict=False):
+        into = found.edges[(found.edges["target"] == name) & (found.edges["source"] != PRUNED)]
+        source = into.loc[into["weight"].abs().idxmax(), "source"].removesuffix(f"@{position}")
+        assert source.startswith("embedding") or source.replace("@", " at ") in text  # reads most from
     alone = found.faithfulness(captured)
     for kept, leads in ((0.005, True), (0.7, False)):
         facts = found.sheet(3, replace(alone, curve=alone.curve.assign(faithfulness=kept))).blocks[0]

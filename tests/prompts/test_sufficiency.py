@@ -204,7 +204,6 @@ CHANCE = "of it is kept, by as many at random 20.0% (10.0% to 30.0%)"
     ("rows", "verdict"),
     [
         ([(5, 0.7, 0.3)], f"the answer is carried by these firings (0.5% of all): 70.0% {CHANCE}"),
-        ([(5, 0.005, 0.3)], f"these firings do not carry the answer: 0.5% {CHANCE}"),
         (
             [(5, 0.7, 0.8)],
             "these firings do not carry the answer: 70.0% of it is kept, by as many at random 70.0% (60.0% to 80.0%)",
