@@ -38,6 +38,7 @@ def test_equals_a_plain_computation(pair64: Pair) -> None:
     for layer, matrix in enumerate(expected):
         # OPT takes its softmax in float32, and fused attention rounds elsewhere.
         assert allclose(found.matrix(layer), matrix, 1e-6 if pair64.rounds_attention else 1e-12)
+    assert found.provenance["products"] == "float64"
     found.check(pair64.model)
 
 
@@ -54,6 +55,7 @@ def test_the_same_whatever_the_way(tiny: fm.Model) -> None:
     assert (whole.provenance["tokens"], whole.provenance["context"]) == (whole.count, 16)
     assert whole.provenance["corpus_hash"] == whole.corpus_hash
     assert whole.prepend_bos is tiny.prepend_bos
+    assert whole.provenance["products"] == "float32"
     ((first, end),) = whole.parts[0].ranges
     assert first == 0
     assert end > len(tiny_texts())
@@ -157,6 +159,7 @@ def test_the_curve_is_of_nested_samples_of_the_text(tiny: fm.Model, keys: torch.
     assert table["condition"].tolist() == [moment.condition(1) for moment in seen]
     solved = []
     for moment in seen:
+        assert moment.provenance["products"] == "float64"  # or rounding would decide whether little text can be solved
         c = moment.matrix(1)
         u = torch.linalg.solve(c + 1e-3 * c.diagonal().mean() * torch.eye(len(c)), keys.double().T).T
         solved.append(u / u.norm(dim=1, keepdim=True))

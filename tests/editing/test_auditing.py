@@ -18,7 +18,7 @@ from ffnmem.facts.answers import word_ids
 from ffnmem.models.layout import oriented
 
 from ..architectures import DECODERS
-from ..helpers import allclose, build_gpt2, randomise, refuses
+from ..helpers import allclose, build_gpt2, printed, randomise, refuses
 
 SOME = list({fact.subject: fact for fact in random.Random(0).sample(fm.load_facts("atlas"), 120)}.values())
 OTHERS, SOME = SOME[20:], SOME[:20]
@@ -102,6 +102,10 @@ def test_a_random_adapter_is_for_nobody(atlas: fm.Model, tokenizer: Any, kind: s
     assert list(ranks(found).items()) == [((1, "FFN down"), 2), ((0, "FFN up" if model.gated else "FFN in"), 2)]
     allclose(found.matrices["of_norm"], [0.2, 0.1], 1e-5)
     if kind == "Llama":
+        rows = [line.split() for line in printed(found.sheet())]
+        assert [row for row in rows if row[1:3] in (["FFN", "down"], ["FFN", "up"])][:2] == [
+            ["1", "FFN", "down", "20.0%", "2"], ["0", "FFN", "up", "10.0%", "2"]
+        ]  # fmt: skip
         assert found.touched is None
         return
     assert found.touched is not None
@@ -146,6 +150,7 @@ def test_parts_read_as_projections(name: str, expert: int | None, tokenizer: Any
         tokens, part = fm.project(model, 1, neuron, k=4, side=side), found.parts[0]
         ends = tuple(tuple(tokens[tokens["sign"] == sign]["token"]) for sign in ("promoted", "suppressed"))
         assert (part.matrix, part.part, part.neurons[0]) == (matrix, 1, f"1.{neuron}")
+        assert allclose([part.size, part.share], [found.matrices["norm"][0], 1.0], 1e-4)
         assert (part.promotes, part.suppresses) == ends  # the neuron that the change names counts as positive
 
 

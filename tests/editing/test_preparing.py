@@ -9,17 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, InputError, OutOfRangeError
-from ffnmem.editing import Edit, emmet, ft_l, preparing, sample_contexts
+from ffnmem.editing import Edit, LayerChoice, emmet, ft_l, keep_choice, kept_choice, preparing, sample_contexts
+from ffnmem.editing.layer_choice import candidates, fact_digests, warn_of_seen
 from ffnmem.editing.preparing import CHANGE_LIMIT, plan_edits
 from ffnmem.editing.requests import TOP, allowed, check_contexts, cleaned, make_requests
 from ffnmem.editing.settings import EditSettings, default_settings, settings_for
 
 from ..helpers import allclose, refuses
+from .edits import made
 from .plans import CONTEXTS, FACTS, moment_of
 
 # -- contexts ----------------------------------------------------------------------------------------------------------
@@ -226,6 +229,35 @@ def test_settings_refused(tiny: fm.Model) -> None:
             settings_for(tiny, None, changes)
     with refuses(InputError, ValueError, "EditSettings: rate"):
         EditSettings(0, rate=-1.0)
+
+
+def test_a_layer_that_was_kept(tiny: fm.Model, make_tiny: Callable[..., fm.Model]) -> None:
+    """A layer that a sweep chose is taken before the one by depth, of edited weights too; a given one before it."""
+    with refuses(InputError, ValueError, "no layer was chosen", "sweep --keep"):
+        settings_for(tiny, "swept")
+    frame = pd.DataFrame({"layer": [0, 1], "metric": "S", "mean": 1.0, "low": 0.0, "high": 2.0, "n": 3})
+    choice = LayerChoice(1, "rome", "S", frame, fact_digests(FACTS), 2.5, tiny.provenance())
+    assert choice.cost == "the best S of rome in 2 layers over 3 facts: 6 edits in 2 s"
+    keep_choice(tiny, choice)
+    edited = make_tiny()
+    made(edited).apply(edited)
+    for model in (tiny, edited):
+        assert kept_choice(model).to_dict() == choice.to_dict()
+        for layer, changes, expected in (
+            (None, {}, (1, "sweep")),
+            ("swept", {}, (1, "sweep")),
+            (0, {}, (0, "given")),
+            (None, {"layer": 0}, (0, "given")),
+        ):
+            found = settings_for(model, layer, changes)  # type: ignore[arg-type]
+            assert (found.layer, found.layer_by) == expected
+    with pytest.warns(FfnmemWarning, match="layer 1 was chosen with 1 of these 2 facts"):
+        warn_of_seen(choice, (FACTS[0], replace(FACTS[0], subject="Oslo")))
+    warn_of_seen(choice, [replace(FACTS[0], subject="Oslo")])
+    other = make_tiny(dtype="bfloat16")
+    assert settings_for(other).layer_by == "depth"
+    # All layers of a small model; of a deep one some, none in the last third.
+    assert [candidates(n) for n in (1, 6, 30)] == [[0], [0, 1, 2, 3], [0, 3, 5, 8, 11, 14, 16, 19]]
 
 
 def test_an_edit_records_all_that_it_was_made_with(tiny: fm.Model) -> None:

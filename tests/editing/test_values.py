@@ -19,7 +19,7 @@ from ffnmem.editing.preparing import EditPlan, check_reaches, plan_edits
 from ffnmem.editing.requests import Request, RequestRow
 from ffnmem.editing.searching import AIM, Search, span
 from ffnmem.editing.settings import EditSettings
-from ffnmem.editing.values import SKIPPED, Descent, RequestBatch, optimise
+from ffnmem.editing.values import SKIPPED, Descent, RequestBatch, optimise, request_batches
 
 from ..helpers import ARCHITECTURES, Pair, allclose, refuses
 from .plans import CONTEXTS, FACTS, REACHED, random_like
@@ -129,6 +129,12 @@ def test_many_are_as_one_by_one(kind: str, tokenizer: Any) -> None:
     plan = plan_of(fm.load(ARCHITECTURES[kind](), tokenizer=tokenizer, dtype="float64"), stop=4.0, clamp=1.0)
     together = optimise(plan.layers, plan.requests, plan.settings)
     split = optimise(plan.layers, plan.requests, plan.settings, batch_tokens=1)
+    after, rows = [max(row.after for row in (*one.rows, one.essence)) for one in plan.requests], len(CONTEXTS) + 1
+    for limit, count in ((1, 3), (2 * rows * sorted(after)[1], 2), (10**6, 1)):  # as many together as fit
+        batches = list(request_batches(plan.requests, limit))
+        assert len(batches) == count
+        assert sorted(i for batch in batches for i in batch) == [0, 1, 2]
+        assert all(len(some) * rows * max(after[i] for i in some) <= limit for some in batches if len(some) > 1)
     for request, found, other in zip(plan.requests, together, split, strict=True):
         (alone,) = optimise(plan.layers, [request], plan.settings)
         assert found.steps == alone.steps
@@ -181,6 +187,7 @@ def test_linear_margins_take_a_few_looks(rows: int) -> None:
         if search.look(each, weights, held):
             search.turn(each, -torch.sigmoid(-margins).unsqueeze(1) * slopes, weights, held)
     assert search.looks <= 6
+    assert float(torch.nn.functional.softplus(torch.tensor(-search.goal))) == pytest.approx(AIM * PROJECTIONS.stop)
     assert AIM * PROJECTIONS.stop / 2 < search.nll <= PROJECTIONS.stop
     far = torch.linalg.lstsq(slopes, torch.full((rows, 1), 12.0 + search.goal).double()).solution
     assert float(search.best.norm()) <= 1.05 * float(far.norm())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, FileError, InputError
 from ffnmem.core.provenance import Provenance
 from ffnmem.editing import SecondMoment, kept_choice
-from ffnmem.editing.layer_choice import candidates, choice_file
+from ffnmem.editing.layer_choice import choice_file
 from ffnmem.evaluation import Scores, Sweep, choose_layer, evaluate, layer_sweep, sweeping, trace_against_layer
 from ffnmem.evaluation.metrics import ABOUT, NUMBERS
 from ffnmem.tracing.maps import Trace, Traces
@@ -96,33 +95,6 @@ def test_an_evaluation_says_how_its_layer_was_chosen(tiny64: fm.Model, moment: S
     assert swept.provenance.to_dict()["layer_by"] == "sweep"
     with pytest.warns(FfnmemWarning, match="chosen with 1 of these 2 facts"):
         evaluate(tiny64, (FACTS[0], FACTS[2]), layer="swept", **options)
-
-
-def test_editors_take_the_layer_that_was_kept(tiny64: fm.Model, moment: SecondMoment, cache: Path) -> None:
-    """By themselves, and of a kept layer that is not the one by depth; a given one goes before it."""
-
-    def settings(**more: Any) -> dict[str, Any]:
-        asked = {"steps": 2, **more.pop("settings", {})}
-        with warnings.catch_warnings(action="ignore", category=FfnmemWarning):  # a random model's edits are large
-            made = fm.rome(tiny64, FACTS[0], moment=moment, settings=asked, force=True, **more)
-        return {name: made.settings[name] for name in ("layer", "layer_by")}
-
-    with refuses(InputError, ValueError, "no layer was chosen"):
-        settings(layer="swept")
-    assert settings() == {"layer": 0, "layer_by": "depth"}
-    choice = choose_layer(tiny64, FACTS[1:], layers=(1,), moment=moment, **OPTIONS)
-    assert choice.layer == 1
-    for more in ({}, {"layer": "swept"}, {"settings": {"base": "published"}}):
-        assert settings(**more) == {"layer": 1, "layer_by": "sweep"}
-    for more in ({"layer": 0}, {"settings": {"layer": 0}}):
-        assert settings(**more) == {"layer": 0, "layer_by": "given"}
-
-
-def test_candidates() -> None:
-    """All layers of a small model; of a deep one some, none in the last third."""
-    assert candidates(1) == [0]
-    assert candidates(6) == [0, 1, 2, 3]
-    assert candidates(30) == [0, 3, 5, 8, 11, 14, 16, 19]
 
 
 def made_sweep(y: np.ndarray, provenance: Provenance) -> Sweep:
