@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ffnmem.core.threads import Threads
 from ffnmem.core.types import CASES
+from ffnmem.corpus import batches
 from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import Page
-from ffnmem.scanning import exact_sums, kernels
-from ffnmem.scanning.reduction import RandomSample, Reducer, choose
+from ffnmem.scanning import exact_sums, kernels, reduction
+from ffnmem.scanning.reduction import DRAWS, SEQUENCES, Lowest, RandomSample, Reducer, choose, uniforms
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import BINS, NOWHERE, ScanState, place_of, position_of, sequence_of
 
@@ -232,3 +237,77 @@ def one_page(sample: RandomSample, m: torch.Tensor, chosen: ScanSettings) -> Sca
     reducer.begin(page)
     reducer.add(page, 0, m, m, None)
     return state
+
+
+# -- the random sample: a function of the seed and the numbers of the sequences, and nothing else --------------------
+
+MANY = [1 + 7 * i % 23 for i in range(300)]
+EITHER = (5, 11)
+
+
+@pytest.mark.parametrize("unit", [1, 7, 64])
+def test_the_size_of_units_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: int) -> None:
+    """Shards and a single machine would draw different samples."""
+    corpus = packed(MANY, tmp_path / "corpus")
+    whole = choose(Sequences(corpus, 10, 0), EITHER, 3, 20, 15)
+    monkeypatch.setattr(batches, "UNIT", unit)
+    pieces = Sequences(corpus, 10, 0)
+    assert len(pieces.units) > 1
+    found = choose(pieces, EITHER, 3, 20, 15)
+    for name in ("sequences", "draws", "places", "inputs"):
+        assert (getattr(found, name) == getattr(whole, name)).all()
+    assert len(whole.sequences) == 20
+    assert len(whole.draws) == len(whole.places) == 15
+    assert (np.diff(whole.sequences) > 0).all()
+    assert (np.diff(whole.draws) > 0).all()
+
+
+@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75]), max_size=30), st.integers(1, 6), st.integers(1, 10))
+def test_the_lowest_are_the_same_in_any_parts(priorities: list[float], k: int, part: int) -> None:
+    """A reservoir that depends on the order of reading; ties go to the lower number."""
+    values, numbers = np.array(priorities), np.arange(len(priorities))
+    best = sorted(range(len(values)), key=lambda i: (values[i], i))[:k]
+    for starts in (range(0, len(values), part), reversed(range(0, len(values), part))):
+        lowest = Lowest(k)
+        for start in starts:
+            lowest.offer(values[start : start + part], numbers[start : start + part])
+        assert lowest.numbers().tolist() == sorted(best)
+
+
+def test_inputs_are_kept_at_content_in_random_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pads, BOS or special tokens among them, or the first of the text alone where there are more than are kept."""
+    sequences = Sequences(packed(MANY, tmp_path / "corpus"), 10, 0)
+    whole = choose(sequences, EITHER, 3, 20, 15)
+    found = whole.inputs.tolist()
+    expected = [
+        place_of(int(number), at)
+        for number in whole.sequences
+        for at, token in enumerate(sequences.sequence_tokens(int(number)).tolist())
+        if at > 0 and token not in EITHER
+    ]
+    assert sorted(found) == expected != found
+    assert choose(sequences, EITHER, 4, 20, 15).inputs.tolist() != found
+    monkeypatch.setattr(reduction, "INPUTS", 30)
+    assert choose(sequences, EITHER, 3, 20, 15).inputs.tolist() == found[:30]
+
+
+def test_draws_are_weighted_by_content(tmp_path: Path) -> None:
+    """Random positions would come from short sequences too often; BOS is none of the tokens that count."""
+    lengths = np.array([1, 2, 3, 6])
+    whole = Sequences(packed(lengths, tmp_path / "corpus"), 10, 0)
+    drawn = np.array([choose(whole, (), seed, 1, 1).draws[0] for seed in range(360)])
+    expected = 360 * lengths / lengths.sum()
+    assert ((np.bincount(drawn, minlength=4) - expected) ** 2 / expected).sum() < 16.3  # 3 degrees of freedom
+
+
+def test_random_numbers_are_uniform_and_streams_independent() -> None:
+    numbers = np.arange(20_000)
+    streams = [uniforms(seed, stream, numbers) for seed in (0, 1, 12345) for stream in (SEQUENCES, DRAWS)]
+    for values in streams:
+        assert values.min() >= 0
+        assert values.max() < 1
+        counts = np.histogram(values, 50, (0, 1))[0]
+        assert ((counts - 400) ** 2 / 400).sum() < 86  # 49 degrees of freedom
+    correlations = np.corrcoef(streams) - np.eye(len(streams))
+    assert np.abs(correlations).max() < 0.03
+    assert not np.isin(streams[0][:100], streams[1]).any()
