@@ -8,7 +8,7 @@ import numpy as np
 
 from ffnmem.scanning import exact_sums
 from ffnmem.scanning.settings import ScanSettings
-from ffnmem.scanning.state import EXTREMES, SIGNS, LayerState, ScanState, place_of
+from ffnmem.scanning.state import BINS, EXTREMES, SIGNS, LayerState, ScanState, edges, place_of
 
 WIDTHS = [5, 3]
 SAMPLE, DRAWS, SEQUENCES, D_MODEL = 4, 3, 40, 6
@@ -111,3 +111,9 @@ def difference(a: ScanState, b: ScanState) -> list[str]:
         if (array.dtype, array.shape, array.tobytes())
         != (b.arrays[name].dtype, b.arrays[name].shape, b.arrays[name].tobytes())
     ]
+
+
+def bin_of(values: np.ndarray) -> np.ndarray:
+    """The bin of each value by the histogram's edges, half open away from zero; −0 is negative."""
+    above, below = (np.searchsorted(edges(), values.astype(np.float64), side) - 1 for side in ("right", "left"))
+    return np.where(np.signbit(values), below, above).clip(0, BINS - 1)

@@ -22,8 +22,7 @@ from ffnmem.scanning.state import BINS, NOWHERE, ScanState, place_of, position_o
 
 from ..corpus.packs import packed
 from ..helpers import allclose
-from .binning import bin_of
-from .states import D_MODEL, difference, settings
+from .states import D_MODEL, bin_of, difference, settings
 
 WIDTH, BOS, SPECIAL = 131, 99, np.array([45, 99])  # more neurons than a strip of the kernels has
 LENGTHS = [1 + 5 * i % 13 for i in range(30)]

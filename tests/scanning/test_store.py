@@ -29,7 +29,7 @@ from ffnmem.scanning.store import QUANTILES, RATES
 
 from ..helpers import allclose, refuses
 from ..neurons.gated import made, scanned
-from .binning import bin_of
+from .states import bin_of
 
 NEURONS = [(0, 0), (0, 33), (1, 17), (1, 63)]
 
