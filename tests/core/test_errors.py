@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import Context
 from typing import Any
 
@@ -205,16 +205,13 @@ def test_a_change_lasts_until_the_last_leaves() -> None:
         yield
         loud[0] = before
 
-    first, second = quiet(), quiet()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert loud == [False]
-    with pytest.raises(KeyError), quiet():
-        raise KeyError
-    assert loud == [False]
-    second.__exit__(None, None, None)
+    with pytest.raises(KeyError), quiet(), quiet():
+        raise KeyError(loud)
     assert loud == [True]
-    with quiet():
-        assert loud == [False]
+    with ExitStack() as first:
+        first.enter_context(quiet())
+        second = first.pop_all()
+        with quiet():
+            second.close()
+            assert loud == [False]
     assert loud == [True]

@@ -62,6 +62,7 @@ READS: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = [
     (visible, ("\u202eabc",), "\\u202eabc"),  # a direction override would turn the page's text round
     (visible, ("\ud800",), "\\ud800"),
     (visible, ("\u0301e",), "◌\u0301e"),
+    (visible, ("e\u0301 a\n",), "e\u0301·a↵"),
     (visible, ("<b>&é",), "<b>&é"),
     (visible, (" Paris", 1), "…"),
     (visible, (" Paris", 4), "·Pa…"),

@@ -116,6 +116,7 @@ def test_numbers_of_numpy_arrive_as_pythons() -> None:
     [
         ({"model": None}, "taking: model must be a Model (from fm.load), not None"),
         ({"prompt": b"abc"}, "taking: prompt must be a text or a list of texts, not b'abc'"),
+        ({"prompt": iter(["a"])}, "prompt must be a text or a list of texts"),
         ({"prompt": ["a", 5]}, "taking: prompt[1] must be a text, not 5"),
         ({"positions": b"1"}, "positions must be a whole number, a list of whole numbers or None, not b'1'"),
         ({"positions": True}, "not True"),
@@ -174,43 +175,6 @@ def test_extra_arguments_and_names() -> None:
     door: Any = taking
     with pytest.raises(TypeError, match="missing 1 required"):
         door()
-
-
-@checked
-class Thing:
-    """A class with every kind of method."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def method(self, by: int) -> int:
-        return self.size * by
-
-    @classmethod
-    def of(cls, size: int) -> Thing:
-        return cls(size)
-
-    @staticmethod
-    def read(text: str) -> Thing:
-        return Thing(int(text))
-
-    def _inner(self, by: int) -> int:
-        return by
-
-
-def test_methods_of_a_class() -> None:
-    """A method would stay without the check, or lose what it is."""
-    assert Thing.of(2).method(3) == Thing.read("6").size == Thing(6).size
-    for call, says in (
-        (Thing, "Thing: size"),
-        (Thing.of, "Thing.of: size"),
-        (Thing.read, "Thing.read: text"),
-        (Thing(2).method, "Thing.method: by"),
-    ):
-        wrong: Any = call
-        with refuses(InputTypeError, TypeError, says):
-            wrong(None)
-    assert Thing(1)._inner(None) is None  # type: ignore[arg-type]
 
 
 def test_models_and_captures_are_told_apart(tiny: fm.Model) -> None:

@@ -16,8 +16,7 @@ from ..helpers import PROMPT, Pair, allclose, refuses
 
 
 def test_a_cache_is_taken_and_given(pair: Pair) -> None:
-    """A tensor of another place would be attributed to neurons that did not write it, or who goes on with
-    TransformerLens work with other numbers under the same names."""
+    """A cache gives the same capture, a capture the same cache, and every name the same tensor."""
     model = fm.load(pair.hf, tokenizer=pair.model.tokenizer)
     tokens = torch.tensor([model.tokenize(PROMPT)])
     _, cache = model.to_bridge().run_with_cache(tokens)

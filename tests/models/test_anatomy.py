@@ -33,8 +33,7 @@ def flops_counted(hf: Any, n: int) -> int:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_parts_sum_to_the_whole(name: str, tokenizer: Any) -> None:
-    """A part of the model would be missing, arithmetic be counted otherwise than torch does, or another way to ask give
-    another answer."""
+    """Counted in the model, by torch as it runs, and from the config alone."""
     hf = DECODERS[name]()
     model = fm.load(hf, tokenizer=tokenizer)
     found = anatomy(model, context=8)

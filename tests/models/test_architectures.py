@@ -47,8 +47,7 @@ def test_every_part_works(examined: Examined, part: str) -> None:
 
 
 def test_its_bridge_is_the_same_model(examined: Examined) -> None:
-    """TransformerLens' numbers would be of another model, with an intervention, an edit or none; or its parts be others
-    than people who use TransformerLens mean."""
+    """Logits with an intervention, an edit and none are equal, and so is every part by its name."""
     model, tokens = examined.model, examined.captured.tokens
     no_bridge = Version(hf.__version__) >= Version(NO_BRIDGE.get(examined.name, "999"))
     if examined.name in MIXTURES or no_bridge:

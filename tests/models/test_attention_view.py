@@ -18,8 +18,7 @@ from ..helpers import added, allclose, refuses
 
 
 def test_pull_accounts_for_the_whole_attention_output(architecture: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights, norm or biases would be read wrongly for an architecture; what is kept of short prompts be of another
-    pass than what is made again of long ones; or the constant not be what attention writes of nothing."""
+    """Of short prompts, whose pass is kept, and of long ones, which are run again; the constant is that of nothing."""
     model, capture = architecture, fm.capture(architecture, "The Eiffel Tower is in Paris")
     short = frozen_attention(model, capture.tokens[0])
     monkeypatch.setattr(attention_view, "KEPT", 2)

@@ -51,20 +51,16 @@ def test_tokens_are_those_of_transformers(name: str, template: str) -> None:
 
 def test_provenance_says_roles_and_template(talker: fm.Model) -> None:
     """Two results could not be told apart: of a message and of the bare text, or by two versions of a template."""
-    told = dict(fm.capture(talker, messages=TALK).provenance.settings)
-    assert told["chat"] == "system, user"
-    other = load_with(talking(template=WITHOUT_BOS))
-    digests = {dict(fm.capture(m, messages=QUESTION).provenance.settings)["chat_template"] for m in (talker, other)}
-    assert len(digests | {told["chat_template"]}) == 2
-    text = talker.chat_text(QUESTION)
-    batch = fm.capture(talker, [text, talker.chat_text(TALK)])
+    text, other = talker.chat_text(TALK), load_with(talking(template=WITHOUT_BOS))
+    batch = fm.capture(talker, [talker.chat_text(QUESTION), text])
     assert dict(batch.provenance.settings)["chat"] == "user; system, user"
-    found = fm.attribute(fm.capture(talker, text), first_token=True)
-    assert dict(found.provenance.settings)["chat"] == "user"
+    digests = {dict(fm.capture(m, messages=TALK).provenance.settings)["chat_template"] for m in (talker, other)}
+    assert len(digests) == 2
     traced = fm.trace_fact(talker, talker.chat_text([{**QUESTION[0], "content": "{} is"}]), "Paris", samples=1)
-    assert (dict(traced.provenance.settings)["chat"], traced.provenance.prepend_bos) == ("user", True)
-    for asked in (fm.knockout, fm.tracing.silence_fact):
-        assert dict(asked(talker, text, "France").provenance.settings)["chat"] == "user"
+    asked = [ask(talker, text, "France") for ask in (fm.knockout, fm.tracing.silence_fact)]
+    for found in (fm.attribute(fm.capture(talker, text), first_token=True), traced, *asked):
+        assert dict(found.provenance.settings)["chat"] == ("user" if found is traced else "system, user")
+        assert found.provenance.prepend_bos
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,7 @@ def store(model: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> fm.scann
 
 
 def test_experts_are_the_layers_neurons(model: fm.Model) -> None:
-    """A row that was written into an expert would change another neuron, or a copy; what is written into the layer's
-    values, nothing."""
+    """An expert's rows and the layer's are the same memory, in both directions."""
     for ffn in model.ffn[1:]:
         assert [i for expert in ffn.experts for i in expert.neurons] == list(range(ffn.d_mlp))
         for name in ("keys", "gates", "values"):
@@ -179,8 +178,7 @@ def test_sums_and_removals_are_exact(model: fm.Model) -> None:
 
 
 def test_tables_have_every_neuron_once(model: fm.Model) -> None:
-    """Of layers of unequal widths a neuron would be missing, or one be named that its layer does not have; nulls drawn
-    from those would change nothing."""
+    """Layers of unequal widths have neither a neuron too many nor one too few, in tables and in random sets."""
     capture = fm.capture(model, PROMPT)
     every = {(layer, neuron) for layer, ffn in enumerate(model.ffn) for neuron in range(len(ffn.values))}
     for frame in (

@@ -134,8 +134,7 @@ READ_OTHERWISE: list[tuple[str, Fields, tuple[str, ...]]] = [
 def test_what_transformers_reads_otherwise_is_refused(
     kind: str, fields: Fields, words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Fields that transformers passes over without a word, and names that were not tried: the same weights would be
-    another model."""
+    """Fields that transformers ignores, and names that were not tried: the same weights would be another model."""
     file = write_gguf(tmp_path / "toy.gguf", kind, toy(kind), **fields)
     with refuses(UnsupportedModelError, ValueError, *words):
         fm.load(file)

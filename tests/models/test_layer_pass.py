@@ -58,8 +58,7 @@ def test_equals_capture(pair64: Pair) -> None:
 
 
 def test_shares_the_weights_and_computes_what_is_needed(make_tiny: Callable[..., fm.Model]) -> None:
-    """A copy would double the memory, and an edit not be seen; what comes after the last coefficients costs a quarter
-    of GPT-2's pass, and gradients would fill memory."""
+    """No copy, no gradients, and nothing behind the last coefficients, which is a quarter of GPT-2."""
     model = make_tiny()
     body, ran, kept = LayerPass(model), [], []
     theirs = {p.data_ptr() for p in model.hf_model.parameters()}
@@ -180,19 +179,6 @@ def test_positions_go_on_under_a_cache_and_pads_have_none(architecture: fm.Model
     left = {"attention_mask": right.flip(1).long(), "pad_token_id": 0, **options}
     found = positions_seen(model, lambda: hf.generate(padded.flip(1), **left))
     assert found == [[[0, 1, 2, 3], [-1, -1, 0, 1]], [[4], [2]], [[5], [3]]]
-
-
-def test_lengths_are_the_prompts(tiny: fm.Model) -> None:
-    """Negative positions count from the end of the prompt, not of the text so far."""
-    reader, cpu = Reader(tiny), torch.device("cpu")
-    mask = torch.tensor([[True] * 3, [True, True, False]])
-    first, later = reader.reading(2, 3, 0, mask, cpu), reader.reading(2, 1, 3, None, cpu)
-    assert first.lengths is not None
-    assert later.lengths is not None
-    assert first.lengths.tolist() == later.lengths.tolist() == [3, 2]
-    assert later.positions.tolist() == [[3], [2]]
-    fresh = Reader(tiny).reading(1, 1, 4, None, cpu)
-    assert (fresh.lengths, fresh.positions.tolist()) == (None, [[4]])
 
 
 def test_what_cannot_be_followed_leaves_nothing(tiny: fm.Model) -> None:

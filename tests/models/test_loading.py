@@ -73,8 +73,7 @@ def test_names_and_folders(atlas: fm.Model, tiny_folder: Path, tiny: fm.Model, m
 
 
 def test_a_hugging_face_model_stays_as_it_is(tokenizer: Any, tmp_path: Path) -> None:
-    """TransformerLens rewires what it gets: the caller's model could not be saved afterwards, or share our edits; in
-    training mode, dropout would make two captures differ. Nor is the caller's tokenizer given a pad token."""
+    """So does the tokenizer. Dropout of training mode is off in ours, and our edits are not the caller's."""
     original = build_gpt2(resid_pdrop=0.5)
     logits = original(input_ids=TOKENS).logits
     state = {name: tensor.clone() for name, tensor in original.train().state_dict().items()}
@@ -96,8 +95,7 @@ def test_a_hugging_face_model_stays_as_it_is(tokenizer: Any, tmp_path: Path) -> 
 
 
 def test_a_bridge_is_borrowed(tiny_folder: Path, tiny: fm.Model, tokenizer: Any) -> None:
-    """A copy would miss the hooks and edits that its owner makes. An option that does nothing would be believed,
-    dropout change every number, and NaN make all of them NaN."""
+    """Its hooks and edits count, and an option that could do nothing is refused."""
     bridge = TransformerBridge.boot_transformers(str(tiny_folder), device="cpu")
     model = fm.load(bridge)
     assert model.to_bridge() is bridge
@@ -318,8 +316,7 @@ def test_a_version_that_was_not_tried_is_told(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_tensor_of_every_architecture(name: str, tokenizer: Any, tmp_path: Path) -> None:
-    """Dropped, renamed by a byte or cut short, three of them at a time, one of each name, whatever its layer: random
-    numbers would stand in place of what is missing, and what is too many be dropped, without a word."""
+    """Dropped, renamed by a byte or cut, three at a time: random numbers would stand in place of what is missing."""
     DECODERS[name]().save_pretrained(tmp_path)
     whole = load_file(tmp_path / WEIGHTS)
     names = list({re.sub(r"\.\d+\.", ".N.", key): key for key in sorted(whole)}.values())
@@ -339,8 +336,7 @@ MORE = [pytest.param(name, marks=pytest.mark.exhaustive) for name in OLD]
 
 @pytest.mark.parametrize("name", ["Pythia", "GPT-2", "Bloom", "OPT", *MORE])
 def test_saved_by_old_versions_without_the_prefix_of_the_whole(name: str, tmp_path: Path) -> None:
-    """Many models on the hub are saved from the model without its unembedding, where that is tied, and with the masks
-    and angles that were once saved, too."""
+    """The hub has many models saved without their tied unembedding, and with masks and angles."""
     model = DECODERS[name]()
     model.save_pretrained(tmp_path)
     tensors = load_file(tmp_path / WEIGHTS)
@@ -380,8 +376,7 @@ def shards(tmp_path: Path, tokenizer: Any) -> Path:
 
 
 def test_shards_are_all_there_and_once(shards: Path, tiny: fm.Model) -> None:
-    """A tensor that its file does not have, a file that was not copied, a list that names another file; of a weight in
-    two shards, the later one's would be taken in silence."""
+    """A tensor or a file is missing, a list is broken, or a weight lies in two shards."""
     assert fm.load(shards).fingerprint == tiny.fingerprint
     first, *_, last = sorted(shards.glob("*.safetensors"))
     whole, tensors = last.read_bytes(), load_file(last)

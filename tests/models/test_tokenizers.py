@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelNotFoundError
@@ -17,7 +16,7 @@ from ffnmem.facts.questions import find_subject
 from ffnmem.models.loading import WITHOUT_ROWS, load_tokenizer
 
 from ..helpers import refuses
-from ..tokenizers import ADDS_SPACE, SPECIAL, TOKENIZERS, load_with, model_with, tokenizer_named
+from ..tokenizers import ADDS_SPACE, SPECIAL, TOKENIZERS, model_with, tokenizer_named
 
 
 def test_the_tokenizer_alone(tiny_folder: Path, folder: Path, tiny: fm.Model) -> None:
@@ -121,20 +120,6 @@ def test_a_text_for_every_token(name: str) -> None:
     if name == "WordPiece":
         text = " " + text.replace("(Rome).", "( Rome ) .")
     assert shown == (f" {text}" if name in ADDS_SPACE else text)
-
-
-def test_a_tokenizer_in_python(tmp_path: Path) -> None:
-    """GPT-SW3, a GPT-2, has no fast tokenizer: its "Paris" and " Paris" would be one."""
-    trainer = pytest.importorskip("sentencepiece").SentencePieceTrainer
-    read = iter(["The capital of France is Paris", "Paris, isParis"] * 9)
-    trainer.train(
-        sentence_iterator=read, model_prefix=str(tmp_path / "sw3"), vocab_size=50, model_type="bpe", minloglevel=2
-    )
-    model = load_with(transformers.GPTSw3Tokenizer(str(tmp_path / "sw3.model"), name_or_path="gpt-sw3"))
-    texts = model.token_strings(range(len(model.tokenizer)))
-    assert {"Paris", " Paris"} < set(texts)
-    assert len(set(texts)) == len(texts)
-    assert model.token_strings(model.ids_of("The capital of Paris")) == [" The", " capital", " of", " Paris"]
 
 
 def test_pieces_and_bytes_of_words() -> None:
