@@ -283,7 +283,8 @@ def test_sheet(tiny: fm.Model) -> None:
         assert numbers == [*(count or None for count in known[name].tolist()), known[name].sum()]
     absent = [role.name for role in known_roles(frame) if not known[role.name].any()]
     assert counts.caption == (f"none: {', '.join(absent)}" if absent else "")
-    assert len(neurons.rows) == len(listed)
+    shown = [line[0] for line in neurons.rows]
+    assert [name for name in shown if name] == list(dict.fromkeys(listed["listed"]))
     statistics = {role.name: role.statistic for role in ROLES}
     for line, row in zip(neurons.rows, listed.to_dict("records"), strict=True):
         at = (row["layer"], row["neuron"])
