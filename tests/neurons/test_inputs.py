@@ -1,4 +1,4 @@
-"""Where neurons fire, and what FFNs read there: as a walk over the store and captures of the whole text have it."""
+"""Where neurons fire, what FFNs read there and in general: as walks over the store and captures of the text have it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,25 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.neurons.inputs import FLOOR, MOST, SAMPLED, TOP, Inputs, choose_sampled, firing
-from ffnmem.scanning import Store, scan
+from ffnmem.core.types import ScanDtype
+from ffnmem.corpus import batches
+from ffnmem.neurons.inputs import (
+    CUT,
+    FLOOR,
+    MOST,
+    PAIRS,
+    RIDGE,
+    SAMPLED,
+    TOP,
+    Inputs,
+    background_of,
+    choose_sampled,
+    firing,
+    normalise,
+    random_places,
+    read_background,
+)
+from ffnmem.scanning import Store, merge, scan
 from ffnmem.scanning.state import place_of, position_of, sequence_of
 
 from ..helpers import allclose, refuses
@@ -160,3 +177,108 @@ def test_others_are_strong_untaken_and_spread() -> None:
     assert len(chosen) == SAMPLED
     assert (chosen[0], chosen[-1]) == (0, 199)
     assert np.ptp(np.diff(chosen)) <= 1
+
+
+# -- what inputs are like in general -----------------------------------------------------------------------------------
+
+
+def drawn(n: int, d: int, seed: int = 0) -> np.ndarray:
+    """Inputs with a mean and directions of very different variance."""
+    random = np.random.default_rng(seed)
+    turned = np.linalg.qr(np.random.default_rng(99).standard_normal((d, d)))[0]
+    return (3 + (random.standard_normal((n, d)) * np.geomspace(0.1, 10, d)) @ turned).astype(np.float32)
+
+
+def test_whitened_inputs_vary_alike() -> None:
+    """Covariance becomes one, but for the ridge: λ/(λ + ridge) in each direction. Cosines are of others than these."""
+    x = drawn(4096, 12)
+    found = background_of(x)
+    rest = x[PAIRS:].astype(np.float64)
+    covariance = np.cov(rest.T, bias=True)
+    values, vectors = np.linalg.eigh(covariance)
+    after = found.whiten.astype(np.float64) @ covariance @ found.whiten.astype(np.float64)
+    expected = (vectors * (values / (values + RIDGE * values.mean()))) @ vectors.T
+    assert allclose(after, expected, 1e-4)
+    assert allclose(found.mean, rest.mean(0), 1e-5)
+    assert allclose(found.whiten, found.whiten.T, 1e-5)
+    assert allclose(found.rows, x[:PAIRS])
+    assert allclose(found.unit(x[:PAIRS]), found.units, 1e-4)
+    assert allclose(np.linalg.norm(found.units, axis=1), np.ones(PAIRS), 1e-5)
+    assert allclose(found.cosines, found.units.astype(np.float64) @ found.units.T.astype(np.float64), 1e-5)
+    off = found.cosines[np.triu_indices(PAIRS, 1)]
+    assert (found.spread, found.cut) == pytest.approx((off.std(), CUT * off.std()), rel=1e-4)
+
+
+def test_spread_is_that_of_inputs_never_seen() -> None:
+    """Inputs whitened by themselves are less alike than others: with many dimensions every null would be too narrow."""
+    found = background_of(drawn(2048, 512))
+    unseen = found.unit(drawn(400, 512, seed=1))
+    off = (unseen @ unseen.T)[np.triu_indices(400, 1)]
+    assert found.spread == pytest.approx(off.std(), rel=0.02)
+
+
+@pytest.mark.parametrize("x", [*(drawn(n, 6) for n in (1, 2, 3, 40)), np.full((100, 6), 2.0, np.float32)])
+def test_few_inputs_and_such_that_do_not_vary(x: np.ndarray) -> None:
+    """A layer that reads the same everywhere has no direction of its own; nothing becomes infinite."""
+    found = background_of(x)
+    assert np.isfinite(found.whiten).all()
+    assert np.isfinite(found.unit(drawn(5, 6, seed=1))).all()
+    assert len(found.units) == max(1, len(x) // 2)
+    assert found.units.any() == (len(x) in (2, 3, 40))
+    assert found.cut >= 0
+    with refuses(InputError, ValueError, "no text"):
+        background_of(x[:0])
+
+
+def test_normalised_is_of_the_last_axis() -> None:
+    """Scaled along another one, a neuron's examples would be weighed against each other; zeros stay."""
+    x = np.random.default_rng(0).standard_normal((3, 4, 5)).astype(np.float32)
+    x[2, 3] = 0
+    length = np.linalg.norm(x, axis=-1, keepdims=True)
+    assert allclose(normalise(x), x / np.where(length > 0, length, 1), 1e-6)
+
+
+def test_random_places_are_content_of_the_sample(tiny_store: Store) -> None:
+    """Without BOS and special tokens, in an order of the seed's."""
+    places, same, other = (random_places(tiny_store, seed).tolist() for seed in (0, 0, 1))
+    content = [
+        place_of(sequence, at)
+        for sequence in tiny_store.state.shared["sequences"].tolist()
+        for at, token in enumerate(tiny_store.sequences.sequence_tokens(sequence).tolist())
+        if at >= tiny_store.sequences.lead and token not in tiny_store.settings.special
+    ]
+    assert sorted(places) == sorted(content) == sorted(other)
+    assert places == same
+    assert sorted(places) != places != other
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_scan_keeps_what_ffns_read(tiny: fm.Model, tmp_path: Path, dtype: ScanDtype) -> None:
+    """In float32 whatever the pass ran in, as the model reads it again."""
+    store = scan(tiny, tiny_texts(), tmp_path / "store", seed=3, sample=16, dtype=dtype)
+    places = random_places(store, 3)
+    with Inputs(store, tiny, dict.fromkeys((0, 1), places)) as inputs:
+        for layer in (0, 1):
+            found, expected = read_background(store, layer), background_of(inputs.at(layer, places))
+            assert allclose(found.rows, inputs.at(layer, places[: len(found.rows)]), 1e-5)
+            for name in ("mean", "whiten", "units", "spread"):
+                assert allclose(getattr(found, name), getattr(expected, name), 1e-3)
+
+
+def test_a_shard_knows_the_inputs_of_its_own_text(
+    tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together they know those of all; one without text has no background, rather than one of nothing."""
+    monkeypatch.setattr(batches, "UNIT", 20)
+    whole = scan(tiny, tiny_texts(), tmp_path / "whole")
+    count = len(whole.sequences.units)
+    shards = [scan(tiny, tiny_texts(), tmp_path / f"{i}", shard=(i, count + 1)) for i in range(count + 1)]
+    expected = read_background(whole, 1)
+    rows = [len(read_background(shard, 1).rows) for shard in shards[:-1]]
+    assert min(rows) > 0
+    assert max(rows) < len(expected.rows)
+    with refuses(InputError, ValueError, "no text"):
+        read_background(shards[-1], 1)
+    joined = read_background(merge(shards, tmp_path / "merged"), 1)
+    for name in ("mean", "whiten", "rows", "units", "spread"):
+        assert np.array_equal(getattr(joined, name), getattr(expected, name))
