@@ -139,20 +139,16 @@ def test_a_logit_before_a_soft_cap_says_so(tokenizer: Any, tmp_path: Path) -> No
     """It stands beside the model's own, which is another number: a reader would take one of them for wrong."""
     model = fm.load(build_gemma2(), tokenizer=tokenizer)
     capture = fm.capture(model, PROMPT)
-    alone, minus = (fm.attribute(capture, " Paris", foil) for foil in (None, " Rome"))
+    alone = fm.attribute(capture, " Paris")
     own = capture.predictions(k=model.d_vocab).set_index("token")["logit"][" Paris"]
     assert allclose(5 * math.tanh(alone.logit / 5), own, 1e-5)
     paths, scores = fm.attribute_paths(capture, " Paris"), fm.causal_scores(capture, " Paris")
-    ablated, circuit = fm.ablate(capture, " Paris", neurons=[(0, 1), (1, 2)]), fm.circuit(capture, " Paris")
-    diff = made(model, (1,)).diff(model, PROMPT)
-    every = fm.attribute(capture, fm.prompts.NEXT)
+    ablated, diff = fm.ablate(capture, " Paris", neurons=[(0, 1), (1, 2)]), made(model, (1,)).diff(model, PROMPT)
+    every, circuit = fm.attribute(capture, fm.prompts.NEXT), fm.circuit(capture, " Paris")
     kept = fm.faithfulness(capture, " Paris", sizes=[4], random=1), fm.minimal_circuit(capture, " Paris")
     whole = fm.causal_scores(capture, " Paris Rome")  # a log-probability is after it
-    assert "log-probability" in repr(whole)
     assert CAPPED not in repr(whole) + " ".join(printed(whole.sheet()))
-    for result in (alone, minus, paths, scores, ablated, diff):
-        assert CAPPED in repr(result)
-    for shown in (alone, minus, every, paths, scores, ablated, circuit, diff, *kept):
+    for shown in (alone, every, paths, scores, ablated, circuit, diff, *kept):
         assert CAPPED in " ".join(" ".join(printed(shown.sheet())).split())
         assert shown.to_dict()["provenance"]["soft_cap"] == 5
     assert CAPPED in fm.plots.neurons(paths).get_xlabel()

@@ -9,14 +9,18 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
 
 import pandas as pd
 from rich.cells import cell_len
 
+import ffnmem as fm
 from ffnmem import cli
 from ffnmem.cli import progress
+
+from ..editing.edits import EIFFEL, made
 
 PROMPT = "The Eiffel Tower is in the city of"
 
@@ -47,11 +51,6 @@ def table(*args: object, width: int = 80) -> str:
     for line in out.splitlines():
         assert cell_len(line) <= width, f"{cell_len(line)} columns: {line!r}"
     return out
-
-
-def lines(*args: object, width: int = 80) -> list[str]:
-    """The lines of :func:`table` without the spaces at their ends, as ``tests.helpers.printed`` has a sheet's."""
-    return [line.rstrip() for line in table(*args, width=width).splitlines()]
 
 
 def data(*args: object, warning: str = "") -> Any:
@@ -99,3 +98,10 @@ def process(*args: object, **options: Any) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "COLUMNS": "80", **options.pop("env", {})}
     command = [sys.executable, "-m", "ffnmem", *map(str, args)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **options)
+
+
+def saved(model: fm.Model, path: Path, **more: Any) -> fm.Edit:
+    """A random edit, and its file."""
+    edit = made(model, fact=EIFFEL, **more)
+    edit.save(path)
+    return edit

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.edit import MOST_DOUBTS, EditorSettings
+from ffnmem.cli.edit import EditorSettings
 from ffnmem.cli.options import ModelChoice
-from ffnmem.core.errors import FfnmemWarning, InputError
+from ffnmem.core.errors import InputError
 from ffnmem.core.types import EDITORS as NAMES
 from ffnmem.core.types import WITHOUT_LAYER, WITHOUT_MOMENT
 from ffnmem.evaluation import EDITORS
-from ffnmem.evaluation.effects import Effects
 
 from ..evaluation.made import tiny_moment
-from ..helpers import allclose, printed, refuses
-from .editing import saved
-from .running import PROMPT, csv, data, mistake, run
+from ..helpers import allclose, refuses
+from .running import PROMPT, csv, data, mistake, run, saved
 
 EIFFEL = ("edit", "The Eiffel Tower is located in the city of", "--subject", "Eiffel Tower", "--target", " Rome")
 TUNED = ("--editor", "ft_l", "--set", "steps=2", "--unreached")
@@ -72,31 +67,20 @@ def test_a_moment_of_ones_own(asked: tuple[object, ...], tiny: fm.Model, tmp_pat
     settings = found["edit"]["settings"]
     assert (settings["steps"], settings["layer"], settings["context_seed"]) == (3, 0, 4)
     assert not found["drift"]
-    mistake(*asked, named=("comes without a second moment",))
-
-
-def test_own_paraphrases_and_neighbours(asked: tuple[object, ...]) -> None:
     more = ("--paraphrase", "The city of the Eiffel Tower is", "--neighbour", "London is the city of")
-    found = csv(*asked, *TUNED, *more)
-    assert found["kind"].tolist() == ["prompt", "paraphrase", "neighbour"]
-    assert found["prompt"].tolist() == [PROMPT, more[1], more[3]]
+    prompts = csv(*asked, *TUNED, *more)
+    assert prompts["kind"].tolist() == ["prompt", "paraphrase", "neighbour"]
+    assert prompts["prompt"].tolist() == [PROMPT, more[1], more[3]]
 
 
-@pytest.mark.parametrize(
-    ("says", "doubt"), [(". !", "'. !'"), (" the city", "a function word"), (" Paris", "with a probability of")]
-)
-def test_what_the_model_itself_says(
-    says: str, doubt: str, asked: tuple[object, ...], tiny: fm.Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A whole word, without what stands around it. " the" was taken as the true fact in silence, and scored."""
-    monkeypatch.setattr("ffnmem.facts.questions.generate", lambda model, tokens, new: model.tokenize(says, False))
+def test_what_the_model_itself_says(asked: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not taken as the true fact, and scored, where it is no answer."""
+    monkeypatch.setattr(
+        "ffnmem.facts.questions.generate", lambda model, tokens, new: model.tokenize(" the city", False)
+    )
     result = run(*asked[:6], *asked[8:], *TUNED, "--json")
-    assert result.stderr.count(doubt) == 1
+    assert result.stderr.count("a function word") == 1
     assert json.loads(result.stdout)["prompts"][0]["true_after"] is None
-    with pytest.warns(FfnmemWarning, match=re.escape(doubt)):
-        edit = fm.editing.ft_l(tiny, PROMPT, " Rome", subject="Eiffel Tower", layer=0, steps=1, force=True)
-    assert edit.facts[0].target_true == ""
-    assert "Rome" in "\n".join(printed(Effects(edit, tiny).measure().sheet()))
 
 
 def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
@@ -123,15 +107,6 @@ def test_an_edit_that_is_not_reached(on_atlas: fm.Model, tmp_path: Path) -> None
     mistake("edit", "apply", "e", "--unreached", named=("--unreached",))
 
 
-def test_a_thousand_doubts_are_a_few_lines(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
-    """A saved edit of many facts would push all that it shows out of the terminal."""
-    edit, path = saved(tiny, tmp_path / "e.zip"), tmp_path / "doubtful.zip"
-    replace(edit, warnings=tuple(f"doubt {i}" for i in range(1000))).save(path)
-    found = run("edit", "apply", path, "--model", tiny_folder, "--json")
-    assert found.stderr.count("ffnmem: warning: ") == MOST_DOUBTS + 1
-    assert f"{len(json.loads(found.stdout)['warnings']) - MOST_DOUBTS:,} more doubts" in found.stderr
-
-
 def test_there_and_back(tiny: fm.Model, atlas: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     """Several files are one edit. What comes back is the original, to the bit; an edit that is not named, or another
     original, is refused, and nothing is written."""
@@ -149,9 +124,6 @@ def test_there_and_back(tiny: fm.Model, atlas: fm.Model, tiny_folder: Path, tmp_
     mistake("edit", "apply", files[0], "--model", tiny_folder, named=("Eiffel Tower",))
 
 
-# -- editors' names and settings ---------------------------------------------------------------------------------------
-
-
 def test_names_are_the_librarys() -> None:
     """They stand apart, because the editors need torch."""
     assert tuple(EDITORS) == (*NAMES, "none")
@@ -161,27 +133,18 @@ def test_names_are_the_librarys() -> None:
     assert all("force" in e.options for name, e in EDITORS.items() if name != "none")
 
 
-@pytest.mark.parametrize(
-    ("editors", "chosen", "expected"),
-    [
+def test_own_options_and_settings() -> None:
+    """ft_l has steps of its own; those of others are of v*."""
+    for editors, chosen, expected in (
         (["rome"], [("steps", 3), ("ridge", 0.1)], {"ridge": 0.1, "settings": {"steps": 3}}),
         (["ft_l"], [("steps", 3)], {"steps": 3}),
         (["memit", "ft_l"], [("layers", 2), ("clamp", 2)], {"layers": 2, "settings": {"clamp": 2}}),
-    ],
-)
-def test_own_options_and_settings(editors: list[str], chosen: list[tuple[str, Any]], expected: dict[str, Any]) -> None:
-    """ft_l has steps of its own; those of others are of v*."""
-    assert EditorSettings(settings=chosen).arguments(editors) == expected
+    ):
+        assert EditorSettings(settings=chosen).arguments(editors) == expected
     assert EditorSettings(moment="m", force=True).arguments(["rome"], 0) == {"layer": 0, "moment": "m", "force": True}
-
-
-def test_what_does_nothing_is_refused() -> None:
-    for editors, settings, layer, named in (
-        (["embedding_swap"], EditorSettings(), 3, "--layer"),
-        (["ft_l", "none"], EditorSettings(moment="m"), None, "--moment"),
-        (["none"], EditorSettings(force=True), None, "--force"),
-        (["embedding_swap"], EditorSettings(settings=[("clamp", 1)]), None, "--set clamp does nothing"),
-        (["rome"], EditorSettings(settings=[("layer", 1)]), None, "layer"),
+    for editors, settings, named in (
+        (["none"], EditorSettings(force=True), "--force"),
+        (["embedding_swap"], EditorSettings(settings=[("clamp", 1)]), "--set clamp does nothing"),
     ):
         with refuses(InputError, ValueError, named):
-            settings.arguments(editors, layer)
+            settings.arguments(editors)

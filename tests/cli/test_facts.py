@@ -21,20 +21,21 @@ def every() -> list[fm.Fact]:
     return fm.load_facts("atlas")
 
 
-def test_subject_in_any_case() -> None:
+def test_what_is_listed(every: list[fm.Fact]) -> None:
+    """Subjects in any case, relations by their beginning; a limit holds for every form."""
     found = data("facts", "--subject", "eiffel tOWER", "--relation", "landmark")
-    assert [(row["subject"], row["target_true"]) for row in found if row["relation"] == "landmark.city"] == [
-        ("Eiffel Tower", "Paris")
-    ]
+    assert [row["target_true"] for row in found if row["relation"] == "landmark.city"] == ["Paris"]
     assert {row["subject"] for row in found} == {"Eiffel Tower"}
-
-
-def test_limit_holds_for_every_form(every: list[fm.Fact]) -> None:
     assert [row["id"] for row in data("facts", "--limit", 3)] == [fact.id for fact in every[:3]]
     assert len(run("facts", "--limit", 3, "--csv").stdout.splitlines()) == 4
     assert f"3 of {len(every):,} facts" in table("facts", "--limit", 3)
-    assert len(data("facts", "--count", "relations", "--limit", 3)) == 3
     assert f"20 of {len(every):,} facts; --limit {len(every)} shows all" in " ".join(table("facts").split())
+    found = data("facts", "--count", "relations")
+    assert {row["relation"]: row["facts"] for row in found} == Counter(fact.relation for fact in every)
+    city = next(row for row in found if row["relation"] == "landmark.city")
+    assert city["targets"] == len({fact.target_true for fact in every if fact.relation == "landmark.city"})
+    assert f"{len(found)} relations, {len(every):,} of {len(every):,} facts" in table("facts", "--count", "relations")
+    assert len(data("facts", "--count", "relations", "--limit", 3)) == 3
 
 
 def test_targets_are_shown(tmp_path: Path) -> None:
@@ -53,14 +54,6 @@ def test_targets_are_shown(tmp_path: Path) -> None:
     assert "new target" not in table("facts", path)
 
 
-def test_relations_are_counted(every: list[fm.Fact]) -> None:
-    found = data("facts", "--count", "relations")
-    assert {row["relation"]: row["facts"] for row in found} == Counter(fact.relation for fact in every)
-    city = next(row for row in found if row["relation"] == "landmark.city")
-    assert city["targets"] == len({fact.target_true for fact in every if fact.relation == "landmark.city"})
-    assert f"{len(found)} relations, {len(every):,} of {len(every):,} facts" in table("facts", "--count", "relations")
-
-
 def test_another_file_and_its_markup(tmp_path: Path) -> None:
     """A file's text is data: no markup, no control characters."""
     record = {"subject": "[red]Ünder", "relation": "a\x1b.b", "prompt": "{} [/x] is", "target_true": "[bold]no\n"}
@@ -74,7 +67,7 @@ def test_another_file_and_its_markup(tmp_path: Path) -> None:
 
 
 def test_a_public_format(tmp_path: Path) -> None:
-    """Told by the record, or said; what a record lacks is counted, not made up."""
+    """Told by the record, or said; what a record lacks, and what was left out of it, is counted and not made up."""
     record = {"subject": "Vinson Massif", "attribute": "Antarctica", "prompt": "Vinson Massif is in", "known_id": 0}
     path = tmp_path / "known.json"
     path.write_text(json.dumps([record]), "utf-8")
@@ -83,8 +76,11 @@ def test_a_public_format(tmp_path: Path) -> None:
     mistake("facts", path, "--format", "zsre", named=("known.json", "src"))
     lacks = {row["metric"]: row for row in data("facts", path, "--count", "lacks")}
     assert lacks["PS"] == {"metric": "PS", "facts": 1, "of": 1, "reason": "no target_new, no paraphrases"}
-    out = " ".join(table("facts", path, "--count", "lacks").split())
-    assert "0 of 1 facts have all that S" in out
+    assert "0 of 1 facts have all that S" in " ".join(table("facts", path, "--count", "lacks").split())
+    record = {"subject": "Ann", "prompt": "Ann is in", "target_new": "Lyon", "cond": "x", "rephrase": "She is in"}
+    path.write_text(json.dumps([record, {**record, "rephrase": "It is in"}, {**record, "rephrase": None}]), "utf-8")
+    found = {row["reason"]: row["facts"] for row in data("facts", path, "--count", "lacks") if row["metric"] == "notes"}
+    assert found == {"fields left out: cond": 3, "paraphrase left out, the subject is not in it: …": 2}
 
 
 def test_known(atlas: fm.Model, every: list[fm.Fact], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,38 +98,23 @@ def test_known(atlas: fm.Model, every: list[fm.Fact], monkeypatch: pytest.Monkey
 
 
 def test_facts_are_drawn_with_a_seed(every: list[fm.Fact]) -> None:
-    """The same seed draws the same facts, in their order; the first ones would all be of one relation."""
+    """The same seed draws the same facts; the first ones would all be of one relation."""
     found = choose_facts(every, "atlas", limit=50, seed=3)
     same, other = (choose_facts(every, "atlas", limit=50, seed=seed) for seed in (3, 4))
     assert found == same != other
     places = [every.index(fact) for fact in found]
     assert places == sorted(places)
     assert len({fact.relation for fact in found}) > 10
-    cities = choose_facts(every, "atlas", relation="landmark.city", limit=10**6)
-    assert len(cities) == sum(f.relation == "landmark.city" for f in every)
 
 
-@pytest.mark.parametrize("to", FACT_FORMATS_WRITTEN[:-1])
-def test_facts_are_written(to: str, tmp_path: Path, every: list[fm.Fact]) -> None:
+def test_facts_are_written(tmp_path: Path, every: list[fm.Fact]) -> None:
     """What is listed, in the format asked for; the rest is told on standard error."""
-    path = tmp_path / "cities.json"
-    arguments = () if to == "ffnmem" else ("--to", to)
-    found = run("facts", "write", "--relation", "landmark.city", "--limit", 5, "-o", path, *arguments)
-    assert found.stdout == f"{path}\n"
-    assert "5 facts written" in found.stderr
     cities = [fact for fact in every if fact.relation == "landmark.city"][:5]
-    again = fm.load_facts(path, to)
-    assert [fact.text for fact in again] == [fact.text for fact in cities]
-    assert ("differ" in found.stderr) is (to != "ffnmem")
-    before = path.read_bytes()
-    mistake("facts", "write", "-o", path, named=("cities.json", "there already"))
-    assert path.read_bytes() == before
-
-
-def test_notes_are_counted(tmp_path: Path) -> None:
-    """What readers left out of a benchmark could only be found record by record."""
-    record = {"subject": "Ann", "prompt": "Ann is in", "target_new": "Lyon", "cond": "x", "rephrase": "She is in"}
-    path = tmp_path / "zsre.json"
-    path.write_text(json.dumps([record, {**record, "rephrase": "It is in"}, {**record, "rephrase": None}]), "utf-8")
-    found = {row["reason"]: row["facts"] for row in data("facts", path, "--count", "lacks") if row["metric"] == "notes"}
-    assert found == {"fields left out: cond": 3, "paraphrase left out, the subject is not in it: …": 2}
+    for to in FACT_FORMATS_WRITTEN[:-1]:
+        path = tmp_path / f"{to}.json"
+        arguments = () if to == "ffnmem" else ("--to", to)
+        found = run("facts", "write", "--relation", "landmark.city", "--limit", 5, "-o", path, *arguments)
+        assert found.stdout == f"{path}\n"
+        assert "5 facts written" in found.stderr
+        assert [fact.text for fact in fm.load_facts(path, to)] == [fact.text for fact in cities]
+        assert ("differ" in found.stderr) is (to != "ffnmem")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -16,15 +15,13 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli import main
 from ffnmem.cli.options import ModelChoice
 from ffnmem.cli.reference import every_command, help_text
 from ffnmem.scanning import Store
 
 from ..helpers import build
 from ..planted.made import TINY, small_models
-from .editing import saved
-from .running import process, run
+from .running import process, run, saved
 
 COMMANDS = sorted(every_command())
 MODEL_LIBRARIES = ("transformers", "transformer_lens", "matplotlib", "jinja2")
@@ -46,12 +43,9 @@ def examples(name: str) -> list[str]:
     return [line.strip() for line in joined.splitlines() if re.match(r"\s+ffnmem ", line)]
 
 
-def test_version() -> None:
-    assert run("--version").stdout == f"ffnmem {fm.__version__}\n"
-
-
-def test_without_a_command_the_manual() -> None:
+def test_version_and_manual() -> None:
     """Whoever types the bare name asks what there is."""
+    assert run("--version").stdout == f"ffnmem {fm.__version__}\n"
     assert run().stdout == run("--help").stdout == run("-h").stdout
 
 
@@ -68,24 +62,11 @@ def test_what_needs_no_model_is_quick(line: str, heavy: tuple[str, ...]) -> None
     assert not set(heavy) & set(modules)
 
 
-def test_threads_leave_a_busy_core_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that wait busily made loading a model take three times as long where another program kept a core busy;
-    what a user has set stays."""
-    monkeypatch.setattr(sys, "argv", ["ffnmem", "--version"])
-    for given, expected in (("", "passive"), ("active", "active")):
-        monkeypatch.setenv("OMP_WAIT_POLICY", given)
-        if not given:
-            monkeypatch.delenv("OMP_WAIT_POLICY")
-        with pytest.raises(SystemExit):
-            main()
-        assert os.environ["OMP_WAIT_POLICY"] == expected
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_manual(name: str) -> None:
     """Every option has a help text, every command examples, and no line is wider than 80 columns."""
     assert examples(name) or name == "plant", f"{name} has no example"
-    for width in (40, 80, 200):
+    for width in (40, 200):
         text = run(*name.split(), "--help", env={"COLUMNS": str(width)}).stdout
         assert max(map(len, text.splitlines())) <= 80
         assert text == run(*name.split(), "-h").stdout
@@ -176,9 +157,7 @@ def test_as_a_program(tiny_folder: Path) -> None:
     out, err = process("--version").communicate(timeout=60)
     assert (out.decode(), err) == (f"ffnmem {fm.__version__}\n", b"")
     program = Path(sys.executable).parent / "ffnmem"
-    done = subprocess.run(
-        [program, "attribute", "The city", "--model", tiny_folder, "--json"], capture_output=True, timeout=120
-    )
-    assert done.returncode == 0
+    line = [program, "attribute", "The city", "--model", tiny_folder, "--json"]
+    done = subprocess.run(line, capture_output=True, timeout=120, check=True)
     assert json.loads(done.stdout)["tokens"] == ["<|endoftext|>", "The", " city"]
     assert done.stderr == b""

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import get_args
 
 import pytest
-from rich.console import Console
 
 from ffnmem.cli import progress as module
 from ffnmem.cli.progress import show_progress
 from ffnmem.core.progress import PHASES, Phase
 
-from .running import PROMPT, run
-
 Clock = Callable[[float], None]
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """A terminal that keeps what is written to it."""
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=100, legacy_windows=False)
-    monkeypatch.setattr("rich.console.Console", lambda **_: console)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    return stream
 
 
 @pytest.fixture
@@ -40,29 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return wait
 
 
-def test_that_a_bar_is_shown_for_what_takes_long(terminal: io.StringIO, clock: Clock) -> None:
-    """Not for what is quick; and it is taken away when the work ends, also when it fails."""
-    with show_progress() as report:
-        report("read", 1, 2)
-    assert terminal.getvalue() == ""
-
-    def work() -> None:
-        with show_progress() as report:
-            clock(3)
-            report("pack", 10, 1234)
-            report("read", 1, 2)
-            raise ValueError("stop")
-
-    with pytest.raises(ValueError, match="stop"):
-        work()
-    assert "tokenising" in terminal.getvalue()
-    assert "reading neurons" in terminal.getvalue()
-    assert terminal.getvalue().endswith("\x1b[2K")  # the line is cleared
-
-
-def test_that_a_pipe_gets_one_line_for_each_phase_that_takes_long(
-    clock: Clock, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pipe_gets_one_line_for_each_long_phase(clock: Clock, capfd: pytest.CaptureFixture[str]) -> None:
     """A pipe that was told nothing left its reader to wait in silence; a bar would fill it with control characters."""
     with show_progress() as report:
         for done in range(1, 11):
@@ -80,15 +44,6 @@ def test_that_a_pipe_gets_one_line_for_each_phase_that_takes_long(
     )
 
 
-def test_that_every_phase_has_words() -> None:
-    """A function that reports a phase without words ended a command in a traceback. That a phase that is reported is
-    one of ``Phase`` is what mypy checks of every function."""
+def test_every_phase_has_words() -> None:
+    """A function that reports a phase without words ended a command in a traceback."""
     assert set(get_args(Phase)) == set(PHASES)
-
-
-def test_that_a_search_for_a_small_circuit_reports_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command ended with a KeyError as soon as it took longer than two seconds."""
-    heard: list[str] = []
-    monkeypatch.setattr(module.PhaseLines, "report", lambda self, phase, done, total: heard.append(PHASES[phase][0]))
-    run("causal", "minimal", PROMPT, "--share", ".5", "--json")
-    assert "leaving firings out" in heard

@@ -22,7 +22,7 @@ from ffnmem.scanning import Store
 from ..architectures import DECODERS
 from ..editing.edits import made as random_edit
 from ..scanning.texts import tiny_texts
-from .running import PROMPT, data, mistake, run, table
+from .running import PROMPT, data, run, table
 
 
 class Given(NamedTuple):
@@ -75,13 +75,6 @@ def projected(given: Given) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def ablated_by_gradients(given: Given) -> pd.DataFrame:
-    """The neurons that integrated gradients find, with what they say of them as the last column."""
-    found = fm.interventions.knowledge_neurons(given.capture, " Paris").top(6)[["layer", "neuron", "attribution"]]
-    neurons = list(found[["layer", "neuron"]].itertuples(index=False, name=None))
-    return fm.ablate(given.capture, " Paris", neurons=neurons).neurons.merge(found, on=["layer", "neuron"])
-
-
 RIVALS = (" Paris", " Rome")
 ASKED = f'"{PROMPT}" --target " Paris" --foil " Rome"'
 ABOUT = f'"{PROMPT}" --subject "Eiffel Tower"'
@@ -95,6 +88,7 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: fm.attribute(g.capture, *RIVALS).neurons.query("layer == 0").head(9),
         "neurons",
     ),
+    f"attribute '{PROMPT}' --target id:300 {M} --top 5": (lambda g: fm.attribute(g.capture, 300).top(5), "neurons"),
     f"attribute '{PROMPT}' {M} --position 2": (lambda g: fm.attribute(g.capture, position=2).top(20), "neurons"),
     f"paths {ASKED} {M} --top 6": (lambda g: fm.attribute_paths(g.capture, *RIVALS).top(6), "firings"),
     f"routing '{PROMPT}' --model {{mixture}}": (lambda g: fm.capture(fm.load(g.mixture), PROMPT).routing(), "routing"),
@@ -115,10 +109,6 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: fm.causal_scores(g.capture, *RIVALS, "relp").top(6),
         "firings",
     ),
-    f"causal {ASKED} {M} --mean {{store}} --top 6": (
-        lambda g: fm.causal_scores(g.capture, *RIVALS, mean=g.store).top(6),
-        "firings",
-    ),
     f"causal faithfulness {ASKED} {M}": (lambda g: fm.faithfulness(g.capture, *RIVALS).curve, "curve"),
     f"causal minimal {ASKED} {M} --share .8": (
         lambda g: fm.minimal_circuit(g.capture, *RIVALS, faithfulness=0.8).to_frame(),
@@ -132,10 +122,6 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
     ),
     f"ablate '{PROMPT}' --target ' Paris' {M} --top 9 --position 4": (
         lambda g: fm.ablate(g.capture, " Paris", position=4, top=9).neurons,
-        "neurons",
-    ),
-    f"ablate '{PROMPT}' --target ' Paris' {M} --top 6 --attribution integrated-gradients": (
-        ablated_by_gradients,
         "neurons",
     ),
     f"trace {ABOUT} {M} --samples 2 --noise 1 --severed ffn --kind ffn --window 1 --full": (
@@ -207,22 +193,21 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
 }
 
 
-def words_of(line: str, given: Given, tiny_folder: Path) -> list[str]:
-    """A command line's words, with the places in it filled in."""
-    places = {**given._asdict(), "model": tiny_folder, "store": given.store.folder}
-    return [word.format(**places) for word in shlex.split(line)]
-
-
 def as_read(frame: pd.DataFrame) -> pd.DataFrame:
     """A table as it is after it was written as CSV and read again; lists are JSON."""
     cells = frame.map(lambda v: json.dumps(v, ensure_ascii=False) if isinstance(v, list | tuple) else v)
     return pd.read_csv(io.StringIO(cells.to_csv(index=False)), keep_default_na=False, na_values=[""])
 
 
+FIGURES = r"attribute|paths|circuit|causal(?! minimal)|ablate|weights|trace|health|compare"
+
+
 @pytest.mark.parametrize("line", RESULTS)
-def test_data_is_the_librarys(line: str, given: Given, tiny_folder: Path) -> None:
-    """The command line would say something else than the notebook."""
-    words, (library, name) = words_of(line, given, tiny_folder), RESULTS[line]
+def test_a_command_says_what_the_library_says(line: str, given: Given, tiny_folder: Path, tmp_path: Path) -> None:
+    """As CSV, as JSON, and in tables that fit a narrow terminal, a usual one and a wide one and say where the numbers
+    come from; a figure beside them changes nothing."""
+    places = {**given._asdict(), "model": tiny_folder, "store": given.store.folder}
+    words, (library, name) = [word.format(**places) for word in shlex.split(line)], RESULTS[line]
     expected = as_read(library(given))
     result = run(*words, "--csv")
     assert result.stderr == ""
@@ -234,53 +219,13 @@ def test_data_is_the_librarys(line: str, given: Given, tiny_folder: Path) -> Non
         both = [column for column in expected if column in records]
         assert len(both) > len(expected.columns) / 2
         pd.testing.assert_frame_equal(records[both], expected[both], check_dtype=False, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("line", [line for line in RESULTS if not line.endswith("--neurons")])
-def test_tables_fit(line: str, given: Given, tiny_folder: Path) -> None:
-    """In a narrow terminal, a usual one and a wide one; and they say where the numbers come from."""
-    words = words_of(line, given, tiny_folder)
-    for width in (60, 80, 120):
-        out = table(*words, width=width)
-    if words[0] not in ("activations", "anatomy", "facts"):
+    if not line.endswith("--neurons"):
+        out = "".join(table(*words, width=width) for width in (60, 80, 120))
         model = fm.load(given.mixture) if "{mixture}" in line else given.model
-        assert model.fingerprint in out
-    assert "\x1b" not in out
-
-
-HOSTILE = "[red]x[/blue]\x1b[31m\n"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "attribute {text}",
-        "paths {text}",
-        "ablate {text} --top 2",
-        "intervene {text} --set 0.1=0 --generate 2",
-        "decompose {text} --layer 0",
-        "causal {text} --top 2",
-        "circuit {text} --nodes 3",
-    ],
-)
-def test_tokens_are_no_markup(line: str, tiny_folder: Path) -> None:
-    """A prompt could recolour the table, or break it with an unclosed tag."""
-    out = table(*(HOSTILE if word == "{text}" else word for word in line.split()), "--model", tiny_folder)
-    assert "[ r e d ] x" in out
-    assert "\x1b" not in out
-
-
-@pytest.mark.parametrize(
-    "line",
-    [line for line in RESULTS if re.match(r"attribute|paths|circuit|causal|ablate|weights|trace|health|compare", line)],
-)
-def test_a_figure_beside_data(line: str, given: Given, tiny_folder: Path, tmp_path: Path) -> None:
-    """The picture must not disturb what is piped on."""
-    words, picture = words_of(line, given, tiny_folder), tmp_path / "plot.svg"
-    if words[:2] == ["causal", "minimal"]:
-        mistake(*words, "--plot", picture, named=("--plot",))
-        return
-    result = run(*words, "--csv", "--plot", picture)
-    assert result.stdout == run(*words, "--csv").stdout
-    assert result.stderr == f"ffnmem: wrote {picture}\n"
-    assert picture.read_text("utf-8").count("<svg") == 1
+        assert model.fingerprint in out or words[0] in ("activations", "anatomy", "facts")
+        assert "\x1b" not in out
+    if re.match(FIGURES, line):
+        picture = tmp_path / "plot.svg"
+        beside = run(*words, "--csv", "--plot", picture)
+        assert (beside.stdout, beside.stderr) == (result.stdout, f"ffnmem: wrote {picture}\n")
+        assert picture.read_text("utf-8").count("<svg") == 1

@@ -58,6 +58,8 @@ def check(found: Comparison) -> None:
     assert rows["new"].is_monotonic_increasing
     mine = rows[rows["value"] == found.chance].iloc[0]
     assert {name: mine[name] for name in found.counts()} == found.counts()
+    shown = {column.name for column in found.layer_table().columns}
+    assert shown & set(VERDICTS) == {verdict for verdict, count in found.counts().items() if count}
     words = found.to_markdown()
     assert all(sentence.split(" (")[0][:20] in words for sentence in found.conclusion())
 

@@ -97,6 +97,7 @@ def test_what_describes_never_scores(store: Store, single: list[tuple[int, int]]
         for column in ("document", "sequence", "context"):
             values = [value for part in parts.values() for value in part[column].unique()]
             assert len(values) == len(set(values)), column
+        assert set(parts["quiet"]["band"]) == {-1}
         assert set(parts["shown"]["band"]) == set(parts["tested"]["band"]) == set(range(BANDS))
     judged = set(zip(found.trials["sequence"], found.trials["layer"], found.trials["neuron"], strict=True))
     shown = found.extracts[found.extracts["part"] == "shown"]
@@ -244,6 +245,7 @@ def test_gated_neurons(gated: fm.Model, gated_store: Store) -> None:
         firing = found.extracts[found.extracts["part"] != "quiet"]
         assert (np.sign(firing["coefficient"]) == factor).all()
         assert set(firing["part"]) == {"shown", "tested"}
+        assert ("side" in [column.name for column in found.listing().columns]) == (sign == "negative")
 
 
 def test_rules_need_no_model(meanings_store: Store, single: list[tuple[int, int]], store: Store) -> None:

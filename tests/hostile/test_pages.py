@@ -80,33 +80,29 @@ def check(shown: Any) -> None:
     assert parser.open == []
 
 
-@hostile(examples=12, subject=TEXTS, true=TEXTS, new=TEXTS, name=TEXTS)
-def test_facts_and_edits(subject: str, true: str, new: str, name: str) -> None:
-    fact = answered(lambda: fm.Fact(subject, "r", "The {} is", true, new, id=name))
-    check(fact)
-    if isinstance(fact, fm.Fact):
-        edit = answered(lambda: fm.editing.ft_l(tiny(), fact, layer=0, steps=1, force=True))
-        check(edit)
-        if isinstance(edit, fm.Edit):
-            check(answered(lambda: edit.diff(tiny(), fact)))
-
-
-@hostile(examples=8, prompt=TEXTS, name=st.sampled_from(NASTY))
-def test_prompts_and_names(prompt: str, name: str) -> None:
+@hostile(examples=12, text=TEXTS, new=TEXTS, name=st.sampled_from(NASTY))
+def test_texts_and_names(text: str, new: str, name: str) -> None:
+    """As a prompt, as a subject, as a target, as a token and as the name of a model."""
     model = tiny()
     before, model.name = model.name, name
     try:
-        capture = answered(lambda: fm.capture(model, prompt))
+        fact = answered(lambda: fm.Fact(text, "r", "The {} is", text, new, id=name))
+        check(fact)
+        edit = answered(lambda: fm.editing.ft_l(model, fact, layer=0, steps=1, force=True))
+        check(edit)
+        if isinstance(edit, fm.Edit):
+            check(answered(lambda: edit.diff(model, fact)))
+        capture = answered(lambda: fm.capture(model, text))
         check(capture)
         if isinstance(capture, fm.prompts.Capture):
             check(answered(lambda: fm.attribute(capture)))
             check(answered(lambda: fm.attribute(capture, fm.prompts.NEXT)))
             check(answered(lambda: fm.attribute_paths(capture)))
             check(answered(lambda: fm.ablate(capture, top=2)))
-        check(answered(lambda: fm.trace_fact(model, f"The {prompt} is", prompt, samples=1)))
+        check(answered(lambda: fm.trace_fact(model, f"The {text} is", text, samples=1)))
         check(answered(lambda: fm.models.anatomy(model)))
         neuron = tiny_store().neuron(1, 3)
-        check(replace(neuron, values=neuron.values.assign(token=prompt)))
+        check(replace(neuron, values=neuron.values.assign(token=text)))
     finally:
         model.name = before
 

@@ -1,0 +1,351 @@
+"""Commands about neurons and weights: what of them is not a row of ``test_results.py``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.options import ModelChoice
+from ffnmem.cli.weights import BETA
+from ffnmem.core.defaults import MEANING_BUDGET
+from ffnmem.ffn import activations
+from ffnmem.neurons.measuring import file_of
+from ffnmem.neurons.role_assignment import ROLES, role_counts
+from ffnmem.scanning import Store, open_store
+from ffnmem.vocabulary import read_projection
+
+from ..describing.endpoints import said, serving
+from ..planted.made import made as made_calibration
+from ..scanning.texts import tiny_texts
+from .running import csv, data, mistake, run, table
+
+
+@pytest.fixture
+def as_tiny(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> fm.Model:
+    """Commands get the model that is loaded already: its name is no place of a disk."""
+    monkeypatch.setattr(ModelChoice, "load", lambda choice: tiny)
+    return tiny
+
+
+# -- cards of neurons --------------------------------------------------------------------------------------------------
+
+
+def test_a_card(tiny_store: Store) -> None:
+    """Its kinds in the order in which they are asked for; all of it with --full, else the rows that were asked for."""
+    asked = ["neuron", "0.3", "--store", tiny_store.folder, "--kind", "random", "--kind", "bottom", "--top", 2]
+    out = table(*asked)
+    assert out.index("Random positions") < out.index("Smallest coefficients")
+    assert "Largest" not in out
+    assert csv(*asked)["kind"].tolist() == ["random"] * 2 + ["bottom"] * 2
+    one, top = tiny_store.neuron(1, 5), ("--store", tiny_store.folder, "--kind", "top")
+    found = data("neuron", "1.5", "0.3", *top, "--full")
+    assert [(row["layer"], row["neuron"]) for row in found["neurons"]] == [(1, 5), (0, 3)]
+    assert {**found["neurons"][0], "provenance": found["provenance"]} == tiny_store.neuron(1, 5, kind="top").to_dict()
+    short = data("neuron", "1.5", *top, "--top", 2)["neurons"][0]
+    assert [e["coefficient"] for e in short["examples"]] == one.examples["coefficient"].tolist()[:2]
+    assert sum(b["count"] for b in short["histogram"]) == tiny_store.n_tokens
+    assert len(short["histogram"]) == 16
+
+
+def test_pages_are_shaded_where_the_model_is_there(
+    tiny_store: Store, tiny: fm.Model, tiny_folder: Path, tmp_path: Path
+) -> None:
+    """One line says that they are not, and why."""
+    store = fm.scan(fm.load(str(tiny_folder)), tiny_texts(), tmp_path / "store", k=3, sample=8, draws=4, frequent=8)
+    page = tmp_path / "a page.html"
+    for call in (("neuron", "1.5", "--html"), ("report", "neurons", "--neurons", "1.5", "-o")):
+        for options, shaded in (((), True), (("--no-shade",), False)):
+            assert run(*call, page, "--store", store.folder, *options).stdout == f"{page}\n"
+            assert ("<i " in page.read_text("utf-8")) == shaded
+        line, _ = run(*call, page, "--store", tiny_store.folder).stderr.splitlines()
+        assert line.startswith("ffnmem: warning: ")
+        assert tiny_store.model in line
+    told = run("neuron", "1.5", "0.3", "--store", tiny_store.folder, "--html", page, "--no-shade").stderr
+    assert told == f"ffnmem: model {tiny_store.model} ({tiny_store.fingerprint})\n"
+    assert "2 neurons of" in page.read_text("utf-8")
+    (found,) = data("neuron", "1.5", "--store", store.folder, "--top", 1, "--shade")["neurons"]
+    expected = store.shaded([store.neuron(1, 5, kind=("top", "quantile"), k=1)], listed=1)[0]
+    assert found["passages"] == [{"sequence": n, **one.to_dict()} for n, one in expected.passages.items()]
+    card = ("neuron", "1.5", "--store", store.folder)
+    assert table(*card, "--shade") == table(*card)  # no terminal
+
+
+def test_a_store_without_the_tokens_of_values(tiny_folder: Path, tmp_path: Path) -> None:
+    """The same card and search as of one that has them, if the model is there; one that was moved is named."""
+    moved, text = tmp_path / "moved", tmp_path / "text.txt"
+    shutil.copytree(tiny_folder, tmp_path / "here")
+    text.write_text("The Eiffel Tower is in the city of Paris.")
+    bare, whole = tmp_path / "bare", tmp_path / "full"
+    for store, option in ((bare, ("--no-project",)), (whole, ())):
+        run("scan", text, "--out", store, "--model", tmp_path / "here", *option, "--json")
+    assert table("neuron", "1.17", "--store", bare).replace("bare", "full") == table("neuron", "1.17", "--store", whole)
+    assert not (bare / "values.parquet").exists()
+    (tmp_path / "here").rename(moved)
+    assert data("neuron", "1.17", "--store", bare)["neurons"][0]["promoted"] is None
+    assert "need the model" in table("neuron", "1.17", "--store", bare)
+    mistake("neuron", "search", "e", "--store", bare, named=("need the model", "--model"))
+    assert len(data("neuron", "1.17", "--store", bare, "--model", moved)["neurons"][0]["promoted"]) == 10
+    mistake("neuron", "1.17", "--store", bare, "--model", "atlas", named=("is a store of",))
+    search = [table("neuron", "search", "e", "--store", store, "--model", moved) for store in (bare, whole)]
+    assert search[0] == search[1]
+    found, expected = (pd.read_parquet(store / "values.parquet") for store in (bare, whole))
+    pd.testing.assert_frame_equal(found, expected)
+
+
+# -- verdicts and descriptions -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def surveyed(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = open_store(shutil.copytree(tiny_store.folder, tmp_path_factory.mktemp("cli") / "tiny"))
+    fm.polysemanticity(store, tiny)
+    return store
+
+
+@pytest.fixture
+def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the store has all that is asked for, none is loaded."""
+    monkeypatch.setattr(ModelChoice, "load", None)
+
+
+@pytest.mark.usefixtures("no_model")
+def test_a_survey(surveyed: Store) -> None:
+    """Counts that are the table's, the clearest neurons, and one neuron's meanings."""
+    asked = ("polysemanticity", "--store", surveyed.folder, "--verdict", "unclear", "--top", 2)
+    out, whole = " ".join(table(*asked).split()), fm.polysemanticity(surveyed)
+    assert f"{(whole['verdict'] == 'unclear').sum()}" in out
+    assert "the clearest unclear neurons" in out
+    assert surveyed.fingerprint in out
+    found = data(*asked)
+    assert [row["layer"] for row in found["layers"]] == [0, 1]
+    assert len(found["neurons"]) == 2
+    first = found["neurons"][0]
+    meanings = fm.meanings(surveyed, first["layer"], first["neuron"])
+    assert [group["share"] for group in first["groups"]] == meanings.table["share"].tolist()
+    assert found["provenance"]["polysemanticity"]["budget"] == MEANING_BUDGET
+    one, neurons = fm.meanings(surveyed, 1, 5), ("polysemanticity", "neurons")
+    out = table(*neurons, "1.5", "--store", surveyed.folder)
+    assert f"Neuron 1.5 of {surveyed.model}" in out
+    assert out.count("«") == len(one.examples.query("rank <= 5"))
+    found = data(*neurons, "1.5", "--store", surveyed.folder)
+    assert found["neurons"][0]["meanings"] == one.to_dict()["meanings"]
+    printed = csv(*neurons, "1.5,0.3", "--store", surveyed.folder, "--top", 1)
+    assert set(zip(printed["layer"], printed["neuron"], strict=True)) == {(1, 5), (0, 3)}
+    assert set(printed["rank"]) == {1}
+
+
+@pytest.mark.usefixtures("as_tiny")
+def test_what_a_survey_is_shown_with(surveyed: Store, tiny_store: Store, tmp_path: Path) -> None:
+    """The card of a neuron has its verdict, or says how to get it; of one that never fires there is nothing to draw."""
+    only = csv("polysemanticity", "--store", surveyed.folder, "--layer", -1, "--verdict", "inactive")
+    assert set(only["verdict"]) == {"inactive"}
+    assert len(only) == surveyed.stats(1)["dead"].sum()
+    one = fm.meanings(surveyed, 1, 5)
+    card = table("neuron", "1.5", "--store", surveyed.folder)
+    assert one.verdict.capitalize() in card
+    assert data("neuron", "1.5", "--store", surveyed.folder)["neurons"][0]["meanings"][0]["verdict"] == one.verdict
+    bare = run("neuron", "1.5", "--store", tiny_store.folder).stdout
+    assert f"ffnmem polysemanticity --store {tiny_store.folder}" in bare.replace("\n", "")
+    assert data("neuron", "1.5", "--store", tiny_store.folder)["neurons"][0]["meanings"] == []
+
+    dead = surveyed.stats(1).query("dead")["neuron"].iloc[0]
+    file = ("--store", surveyed.folder, "--plot", tmp_path / "a.svg")
+    mistake("polysemanticity", "neurons", f"1.{dead}", *file, named=("no examples to draw",))
+    for words, drawn in (((), "Verdicts on 128 neurons"), (("neurons", "1.5"), "cosine of whitened inputs")):
+        run("polysemanticity", *words, *file)
+        assert drawn in (tmp_path / "a.svg").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("as_tiny")
+def test_a_survey_of_ones_own(tiny_store: Store, tmp_path: Path) -> None:
+    """With its settings, and kept beside the store; of one neuron nothing is kept."""
+    store = open_store(shutil.copytree(tiny_store.folder, tmp_path / "own"))
+    out = table("polysemanticity", "neurons", "1.5", "--store", store.folder, "--sign", "both", "--draws", 20)
+    assert "where its coefficient is negative" in out
+    assert "no limit" in out
+    assert not file_of(store, "positive").exists()
+    asked = ["polysemanticity", "--store", store.folder, "--draws", 20, "--seed", 3, "--above", 1.5, "--budget", 0]
+    printed = csv(*asked)
+    expected = fm.polysemanticity(store, draws=20, seed=3, rule=fm.neurons.Rule(above=1.5), budget=None)
+    assert file_of(store, "positive").is_file()
+    assert list(printed.columns) == list(expected.columns)
+    assert printed["verdict"].tolist() == expected["verdict"].tolist()
+    both = csv("polysemanticity", "--store", store.folder, "--draws", 20, "--layer", -1, "--sign", "both")
+    assert set(zip(both["layer"], both["sign"], strict=True)) == {(1, "negative"), (1, "positive")}
+
+
+def test_chance_is_kept_and_told(
+    surveyed: Store, as_tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured once, then told with the verdicts, without a model; judged by the rule that is asked for; and never read
+    from a damaged file."""
+    own = open_store(shutil.copytree(surveyed.folder, tmp_path / "own"))
+    asked = ("polysemanticity", "chance", "--store", own.folder, "--draws", 20)
+    assert [row["kind"] for row in data(*asked)["shares"]] == ["own", "matched", "isotropic"]
+    assert "random directions that fire as often" in table(*asked)
+    monkeypatch.setattr(ModelChoice, "load", None)
+    out = " ".join(table("polysemanticity", "--store", own.folder).split())
+    assert "verdict shares: monosemantic" in out
+    assert "of random directions that fire as often" in out
+    told = data("polysemanticity", "--store", own.folder, "--above", 40)["chance"]["positive"]
+    assert {row["polysemantic"] for row in told["shares"]} == {0.0}
+    assert data("polysemanticity", "--store", own.folder, "--layer", 0)["chance"] == {}
+    path = own.folder / "chance-verdicts-positive.zip"
+    path.write_bytes(path.read_bytes()[:-9])
+    found = run("polysemanticity", "--store", own.folder, "--json")
+    assert json.loads(found.stdout)["chance"] == {}
+    assert "chance-verdicts-positive.zip is truncated or damaged" in found.stderr
+
+
+def test_descriptions(atlas: fm.Model, atlas_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By rules with scores, and by an endpoint, which is asked once."""
+    monkeypatch.setattr(ModelChoice, "load", lambda choice: atlas)
+    asked = ["describe", "--store", atlas_store.folder, "3.17"]
+    frame = csv(*asked, "--score")
+    assert frame["fuzzing"].notna().all()
+    assert frame["intruder"].isna().all()
+    assert "by chance detection 50%" in table(*asked, "--score", "--intruder")
+    file = tmp_path / "answers.jsonl"
+    with serving(lambda number, body: said("DESCRIPTION: museums")) as server:
+        model = ("--endpoint", server.url, "--explainer-model", "m", "--out", file)
+        found = data(*asked, *model)
+        assert found["neurons"][0]["description"] == "museums"
+        assert found["provenance"]["describe"]["explainer"] == f"m at {server.url}"
+        data(*asked, *model)
+        assert len(server.requests) == 1
+        assert "judged by m" in " ".join(table(*asked, *model[:4], "--rules", "--score").split())
+    with serving(lambda number, body: (401, {}, b'{"error": {"message": "no"}}')) as server:
+        mistake(*asked, "--endpoint", server.url, "--explainer-model", "m", named=("401", "no key was sent"))
+
+
+# -- projections and lenses --------------------------------------------------------------------------------------------
+
+
+def test_all_says_what_it_wrote(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """The path by itself on a line, so that it can be copied; the counts are those of the file."""
+    out = tmp_path / "one layer.parquet"
+    asked = ["project", "all", "--layer", 1, "--out", out, "--model", tiny_folder, "--top", 2, "--side", "value"]
+    shown = run(*asked)
+    assert shown.stdout.splitlines()[:3] == [f"model  {tiny_folder}", "", str(out)]
+    assert "64 neurons, value, 2 + 2 tokens: 256 rows" in shown.stdout
+    assert shown.stderr == ""
+    rows, expected = read_projection(out), fm.project(tiny, 1, k=2, side="value")
+    for column in expected.columns:
+        assert rows[column].tolist() == expected[column].tolist()
+    found = data(*asked)
+    assert (found["rows"], found["neurons"], found["bytes"]) == (len(rows), 64, out.stat().st_size)
+    assert found["provenance"]["basis"] == "folded"
+    assert csv(*asked).iloc[0].to_dict() == {name: found[name] for name in ("file", "neurons", "rows", "bytes")}
+
+
+def test_a_lens(
+    tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by its name where it is kept, or by its file, which may be a published one; it reads values alone."""
+    monkeypatch.setenv("FFNMEM_CACHE", str(tmp_path / "cache"))
+    corpus, made, shared = tmp_path / "corpus.txt", tmp_path / "lens.safetensors", tmp_path / "lens.pt"
+    corpus.write_text("The Eiffel Tower is in the city of Paris\n\nThe city of Rome is in London\n", "utf-8")
+    model, fit = ("--model", tiny_folder), ("lens", corpus, "--model", tiny_folder, "--context", 16)
+    asked = ("project", "0.5", *model, "--lens")
+    mistake(*asked, "jacobian", named=("no Jacobian lens", "ffnmem lens"))
+    assert tiny.fingerprint in run(*fit, "--half").stderr
+    rows = data(*asked, "jacobian")["tokens"]
+    assert rows == fm.project(tiny, 0, 5, lens="jacobian").to_dict("records")
+    assert {row["side"] for row in rows} == {"value"}
+    assert "lens jacobian" in table(*asked, "jacobian", width=120)
+    assert set(csv("project", "token", " Paris", *model, "--lens", "jacobian")["lens"]) == {"jacobian"}
+
+    assert str(shared) in run(*fit, "--pages", 2, "-o", made, "--export", shared).stderr
+    assert data(*asked, shared)["tokens"] == fm.project(tiny, 0, 5, lens=shared).to_dict("records")
+    for file in (made, shared):
+        mistake("project", "0.5", "--lens", file, named=("other weights",))
+    mistake(*asked, made, "--side", "key", named=("values",))
+    out = tmp_path / "all.parquet"
+    found = data("project", "all", "--out", out, "--lens", made, *model, "--top", 2)
+    assert found["rows"] == len(pd.read_parquet(out)) == 2 * 64 * 2 * 2
+    assert {hit["lens"] for hit in data("project", "search", "a", "--in", out)["tokens"]} == {"jacobian"}
+    card = data("neuron", "0.5", "--store", tiny_store.folder, "--lens", made, *model)["neurons"][0]
+    assert card["lens"] == "jacobian"
+    run("report", "The city of", *model, "--lens", made, "-o", tmp_path / "report.html")
+    assert "(the jacobian lens)" in (tmp_path / "report.html").read_text("utf-8")
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+def test_anatomy_loads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest model would take as long as its weights."""
+    monkeypatch.setattr(ModelChoice, "load", None)
+    monkeypatch.setattr("ffnmem.models.loading.read_checkpoint", None)
+    assert run("anatomy").stdout == run("anatomy", "atlas").stdout
+    assert "6,344,704" in table("anatomy")
+
+
+def test_all_of_the_geometry(as_tiny: fm.Model) -> None:
+    found = data("geometry", "--layer", 0, "--layer", -1, "--duplicates", "--threshold", 0.5, "--neurons")
+    assert [row["layer"] for row in found["layers"]] == [0, 1]
+    assert len(found["neurons"]) == 128
+    counts = sum(row["pairs"] for row in found["duplicate_counts"] if row["by"] == "key")
+    assert counts == fm.neurons.geometry(as_tiny, threshold=0.5).duplicate_total("key") > 0
+    plain = data("geometry", "--layer", 0)
+    assert "neurons" not in plain
+    assert plain["duplicates"] is None
+
+
+def test_roles(as_tiny: fm.Model, tiny_store: Store) -> None:
+    """Counts, thresholds and settings; without a store none that need text."""
+    found = data("roles", "--store", tiny_store.folder, "--top", 1, "--sequences", 9)
+    frame = fm.roles(as_tiny, tiny_store, n_sequences=9)
+    assert found["layers"] == role_counts(frame).to_dict("records")
+    assert found["applies"] == role_counts(frame, flags=True).to_dict("records")
+    assert [row["listed"] for row in found["neurons"]] == [role.name for role in ROLES if frame[role.column].any()]
+    assert found["settings"]["sequences_read"] == 9
+    found = data("roles", "--basis", "raw")
+    assert "dead" not in found["layers"][0]
+    assert found["settings"]["basis"] == "raw"
+
+
+def test_health(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """The largest alone without --full, all tokens where they are asked for, and both pictures."""
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("The city of Rome\n\nThe Eiffel Tower is in the city of Paris", "utf-8")
+    arguments = ("health", corpus, "--model", tiny_folder, "--tokens", "all")
+    mine = fm.neurons.neuron_health(tiny, corpus, tokens=None)
+    found = data(*arguments, "--top", 2)
+    assert found["neurons"] == mine.extremes(2).to_dict("records")
+    assert (found["loss"], found["positions"]) == (mine.loss, mine.positions)
+    for option in ((), ("--no-flow",)):
+        run(*arguments, *option, "--plot", tmp_path / f"{len(option)}.png")
+    assert "flow_pre" not in csv(*arguments, "--no-flow")
+
+
+def test_activations() -> None:
+    """Points that a terminal has no place for go into further tables."""
+    out = table("activations", "--at", ",".join(map(str, range(-12, 12))), "--at", "123456.5", width=60)
+    assert "…" not in out
+    assert "123456.5000" in out
+    gelu = data("activations", "gelu", "--at", "1")["activations"][0]
+    assert (gelu["name"], gelu["formula"], gelu["beta"]) == ("gelu", "xΦ(x)", None)
+    assert gelu["points"] == [{"x": 1.0, "value": pytest.approx(0.8413447), "gradient": pytest.approx(1.0833155)}]
+    assert "Swish (β = 0.5)" in table("activations", "swish", "--beta", 0.5)
+    assert BETA == activations.BETA, "written twice, because the library's needs torch"
+
+
+def test_options_of_a_calibration_reach_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def calibrate(kinds: Any, *, progress: Any, **options: Any) -> fm.planted.Calibration:
+        asked.append((kinds, options))
+        return made_calibration()
+
+    monkeypatch.setattr(fm.planted, "calibrate", calibrate)
+    few = ("--superposition", 2, "--superposition", 1.5, "--neurons", 48, "--draws", 30)
+    run("calibrate", "--kind", "meanings", "--kind", "roles", "--seed", 7, "--seed", 8, *few)
+    options = {"seeds": (7, 8), "superposition": (2.0, 1.5), "draws": 30, "neurons": 48}
+    assert asked == [(("meanings", "roles"), options)]

@@ -1,0 +1,328 @@
+"""Commands about prompts, facts, studies and pages: what of them is not a row of ``test_results.py``."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import json
+import re
+import shlex
+import webbrowser
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.explore import ASKED
+from ffnmem.cli.options import ModelChoice
+from ffnmem.cli.planted import FactSettings, MeaningSettings, RoleSettings
+from ffnmem.core.json_values import plain
+from ffnmem.core.types import PLANTED_KINDS
+from ffnmem.models.answers import generate
+from ffnmem.planted.planting import defaults
+from ffnmem.scanning import Store
+from ffnmem.vocabulary.projections import written_tokens
+
+from ..comparing.made import TEXTS, permuted
+from ..editing.edits import made as random_edit
+from ..helpers import REPOSITORY
+from ..pages.page import Page
+from ..scanning.texts import tiny_texts
+from .running import PROMPT, csv, data, mistake, run, saved, table
+
+
+@pytest.fixture
+def asked(tiny_folder: Path) -> list[Any]:
+    return [PROMPT, "--model", tiny_folder, "--target", " Paris", "--foil", " Rome"]
+
+
+def test_full_tells_both_sides(asked: list[Any], tiny: fm.Model) -> None:
+    mine = fm.attribute(fm.capture(tiny, PROMPT), " Paris", " Rome")
+    tokens = written_tokens(tiny, mine.top(3), [mine.target_ids[0], mine.foil_id])
+    for row in data("attribute", *asked, "--top", 3, "--full")["neurons"]:
+        promoted, suppressed, _ = tokens[row["layer"], row["neuron"]]
+        assert (row["promoted"], row["suppressed"]) == (promoted, suppressed)
+    assert "suppresses" in table("attribute", *asked, "--top", 3, "--full")
+
+
+def test_settings_reach_the_model(asked: list[Any], tiny: fm.Model) -> None:
+    """An option that does nothing would be believed."""
+    found = data("attribute", *asked, "--no-prepend-bos", "--dtype", "float64")
+    assert found["tokens"] == fm.capture(tiny, PROMPT).token_strings()[1:]
+    assert (found["provenance"]["prepend_bos"], found["provenance"]["dtype"]) == (False, "float64")
+    assert found["error"] < 1e-12
+    assert data("attribute", *asked[:3], "--target", " Parisian", "--first-token")["target_tokens"] == [" Paris"]
+    found = data("attribute", *asked[:3], "--position", 2)
+    assert found["predictions"] == fm.capture(tiny, PROMPT).predictions(2).to_dict("records")
+    assert found["target_tokens"] == [found["predictions"][0]["token"]]
+
+
+def test_a_missing_space_is_noticed(atlas: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """'London' at the beginning of a text is another token than ' London', and what was meant is the likelier one."""
+    monkeypatch.setattr(ModelChoice, "load", lambda choice: atlas)
+    prompt = "The Colosseum is located in the city"
+    assert "' of'" in run("attribute", prompt, "--target", "of", "--csv").stderr
+    assert run("attribute", prompt, "--target", " of", "--csv").stderr == ""
+
+
+def test_files_beside_a_circuit(asked: list[Any], tiny_store: Store, tmp_path: Path) -> None:
+    graph, html = tmp_path / "graph.json", tmp_path / "circuit.html"
+    files = ("--export", graph, "--html", html, "--store", tiny_store.folder)
+    result = run("circuit", *asked, "--nodes", 30, "--heads", *files, "--json")
+    assert result.stderr == f"ffnmem: wrote {graph}\nffnmem: wrote {html}\n"
+    nodes = json.loads(result.stdout)["nodes"]
+    assert {node["kind"] for node in nodes} >= {"head", "firing"}
+    assert any(node["feature_type"] == "attention head" for node in json.loads(graph.read_text("utf-8"))["nodes"])
+    assert len(Page(html.read_text("utf-8")).tables["nodes"]) == len(nodes) + 1
+
+
+def test_a_text_goes_on_both_ways(tiny: fm.Model, tiny_folder: Path) -> None:
+    """With the same seed."""
+    changes = ["--set", "0.3=2,1.all=0", "--scale", "0.5=-1.5", "--add", "1.7=+.5", "--add", "1.8=1e-1"]
+    given = ("intervene", PROMPT, "--model", tiny_folder, *changes)
+    found = data(*given, "--generate", 6, "--temperature", 2, "--seed", 3)["generated"]
+    tokens, change = tiny.tokenize(PROMPT), fm.interventions
+    before = generate(tiny, tokens, 6, temperature=2.0, seed=3)
+    made = {(0, 3): change.Set(2.0), (1, None): change.Set(0.0), (0, 5): change.Scale(-1.5), (1, 7): change.Add(0.5)}
+    with fm.intervene(tiny, {**made, (1, 8): change.Add(0.1)}):
+        after = generate(tiny, tokens, 6, temperature=2.0, seed=3)
+    assert (found["before"]["token_ids"], found["after"]["token_ids"]) == (before, after)
+    assert found["after"]["text"] == tiny.tokenizer.decode(after)
+    assert found["after"]["tokens"] == tiny.token_strings(after)
+    assert data(*given, "--generate", 2, "--at", 0)["generated"]["before"]["token_ids"] == generate(tiny, tokens, 2)
+
+
+# -- many facts --------------------------------------------------------------------------------------------------------
+
+FACTS = ("facts", "atlas", "--relation", "landmark.city", "--limit", 2)
+
+
+@pytest.mark.parametrize(
+    ("command", "columns"),
+    [
+        (("trace", *FACTS, "--samples", 2), "kind group layer mean low high n"),
+        (("silence", *FACTS, "--known"), "kind group layer loss low high share share_low share_high n"),
+        (("knockout", *FACTS, "--known"), "kind group layer share low high loss n"),
+    ],
+    ids=["trace", "silence", "knockout"],
+)
+def test_many_facts(
+    command: tuple[object, ...], columns: str, atlas: fm.Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The means by group. --limit counts those that are known: it would else be a smaller number than asked for."""
+    monkeypatch.setattr(ModelChoice, "load", lambda choice: atlas)
+    ran = run(*command, "-o", tmp_path / "kept", "--json", "--full", "--plot", tmp_path / "many.png")
+    assert ("of these are drawn" in ran.stderr) == ("--known" in command)
+    found = json.loads(ran.stdout)
+    assert found["n"] == len(found["facts"]) == 2
+    assert {row["group"] for row in found["groups"]} >= {"last subject"}
+    assert (tmp_path / "many.png").stat().st_size > 10_000
+    assert list(pd.read_csv(io.StringIO(run(*command, "-o", tmp_path / "kept", "--csv").stdout))) == columns.split()
+    if "--known" not in command:
+        mistake(*command, "--window", 1, "-o", tmp_path / "kept", named=("window", "another folder"))
+
+
+FEW = ("--set", "n_sequences=8", "--set", "keys=3", "--set", "prefixes=2", "--set", "updates=2")
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_study(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
+    """The library's, of a store or of a corpus that is scanned first."""
+    few = {"keys": 3, "prefixes": 2, "updates": 2, "n_sequences": 8}
+    found = fm.studies.run("geva2021", tiny, tiny_store, tmp_path / "b", seed=4, **few)
+    arguments = ("study", "geva2021", "--store", tiny_store.folder, "--model", tiny_folder, "--seed", 4, *FEW)
+    given = data(*arguments, "--out", tmp_path / "a")
+    assert (given["settings"]["seed"], given["out"]) == (4, str(tmp_path / "a"))
+    assert (tmp_path / "a" / "summary.csv").read_bytes() == (tmp_path / "b" / "summary.csv").read_bytes()
+    assert given["tables"]["summary"]["rows"] == plain(found.to_frame().to_dict("records"))
+    assert given["tables"]["changes"]["rows"] == len(found.table("changes"))
+    pd.testing.assert_frame_equal(csv(*arguments, "--out", tmp_path / "a"), found.to_frame(), check_dtype=False)
+    words = " ".join(table(*arguments, "--out", tmp_path / "a").split())
+    assert "The main numbers by layer" in words
+    assert "summary.csv," in words
+    assert (tmp_path / "a" / "index.html").is_file()
+
+    corpus, out = tmp_path / "corpus.txt", tmp_path / "out"
+    corpus.write_text("\n\n".join(tiny_texts()[:12]), "utf-8")
+    arguments = ("study", "geva2021", "--corpus", corpus, "--out", out, "--model", tiny_folder, "--k", 2, *FEW)
+    scanned = data(*arguments)
+    assert fm.open_store(out / "store").settings.k == scanned["settings"]["prefixes kept by the store"] == 2
+    assert data(*arguments) == scanned
+    of_store = data("study", "geva2021", "--store", out / "store", "--out", tmp_path / "again", *FEW)
+    assert of_store["tables"]["summary"] == scanned["tables"]["summary"]  # of the model that the store names
+
+
+def test_a_comparison(tiny_folder: Path, tmp_path: Path) -> None:
+    """Of an edit: the library's conclusion and what moved most. Of a permuted copy: the place of every neuron."""
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n\n".join(TEXTS[:30]), "utf-8")
+    model = fm.load(tiny_folder)
+    edit = random_edit(model, (1,)).save(tmp_path / "edit.zip")
+    mine = fm.compare(model, corpus=corpus, edit=fm.Edit.load(edit))
+    given = ("compare", tiny_folder, "--edit", edit, "--corpus", corpus)
+    found = data(*given, "--top", 3)
+    assert found["conclusion"] == mine.conclusion()
+    assert [row["neuron"] for row in found["neurons"]] == mine.moved(3)["neuron"].tolist()
+    page, figure, kept = (tmp_path / name for name in ("page.html", "figure.png", "kept.safetensors"))
+    out = run(*given, "--html", page, "--plot", figure, "--out", kept)
+    assert "64 of 128 neurons changed" in out.stdout
+    assert out.stderr.count("wrote") == 2
+    pd.testing.assert_frame_equal(fm.comparing.Comparison.load(kept).neurons, mine.neurons)
+
+    order, folder = permuted(model, 0, 1), tmp_path / "copy"
+    model.hf_model.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+    found = data("compare", tiny_folder, folder, "--corpus", corpus, "--reach", -1, "--full")
+    assert [row["match_neuron"] for row in found["neurons"] if row["layer"] == 0] == order.tolist()
+    assert found["counts"]["permuted"] > 50
+    assert "place now, only a text can say" in " ".join(table("compare", tiny_folder, folder).split())
+
+
+SMALL = {
+    "meanings": ("--n-features", 12, "--neurons", 16, "--n-tokens", 2000, "--words", 3, "--n-layers", 1),
+    "roles": ("--neurons", 54, "--per-role", 6, "--n-words", 768, "--n-tokens", 15_360, "--n-layers", 1),
+    "facts": ("--n-subjects", 8, "--n-relations", 2, "--n-objects", 2, "--n-none", 3, "--site", "late"),
+}
+
+
+@pytest.mark.parametrize("kind", PLANTED_KINDS)
+def test_a_planted_model(kind: str, tmp_path: Path) -> None:
+    """A folder that every command takes, a summary of the truth, and the library's options, which need torch there."""
+    settings = dict(zip(PLANTED_KINDS, (MeaningSettings(), RoleSettings(), FactSettings()), strict=True))[kind]
+    assert {"seed": 0, **vars(settings)} == defaults(kind)
+    found = data("plant", kind, "--out", tmp_path / "planted", "--seed", 3, *SMALL[kind])
+    planted = fm.planted.load_planted(tmp_path / "planted")
+    assert (found["kind"], found["settings"], planted.seed) == (kind, dict(planted.settings), 3)
+    assert found["fingerprint"] == planted.model.fingerprint
+    assert (found["texts"], found["facts"]) == (len(planted.texts), len(planted.facts))
+    by = "verdict" if kind == "meanings" else "role"
+    counts: Counter[tuple[int, str]] = Counter()
+    for row in found["counts"]:
+        counts[row["layer"], row[by]] += row["neurons"]
+    assert counts == Counter(zip(planted.truth.layer, planted.truth[by], strict=True))
+    suggested = shlex.split(planted.sheet(str(tmp_path / "planted")).blocks[1].rows["try"])
+    assert data(*suggested[1:])
+    rows = csv("plant", kind, "--out", tmp_path / "again", "--seed", 3, *SMALL[kind])
+    assert rows["neurons"].sum() == len(planted.truth)
+    if planted.facts:
+        fact = planted.facts[0]
+        answer = data("attribute", fact.text, "--model", tmp_path / "planted")
+        assert answer["target_tokens"] == [f" {fact.target_true}"]
+        assert len(data("facts", tmp_path / "planted" / "facts.jsonl")) == len(planted.facts)
+
+
+# -- pages -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_report(opens: bool, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path alone, so that a shell can use it; the options reach the page; the browser gets the file's address."""
+    monkeypatch.chdir(tmp_path)
+    asked: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: asked.append(url) or opens)
+    page, command = tmp_path / "a page.html", ("report", PROMPT, "--model", tiny_folder)
+    assert run(*command).stdout == "report.html\n"
+    found = {}
+    for top in (3, 4):
+        result = run(*command, "-o", page, "--target", " Paris", "--top", top, "--open")
+        found[top] = page.read_text("utf-8")
+        assert result.stdout == f"{page}\n"
+        assert re.match(r"ffnmem: model \S+ \(\w+\)\n", result.stderr)
+        assert ("no browser" in result.stderr) == (not opens)
+    assert "Paris" in found[3] != found[4]
+    assert asked == [page.as_uri()] * 2
+
+
+def test_neurons_by_a_measure(tiny_store: Store, tmp_path: Path) -> None:
+    """The highest first, of all layers or of one; a layer alone comes whole and in order."""
+    out = tmp_path / "a.parquet"
+
+    def neurons(*chosen: object) -> list[tuple[int, int]]:
+        run("report", "neurons", "--store", tiny_store.folder, *chosen, "-o", out)
+        rows = pd.read_parquet(out)
+        return list(dict.fromkeys(zip(rows["layer"], rows["neuron"], strict=True)))
+
+    for measure in ("firing_rate", "kurtosis"):
+        stats = tiny_store.stats().sort_values(measure, ascending=False, kind="stable")
+        assert neurons("--top-by", measure, 3) == list(zip(stats["layer"][:3], stats["neuron"][:3], strict=True))
+    last = stats[stats["layer"] == 1].head(2)
+    assert neurons("--layer", -1, "--top-by", measure, 2) == [(1, n) for n in last["neuron"]]
+    assert neurons("--layer", 0) == [(0, n) for n in range(64)]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_names_on_every_page_lead_to_the_site(
+    tiny: fm.Model, tiny_store: Store, tiny_folder: Path, tmp_path: Path
+) -> None:
+    """A prompt's, an edit's, a circuit's and a study's, from where each page lies."""
+    site, pages = tmp_path / "site", tmp_path / "pages"
+    pages.mkdir()
+    assert run("report", "site", "--store", tiny_store.folder, "-o", site).stdout == f"{site / 'index.html'}\n"
+    saved(tiny, tmp_path / "e.zip")
+    common = ("--model", tiny_folder, "--site", site)
+    run("report", PROMPT, "-o", pages / "prompt.html", *common)
+    run("edit", "apply", tmp_path / "e.zip", "--report", pages / "edit.html", *common)
+    run("circuit", PROMPT, "--nodes", 10, "--html", pages / "circuit.html", *common)
+    run("study", "geva2021", "--store", tiny_store.folder, "--out", pages / "study", *FEW, *common)
+    for path in (*pages.glob("*.html"), pages / "study" / "index.html"):
+        page = Page(path.read_text("utf-8"))
+        found = {attrs["href"] for tag, attrs in page.tags if tag == "a" and "site/" in attrs.get("href", "")}
+        assert found, path
+        assert all((path.parent / way).resolve().is_file() for way in found), path
+
+
+def test_a_settings_file(tiny_folder: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "nightly.toml"
+    asked = f"out = 'nightly'\nmodel = '{tiny_folder}'\nformats = ['json']\n[[prompts]]\nprompt = '{PROMPT}'\n"
+    settings.write_text(asked, "utf-8")
+    result = run("report", "settings", settings)
+    assert (result.stdout, result.stderr) == (f"{tmp_path / 'nightly'}\n", "")
+    assert (tmp_path / "nightly" / "prompt-1.json").is_file()
+    settings.write_text(asked.replace("prompt =", "promt ="), "utf-8")
+    mistake("report", "settings", settings, named=("unknown key 'promt' (perhaps 'prompt' was meant)",))
+
+
+# -- the explorer ------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_explorer_opens(tiny_store: Store, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded model with its facts; another with those that it answers; a store with its model."""
+    served: list[Any] = []
+
+    def serve(explorer: Any, *, port: int, ready: Any) -> None:
+        served.append((explorer, port))
+        ready(f"http://127.0.0.1:{port}/")
+
+    monkeypatch.setattr("ffnmem.explorer.server.serve", serve)
+    monkeypatch.setattr("webbrowser.open", lambda address: served.append(address))
+    done = run("explore", "--port", "9001")
+    assert done.stdout == "http://127.0.0.1:9001/\n"
+    assert "Ctrl-C ends it" in done.stderr
+    (explorer, port), opened = served
+    assert (explorer.model.name, len(explorer.facts), explorer.store, port) == ("atlas", 3993, None, 9001)
+    assert opened == "http://127.0.0.1:9001/"
+    run("explore", "--store", tiny_store.folder, "--model", tiny_folder, "--no-browser")
+    explorer = served[2][0]
+    assert explorer.store is not None
+    assert explorer.facts == ()  # of random weights: it answers none
+    mistake("explore", "--store", tiny_store.folder, "--model", "atlas", named=("atlas",))
+    run("explore", "--model", REPOSITORY / "data" / "atlas", "--no-browser")
+    explorer = served[3][0]
+    assert 20 < len(explorer.facts) <= ASKED
+    assert len(fm.facts.filter_known(explorer.model, explorer.facts)) == len(explorer.facts)
+    assert explorer.model.name in explorer.source
+
+
+def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name in ("starlette", "uvicorn"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    mistake("explore", named=("the explorer needs starlette and uvicorn: pip install 'ffnmem[explorer]'",))
