@@ -211,6 +211,10 @@ def test_a_complete_pack_is_kept(tiny: fm.Model, tmp_path: Path, monkeypatch: py
     assert first.hash == corpus_hash(open_corpus(TEXTS))
     assert (first.model, first.source, first.problems) == (tiny.name, "a.txt", ())
     assert {path.name for path in folder.iterdir()} == set(FILES)
+    lines = open_corpus(file, documents="line")  # the same bytes are other documents
+    assert pack(lines, tiny, tmp_path / "lines").hash != first.hash
+    assert lines.stamp() != first.stamp == open_corpus(file).stamp() is not None
+    assert open_corpus(TEXTS).stamp() is None
     monkeypatch.setattr(tokenizing.Encoder, "ids", lambda self, texts: pytest.fail("tokenised again"))
     with monkeypatch.context() as patch:
         patch.setattr(packing, "corpus_hash", lambda documents: pytest.fail("parsed again"))

@@ -138,22 +138,6 @@ def test_an_iterator_is_read_once() -> None:
         list(corpus)
 
 
-def test_stamps(tree: Path) -> None:
-    """They change with bytes and reading, and not with names; only files have one."""
-    stamp = open_corpus(tree / "a.txt").stamp()
-    other = tree / "renamed.txt"
-    other.write_bytes((tree / "a.txt").read_bytes())
-    assert open_corpus(other).stamp() == stamp
-    assert open_corpus(other, documents="line").stamp() != stamp
-    other.write_bytes(b"in A")
-    assert open_corpus(other).stamp() != stamp
-    assert open_corpus(["x"]).stamp() is None
-    corpus = open_corpus(other)
-    other.unlink()
-    with refuses(FileError, OSError, "renamed.txt"):
-        corpus.stamp()
-
-
 def test_pipes_are_refused_and_in_a_folder_skipped_and_counted(tmp_path: Path) -> None:
     """A pipe that nobody writes to would be read for ever, or nobody be told of what was left out."""
     os.mkfifo(tmp_path / "a.txt")

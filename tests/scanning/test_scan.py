@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
@@ -72,6 +73,18 @@ def test_special_tokens_and_bos_are_in_no_statistic(tiny: fm.Model, tmp_path: Pa
     everything = most_frequent(packed, tiny, 10_000)
     assert not set(everything) & tiny.special_token_ids
     assert sum(np.array(packed.token_counts)[list(everything)]) == packed.n_tokens
+
+
+def test_what_never_varied_has_no_spread(make_tiny: Callable[..., fm.Model], tmp_path: Path) -> None:
+    """Rounding in a batch's sums would look like a spread, with a skewness of any size."""
+    model = make_tiny()
+    model.ffn[0].keys.data[[3, 4]] = 0
+    model.ffn[0].key_bias.data[[3, 4]] = torch.tensor([0.1, -100.0])
+    stats = fm.scan(model, CORPUS[:9], tmp_path / "out", **SMALL).stats(0)
+    for neuron, prefix, constant in ((3, "pre_", np.float32(0.1)), (4, "", 0.0)):
+        row = stats.iloc[neuron]
+        assert (row[f"{prefix}mean"], row[f"{prefix}std"]) == (constant, 0)
+        assert np.isnan([row[f"{prefix}skewness"], row[f"{prefix}kurtosis"]]).all()
 
 
 def test_batches_change_rounding_only_and_the_seed_the_sample_only(

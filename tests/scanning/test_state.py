@@ -1,4 +1,4 @@
-"""A scan's settings and state: states add up in any order and grouping; the numbers that people read of them."""
+"""A scan's settings and state; the numbers that people read of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 from fractions import Fraction
 from typing import Any
 
-import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -29,11 +28,10 @@ from ffnmem.scanning.state import (
     position_of,
     sequence_of,
 )
-from ffnmem.scanning.state_file import Identity
-from ffnmem.scanning.statistics import bucket_name, layer_stats, moments
+from ffnmem.scanning.statistics import bucket_name, moments
 
 from ..helpers import allclose, refuses
-from .states import HALF, difference, empty, merged, settings, shards
+from .states import settings
 
 # -- what belongs together -------------------------------------------------------------------------------------------
 
@@ -49,36 +47,6 @@ def test_settings_come_back_and_every_difference_has_a_name() -> None:
         (found,) = one.differences(changed)
         assert found.startswith(field.name)
     assert settings().differences(settings(k=4, seed=9)) == ["k 3 and 4", "seed 0 and 9"]
-
-
-def test_identities_differ_by_what_is_scanned() -> None:
-    """Other weights or another text must not be merged; another name or version may."""
-    one = Identity("tiny", "f00d", "70c3", "c0de", 5, "1.2.3")
-    assert one.differences(Identity("other name", "f00d", "70c3", "c0de", 5, "9.9")) == []
-    assert one.differences(Identity("tiny", "beef", "70c4", "c0d3", 6, "1.2.3")) == [
-        "model f00d and beef",
-        "tokenizer 70c3 and 70c4",
-        "corpus c0de and c0d3",
-        "units 5 and 6",
-    ]
-
-
-CHOSEN = [settings(), settings(**HALF), settings(frequent=())]
-
-
-@hypothesis.settings(max_examples=6)
-@given(st.sampled_from(CHOSEN), st.integers(0, 10**6), st.randoms(use_true_random=False), st.booleans())
-def test_merging_in_any_order_and_grouping(chosen: ScanSettings, seed: int, random: Any, gated: bool) -> None:
-    """Stores merged by different machines in different trees would differ, or a merge change its parts."""
-    parts, again = shards(seed, 4, chosen, gated), shards(seed, 4, chosen, gated)
-    left, right = merged(*parts), merged(parts[0], merged(parts[1], merged(parts[2], parts[3])))
-    assert not any(difference(part, same) for part, same in zip(parts, again, strict=True))
-    random.shuffle(parts)
-    pairs = merged(merged(parts[0], parts[1]), merged(parts[2], parts[3]))
-    assert difference(left, right) == difference(left, pairs) == []
-    nothing = empty(chosen, gated)
-    assert difference(merged(left, nothing), left) == difference(merged(nothing, left), left) == []
-    assert difference(merged(nothing, nothing), nothing) == []
 
 
 def test_a_range_has_no_negative_zero() -> None:
@@ -158,30 +126,6 @@ def test_a_constant_has_no_shape(constant: float) -> None:
     if constant == 0:
         assert np.isnan([skewness, kurtosis]).all()
     assert np.isnan(moments(np.zeros((exact_sums.LIMBS, 4, 2), np.int64), np.zeros(2, np.int64))).all()
-    state = shards(0, 1, settings())[0]
-    state.layers[0].range[:, 2] = state.layers[0].pre_range[:, 3] = np.float32(constant)
-    frame = layer_stats(state, 0)
-    for neuron, prefix in ((2, ""), (3, "pre_")):
-        row = frame.iloc[neuron]
-        assert row[f"{prefix}mean"] == np.float32(constant)
-        assert row[f"{prefix}std"] == 0
-        assert np.isnan([row[f"{prefix}skewness"], row[f"{prefix}kurtosis"]]).all()
-
-
-def test_after_a_half_precision_pass_the_exact_values_decide() -> None:
-    """Not those that the pass saw; places tie as ever."""
-    layer = shards(0, 1, settings(), gated=True)[0].layers[0]
-    for found, whole in zip(layer.ranked, (layer.kept, layer.kept_at, layer.parts), strict=True):
-        np.testing.assert_array_equal(found, whole)
-    layer = shards(0, 2, settings(**HALF), gated=True)[0].layers[0]
-    layer.exact[:, 0], layer.exact_at[:, 0] = np.nan, NOWHERE  # a neuron that nothing was run again for
-    layer.exact[:, 1], layer.exact_at[:, 1] = [5, 9, 9, -2, np.nan, np.nan], [8, 4, 3, 1, NOWHERE, NOWHERE]
-    layer.parts[:, 0, 1] = range(6)
-    value, at, parts = (array[..., :3] for array in layer.ranked)
-    assert (at[:, 0] == NOWHERE).all()
-    high, low = ([9, 9, 5], [3, 4, 8], [2, 1, 0]), ([-2, 5, 9], [1, 8, 3], [3, 0, 2])
-    for side, best in enumerate((high, low, high, high, high, high)):
-        assert (value[side, 1].tolist(), at[side, 1].tolist(), parts[side, 0, 1].tolist()) == best
 
 
 # -- exact sums: their bytes do not depend on the order of adding ----------------------------------------------------
