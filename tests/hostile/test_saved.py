@@ -18,7 +18,6 @@ from ffnmem.corpus import open_packed
 from ffnmem.corpus.batches import Sequences
 from ffnmem.editing import Edit, SecondMoment
 from ffnmem.evaluation import Scores, evaluate
-from ffnmem.planted import load_planted, plant
 from ffnmem.scanning import open_store, scan
 from ffnmem.tracing import trace_facts
 from ffnmem.vocabulary import read_projection, search_projection
@@ -89,10 +88,6 @@ SAVED: Mapping[str, tuple[Callable[[Path], Any], list[Read]]] = {
             lambda at: read_projection(at / "p.parquet"),
             lambda at: search_projection(at / "p.parquet", "e", limit=20),
         ],
-    ),
-    "planted": (
-        lambda at: plant("facts", seed=1, n_subjects=8, n_relations=2, n_objects=2, n_none=3).save(at / "x"),
-        [lambda at: load_planted(at / "x").truth],
     ),
     "store": (
         lambda at: shutil.copytree(tiny_store().folder, at, dirs_exist_ok=True),
