@@ -181,6 +181,7 @@ KINDS = (
     "Gemma 2",
     "OLMo 2",
     "Cohere",
+    "Granite",  # scales on what is written, embedded and on logits
     "Qwen 2 MoE",  # experts, and a shared one
 )
 """One for every way in which tensors are named, joined, tied and left out."""

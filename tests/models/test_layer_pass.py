@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -37,14 +38,20 @@ def run(body: LayerPass, tokens: torch.Tensor, **options: Any) -> Found:
 
 def equals_capture(model: fm.Model, body: LayerPass, tolerance: float) -> bool:
     """Whether pre-activations, coefficients and inputs of every row are those of a capture of it alone."""
-    tokens, inputs = batch(model), {}
-    found = run(body, tokens, on_input=lambda layer, x: inputs.update({layer: x.clone()}))
+    tokens, inputs, linear = batch(model), {}, {}
+
+    def hear(into: dict[int, torch.Tensor], layer: int, x: torch.Tensor) -> None:
+        into[layer] = x.clone()
+
+    found = run(body, tokens, on_input=partial(hear, inputs), on_linear=partial(hear, linear))
     assert list(found) == list(inputs) == list(range(model.n_layers))
     for row, length in enumerate(LENGTHS):
         capture = fm.capture(model, tokens[row, :length])
         for layer, (pre, m) in found.items():
-            whole = (pre.unflatten(0, tokens.shape), m.unflatten(0, tokens.shape), inputs[layer])
-            expected = (capture.pre[layer], capture.coefficients[layer], capture.ffn_in[layer])
+            flat = (pre, m, *([linear[layer]] if model.gated else []))
+            whole = (inputs[layer], *(tensor.unflatten(0, tokens.shape) for tensor in flat))
+            expected = [capture.ffn_in[layer], capture.pre[layer], capture.coefficients[layer]]
+            expected += [capture.linear[layer]] if model.gated else []
             assert all(allclose(a[row, :length], b[0], tolerance) for a, b in zip(whole, expected, strict=True))
     return True
 
