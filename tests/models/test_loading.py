@@ -180,16 +180,6 @@ def run_code(folder: Path) -> None:
     (folder / "mine.py").write_text("raise SystemExit('remote code ran')\n")
 
 
-def put_header(folder: Path, size: int = 0, **fields: Any) -> None:
-    """Another header of a safetensors file: of another ``size``, or with other fields of one tensor."""
-    data = (folder / WEIGHTS).read_bytes()
-    true = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + true])
-    header["transformer.wte.weight"] |= fields
-    changed = json.dumps(header).encode()
-    (folder / WEIGHTS).write_bytes((size or len(changed)).to_bytes(8, "little") + changed + data[8 + true :])
-
-
 def put_adapter(folder: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "x"}))
 
@@ -212,10 +202,6 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], type[Exception], tuple[str, ...]
     "a layer missing": (lambda f: change(f, ".h.1."), ModelError, ("missing",)),
     "a layer more in the config": (lambda f: put(f, n_layer=3), ModelError, ("missing",)),
     "a layer less in the config": (lambda f: put(f, n_layer=1), ModelError, ("unexpected",)),
-    **{
-        f"header with {change}": (lambda f, change=change: put_header(f, **change), ModelError, ())
-        for change in ({"size": 2**63}, {"size": 2**40}, {"shape": [10**9, 16]}, {"dtype": "F7"})
-    },
     "adapter beside": (put_adapter, ModelError, ()),
     "adapter alone": (
         lambda f: [put_adapter(f), (f / "config.json").unlink()],
@@ -495,15 +481,12 @@ def test_broken_configs(content: str | dict[str, Any], says: tuple[str, ...], tm
             read_config(given)
 
 
-@pytest.mark.parametrize(
-    ("source", "kind", "says"),
-    [
-        (Path(__file__).parent, ModelNotFoundError, ("config.json",)),
-        ("no-such-model", ModelNotFoundError, ("no-such-model", "atlas")),
-        ({"hidden_size": 3}, ModelError, ("None", "model_type")),
-        (3, InputError, ("int", "folder")),
-    ],
-)
-def test_configs_of_nothing(source: Any, kind: type[FfnmemError], says: tuple[str, ...]) -> None:
-    with refuses(kind, Exception, *says):
-        read_config(source)
+def test_configs_of_nothing() -> None:
+    for source, kind, says in (
+        (Path(__file__).parent, ModelNotFoundError, "config.json"),
+        ("no-such-model", ModelNotFoundError, "atlas"),
+        ({"hidden_size": 3}, ModelError, "model_type"),
+        (3, InputError, "folder"),
+    ):
+        with refuses(kind, Exception, says):
+            read_config(source)
