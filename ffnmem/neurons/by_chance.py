@@ -321,6 +321,7 @@ def chance_verdicts(
     factor = 1.0 if sign == "positive" else -1.0
     chosen, asked = chosen_layers(store, layers), check_kinds(kinds, store.gated)
     model = store.read_model() if model is None else model
+    store.check_model(model)
     backgrounds = {layer: read_background(store, layer) for layer in chosen}
     neurons = {
         layer: np.sort(np.random.default_rng([seed, 30, layer]).permutation(store.d_mlp(layer))[:per_layer])

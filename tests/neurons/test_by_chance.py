@@ -12,7 +12,6 @@ import torch
 from scipy import stats
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError
 from ffnmem.core.types import VERDICTS
 from ffnmem.neurons import ChanceVerdicts, Rule, by_chance, chance_verdicts
 from ffnmem.neurons.by_chance import Highest, kept_chance, make_directions, rotate_whitened
@@ -22,7 +21,7 @@ from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
 from ffnmem.scanning.state import place_of
 
-from ..helpers import allclose, refuses
+from ..helpers import allclose
 
 
 @pytest.fixture(scope="module")
@@ -141,20 +140,6 @@ def test_what_is_kept(found: ChanceVerdicts, store: Store, monkeypatch: pytest.M
     monkeypatch.setattr(by_chance, "file_of", lambda *_: store.folder / "manifest.json")
     with pytest.warns(fm.FfnmemWarning, match="left out"):
         assert kept_chance(store, "positive", RULE) is None
-
-
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"kinds": "mixed"}, ("mixed", "gates")),
-        ({"kinds": ["turned"]}, ("turned", "matched")),
-        ({"per_layer": 0}, ("per_layer", "0")),
-        ({"sign": "both"}, ("sign", "both")),
-    ],
-)
-def test_mistakes(meanings: Planted, store: Store, wrong: dict[str, Any], named: tuple[str, ...]) -> None:
-    with refuses(InputError, ValueError, *named):
-        chance_verdicts(store, meanings.model, **wrong)
 
 
 def test_the_highest_are_those_of_all_sequences_together() -> None:

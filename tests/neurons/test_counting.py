@@ -99,9 +99,6 @@ def test_a_sample_is_part_of_the_whole(tiny_store: Store) -> None:
     assert found.tolist() == sample_of(tiny_store, None).token_counts.tolist()
     found += 1
     assert content_counts(tiny_store).tolist() == (found - 1).tolist()
-    for wrong, says in (((0,), "n_sequences"), ((3, -1), "seed")):
-        with refuses(InputError, ValueError, says, str(wrong[-1])):
-            sample_of(tiny_store, *wrong)
 
 
 # -- counts ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from scipy import stats
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemError
 from ffnmem.models.layout import inner
 from ffnmem.neurons import Geometry
 from ffnmem.neurons import duplicates as module
@@ -53,7 +52,7 @@ from ffnmem.neurons.read_write import (
     read_write_classes,
 )
 
-from ..helpers import PROMPT, allclose, printed, refuses
+from ..helpers import PROMPT, allclose, printed
 from .gated import GATED, made
 
 
@@ -329,22 +328,6 @@ def test_options_and_progress(tiny: fm.Model) -> None:
     settings = found.provenance.to_dict()
     assert (settings["seed"], settings["threshold"], settings["limit"]) == (4, 0.8, 7)
     assert steps == [("geometry", 1, 2), ("geometry", 2, 2), *[("duplicates", done, 3) for done in (1, 2, 3)]]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"layers": [0, 2]}, ("layer 2", "0 to 1")),
-        ({"threshold": 0.0}, ("threshold", "between 0 and 1")),
-        ({"threshold": float("nan")}, ("threshold", "between 0 and 1")),
-        ({"strengthening": 2}, ("strengthening", "between -1 and 1", "2")),
-        ({"weakening": -1.0}, ("weakening", "between -1 and 1")),
-        ({"limit": 0}, ("limit", "at least 1")),
-    ],
-)
-def test_mistakes(tiny: fm.Model, wrong: dict[str, Any], says: tuple[str, ...]) -> None:
-    with refuses(FfnmemError, Exception, *says):
-        fm.neurons.geometry(tiny, **wrong)
 
 
 # -- read–write classes, and what is shown ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemError, InputError, UnsupportedModelError
+from ffnmem.core.errors import InputError, UnsupportedModelError
 from ffnmem.ffn.activations import activation
 from ffnmem.neurons import NeuronHealth, neuron_health
 
@@ -169,19 +169,6 @@ def test_nothing_is_left_behind(make_tiny: Any) -> None:
         model.ffn[1].values[3] = torch.inf
     with refuses(InputError, ValueError, "not finite", "layer"):
         neuron_health(model, TEXTS)
-
-
-@pytest.mark.parametrize(
-    ("texts", "wrong", "says"),
-    [
-        (TEXTS, {"tokens": 0}, ("tokens", "0")),
-        (TEXTS, {"context": 64}, ("context 64", "32")),
-        ([""], {}, ("no text",)),
-    ],
-)
-def test_mistakes(tiny: fm.Model, texts: list[str], wrong: dict[str, Any], says: tuple[str, ...]) -> None:
-    with refuses(FfnmemError, Exception, *says):
-        neuron_health(tiny, texts, **wrong)
 
 
 @pytest.fixture(scope="module")

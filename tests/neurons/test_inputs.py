@@ -85,8 +85,8 @@ def test_nothing_behind_the_last_place_is_run(tiny: fm.Model, tiny_store: Store)
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
 
 
-def test_what_was_not_asked_for_is_refused(tiny: fm.Model, atlas: fm.Model, tiny_store: Store) -> None:
-    """Its neighbour's row would be taken for it; and another model's rows for the store's."""
+def test_what_was_not_asked_for_is_refused(tiny: fm.Model, tiny_store: Store) -> None:
+    """Its neighbour's row would be taken for it."""
     places, nowhere = place_of(np.array([1, 1]), np.array([2, 5])), np.empty(0, np.int64)
     with Inputs(tiny_store, tiny, {0: places, 1: nowhere}) as inputs:
         assert inputs.at(1, nowhere).shape == (0, tiny.d_model)
@@ -95,8 +95,6 @@ def test_what_was_not_asked_for_is_refused(tiny: fm.Model, atlas: fm.Model, tiny
                 inputs.at(0, np.array([place_of(*other), places[0]]))
         with refuses(InputError, ValueError, "layer 1"):
             inputs.at(1, places)
-    with refuses(InputError, ValueError, tiny_store.fingerprint, atlas.fingerprint):
-        Inputs(tiny_store, atlas, {0: np.array([0])})
 
 
 def test_leaves_no_files(tiny: fm.Model, tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

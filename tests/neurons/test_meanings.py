@@ -14,7 +14,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemError, InputError, ModelError
+from ffnmem.core.errors import InputError, ModelError
 from ffnmem.core.token_text import visible
 from ffnmem.core.types import VERDICTS
 from ffnmem.neurons import Meanings, meanings
@@ -153,26 +153,6 @@ def test_saved_meanings_by_sign(surveyed: Store, tiny_store: Store) -> None:
     assert [one.sign for one in found] == ["positive", "negative"]
     same(found[0], meanings(surveyed, 1, 5, k=2, context=3))
     assert saved_meanings(tiny_store, 1, 5, k=2, context=3) == ()
-
-
-@pytest.mark.parametrize(
-    ("args", "wrong", "says"),
-    [
-        ((1, 64), {}, ("neuron 64", "0 to 63")),
-        ((2, 0), {}, ("layer 2", "0 to 1")),
-        ((1, 0), {"sign": "both"}, ("sign", "'both'", "'positive'")),
-        ((1, 0), {"k": 0}, ("k", "0")),
-        ((1, 0), {"draws": 3}, ("draws", "20", "3")),
-    ],
-)
-def test_mistakes(surveyed: Store, args: tuple[int, int], wrong: dict[str, Any], says: tuple[str, ...]) -> None:
-    with refuses(FfnmemError, Exception, *says):
-        meanings(surveyed, *args, **wrong)
-
-
-def test_another_model(surveyed: Store, atlas: fm.Model) -> None:
-    with refuses(InputError, ValueError, "atlas", surveyed.model):
-        meanings(surveyed, 1, 0, atlas)
 
 
 # -- what they say of themselves -------------------------------------------------------------------------------------

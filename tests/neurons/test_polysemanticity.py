@@ -16,7 +16,7 @@ from pandas.testing import assert_frame_equal
 from scipy import stats
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemError, FileError, InputError, ModelError
+from ffnmem.core.errors import FileError, InputError, ModelError
 from ffnmem.core.types import VERDICTS
 from ffnmem.neurons import Rule, measures, measuring, polysemanticity
 from ffnmem.neurons.inputs import firing
@@ -142,21 +142,6 @@ def test_little_text_and_a_padded_vocabulary(tiny: fm.Model, tokenizer: Any, tmp
     model = fm.load(build_gpt2(vocab_size=len(tokenizer) + 7), tokenizer=tokenizer)
     store = fm.scan(model, tiny_texts(), tmp_path / "padded", k=3, sample=8, draws=4)
     assert polysemanticity(store, model, layers=1, draws=20)["trigger_tokens"].notna().any()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"layers": 2}, ("layer 2", "0 to 1")),
-        ({"layers": []}, ("layers",)),
-        ({"sign": "up"}, ("sign", "'up'", "'both'")),
-        ({"draws": 19}, ("draws", "20", "19")),
-        ({"budget": 999}, ("budget", "1,000", "999")),
-    ],
-)
-def test_mistakes(tiny: fm.Model, tiny_store: Store, wrong: dict[str, Any], named: tuple[str, ...]) -> None:
-    with refuses(FfnmemError, Exception, *named):
-        polysemanticity(tiny_store, tiny, **wrong)
 
 
 def test_another_models_store(survey: Survey, tiny: fm.Model, make_tiny: Any, tiny_store: Store) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemError, InputError
+from ffnmem.core.errors import InputError
 from ffnmem.core.types import ROLE_NAMES, TEXT_ROLES
 from ffnmem.neurons.counting import count_firings, position_information, token_detection
 from ffnmem.neurons.overlap import centred_values, folded_keys
@@ -251,25 +251,6 @@ def test_strongest(frame: pd.DataFrame, tiny: fm.Model) -> None:
         strongest(fm.roles(tiny), "dead", 3)
     with refuses(InputError, ValueError, "'poet'", "'partition'"):
         strongest(frame, "poet", 3)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"layer": 2}, ("layer 2", "0 to 1")),
-        ({"coverage": 2.0}, ("coverage", "2")),
-        ({"basis": "flat"}, ("basis", "'flat'", "'folded'")),
-        ({"null_dimension": 16}, ("null_dimension", "15")),
-    ],
-)
-def test_mistakes(tiny: fm.Model, wrong: dict[str, Any], says: tuple[str, ...]) -> None:
-    with refuses(FfnmemError, Exception, *says):
-        fm.roles(tiny, **wrong)
-
-
-def test_another_models_store(tiny: fm.Model, atlas: fm.Model, tiny_store: Store) -> None:
-    with refuses(InputError, ValueError, atlas.fingerprint, tiny.fingerprint):
-        fm.roles(atlas, tiny_store)
 
 
 def test_sheet(tiny: fm.Model) -> None:

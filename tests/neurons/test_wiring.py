@@ -13,7 +13,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemError, UnsupportedModelError
+from ffnmem.core.errors import UnsupportedModelError
 from ffnmem.models.attention import Heads
 from ffnmem.neurons.wiring import INCOMING, rates
 
@@ -167,15 +167,6 @@ def test_the_strongest_come_first(tiny: fm.Model) -> None:
     assert ("no connection of what it makes fire stands out" in shown) == bool((few.edges["q"] >= 0.1).all())
     alone = fm.load(build_gpt2(n_layer=1), tokenizer=tiny.tokenizer)
     assert not len(fm.virtual_weights(alone, 0, 0).edges)
-
-
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [((9, 0), ("layer 9",)), (("1.999",), ("neuron 999", "layer 1")), (("1.e0.3",), ("e0.3", "no experts"))],
-)
-def test_mistakes(tiny: fm.Model, args: tuple[Any, ...], says: tuple[str, ...]) -> None:
-    with refuses(FfnmemError, Exception, *says):
-        fm.virtual_weights(tiny, *args)
 
 
 def test_attention_that_is_not_linear(tokenizer: Any) -> None:
