@@ -314,18 +314,14 @@ def test_turning_key_and_value_round_changes_no_geometry(gated: fm.Model, turned
     assert one.duplicate_total("both") == other.duplicate_total("both")
 
 
-def test_chosen_layers_are_as_among_all(tiny: fm.Model, found: Geometry) -> None:
+def test_options_and_progress(tiny: fm.Model, found: Geometry) -> None:
     """A null that depends on which other layers were asked for could not be repeated."""
     alone = fm.neurons.geometry(tiny, layers=-1, threshold=None)
     pd.testing.assert_frame_equal(alone.layers, found.layers.iloc[[1]].reset_index(drop=True))
     assert (alone.duplicates, alone.duplicate_counts, alone.duplicate_total("key")) == (None, None, 0)
-    assert "duplicate" not in repr(alone)
-
-
-def test_options_and_progress(tiny: fm.Model) -> None:
     steps: list[tuple[str, int, int]] = []
-    found = fm.neurons.geometry(tiny, seed=4, threshold=0.8, limit=7, progress=lambda *step: steps.append(step))
-    settings = found.provenance.to_dict()
+    other = fm.neurons.geometry(tiny, seed=4, threshold=0.8, limit=7, progress=lambda *step: steps.append(step))
+    settings = other.provenance.to_dict()
     assert (settings["seed"], settings["threshold"], settings["limit"]) == (4, 0.8, 7)
     assert steps == [("geometry", 1, 2), ("geometry", 2, 2), *[("duplicates", done, 3) for done in (1, 2, 3)]]
 

@@ -12,10 +12,12 @@ import ffnmem as fm
 from ffnmem.core.errors import FfnmemError, InputError
 from ffnmem.neurons.counting import sample_of
 from ffnmem.neurons.inputs import Inputs
+from ffnmem.neurons.triggers import trigger_tokens
 from ffnmem.scanning import Store
 
 from ..helpers import refuses
 
+NAN = float("nan")
 CALLS: dict[str, Callable[..., Any]] = {
     "geometry": lambda model, _, **options: fm.neurons.geometry(model, **options),
     "roles": lambda model, store, **options: fm.roles(model, store, **options),
@@ -25,6 +27,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "health": lambda model, _, texts="atlas", **options: fm.neurons.neuron_health(model, texts, **options),
     "virtual": lambda model, _, at: fm.virtual_weights(model, *at),
     "readable": lambda _, store, **options: fm.neurons.find_readable(store, **options),
+    "rule": lambda _, __, **options: fm.neurons.Rule(**options),
+    "triggers": lambda _, __, unigram: trigger_tokens(np.array([[1, 2]]), np.array([[1.0, 2.0]]), unigram),
     "sample": lambda _, store, **options: sample_of(store, **options),
 }
 
@@ -34,7 +38,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     [
         ("geometry", {"layers": [0, 2]}, ("layer 2", "0 to 1")),
         ("geometry", {"threshold": 0.0}, ("threshold", "between 0 and 1")),
-        ("geometry", {"threshold": float("nan")}, ("threshold", "between 0 and 1")),
+        ("geometry", {"threshold": NAN}, ("threshold", "between 0 and 1")),
         ("geometry", {"strengthening": 2}, ("strengthening", "between -1 and 1", "2")),
         ("geometry", {"weakening": -1.0}, ("weakening", "between -1 and 1")),
         ("geometry", {"limit": 0}, ("limit", "at least 1")),
@@ -42,6 +46,13 @@ CALLS: dict[str, Callable[..., Any]] = {
         ("roles", {"coverage": 2.0}, ("coverage", "2")),
         ("roles", {"basis": "flat"}, ("basis", "'flat'", "'folded'")),
         ("roles", {"null_dimension": 16}, ("null_dimension", "15")),
+        ("roles", {"late": 0}, ("late", "0")),
+        ("roles", {"kurtosis": NAN}, ("kurtosis", "nan")),  # nothing is above NaN: a role without neurons
+        ("rule", {"above": 1.0}, ("above", "1.0")),
+        ("rule", {"above": NAN}, ("above", "nan")),
+        ("rule", {"enough": 1}, ("enough", "1")),
+        ("rule", {"alpha": 1.0}, ("alpha", "1.0")),
+        ("triggers", {"unigram": np.zeros(9)}, ("unigram", "0")),
         ("meanings", {"at": (1, 64)}, ("neuron 64", "0 to 63")),
         ("meanings", {"sign": "both"}, ("sign", "'both'", "'positive'")),
         ("meanings", {"k": 0}, ("k", "0")),
