@@ -14,7 +14,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, HookError, InputError, OutOfRangeError, UnsupportedModelError
 from ffnmem.interventions import Add, Mean, Resample, Scale, Set
-from ffnmem.interventions.intervening import compare_predictions
+from ffnmem.interventions.intervening import compare_predictions, comparison_sheet
 from ffnmem.models.answers import generate
 from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning import Store
@@ -266,7 +266,10 @@ def test_nothing_stays(make_tiny: Callable[..., fm.Model]) -> None:
         raise ZeroDivisionError
     with refuses(InputError, ValueError, "1 row,", "given for 2"), fm.intervene(model, [EVERY, {}]):
         fm.capture(model, IDS)
-    with refuses(OutOfRangeError, IndexError, "position -9", "3 tokens"), fm.intervene(model, EVERY, positions=-9):
+    with (
+        refuses(OutOfRangeError, IndexError, "position -9", "a prompt here has 3 tokens"),
+        fm.intervene(model, EVERY, positions=-9),
+    ):
         fm.capture(model, SHORT)
     with refuses(OutOfRangeError, IndexError, "10, 12", "10 tokens"), fm.intervene(model, EVERY, positions=[1, 10, 12]):
         fm.capture(model, SHORT)
@@ -371,6 +374,11 @@ def test_predictions_before_and_after(tiny: fm.Model) -> None:
         assert allclose(found[f"logit_{name}"], table["logit"])
     assert allclose(found["change"], found["after"] - found["before"])
     assert found["token"].tolist() == tiny.token_strings(found["token_id"])
+    sheet = comparison_sheet(before, after, found, 3, {"before": [5, 6], "after": [7]})
+    heading, table, texts = sheet.blocks[:3]
+    assert (heading.rows["changed"], texts.rows["after"]) == ("every neuron of layer 0 = 0", tiny.tokenizer.decode([7]))
+    ranks = [f"{a} → {b}" if a != b else f"{a}" for a, b in zip(found["rank_before"], found["rank_after"], strict=True)]
+    assert [row[-1] for row in table.rows] == ranks
     with refuses(InputError, ValueError, "different prompts"):
         compare_predictions(before, fm.capture(tiny, "The city"))
     with refuses(OutOfRangeError, IndexError, "position 99"):

@@ -95,7 +95,7 @@ ONE = {
     "silence": (
         partial(silence_fact, kinds=("ffn", "attention"), window=1),
         ("kind", "layer", "place", "positions", "score", "loss", "share"),
-        ("without FFN of one layer", "without attention of one layer", "whole subject"),
+        ("writes nothing", "without FFN of one layer", "without attention of one layer", "whole subject"),
     ),
     "knockout": (
         partial(fm.knockout, window=1, positions=[0, 1]),
@@ -139,8 +139,6 @@ def test_the_sheet_of_one_fact(way: str, tiny: fm.Model) -> None:
     assert [part for part in ("·Tower*", BOS, f"{found.clean:.1%} clean", *parts) if part not in shown] == []
     lines = printed(found.map(found.kinds[0]))[2:-1][: len(found.tokens)]
     assert ["* " in one for one in lines] == [i in found.subject for i in range(len(lines))]
-    nasty = replace(found, text="<script>", answer="<script>", tokens=("<script>",) * len(found.tokens))
-    assert "<script>" not in nasty._repr_html_()
 
 
 def test_the_eiffel_tower_in_atlas(atlas: fm.Model) -> None:
