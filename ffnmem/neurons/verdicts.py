@@ -43,9 +43,6 @@ class Estimate:
         if len(shapes) > 1:
             raise InputError(f"the parts of an estimate must have one shape, not {sorted(shapes)}")
 
-    def __len__(self) -> int:
-        return len(self.value)
-
     def columns(self, name: str) -> dict[str, Float64[np.ndarray, " n"]]:
         """The columns ``name``, ``name_low``, ``name_high``, ``name_null`` and ``name_p`` of a table."""
         return {
