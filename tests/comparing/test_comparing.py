@@ -47,6 +47,7 @@ def check(found: Comparison) -> None:
         assert part["verdict"].tolist() == due
         assert {verdict: own[verdict] for verdict in VERDICTS} == {verdict: due.count(verdict) for verdict in VERDICTS}
         assert allclose(part["excess"].dropna(), (sizes - part["baseline"]).dropna(), 1e-12)
+        assert (part.loc[sizes.isna(), ["match_layer", "match_neuron"]] == -1).all(axis=None)
         agrees = (part["match_neuron"] == part["assigned"]) & (part["match_layer"] == layer)
         named = ["null", "correlation", "baseline", "above_null", "universal"]
         plain = [null, sizes.median(), part["baseline"].median(), (sizes > null).mean(), (part["excess"] > 0.5).mean()]
@@ -109,6 +110,7 @@ def test_an_edit_moves_its_layer_alone(make_tiny: Callable[..., fm.Model]) -> No
     edit, before = random_edit(model, (1,)), model.fingerprint
     found = fm.compare(model, corpus=TEXTS, edit=edit)
     assert model.fingerprint == before
+    assert (found.first, found.second) == (model.name, f"{model.name} with {edit.title}")
     assert set(found.moved()["layer"]) == {1}
     check(found)
     assert found.counts()["moved"] == model.d_mlp
@@ -263,13 +265,22 @@ def test_streaming_is_one_shot(kind: str, tokenizer: Any) -> None:
         fm.load(randomise(ARCHITECTURES[kind](), seed), tokenizer=tokenizer, dtype="float64") for seed in (1, 2)
     )
     found = fm.compare(first, second, SHORT, reach=None, batch_tokens=64, prepend_bos=True)
+    chance = fm.compare(first, second, SHORT, reach=None, baseline="coefficients", prepend_bos=True).neurons
     a, b = coefficients(first, SHORT), coefficients(second, SHORT)
+    random = []  # random neurons are the first's coefficients, rotated: random signs, then a Hartley transform
+    for layer, theirs in enumerate(a):
+        signs = 2 * np.random.default_rng([0, layer]).integers(0, 2, theirs.shape[1]) - 1
+        turned = np.fft.fft(theirs * signs)
+        random.append(turned.real - turned.imag)
     for layer, mine in enumerate(b):
         both = np.concatenate([np.corrcoef(mine.T, theirs.T)[: mine.shape[1], mine.shape[1] :] for theirs in a], axis=1)
         rows = found.neurons[found.neurons["layer"] == layer]
         sizes = np.abs(both) if kind == "llama" else both
         assert allclose(rows["correlation"].abs() if kind == "llama" else rows["correlation"], sizes.max(1), exact)
         assert (rows["match_layer"] * 64 + rows["match_neuron"] == sizes.argmax(1)).all()
+        null = np.concatenate([np.corrcoef(mine.T, x.T)[: mine.shape[1], mine.shape[1] :] for x in random], axis=1)
+        due = (np.abs(null) if kind == "llama" else null).max(1)
+        assert allclose(chance.loc[chance["layer"] == layer, "baseline"], due, 1e-4)
         own = np.diagonal(both[:, layer * 64 : (layer + 1) * 64])
         assert allclose(rows["own_correlation"], own, exact)
 
