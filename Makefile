@@ -42,7 +42,7 @@ real: $(READY) $(TEXT) ## the same of SmolLM2, a real model (93 MB from the pack
 	$(BIN)/ffnmem trace $(TOWER) --subject "Eiffel Tower" --samples 3 $(REAL) --plot $(OUT)/smollm2-trace.png
 	$(BIN)/ffnmem moment "$(TEXT)" --layer 2 --tokens 16000 $(REAL) -o $(OUT)/smollm2-moment.safetensors
 	$(BIN)/ffnmem edit $(TOWER) --subject "Eiffel Tower" --target " Rome" $(REAL) \
-	  --moment $(OUT)/smollm2-moment.safetensors -o $(OUT)/smollm2-edit.zip --report $(OUT)/smollm2-edit.html
+	  --moment $(OUT)/smollm2-moment.safetensors -o $(OUT)/smollm2-edit.zip --html $(OUT)/smollm2-edit.html
 	$(BIN)/ffnmem scan "$(TEXT)" $(REAL) --out $(OUT)/smollm2-store
 	$(BIN)/ffnmem report neurons --store $(OUT)/smollm2-store --neurons 20.119,24.1305,20.583 -o $(OUT)/smollm2-neurons.html
 

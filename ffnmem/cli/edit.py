@@ -120,13 +120,13 @@ class EditOutput(Output):
     """What is written and printed of an edit.
 
     Attributes:
-        report: Also write a page about the edit: FILE.html.
-        site: With --report: a site of the model's neurons (ffnmem report site), to which names of neurons lead.
+        html: Also write a page about the edit: FILE.html.
+        site: With --html: a site of the model's neurons (ffnmem report site), to which names of neurons lead.
         export: Write the edited model as a new Hugging Face checkpoint.
         lora: Write the edit as a PEFT adapter, of rank one where it is that.
     """
 
-    report: Page | None = None
+    html: Page | None = None
     site: Annotated[str | None, Parameter(metavar="DIR")] = None
     export: NewFolder | None = None
     lora: NewFolder | None = None
@@ -135,16 +135,16 @@ class EditOutput(Output):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.site is not None and self.report is None:
-            raise InputError("--site is for the page: give --report FILE, too")
+        if self.site is not None and self.html is None:
+            raise InputError("--site is for the page: give --html FILE, too")
 
     def load(self, choice: ReaderChoice) -> Model:
         """The model; a site that is not its own is refused."""
         model = choice.load()
-        if self.report is not None:
+        if self.html is not None:
             from ..pages.links import to_site
 
-            to_site(self.site, Path(self.report), model.fingerprint)
+            to_site(self.site, Path(self.html), model.fingerprint)
         return model
 
     def emit(
@@ -178,7 +178,7 @@ class EditOutput(Output):
             "edit": out and edit.save(out),
             "checkpoint": self.export and edit.export(model, self.export),
             "adapter": self.lora and edit.export_lora(model, self.lora),
-            "report": self.report and fm.pages.edit(edit, model, out=self.report, site=self.site),
+            "html": self.html and fm.pages.edit(edit, model, out=self.html, site=self.site),
         }
         written = {name: str(path) for name, path in files.items() if path}
         memories = effects.memories
@@ -228,7 +228,7 @@ def edit_fact(
       ffnmem edit "The Eiffel Tower is located in the city of" \\
           --subject "Eiffel Tower" --target " Rome" -o eiffel.zip
       ffnmem edit "The capital of France is" --subject France \\
-          --target Rome --editor memit --layer 1 --report france.html
+          --target Rome --editor memit --layer 1 --html france.html
 
     --csv has a row a prompt: fact, kind, prompt, true, target, and before and after the edit the probabilities of both
     and the likeliest token. --json has these, the memories, drift and the provenance; with --full the edit, all

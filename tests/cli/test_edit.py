@@ -86,7 +86,7 @@ def test_what_the_model_itself_says(asked: tuple[object, ...], monkeypatch: pyte
 def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     """A checkpoint with the edit, an adapter, and a page; each named, and a second time refused before any work."""
     saved(tiny, tmp_path / "e.zip")
-    files = ("--export", tmp_path / "edited", "--lora", tmp_path / "lora", "--report", tmp_path / "e.html")
+    files = ("--export", tmp_path / "edited", "--lora", tmp_path / "lora", "--html", tmp_path / "e.html")
     arguments = ("edit", "apply", tmp_path / "e.zip", "--model", tiny_folder, *files)
     assert run(*arguments, "--prompt", "The city of the Eiffel Tower is").stderr.count("ffnmem: wrote ") == 3
     assert (tmp_path / "lora" / "adapter_config.json").is_file()

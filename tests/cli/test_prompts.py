@@ -264,7 +264,7 @@ def test_names_on_every_page_lead_to_the_site(
     saved(tiny, tmp_path / "e.zip")
     common = ("--model", tiny_folder, "--site", site)
     run("report", PROMPT, "-o", pages / "prompt.html", *common)
-    run("edit", "apply", tmp_path / "e.zip", "--report", pages / "edit.html", *common)
+    run("edit", "apply", tmp_path / "e.zip", "--html", pages / "edit.html", *common)
     run("circuit", PROMPT, "--nodes", 10, "--html", pages / "circuit.html", *common)
     run("study", "geva2021", "--store", tiny_store.folder, "--out", pages / "study", *FEW, *common)
     for path in (*pages.glob("*.html"), pages / "study" / "index.html"):

@@ -108,7 +108,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"{EDIT} --set stepz=3", "stepz steps"),
     (f"{EDIT} {M}", "comes without a second moment"),
     (f"{EDIT} --export {{store}}", "not empty"),
-    (f"{EDIT} --site site", "--site --report"),
+    (f"{EDIT} --site site", "--site --html"),
     ("edit aply e", "'apply'"),
     # Evaluations.
     ("evaluate --editor rmoe", "rome mean"),
