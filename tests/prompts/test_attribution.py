@@ -18,7 +18,7 @@ from ffnmem.models.layout import inner
 from ffnmem.models.residual import FinalNorm
 from ffnmem.prompts import NEXT
 
-from ..helpers import OTHER_PROMPT, PROMPT, Pair, added, allclose, refuses
+from ..helpers import OTHER_PROMPT, PROMPT, Pair, added, allclose, printed, refuses
 
 # -- decompose --------------------------------------------------------------------------------------------------------
 
@@ -288,3 +288,16 @@ def test_tables_of_given_numbers(tiny: fm.Model) -> None:
     parts = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]).double()
     some = replace(one, component_logits=parts, logits=torch.tensor([2.0, 7.0, 2.0]))
     assert some.error == pytest.approx(5.0)
+
+
+def test_the_sheet_says_what_the_model_says_of_target_and_foil(tiny: fm.Model) -> None:
+    capture = fm.capture(tiny, PROMPT)
+    logits = capture.logits_at(0, -1)
+    for foil in (None, " Rome"):
+        found = fm.attribute(capture, " Paris", foil)
+        shown = " ".join(" ".join(printed(found.sheet(5, capture=capture), 200)).split())
+        for text in (" Paris", *([foil] if foil else [])):
+            own = logits[tiny.token_id(text)]
+            assert f"rank {1 + int((logits > own).sum()):,}, logit {float(own):.3f}" in shown
+        assert (f"logit {found.logit:.3f}, the target’s minus the foil’s" in shown) == (foil is not None)
+        assert f"the 5 below {float(found.top(5)['logit'].sum()):+.3f}" in shown
