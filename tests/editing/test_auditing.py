@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, InputTypeError
+from ffnmem.core.errors import InputError, InputTypeError, unwarned
 from ffnmem.editing import Audit, audit
 from ffnmem.facts.answers import word_ids
 from ffnmem.models.layout import oriented
@@ -51,11 +51,11 @@ EDITORS: dict[str, tuple[int, Callable[[fm.Model, list[fm.Fact]], Any], torch.dt
 
 
 @pytest.mark.parametrize("name", EDITORS)
-@pytest.mark.filterwarnings("ignore::ffnmem.core.errors.FfnmemWarning")
 def test_facts_of_editors_are_named(atlas: fm.Model, name: str) -> None:
     """A checkpoint would be edited and nobody could say where, or whose facts, once it is stored in half precision."""
     count, make, kind = EDITORS[name]
-    edit = make(atlas, SOME[:count])
+    with unwarned():
+        edit = make(atlas, SOME[:count])
     with edit.applied(atlas):
         after = stored(atlas, kind)
         now = fm.capture(atlas, SOME[0].text, logits=True)

@@ -14,7 +14,7 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError, OutOfRangeError
 from ffnmem.editing import Edit, EditedLayer
 
-from ..helpers import PROMPT, Pair, allclose, refuses
+from ..helpers import PROMPT, Pair, allclose, printed, refuses
 from .edits import COLOSSEUM, EIFFEL, change, made, same_bits, weights
 
 
@@ -60,6 +60,8 @@ def test_tables_and_json(tiny: fm.Model) -> None:
     assert record["facts"] == [edit.facts[0].to_dict()]
     assert record["numbers"] == [{"k_u": 0.7, "steps": 20, "stopped": True, "loss": None}]
     assert record["settings"]["clamp"] == 4.0
+    shown = printed(made(tiny, nothing=None, none="", forced=True, many=[0.5] * 9).sheet())
+    assert "layer 1 · clamp 4 · contexts '{}', 'I know that {}' · forced yes · many: 9 values" in shown
     bare = Edit.of(tiny, [change(tiny, 0)], method="embedding_swap")
     assert bare.title == "embedding_swap"
     assert bare.to_frame().empty

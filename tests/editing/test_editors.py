@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.core.errors import InputError, OutOfRangeError
+from ffnmem.core.errors import InputError, OutOfRangeError, unwarned
 from ffnmem.editing import (
     Edit,
     SecondMoment,
@@ -37,8 +37,14 @@ from ..helpers import allclose, build_gpt2, refuses
 from ..scanning.texts import tiny_texts
 from .plans import CONTEXTS, FACTS, REACHED
 
-pytestmark = pytest.mark.filterwarnings("ignore::ffnmem.FfnmemWarning")  # a random model is moved by large edits alone
 TWINS = (FACTS[0], replace(FACTS[0], target_new="London", id="twin"))
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """A random model is moved by large edits alone, of which we warn."""
+    with unwarned():
+        yield
 
 
 @pytest.fixture(scope="module")

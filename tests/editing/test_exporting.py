@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -129,17 +130,15 @@ def test_refusals(tiny: fm.Model, make_tiny: Make, tokenizer: Any, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
 
 
-# peft 0.21 asks transformers 5 for a property by the name that it had before.
-old_name = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-
-
 def with_adapter(base: Any, folder: Path) -> Any:
     import peft
 
-    return peft.PeftModel.from_pretrained(base, folder).eval()
+    with warnings.catch_warnings():
+        # peft 0.21 asks transformers 5 for a property by the name that it had before.
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        return peft.PeftModel.from_pretrained(base, folder).eval()
 
 
-@old_name
 @pytest.mark.parametrize("layers", [(1,), (0, 1)])
 def test_adapter(pair: Pair, tmp_path: Path, layers: tuple[int, ...]) -> None:
     """On another projection of the same name, transposed, scaled by α/r, or of one rank for all layers."""
