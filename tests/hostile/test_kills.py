@@ -27,7 +27,7 @@ from .material import FUZZ, place, tiny, tiny_store
 TEXTS = tiny_texts()[:9]
 SMALL: dict[str, Any] = {"k": 3, "sample": 8, "draws": 4, "frequent": 8, "checkpoint_seconds": 0.0}
 FEW: dict[str, Any] = {"keys": 3, "prefixes": 2, "n_sequences": 8, "updates": 2}
-KILLS = 3 * max(FUZZ, 1)  # of each operation
+KILLS = 4 * max(FUZZ, 1)  # of each operation
 
 
 @cache
