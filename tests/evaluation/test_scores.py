@@ -164,6 +164,9 @@ def test_what_is_shown(scores: Scores) -> None:
     for part in ("\n(unedited)", "\nrome", "\nby relation", "1 edit was not made", "kept in  runs/a", "NKL"):
         assert part in "\n".join(lines)
     assert "by relation" not in "\n".join(printed(scores.sheet()))
+    means = scores.relations.query("editor == 'memit' and relation == 'r0'").set_index("metric")["mean"]
+    (row,) = [line.split() for line in lines if line.split()[:2] == ["r0", "memit"]]
+    assert row[2:5] == ["1", f"{means['S']:.1f}", f"{means['ES']:.1f}"]
 
 
 SHOWN = {

@@ -17,6 +17,7 @@ from ffnmem.editing import SecondMoment, kept_choice
 from ffnmem.editing.layer_choice import choice_file
 from ffnmem.evaluation import Scores, Sweep, choose_layer, evaluate, layer_sweep, sweeping, trace_against_layer
 from ffnmem.evaluation.metrics import ABOUT, NUMBERS
+from ffnmem.evaluation.traced import traced_table
 from ffnmem.tracing.maps import Trace, Traces
 
 from ..helpers import allclose, printed, refuses
@@ -137,6 +138,9 @@ def test_a_trace_against_the_layer(tiny64: fm.Model) -> None:
     assert allclose(row["r2_both"], r2(np.column_stack([dummies, x.ravel()])), 1e-12)
     assert allclose(row["gain"], row["r2_both"] - row["r2_layer"], 1e-12)
     assert allclose(found["all"]["r2_both"], 1.0, 1e-9)
+    shown = [line.split() for line in printed(traced_table(pd.DataFrame([row])), 200)]
+    figures = [f"{row[name]:.3f}" for name in ("r", "within", "r2_layer", "r2_both", "gain")]
+    assert ["state", "EM", *figures, f"{row['gain_low']:.3f}–{row['gain_high']:.3f}"] in shown
     none = found["nothing"]
     assert none["r2_layer"] > 0.95
     assert none["gain"] < 0.02

@@ -215,7 +215,10 @@ def test_an_evaluation(tiny64: fm.Model, tmp_path: Path) -> None:
     unedited = evaluate(tiny64, facts, mine, **options).with_unedited.set_index(["editor", "metric"])["mean"]
     right = scores.of("ready")["neighbours_right_before"].mean()
     assert unedited["(unedited)", "neighbours_right"] == 100 * right
-    assert "what the model writes" in " ".join("\n".join(printed(scores.sheet())).split())
+    text = " ".join("\n".join(printed(scores.sheet(), 300)).split())
+    assert "what the model writes" in text
+    assert "what was written about eiffel" in text
+    assert "The Eiffel Tower is in the city of" in text
     assert evaluate(tiny64, facts, "none", metrics=("ES",), draws=20).transcripts.empty
 
 
