@@ -14,7 +14,7 @@ from ffnmem.facts import known as module
 from ffnmem.facts.answers import word_ids
 from ffnmem.facts.known import COLUMNS
 
-from ..helpers import WHOLE_WORDS, allclose, refuses
+from ..helpers import WHOLE_WORDS, allclose, printed, refuses
 
 
 def plain_row(model: fm.Model, fact: Fact) -> tuple[float, int, str, bool]:
@@ -46,6 +46,8 @@ def test_the_table_is_that_of_plain_passes(atlas: fm.Model, monkeypatch: pytest.
         assert (row["reason"] == "") == known
     assert list(found.facts) == [fact for fact, known in zip(some, found.frame["known"], strict=True) if known]
     assert len(found) > len(some) / 2
+    assert f"knows {len(found)} of {len(some)} facts; 3 are shown" in " ".join(printed(found.sheet(3)))
+    assert "are shown" not in " ".join(printed(found.sheet(None)))
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(module, "AT_ONCE", 7)
     parts = filter_known(atlas, iter(some), progress=lambda _, done, of: told.append((done, of)))
