@@ -95,15 +95,6 @@ def test_permuted_copies_are_recovered_exactly(name: str, tokenizer: Any) -> Non
     assert found.predictions["agreement"] == 1
 
 
-def test_stretched_relu_neurons_are_recovered(tokenizer: Any) -> None:
-    """ReLU keeps lengths apart, too."""
-    first, second = (fm.load(ARCHITECTURES["opt"](), tokenizer=tokenizer, dtype="float64") for _ in range(2))
-    order = permuted(second, 0, 3, stretches=True).numpy()
-    rows = fm.compare(first, second, TEXTS, reach=0).neurons.query("layer == 0 and verdict != 'silent'")
-    assert (rows["match_neuron"] == order[rows["neuron"]]).all()
-    assert rows["value_norm_ratio"].between(1 / 3 - 1e-9, 1).all()
-
-
 def test_an_edit_moves_its_layer_alone(make_tiny: Callable[..., fm.Model]) -> None:
     """The values of one layer, by as much as ΔW says, whether one model is given or two, and nothing is left behind."""
     model = make_tiny()
@@ -332,24 +323,6 @@ def test_a_killed_comparison_goes_on_to_the_same_bytes(tiny: fm.Model, tokenizer
             fm.compare(tiny, other, TEXTS[:30], out=target, **{name: value}, **wanted)
     together = fm.compare(tiny, other, TEXTS[:30], batch_tokens=128)
     pd.testing.assert_frame_equal(together.neurons, whole.neurons, check_exact=True)
-
-
-def test_what_was_begun_otherwise_is_said_to_be(tiny: fm.Model, tokenizer: Any, tmp_path: Path) -> None:
-    """A checkpoint of other settings has other arrays, and is not damaged."""
-    other = fm.load(randomise(build_gpt2(), 5), tokenizer=tokenizer)
-    wanted = {"batch_tokens": 128, "memory": 1e-6, "checkpoint_seconds": 0, "reach": 0, "out": tmp_path / "x.st"}
-
-    turns = iter((1, 2))
-
-    def kill(*_of: object) -> None:
-        if next(turns, None) is None:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fm.compare(tiny, other, TEXTS[:30], progress=kill, **wanted)
-    for changed, named in (({"reach": 1}, "reach"), ({"memory": 4.0}, "groups of layers")):
-        with refuses(FileError, OSError, "was begun with", named):
-            fm.compare(tiny, other, TEXTS[:30], **{**wanted, **changed})
 
 
 def test_layers_of_other_sizes_match_by_what_they_do(tiny: fm.Model, tokenizer: Any) -> None:
