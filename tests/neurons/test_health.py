@@ -107,7 +107,7 @@ def test_equals_autograd(pair64: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_planted(kind: str, never: tuple[int, int, float], always: tuple[int, int, float], tokenizer: Any) -> None:
     """A neuron that never fires is stuck where it lies far to the left, and carries nothing, though a firing would
     matter; a GELU near 0 is dead and not stuck; one that is always on is linear. All as autograd has it."""
-    model = pushed(kind, tokenizer, {(layer, n): by for layer, n, by in (never, always, (0, 9, -0.5))})
+    model = pushed(kind, tokenizer, {(layer, n): by for layer, n, by in (never, always, (0, 9, -0.5), (0, 10, 0.0))})
     found = neuron_health(model, TEXTS, prepend_bos=True)
     expected, loss, _ = plain(Pair(kind, model.hf_model, model), TEXTS, {0})
     assert found.loss == pytest.approx(loss, abs=1e-6)

@@ -305,9 +305,9 @@ def test_sample_measures_are_those_of_plain_draws(tiny: fm.Model, tiny_store: St
 def test_never_and_always() -> None:
     """Nothing seen is not nothing there; what does not vary has no tails."""
     made, weights = Sample(place_of(np.repeat(np.arange(40), 50), np.tile(np.arange(50), 40))), np.ones((40, 3))
-    x = np.stack([np.full(2000, value, np.float32) for value in (-0.1, 0.7)])
+    x = np.stack([np.full(2000, value, np.float32) for value in (-0.1, 0.0, 0.7)])
     far = 1 - 0.025 ** (1 / 2000)
-    assert allclose(firing_rate(x, made, weights), [[0, 1], [0, 1 - far], [far, 1]], 1e-12)
+    assert allclose(firing_rate(x, made, weights), [[0, 0, 1], [0, 0, 1 - far], [far, far, 1]], 1e-12)
     assert np.isnan(excess_kurtosis(x, made, weights)).all()
 
 

@@ -146,8 +146,10 @@ def test_rates_are_of_benjamini_and_hochberg() -> None:
 @pytest.mark.parametrize("heads", [False, True])
 def test_random_weights_are_no_connections(tokenizer: Any, heads: bool) -> None:
     """Of random values and keys, z is as Student's distribution has it: chance finds nothing."""
-    model = fm.load(build_gpt2(n_embd=64, n_inner=256), tokenizer=tokenizer)
-    found = fm.virtual_weights(model, 1, 3, k=ALL, heads=heads).incoming
+    model = fm.load(build_gpt2(n_embd=64, n_inner=256, n_layer=3), tokenizer=tokenizer)
+    told: list[tuple[str, int, int]] = []
+    found = fm.virtual_weights(model, 1, 3, k=ALL, heads=heads, progress=lambda *step: told.append(step)).incoming
+    assert told == [("virtual", 1, 2), ("virtual", 2, 2)]
     assert found["z"].std() == pytest.approx(1, abs=0.15)
     assert found["q"].min() > 0.05
 
