@@ -154,7 +154,8 @@ NEGATIVE = "-"
 STRIP = 48  # most columns of a strip of shades; of more values the largest of those that share one
 BAR, EIGHTHS = "█", " ▏▎▍▌▋▊▉"
 GAP = 2  # between columns
-BARE = 12  # the fewest columns of bars and contexts
+BARE = 12  # the fewest columns of what takes the room that is left
+STRETCHED = ("bar", "context", "heat")
 
 
 UNBROKEN: Literal["ignore"] = "ignore"  # rich's word for a line that may be longer than the terminal is wide
@@ -292,9 +293,11 @@ def rich_table(block: sheets.Table, out: Console) -> Table:
     """A table of typed columns. Where the terminal is too narrow, only those that wrap give way."""
     texts = [column_texts(block, index) for index in range(len(block.columns))]
     for index, column in enumerate(block.columns):
-        if column.kind in ("bar", "context"):
+        if column.kind in STRETCHED:
             room = out.width - room_taken(block, texts, index)
-            texts[index] = [None if row[index] is None else stretched(row[index], room, out) for row in block.rows]
+            texts[index] = [
+                None if row[index] is None else stretched(column, row[index], room, out) for row in block.rows
+            ]
     if block.ruled:
         shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     else:
@@ -325,7 +328,7 @@ def room_taken(block: sheets.Table, texts: Sequence[Sequence[Any]], index: int) 
         for place, column in enumerate(block.columns)
         if place != index
     ]
-    return sum(widths) + (len(texts) if block.ruled else 2 * len(widths))
+    return sum(widths) + GAP * len(widths)
 
 
 def width_of(value: RenderableType | None) -> int:
@@ -336,7 +339,7 @@ def column_texts(block: sheets.Table, index: int) -> list[RenderableType | None]
     """A column's values as text; those whose size depends on the others' come later."""
     column = block.columns[index]
     values = [row[index] for row in block.rows]
-    if column.kind in ("bar", "context"):
+    if column.kind in STRETCHED:
         return [None] * len(values)
     places = column.places_of(values)
     return [None if value is None else cell_text(column, value, places) for value in values]
@@ -348,14 +351,14 @@ def cell_text(column: sheets.Column, value: Any, places: int) -> RenderableType:
         return rich_content(value)
     if column.kind == "token":
         return token(value, limit=int(column.limit or 40))
-    if column.kind == "heat":
-        return heat_strip(value, column.limit or 1.0)
     text = column.format(value, places)
     return Text(text, ADDS if value >= 0 else TAKES) if column.colour and math.isfinite(value) else text
 
 
-def stretched(value: Any, room: int, out: Console) -> RenderableType:
-    """A bar or a text around a token, in the columns that are left; other text as it is."""
+def stretched(column: sheets.Column, value: Any, room: int, out: Console) -> RenderableType:
+    """A bar, a strip of shades or a text around a token, in the columns that are left; other text as it is."""
+    if column.kind == "heat" and not isinstance(value, str) and not sheets.is_line(value):
+        return heat_strip(value, column.limit or 1.0, min(STRIP, max(room, BARE)))
     if isinstance(value, sheets.Context):
         return in_context(value, room, marked=is_plain(out))
     if isinstance(value, str | tuple | sheets.Span | sheets.Fitting | sheets.Prompt):
@@ -364,9 +367,9 @@ def stretched(value: Any, room: int, out: Console) -> RenderableType:
     return BAR * (eighths // 8) + EIGHTHS[eighths % 8].strip()
 
 
-def heat_strip(values: Sequence[float], limit: float) -> Text:
-    """One character a value; of more than STRIP values the largest of those that share one."""
-    size = -(-len(values) // STRIP)
+def heat_strip(values: Sequence[float], limit: float, most: int = STRIP) -> Text:
+    """One character a value; of more than ``most`` values the largest of those that share one."""
+    size = -(-len(values) // most)
     result = Text()
     for begin in range(0, len(values), size):
         value = max((float(one) for one in values[begin : begin + size]), key=abs)
