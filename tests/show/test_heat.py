@@ -39,7 +39,7 @@ def test_a_strip_gives_way_to_numbers() -> None:
     """Of more layers than there is room for, those that share a character; a number that is cut is another number."""
     shown = rows("at", Column("layers 0–39", "heat", limit=1.0), Column("share", "percent"), Column("interval"))
     shown.add("first subsequent token", [0.0] * 39 + [1.0], 0.561, "-12.3 to 116.9")
-    for width, strip in ((100, 40), (60, 14)):
+    for width, strip in ((100, 40), (60, 10)):
         row = printed(shown.table(), width)[2]
         assert len(row) <= width
         assert row.endswith("56.1%  -12.3 to 116.9")
