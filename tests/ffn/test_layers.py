@@ -136,6 +136,8 @@ def test_tables_and_sheets() -> None:
     assert frame["neuron"].tolist()[2::3] == [-1] * 4
     assert allclose(frame["coefficient"][1], found.coefficients[0, found.neurons[0, 1]], 0)
     assert [row[:2] for row in lines.rows][1:3] == [("0", str(int(found.neurons[0, 1]))), ("0", "bias")]
+    all_slots: Any = as_memory(draw(D), **weights()).sheet().blocks[1]
+    assert {row[1] for row in all_slots.rows} == {*map(str, range(M)), "bias"}
     assert lines.rows[1][2:] == tuple(frame.loc[1, ["coefficient", "value_norm", "weight", "share"]])
     assert (len(lines.rows), lines.caption) == (5, "7 more")
     assert found.summary() == "4 inputs, 9 neurons, 2 slots kept"
