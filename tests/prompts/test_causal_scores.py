@@ -50,6 +50,7 @@ def test_the_forward_pass_is_the_models_own(tiny: Model) -> None:
     for rule in RULES:
         found = fm.causal_scores(capture, " Paris", " Rome", **rule)  # type: ignore[arg-type]
         assert found.logit == pytest.approx(logit, abs=1e-5)
+        assert found.frozen == (rule == {"rule": "relp"})
         for layer in range(tiny.n_layers):
             assert torch.equal(found.coefficients[layer], capture.coefficients[layer][0].float())
         with torch.no_grad():

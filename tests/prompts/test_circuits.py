@@ -19,6 +19,7 @@ from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.core.sheets import Facts
 from ffnmem.models import Model
 from ffnmem.prompts.circuit_edges import Firing, FrozenPass
+from ffnmem.prompts.circuit_export import OWN
 from ffnmem.prompts.circuits import ANSWER, EDGES, NODES, PRUNED, Circuit
 from ffnmem.prompts.condensing import condense, group_id
 from ffnmem.prompts.firings import PromptQuestion
@@ -309,6 +310,10 @@ def test_the_export_keeps_their_rules_and_our_sums(name: str, tokenizer: Any, tm
         found = circuit.export("circuit-tracer", tmp_path / "graph.json", supernodes=circuit.supernodes())
         assert json.loads((tmp_path / "graph.json").read_text("utf-8")) == found
         check_graph(found)
+        assert max(node["influence"] or 0.0 for node in found["nodes"]) == pytest.approx(1)
+        biases = [node for node in found["nodes"] if node["clerp"].startswith("biases")]
+        assert {node["clerp"] for node in biases if node["feature"] == OWN} <= {"biases of what reads"}
+        assert all(node["clerp"].endswith(f"layer {node['layer']}") for node in biases if node["feature"] != OWN)
         sums: dict[str, float] = {}
         for link in found["links"]:
             sums[link["target"]] = sums.get(link["target"], 0.0) + link["weight"]
