@@ -288,7 +288,7 @@ def background_of(inputs: Float32[np.ndarray, "n d_model"]) -> Background:
     if not len(inputs):
         raise InputError("the store's random sequences hold no text: scan a larger corpus or sample more of it")
     held = min(PAIRS, len(inputs) // 2)
-    apart, x = inputs[: held or None], inputs[held:].astype(np.float64)
+    apart, x = inputs[: held or None].copy(), inputs[held:].astype(np.float64)  # a view would keep all of them
     mean = x.mean(0)
     covariance = np.cov(x.T, bias=True).reshape(x.shape[1], x.shape[1])
     values, vectors = np.linalg.eigh(covariance)

@@ -200,6 +200,7 @@ def test_whitened_inputs_vary_alike() -> None:
     assert allclose(found.mean, rest.mean(0), 1e-5)
     assert allclose(found.whiten, found.whiten.T, 1e-5)
     assert allclose(found.rows, x[:PAIRS])
+    assert found.rows.base is None  # or every layer's background would keep all inputs that it was made of
     assert allclose(found.unit(x[:PAIRS]), found.units, 1e-4)
     assert allclose(np.linalg.norm(found.units, axis=1), np.ones(PAIRS), 1e-5)
     assert allclose(found.cosines, found.units.astype(np.float64) @ found.units.T.astype(np.float64), 1e-5)
