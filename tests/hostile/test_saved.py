@@ -18,6 +18,7 @@ from ffnmem.corpus import open_packed
 from ffnmem.corpus.batches import Sequences
 from ffnmem.editing import Edit, SecondMoment
 from ffnmem.evaluation import Scores, evaluate
+from ffnmem.neurons.inputs import read_background
 from ffnmem.scanning import open_store, scan
 from ffnmem.tracing import trace_facts
 from ffnmem.vocabulary import read_projection, search_projection
@@ -102,6 +103,7 @@ SAVED: Mapping[str, tuple[Callable[[Path], Any], list[Read]]] = {
             card,
             lambda at: open_store(at).search("e"),
             lambda at: open_store(at).search("e", where="examples"),
+            lambda at: read_background(open_store(at), 1).rows.tolist(),
             joined,
         ],
     ),

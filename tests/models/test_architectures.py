@@ -84,6 +84,9 @@ def test_half_precision_works(name: str, tokenizer: Any) -> None:
     capture = fm.capture(fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="bfloat16"), PROMPT)
     assert max(fm.decompose(capture, layer).attrs["error"] for layer in range(2)) < 2e-2
     assert fm.attribute(capture).error < 0.1
+    paths = fm.attribute_paths(capture)
+    assert paths.scores.dtype == torch.float32
+    assert paths.error < 0.02 * float(paths.components["logit"].abs().sum())
 
 
 def test_every_description_is_tried() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,21 @@ def test_experts_are_the_layers_neurons(model: fm.Model) -> None:
         assert not torch.allclose(fm.capture(model, PROMPT, logits=True).logits, before, atol=1e-3)
         ffn.values.copy_(saved)
     assert torch.equal(fm.capture(model, PROMPT, logits=True).logits, before)
+
+
+def test_experts_stay_live_in_a_copy(model: fm.Model) -> None:
+    """What is written into an expert of a copy, or of another type, would be lost."""
+    copied, tokens = copy.deepcopy(model.hf_model), torch.arange(6).unsqueeze(0)
+    for dtype in (torch.float64, torch.float32):
+        network = copied if dtype == torch.float64 else copied.to(dtype)
+        mixture = next(module for module in network.model.layers[1].children() if hasattr(module, "views"))
+        with torch.no_grad():
+            held, whole = [expert.values for expert in mixture.views], mixture.projections[2].weight.T
+            before = network(tokens).logits
+            for values in held:
+                values.mul_(2)
+            assert torch.equal(whole, torch.cat(held))
+            assert not torch.equal(network(tokens).logits, before)
 
 
 def test_only_routed_experts_fire(model: fm.Model) -> None:

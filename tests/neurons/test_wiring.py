@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -115,6 +116,20 @@ def test_heads_are_the_product_of_their_weights(hf: Any, maps: Callable[..., lis
     for head, product in enumerate(maps(hf.double(), 1)):
         assert allclose(heads.carried(1, vectors)[:, head], (norm.passed(vectors) @ product).detach(), 1e-12)
         assert allclose(heads.pulled(1, vectors)[:, head], norm.pull((vectors @ product.T).detach()), 1e-12)
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "Gemma 2"])
+def test_weights_in_half_precision_are_read_as_the_same_in_float32(name: str, tokenizer: Any) -> None:
+    """Products of three digits would decide which neurons are connected, alike, or of what role."""
+    half = fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="bfloat16")
+    wide = fm.load(copy.deepcopy(half.hf_model).float(), tokenizer=tokenizer)
+    ways: list[Callable[[fm.Model], pd.DataFrame]] = [
+        lambda model: fm.virtual_weights(model, 1, 3, k=ALL).incoming,
+        lambda model: fm.neurons.geometry(model).neurons,
+        fm.roles,
+    ]
+    for measure in ways:
+        pd.testing.assert_frame_equal(measure(half), measure(wide), rtol=1e-5)
 
 
 @pytest.mark.parametrize("draws", [64, 9])
