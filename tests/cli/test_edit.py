@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import ffnmem as fm
-from ffnmem.cli.edit import EditorSettings
+from ffnmem.cli.edit import MOST_DOUBTS, EditorSettings
 from ffnmem.cli.options import ModelChoice
 from ffnmem.core.errors import InputError
 from ffnmem.core.types import EDITORS as NAMES
@@ -93,6 +94,15 @@ def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     assert "Eiffel Tower" in (tmp_path / "e.html").read_text("utf-8")
     assert fm.load(str(tmp_path / "edited")).fingerprint != tiny.fingerprint
     mistake(*arguments, named=(tmp_path / "edited", "not empty"))
+
+
+def test_a_thousand_doubts_are_a_few_lines(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """A saved edit of many facts would push all that it shows out of the terminal."""
+    edit, path = saved(tiny, tmp_path / "e.zip"), tmp_path / "doubtful.zip"
+    replace(edit, warnings=tuple(f"doubt {i}" for i in range(1000))).save(path)
+    found = run("edit", "apply", path, "--model", tiny_folder, "--json")
+    assert found.stderr.count("ffnmem: warning: ") == MOST_DOUBTS + 1
+    assert f"{len(json.loads(found.stdout)['warnings']) - MOST_DOUBTS:,} more doubts" in found.stderr
 
 
 def test_an_edit_that_is_not_reached(on_atlas: fm.Model, tmp_path: Path) -> None:

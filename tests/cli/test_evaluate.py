@@ -132,6 +132,25 @@ def test_edits_that_are_there_already(tiny: fm.Model, files: tuple[Any, ...], tm
         mistake(*given, *more, named=(named,))
 
 
+def test_a_stopped_run_says_where_its_work_is(
+    files: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And promises nothing where nothing was done yet."""
+    begun = False
+
+    def stop(*_args: Any, out: Path | None = None, **_options: Any) -> None:
+        if begun and out is not None:
+            Path(out).mkdir(exist_ok=True)
+        raise KeyboardInterrupt
+
+    for name in ("evaluate", "sequential"):
+        monkeypatch.setattr(f"ffnmem.evaluation.{name}", stop)
+    kept = ("-o", tmp_path / "run")
+    for begun, more in ((True, ()), (False, kept), (True, kept), (True, ("--at", "1", *kept))):
+        found = run("evaluate", *(["sequential"] if "--at" in more else []), *files, *more, status=130)
+        assert ("the same command goes on" in found.stderr) == (begun and kept[0] in more)
+
+
 def test_facts_that_are_asked_for(files: tuple[Any, ...]) -> None:
     """A random model knows nothing, and an empty evaluation would look like a bad one; facts of one relation stand
     together in a file, so that a sequence has an order of its own."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 import time
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +13,7 @@ import pytest
 
 from ffnmem.core.errors import EndpointError, InputError
 from ffnmem.describing import Endpoint, endpoint
+from ffnmem.describing.answers import Answers, Question
 
 from ..helpers import refuses
 from .endpoints import Reply, said, sending, serving
@@ -123,6 +126,20 @@ def test_one_deadline(first: bytes) -> None:
         with refuses(EndpointError, ConnectionError, "did not answer within 0.3 s"):
             Endpoint(url, "m", timeout=0.3)(CHAT)
         assert time.monotonic() - began < 1.5
+        assert len(asked) == 1
+
+
+def test_the_first_interrupt_ends_it(request: pytest.FixtureRequest) -> None:
+    """It waited for all that had been asked, and for their repetitions."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    questions = [Question("description", 0, number, [{"role": "user", "content": str(number)}]) for number in (1, 2)]
+    with sending(b"HTTP/1.1 200 OK\r\nX-Long: ", b"a") as (url, asked):
+        began, main = time.monotonic(), threading.get_ident()
+        threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            Answers(None).ask(Endpoint(url, "m", together=1), questions)
+        assert time.monotonic() - began < 2
         assert len(asked) == 1
 
 

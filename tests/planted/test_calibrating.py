@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.core.defaults import CALIBRATION_SEEDS
 from ffnmem.core.errors import InputError
 from ffnmem.core.types import PLANTED_KINDS
 from ffnmem.neurons.role_assignment import ROLES
@@ -57,6 +58,7 @@ def test_progress_counts_models(run: tuple[fm.planted.Calibration, Steps]) -> No
 
 
 def test_settings(found: fm.planted.Calibration) -> None:
+    assert not set(CALIBRATION_SEEDS) & set(range(5))  # on which thresholds were chosen
     assert found.settings == {
         "kinds": list(PLANTED_KINDS), "seeds": [3], "superposition": [1.2, 1.5], "standard": 1.5,
         "above": fm.neurons.Rule().above, "examples": fm.neurons.Rule().examples,

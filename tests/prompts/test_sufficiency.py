@@ -228,3 +228,9 @@ def test_the_verdict_says_whether_firings_carry_the_answer(
     found = curve_of(fm.faithfulness(capture, " Paris", " Rome", random=0, sizes=[1]), *rows)
     assert found.verdict == verdict
     assert found.to_dict()["verdict"] == verdict
+
+
+def test_a_small_share_is_not_shown_as_none(capture: fm.prompts.Capture) -> None:
+    found = curve_of(fm.faithfulness(capture, " Paris", " Rome", random=0, sizes=[1]), (1, 0.1, 0.2))
+    for share, shown in {0.5: "50.0%", 1e-3: "0.1%", 9.8e-4: "0.1%", 4.34e-6: "0.0004%"}.items():
+        assert replace(found, curve=found.curve.assign(share=share)).sheet().blocks[1].rows[0][1] == shown
