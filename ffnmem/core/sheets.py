@@ -172,7 +172,7 @@ class Column:
         scale: of heat and of shaded contexts, the strongest magnitude in words, for a legend.
         each: of heat, what each of its values stands for, "layer".
         stays: where a table is too wide for a terminal, it becomes several, and this column stands in each.
-        spare: of bars and contexts on a terminal, the columns that the others take; None: measured.
+        spare: of bars, heat and contexts on a terminal, the columns that the others take; None: measured.
     """
 
     name: str

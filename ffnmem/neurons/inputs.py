@@ -319,5 +319,6 @@ def read_background(store: Store, layer: int) -> Background:
     sequences."""
     view = store.view(layer)
     if view not in KEPT:
-        KEPT[view] = background_of(view.inputs[~np.isnan(view.inputs[:, 0])])
+        inputs = store.state.layer(layer).inputs  # which the view would keep
+        KEPT[view] = background_of(inputs[~np.isnan(inputs[:, 0])])
     return KEPT[view]

@@ -84,7 +84,7 @@ class Scanner(Observer):
 
     def rescore(self) -> None:
         """Run the candidates' and the sample's sequences again in float32, each alone, and keep their exact
-        extremes."""
+        extremes and what FFNs read."""
         if not self.state.settings.rescored:
             return
         done = set(self.state.done.tolist())
