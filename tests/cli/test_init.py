@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 import ffnmem as fm
+from ffnmem.cli import main
 from ffnmem.cli.options import ModelChoice
 from ffnmem.cli.reference import every_command, help_text
 from ffnmem.scanning import Store
@@ -150,6 +152,17 @@ def small_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (Path("texts.jsonl"), Path("texts", "one.jsonl")):
         path.write_text("\n".join(lines), "utf-8")
     monkeypatch.setattr("ffnmem.corpus.sources.embedded_corpus", lambda name: Path("texts.jsonl"))
+
+
+def test_threads_leave_a_busy_core_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading would take three times as long where another program keeps a core busy; what a user has set stays."""
+    monkeypatch.setattr(sys, "argv", ["ffnmem", "--version"])
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    for expected in ("active", "passive"):
+        with pytest.raises(SystemExit):
+            main()
+        assert os.environ["OMP_WAIT_POLICY"] == expected
+        monkeypatch.delenv("OMP_WAIT_POLICY")
 
 
 def test_as_a_program(tiny_folder: Path) -> None:
