@@ -229,3 +229,17 @@ def test_a_command_says_what_the_library_says(line: str, given: Given, tiny_fold
         beside = run(*words, "--csv", "--plot", picture)
         assert (beside.stdout, beside.stderr) == (result.stdout, f"ffnmem: wrote {picture}\n")
         assert picture.read_text("utf-8").count("<svg") == 1
+
+
+LINES = (
+    *("attribute {text}", "paths {text}", "ablate {text} --top 2", "intervene {text} --set 0.1=0 --generate 2"),
+    *("decompose {text} --layer 0", "causal {text} --top 2", "circuit {text} --nodes 3"),
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_tokens_are_no_markup(line: str, tiny_folder: Path) -> None:
+    """A prompt could recolour the table, or break it with an unclosed tag."""
+    out = table(*(word.replace("{text}", "[red]x[/blue]\x1b[31m\n") for word in line.split()), "--model", tiny_folder)
+    assert "[ r e d ] x" in out
+    assert "\x1b" not in out

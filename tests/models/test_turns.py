@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
@@ -191,6 +192,23 @@ def test_any_way_out_gives_it_back(model: fm.Model, block: Block, kind: type[Bas
     edit = made(model, (0,))
     elsewhere(lambda: edit.apply(model))
     elsewhere(lambda: edit.revert(model))
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_a_generator_that_is_dropped(model: fm.Model, block: Block, where: str) -> None:
+    """Its block ends with it, also where another thread's garbage collector comes across it."""
+    before = last_logits(model)
+
+    def asking() -> Iterator[torch.Tensor]:
+        with block(model):
+            yield last_logits(model)
+
+    holder = [asking()]
+    assert not torch.equal(next(holder[0]), before)
+    (holder.clear if where == "here" else lambda: elsewhere(holder.clear))()
+    gc.collect()
+    assert torch.equal(last_logits(model), before)
+    assert torch.equal(elsewhere(lambda: last_logits(model)), before)
 
 
 @pytest.mark.parametrize("call", [1, 2])
