@@ -17,7 +17,7 @@ from ffnmem.planted.skeleton import build_tokenizer
 from ffnmem.scanning import Store
 
 from ..editing.edits import made as random_edit
-from ..helpers import build_gpt2
+from ..helpers import build_gpt2, printed
 from .hostile import HOSTILE, UNSEEN
 from .page import SCRIPT, Page
 
@@ -149,3 +149,19 @@ def test_an_older_page_stays_where_a_new_one_fails(
         PAGES[name](model, store, out)
     assert out.read_text() == "older"
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_displays_and_terminals_keep_it_text(model: fm.Model, store: Store) -> None:
+    """In a notebook nothing of it is markup; on a terminal nothing moves the cursor or breaks a line."""
+    capture = fm.capture(model, PROMPT)
+    results: list[Any] = [
+        *(store.neuron(1, 5, shade=True), fm.meanings(store, 1, 5, model), capture),
+        *(fm.attribute(capture), fm.attribute_paths(capture), fm.circuit(capture, nodes=20)),
+        *(fm.evaluate(model, FACT, "none", protocol="generated", drift=False), random_edit(model, fact=FACT)),
+    ]
+    for result in results:
+        page, terminal = Page(result._repr_html_()), "".join(printed(result.sheet(), 200))
+        assert "alert(1)" in page.text
+        assert "alert(1)" in terminal
+        assert not {"script", "img"} & {tag for tag, _ in page.tags}
+        assert not set(UNSEEN) & set(page.text + terminal)
