@@ -75,7 +75,14 @@ def test_manual(name: str) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("line", [line for name in COMMANDS for line in examples(name)])
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, marks=pytest.mark.exhaustive) if i else line
+        for name in COMMANDS
+        for i, line in enumerate(examples(name))
+    ],
+)
 def test_examples_work(
     line: str,
     atlas: fm.Model,

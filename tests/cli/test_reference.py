@@ -26,6 +26,7 @@ def write(path: Path, check: bool = False) -> int:
     return run_guarded(lambda _: reference(str(path), check=check), [])
 
 
+@pytest.mark.exhaustive  # make check-pages compares the page
 def test_manual_has_every_command() -> None:
     """A command that the manual does not name is one that nobody finds."""
     text = (REPOSITORY / "docs" / "cli.md").read_text("utf-8")

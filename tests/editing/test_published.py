@@ -80,7 +80,9 @@ def settings_like(how: Descent, *less: str) -> dict[str, Any]:
     return {"base": "published", **{name: value for name, value in asdict(how).items() if name not in less}}
 
 
-@pytest.mark.parametrize("how", [Descent(), Descent(steps=6, stop=3.0, clamp=0.5), LIKELIEST])
+@pytest.mark.parametrize(
+    "how", [pytest.param(Descent(), marks=pytest.mark.exhaustive), Descent(steps=6, stop=3.0, clamp=0.5), LIKELIEST]
+)
 def test_v_is_romes(both: Both, how: Descent) -> None:
     """The KL read at another token, a step or a look more or less, a mean over tokens and contexts together."""
     facts = REACHED if how.likeliest else SOME

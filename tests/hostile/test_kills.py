@@ -103,10 +103,16 @@ OPERATIONS = [
         lambda root: scan(root, project=False),
     ),
 ]
+OFTEN = ("scan", "pack", "moment", "evaluate", "traces", "edit save", "export")
+"""In ``make test``: one of each loop and each writer; the others take the same ones."""
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="killing children needs fork, which this system has not")
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+@pytest.mark.parametrize(
+    "operation",
+    [one if one.name in OFTEN else pytest.param(one, marks=pytest.mark.exhaustive) for one in OPERATIONS],
+    ids=lambda operation: operation.name,
+)
 def test_a_killed_run_goes_on_to_the_same_bytes(operation: Operation) -> None:
     """It would leave other bytes, temporary files, or not be known again."""
     place()
