@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -66,7 +66,7 @@ class LayerSums:
         self.n_flow: Any = 0
         self.sums: dict[str, Float64[Tensor, " d_mlp"]] = {}
 
-    def sum(self, parts: dict[str, Float[Tensor, "n d_mlp"]]) -> None:
+    def sum(self, parts: dict[str, Shaped[Tensor, "n d_mlp"]]) -> None:
         for name, part in parts.items():
             self.sums[name] = part.sum(0, dtype=torch.float64) + self.sums.get(name, 0)
 

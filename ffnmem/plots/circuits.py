@@ -53,7 +53,7 @@ def circuit(circuit: Circuit | ContrastGraph, ax: Axes | None = None, top: Count
     ax = shapes.axes_for(ax, (min(3.0 + INCHES * width, 26), min(2.0 + 0.75 * (layers + 2), 26)))
     draw_edges(ax, circuit, nodes)
     draw_nodes(ax, nodes)
-    shapes.token_ticks(ax, circuit.tokens, columns["middle"])
+    shapes.token_ticks(ax, circuit.tokens, columns["middle"].tolist())
     ticks = range(0, layers, 1 + layers // shapes.MOST_TICKS)
     ax.set_yticks([-1, *ticks, layers], ["embedding", *(str(layer) for layer in ticks), "answer"])
     ax.set(xlim=(-0.5, width - 0.5), ylim=(-1.6, layers + 0.6))

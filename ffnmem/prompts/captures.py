@@ -556,13 +556,14 @@ class LayerTensors(Mapping[int, Tensor]):
         self.held = held
         self.last: tuple[int, Tensor] | None = None
 
-    def __getitem__(self, layer: int) -> Tensor:
-        found = self.held[layer]
+    def __getitem__(self, layer: SupportsIndex) -> Tensor:
+        number = layer.__index__()
+        found = self.held[number]
         if isinstance(found, Tensor):
             return found
         last = self.last  # whoever reads a layer reads it again and again, a neuron at a time
-        if last is None or last[0] != layer:
-            self.last = last = layer, found.whole()
+        if last is None or last[0] != number:
+            self.last = last = number, found.whole()
         return last[1]
 
     def __iter__(self) -> Iterator[int]:

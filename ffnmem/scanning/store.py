@@ -418,7 +418,7 @@ class Store(Scanned, Result):
     def signs(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> tuple[CoefficientSign, ...]:
         """The signs of a neuron's sides, the stronger first: of a gated neuron "positive", "negative" or both, without
         one that stays below a quarter of the other; of a classic neuron "positive". Raises OutOfRangeError."""
-        return side_signs(self.stats(*self.index(layer, neuron)).iloc[0], self.gated)
+        return side_signs(self.stats(*self.index(layer, neuron)).iloc[0].to_dict(), self.gated)
 
     def examples(
         self,
