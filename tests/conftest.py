@@ -51,6 +51,11 @@ SECONDS = float(os.environ.get("FFNMEM_TEST_SECONDS", "inf"))
 """Tests that have not begun after so many are skipped: of a run that has a limit, on a machine of any speed."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What forks comes first: in a fork of a process whose libraries have begun threads, these may wait forever."""
+    items.sort(key=lambda item: "test_kills" not in item.nodeid)
+
+
 def pytest_runtest_setup() -> None:
     if time.monotonic() - BEGAN > SECONDS:
         pytest.skip(f"not begun within {SECONDS:.0f} s")
