@@ -182,7 +182,7 @@ def build_t5() -> Any:
 
 def build_adapted(wrapped: bool) -> Any:
     """Llama with a LoRA adapter, in a model of PEFT's or injected."""
-    import peft
+    peft = pytest.importorskip("peft", reason="the wheel is tried without PEFT")
 
     model, config = build("Llama"), peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"])
     return peft.get_peft_model(model, config) if wrapped else peft.inject_adapter_in_model(config, model)
