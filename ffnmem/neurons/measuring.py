@@ -276,7 +276,7 @@ def write_saved(
     key: Mapping[str, Any],
     table: pd.DataFrame,
     found: Sequence[Firing],
-    labels: Sequence[Int64[np.ndarray, "n most"]],
+    labels: Sequence[Int64[np.ndarray, "_n most"]],
 ) -> None:
     """Write the table and every neuron's examples, where the store's folder can be written to; else do nothing."""
     if not os.access(store.folder, os.W_OK):
