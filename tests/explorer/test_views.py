@@ -30,8 +30,8 @@ from ffnmem.vocabulary.vectors import side_vectors
 
 from ..architectures import DECODERS
 from ..helpers import PROMPT
+from ..neurons.gated import made, scanned
 from ..pages.page import Page
-from ..scanning.gated import gated_store, load_gated
 from .conftest import asking, sentence
 
 TEXT = "The Eiffel Tower is in"
@@ -263,7 +263,8 @@ def test_verdicts_are_those_that_the_store_keeps(tiny: fm.Model, tiny_store: Sto
 
 
 def test_a_memory_that_fires_negatively_promotes_what_its_value_suppresses(tmp_path: Path) -> None:
-    store, model = gated_store("llama", tmp_path / "store"), load_gated("llama")
+    model = made("llama")
+    store = scanned(model, tmp_path / "store")
     stats = store.stats()
     row = stats[-stats["min"] > stats["max"]].iloc[0]
     place = int(row["layer"]), int(row["neuron"])

@@ -10,15 +10,15 @@ import torch
 import ffnmem as fm
 from ffnmem.scanning import Store, scan
 
-from ..helpers import ARCHITECTURES
+from ..helpers import ARCHITECTURES, build_tokenizer
 from ..scanning.texts import tiny_texts
 
 GATED = ("llama", "gemma2")
 
 
-def made(kind: str, tokenizer: Any) -> fm.Model:
+def made(kind: str, tokenizer: Any = None) -> fm.Model:
     """A fresh model, which a test may change."""
-    return fm.load(ARCHITECTURES[kind](), tokenizer=tokenizer)
+    return fm.load(ARCHITECTURES[kind](), tokenizer=tokenizer or build_tokenizer())
 
 
 def turn(model: fm.Model) -> fm.Model:

@@ -16,12 +16,12 @@ from ffnmem.neurons import ReadableNeurons, find_readable, readable
 from ffnmem.scanning import Store, open_store
 
 from ..helpers import printed
-from ..scanning.gated import gated_store, load_gated
+from .gated import made, scanned
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return gated_store("llama", tmp_path_factory.mktemp("readable") / "store")
+    return scanned(made("llama"), tmp_path_factory.mktemp("readable") / "store")
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_verdicts_decide_which_are_clear(store: Store, found: ReadableNeurons, t
     assert missing in " ".join(printed(found.sheet()))
     own = open_store(shutil.copytree(store.folder, tmp_path / "store"))
     rule = fm.neurons.Rule(above=2.5, examples=2, enough=2, alpha=0.5)
-    table = fm.polysemanticity(own, load_gated("llama"), sign="both", draws=20, budget=None, rule=rule)
+    table = fm.polysemanticity(own, made("llama"), sign="both", draws=20, budget=None, rule=rule)
     judged = find_all(own)
     assert judged.unmeasured == ()
     sides = found.neurons.drop(columns=["verdict", "meanings"]).merge(

@@ -15,7 +15,7 @@ from ffnmem.scanning import Store, open_store
 from ffnmem.show.notebook import FAINT
 
 from ..helpers import refuses
-from ..scanning.gated import gated_store
+from ..neurons.gated import made, scanned
 from .hostile import HOSTILE
 from .page import Page
 
@@ -89,7 +89,7 @@ def test_page_of_one_neuron_has_its_examples(tiny_store: Store, tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return gated_store("llama", tmp_path_factory.mktemp("gated") / "store")
+    return scanned(made("llama"), tmp_path_factory.mktemp("gated") / "store")
 
 
 def test_a_gated_page_shows_each_case_with_gate_and_linear_part(gated: Store, tmp_path: Path) -> None:

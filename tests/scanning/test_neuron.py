@@ -26,7 +26,7 @@ from ffnmem.scanning.statistics import histogram_columns
 from ffnmem.show.notebook import HistogramDrawing, draw_histogram
 
 from ..helpers import printed
-from .gated import gated_store
+from ..neurons import gated as gated_models
 
 TABLES = ("examples", "histogram", "by_token", "by_position", "values")
 UNSHOWN = {"context", "case", "layer", "neuron", "basis", "token_id"}
@@ -35,7 +35,10 @@ UNSHOWN = {"context", "case", "layer", "neuron", "basis", "token_id"}
 
 @pytest.fixture(scope="module")
 def stores(tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Store]:
-    return {"classic": tiny_store, "gated": gated_store("llama", tmp_path_factory.mktemp("gated") / "store")}
+    return {
+        "classic": tiny_store,
+        "gated": gated_models.scanned(gated_models.made("llama"), tmp_path_factory.mktemp("gated") / "store"),
+    }
 
 
 @pytest.fixture(scope="module")

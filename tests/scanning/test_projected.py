@@ -17,8 +17,8 @@ from ffnmem.scanning import Store, open_store, projected, scan
 from ffnmem.scanning.searching import Found, weight_table
 
 from ..helpers import printed, refuses
+from ..neurons.gated import made
 from .corpora import SMALL
-from .gated import load_gated
 from .texts import tiny_texts
 
 VALUES = "values.parquet"
@@ -27,7 +27,7 @@ PLACES = [(0, 0), (1, 17), (1, 63)]
 
 @pytest.fixture(scope="module", params=["classic", "gated"])
 def model(request: pytest.FixtureRequest, tiny: fm.Model) -> fm.Model:
-    return tiny if request.param == "classic" else load_gated("llama")
+    return tiny if request.param == "classic" else made("llama")
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,8 @@ from ffnmem.scanning.state_file import ScanProgress, StateFile, save_state
 from ffnmem.scanning.tables import STATE, TOKENIZER
 
 from ..helpers import allclose, refuses
+from ..neurons.gated import made
 from .corpora import SMALL, digests, texts
-from .gated import load_gated
 
 CORPUS = texts(60)
 
@@ -111,7 +111,7 @@ def test_examples_after_a_bfloat16_pass_are_exact_in_float32(
     """Numbers of the half-precision pass would be shown as exact, or an example in another case than its numbers'."""
     model = tiny
     if kind == "gated":
-        model = load_gated("gemma2")
+        model = made("gemma2")
         store, half = (
             fm.scan(model, CORPUS, tmp_path / dtype, dtype=dtype, **SMALL) for dtype in ("float32", "bfloat16")
         )
@@ -172,7 +172,7 @@ def test_an_interrupted_scan_goes_on_to_the_same_bytes(
     tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, kind: str
 ) -> None:
     """Nothing that was checkpointed runs twice; progress is told in tokens up to the end."""
-    model = tiny if kind == "classic" else load_gated("llama")
+    model = tiny if kind == "classic" else made("llama")
     options: dict[str, Any] = {"dtype": dtype, "batch_tokens": 64, **SMALL}
     ran: list[int] = []
     run = LayerPass.run

@@ -26,8 +26,8 @@ from ffnmem.scanning.state_file import StateFile
 from ffnmem.scanning.tables import SHARDS, STATE
 
 from ..helpers import REPOSITORY, refuses
+from ..neurons.gated import made
 from .corpora import SMALL, digests, texts
-from .gated import load_gated
 
 CORPUS = texts(150)
 MANY = texts(3000, longest=3)
@@ -48,7 +48,7 @@ def scans(request: pytest.FixtureRequest, tiny: fm.Model, tmp_path_factory: pyte
     """A model, one scan of a corpus, and its three shards."""
     folder = tmp_path_factory.mktemp("merging")
     kind, dtype = request.param.split()
-    model = tiny if kind == "classic" else load_gated("llama")
+    model = tiny if kind == "classic" else made("llama")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "UNIT", 50)
         whole = fm.scan(model, CORPUS, folder / "whole", dtype=dtype, **SMALL)
