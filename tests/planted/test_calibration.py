@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -20,25 +18,19 @@ from ..pages.hostile import HOSTILE
 from .made import made
 
 
-def test_tables_are_those_that_there_are() -> None:
-    assert tuple(made().tables) == TABLES
-    some = Calibration(roles=made().roles, settings={"seeds": [7]})
-    assert list(some.tables) == ["roles"]
+def test_tables_and_shares() -> None:
+    """The tables that there are; shares are of the planted number, and NaN where nothing was planted."""
+    found, some = made(), Calibration(roles=made().roles, settings={"seeds": [7]})
+    assert (tuple(found.tables), tuple(some.tables)) == (TABLES, ("roles",))
     assert repr(some) == "Calibration(roles; seeds 7)"
-    assert repr(made()) == f"Calibration({', '.join(TABLES)}; seeds 7, 8)"
-
-
-def test_shares_are_of_the_planted_number() -> None:
-    found = made()
-    assert found.verdicts is not None
+    assert repr(found) == f"Calibration({', '.join(TABLES)}; seeds 7, 8)"
     assert found.false_polysemantic == 2 / 20
-    assert found.share(1, "monosemantic") == 15 / 20
-    assert found.share(8, "polysemantic") == 1
-    assert found.share(0, "inactive") == 1
-    assert np.isnan(found.share(5, "inactive"))
+    shares = [found.share(1, "monosemantic"), found.share(8, "polysemantic"), found.share(0, "inactive")]
+    assert shares == [15 / 20, 1, 1]
+    assert found.random_polysemantic == 0.8
+    assert np.isnan([found.share(5, "inactive"), some.false_polysemantic, some.random_polysemantic]).all()
     with refuses(InputError, ValueError, "'alive'", "'monosemantic'"):
         found.share(1, "alive")
-    assert np.isnan(Calibration().false_polysemantic)
 
 
 def test_plain_values() -> None:
@@ -49,14 +41,8 @@ def test_plain_values() -> None:
     assert values["roles"][0]["precision"] is None
     for name, table in found.tables.items():
         assert [list(row) for row in values[name]] == [list(table.columns)] * len(table)
-    assert found.measures is not None
-    assert values["measures"][0]["auroc"] == pytest.approx(found.measures.loc[0, "auroc"])
+    assert values["measures"][0]["auroc"] == pytest.approx(found.tables["measures"].loc[0, "auroc"])
     assert pd.DataFrame(values["verdicts"]).equals(found.verdicts)
-
-
-def test_random_keys_are_a_baseline() -> None:
-    assert made().random_polysemantic == 0.8
-    assert math.isnan(Calibration().random_polysemantic)
 
 
 def test_frame_has_every_number_once() -> None:
@@ -86,8 +72,7 @@ def test_sheet() -> None:
     """A number in the place of another."""
     found = made()
     lines = [line.split() for line in printed(found.sheet())]
-    assert found.measures is not None
-    for row in found.measures.to_dict("records"):
+    for row in found.tables["measures"].to_dict("records"):
         ranges = [
             f"{row[name]:.3f} {row[f'{name}_low']:.2f} to {row[f'{name}_high']:.2f}".split()
             for name in ("auroc", "spearman", "precision_at_k")
@@ -105,14 +90,11 @@ def test_sheet() -> None:
 
 @pytest.mark.parametrize("name", ["verdicts", "nulls", "roles", "facts"])
 def test_sheet_of_what_was_asked_for(name: str) -> None:
-    sheet = Calibration(**{name: made().tables[name]}, settings={"seeds": [7]}).sheet()
-    assert len(sheet.blocks) == 2
-    assert len(sheet.blocks[0].rows) == len(made().tables[name])
-
-
-def test_hostile_names_are_escaped() -> None:
-    facts = made().facts
-    assert facts is not None
-    html = replace(made(), facts=facts.assign(measure=HOSTILE), settings={"standard": 1.5, HOSTILE: HOSTILE})
-    assert "<script" not in html._repr_html_()
-    assert "<img" not in html._repr_html_()
+    """And no name that a table holds is markup on a page."""
+    table = made().tables[name]
+    first = table.columns[0]
+    found = Calibration(**{name: table.assign(**{first: HOSTILE})}, settings={"seeds": [7], HOSTILE: HOSTILE})
+    block, _ = found.sheet().blocks
+    assert len(block.rows) == len(table)
+    html = found._repr_html_()
+    assert [tag for tag in ("<script", "<img") if tag in html] == []

@@ -17,10 +17,6 @@ def planted(request: pytest.FixtureRequest) -> Planted:
     return plant("facts", seed=7, site=request.param, **SMALL)
 
 
-def effects(*values: float) -> pd.DataFrame:
-    return pd.DataFrame({"layer": 0, "neuron": range(len(values)), "effect": values})
-
-
 @pytest.mark.parametrize(
     ("values", "rank"),
     [
@@ -34,15 +30,14 @@ def effects(*values: float) -> pd.DataFrame:
     ],
 )
 def test_rank_of_the_first_neuron(values: tuple[float, ...], rank: int) -> None:
-    assert rank_of(effects(*values), (0, 0)) == rank
-
-
-def test_rank_of_a_neuron_that_is_not_there() -> None:
-    assert rank_of(effects(3.0, 2.0), (1, 0)) == 2
+    effects = pd.DataFrame({"layer": 0, "neuron": range(3), "effect": values})
+    assert rank_of(effects, (0, 0)) == rank
+    assert rank_of(effects, (1, 0)) == 3  # which is not there
 
 
 def test_measures_find_the_planted_neuron(planted: Planted) -> None:
-    """Late facts are written where attribution looks; early ones only paths and ablation can see."""
+    """Late facts are written where attribution looks; early ones only paths and ablation can see. A rank is the place
+    in the measure's own table."""
     for fact in planted.facts[::8]:
         ranks = planted_ranks(planted, fact)
         assert ranks["attribute_paths"] <= 1
@@ -51,16 +46,11 @@ def test_measures_find_the_planted_neuron(planted: Planted) -> None:
             assert ranks["attribute"] == ranks["knowledge_neurons"] == 0
         else:
             assert min(ranks["attribute"], ranks["knowledge_neurons"]) > 1
-
-
-def test_a_rank_is_the_place_in_the_measures_own_table(planted: Planted) -> None:
-    fact = planted.facts[1]
-    truth = planted.truth
-    row = truth[(truth["subject"] == fact.subject) & (truth["relation"] == fact.relation)].iloc[0]
+    fact, truth = planted.facts[1], planted.truth
+    (row,) = truth[(truth["subject"] == fact.subject) & (truth["relation"] == fact.relation)].itertuples()
     table = fm.attribute(fm.capture(planted.model, fact.text), f" {fact.target_true}").neurons
-    by_neuron = table.set_index(["layer", "neuron"])["logit"]
-    before = [logit >= by_neuron[row["layer"], row["neuron"]] for logit in by_neuron]
-    assert planted_ranks(planted, fact)["attribute"] == sum(before) - 1
+    own = table["logit"][(table["layer"] == row.layer) & (table["neuron"] == row.neuron)].item()
+    assert planted_ranks(planted, fact)["attribute"] == (table["logit"] >= own).sum() - 1
 
 
 def test_of_facts(monkeypatch: pytest.MonkeyPatch) -> None:

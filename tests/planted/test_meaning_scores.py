@@ -34,12 +34,6 @@ def made(seed: int, n: int = 90) -> pd.DataFrame:
     return table.assign(meanings=truth + 0.0, ms=-truth + 0.0, verdict=np.resize(["inactive", "monosemantic"], n))
 
 
-def test_every_measure_of_the_table_is_scored(measured: pd.DataFrame) -> None:
-    """A measure that joins :func:`ffnmem.polysemanticity` has to join the calibration."""
-    measures = [name.removesuffix("_null") for name in measured.columns if name.endswith("_null")]
-    assert set(MEASURES) == set(measures)
-
-
 def test_truth_is_joined_by_neuron(meanings: Planted, measured: pd.DataFrame) -> None:
     truth = meanings.truth.set_index(["layer", "neuron"])
     for row in measured.sample(9, random_state=0).to_dict("records"):
@@ -47,15 +41,10 @@ def test_truth_is_joined_by_neuron(meanings: Planted, measured: pd.DataFrame) ->
         assert (row["true_meanings"], row["true_verdict"]) == (planted["meanings"], planted["verdict"])
     some = with_truth(meanings, measured[["layer", "neuron"]].iloc[::-5])
     assert some["neuron"].tolist() == measured["neuron"].iloc[::-5].tolist()
-
-
-def test_another_models_table_is_refused(meanings: Planted, measured: pd.DataFrame) -> None:
-    beyond = measured[["layer", "neuron"]].assign(layer=7)
-    with refuses(InputError, ValueError, str(len(beyond)), "0"):
-        with_truth(meanings, beyond)
-    roles = Planted("roles", meanings.model, meanings.truth, (), {"seed": 0})
+    with refuses(InputError, ValueError, str(len(measured)), "0"):
+        with_truth(meanings, measured[["layer", "neuron"]].assign(layer=7))
     with refuses(InputError, ValueError, "'meanings'", "'roles'"):
-        with_truth(roles, measured)
+        with_truth(Planted("roles", meanings.model, meanings.truth, (), {"seed": 0}), measured)
 
 
 def test_scores_of_made_up_measures() -> None:
@@ -71,30 +60,23 @@ def test_scores_of_made_up_measures() -> None:
     for name in ("auroc", "spearman", "precision_at_k"):
         assert (scores[f"{name}_low"] <= scores[name]).all()
         assert (scores[name] <= scores[f"{name}_high"]).all()
-
-
-def test_neurons_without_a_value_are_left_out() -> None:
-    table = made(0)
-    table.loc[table.index[1:7], "clusters"] = np.nan  # two of these six are dead
-    scores = meaning_scores([table]).set_index("measure")
-    assert scores.loc["clusters", "neurons"] == 56
-    assert np.isfinite(scores.loc["clusters", "auroc"])
+    models[0].loc[models[0].index[1:7], "clusters"] = np.nan  # two of these six are dead
+    without = meaning_scores(models[:1]).set_index("measure").loc["clusters"]
+    assert without["neurons"] == 56
+    assert np.isfinite(without["auroc"])
 
 
 def test_meanings_recover_the_planted_number(measured: pd.DataFrame) -> None:
-    """A small model: a coarse bar. The ones that count are of ``ffnmem calibrate``."""
+    """A small model: a coarse bar. The ones that count are of ``ffnmem calibrate``. Every measure is scored."""
+    assert {name.removesuffix("_null") for name in measured.columns if name.endswith("_null")} == set(MEASURES)
     scores = meaning_scores([measured]).set_index("measure")
     assert scores.loc["meanings", "auroc"] > 0.9
     assert scores.loc["meanings", "spearman"] > 0.75
 
 
 def test_verdict_counts() -> None:
-    tables = [
-        pd.DataFrame(
-            {"true_meanings": [0, 1, 1, 2], "verdict": ["inactive", "monosemantic", "unclear", "polysemantic"]}
-        ),
-        pd.DataFrame({"true_meanings": [1, 8], "verdict": ["monosemantic", "polysemantic"]}),
-    ]
-    counts = verdict_counts(tables)
+    first = {"true_meanings": [0, 1, 1, 2], "verdict": ["inactive", "monosemantic", "unclear", "polysemantic"]}
+    second = {"true_meanings": [1, 8], "verdict": ["monosemantic", "polysemantic"]}
+    counts = verdict_counts([pd.DataFrame(first), pd.DataFrame(second)])
     assert list(counts.columns) == ["true_meanings", *VERDICTS]
     assert counts.to_numpy().tolist() == [[0, 0, 0, 0, 1], [1, 2, 0, 1, 0], [2, 0, 1, 0, 0], [8, 0, 1, 0, 0]]

@@ -10,7 +10,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.core.types import PLANTED_KINDS
-from ffnmem.planted.planting import builder, defaults
+from ffnmem.planted.planting import defaults
 
 from ..helpers import refuses
 
@@ -23,7 +23,8 @@ SMALL: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", PLANTED_KINDS)
 def test_every_kind(kind: str) -> None:
-    """Settings that are not kept, words that no text may have, or chance that no seed decides."""
+    """Settings that are not kept or have no default, words that no text may have, or chance that no seed decides."""
+    assert all(isinstance(value, int | float | str) for value in defaults(kind).values())
     planted = fm.planted.plant(kind, seed=3, **SMALL[kind])
     assert (planted.kind, planted.seed) == (kind, 3)
     assert set(planted.settings) == set(defaults(kind))
@@ -38,55 +39,33 @@ def test_every_kind(kind: str) -> None:
     pd.testing.assert_frame_equal(planted.truth, same.truth)
 
 
-@pytest.mark.parametrize("kind", PLANTED_KINDS)
-def test_every_parameter_has_a_default(kind: str) -> None:
-    """Else ``plant(kind)`` alone would not do, and the settings of a folder could not be told from the signature."""
-    assert builder(kind).__name__ == f"plant_{kind}"
-    assert defaults(kind)["seed"] == 0
-    assert all(isinstance(value, int | float | str) for value in defaults(kind).values())
-
-
 REFUSED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("fact", {}, ("kind", "fact", "meanings", "roles", "facts")),
     ("facts", {"neurons": 4}, ("facts", "neurons", "n_subjects", "site")),
     *((kind, {"seed": -1}, ("seed", "0", "-1")) for kind in SMALL),
-    *((kind, {"noise": -0.1}, ("noise", "0", "-0.1")) for kind in SMALL),
     *((kind, {"noise": float("nan")}, ("noise", "nan")) for kind in SMALL),
-    ("meanings", {"noise": float("inf")}, ("noise", "finite", "inf")),
     ("facts", {"noise": "much"}, ("noise", "number", "much")),
     ("meanings", {"n_features": 7}, ("n_features", "8", "7")),
     ("meanings", {"n_features": 400_000}, ("concepts", "400000")),
-    ("meanings", {"neurons": 0}, ("neurons", "1", "0")),
-    ("meanings", {"words": 1}, ("words", "2", "1")),
     ("meanings", {"words": 71}, ("words", "70", "71")),
-    ("meanings", {"n_layers": 0}, ("n_layers", "0")),
     ("meanings", {"n_tokens": 100}, ("n_tokens", "2,000", "100")),
-    ("meanings", {"superposition": 0.0}, ("superposition", "0.0")),
     ("meanings", {"superposition": float("inf")}, ("superposition", "inf")),
-    ("meanings", {"superposition": float("nan")}, ("superposition", "finite", "nan")),
     ("meanings", {"superposition": 1e-4}, ("superposition", "0.0001", "4,096")),
     ("meanings", {"superposition": 5e-324}, ("superposition", "4,096")),
-    ("meanings", {"experts": -1}, ("experts", "0", "-1")),
     ("meanings", {"experts": 1}, ("experts", "2", "1")),
     ("meanings", {"experts": 5}, ("experts", "divide 192 neurons", "5")),
     ("meanings", {"experts": 64}, ("n_features", "256", "64 experts", "128")),
-    ("roles", {"neurons": 0}, ("neurons", "1", "0")),
     ("roles", {"neurons": 20}, ("neurons", "108", "20")),
     ("roles", {"n_words": 500}, ("n_words", "768", "500")),
     ("roles", {"n_words": 3000}, ("n_words", "2,000", "3000")),
     ("roles", {"n_tokens": 100}, ("n_tokens", "100")),
-    ("roles", {"per_role": 0}, ("per_role", "0")),
     ("facts", {"site": "middle"}, ("site", "middle", "early", "late", "both")),
-    ("facts", {"site": 1}, ("site", "text", "1")),
     ("facts", {"site": "both", "n_relations": 1}, ("n_relations", "2", "1")),
-    ("facts", {"n_none": -1}, ("n_none", "0", "-1")),
     ("facts", {"n_subjects": 5}, ("n_subjects", "6", "5")),
-    ("facts", {"n_relations": 0}, ("n_relations", "1", "0")),
-    ("facts", {"n_objects": 1}, ("n_objects", "2", "1")),
     ("facts", {"n_objects": 7, "n_subjects": 12}, ("n_objects", "6", "12 subjects", "7")),
-    *(("chains", {name: wrong}, (name,)) for name, wrong in
-      (("n_chains", 1), ("copies", 0), ("branches", 0), ("noise", -1.0), ("seed", -1))),
-]  # fmt: skip
+    ("chains", {"n_chains": 1}, ("n_chains",)),
+    ("chains", {"noise": -1.0}, ("noise",)),
+]
 
 
 @pytest.mark.parametrize(("kind", "wrong", "named"), REFUSED)

@@ -42,8 +42,10 @@ def found(**flags: list[int]) -> pd.DataFrame:
 
 
 def test_counted_by_hand(tiny: fm.Model) -> None:
+    """Whatever the order of the rows."""
     table = found(is_prediction=[0, 1, 3, 4], is_token_detector=[3], is_strengthening=[0], is_weakening=[])
     scores = role_scores(made(tiny), table)
+    pd.testing.assert_frame_equal(role_scores(made(tiny), table[::-1]), scores)
     assert tuple(scores.columns) == COLUMNS
     rows = scores.set_index("role")
     assert rows.index.tolist() == ["prediction", "token-detector", "strengthening", "weakening"]
@@ -51,22 +53,15 @@ def test_counted_by_hand(tiny: fm.Model) -> None:
     assert rows.loc["token-detector"].tolist() == [1, 1, 1, 1, 1]
     assert rows.loc["strengthening"].tolist() == [1, 1 / 2, 2, 1, 1]
     assert rows.loc["weakening", ["precision", "recall"]].isna().all()
-
-
-def test_the_order_of_rows_is_of_no_effect(tiny: fm.Model) -> None:
-    table = found(is_prediction=[0, 1, 3, 4])
-    pd.testing.assert_frame_equal(role_scores(made(tiny), table[::-1]), role_scores(made(tiny), table))
-
-
-def test_refusals(tiny: fm.Model) -> None:
-    with refuses(InputError, ValueError, "'roles'", "'facts'"):
-        role_scores(made(tiny, "facts"), found(is_dead=[]))
     other = found(is_dead=[])
     other.attrs["provenance"] = {"fingerprint": "2233"}
-    with refuses(InputError, ValueError, "2233", tiny.fingerprint):
-        role_scores(made(tiny), other)
-    with refuses(InputError, ValueError, "6 neurons", "0"):
-        role_scores(made(tiny), found(is_dead=[]).assign(layer=3))
+    for planted, frame, named in (
+        (made(tiny, "facts"), found(is_dead=[]), ("'roles'", "'facts'")),
+        (made(tiny), other, ("2233", tiny.fingerprint)),
+        (made(tiny), found(is_dead=[]).assign(layer=3), ("6 neurons", "0")),
+    ):
+        with refuses(InputError, ValueError, *named):
+            role_scores(planted, frame)
 
 
 def test_planted_roles_are_recovered(tmp_path_factory: pytest.TempPathFactory) -> None:
