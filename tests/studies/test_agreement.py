@@ -45,11 +45,9 @@ def test_the_trigger_is_the_best_prefix_that_a_token_follows(tiny_store: Store, 
     at_once = 0
     for layer, agreement in enumerate(found):
         for neuron in range(64):
-            rows = tiny_store.example_rows(layer, neuron, kind="top")
-            rows = rows[rows["coefficient"] > 0]
-            following = followers(
-                tiny_store.sequences, rows["sequence"].to_numpy(np.int64), rows["position"].to_numpy(np.int64)
-            )
+            rows = tiny_store.example_rows(layer, neuron, kind="top").query("coefficient > 0")
+            at = (rows[name].to_numpy(np.int64) for name in ("sequence", "position"))
+            following = followers(tiny_store.sequences, *at)
             expected = next((int(token) for token in following if token >= 0), -1)
             assert agreement.following[neuron] == expected
             at_once += len(following) > 0 and following[0] >= 0
@@ -106,8 +104,7 @@ def test_confident_table(tiny: fm.Model, tiny_store: Store, found: list[Agreemen
     every = np.concatenate([agreement.values.probability for agreement in found])
     assert table["probability"].tolist() == pytest.approx(sorted(every, reverse=True)[:30])
     for row in table.itertuples():
-        rows = found[row.layer].triggers
-        rows = rows[(rows["neuron"] == row.neuron) & (rows["follower"] >= 0)]
+        rows = found[row.layer].triggers.query("neuron == @row.neuron and follower >= 0")
         texts = tiny.token_strings(rows["follower"].tolist())
         token = tiny.token_strings([int(found[row.layer].values.token[row.neuron])])[0]
         assert row.predicted_token == token

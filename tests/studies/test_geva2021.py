@@ -14,7 +14,7 @@ from ffnmem.core.errors import InputError
 from ffnmem.scanning import Store
 from ffnmem.studies import Study, geva2021
 
-from ..helpers import refuses
+from ..helpers import draw_whole, refuses
 from .made import SMALL
 
 FEW: dict[str, Any] = SMALL["geva2021"]
@@ -61,6 +61,11 @@ def test_basis_is_what_it_says(found: Study, tiny: fm.Model, tiny_store: Store) 
     pd.testing.assert_frame_equal(raw.table("refinement")[residual], found.table("refinement")[residual])
 
 
+def scanned(tiny: fm.Model, folder: Path, texts: list[str], context: int) -> Store:
+    (folder / "corpus.txt").write_text("\n\n".join(texts), "utf-8")
+    return fm.scan(tiny, folder / "corpus.txt", folder / "store", k=2, context=context)
+
+
 @pytest.mark.parametrize(
     ("texts", "context", "named"),
     [
@@ -73,43 +78,31 @@ def test_a_corpus_too_small(
     texts: list[str], context: int, named: tuple[str, ...], tiny: fm.Model, tmp_path: Path
 ) -> None:
     """One line that says what is too small and what would do, before the work."""
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("\n\n".join(texts), "utf-8")
-    store = fm.scan(tiny, corpus, tmp_path / "store", k=2, context=context)
+    store = scanned(tiny, tmp_path, texts, context)
     with refuses(InputError, ValueError, *named, str(store.folder)):
         geva2021.study(tiny, store, **FEW)
 
 
 def test_as_small_as_can_be(tiny: fm.Model, tmp_path: Path) -> None:
     """A few sequences of three tokens: every table is there, and every figure can be drawn."""
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("The city of\n\nof city The", "utf-8")
-    store = fm.scan(tiny, corpus, tmp_path / "store", k=2, context=4)
+    store = scanned(tiny, tmp_path, ["The city of", "of city The"], 4)
     found = geva2021.study(tiny, store, keys=64, prefixes=2)
     assert set(found.table("composition")["positions"]) == {len(store.sequences)}
     assert len(store.sequences) <= 3
     for figure in found.figures:
-        canvas = Canvas()
-        figure.draw(found, canvas.add_subplot())
-        canvas.draw_without_rendering()
+        draw_whole(figure.draw(found, Canvas().add_subplot()))
 
 
-def test_one_position(tiny: fm.Model, tiny_store: Store) -> None:
-    """Asked for, it is given, without the numbers that take two."""
-    found = geva2021.study(tiny, tiny_store, **{**FEW, "n_sequences": 1})
-    composition = found.table("composition")
-    assert composition["zero_agreement_shuffled"].isna().all()
-    assert composition["active_low"].isna().all()
+def test_one_position_and_more_than_there_is(tiny: fm.Model, tiny_store: Store) -> None:
+    """One is given without the numbers that take two; of all, the tables say how many there are."""
+    composition = geva2021.study(tiny, tiny_store, **{**FEW, "n_sequences": 1}).table("composition")
+    assert composition[["zero_agreement_shuffled", "active_low"]].isna().all(axis=None)
     assert composition["active"].notna().all()
-
-
-def test_more_than_there_is(tiny: fm.Model, tiny_store: Store) -> None:
-    """All neurons, all kept prefixes, all sequences: fewer than asked for, and the tables say how many."""
     found = geva2021.study(tiny, tiny_store, keys=1000, prefixes=99, n_sequences=10**6, updates=10**6)
+    count = len(tiny_store.sequences)
     assert set(found.table("changes")["drawn"]) == {64}
-    assert found.table("composition")["positions"].tolist() == [len(tiny_store.sequences)] * 2
-    assert set(found.table("updates")["positions"]) == {len(tiny_store.sequences)}
-    assert found.settings["positions"] == len(tiny_store.sequences)
+    assert found.table("composition")["positions"].tolist() == [count] * 2
+    assert set(found.table("updates")["positions"]) == {found.settings["positions"]} == {count}
 
 
 def test_gated_models(gated: fm.Model, gated_store: Store) -> None:

@@ -78,22 +78,18 @@ def test_strongest_are_the_clearest_with_their_tokens(found: Study, frame: pd.Da
         assert row[sign] == spelled(expected[expected["sign"] == sign]["token"])
 
 
-def test_the_variances_line_is_the_threshold_that_decides(found: Study) -> None:
+def test_figures_of_variances(found: Study) -> None:
+    """The line is the threshold that decides; entropy neurons are marked, each of the last layer at the norm of its
+    value and the variance of its cosines."""
     ax = found.plot("variance", Canvas().add_subplot())
     assert ax.lines[-1].get_ydata()[0] == max(0.005, found.settings["partition_null"])  # type: ignore[index]
-
-
-def test_entropy_neurons_are_marked(found: Study) -> None:
-    """Of the last layer, each neuron at the norm of its value and the variance of its cosines."""
     frame = found.table("neurons")
-    marked = (frame["layer"] == 1) & (frame["neuron"] == 7)
-    ax = replace(found, frames={**found.frames, "neurons": frame.assign(is_entropy=marked)}).plot(
-        "norm_variance", Canvas().add_subplot()
-    )
-    others, entropy = (np.asarray(collection.get_offsets()).tolist() for collection in ax.collections)
-    columns = ["value_norm", "cosine_variance"]
-    assert entropy == frame.loc[marked, columns].to_numpy().tolist()
-    assert others == frame.loc[(frame["layer"] == 1) & ~marked, columns].to_numpy().tolist()
+    last, marked = frame["layer"] == 1, (frame["layer"] == 1) & (frame["neuron"] == 7)
+    made = replace(found, frames={**found.frames, "neurons": frame.assign(is_entropy=marked)})
+    drawn = made.plot("norm_variance", Canvas().add_subplot()).collections
+    for collection, rows in zip(drawn, (last & ~marked, marked), strict=True):
+        expected = frame.loc[rows, ["value_norm", "cosine_variance"]].to_numpy().tolist()
+        assert np.asarray(collection.get_offsets()).tolist() == expected
 
 
 def test_ends_and_spelling(tiny: fm.Model) -> None:

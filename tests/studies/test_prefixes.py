@@ -1,13 +1,14 @@
-"""Prefixes of a store's text."""
+"""Prefixes of a store's text, and means and shares with their intervals."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 import ffnmem as fm
 from ffnmem.scanning import Store
-from ffnmem.studies.prefixes import batches, followers, random_places, triggers
+from ffnmem.studies.prefixes import batches, followers, mean_interval, random_places, share_interval, triggers
 
 
 def test_random_places(tiny_store: Store) -> None:
@@ -28,17 +29,10 @@ def test_random_places(tiny_store: Store) -> None:
     assert again.positions.tolist() == found.positions.tolist()
     assert (other.sequences.tolist(), other.positions.tolist()) != (found.sequences.tolist(), found.positions.tolist())
     assert len(random_places(tiny_store, 10**6, 0)) == len(text)
-
-
-def test_random_places_are_uniform(tiny_store: Store) -> None:
-    """Over many seeds every position of a sequence comes up about as often."""
-    longest = max(range(len(tiny_store.sequences)), key=lambda n: len(tiny_store.sequences.sequence_tokens(n)))
-    length = len(tiny_store.sequences.sequence_tokens(longest)) - 1
-    counts = np.zeros(length)
-    for seed in range(200):
-        counts[random_places(tiny_store, len(tiny_store.sequences), seed).positions[longest] - 1] += 1
-    assert counts.sum() == 200
-    assert counts.max() <= 6 * 200 / length
+    longest = max(range(len(text)), key=lambda n: len(text.sequence_tokens(n)))
+    length = len(text.sequence_tokens(longest)) - 1
+    at = [random_places(tiny_store, len(text), seed).positions[longest] - 1 for seed in range(200)]
+    assert np.bincount(at, minlength=length).max() <= 6 * 200 / length  # every position about as often
 
 
 def test_followers(tiny_store: Store) -> None:
@@ -79,3 +73,25 @@ def test_batches(tiny: fm.Model) -> None:
         seen += rows.tolist()
     assert sorted(seen) == list(range(57))
     assert list(batches([], torch.device("cpu"))) == []
+
+
+def test_mean_interval_covers_as_often_as_it_says() -> None:
+    """Of 200 samples of a known mean, about 95% of the intervals hold it."""
+    draw = np.random.default_rng(0)
+    ends = [mean_interval(draw.exponential(size=60), seed, resamples=200) for seed in range(200)]
+    assert all(low <= mean <= high for mean, low, high in ends)
+    assert 175 <= sum(low <= 1 <= high for _, low, high in ends) <= 198
+    np.testing.assert_equal(mean_interval(np.array([2.0, np.nan])), (2, np.nan, np.nan))
+    np.testing.assert_equal(mean_interval(np.array([np.nan])), (np.nan,) * 3)
+
+
+def test_share_interval() -> None:
+    """Wilson's formula by hand; at 0 of n the upper end is not 0."""
+    z, k, n = 1.959963984540054, 7, 40
+    centre = (k / n + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * (k / n * (1 - k / n) / n + z**2 / (4 * n**2)) ** 0.5
+    assert share_interval(k, n) == pytest.approx((k / n, centre - half, centre + half))
+    share, low, high = share_interval(0, 50)
+    assert (share, low) == (0, 0)
+    assert 0.05 < high < 0.1
+    assert np.isnan(share_interval(0, 0)).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,47 +23,41 @@ def trials(tiny: fm.Model, tiny_store: Store) -> list[Trial]:
     return removal_trials(tiny, tiny_store, keys=12, prefixes=2, seed=5)
 
 
-def coefficient(model: fm.Model, layer: int, neuron: int, ids: np.ndarray) -> float:
-    return float(fm.capture(model, ids.tolist()).coefficients[layer][0, -1, neuron])
-
-
 def test_changes_are_those_of_single_prompts(tiny: fm.Model, tiny_store: Store, trials: list[Trial]) -> None:
     """First: after BOS. Last: the prefix without it. Random: one of those between, for each row."""
     check_changes(tiny, tiny_store, trials)
+    for trial in trials:
+        assert trial.drawn == 12
+        assert (trial.frame["position"] >= 3).all()  # a prefix of two tokens has none between its first and its last
+        assert trial.frame["neuron"].nunique() <= 12
+        assert trial.frame["rank"].max() <= 2
 
 
 def test_changes_of_gated_coefficients(gated: fm.Model, gated_store: Store) -> None:
-    """Of the product of gate and key, from whole forward passes too; a trigger's coefficient is positive."""
-    trials = removal_trials(gated, gated_store, keys=12, prefixes=2, seed=5)
+    """Of the product of gate and key, from whole forward passes too; a trigger's coefficient is positive. Progress is
+    told within a layer too, which on a large model takes minutes."""
+    told: list[tuple[str, int, int]] = []
+    trials = removal_trials(gated, gated_store, keys=12, prefixes=2, seed=5, progress=lambda *call: told.append(call))
+    assert told == sorted(told)
+    assert told[-1] == ("prefixes", 24, 24)
+    assert len(set(told)) > 4
     assert all((trial.frame["coefficient"] > 0).all() for trial in trials)
     check_changes(gated, gated_store, trials)
 
 
-def check_changes(tiny: fm.Model, tiny_store: Store, trials: list[Trial]) -> None:
-    checked = 0
-    for layer, trial in enumerate(trials):
-        for row in trial.frame.iloc[::8].itertuples():
-            ids = tiny_store.sequences.sequence_tokens(row.sequence)[: row.position + 1]
-            whole = coefficient(tiny, layer, row.neuron, ids)
-            assert whole == pytest.approx(row.coefficient, abs=1e-5)
-            first = coefficient(tiny, layer, row.neuron, np.delete(ids, 1))
-            last = coefficient(tiny, layer, row.neuron, ids[:-1])
-            assert allclose([row.first, row.last], [first / whole - 1, last / whole - 1], 1e-4)
-            between = [
-                coefficient(tiny, layer, row.neuron, np.delete(ids, at)) / whole - 1 for at in range(2, len(ids) - 1)
-            ]
-            assert min(abs(row.random - change) for change in between) < 1e-4
-            checked += 1
-    assert checked >= 4
+def check_changes(model: fm.Model, store: Store, trials: list[Trial]) -> None:
+    def coefficient(row: Any, ids: np.ndarray) -> float:
+        return float(fm.capture(model, ids.tolist()).coefficients[row.layer][0, -1, row.neuron])
 
-
-def test_short_prefixes_are_left_out(trials: list[Trial]) -> None:
-    """A prefix of two tokens has none between its first and its last."""
-    for trial in trials:
-        assert trial.drawn == 12
-        assert (trial.frame["position"] >= 3).all()
-        assert trial.frame["neuron"].nunique() <= 12
-        assert trial.frame["rank"].max() <= 2
+    rows = [row for layer, trial in enumerate(trials) for row in trial.frame.assign(layer=layer)[::8].itertuples()]
+    assert len(rows) >= 4
+    for row in rows:
+        ids = store.sequences.sequence_tokens(row.sequence)[: row.position + 1]
+        whole = coefficient(row, ids)
+        assert whole == pytest.approx(row.coefficient, abs=1e-5)
+        change = [coefficient(row, np.delete(ids, at)) / whole - 1 for at in range(1, len(ids) - 1)]
+        assert allclose([row.first, row.last], [change[0], coefficient(row, ids[:-1]) / whole - 1], 1e-4)
+        assert min(abs(row.random - one) for one in change[1:]) < 1e-4
 
 
 def test_a_key_that_sees_one_token_only(tiny_store: Store, make_tiny: Callable[..., fm.Model]) -> None:
@@ -111,12 +106,3 @@ def test_prefix_table(tiny_store: Store, trials: list[Trial]) -> None:
         text = "".join(tiny_store.contexts.strings(ids))
         assert text.endswith(row.prefix)
         assert row.prefix.endswith(row.token)
-
-
-def test_progress(tiny: fm.Model, tiny_store: Store) -> None:
-    told: list[tuple[str, int, int]] = []
-    removal_trials(tiny, tiny_store, keys=2, prefixes=1, seed=0, progress=lambda *call: told.append(call))
-    assert all((phase, total) == ("prefixes", 4) for phase, _, total in told)
-    done = [count for _, count, _ in told]
-    assert done == sorted(done)
-    assert set(done) >= {1, 2, 3, 4}  # within a layer too, which on a large model takes minutes
