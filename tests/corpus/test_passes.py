@@ -217,12 +217,10 @@ def test_what_another_pass_kept_is_refused(
             [Mean(tiny)],
             ["batch_tokens 48, not 49", "remove this folder"],
         ),
-        (whole, [Mean(tiny)], Stretch(sequences, settings, tokens=20), [Mean(tiny)], ["begun with sequences"]),
         (some, [Mean(tiny)], others, [Mean(tiny)], ["begun with sequences"]),
         (some, [Mean(tiny)], some, [Other(tiny)], ["begun with statistics"]),
         (some, [Mean(tiny)], some, [Mean(tiny), Mean(tiny)], ["begun with statistics"]),
         (some, [Mean(tiny)], some, [wide], ["another statistic: sum is float64 [64], not float64 [3]"]),
-        (some, [Mean(tiny, 1), Mean(tiny, 2)], some, [Mean(tiny, 5), Mean(tiny, 2)], ["begun with 0.scale 1, not 5"]),
         (some, [Mean(tiny, 1)], some, [Mean(tiny, 5)], ["begun with scale 1, not 5"]),
     ]
     for excerpt, statistics, another, wrong, named in refused:

@@ -103,10 +103,9 @@ def check_units(found: Sequences, corpus: Packed, least: int) -> None:
         assert sum([count for count in counts if count][:-1]) < least, "a unit went on after it was full"
 
 
-@pytest.mark.parametrize("limit", [2048, 8192])
-def test_batches_are_few_and_hardly_padded(tmp_path: Path, limit: int) -> None:
+def test_batches_are_few_and_hardly_padded(tmp_path: Path) -> None:
     """Little padding is easy with a batch for each sequence; each batch has a cost of its own."""
-    model = fm.load("atlas")
+    model, limit = fm.load("atlas"), 2048
     for found in (
         Sequences(packed(log_normal(1024, 5.5, 1.0), tmp_path / "long"), 1024, 0),
         Sequences(pack("atlas", model, tmp_path / "atlas"), model.n_ctx, model.bos_token_id),

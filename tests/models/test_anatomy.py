@@ -63,14 +63,11 @@ TINY: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attentio
 PLAIN = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 GROUPED = {"num_key_value_heads": 2}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    ("gpt_neox", {"intermediate_size": 80, "attention_bias": False, "tie_word_embeddings": True}),
     ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 16, "do_layer_norm_before": False}),
-    ("opt", {"word_embed_proj_dim": 32, "enable_bias": False, "layer_norm_elementwise_affine": False}),
     ("phi", {"intermediate_size": 80, "qk_layernorm": True, **GROUPED}),
     ("falcon", {"multi_query": False, "bias": True, "num_kv_heads": 4, "alibi": True}),
     ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1}),
     ("llama", {"intermediate_size": 80, "head_dim": 12}),
-    ("mistral", {"intermediate_size": 80, "num_key_value_heads": 4, "head_dim": None}),
     ("qwen3", {"intermediate_size": 80, "attention_bias": True, **GROUPED}),
     ("stablelm", {"use_qkv_bias": True, "qk_layernorm": True, "use_parallel_residual": True, **GROUPED}),
 ]
@@ -89,29 +86,15 @@ def test_settings_of_a_family_count(family: str, changes: dict[str, Any]) -> Non
     assert flops_counted(model, 8) == 8 * found.flops
 
 
-PUBLISHED: list[tuple[str, int, str, dict[str, Any]]] = [
-    ("GPT-2", 124_439_808, "gpt2", {}),
-    ("GPT-2 XL", 1_557_611_200, "gpt2", {"n_embd": 1600, "n_layer": 48, "n_head": 25}),
-    ("GPT-J 6B", 6_050_882_784, "gptj", {}),
-    ("GPT-NeoX 20B", 20_554_567_680, "gpt_neox", {}),
-    ("OPT 125M", 125_239_296, "opt", {}),
-    ("Phi 1.5", 1_418_270_720, "phi", {}),
-    ("BLOOM 560M", 559_214_592, "bloom", {"hidden_size": 1024, "n_layer": 24, "n_head": 16}),
-    ("Falcon 7B", 6_921_720_704, "falcon", {}),
-    ("Llama 7B", 6_738_415_616, "llama", {}),
-    ("Mistral 7B", 7_241_732_096, "mistral", {}),
-    ("Gemma 7B", 8_537_680_896, "gemma", {}),
-    ("Gemma 2 2B", 2_614_341_888, "gemma2", {}),
-    ("OLMo 2 7B", 7_298_617_344, "olmo2", {"vocab_size": 100352}),
-    ("Phi 3 mini", 3_821_079_552, "phi3", {}),
-]
-
-
-@pytest.mark.parametrize(("title", "parameters", "family", "changes"), PUBLISHED)
-def test_published_models_have_their_parameters(
-    title: str, parameters: int, family: str, changes: dict[str, Any]
-) -> None:
-    assert anatomy({"model_type": family, **changes}).parameters == parameters, title
+def test_published_models_have_their_parameters() -> None:
+    for family, parameters, changes in (
+        ("gpt2", 124_439_808, {}),
+        ("bloom", 559_214_592, {"hidden_size": 1024, "n_layer": 24, "n_head": 16}),
+        ("llama", 6_738_415_616, {}),
+        ("gemma2", 2_614_341_888, {}),
+        ("phi3", 3_821_079_552, {}),
+    ):
+        assert anatomy({"model_type": family, **changes}).parameters == parameters, family
 
 
 def test_each_component_is_hugging_faces_modules() -> None:
@@ -153,17 +136,13 @@ def test_memories_account_for_the_ffn() -> None:
     assert llama.matrices["numbers"].sum() == 4 * 4096**2 + 3 * 4096 * 11008
     assert (llama.gated, llama.norm, llama.biases, llama.tied) == (True, "RMSNorm", (), False)
     assert f"{llama.parity.relative:+.1%}" == "+0.8%"
-    coder = anatomy({"model_type": "gpt_bigcode", "n_embd": 2048, "n_head": 16, "n_layer": 24, "n_positions": 8192})
-    assert coder.matrices.query("part == 'attention'")["rows"].tolist() == [2048, 2048, 128, 128]
-
-
-def test_parity_is_never_in_favour_of_the_gated() -> None:
-    llama = anatomy({"model_type": "llama"})
     for d_mlp, gated, width in ((3072, False, 2048), (1024, False, 768), (11008, True, 16384), (64, True, 96)):
         found = replace(llama, d_mlp=d_mlp, gated=gated)
         assert (found.parity.d_mlp if gated else found.parity.h) == width
-        assert found.parity.difference >= 0
+        assert found.parity.difference >= 0  # never in favour of the gated
         assert f"{width:,}" in found.parity_words()
+    coder = anatomy({"model_type": "gpt_bigcode", "n_embd": 2048, "n_head": 16, "n_layer": 24, "n_positions": 8192})
+    assert coder.matrices.query("part == 'attention'")["rows"].tolist() == [2048, 2048, 128, 128]
 
 
 def test_sheet_and_data(tiny: fm.Model) -> None:
@@ -183,19 +162,16 @@ def test_sheet_and_data(tiny: fm.Model) -> None:
     assert Anatomy.traits(found)["biases"] == "attention, FFN, norms"
 
 
-def test_a_config_is_enough(tiny_folder: Path, tiny: fm.Model, tmp_path: Path) -> None:
+def test_a_config_is_enough_and_a_context_is_that_of_the_flops(
+    tiny_folder: Path, tiny: fm.Model, tmp_path: Path
+) -> None:
     """Weights would be asked for: a folder of many gigabytes could not be asked about."""
     shutil.copyfile(tiny_folder / "config.json", tmp_path / "config.json")
-    found = anatomy(tmp_path)
-    assert found.name == str(tmp_path)
+    found, few = anatomy(tmp_path), anatomy(tiny, context=3)
+    assert (found.name, found.context) == (str(tmp_path), 32)
     assert found.to_frame().equals(anatomy(tiny).to_frame())
     assert anatomy("atlas").parameters == 6_344_704
-
-
-def test_the_context_is_that_of_the_flops(tiny: fm.Model) -> None:
-    few, all_of_it = anatomy(tiny, context=3), anatomy(tiny.hf_model.config)
-    assert all_of_it.context == 32
-    assert all_of_it.flops - few.flops == 2 * 4 * 16 * 29  # layers, per number of a query
+    assert found.flops - few.flops == 2 * 4 * 16 * 29  # layers, per number of a query
     with refuses(InputError, ValueError, "context 33", "32 positions"):
         anatomy(tiny, context=33)
 

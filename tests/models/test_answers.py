@@ -168,7 +168,6 @@ LONG = Question((1,) * 32, ((1, 2),))
             for broken in (((), ((1,),)), ((1,), ()), ((1,), ((1,), ())))
         ),
         (lambda model: answer(PlainLayers(model), [LONG]), InputError, "33"),
-        (lambda model: answer(PlainLayers(model), QUESTIONS, batch_tokens=0), InputError, "batch_tokens"),
         (
             lambda model: answer(PlainLayers(model), QUESTIONS, without_neuron(model), start=2),
             OutOfRangeError,
@@ -176,7 +175,6 @@ LONG = Question((1,) * 32, ((1, 2),))
         ),
         (lambda model: generate(model, [1, 2, 3], 33), InputError, "at most 29"),
         (lambda model: generate(model, [1], 3, temperature=0.0), InputError, "temperature"),
-        (lambda model: generate(model, [1], 0), InputError, "new"),
         (lambda model: generate(model, [], 3), InputError, "empty"),
     ],
 )

@@ -31,7 +31,7 @@ from ffnmem.models.architectures import DESCRIBED
 from ffnmem.models.configs import find_description, read_config
 from ffnmem.models.loading import read_checkpoint
 
-from ..architectures import DECODERS, EVERY, MIXTURES
+from ..architectures import DECODERS, MIXTURES, SWEEP
 from ..helpers import PROMPT, allclose, build_gpt2, build_gpt_neox, build_opt, refuses
 
 TOKENS = torch.tensor([[0, 5, 6, 7]])
@@ -53,10 +53,9 @@ def write(folder: Path, tensors: dict[str, Tensor]) -> None:
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS, {"format": "pt"})
 
 
-def change(folder: Path, *gone: str, **more: Tensor) -> None:
-    """A checkpoint without tensors whose names contain one of ``gone``, and with others."""
-    tensors = load_file(folder / WEIGHTS)
-    write(folder, {key: tensor for key, tensor in tensors.items() if not any(name in key for name in gone)} | more)
+def change(folder: Path, **more: Tensor) -> None:
+    """Put tensors beside those of a checkpoint, or in their place."""
+    write(folder, load_file(folder / WEIGHTS) | more)
 
 
 # -- what works -------------------------------------------------------------------------------------------------------
@@ -153,12 +152,10 @@ def test_loading_is_silent_and_leaves_logging_alone(tiny_folder: Path, capfd: py
 # -- what does not ----------------------------------------------------------------------------------------------------
 
 NOWHERE: dict[Any, tuple[str, ...]] = {
-    **{name: (repr(name), "atlas") for name in ("nosuchmodel", "nosuch/model", "no such name!")},
-    "Atlas": ("no model 'Atlas' (perhaps 'atlas' was meant)",),
+    **{name: (repr(name), "atlas") for name in ("nosuchmodel", "nosuch/model")},
     "gtp2": ("no model 'gtp2' (perhaps 'gpt2' was meant)",),
-    "smolm2": ("no model 'smolm2' (perhaps 'smollm2' was meant)",),
     # A path would be sent to the hub as if it were a model's name.
-    **{path: ("no model folder", repr(str(path))) for path in ("./nosuch", "~/no/such", "a/b/c", "", Path("nosuch"))},
+    **{path: ("no model folder", repr(str(path))) for path in ("./nosuch", "a/b/c", "", Path("nosuch"))},
 }
 
 
@@ -184,22 +181,18 @@ def put_adapter(folder: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "x"}))
 
 
-def make_strange(folder: Path, file: str, make: Callable[[Path], None]) -> None:
-    """In the place of a file what is none: opening a pipe that nobody writes to never ends."""
-    (folder / file).unlink(missing_ok=True)
-    make(folder / file)
+def put_pipe(folder: Path) -> None:
+    """In the place of a file: opening a pipe that nobody writes to never ends."""
+    (folder / "tokenizer.json").unlink()
+    os.mkfifo(folder / "tokenizer.json")
 
 
 DAMAGED: dict[str, tuple[Callable[[Path], Any], type[Exception], tuple[str, ...]]] = {
     "weights cut": (lambda f: (f / WEIGHTS).write_bytes((f / WEIGHTS).read_bytes()[:-1000]), ModelError, ()),
-    "weights empty": (lambda f: (f / WEIGHTS).write_bytes(b""), ModelError, ()),
     "weights absent": (lambda f: (f / WEIGHTS).unlink(), ModelError, ()),
     "weights pickled": (unpickle, ModelError, ("pickled", "safetensors")),
     "weights with NaN": (lambda f: change(f, **{TENSOR: torch.full((64, 16), torch.nan)}), ModelError, (TENSOR,)),
-    "a tensor missing": (lambda f: change(f, TENSOR), ModelError, (f"missing {TENSOR}",)),
-    "a tensor too many": (lambda f: change(f, more=torch.ones(3)), ModelError, ("unexpected more",)),
     "a tensor twice": (lambda f: change(f, **{TENSOR[12:]: torch.ones(64, 16)}), ModelError, ("same weight twice",)),
-    "a layer missing": (lambda f: change(f, ".h.1."), ModelError, ("missing",)),
     "a layer more in the config": (lambda f: put(f, n_layer=3), ModelError, ("missing",)),
     "a layer less in the config": (lambda f: put(f, n_layer=1), ModelError, ("unexpected",)),
     "adapter beside": (put_adapter, ModelError, ()),
@@ -220,18 +213,9 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], type[Exception], tuple[str, ...]
     ),
     "config absent": (lambda f: (f / "config.json").unlink(), ModelNotFoundError, ("config.json",)),
     "own code": (run_code, ModelError, ()),
-    "another width": (lambda f: put(f, n_embd=32), ModelError, ()),
-    "NaN in the config": (lambda f: put(f, layer_norm_epsilon=float("nan")), ModelError, ()),
     "epsilon below zero": (lambda f: put(f, layer_norm_epsilon=-5.0), ModelError, ()),
     "no tokenizer": (lambda f: [file.unlink() for file in f.glob("token*")], InputError, ("tokenizer",)),
-    **{
-        f"{file} strange": (lambda f, a=file, b=make: make_strange(f, a, b), ModelError, (file, "no ordinary file"))
-        for file, make in (
-            ("tokenizer.json", os.mkfifo),
-            ("model-00001-of-00002.safetensors", Path.mkdir),
-            ("generation_config.json", lambda path: path.symlink_to("/dev/zero")),
-        )
-    },
+    "a pipe": (put_pipe, ModelError, ("tokenizer.json", "no ordinary file")),
 }
 
 
@@ -300,7 +284,7 @@ def test_a_version_that_was_not_tried_is_told(monkeypatch: pytest.MonkeyPatch) -
 # -- checkpoints that are not what their configs say ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", SWEEP)
 def test_every_tensor_of_every_architecture(name: str, tokenizer: Any, tmp_path: Path) -> None:
     """Dropped, renamed by a byte or cut, three at a time: random numbers would stand in place of what is missing."""
     DECODERS[name]().save_pretrained(tmp_path)
@@ -397,29 +381,21 @@ def never_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("never_read")
 @pytest.mark.parametrize(
-    ("field", "value", "says"),
+    ("name", "field", "value", "says"),
     [
-        ("n_inner", 10**9, "mlp.c_fc.weight [16, 64] instead of [16, 1000000000]"),
-        ("n_positions", 10**7, "wpe.weight"),
-        ("n_positions", 10**9, "n_positions 1000000000"),
-        ("n_head", 0, ""),
-        ("n_embd", -16, ""),
-        ("vocab_size", 10**400, ""),
+        ("GPT-2", "n_inner", 10**9, "mlp.c_fc.weight [16, 64] instead of [16, 1000000000]"),
+        ("GPT-2", "n_positions", 10**9, "n_positions 1000000000"),
+        ("GPT-2", "n_head", 0, ""),
+        ("GPT-2", "vocab_size", 10**400, ""),
+        # No tensor's shape depends on this number, but tables that Hugging Face makes beside the weights do.
+        ("GPT-J", "rotary_dim", 10**9, "tables"),
     ],
 )
-def test_absurd_sizes(folder: Path, field: str, value: Any, says: str) -> None:
+def test_absurd_sizes(tmp_path: Path, name: str, field: str, value: Any, says: str) -> None:
     """Terabytes would be asked for, or a loop run for hours, before anyone sees that the sizes are wrong."""
-    put(folder, **{field: value})
-    with refuses(ModelError, ValueError, str(folder), says[:60]):
-        read(folder)
-
-
-@pytest.mark.usefixtures("never_read")
-def test_absurd_tables(tmp_path: Path) -> None:
-    """No tensor's shape depends on this number, but tables that Hugging Face makes beside the weights do."""
-    DECODERS["GPT-J"]().save_pretrained(tmp_path)
-    put(tmp_path, rotary_dim=10**9)
-    with refuses(ModelError, ValueError, str(tmp_path), "tables", "GiB", "embed_positions"):
+    DECODERS[name]().save_pretrained(tmp_path)
+    put(tmp_path, **{field: value})
+    with refuses(ModelError, ValueError, str(tmp_path), says[:60]):
         read(tmp_path)
 
 
@@ -439,6 +415,14 @@ def test_configs(tmp_path: Path) -> None:
     assert read_config(own) == ("llama", own)
     own._name_or_path = "org/name"
     assert read_config(own)[0] == "org/name"
+    for source, kind, says in (
+        (Path(__file__).parent, ModelNotFoundError, "config.json"),
+        ("no-such-model", ModelNotFoundError, "atlas"),
+        ({"hidden_size": 3}, ModelError, "model_type"),
+        (3, InputError, "folder"),
+    ):
+        with refuses(kind, Exception, says):
+            read_config(source)
     large = {"max_position_embeddings": 10_485_760, "rope_theta": 10**9, "num_hidden_layers": 96}
     assert read_config({"model_type": "llama", **large})[1].num_hidden_layers == 96
     for build in DECODERS.values():
@@ -479,14 +463,3 @@ def test_broken_configs(content: str | dict[str, Any], says: tuple[str, ...], tm
     if isinstance(given, dict):
         with refuses(ModelError, ValueError, given["model_type"], *says):
             read_config(given)
-
-
-def test_configs_of_nothing() -> None:
-    for source, kind, says in (
-        (Path(__file__).parent, ModelNotFoundError, "config.json"),
-        ("no-such-model", ModelNotFoundError, "atlas"),
-        ({"hidden_size": 3}, ModelError, "model_type"),
-        (3, InputError, "folder"),
-    ):
-        with refuses(kind, Exception, says):
-            read_config(source)

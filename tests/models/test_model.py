@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers.activations import ACT2FN
 
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemError, InputError, OutOfRangeError
-from ffnmem.models.layout import FFN, inner
+from ffnmem.models.layout import inner
 from ffnmem.models.residual import FinalNorm, pulled_through
 
 from ..architectures import DECODERS
@@ -36,25 +35,9 @@ def test_sizes_and_ends(pair: Pair, tokenizer: Any) -> None:
     assert allclose(model.logits_of(capture.residual.final_out), pair.logits(capture.tokens), 1e-5)
     unembedding = inner(model.layout.unembedding)  # every capture would pay for logits that nobody asked for
     assert all(module is not unembedding for module in model.layout.body.modules())
-
-
-def recomputed(ffn: FFN, x: torch.Tensor) -> torch.Tensor:
-    """Σᵢ act(kᵢ·x + bᵢ)·vᵢ + b_out, or Σᵢ act(gᵢ·x)·(kᵢ·x)·vᵢ, from nothing but the view."""
-    linear = x @ ffn.keys.T + (0 if ffn.key_bias is None else ffn.key_bias)
-    if ffn.gates is None:
-        m = ACT2FN[ffn.activation](linear)
-    else:
-        m = ACT2FN[ffn.activation](x @ ffn.gates.T + (0 if ffn.gate_bias is None else ffn.gate_bias)) * linear
-    return m @ ffn.values + (0 if ffn.value_bias is None else ffn.value_bias)
-
-
-def test_an_ffn_is_hugging_faces_mlp_on_live_parameters(pair64: Pair) -> None:
-    """Keys, values, biases and activation from the right place, and no copies, through which edits would be lost."""
-    memory = {parameter.data_ptr() for parameter in pair64.model.hf_model.parameters()}
-    x = torch.randn(7, pair64.model.d_model, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    for layer, ffn in enumerate(pair64.model.ffn):
+    memory = {parameter.data_ptr() for parameter in model.hf_model.parameters()}  # edits of copies would be lost
+    for layer, ffn in enumerate(model.ffn):
         assert (ffn.layer, ffn.d_mlp, ffn.d_model) == (layer, 64, 16)
-        assert allclose(recomputed(ffn, x), pair64.mlp(layer)(x), 1e-13)
         tensors = [ffn.keys, ffn.gates, ffn.values, ffn.key_bias, ffn.value_bias]
         assert all(tensor.data_ptr() in memory for tensor in tensors if tensor is not None)
 
@@ -147,18 +130,6 @@ def test_unknown_words() -> None:
         model.token_id("Rome")
 
 
-@pytest.mark.shared
-def test_gpt2s_own_tokenizer(gpt2_tokenizer: Any) -> None:
-    """The examples' targets would not be single tokens of the model that most people use."""
-    hf = build_gpt2(vocab_size=50257, n_embd=4, n_inner=8, bos_token_id=50256, eos_token_id=50256)
-    model = fm.load(hf, tokenizer=gpt2_tokenizer)
-    ids = model.tokenize("The Eiffel Tower is located in the city of")
-    assert ids[0] == model.bos_token_id == 50256
-    assert model.token_strings(ids[1:4]) == ["The", " E", "iff"]
-    assert (model.token_id(" Paris"), model.token_id("Paris")) == (6342, 40313)
-    assert model.token_strings([6342, 220, 198]) == [" Paris", " ", "\n"]
-
-
 # -- identity ---------------------------------------------------------------------------------------------------------
 
 
@@ -240,17 +211,14 @@ import json, sys
 import ffnmem as fm
 from ffnmem.cli import main
 model = fm.load("atlas")
-capture = fm.capture(model, "The Eiffel Tower is located in the city of", logits=True)
-fm.attribute_paths(capture, " Paris").components
+fm.attribute_paths(fm.capture(model, "The Eiffel Tower", logits=True), " Paris").components
 with fm.intervene(model, {{(3, 17): 0.0}}):
     fm.capture(model, "The")
 sys.argv = ["ffnmem", "attribute", "The Eiffel Tower is located in the city of", "--target", " Paris"]
 try:
     main()
 except SystemExit:
-    print(json.dumps([name for name in {HEAVY} if name in sys.modules]), file=sys.stderr)
-model.to_bridge()
-print(json.dumps("transformer_lens" in sys.modules), file=sys.stderr)
+    print(json.dumps([name for name in {("torch", *HEAVY)} if name in sys.modules]), file=sys.stderr)
 """
 
 
@@ -258,6 +226,4 @@ def test_heavy_modules_stay_out() -> None:
     """TransformerLens alone takes four seconds, for whoever asks one question of one prompt."""
     found = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert "promotes" in found.stdout
-    loaded, asked = map(json.loads, found.stderr.splitlines()[-2:])
-    assert loaded == []
-    assert asked is True  # or the list above would be empty whatever was loaded
+    assert json.loads(found.stderr.splitlines()[-1]) == ["torch"]

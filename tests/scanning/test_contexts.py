@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -234,15 +233,3 @@ def test_plain_values_and_a_file_have_them(gated_store: Store, tmp_path: Path) -
             assert told[name] == getattr(passage, name).tolist()
     again = Neuron.load(one.save(tmp_path / "one"), gated_store)
     assert repr(again.to_dict()) == repr(one.to_dict())
-
-
-def test_meanings_are_shaded_too(tiny: fm.Model, tiny_store: Store, tmp_path: Path) -> None:
-    """On a card their examples stand beside shaded ones."""
-    store = open_store(shutil.copytree(tiny_store.folder, tmp_path / "tiny"), model=tiny)
-    fm.polysemanticity(store, tiny, draws=20, budget=None)
-    one = store.neuron(1, 5, kind="bottom", k=1, shade=True)
-    (found,) = one.meanings
-    examples = [e for m in found.first(5, one.passages, one.largest) for e in m.examples]
-    assert examples
-    assert all(example.shades is not None for example in examples)
-    assert {example.sequence for example in examples} - set(one.examples["sequence"])

@@ -171,16 +171,6 @@ def test_delphi_of_some_text_and_all_neurons(store: Store, tmp_path: Path, monke
     assert len(found) == int((store.stats(0)["max"] > 0).sum())
 
 
-def test_gated_neurons(gated: fm.Model, gated_store: Store, tmp_path: Path) -> None:
-    """What a value writes is of the value alone, whatever its two keys read."""
-    store = open_store(gated_store.folder, gated)
-    (found,) = (feature for _, feature in features(store.export("neuronpedia", tmp_path / "np", neurons="1.5")))
-    assert len(found["pos_str"]) == len(found["neg_str"]) == 10
-    assert max(found["activations"][0]["values"]) == pytest.approx(float(store.stats(1, 5)["max"].iloc[0]), abs=1e-3)
-    latents, *_ = cache(store.export("delphi", tmp_path / "delphi", neurons="1.5") / "blocks.1.mlp.hook_post")
-    assert list(latents) == [5]
-
-
 def test_mistakes(store: Store, tiny_store: Store, tmp_path: Path) -> None:
     with refuses(InputError, ValueError, "form", "sae", "neuronpedia"):
         store.export("sae", tmp_path / "out")

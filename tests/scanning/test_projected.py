@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -114,18 +113,6 @@ def test_a_kept_table_that_is_not_the_store_s_or_not_whole(
     (bare / VALUES).write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
     with refuses(FileError, OSError, str(bare / VALUES)):
         open_store(bare, model=model).search("e")
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_to(both: tuple[Store, Store], bare: Path, model: fm.Model) -> None:
-    """A search in somebody else's store would fail."""
-    bare.chmod(0o555)
-    try:
-        found = open_store(bare, model=model).search("e")
-    finally:
-        bare.chmod(0o755)
-    pd.testing.assert_frame_equal(found, both[0].search("e"))
-    assert not (bare / VALUES).exists()
 
 
 def test_a_model_of_that_name_and_none(named: Path, make_tiny: Callable[..., fm.Model], tiny: fm.Model) -> None:

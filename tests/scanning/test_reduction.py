@@ -103,34 +103,6 @@ def in_case(gate: np.ndarray, linear: np.ndarray, case: int) -> np.ndarray:
     return ((gate > 0) == (case < 2)) & ((linear > 0) == (case % 2 == 0))
 
 
-def test_equals_looking_at_every_token(state: ScanState, sequences: Sequences, gated: bool) -> None:
-    """BOS, pads and special tokens in a statistic, or a token in the wrong place."""
-    rows = content(sequences, gated)
-    pre, m, linear = np.concatenate([row[3] for row in rows], axis=1)
-    (layer,) = state.layers
-    sums = [(a.astype(np.float64) ** p).sum(0) for a in (pre, m, *([linear] if gated else [])) for p in (1, 2, 3, 4)]
-    cases = [in_case(pre, linear, case) for case in range(4)] if gated else []
-    sums += [np.where(case, m, 0).sum(0) for case in cases]
-    assert (exact_sums.as_integers(layer.sums) / 2**64 == np.stack(sums)).all()
-    assert (layer.counts == [(pre > 0).sum(0), (m == 0).sum(0), *(case.sum(0) for case in cases)]).all()
-    assert (layer.range == [m.min(0), m.max(0)]).all()
-    assert (
-        layer.pre_range == [f(a, axis=0) for a in ((pre, linear) if gated else (pre,)) for f in (np.min, np.max)]
-    ).all()
-    for neuron in range(WIDTH):
-        assert (layer.histogram[neuron] == np.bincount(bin_of(m[:, neuron]), minlength=BINS)).all()
-    assert state.arrays["totals"].tolist() == [len(m), len(sequences)]
-
-    ids, at = np.concatenate([row[2] for row in rows]), np.concatenate([row[1] for row in rows])
-    bucket = np.array([int(p).bit_length() for p in at])
-    for index in range(CHOSEN.n_buckets):
-        assert layer.bucket_counts[0, index] == (bucket == index).sum()
-        assert allclose(layer.bucket_sums[index] / 2.0**25, m[bucket == index].sum(0), 0)
-    for index, token in enumerate(CHOSEN.frequent):
-        assert layer.token_counts[0, index] == (ids == token).sum() > 0
-        assert allclose(layer.token_sums[index] / 2.0**25, m[ids == token].sum(0), 0)
-
-
 def test_keeps_the_best_sequences(state: ScanState, sequences: Sequences, gated: bool) -> None:
     """The earlier sequence and its first position win ties; gate and linear part are those of that place."""
     (layer,) = state.layers

@@ -133,26 +133,6 @@ def test_the_shipped_lens_is_the_model_s(atlas: fm.Model) -> None:
         assert float(torch.nn.functional.cosine_similarity(mean[layer], own, dim=1).min()) > 0.5
 
 
-def test_transformer_lens_has_the_same_matrices_and_reads_ours(tiny: fm.Model, tmp_path: Path) -> None:
-    """Peers would not find our lens in theirs: same sums on the residual stream, for the positions that it takes."""
-    peer = pytest.importorskip(
-        "transformer_lens.tools.analysis.jacobian_lens", reason="this TransformerLens has no Jacobian lens"
-    )
-    theirs = peer.JacobianLens.fit(
-        tiny.to_bridge(), [PROMPT], corpus="one prompt", skip_first_positions=1, show_progress=False, dim_batch=4
-    )
-    ids = tiny.tokenize(PROMPT, prepend_bos=True)
-    counted = range(1, len(ids) - 1)  # its valid positions: not the first ones, and not the last
-    ours = summed(tiny, ids, range(tiny.d_model), counted)
-    assert list(theirs.jacobians) == list(range(tiny.n_layers - 1))
-    for layer, matrix in theirs.jacobians.items():
-        assert allclose(ours[layer] / len(counted), matrix, 1e-5)
-    lens = jacobian_lens(tiny, tmp_path / "lens")
-    read = peer.JacobianLens.load(str(lens.publish(tmp_path / "lens.pt", "float32")))
-    vectors = torch.randn(3, lens.d_model, generator=torch.Generator().manual_seed(1))
-    assert allclose(read.transport(vectors, 0), lens.apply(vectors, 0), 1e-6)
-
-
 # -- published lenses ------------------------------------------------------------------------------------------------
 
 
@@ -238,15 +218,11 @@ def test_what_is_no_published_lens(tiny: fm.Model, tmp_path: Path, monkeypatch: 
     broken: list[tuple[dict[str, Any], type[Exception], list[str]]] = [
         ({"metadata": {"who": Code()}}, FileError, ["may run code"]),
         ({"J": {0: torch.eye(8)}}, FileError, ["layer 0", "[8, 8]", "[16, 16]"]),
-        ({"J": {0: eye.long()}}, FileError, ["0"]),
         ({"J": {0: eye.to_sparse()}}, FileError, ["0"]),
-        ({"J": {0: eye.to("meta")}}, FileError, ["0"]),
         ({"J": {"first": eye}}, FileError, ["'first'"]),
         ({"J": {0: eye / 0}}, FileError, ["layer 0", "finite"]),
-        ({"J": {}}, FileError, ["no published Jacobian lens"]),
         ({"d_model": "16"}, FileError, ["no published Jacobian lens", "d_model"]),
         ({"J": {0: torch.eye(8)}, "d_model": 8}, ModelError, ["width 8", "16"]),
-        ({"J": {0: eye, 1: eye}}, ModelError, ["layers 1", "below 1"]),
         ({"metadata": {"target_layer": 0}}, ModelError, ["layer 0", "below 1"]),
         ({"metadata": {"kind": "ffnmem jacobian lens"}}, FileError, ["damaged", "metadata"]),
     ]
@@ -254,9 +230,6 @@ def test_what_is_no_published_lens(tiny: fm.Model, tmp_path: Path, monkeypatch: 
         with refuses(kind, FfnmemError, *named):
             load_lens(tiny, published(path, **fields))
     assert not Path("ran").exists()
-    torch.save([eye], path)
-    with refuses(FileError, FfnmemError, "no published Jacobian lens"):
-        load_lens(tiny, path)
     path.write_bytes(path.read_bytes()[:-40])
     with refuses(FileError, FfnmemError, "truncated or damaged"):
         load_lens(tiny, path)
@@ -265,12 +238,6 @@ def test_what_is_no_published_lens(tiny: fm.Model, tmp_path: Path, monkeypatch: 
 
 
 # -- values through it -----------------------------------------------------------------------------------------------
-
-
-def test_the_last_layer_is_the_logit_lens(tiny: fm.Model, lens: JacobianLens) -> None:
-    """Nothing stands behind it."""
-    through, plain = (fm.project(tiny, -1, side="value", lens=one).drop(columns="lens") for one in (lens, "logit"))
-    pd.testing.assert_frame_equal(through, plain)
 
 
 @pytest.mark.parametrize("basis", ["folded", "raw"])
@@ -365,7 +332,6 @@ def test_an_edited_model_s_is_asked_for(make_tiny: Callable[..., fm.Model], lens
 def test_mistakes(atlas: fm.Model, tiny: fm.Model, lens: JacobianLens, tmp_path: Path) -> None:
     refused: list[tuple[Callable[[], Any], type[Exception], list[str]]] = [
         (lambda: load_lens(tiny, tmp_path / "none"), FileError, ["no Jacobian lens at", str(tmp_path / "none")]),
-        (lambda: load_lens(tiny, "none.safetensors"), FileError, ["no Jacobian lens at", "none.safetensors"]),
         (lambda: load_lens(tiny, "jacobain"), InputError, ["'jacobain'", "'jacobian' was meant"]),
         (lambda: lens.apply(torch.ones(1, 16), 2), InputError, ["layer 2", "0 to 1"]),
         (lambda: lens.apply(torch.ones(1, 3), 0), InputError, ["16", "3"]),
@@ -377,3 +343,5 @@ def test_mistakes(atlas: fm.Model, tiny: fm.Model, lens: JacobianLens, tmp_path:
         with refuses(kind, FfnmemError, *named):
             call()
     assert load_lens(tiny, "logit") is None
+    through, plain = (fm.project(tiny, -1, side="value", lens=one).drop(columns="lens") for one in (lens, "logit"))
+    pd.testing.assert_frame_equal(through, plain)  # nothing stands behind the last layer

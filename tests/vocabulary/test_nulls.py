@@ -90,7 +90,6 @@ def test_what_stands_out_and_what_does_not_vary(make_tiny: Callable[..., fm.Mode
         (None, {"kind": "gauss"}, ["kind", "'gauss'", "'random'"]),
         (None, {"draws": 1}, ["draws", "at least 2"]),
         (None, {"seed": -1}, ["seed"]),
-        (None, {"basis": "fold"}, ["basis"]),
         (64, {}, ["neuron 64"]),
     ],
 )
