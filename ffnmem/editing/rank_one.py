@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
-from ..core.errors import InputError, check_index, listed, quoted
+from ..core.errors import InputError, OutOfRangeError, check_index, listed, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.types import Seed, Whole, checked
@@ -114,15 +114,15 @@ def edit_rank_one(
     """The edit of one of a plan's requests, the first that is reached of those that are tried, else the best."""
     edits: list[Edit] = []
     tried: list[str] = []
-    refusal: InputError | None = None
+    refusal: InputError | OutOfRangeError | None = None
     own, values = plan, [found]
     for settings, words in [(plan.settings, f"layer {plan.settings.layer}"), *list_tries(plan)]:
-        if settings is not plan.settings:
-            own = replace(plan, requests=(plan.requests[which],), settings=settings)
-            values = optimise(own.layers, own.requests, settings, directions=find_directions(own, keys, ridge))
         try:
+            if settings is not plan.settings:
+                own = replace(plan, requests=(plan.requests[which],), settings=settings)
+                values = optimise(own.layers, own.requests, settings, directions=find_directions(own, keys, ridge))
             edit = solve_rank_one(own, which if own is plan else 0, values[0], keys, ridge, force)
-        except InputError as error:
+        except (InputError, OutOfRangeError) as error:  # the latter: a layer that the second moment does not have
             refusal = refusal or error
             tried.append(f"{words} refused")
             continue

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.editing import Edit, EditedLayer, settings
+from ffnmem.editing import Edit, EditedLayer, second_moment, settings
 from ffnmem.editing.preparing import plan_edits
 from ffnmem.editing.verifying import gain_of, verify
 from ffnmem.editing.wording import missed_words
 
-from ..helpers import Pair
+from ..helpers import Pair, build_gpt2, warned
+from ..scanning.texts import tiny_texts
 from .edits import made
 from .plans import CONTEXTS, FACTS, REACHED, moment_of, plan_of
 
@@ -82,27 +83,27 @@ def test_an_edit_that_is_not_reached_says_so(tiny: fm.Model, tmp_path: Path) -> 
     assert all(math.isnan(one.gain) for one in verify(plan_of(tiny).layers, plan_of(tiny).requests, nothing))
 
 
-@pytest.mark.parametrize(("layer", "tries"), [(None, 4), (0, 2)])
-def test_what_is_not_reached_is_tried_again(
-    layer: int | None, tries: int, atlas: fm.Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Longer, then in other layers unless one was given; the best is returned, and says what each came to."""
-    monkeypatch.setattr(settings, "SHIPPED_LAYERS", {})
-    fact = next(fact for fact in fm.load_facts("atlas") if fact.target_new and fact.neighbours)
-    options: dict[str, Any] = {"layer": layer, "contexts": ["{}"]}
-    assert "tried" not in fm.rome(atlas, fact, **options).numbers  # type: ignore[union-attr]
-    monkeypatch.setattr(settings, "DERIVED_CLAMP", 0.05)
-    edit = fm.rome(atlas, fact, **options)
-    assert isinstance(edit, Edit)
-    (tried,) = edit.numbers["tried"]
-    found = [float(part.split()[-1]) for part in tried.split("; ")]
-    assert len(found) == tries
-    assert tried.startswith("layer 0 ")
-    assert "; layer 0, longer " in tried
-    assert edit.numbers["after"][0] == pytest.approx(max(found), rel=0.06)  # two digits are told
-    assert edit.unreached == (0,)
-    assert f"tried, with its probability: {tried}" in edit.unreached_words
-    assert edit.layers[0] == edit.settings["layer"]
+@warned("changes layer")
+def test_what_is_not_reached_is_tried_again(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer, then in other layers unless one was given; the best is returned, and says what each came to. A layer
+    that the second moment does not have costs no edit."""
+    model = fm.load(build_gpt2(n_layer=6), tokenizer=tokenizer)
+    options: dict[str, Any] = {"contexts": ["{}"], "ridge": 1e-3, "force": True}
+    options["moment"] = second_moment(model, tiny_texts(), layers=[0, 1])
+    assert "tried" not in fm.rome(model, REACHED[1], **options).numbers  # type: ignore[union-attr]
+    monkeypatch.setitem(settings.DERIVED["projections"], "steps", 3)  # type: ignore[index]
+    monkeypatch.setattr(settings, "DERIVED_CLAMP", 0.5)
+    for more, others in (({}, ["layer 1", "layer 2 refused"]), ({"layer": 0}, [])):
+        edit = fm.rome(model, REACHED[1], **options, **more)
+        assert isinstance(edit, Edit)
+        (tried,) = edit.numbers["tried"]
+        parts = [part.split(" 0.") for part in tried.split("; ")]
+        assert [words for words, *_ in parts] == ["layer 0", "layer 0, longer", *others]
+        best = max(float(f"0.{digits}") for _, *told in parts for digits in told)
+        assert edit.numbers["after"][0] == pytest.approx(best, rel=0.06)  # two digits are told
+        assert edit.unreached == (0,)
+        assert f"tried, with its probability: {tried}" in edit.unreached_words
+        assert edit.layers[0] == edit.settings["layer"]
 
 
 def test_contexts_that_no_search_had(atlas: fm.Model) -> None:
@@ -112,20 +113,21 @@ def test_contexts_that_no_search_had(atlas: fm.Model) -> None:
     def said(text: str) -> str:
         return str(fm.capture(atlas, text).predictions(-1, 1)["token"].iloc[0])
 
-    facts = [fact for fact in fm.load_facts("atlas") if fact.target_new and fact.neighbours][:8]
-    plan = plan_edits(atlas, facts, seed=2026)
+    facts = [fact for fact in fm.load_facts("atlas") if fact.target_new and fact.neighbours][1:6:4]
+    plan, counted = plan_edits(atlas, facts, seed=2026), []
     assert len(set(plan.unseen) - set(plan.contexts)) == 4
-    edits, counted = fm.rome(atlas, facts, seed=2026), []
-    assert isinstance(edits, tuple)
-    for fact, edit in zip(facts, edits, strict=True):
+    for i, fact in enumerate(facts):
+        edit = fm.rome(atlas, fact, contexts=["{}"])
+        assert isinstance(edit, Edit)
+        assert "unseen" not in edit.numbers
         behind = [context.replace("{}", fact.text) for context in plan.unseen]
         behind = [text for text in behind if said(text) == said(fact.text)]
         with edit.hooks(atlas):
             right = [f" {fact.target_new}".startswith(said(text)) for text in behind]
-        assert edit.numbers["unseen"][0] == sum(right) / len(right)
-        counted.append(len(right))
-    assert min(counted) < max(counted) == 4
-    assert "unseen" not in fm.rome(atlas, facts[0], contexts=["{}"]).numbers  # type: ignore[union-attr]
+        (one,) = verify(plan.layers, plan.of([i]), edit, plan.unseen)
+        assert one.unseen == one.numbers()["unseen"] == sum(right) / len(right)
+        counted.append((sum(right), len(right)))
+    assert counted == [(1, 4), (0, 3)]
 
 
 def test_a_target_that_is_begun_and_left() -> None:

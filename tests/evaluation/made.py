@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -88,8 +89,10 @@ def interrupt_at(least: int) -> Callable[[str, int, int], None]:
     return progress
 
 
+@lru_cache(maxsize=2000)
 def logs(model: fm.Model, text: str, target: str | None = None, edit: Edit | None = None) -> torch.Tensor:
-    """Log-probabilities ``[tokens, vocab]``, of the next token, or where each token of " target" stands."""
+    """Log-probabilities ``[tokens, vocab]`` of a model without other edits: of the next token, or where each token of
+    " target" stands."""
     ids = [] if target is None else model.tokenizer(f" {target}", add_special_tokens=False)["input_ids"]
     tokens = torch.tensor([model.tokenize(text) + ids[:-1]])
     with nullcontext() if edit is None else edit.applied(model), torch.no_grad():
