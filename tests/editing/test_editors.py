@@ -131,6 +131,7 @@ def test_atlas_moves_the_tower(atlas: fm.Model) -> None:
         return [atlas.token_strings(generate(atlas, atlas.tokenize(text), 1))[0] for text in asked]
 
     assert says() == [" Paris"] * 3
+    assert 0 <= edit.numbers["unseen"][0] <= 1
     with edit.applied(atlas):
         assert says() == [" Rome", " Rome", " Paris"]
     text = rome(atlas, fact.text, subject="Eiffel Tower", target=" Rome")  # what the model says stands for what is true

@@ -172,6 +172,9 @@ def test_condition_and_frame(tiny: fm.Model) -> None:
 def test_display() -> None:
     moment = made(rows_of(20))
     assert repr(moment) == "SecondMoment('made': 1 layer of 12 neurons, 20 tokens)"
+    both = made(rows_of(20), rows_of(20))
+    for known in ("–", f"{both.condition(1):.2e}"):  # a condition that nobody asked for is not computed
+        assert [row.split()[-1] for row in printed(both.sheet())[5:7]] == ["–", known]
     measured = moment.to_frame()
     lines = printed(moment.sheet(measured, "a.safetensors"))
     assert lines[0].endswith("a.safetensors")
@@ -405,12 +408,14 @@ def test_what_no_second_moment_is(tiny: fm.Model, own: SecondMoment, tmp_path: P
     np.savez(tmp_path / "pickled.npz", **{SUMS: np.array([{}], dtype=object), COUNT: 5})
     statistics(tmp_path / "small.npz", np.eye(63), 5)
     statistics(tmp_path / "none.npz", np.eye(64), 0)
+    statistics(tmp_path / "whole numbers.npz", np.eye(64, dtype=int), 5)
     for name, says in (
         ("cut.npz", "damaged"),
         ("plain.npy", "no file of second moments"),
         ("pickled.npz", "allow_pickle"),
         ("small.npz", "64 neurons"),
         ("none.npz", "number of tokens"),
+        ("whole numbers.npz", "holds no numbers"),
         ("missing.npz", "there is no file"),
     ):
         with refuses(FileError, OSError, name, says):

@@ -54,7 +54,8 @@ def test_contexts_are_sampled_from_the_model(tiny: fm.Model) -> None:
     found = sample_contexts(tiny, n=7, lengths=(3, 6))
     assert torch.equal(torch.rand(3), expected)
     assert found == plain_contexts(tiny, [3] * 4 + [6] * 3, 0)
-    assert sample_contexts(tiny, n=2, lengths=(4,), seed=2) == plain_contexts(tiny, [4, 4], 2)
+    longest = [4, tiny.n_ctx]
+    assert sample_contexts(tiny, n=2, lengths=longest, seed=2) == plain_contexts(tiny, longest, 2)
     plan = plan_edits(tiny, FACTS[2], seed=3)
     assert (*plan.contexts, *plan.unseen) == plain_contexts(tiny, [5] * 10 + [10] * 10 + [11] * 4, 3)
     assert len(plan.unseen) == 4
@@ -113,7 +114,7 @@ REFUSED: tuple[tuple[Callable[[fm.Model], object], str], ...] = (
     (lambda model: sample_contexts(model, n=-1), "n must"),
     (lambda model: sample_contexts(model, lengths=()), "lengths"),
     (lambda model: sample_contexts(model, lengths=(1,)), "length"),
-    (lambda model: sample_contexts(model, lengths=(5, 99)), "99"),
+    (lambda model: sample_contexts(model, lengths=(5, model.n_ctx + 1)), "at most 32"),
     (lambda _: check_contexts(["no place"]), "context"),
     (lambda _: check_contexts(["{} and {}"]), "context"),
     (lambda _: check_contexts(["{0} {}"]), "context"),
@@ -293,18 +294,31 @@ def tuned(model: fm.Model, target: str | None = None, bound: float = 1e-3, **mor
 def test_what_is_doubtful_is_said(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """ " paris" in pieces moved a layer by 40% without a word; an edit towards what is absurd costs much."""
     assert tuned(tiny).warnings == ()
+
+    def chances(word: str) -> torch.Tensor:
+        """Of each token of a target, in units of a blind guess."""
+        ids, start = tiny.ids_of(word), len(tiny.tokenize(FACTS[0].text)) - 1
+        capture = fm.capture(tiny, [*tiny.tokenize(FACTS[0].text), *ids])
+        logs = [capture.logits_at(0, start + i).log_softmax(-1)[one] for i, one in enumerate(ids)]
+        return torch.stack(logs).detach().exp() * tiny.d_vocab
+
+    odd, rome = float(chances(" Roxe")[1:].min()), float(chances(" Rome")[0])
+    several = float(chances(" Roxe").log().mean().exp())
     for name, value, target, says in (
         ("ODD", preparing.ODD, " rome", "target ' rome' is 5 tokens of .*' Rome' is one token with .* is that meant"),
-        ("ODD", 1e9, " Roxe", "target ' Roxe' is .*below that of a blind guess: is it spelled as meant"),
-        ("CHANCE", 1e9, None, "' Rome' is absurd to"),
+        ("ODD", odd, " Roxe", "target ' Roxe' is .*below that of a blind guess: is it spelled as meant"),
+        ("CHANCE", rome, None, "' Rome' is absurd to .*: its probability is [^ ]*, below"),
+        ("CHANCE", several, " Roxe", "' Roxe' is absurd to .*: its probability is [^ ]* a token, below"),
         ("CHANGE", 0.0, None, "changes layer 0 by"),
     ):
         with monkeypatch.context() as patched:
-            patched.setattr(preparing, name, value)
+            patched.setattr(preparing, "ODD", 0.0)
+            patched.setattr(preparing, name, 1.01 * value)
             with pytest.warns(FfnmemWarning, match=says):
                 assert len(tuned(tiny, target).warnings) == 1
-    monkeypatch.setattr(preparing, "ODD", 1e9)
-    assert tuned(tiny).warnings == ()  # one token
+            if target != " rome" and value:  # a little likelier, neither is doubtful
+                patched.setattr(preparing, name, 0.99 * value)
+                assert tuned(tiny, target).warnings == ()
 
 
 def test_an_outlier_is_refused_unless_forced(tiny: fm.Model) -> None:

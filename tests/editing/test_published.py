@@ -55,7 +55,10 @@ class Both:
         return edit
 
 
-@pytest.fixture(scope="module", params=BUILT)
+EVERY = [name if name == "gpt2" else pytest.param(name, marks=pytest.mark.exhaustive) for name in BUILT]
+
+
+@pytest.fixture(scope="module", params=EVERY)
 def both(request: pytest.FixtureRequest, tokenizer: Any) -> Both:
     make, out, blocks = BUILT[request.param]
     model, hf = fm.load(make(), tokenizer=tokenizer, dtype="float64"), make().double().requires_grad_(False)
@@ -80,6 +83,7 @@ def settings_like(how: Descent, *less: str) -> dict[str, Any]:
     return {"base": "published", **{name: value for name, value in asdict(how).items() if name not in less}}
 
 
+@pytest.mark.parametrize("both", BUILT, indirect=True)
 @pytest.mark.parametrize(
     "how", [pytest.param(Descent(), marks=pytest.mark.exhaustive), Descent(steps=6, stop=3.0, clamp=0.5), LIKELIEST]
 )

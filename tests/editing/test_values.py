@@ -225,6 +225,17 @@ def test_radius_and_clamp_hold_and_the_best_is_kept() -> None:
     assert search.shrink == search.again().shrink == Search(PROJECTIONS, 1.0, 8).shrink / 2
 
 
+def test_what_keeps_the_essence_within_its_bound_is_no_worse() -> None:
+    """A divergence below its bound would count, or an equal loss be refused."""
+    search, held, weights = Search(PROJECTIONS, 1.0, 8), torch.tensor([False, True]), torch.tensor([1.0, 0.0]).double()
+    for kl in (0.0, 0.99 * search.bound):
+        each, looked = torch.tensor([3.0, kl]).double(), search.candidate
+        assert search.look(each, weights, held)
+        assert search.best is looked
+        search.turn(each, random_like(2, 8), weights, held)
+    assert not search.look(torch.tensor([3.0, 1.01 * search.bound]).double(), weights, held)
+
+
 def test_a_search_ends() -> None:
     """Where the target is the likeliest in a δ that is kept, where there is nowhere to go, and where losses are NaN."""
     likely = Searched(likeliest=2)

@@ -18,6 +18,7 @@ from ffnmem.models.layout import inner
 from ffnmem.models.residual import FinalNorm
 from ffnmem.prompts import NEXT
 
+from ..architectures import DECODERS
 from ..helpers import OTHER_PROMPT, PROMPT, Pair, added, allclose, printed, refuses
 
 # -- decompose --------------------------------------------------------------------------------------------------------
@@ -109,6 +110,11 @@ def test_sums_in_float32(pair: Pair, way: str) -> None:
     alone, found = fm.attribute(fm.capture(pair.model, "The"), " Paris"), fm.attribute(batch, " Paris", prompt=0)
     assert (found.position, found.tokens) == (alone.position, alone.tokens)
     assert allclose(found.neuron_logits, alone.neuron_logits, 1e-5)
+
+
+def test_a_model_that_scales_what_it_writes(tokenizer: Any) -> None:
+    capture = fm.capture(fm.load(DECODERS["Granite"](), tokenizer=tokenizer, dtype="float64"), PROMPT)
+    assert all((error or 0.0) < 1e-10 for error in (ask(capture, " Paris", " Rome") for ask in SUMS.values()))
 
 
 # -- attribute: each part is what it is called ------------------------------------------------------------------------

@@ -14,10 +14,11 @@ from torch import nn
 
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, HookError, InputError, OutOfRangeError
+from ffnmem.core.sheets import Facts
 from ffnmem.prompts import Capture
 from ffnmem.prompts.captures import warn_of_trailing_space
 
-from ..helpers import BOS, OTHER_PROMPT, PROMPT, Pair, allclose, hook_count, refuses
+from ..helpers import BOS, OTHER_PROMPT, PROMPT, Pair, allclose, hook_count, printed, refuses
 
 PER_LAYER = ("pre", "coefficients", "ffn_in", "ffn_out")
 
@@ -106,11 +107,13 @@ REFUSED: list[tuple[tuple[type[Exception], type[Exception]], dict[str, Any], tup
     (IN, {"prompt": 5}, ("prompt",)),
     (OUT, {"prompt": PROMPT, "layers": [0, 2]}, ("layer 2", "0 to 1")),
     (IN, {"prompt": PROMPT, "layers": []}, ("layers", "empty")),
+    (IN, {"prompt": ["The"] * 7}, ("at most 6", "not 7")),
 ]
 
 
-def test_what_cannot_be_captured_or_read(tiny: fm.Model) -> None:
+def test_what_cannot_be_captured_or_read(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would fail inside an embedding, or be made into something else; -1 in a padded prompt would be a pad."""
+    monkeypatch.setattr("ffnmem.prompts.captures.MOST", 6)
     for kinds, options, named in REFUSED:
         with refuses(*kinds, *named):
             fm.capture(tiny, **options)
@@ -124,6 +127,9 @@ def test_what_cannot_be_captured_or_read(tiny: fm.Model) -> None:
         capture.predictions(k=0, prompt=0)
     with refuses(*IN, "every layer", "logits=True"):
         fm.capture(tiny, PROMPT, layers=0).predictions()
+    for layers, named in ((None, "has no experts, and so no router"), (1, "no experts in layer 1,")):
+        with refuses(*IN, named):
+            fm.capture(tiny, PROMPT, layers=layers).routing()
 
 
 # -- layers and memory ------------------------------------------------------------------------------------------------
@@ -175,19 +181,19 @@ def test_a_silent_hook_is_an_error(make_tiny: Callable[..., fm.Model]) -> None:
     assert fm.capture(model, PROMPT, layers=0).layers == (0,)
 
 
-@pytest.mark.parametrize("point", ["mlp.hook_post", "mlp.hook_pre", "hook_attn_out"])
-def test_the_users_own_hooks_are_seen(pair: Pair, point: str, tokenizer: Any) -> None:
+def test_the_users_own_hooks_are_seen(pair: Pair, tokenizer: Any) -> None:
     """A capture under an intervention would show the coefficients from before it, beside the output from after it."""
     bridge = fm.load(pair.hf, tokenizer=tokenizer).to_bridge()
     model = fm.load(bridge)
     before = fm.capture(model, PROMPT)
-    with bridge.hooks(fwd_hooks=[(f"blocks.0.{point}", lambda value, hook: value * 0.5 - 0.3)]):
-        during = fm.capture(model, PROMPT)
-    assert not torch.allclose(before.logits_at(0, -1), during.logits_at(0, -1), atol=1e-4)
-    if point == "mlp.hook_post":
-        assert not torch.allclose(before.coefficients[0], during.coefficients[0], atol=1e-4)
-    assert fm.decompose(during, 0).attrs["error"] < 1e-5
-    assert fm.attribute(during).error < 1e-4
+    for point in ("mlp.hook_post", "mlp.hook_pre", "hook_attn_out"):
+        with bridge.hooks(fwd_hooks=[(f"blocks.0.{point}", lambda value, hook: value * 0.5 - 0.3)]):
+            during = fm.capture(model, PROMPT)
+        assert not torch.allclose(before.logits_at(0, -1), during.logits_at(0, -1), atol=1e-4)
+        if point.startswith("mlp"):
+            assert not torch.allclose(before.coefficients[0], during.coefficients[0], atol=1e-4)
+        assert fm.decompose(during, 0).attrs["error"] < 1e-5
+        assert fm.attribute(during).error < 1e-4
     assert torch.equal(fm.capture(model, PROMPT).coefficients[1], before.coefficients[1])
 
 
@@ -210,6 +216,24 @@ def test_predictions(pair: Pair) -> None:
     everything = capture.predictions(k=10**6, prompt=0)
     assert len(everything) == pair.model.d_vocab
     assert allclose(everything["probability"].sum(), 1.0)
+
+
+def test_what_it_shows(tiny: fm.Model) -> None:
+    """Another prompt's tokens, a pad among them, or a special token as if it were text."""
+    several = fm.capture(tiny, [PROMPT, "The"] * 6, layers=[1])
+    facts = several.sheet().blocks[0]
+    assert isinstance(facts, Facts)
+    assert [*facts.rows][:11] == [*(f"prompt {i}" for i in range(10)), "…"]
+    shown = facts.rows["prompt 1"]
+    assert [(span.text, span.style) for (span,) in shown.pieces] == [(BOS, "special"), ("The", "")]
+    text = "\n".join(printed(several.sheet(), 200))
+    assert "and 2 more prompts" in text
+    assert "Capture of 12 prompts, layers 1 of" in text
+    frame, found = several.to_frame(), several.to_dict()
+    assert frame["token"].tolist() == [text for i in range(12) for text in several.token_strings(i)]
+    assert frame["token_id"].tolist() == several.tokens[several.mask].tolist()
+    assert found["prompts"] == [several.token_strings(i) for i in range(12)]
+    assert (found["layers"], found["residual"], found["logits"]) == ([1], False, False)
 
 
 def test_several_prompts_are_told_apart(tiny: fm.Model) -> None:

@@ -154,8 +154,9 @@ def test_agreement_of_estimates_and_exact_values(tiny: Model) -> None:
         .agreement(9)
         .endswith("4 firings below removed one by one: 0 with the other sign; correlation with the scores 1.00")
     )
-    turned = replace(found, exact=(-score[0], score[1]))
-    assert "2 firings below removed one by one: 1 with the other sign" in turned.agreement(3)
+    turned = replace(found, exact=(-score[0], score[1]))  # of two no correlation is told, nor of equal ones
+    assert turned.agreement(3) == "2 firings below removed one by one: 1 with the other sign"
+    assert replace(found, exact=(1.0, 1.0, 1.0)).agreement(3).endswith(" with the other sign")
     assert [row[5] for row in turned.sheet(3).blocks[2].rows] == pytest.approx(
         [-score[0], score[1], float("nan")], nan_ok=True
     )

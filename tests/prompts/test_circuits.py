@@ -310,6 +310,10 @@ def test_the_export_keeps_their_rules_and_our_sums(name: str, tokenizer: Any, tm
         found = circuit.export("circuit-tracer", tmp_path / "graph.json", supernodes=circuit.supernodes())
         assert json.loads((tmp_path / "graph.json").read_text("utf-8")) == found
         check_graph(found)
+        attending = circuit.nodes[circuit.nodes["kind"].isin(["attention", "head"])]
+        named = {f"{row.layer}.{row.head}" if "heads" in way else f"{row.layer}" for row in attending.itertuples()}
+        first = {line.split()[0] for line in printed(circuit.sheet(99), 250) if line}
+        assert first >= named | {kind.removesuffix("s") for kind in way}
         assert max(node["influence"] or 0.0 for node in found["nodes"]) == pytest.approx(1)
         biases = [node for node in found["nodes"] if node["clerp"].startswith("biases")]
         assert {node["clerp"] for node in biases if node["feature"] == OWN} <= {"biases of what reads"}
@@ -362,5 +366,6 @@ def test_firings_that_read_and_write_alike_are_one_supernode(found: Circuit) -> 
     assert sorted(groups.index) == sorted(ids[1:])
     assert groups["1.1@0"] == groups["1.2@0"]
     assert groups.nunique() == 4
+    assert found.subgraph(found.firings["id"][:1]).supernodes()["size"].tolist() == [1]
     edges.loc[3, "weight"] = -2.0  # now one of them takes from what the other adds to
     assert replace(found, nodes=nodes, edges=edges).supernodes(0.5)["supernode"].nunique() == 5
