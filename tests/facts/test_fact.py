@@ -83,7 +83,6 @@ def test_a_fact_of_a_text(tiny: fm.Model) -> None:
 
 
 NO_TEXTS = [
-    ("The Louvre is in", "Eiffel Tower", "'Eiffel Tower' is not in 'The Louvre is in'"),
     ("The Louvre, yes the Louvre is in", "Louvre", "'Louvre' stands 2 times"),
     ("The Louvre is in", " ", "the subject is empty"),
     ("x = {} # The Eiffel Tower is in", "Eiffel Tower", "both {} and the subject 'Eiffel Tower' stand in"),
@@ -93,21 +92,16 @@ NO_TEXTS = [
 ]
 NO_FACTS: list[tuple[dict[str, Any], str]] = [
     ({"colour": "red"}, "colour"),
-    ({"subject": 3}, "subject"),
     ({"subject": "  "}, "subject is empty"),
-    ({"target_true": " "}, "target_true is empty"),
     ({"target_true": "", "target_new": None}, "has no target"),
     ({"prompt": "no braces"}, "'no braces'"),
     ({"paraphrases": ["{} and {}"]}, "'{} and {}'"),
-    ({"generation_prompts": [""]}, "{}"),
     ({"neighbours": ["Louvre", 3]}, "neighbours"),
     ({"neighbour_prompts": [" "]}, "neighbour_prompts"),
     ({"probes": [{**PROBE, "kind": "other"}]}, "'other'"),
-    ({"probes": [{**PROBE, "target": " "}]}, "target"),
     ({"true_aliases": [""]}, "true_aliases"),
     ({"multi_hop": [{**ASKED, "questions": []}]}, "needs its words"),
     ({"multi_hop": [{**ASKED, "after": []}]}, "needs its words"),
-    ({"multi_hop": [{**ASKED, "before": [""]}]}, "before"),
     ({"multi_hop": [{**ASKED, "hops_after": [HOP]}]}, "a question or"),
 ]
 
@@ -151,10 +145,9 @@ def test_a_known_fact_by_its_prompt_or_a_paraphrase() -> None:
     facts = fm.load_facts("atlas")
     fact = next(f for f in facts if f.subject == "Eiffel Tower" and f.relation == "landmark.city")
     assert known_fact(fact.prompt, fact.subject, facts) is fact
-    other = known_fact(fact.paraphrases[1], fact.subject, facts)
+    first, second, third = fact.paraphrases
+    other = known_fact(second, fact.subject, facts)
     assert other is not None
-    assert other.id == fact.id
-    assert other.prompt == fact.paraphrases[1]
-    assert set(other.paraphrases) == {fact.prompt, fact.paraphrases[0], fact.paraphrases[2]}
+    assert (other.id, other.prompt, {*other.paraphrases}) == (fact.id, second, {fact.prompt, first, third})
     assert known_fact("{} is", fact.subject, facts) is None
     assert known_fact(fact.prompt, "Colosseum of London", facts) is None

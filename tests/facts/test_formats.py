@@ -224,11 +224,17 @@ READ = [
         prompt="{}, a native",
     ),
     case("counterfact", BARE, prompt="{} speaks", target_new=None, relation="counterfact"),
-    case(
-        "counterfact", {**TRACING, "relation_prefix": "?", "subject": "Dupont"}, prompt="The mother tongue of Ann {} is"
-    ),
     # Its template leaves out words that the prompt has, after which the attribute follows.
-    case("known_1000", KNOWN, prompt="{} is located in the continent of", target_true="Antarctica", target_new=None),
+    case(
+        "known_1000",
+        KNOWN,
+        subject="Mount Erebus",
+        relation="P30",
+        prompt="{} is located in the continent of",
+        target_true="Antarctica",
+        target_new=None,
+        id="known_1000.0",
+    ),
     # Another word that begins like the subject would be taken for it; of several places, the last one is asked about.
     *(
         case("known_1000", {**KNOWN, "subject": subject, "prompt": text}, prompt=prompt, notes=notes)
@@ -239,7 +245,6 @@ READ = [
             ("Iran", "Iran, yes, Iran is", "Iran, yes, {} is", (TWICE,)),
         )
     ),
-    case("known_1000", KNOWN, relation="P30", id="known_1000.0", paraphrases=(), neighbours=(), notes=()),
     case(
         "zsre",
         MEND,
@@ -380,23 +385,15 @@ REWRITE = rewrite("Ann", "x", "y")
 OWN = COUNTERFACT["requested_rewrite"]
 BROKEN: list[tuple[str, dict[str, Any], str]] = [
     ("counterfact", {"requested_rewrite": 3}, "requested_rewrite"),
-    ("counterfact", {"requested_rewrite": {**OWN, "prompt": "It is"}}, "It is"),
     ("counterfact", {"neighborhood_prompts": [{"prompt": "x"}]}, "neighborhood_prompts"),
     ("known_1000", {"subject": "Erebus, Mount"}, "Erebus, Mount"),
-    ("known_1000", {"prompt": "Mount Erebus {} and {}"}, "does not stand in the prompt"),
-    ("known_1000", {"attribute": 3}, "attribute"),
     ("zsre", {"answers": []}, "answers"),
     ("ffnmem", {"known_id": 0}, "no field"),
     ("knowedit", {"target_new": {"str": "x"}}, "target_new"),
     ("knowedit", {"ground_truth": [[[["deep"]]]]}, "ground_truth"),
-    ("knowedit", {"locality": [3]}, "locality"),
     ("knowedit", {"locality": {"a": [{"ground_truth": "b"}]}}, "prompt and ground_truth"),
     ("knowedit", {"portability": {"a": [{"prompt": ["x", "y"], "ground_truth": ["z"]}]}}, "2 prompts and 1"),
-    ("knowedit", {"portability": {"a": {"prompt": [["x"]], "ground_truth": "z"}}}, "prompt"),
-    ("knowedit", {"case_id": [1]}, "case_id"),
-    ("mquake", {"requested_rewrite": []}, "requested_rewrite"),
     ("mquake", {"requested_rewrite": [{**REWRITE, "target_new": {"id": "Q1"}}]}, "str"),
-    ("mquake", {"new_answer": ""}, "new_answer"),
     ("mquake", {"new_single_hops": [{"question": "x"}]}, "new_single_hops"),
 ]
 LEFT_OUT: list[tuple[str, dict[str, Any], str]] = [
@@ -510,12 +507,12 @@ def test_facts_of_ours_are_written_for_easyedit(tmp_path: Path) -> None:
     facts = load_facts("atlas")[:40]
     with pytest.warns(FfnmemWarning, match="of the 40 facts has a place in knowedit") as warned:
         path = write_facts(facts, tmp_path / "atlas.json", "knowedit")
-    message = str(warned[0].message)
-    assert all(name in message for name in ("false_targets (40)", "id (40)"))
-    assert not any(name in message for name in ("target_new", "paraphrases"))
+    lost = {name for name in facts[0].to_dict() if f"{name} (40)" in str(warned[0].message)}
+    assert {"false_targets", "id"} <= lost
+    kept = ("text", "subject", "target_true", "target_new", "prompts_about_neighbours")
     for old, new in zip(facts, load_facts(path), strict=True):
-        for name in ("text", "subject", "target_true", "target_new", "prompts_about_neighbours"):
-            assert getattr(old, name) == getattr(new, name)
+        assert [getattr(old, name) for name in kept] == [getattr(new, name) for name in kept]
+        assert lost.isdisjoint((*kept, "paraphrases"))
     assert isinstance(json.loads(path.read_text("utf-8"))[0]["target_new"], str)  # the program joins it to the prompt
     write_facts([replace(SHORT, id="knowedit.#1", relation="knowedit")], path, "knowedit")
     assert "locality" in json.loads(path.read_text("utf-8"))[0]
@@ -526,13 +523,11 @@ OTHER = fm.Fact("Guy Martin", prompt="{} is of", target_new="Peru", target_true=
 FIRST = replace(OTHER, subject="Ann Dupont", id="mquake.2501.1", multi_hop=(replace(CASE, needs=(OTHER.id,)),))
 UNHELD: list[tuple[list[fm.Fact], Any, tuple[str, ...]]] = [
     ([replace(SHORT, target_new=None, target_true="Lyon")], "knowedit", ("'x'", "knowedit", "no new target")),
-    ([SHORT], "counterfact", ("'x'", "no true target")),
     ([SHORT], "zsre", ("'zsre'", "'knowedit'")),
     ([SHORT, replace(SHORT, id="knowedit.x")], "knowedit", ("'knowedit.x'", "two facts")),
     # A case without its other rewrites would ask for what cannot follow.
     ([FIRST], "mquake", ("'mquake.2501.2'", "none of these facts")),
     ([OTHER], "mquake", ("1 of 1 facts have no part",)),
-    ([FIRST, replace(OTHER, target_new=None)], "mquake", ("'mquake.2501.2'", "no new target")),
 ]
 
 

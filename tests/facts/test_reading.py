@@ -63,7 +63,6 @@ BROKEN: list[tuple[bytes, tuple[str, ...]]] = [
     (LINE[:-1] + b', "colour": "red"}', ("line 1", "colour")),
     (b'[{"a": 1},\n {"b" 1}]', ("line 2", "column")),
     (b"[" + LINE + b", 3]", ("record 2", "object")),
-    (b"nothing", ("line 1",)),
     (b"\xff\xfe", ("UTF-8",)),
     (b"PAR1 and no more", ("Parquet",)),
     (b"[" * 100_000, ("line 1",)),
@@ -97,7 +96,7 @@ def test_the_real_known_1000() -> None:
     records = json.loads(path.read_text("utf-8"))
     assert len(facts) == len(records) == 1209
     for fact, record in zip(facts, records, strict=True):
-        assert (fact.text, fact.subject, fact.target_true) == (record["prompt"], record["subject"], record["attribute"])
+        assert [fact.text, fact.subject, fact.target_true] == [record[n] for n in ("prompt", "subject", "attribute")]
     assert sum(fact.prompt != record["template"] for fact, record in zip(facts, records, strict=True)) == 478
     assert not any(fact.notes or fact.target_new for fact in facts)
     assert set(facts[0].lacks) >= {"ES", "PS", "NS", "GE"}
@@ -105,14 +104,15 @@ def test_the_real_known_1000() -> None:
 
 def test_the_embedded_facts(atlas_facts: list[fm.Fact]) -> None:
     """Enough of them; none contradicts another; neighbours share the answer; templates and targets are clean."""
-    assert len(atlas_facts) >= 2400
+    count, subjects = len(atlas_facts), Counter(fact.subject for fact in atlas_facts)
+    assert count >= 2400
     assert len({fact.relation for fact in atlas_facts}) >= 20
-    subjects = Counter(fact.subject for fact in atlas_facts)
     assert len(subjects) >= 500
-    assert sum(count >= 4 for count in subjects.values()) > len(subjects) / 2
-    assert max(Counter((fact.relation, fact.subject) for fact in atlas_facts).values()) == 1
-    assert len({fact.id for fact in atlas_facts} - {""}) == len(atlas_facts)
-    assert sum(bool(fact.neighbours) for fact in atlas_facts) > len(atlas_facts) / 2
+    assert sum(several >= 4 for several in subjects.values()) > len(subjects) / 2
+    assert (
+        len({(fact.relation, fact.subject) for fact in atlas_facts}) == len({fact.id for fact in atlas_facts}) == count
+    )
+    assert sum(bool(fact.neighbours) for fact in atlas_facts) > count / 2
     holders: dict[tuple[str, str], set[str]] = defaultdict(set)
     for fact in atlas_facts:
         holders[fact.relation, fact.target_true].add(fact.subject)
