@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import norm
 
 import ffnmem as fm
-from ffnmem.core.errors import EndpointError, FileError, InputError, OutOfRangeError
+from ffnmem.core.errors import EndpointError, FileError, InputError
 from ffnmem.describing import Descriptions, Endpoint, endpoint
 from ffnmem.describing.extracts import BANDS, FIRES, QUIET, ContextSettings, draw
 from ffnmem.planted import Planted
@@ -143,6 +143,10 @@ def test_a_function_explains_and_judges(store: Store, single: list[tuple[int, in
     assert found.provenance["describe"]["explainer"] == "function describing"
     asked = json.loads(found.answers["messages"].iloc[0])
     assert [one["role"] for one in asked] == ["system", "user"]
+    by_rules = fm.describe(store, single[:2], judge=describing, scores=ALL[:2], **FEW)
+    assert (by_rules.table["detection"] > 0.85).all()
+    own = by_rules.provenance["describe"]
+    assert (own["explainer"], own["judge"]) == ("rules", "function describing")
     again = Descriptions.load(found.save(tmp_path / "words.safetensors"))
     pd.testing.assert_frame_equal(again.table, found.table)
     assert again.of(*single[0]) == found.of(f"{single[0][0]}.{single[0][1]}") == found.table["description"].iloc[0]
@@ -220,13 +224,6 @@ def test_refusals_and_nonsense_are_counted(store: Store, single: list[tuple[int,
     assert always.table[["detection", "fuzzing"]].to_numpy().tolist() == [[0.5, 0.5]]
 
 
-def test_a_model_judges_what_rules_say(store: Store, single: list[tuple[int, int]]) -> None:
-    found = fm.describe(store, single[:2], judge=describing, scores=ALL[:2], **FEW)
-    assert (found.table["detection"] > 0.85).all()
-    own = found.provenance["describe"]
-    assert (own["explainer"], own["judge"]) == ("rules", "function describing")
-
-
 def test_dead_neurons_and_the_other_sign(store: Store, meanings: Planted) -> None:
     truth = meanings.truth
     dead = truth[truth["meanings"] == 0].iloc[0]
@@ -248,16 +245,6 @@ def test_gated_neurons(gated: fm.Model, gated_store: Store) -> None:
         assert ("side" in [column.name for column in found.listing().columns]) == (sign == "negative")
 
 
-def test_rules_need_no_model(meanings_store: Store, single: list[tuple[int, int]], store: Store) -> None:
-    """The store alone knows where a neuron fires most, and the same contexts are shown either way."""
-    alone = open_store(meanings_store.folder)
-    found = fm.describe(alone, single[:3])
-    assert alone._source.held is None
-    assert (
-        found.table["description"].tolist() == fm.describe(store, single[:3], scores=ALL).table["description"].tolist()
-    )
-
-
 def test_a_card_has_the_words(store: Store, single: list[tuple[int, int]]) -> None:
     found = fm.describe(store, single[0])
     one = found.on(store.neuron(single[0]))
@@ -268,26 +255,30 @@ def test_a_card_has_the_words(store: Store, single: list[tuple[int, int]]) -> No
     assert not store.neuron(single[0]).heading()["described as"]
 
 
-def test_rules_ask_nobody(store: Store, single: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever gives no address must be sure that no text of theirs goes anywhere."""
+def test_rules_ask_nobody(
+    meanings_store: Store, store: Store, single: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever gives no address must be sure that no text of theirs goes anywhere. Without scores no model is needed:
+    the store alone knows where a neuron fires most, and the same contexts are shown either way."""
 
     def connected(*_of: Any) -> None:
         raise AssertionError("something was sent")
 
     monkeypatch.setattr(socket.socket, "connect", connected)
-    assert fm.describe(store, single[:2], scores=ALL).answers.empty
+    scored = fm.describe(store, single[:2], scores=ALL)
+    assert scored.answers.empty
+    alone = open_store(meanings_store.folder)
+    assert fm.describe(alone, single[:2]).table["description"].tolist() == scored.table["description"].tolist()
+    assert alone._source.held is None
 
 
 FOREIGN = '{"kind": "ffnmem answers", "schema": 9}'
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"explainer": "gpt"}, InputError, "explainer gpt Endpoint"),
-    ({"judge": "gpt"}, InputError, "judge gpt"),
     ({"explainer": describing, "judge": "rules", "scores": "detection"}, InputError, "rules"),
     ({"scores": "simulation"}, InputError, "score simulation detection"),
     ({"shown": 3}, InputError, "shown 3"),
-    ({"sign": "both"}, InputError, "sign both"),
     ({"neurons": []}, InputError, "3.17"),
-    ({"neurons": "0.48"}, OutOfRangeError, "48"),
     ({"explainer": lambda messages: 3}, InputError, "text 3"),
     ({"explainer": describing, "out": "my own text\n"}, InputError, "mine.txt answers"),
     ({"explainer": describing, "out": FOREIGN}, FileError, "mine.txt newer"),

@@ -50,14 +50,11 @@ def test_the_token_before() -> None:
     assert not found.matches((" to", " go"), 0)
 
 
-def test_what_is_everywhere_is_no_trigger() -> None:
-    """A fifth of a context's tokens is " the": that it fires there tells it from no other context."""
-    assert learn_rule(drawn([" the"] * 8), Vocabulary([" the", " x"], np.array([0.2, 0.8]))).words == NOTHING
-
-
-def test_tokens_that_share_nothing() -> None:
+def test_no_rule() -> None:
+    """Of tokens that share nothing, of too few, and of one that every context has."""
     assert learn_rule(drawn([f" {word}" for word in FILLER[:8]]), VOCABULARY).atoms == ()
-    assert learn_rule(drawn([" know"] * 3), VOCABULARY).words == NOTHING  # too few
+    assert learn_rule(drawn([" know"] * 3), VOCABULARY).words == NOTHING
+    assert learn_rule(drawn([" the"] * 8), Vocabulary([" the", " x"], np.array([0.2, 0.8]))).words == NOTHING
 
 
 def test_words_seen_once_count_where_most_repeat() -> None:
