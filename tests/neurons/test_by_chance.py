@@ -37,7 +37,7 @@ def told() -> list[tuple[str, int, int]]:
 
 @pytest.fixture(scope="module")
 def found(meanings: Planted, store: Store, told: list[tuple[str, int, int]]) -> ChanceVerdicts:
-    return chance_verdicts(store, meanings.model, per_layer=48, draws=60, progress=lambda *said: told.append(said))
+    return chance_verdicts(store, meanings.model, per_layer=48, draws=20, progress=lambda *said: told.append(said))
 
 
 def test_neurons_are_as_polysemanticity_has_them(
@@ -45,7 +45,7 @@ def test_neurons_are_as_polysemanticity_has_them(
 ) -> None:
     """The same examples, found again by another way, so the same numbers and verdicts."""
     own = found.table[found.table["kind"] == "own"].reset_index(drop=True)
-    table = fm.polysemanticity(store, meanings.model, draws=60)
+    table = fm.polysemanticity(store, meanings.model, draws=20)
     same = (own["examples"] == table["examples"]).to_numpy()
     assert own["neuron"].tolist() == table["neuron"].tolist()
     assert same.mean() > 0.97

@@ -13,6 +13,7 @@ from ffnmem.core.errors import InputError, UnsupportedModelError
 from ffnmem.ffn.activations import activation
 from ffnmem.neurons import NeuronHealth, neuron_health
 
+from ..architectures import DECODERS
 from ..helpers import Pair, allclose, hook_count, refuses
 from ..scanning.texts import tiny_texts
 from .made import TEXTS, pushed
@@ -121,17 +122,28 @@ def test_planted(kind: str, never: tuple[int, int, float], always: tuple[int, in
     assert rows.loc[(0, 9), ["dead", "stuck"]].tolist() == [True, kind == "opt"]
 
 
-def test_batches_change_rounding_only(make_tiny: Any) -> None:
-    """How much memory a machine has would change the numbers."""
+def test_an_experts_neurons_are_judged_where_they_are_routed_to(tokenizer: Any) -> None:
+    """Elsewhere they are 0, which is neither firing nor flat."""
+    model = fm.load(DECODERS["Qwen 2 MoE"](), tokenizer=tokenizer)
+    found = neuron_health(model, TEXTS, prepend_bos=True).neurons
+    captured = [fm.capture(model, text, prepend_bos=True) for text in TEXTS]
+    for layer, rows in found.groupby("layer"):
+        m = torch.cat([one.coefficients[layer][one.content] for one in captured])
+        pre = torch.cat([one.pre[layer][one.content] for one in captured])
+        routed = m != 0
+        fires = ((pre > 0) & routed).sum(0) / routed.sum(0)
+        assert allclose(rows["routed"], routed.double().mean(0), 1e-12)
+        assert allclose(rows["fires"].dropna(), fires[routed.any(0)], 1e-6)
+        assert 0 < routed.double().mean() < 1
+
+
+def test_a_sample_of_the_text(tiny: fm.Model, make_tiny: Any) -> None:
+    """Drawn by its seed, told in the provenance, with progress to its end. Batches change rounding only."""
     model = make_tiny(dtype="float64")
     small, large = (neuron_health(model, tiny_texts(), batch_tokens=n) for n in (40, 4000))
     assert small.positions == large.positions
     assert allclose(small.neurons, large.neurons, 1e-12)
     assert small.loss == pytest.approx(large.loss, abs=1e-12)
-
-
-def test_a_sample_of_the_text(tiny: fm.Model) -> None:
-    """Drawn by its seed, told in the provenance, with progress to its end."""
     seen: list[tuple[str, int, int]] = []
     options: dict[str, Any] = {"tokens": 100, "batch_tokens": 40, "progress": lambda *step: seen.append(step)}
     a, b, c = (neuron_health(tiny, tiny_texts(), seed=seed, **options) for seed in (1, 1, 0))

@@ -19,10 +19,12 @@ from ffnmem.core.token_text import visible
 from ffnmem.core.types import VERDICTS
 from ffnmem.neurons import Meanings, meanings
 from ffnmem.neurons.concepts import saved_meanings, settled
+from ffnmem.neurons.inputs import Inputs, read_background
 from ffnmem.neurons.measuring import file_of
 from ffnmem.neurons.survey import MEANINGS, Survey, clearest, neuron_table, stronger_verdicts, verdict_counts
 from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
+from ffnmem.scanning.state import place_of
 
 from ..helpers import allclose, printed, refuses
 
@@ -112,9 +114,6 @@ def test_rows_are_examples_of_the_store(place: tuple[int, int], sign: Any, end: 
 
 def test_similarity_is_ordered_by_meaning(meanings: Planted, meanings_store: Store) -> None:
     """Naively: whitened inputs of each example, in the order of the examples."""
-    from ffnmem.neurons.inputs import Inputs, read_background
-    from ffnmem.scanning.state import place_of
-
     row = meanings.truth[(meanings.truth.layer == 0) & (meanings.truth.meanings == 2)].iloc[0]
     found = fm.meanings(meanings_store, 0, row.neuron, meanings.model, k=2)
     full = fm.meanings(meanings_store, 0, row.neuron, meanings.model)
@@ -129,7 +128,12 @@ def test_similarity_is_ordered_by_meaning(meanings: Planted, meanings_store: Sto
     assert found.similarity[:n, :n].mean() > found.similarity[:n, n:].mean() + 0.1
 
 
-def test_k_and_context_only_cut_what_is_shown(surveyed: Store) -> None:
+def test_k_and_context_only_cut_what_is_shown(surveyed: Store, tiny_store: Store) -> None:
+    """And what is saved is read by sign."""
+    found = saved_meanings(surveyed, 1, 5, k=2, context=3)
+    assert [one.sign for one in found] == ["positive", "negative"]
+    same(found[0], meanings(surveyed, 1, 5, k=2, context=3))
+    assert saved_meanings(tiny_store, 1, 5, k=2, context=3) == ()
     whole, cut = meanings(surveyed, 1, 5), meanings(surveyed, 1, 5, k=1, context=0)
     assert_frame_equal(whole.table, cut.table)
     assert whole.triggers == cut.triggers
@@ -146,13 +150,6 @@ def test_other_settings_are_measured_anew(surveyed: Store, tiny: fm.Model) -> No
     assert meanings(surveyed, 1, 5, seed=0, draws=20).provenance["polysemanticity"]["budget"] is None
     with refuses(ModelError, ValueError, surveyed.model):
         meanings(surveyed, 1, 5, seed=5)
-
-
-def test_saved_meanings_by_sign(surveyed: Store, tiny_store: Store) -> None:
-    found = saved_meanings(surveyed, 1, 5, k=2, context=3)
-    assert [one.sign for one in found] == ["positive", "negative"]
-    same(found[0], meanings(surveyed, 1, 5, k=2, context=3))
-    assert saved_meanings(tiny_store, 1, 5, k=2, context=3) == ()
 
 
 # -- what they say of themselves -------------------------------------------------------------------------------------
@@ -179,6 +176,8 @@ def test_listing_holds_each_meaning(surveyed: Store) -> None:
     assert [row[1] for row in table.rows if row[0] is None] == found.examples["coefficient"].tolist()
     assert table.title.startswith(found.verdict.capitalize())
     assert found.why in table.note
+    assert found.lacks_examples == (found.verdict == "unclear" and len(found.examples) < 20)
+    assert replace(found, verdict="unclear").lacks_examples != replace(found, verdict="polysemantic").lacks_examples
     measures = found.measure_table()
     assert [row[0] for row in measures.rows] == ["meanings", "clusters", "ms", "trigger tokens"]
     assert [row[1] for row in measures.rows] == pytest.approx(found.estimates["value"].tolist(), nan_ok=True)

@@ -54,7 +54,7 @@ from ffnmem.scanning.state import place_of, position_of, sequence_of
 
 from ..helpers import PROMPT, allclose
 
-D, DRAWS = 24, 40
+D, DRAWS = 24, 20
 NAMES = ("meanings", "clusters", "ms")
 
 
@@ -234,8 +234,8 @@ def plain_triggers(tokens: np.ndarray, weights: np.ndarray, seed: int, draws: in
 def test_trigger_tokens_are_those_of_plain_draws() -> None:
     """Neuron by neuron, so that none depends on which others are asked for."""
     random = np.random.default_rng(0)
-    tokens, weights = random.integers(0, 12, (30, 20)), random.random((30, 20))
-    weights[np.arange(20) >= random.integers(1, 21, (30, 1))] = np.nan
+    tokens, weights = random.integers(0, 12, (12, 20)), random.random((12, 20))
+    weights[np.arange(20) >= random.integers(1, 21, (12, 1))] = np.nan
     found = trigger_tokens(tokens, weights, UNIGRAM, seed=3, draws=40)
     parts = np.stack([found.value, found.low, found.high, found.null, found.p], axis=1)
     assert allclose(parts, [plain_triggers(*row, 3, 40) for row in zip(tokens, weights, strict=True)], 1e-9)

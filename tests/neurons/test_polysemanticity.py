@@ -200,6 +200,7 @@ def test_a_new_measure_is_one_declared_function(tiny: fm.Model, own: Store, monk
     def mean(coefficients: np.ndarray, sample: Sample, weights: np.ndarray) -> np.ndarray:
         return np.stack([coefficients.mean(1, dtype=np.float64)] * 3)
 
+    monkeypatch.setattr(recovery, "DRAWS", 20)
     table = polysemanticity(own, tiny, draws=20)
     assert {f"mean{part}" for part in PARTS} <= set(table)
     few, many = table["mean"].idxmax(), table["mean"].idxmin()
