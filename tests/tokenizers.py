@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
+import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 import ffnmem as fm
@@ -185,7 +186,20 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
     "GemmaTokenizer": lambda: from_files("GemmaTokenizer", spaced_parts(), add_bos_token=True),
     "Qwen2Tokenizer": lambda: from_files("Qwen2Tokenizer", byte_level_parts(), bos_token=None),
 }
-"""By the name of each. A test takes ``@pytest.mark.parametrize("name", TOKENIZERS)`` and :func:`model_with`."""
+"""By the name of each. A test takes ``@pytest.mark.parametrize("name", EACH)`` and :func:`model_with`."""
+
+FORMS = (
+    "byte-level, adds a beginning",
+    "byte-level with a prefix space",
+    "Llama 2",
+    "Metaspace first",
+    "Unigram (T5)",
+    "Unigram with bytes (Gemma)",
+    "WordPiece",
+    "LlamaTokenizer, legacy",
+)
+EACH = [name if name in FORMS else pytest.param(name, marks=pytest.mark.exhaustive) for name in TOKENIZERS]
+"""All of them, of which ``make test`` takes one of each form."""
 
 ADDS_SPACE = frozenset(
     {

@@ -16,7 +16,7 @@ from ffnmem.explorer.views import Explorer
 from ..cli.running import data, run
 from ..explorer.conftest import asking
 from ..helpers import build, refuses
-from ..tokenizers import CHAT, TOKENIZERS, load_with, tokenizer_named
+from ..tokenizers import CHAT, EACH, load_with, tokenizer_named
 
 QUESTION = [{"role": "user", "content": "The capital of France is"}]
 TALK = [{"role": "system", "content": "Rome."}, *QUESTION]
@@ -36,7 +36,7 @@ def talker() -> fm.Model:
 
 
 @pytest.mark.parametrize("template", [CHAT, WITHOUT_BOS])
-@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("name", EACH)
 def test_tokens_are_those_of_transformers(name: str, template: str) -> None:
     """The beginning would stand there twice, or the model would not be asked to answer."""
     model = load_with(talking(name, template))
@@ -67,7 +67,6 @@ def test_provenance_says_roles_and_template(talker: fm.Model) -> None:
     ("messages", "kind", "says"),
     [
         ([], InputTypeError, "messages must be a list"),
-        ("Hello", InputTypeError, "messages must be a list"),
         (["Hello"], InputTypeError, "messages[0] must be a dict"),
         ([{"role": "user"}], InputTypeError, 'dicts such as {"role": "user", "content": "Hello"}'),
         ([{"role": "user", "content": None}], InputTypeError, "a message's content"),
@@ -86,7 +85,6 @@ def test_messages_that_are_none(talker: fm.Model, messages: Any, kind: type[Exce
         (None, "has no chat template"),
         ("{% for", "does not take these messages"),
         ("{{ raise_exception('first speaks\nthe system') }}", "first speaks"),
-        ("{{ messages[7].content.x }}", "has no element 7"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{% for i in range(10**9) %}x{% endfor %}", "Range too big"),
         ("{{ '' }}", "empty"),
@@ -114,8 +112,7 @@ def test_the_commands_and_the_explorer_ask_the_same(tmp_path: Path) -> None:
     assert found["tokens"] == list(expected.tokens)
     assert found["components"] == expected.to_dict()["components"]
     assert found["provenance"]["chat"] == "user"
-    for command in ("trace", "silence", "knockout"):
-        assert data(command, text, "--subject", "France", *options)["provenance"]["chat"] == "user"
+    assert data("trace", text, "--subject", "France", *options)["provenance"]["chat"] == "user"
     with asking(Explorer(model)) as client:
         page = client.get(address("/prompt", text=text, chat=1, by="direct", format="json")).json()
         assert page["components"] == found["components"]

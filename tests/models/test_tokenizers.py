@@ -16,7 +16,7 @@ from ffnmem.facts.questions import find_subject
 from ffnmem.models.loading import WITHOUT_ROWS, load_tokenizer
 
 from ..helpers import refuses
-from ..tokenizers import ADDS_SPACE, SPECIAL, TOKENIZERS, model_with, tokenizer_named
+from ..tokenizers import ADDS_SPACE, EACH, SPECIAL, model_with, tokenizer_named
 
 
 def test_the_tokenizer_alone(tiny_folder: Path, folder: Path, tiny: fm.Model) -> None:
@@ -100,7 +100,7 @@ def test_an_absurd_id_is_refused_at_once(folder: Path, where: str) -> None:
 # -- tokens as tables show them, with tokenizers of every kind -------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("name", EACH)
 def test_a_text_for_every_token(name: str) -> None:
     """With Llama 2's tokenizer, "Paris" and " Paris" would both be shown as "Paris", and typed again be one of them."""
     model = model_with(name)
@@ -132,7 +132,7 @@ def test_pieces_and_bytes_of_words() -> None:
         assert model.token_strings(model.tokenizer.convert_tokens_to_ids(tokens)) == texts
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("name", EACH)
 def test_a_text_with_its_own_beginning(name: str) -> None:
     """Text of a chat, or copied with its beginning, would begin twice, and every number be of another text."""
     model, bos = model_with(name), tokenizer_named(name).bos_token

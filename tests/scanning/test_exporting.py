@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, ModelError
-from ffnmem.scanning import Store, exporting, open_store
+from ffnmem.scanning import Store, open_store
 
 from ..helpers import allclose, refuses
 
@@ -142,19 +142,9 @@ def test_delphi(store: Store, tmp_path: Path) -> None:
         assert allclose(values, [expected[tuple(place)] for place in places.tolist()], 2e-3)
 
 
-def test_delphi_of_some_text_and_all_neurons(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are the sequences that the config names, in their order; the same seed takes the same. Entries of all layers
-    wait on disk: of all neurons of a large model they are more than memory holds."""
-    waiting: list[list[str]] = []
-    write = exporting.write_splits
-
-    def watched(folder: Path, entries: np.ndarray, *rest: Any) -> None:
-        waiting.append(sorted(path.name for path in folder.parent.glob("*.entries")))
-        write(folder, entries, *rest)
-
-    monkeypatch.setattr(exporting, "write_splits", watched)
+def test_delphi_of_some_text_and_all_neurons(store: Store, tmp_path: Path) -> None:
+    """Rows are the sequences that the config names, in their order; the same seed takes the same."""
     folder, again = (store.export("delphi", tmp_path / name, sequences=6, seed=3) for name in ("out", "again"))
-    assert waiting == 2 * [["1.entries"], []]
     assert {path.name for path in folder.iterdir()} == {"blocks.0.mlp.hook_post", "blocks.1.mlp.hook_post"}
     for path in folder.rglob("*.safetensors"):
         assert path.read_bytes() == (again / path.relative_to(folder)).read_bytes()

@@ -23,7 +23,7 @@ from ffnmem.scanning.neuron import Neuron, band_label, kinds_shown
 from ffnmem.scanning.searching import Found
 from ffnmem.scanning.state import COLUMNS, edges
 from ffnmem.scanning.statistics import histogram_columns
-from ffnmem.show.notebook import HistogramDrawing, draw_histogram
+from ffnmem.show.notebook import draw_histogram
 
 from ..helpers import printed
 from ..neurons import gated as gated_models
@@ -96,19 +96,6 @@ def test_a_neuron_is_what_the_store_says_alone_and_in_a_block(stores: dict[str, 
         assert block.windows == one.windows
         assert repr(block.stats) == repr(one.stats), "in text, in which NaN is like NaN"
         assert repr(block.sheet()) == repr(one.sheet()), "the same card"
-
-
-def test_fewer_of_some_kinds_and_no_meanings(tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block of many cards would look for a file of meanings that is not there."""
-    monkeypatch.setattr("ffnmem.neurons.concepts.saved_meanings", lambda *given, **options: ("found",))
-    for measured, expected in ((True, ("found",)), (False, ())):
-        (first, *_) = blocks(tiny_store, 0, {"top": 2, "quantile": 1}, measured=measured)
-        assert first.meanings == expected
-    rows = list(zip(*(first.examples[name] for name in ("kind", "rank", "sequence", "position")), strict=True))
-    top = tiny_store.examples(0, 0, kind="top", k=2)
-    its = [list(row[1:]) for row in rows if row[0] == "top"]
-    assert its == top[["rank", "sequence", "position"]].values.tolist()
-    assert {rank for kind, rank, *_ in rows if kind == "quantile"} == {1}
 
 
 # -- sides -----------------------------------------------------------------------------------------------------------
@@ -198,7 +185,7 @@ def found_table(found: Found) -> Table:
 # -- examples --------------------------------------------------------------------------------------------------------
 
 
-def test_groups_hold_every_example_in_order_and_in_its_band(classic: Neuron) -> None:
+def test_groups_hold_every_example_in_order_and_in_its_band(classic: Neuron, gated: Neuron) -> None:
     """A row in the wrong band, or with another row's context, would be believed."""
     rows, groups = classic.examples, classic.groups(99)
     shown = [(group, band, e) for group in groups for band in group.bands for e in band.examples]
@@ -218,6 +205,8 @@ def test_groups_hold_every_example_in_order_and_in_its_band(classic: Neuron) -> 
     shares = [label for label in labels if label is not None]  # of eight sequences, none is of the top 10%
     assert shares == ["75–90%", "50–75%", "25–50%", "lowest 25%"]
     assert band_label(0.9, 1.0) == "top 10%"
+    found = [example.text for group in gated.groups(99) for example in group.examples()]
+    assert len(found) == len(set(found))  # no text stands twice
     few = {group.name: group for group in classic.groups(2)}
     assert len(few["top"].bands[0].examples) == 2
     assert few["max"].bands == {group.name: group for group in groups}["max"].bands
@@ -225,15 +214,6 @@ def test_groups_hold_every_example_in_order_and_in_its_band(classic: Neuron) -> 
     assert len([row for row in short if row["kind"] == "top"]) == 2
     bands = [row for row in short if row["kind"] == "quantile"]
     assert len(bands) == sum(len(band.examples) for name in ("max", "min") for band in few[name].bands)
-
-
-def test_no_text_stands_twice(gated: Neuron, tiny_store: Store) -> None:
-    windows = (gated.windows[0],) * len(gated.windows)
-    shown = [example for group in replace(gated, windows=windows).groups(99) for example in group.examples()]
-    assert len(shown) == 1
-    found = [example.text for group in gated.groups(99) for example in group.examples()]
-    assert len(found) == len(set(found))
-    assert [g.name for g in tiny_store.neuron(0, 3, kind=("random", "top")).groups()] == ["random", "top"]
 
 
 # -- numbers and tokens ----------------------------------------------------------------------------------------------
@@ -250,16 +230,6 @@ def test_the_heading_is_the_neurons(classic: Neuron) -> None:
     table.loc[0, ["count", "mean"]] = [0, float("nan")]  # a shard may lack a token that is frequent in the corpus
     assert table.loc[0, "token"] not in texts(replace(classic, by_token=table).heading()["excited by"])
     assert replace(classic, by_token=table.iloc[:0]).heading().get("excited by") is None
-
-
-def test_how_often_it_fires(classic: Neuron) -> None:
-    for rate, zeros, said in (
-        (0.0, 0.0, "never in 1,000 tokens: dead"),
-        (2e-5, 0.0, "at 0.002% of 1,000 tokens"),
-        (0.5, 0.25, "at 50.0% of 1,000 tokens, exactly 0 at 25.0%"),
-    ):
-        one = with_stats(classic, count=1000, dead=not rate, firing_rate=rate, zero_share=zeros)
-        assert one.fires() == said
 
 
 def test_a_gated_card_has_cases_keys_and_parts(gated: Neuron) -> None:
@@ -340,17 +310,11 @@ def test_ends_are_the_extremes(tiny_store: Store, made: Make) -> None:
     assert nothing.drawn_histogram is None
 
 
-def drawn(one: Neuron) -> HistogramDrawing:
-    block = one.drawn_histogram
-    assert block is not None
-    return draw_histogram(block)
-
-
 def test_drawing_fills_its_frame(made: Make) -> None:
-    shape = drawn(made({-0.125: 10, 0.0: 1, 1.0: 100, 2.0: 1}, -0.12, 2.25))
-    found = re.findall(
-        r'class="fm-(plus|minus)" x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"><title>.*?: ([\d,]+)', shape.bars
-    )
+    block = made({-0.125: 10, 0.0: 1, 1.0: 100, 2.0: 1}, -0.12, 2.25).drawn_histogram
+    assert block is not None
+    shape = draw_histogram(block)
+    found = re.findall(r'class="fm-(plus|minus)" x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"', shape.bars)
     x, y, width, height = (np.array([float(one[i]) for one in found]) for i in range(1, 5))
     assert height.max() == pytest.approx(100)
     assert height.min() > 0, "the emptiest still shows"
@@ -358,4 +322,3 @@ def test_drawing_fills_its_frame(made: Make) -> None:
     assert (x[0], x[-1] + width[-1]) == (0, pytest.approx(1000, abs=1))
     assert [one[0] for one in found] == ["minus", "plus", "plus", "plus"]
     assert shape.zero == pytest.approx(1000 * 0.12 / 2.37, abs=0.01)
-    assert sum(int(one[5].replace(",", "")) for one in found) == 112

@@ -94,14 +94,14 @@ def test_a_search_makes_the_table_and_keeps_it(both: tuple[Store, Store], model:
 
 
 def test_a_kept_table_that_is_not_the_store_s_or_not_whole(
-    both: tuple[Store, Store], bare: Path, model: fm.Model, atlas: fm.Model
+    both: tuple[Store, Store], bare: Path, model: fm.Model
 ) -> None:
     """A projection that somebody put there would answer for the store; half of one is made again, as it is a copy."""
     sides = ["value", "key", "gate"] if model.gated else ["value"]
     for changed, its in (({"k": 3}, True), ({"basis": "raw"}, False), ({"side": "key"}, False), ({"layer": 0}, False)):
         fm.project(model, out=bare / VALUES, **{"k": 10, "side": sides, **changed})  # type: ignore[call-overload]
         assert open_store(bare).projected == its
-    fm.project(atlas, 0, k=10, side="value", out=bare / VALUES)
+    fm.project(made("gemma2"), k=10, side=sides[:1], out=bare / VALUES)  # type: ignore[call-overload]
     assert not open_store(bare).projected
     open_store(bare, model=model).keep_values()
     data = (bare / VALUES).read_bytes()
@@ -146,20 +146,15 @@ def test_a_model_of_that_name_and_none(named: Path, make_tiny: Callable[..., fm.
             ask()
 
 
-def test_a_large_model_is_not_projected_with_the_scan(
-    tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_merging_needs_no_model(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores with and without the table are of one scan; the result has it where one has. A large model is
+    not projected with the scan."""
     cost = 2 * 64 * tiny.d_vocab * tiny.d_model
     for limit in (cost, cost - 1):
         monkeypatch.setattr(projected, "AT_ONCE", limit)
-        assert scan(tiny, tiny_texts()[:3], tmp_path / str(limit), **SMALL).projected == (limit == cost)
-
-
-def test_merging_needs_no_model(model: fm.Model, tmp_path: Path) -> None:
-    """Stores with and without the table are of one scan; the result has it where one has."""
-    for project in (True, False):
         for index in range(2):
-            scan(model, tiny_texts(), tmp_path / f"{project}{index}", shard=(index, 2), project=project, **SMALL)
+            part = scan(tiny, tiny_texts(), tmp_path / f"{limit == cost}{index}", shard=(index, 2), **SMALL)
+            assert part.projected == (limit == cost)
 
     def merged(name: str, *parts: str) -> Store:
         return fm.merge([tmp_path / part for part in parts], tmp_path / name)
@@ -168,7 +163,7 @@ def test_merging_needs_no_model(model: fm.Model, tmp_path: Path) -> None:
     mixed = merged("mixed", "False0", "True1")
     assert (whole.projected, bare.projected, mixed.projected) == (True, False, True)
     assert contents(mixed.folder) == contents(whole.folder)
-    open_store(tmp_path / "False1", model=model).keep_values()
+    open_store(tmp_path / "False1", model=tiny).keep_values()
     kept = merged("kept", "False0", "False1")
     assert kept.projected
     assert VALUES not in kept.manifest["files"]
@@ -177,27 +172,27 @@ def test_merging_needs_no_model(model: fm.Model, tmp_path: Path) -> None:
 # -- neurons by text -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("word", ["paris", "O", "no such token"])
-def test_a_search_in_examples_is_a_plain_filter(tiny_store: Store, word: str) -> None:
+def test_a_search_in_examples_is_a_plain_filter(tiny_store: Store) -> None:
     """Neurons that fire there would be missing, or counted wrong; most hits first, then the best rank."""
-    rows = pd.concat(
+    every = pd.concat(
         tiny_store.examples(layer, neuron, kind=("top", "bottom"), context=0)
         for layer in range(tiny_store.n_layers)
         for neuron in range(tiny_store.d_mlp(layer))
     )
-    rows = rows[rows["token"].str.contains(word, case=False, regex=False)]
-    expected = {
-        place: (len(some), some.iloc[0]["rank"], some.iloc[0]["coefficient"], some.iloc[0]["token"])
-        for place, some in rows.groupby(["layer", "neuron", "kind"])
-    }
-    found = tiny_store.search(word, where="examples", limit=10_000)
-    assert {
-        (row.layer, row.neuron, row.kind): (row.hits, row.rank, row.coefficient, row.token)
-        for row in found.itertuples()
-    } == expected
-    order = [(-row.hits, row.rank, -abs(row.coefficient)) for row in found.itertuples()]
-    assert order == sorted(order)
-    assert tiny_store.search(word, where="examples", limit=20).equals(found.head(20))
+    for word in ("paris", "O", "no such token"):
+        rows = every[every["token"].str.contains(word, case=False, regex=False)]
+        expected = {
+            place: (len(some), some.iloc[0]["rank"], some.iloc[0]["coefficient"], some.iloc[0]["token"])
+            for place, some in rows.groupby(["layer", "neuron", "kind"])
+        }
+        found = tiny_store.search(word, where="examples", limit=10_000)
+        assert {
+            (row.layer, row.neuron, row.kind): (row.hits, row.rank, row.coefficient, row.token)
+            for row in found.itertuples()
+        } == expected
+        order = [(-row.hits, row.rank, -abs(row.coefficient)) for row in found.itertuples()]
+        assert order == sorted(order)
+        assert tiny_store.search(word, where="examples", limit=20).equals(found.head(20))
 
 
 @pytest.mark.parametrize("where", ["weights", "examples"])

@@ -286,9 +286,7 @@ def test_a_packed_corpus_is_linked_and_not_tokenised_again(tiny: fm.Model, atlas
         ({"dtype": "float16"}, ["dtype 'float16'", "'float32' or 'bfloat16'"]),
         *(({name: -1}, [f"{name} must be at least 1"]) for name in ("k", "sample", "draws", "batch_tokens")),
         ({"seed": -1}, ["seed must be at least 0"]),
-        ({"seed": 1 << 62}, ["seed must be at most 4,611,686,018,427,387,903"]),
         ({"shard": (2, 2)}, ["shard 2 of 2"]),
-        ({"workers": 0}, ["workers"]),
         ({"engine": "spark"}, ["spark", "ray"]),
     ],
 )
@@ -308,24 +306,10 @@ def test_a_model_with_nan_is_named(make_tiny: Callable[..., fm.Model], tmp_path:
             fm.scan(broken, ["The city of Paris"], tmp_path / "out", **SMALL)
 
 
-def test_tokenizers_that_cannot_be_used(
-    make_tiny: Callable[..., fm.Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One without BOS where BOS is asked for, and one in Python only, of which no backend could be written down."""
+def test_a_tokenizer_without_bos(make_tiny: Callable[..., fm.Model], tmp_path: Path) -> None:
+    """Another token would stand in its place, or none where one is asked for."""
     model = make_tiny(prepend_bos=False)
     model.tokenizer.bos_token = None
     assert not TextSettings.checked(model, None, None, 64).prepend_bos
     with refuses(InputError, ValueError, "beginning-of-sequence", "prepend_bos=False"):
         fm.scan(model, CORPUS, tmp_path / "out", prepend_bos=True, **SMALL)
-    tokenizer, packed = model.tokenizer, pack(texts(5), model, tmp_path / "packed")
-
-    class Slow:
-        def __getattr__(self, name: str) -> object:
-            if name == "backend_tokenizer":
-                raise AttributeError(name)
-            return getattr(tokenizer, name)
-
-    monkeypatch.setattr(model, "tokenizer", Slow())
-    monkeypatch.setattr("ffnmem.scanning.jobs.tokenizer_hash", lambda _: packed.tokenizer_hash)
-    with refuses(InputError, ValueError, "fast one"):
-        fm.scan(model, packed, tmp_path / "out", **SMALL)

@@ -159,15 +159,6 @@ def test_equals_fractions_in_any_order_and_grouping(values: list[float], random:
     assert ((whole[:2] >= 0) & (whole[:2] < 1 << exact_sums.BITS)).all()
 
 
-def test_many_columns_at_once_equal_one_by_one() -> None:
-    """Neurons would leak into their neighbours."""
-    random = np.random.default_rng(0)
-    values = random.normal(size=(20, 3, 7)) * 10.0 ** random.integers(-15, 20, (20, 3, 7))
-    together = summed(list(values), 3, 7)
-    for i, j in np.ndindex(3, 7):
-        assert together[:, i, j].tolist() == summed(values[:, i, j].tolist())[:, 0].tolist()
-
-
 @given(st.lists(st.floats(-1e6, 1e6), max_size=12), st.randoms(use_true_random=False))
 def test_small_sums(values: list[float], random: Any) -> None:
     """The single limb: each addend to 2⁻²⁵, then exact, in any order."""
