@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,15 @@ import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemError
+from ffnmem.core.errors import FfnmemError, unwarned
+from ffnmem.interventions import contrast_over
 from ffnmem.interventions.contrasts import align
 from ffnmem.models import Model
+from ffnmem.planted import Planted, plant
 
 from ..helpers import PROMPT, Pair, changed_answer
 
+TEXTS = (PROMPT, "The Eiffel Tower is in Paris and in the city")
 TOWER, KREMLIN = "The Eiffel Tower is located in the city of", "The Kremlin is located in the city of"
 
 
@@ -82,10 +85,8 @@ def test_what_is_said_is_what_passes_of_the_model_give(pair64: Pair) -> None:
     model = pair64.model
     if model.layout.soft_cap is not None:
         pytest.skip("its logits are capped, and what is compared is the logit before")
-    texts = (PROMPT, "The Eiffel Tower is in Paris and in the city")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fm.FfnmemWarning)  # a random model says the same after both
-        one, other = sorted(texts, key=lambda text: -fm.attribute(fm.capture(model, text), " Paris", " Rome").logit)
+    with unwarned():  # a random model says the same after both
+        one, other = sorted(TEXTS, key=lambda text: -fm.attribute(fm.capture(model, text), " Paris", " Rome").logit)
         found = fm.contrast(model, one, other, " Paris", " Rome", random=2)
     assert min(found.share("sufficiency"), found.share("necessity")) >= 0.9
     check_proof(model, found, one, other, 1e-5 if pair64.rounds_attention else 1e-8)
@@ -102,14 +103,13 @@ def test_what_is_said_is_what_passes_of_the_model_give(pair64: Pair) -> None:
     assert set(graph.edges["source"]) <= {*graph.nodes["id"], "rest"}
 
 
-def test_prompts_of_other_lengths(atlas: Model, found: fm.interventions.Contrast) -> None:
+def test_a_tower_and_a_palace_in_atlas(found: fm.interventions.Contrast) -> None:
     assert (found.target, found.foil) == (" Paris", " Moscow")
     assert found.share("sufficiency") >= 0.9
     assert found.share("necessity") >= 0.9
     assert 0 < len(found.firings) < found.total / 50
     row = found.proof.set_index("measure").loc["sufficiency"]
     assert row["random_high"] < 0.1
-    check_proof(atlas, found, TOWER, KREMLIN, 1e-3)
 
 
 def test_alignment() -> None:
@@ -120,18 +120,19 @@ def test_alignment() -> None:
     assert align([4, 5], [6, 7, 8]) == (1, 2)
 
 
-def test_an_alignment_of_ones_own(atlas: Model, found: fm.interventions.Contrast) -> None:
-    again = fm.contrast(
-        atlas, TOWER, KREMLIN, alignment=[None if p < 0 else p for p in found.alignment], batch_tokens=64
-    )
-    keys = ["layer", "neuron", "position"]
-    assert set(map(tuple, again.firings[keys].to_numpy())) == set(map(tuple, found.firings[keys].to_numpy()))
-    ends = [None] * (len(found.tokens) - 1) + [len(found.counterfactual_tokens) - 1]
-    only = fm.contrast(atlas, TOWER, KREMLIN, alignment=ends, recorded=True)
+def test_an_alignment_of_ones_own(model64: Model) -> None:
+    """Firings without a partner are left out; the one that is found by itself, given, is the same."""
+    one, other = sorted(TEXTS, key=lambda text: -fm.attribute(fm.capture(model64, text), " Paris", " Rome").logit)
+    ask = partial(fm.contrast, model64, one, other, " Paris", " Rome", random=1)
+    with unwarned():  # a random model says the same after both
+        found = ask()
+        again = ask(alignment=[None if p < 0 else p for p in found.alignment], batch_tokens=64)
+        ends = [None] * (len(found.tokens) - 1) + [len(found.counterfactual_tokens) - 1]
+        only = ask(alignment=ends, recorded=True)
+    assert again.firings.equals(found.firings)
     assert only.values != found.values
     assert set(only.firings["position"]) == {len(found.tokens) - 1}
     assert only.total == found.scores.shape[0] * found.scores.shape[2]
-    assert only.carried < found.carried
 
 
 def test_what_people_read(found: fm.interventions.Contrast) -> None:
@@ -178,60 +179,57 @@ def test_what_the_verdict_is_of_is_said(atlas: Model, found: fm.interventions.Co
         fm.patch(atlas, TOWER, KREMLIN, found.firings.head(2), " Paris", " banana", random=1)
 
 
-PAIRS: list[Any] = [
-    (TOWER, KREMLIN),
-    ("The Louvre is located in the city of", KREMLIN, " Paris", " Moscow"),
-    ("The Palais Garnier is located in the city of", KREMLIN, " Paris", " Moscow"),
-    ("The Musee d'Orsay is located in the city of", KREMLIN, " Paris", " Moscow"),
-]
+@pytest.fixture(scope="module", params=["early", pytest.param("late", marks=pytest.mark.exhaustive)])
+def planted(request: pytest.FixtureRequest) -> Planted:
+    return plant("facts", seed=3, site=request.param, n_subjects=16, n_relations=1, n_objects=4)
 
 
-def test_what_recurs_is_tried_on_other_pairs(atlas: Model, tmp_path: Path) -> None:
-    steps: list[tuple[str, int, int]] = []
-    asked: dict[str, Any] = {"goal": 0.6, "random": 1, "out": tmp_path / "task"}
-    task = fm.interventions.contrast_over(atlas, PAIRS, **asked, progress=lambda *step: steps.append(step))
-    assert task.n == len(task.held_out) == 4
-    assert steps[-1] == ("contrasts", 8, 8)
-    assert len(list((tmp_path / "task" / "pairs").iterdir())) == 4
-    assert task.pairs["firings"][1] == len(fm.contrast(atlas, *PAIRS[1], goal=0.6, random=1).firings)
-    assert task.pairs["sufficiency"].min() >= 0.6
-    first = task.recurring.iloc[0]
-    assert first["pairs"] == 1.0
-    assert first["place"] in ("last", "differing", "after")
-    assert (task.held_out["size"] > 0).all()
-    kept, low, high = task.summary_of_held_out["sufficiency"]
-    assert low <= kept <= high
-    assert kept > task.summary_of_held_out["random"][0] + 0.1  # what recurs decides elsewhere, too
-    again = fm.interventions.contrast_over(atlas, PAIRS, **asked)
-    assert again.recurring.equals(task.recurring)
-    assert "held out" in task.to_markdown()
-    for wrong, says in (
-        ([PAIRS[0]], "two or more"),
-        ([("a",), ("b",)], "a pair is"),
-        ([PAIRS[0], (1, 2)], "a pair is"),
-    ):
-        with pytest.raises(fm.InputError, match=says):
-            fm.interventions.contrast_over(atlas, wrong)
+def neurons_of(planted: Planted, *facts: fm.Fact) -> set[tuple[int, int]]:
+    truth = planted.truth[planted.truth["subject"].isin([fact.subject for fact in facts])]
+    return set(zip(truth["layer"], truth["neuron"], strict=True))
 
 
-@pytest.mark.parametrize("site", ["early", pytest.param("late", marks=pytest.mark.exhaustive)])
-def test_what_was_planted_is_found(site: str) -> None:
+def test_what_was_planted_is_found(planted: Planted) -> None:
     """The neurons of both subjects and of both facts, at their places, and no others."""
-    planted = fm.planted.plant("facts", seed=3, site=site)
-    truth = planted.truth
-    relation = planted.facts[0].relation
-    facts = [fact for fact in planted.facts if fact.relation == relation]
     hits = found = wanted = 0
-    for one, other in zip(facts[::2], facts[1::2], strict=False):
+    for one, other in zip(planted.facts[::2], planted.facts[1::2], strict=True):
         if one.target_true == other.target_true:
             continue
-        both = {one.subject, other.subject}
-        mine = truth["subject"].isin(both) & ((truth["role"] == "subject") | (truth["relation"] == relation))
-        expected = set(zip(truth["layer"][mine], truth["neuron"][mine], strict=True))
+        expected = neurons_of(planted, one, other)
         answers = f" {one.target_true}", f" {other.target_true}"
         firings = fm.contrast(planted.model, one.text, other.text, *answers, random=1).firings
         seen = set(zip(firings["layer"], firings["neuron"], strict=True))
         hits, found, wanted = hits + len(seen & expected), found + len(firings), wanted + len(expected)
-    assert wanted >= 40
+    assert wanted >= 20
     assert hits / found >= 0.95
     assert hits / wanted >= 0.95
+
+
+def test_what_recurs_is_tried_on_other_pairs(planted: Planted, tmp_path: Path) -> None:
+    """Of pairs with the same counterfactual its own neurons recur, and decide where they were not looked for."""
+    last, steps = planted.facts[-1], list[tuple[str, int, int]]()
+    others = [fact for fact in planted.facts if fact.target_true != last.target_true][:4]
+    pairs = [(one.text, last.text, f" {one.target_true}", f" {last.target_true}") for one in others]
+    asked: dict[str, Any] = {"goal": 0.95, "random": 1, "out": tmp_path / "task"}
+    task = contrast_over(planted.model, pairs, **asked, progress=lambda *step: steps.append(step))
+    assert task.n == len(task.held_out) == 4
+    assert steps[-1] == ("contrasts", 8, 8)
+    assert len(list((tmp_path / "task" / "pairs").iterdir())) == 4
+    assert task.pairs["firings"][1] == len(fm.contrast(planted.model, *pairs[1], goal=0.95, random=1).firings)
+    assert task.pairs["sufficiency"].min() >= 0.95
+    every = task.recurring[task.recurring["pairs"] == 1.0]
+    assert set(zip(every["layer"], every["neuron"], strict=True)) <= neurons_of(planted, last)
+    assert set(every["place"]) <= {"last", "differing", "after"}
+    assert (task.held_out["size"] > 0).all()
+    kept, low, high = task.summary_of_held_out["sufficiency"]
+    assert low <= kept <= high
+    assert kept > task.summary_of_held_out["random"][0] + 0.1
+    assert contrast_over(planted.model, pairs, **asked).recurring.equals(task.recurring)
+    assert "held out" in task.to_markdown()
+    for wrong, says in (
+        ([pairs[0]], "two or more"),
+        ([("a",), ("b",)], "a pair is"),
+        ([pairs[0], (1, 2)], "a pair is"),
+    ):
+        with pytest.raises(fm.InputError, match=says):
+            contrast_over(planted.model, wrong)  # type: ignore[arg-type]
