@@ -149,8 +149,7 @@ def test_weights_beside_the_neurons_are_named(name: str, tokenizer: Any) -> None
 
 
 def test_what_is_no_difference(make_tiny: Callable[..., fm.Model], tokenizer: Any) -> None:
-    """The same model; rounding, whichever of both is the coarser one; a buffer of one alone. Angles of positions are
-    weights too."""
+    """The same model; rounding; a buffer of one alone. Angles of positions are weights too."""
     fine = make_tiny()
     found = fm.compare(fine, fine, TEXTS)
     assert found.predictions is not None
@@ -169,10 +168,7 @@ def test_what_is_no_difference(make_tiny: Callable[..., fm.Model], tokenizer: An
 
 
 def test_planted_facts_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two models of the same facts and other seeds: a planted neuron's match is the neuron of the same fact.
-
-    Late facts: early ones of a subject fire alike, whatever the relation. Random keys match no more than by chance.
-    """
+    """Of the same late facts and other seeds, matches are of the same fact; random keys match by chance alone."""
     sizes = {"site": "late", "n_subjects": 20, "n_relations": 2, "n_objects": 4, "n_none": 40}
     one, two = same_facts(monkeypatch, 1, 2, **sizes)
     rows = fm.compare(one.model, two.model, one.texts, reach=0, tokens=3000).neurons
@@ -222,10 +218,7 @@ def coefficients(model: fm.Model, texts: list[str]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_streaming_is_one_shot(kind: str, tokenizer: Any) -> None:
-    """Many small pages give the correlations of all coefficients at once, and the best of them.
-
-    Llama turns by angles in float32, whatever its type, and so not quite alike in pages of other lengths.
-    """
+    """Many small pages give the correlations of all coefficients at once, and the best of them."""
     exact = 1e-12 if kind == "gpt2" else 1e-6
     first, second = (
         fm.load(randomise(ARCHITECTURES[kind](), seed), tokenizer=tokenizer, dtype="float64") for seed in (1, 2)

@@ -81,8 +81,7 @@ def whole_request(connection: socket.socket) -> bytes:
 
 @contextmanager
 def sending(first: bytes, then: bytes = b"", every: float = 0.01) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that sends bytes, then others again and again for as long as somebody listens; its base, and what it was
-    sent. Without others it hangs up."""
+    """A server that sends bytes, then others for as long as somebody listens; its base, and what it was sent."""
     listener, asked = socket.create_server(("127.0.0.1", 0)), []
 
     def answer(connection: socket.socket) -> None:

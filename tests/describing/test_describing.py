@@ -178,8 +178,7 @@ def test_nothing_is_asked_twice(store: Store, single: list[tuple[int, int]], tmp
 
 
 def test_an_endpoint(store: Store, single: list[tuple[int, int]], tmp_path: Path, monkeypatch: Any) -> None:
-    """Busy now and then, several questions at once, the same result; the key is nowhere; what was answered before it
-    failed is kept."""
+    """Busy now and then, several questions at once, the same result; the key is nowhere; earlier answers are kept."""
     monkeypatch.setattr(endpoint, "PAUSE", 0.01)
     monkeypatch.setenv("A_KEY", "sk-secret")
     file = tmp_path / "answers.jsonl"
@@ -258,8 +257,7 @@ def test_a_card_has_the_words(store: Store, single: list[tuple[int, int]]) -> No
 def test_rules_ask_nobody(
     meanings_store: Store, store: Store, single: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever gives no address must be sure that no text of theirs goes anywhere. Without scores no model is needed:
-    the store alone knows where a neuron fires most, and the same contexts are shown either way."""
+    """Whoever gives no address must be sure that no text of theirs goes anywhere; without scores no model is needed."""
 
     def connected(*_of: Any) -> None:
         raise AssertionError("something was sent")

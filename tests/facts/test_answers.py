@@ -39,8 +39,7 @@ def read(model: fm.Model, prompt: str, target: str | None, **options: Any) -> An
     "name", [name if name in KINDS else pytest.param(name, marks=pytest.mark.exhaustive) for name in TOKENIZERS]
 )
 def test_the_answer_is_what_follows_in_the_whole_text(name: str) -> None:
-    """A target tokenised by itself gets a token that the text never has: with Llama 2's kind every one of them. `▁`,
-    `▁Paris` was edited towards: a lone space first, which no text has."""
+    """A target tokenised by itself gets a token that the text never has, as `▁`, `▁Paris` of Llama 2."""
     model = model_with(name)
     tried = 0
     for prompt, target, word in itertools.product(PROMPTS, TARGETS, (False, True)):

@@ -68,6 +68,7 @@ def test_questions_that_cannot_be_asked(tiny: fm.Model) -> None:
 
 
 @pytest.mark.shared
+@pytest.mark.exhaustive
 def test_with_gpt2s_tokenizer(gpt2_tokenizer: Any) -> None:
     """Its offsets leave the space before a word out, others hold it: neither moves the subject."""
     path = REPOSITORY.parent / "shared" / "data" / "known_1000.json"

@@ -50,8 +50,7 @@ ASKED = {"questions": ["x"], "before": [], "after": ["y"]}
 
 
 def test_a_fact() -> None:
-    """The model would be asked about a pair of braces, or about the wrong subject; side effects be measured on half of
-    the prompts. It changes by being saved, if at all, in no field."""
+    """The model would be asked about a pair of braces; side effects be measured on half of the prompts."""
     assert EIFFEL.text == "The Eiffel Tower is located in the city of"
     assert EIFFEL.ask(EIFFEL.paraphrases[0]) == "The city that is home to the Eiffel Tower is"
     assert EIFFEL.ask(EIFFEL.prompt, "{0} \\1") == "The {0} \\1 is located in the city of"
@@ -68,8 +67,7 @@ def test_a_fact() -> None:
 
 
 def test_a_fact_of_a_text(tiny: fm.Model) -> None:
-    """The subject's place would have to be marked by hand in every text. A name typed in composed letters is found in
-    a text that somebody else's program decomposed."""
+    """The subject's place is found, in a text too that somebody else's program decomposed."""
     made = fm.Fact.from_text(EIFFEL.text, "Eiffel Tower", "Rome", true="Paris", id="tower")
     assert (made.prompt, made.target_new, made.target_true, made.id) == (EIFFEL.prompt, "Rome", "Paris", "tower")
     assert fm.Fact.from_text(EIFFEL.prompt, "Eiffel Tower", "Rome").prompt == EIFFEL.prompt

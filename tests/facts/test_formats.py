@@ -405,8 +405,7 @@ LEFT_OUT: list[tuple[str, dict[str, Any], str]] = [
 
 
 def test_records_that_are_no_facts(tmp_path: Path) -> None:
-    """A broken record would become a fact about something else; a whole one that is no fact keep a benchmark from being
-    read, or go without a word."""
+    """A broken record would become another fact; a whole one that is none would go without a word."""
     path = tmp_path / "facts"
     for format, change, named in BROKEN:
         with refuses(FileError, OSError, "record 1", named):

@@ -27,8 +27,7 @@ def atlas_facts() -> list[fm.Fact]:
 
 
 def test_round_trip(tmp_path: Path, atlas_facts: list[fm.Fact]) -> None:
-    """Facts would change by being saved: letters outside ASCII, separators that Python takes for line ends. Only what
-    a fact has is written."""
+    """Facts would change by being saved: letters outside ASCII, separators that Python takes for line ends."""
     path = write_facts(atlas_facts, tmp_path / "facts.jsonl")
     assert path.read_text("utf-8") == (REPOSITORY / "data" / "atlas" / "facts.jsonl").read_text("utf-8")
     multi = MultiHop(("Where?",), (), ("Italy",), needs=("x",))
@@ -41,8 +40,7 @@ def test_round_trip(tmp_path: Path, atlas_facts: list[fm.Fact]) -> None:
 
 
 def test_the_same_facts_of_every_form(tmp_path: Path) -> None:
-    """Lines ends of Windows, blank lines, a byte order mark, a document over several lines; a table has every column
-    in every row."""
+    """Line ends of Windows, blank lines, a byte order mark, a document over several lines, a table."""
     full = {**ONE, "neighbours": ["Louvre"], "probes": [{"kind": "alias", "prompt": "It is in", "target": "Rome"}]}
     path, rows = tmp_path / "facts", [full, TWO]
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]

@@ -113,8 +113,7 @@ def test_gated_firings_are_those_of_captures(gated: fm.Model, gated_store: Store
 
 
 def check_firings(model: fm.Model, store: Store) -> None:
-    """By position and by token, where the pre-activation (a gated neuron's gate) is above 0; as the scan counts them.
-    With little memory the most frequent tokens stay exact, and what is left out is said."""
+    """By position and token, where a pre-activation (a gate) is above 0; in little memory frequent ones stay exact."""
     found = count_firings(model, store, n_sequences=None)
     seen, by_token = np.zeros((32, 1), int), np.zeros((model.d_vocab, 1), int)
     at_position, at_type = np.zeros((2, 32, 64), int), np.zeros((2, model.d_vocab, 64), int)
@@ -230,8 +229,7 @@ def test_detection_is_the_definition(options: dict[str, Any], detected: list[int
 
 @pytest.mark.parametrize("rare", [1, 3])
 def test_rare_tokens_bound_how_many_it_takes(rare: int, tiny_store: Store) -> None:
-    """Against all tokens counted one by one, of which only the frequent ones were looked at; exact where every rare
-    token fires the neuron as often as it can."""
+    """Against all tokens counted; exact where every rare token fires the neuron as often as it can."""
     draw = np.random.default_rng(rare)
     frequent = draw.poisson(draw.gamma(0.5, 12, (40, 8)))
     others = np.where(np.arange(40)[:, None] % 2, rare, draw.integers(0, rare + 1, (40, 400)))

@@ -57,8 +57,7 @@ from .gated import GATED, made
 
 
 def test_folded_keys_are_what_the_neuron_reads(architecture: fm.Model) -> None:
-    """k·Norm(x) less its constant is the folded key along x over its scale, of gates likewise; and adding 1s changes
-    nothing where a LayerNorm takes them out, and something where an RMSNorm does not."""
+    """k·Norm(x) less its constant is the folded key along x over its scale, and a LayerNorm takes out what is added."""
     layout: Any = architecture.layout.blocks[1].norm
     norm: Any = inner(layout)
     x = torch.randn(5, architecture.d_model, generator=torch.Generator().manual_seed(0))
@@ -389,8 +388,7 @@ THREE = (*SIDES, "gate")
 
 
 def layers_of(n_layers: int, n: int, d: int, seed: int, clusters: int, sides: tuple[str, ...]) -> Rows:
-    """Unit rows around a few centres shared by all layers, so that there are pairs of every closeness; of gated neurons
-    with key and value turned round together in half of them."""
+    """Unit rows around centres that all layers share, so that pairs are of every closeness; gated ones turned round."""
     generator = torch.Generator().manual_seed(seed)
     found: Rows = {}
     of = [torch.randint(0, clusters, (n + layer,), generator=generator) for layer in range(n_layers)]
@@ -436,8 +434,7 @@ def naive_pairs(rows: Rows, n_layers: int, threshold: float, sides: tuple[str, .
 def test_duplicates_equal_all_pairs(
     seed: int, threshold: float, block: int, clusters: int, d: int, sides: tuple[str, ...], limit: int
 ) -> None:
-    """None missed by the screen, none twice, none of a neuron with itself; whatever block and screen. Of each kind the
-    best are kept, and all counted."""
+    """None missed, none twice, none with itself, whatever block and screen; the best are kept, and all counted."""
     rows = layers_of(3, 13, d, seed, clusters, sides)
     found = find_duplicates(lambda s, at: rows[s, at], range(3), threshold, limit, block=block, sides=sides)
     expected = naive_pairs(rows, 3, threshold - 1e-5, sides)  # float32 may see those nearest to it on either side
@@ -552,8 +549,7 @@ def test_derangements(n: int, count: int, seed: int) -> None:
 
 
 def test_chance_takes_neurons_apart() -> None:
-    """Neurons that strengthen, each along an axis of its own: of different neurons nothing is left of it. Neurons that
-    all share one direction: all of it is. Of too few there is no chance to tell."""
+    """Each along an axis of its own: nothing is left; all along one direction: all of it; of too few, no number."""
     for rows, expected in ((torch.eye(20), 0.0), (torch.ones(20, 4), 1.0), (torch.eye(2), np.nan)):
         sides = {side: rows.double() for side in ("key", "value", "gate")}
         own = read_write_classes(neuron_cosines(sides))

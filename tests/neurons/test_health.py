@@ -82,8 +82,7 @@ def plain(pair: Pair, texts: list[str], special: set[int]) -> tuple[pd.DataFrame
 
 
 def test_equals_autograd(pair64: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another loss, of a graph with a part missing, or of other positions: pads, BOS, a special token inside a text
-    (here " Rome"), the last one, after which nothing is predicted. Logits few at once, as of a large vocabulary."""
+    """No position counts that does not: pads, BOS, a special token inside (" Rome"), the last; logits few at once."""
     special = pair64.model.special_token_ids | {pair64.model.token_id(" Rome")}
     monkeypatch.setattr(fm.Model, "special_token_ids", property(lambda _model: special))
     monkeypatch.setattr("ffnmem.neurons.health.LOGITS", 1)
@@ -106,8 +105,7 @@ def test_equals_autograd(pair64: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     ("kind", "never", "always"), [("opt", (0, 3, -1000.0), (1, 5, 1000.0)), ("gpt2", (1, 5, -1000.0), (1, 6, 1000.0))]
 )
 def test_planted(kind: str, never: tuple[int, int, float], always: tuple[int, int, float], tokenizer: Any) -> None:
-    """A neuron that never fires is stuck where it lies far to the left, and carries nothing, though a firing would
-    matter; a GELU near 0 is dead and not stuck; one that is always on is linear. All as autograd has it."""
+    """A neuron far to the left is stuck and carries nothing; a GELU near 0 is dead, not stuck; always on is linear."""
     model = pushed(kind, tokenizer, {(layer, n): by for layer, n, by in (never, always, (0, 9, -0.5), (0, 10, 0.0))})
     found = neuron_health(model, TEXTS, prepend_bos=True)
     expected, loss, _ = plain(Pair(kind, model.hf_model, model), TEXTS, {0})

@@ -133,8 +133,7 @@ MOVED = {"kurtosis": 12.0, "partition": 0.006, "io": 0.6, "position": 0.06, "fre
     ],
 )
 def test_rules_are_the_papers(gated: bool, text: bool, changes: dict[str, Any], attrs: dict[str, float]) -> None:
-    """Every role that applies is a flag, the first in the order of ROLES the neuron's, with the statistic that decided;
-    roles that need text are absent without it, not false."""
+    """Every role that applies is a flag, the first is the neuron's; roles of text are absent without it, not false."""
     frame, at = drawn(gated, text), Thresholds(**changes).resolved(1024)
     frame.attrs = attrs
     rows = assign(frame, at, 3).to_dict("records")
@@ -202,8 +201,7 @@ def test_provenance_and_settings(frame: pd.DataFrame, tiny: fm.Model, tiny_store
 
 
 def test_parts_are_as_the_whole(frame: pd.DataFrame, tiny: fm.Model, tiny_store: Store) -> None:
-    """One layer; weights alone, whose table has no columns of the text; and raw weights, of which only cosines over the
-    vocabulary and lengths are others."""
+    """One layer; weights alone, without columns of the text; and raw weights, with other cosines and lengths."""
     one = fm.roles(tiny, tiny_store, layer=-1, n_sequences=None)
     whole = frame[frame["layer"] == 1].reset_index(drop=True)
     pd.testing.assert_frame_equal(one, whole, check_exact=False, rtol=1e-6)
@@ -225,8 +223,7 @@ def test_parts_are_as_the_whole(frame: pd.DataFrame, tiny: fm.Model, tiny_store:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2"])
 def test_planted_in_the_weights(kind: str, tokenizer: Any) -> None:
-    """Along the null space and long, along and against the key as the gains of both norms have it, and written in
-    (1, …, 1), which an RMSNorm lets through and a LayerNorm does not: each is found."""
+    """Along the null space, along and against the key, and along (1, …, 1), which an RMSNorm alone lets through."""
     model = made(kind, tokenizer)
     with torch.no_grad():
         values, norm = model.ffn[1].values, model.norm_after(1)
@@ -292,8 +289,7 @@ def test_sheet(tiny: fm.Model) -> None:
 
 
 def test_gated_models(gated: fm.Model, gated_store: Store) -> None:
-    """Columns of the gate, firing by the gate as the store counts it, the sign of the coefficient's cube, and no
-    direction taken out of d_model."""
+    """Columns of the gate, firing by the gate, the sign of the coefficient's cube, no direction taken out."""
     found = fm.roles(gated, gated_store, n_sequences=None)
     cubes = np.zeros((2, 64))
     for number in range(gated_store.sequences.n_sequences):
@@ -312,8 +308,7 @@ def test_gated_models(gated: fm.Model, gated_store: Store) -> None:
 def test_no_role_depends_on_how_a_gated_neuron_is_written(
     gated: fm.Model, gated_store: Store, gated_kind: str, tokenizer: Any, tmp_path: Path
 ) -> None:
-    """Key and value turned round together, or the one made longer as the other becomes shorter, are the same neuron;
-    the signs that change are the stored ones."""
+    """Key and value turned round together, or one longer as the other is shorter, are the same neuron."""
     stretched, by = made(gated_kind, tokenizer), torch.tensor([-4.0, 1.0, 0.25, -1.0]).repeat(16).unsqueeze(1)
     with torch.no_grad():
         for ffn in stretched.ffn:
@@ -347,8 +342,7 @@ def cosines(vectors: torch.Tensor, tokens: torch.Tensor) -> np.ndarray:
 
 
 def test_the_unembedding_is_folded_as_in_the_papers(architecture: fm.Model) -> None:
-    """Differences of logits stay what they were: folding and centring change nothing that softmax sees. Under RMSNorm
-    a token's own mean stays, since the norm does not take it out."""
+    """Folding and centring change nothing that softmax sees; under RMSNorm a token's own mean stays."""
     before, centred = architecture.unembedding.detach().clone(), architecture.centred
     folded = read_unembedding(architecture)
     found = folded.tokens
@@ -366,8 +360,7 @@ def test_the_unembedding_is_folded_as_in_the_papers(architecture: fm.Model) -> N
 
 @pytest.mark.parametrize("blocks", [(2048, 4096), (3, 7)])
 def test_moments_are_scipys(monkeypatch: pytest.MonkeyPatch, blocks: tuple[int, int]) -> None:
-    """Whatever the blocks, and where the mean is far from zero too. A zero value has no direction; a padded token that
-    no text holds has none either and does not count."""
+    """Whatever the blocks; a zero value has no direction, and a padded token does not count."""
     monkeypatch.setattr(unembedding, "ROWS", blocks[0])
     monkeypatch.setattr(unembedding, "TOKENS", blocks[1])
     vectors, tokens = gaussian(8, 12), gaussian(50, 12, seed=1).abs() + 0.5
@@ -392,8 +385,7 @@ def test_accelerators_sum_the_same_powers() -> None:
 
 
 def test_null_space_is_of_the_svd(architecture: fm.Model) -> None:
-    """The last singular vectors, under LayerNorm after (1, …, 1) is left out, which would otherwise be the very last;
-    under RMSNorm it is one direction among others."""
+    """The last singular vectors, under LayerNorm after (1, …, 1) is left out, which would be the very last."""
     folded, kept = read_unembedding(architecture), 16 - architecture.centred
     found = null_space(folded, 3)
     _, singular, vt = np.linalg.svd(folded.tokens.double().numpy(), full_matrices=False)
@@ -410,8 +402,7 @@ def test_null_space_is_of_the_svd(architecture: fm.Model) -> None:
 
 
 def test_frequency_cosine_is_that_of_the_logits(tiny: fm.Model) -> None:
-    """Without the logits: the same number as with them; a padded vocabulary counts as never seen. Its null is that of
-    random directions, its reach the length of the direction within W_U's columns."""
+    """Its null is that of random directions, its reach the length of the direction within W_U's columns."""
     folded = read_unembedding(tiny)
     counts = np.random.default_rng(0).integers(0, 1000, tiny.d_vocab - 3)
     found = frequency_direction(folded, counts, seed=2)

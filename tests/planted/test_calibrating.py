@@ -22,8 +22,7 @@ from .made import TINY, small_models
 
 
 def test_a_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every kind has its tables; a seed or a superposition named twice is one model; scores are those of the public
-    parts, put together by hand."""
+    """Every kind has its tables; what is named twice is one model; scores are those of the public parts."""
     small_models(monkeypatch)
     steps: list[tuple[str, int, int]] = []
     found = fm.planted.calibrate(

@@ -36,8 +36,7 @@ def test_rank_of_the_first_neuron(values: tuple[float, ...], rank: int) -> None:
 
 
 def test_measures_find_the_planted_neuron(planted: Planted) -> None:
-    """Late facts are written where attribution looks; early ones only paths and ablation can see. A rank is the place
-    in the measure's own table."""
+    """Late facts are written where attribution looks; early ones only paths and ablation can see."""
     for fact in planted.facts[::8]:
         ranks = planted_ranks(planted, fact)
         assert ranks["attribute_paths"] <= 1

@@ -29,8 +29,7 @@ def found(meanings_store: Store) -> Firing:
 
 
 def test_examples_at_random_places(meanings_store: Store, found: Firing) -> None:
-    """Of different sequences, and neurons and layers apart: shared examples would make one chance of many, and the
-    interval of their rate too narrow."""
+    """Of different sequences, neurons and layers apart: shared ones would make one chance of many."""
     places = random_places(meanings_store, 1)
     moved, other = (at_random(replace(found, layer=layer), places, 0) for layer in (0, 1))
     assert (moved.counts == np.minimum(found.counts, len(np.unique(sequence_of(places))))).all()
@@ -57,8 +56,7 @@ def test_examples_nulls_are_rarely_rejected(meanings: Planted, meanings_store: S
 
 
 def test_scrambled_weights_have_their_lengths(meanings: Planted) -> None:
-    """Random directions that are longer, or whose gates open always, would be no baseline; the planted model stays what
-    it is, and the same seed gives the same nothing."""
+    """Longer directions, or gates that open always, would be no baseline; the planted model stays as it is."""
     mixture = plant("meanings", seed=1, n_features=16, neurons=24, n_tokens=2000, experts=2)
     for planted in (meanings, mixture):
         before = planted.model.fingerprint

@@ -92,8 +92,7 @@ def test_strangers_recall_nothing(planted: Planted) -> None:
 
 
 def test_what_is_stated(made: dict[str, Planted]) -> None:
-    """Each name and object is of several, so that none gives a subject away; the corpus states all in every wording.
-    The same seed gives the same, and all sites the same facts."""
+    """No name gives a subject away; the corpus states all in every wording; all sites have the same facts."""
     again, other = (plant_facts(seed=seed, site="both", **SIZES) for seed in (1, 2))
     assert again.model.fingerprint == made["both"].model.fingerprint != other.model.fingerprint
     pd.testing.assert_frame_equal(again.truth, made["both"].truth)
@@ -173,8 +172,7 @@ def test_attribution_names_late_neurons_and_cannot_name_early_ones(planted: Plan
 
 
 def test_tracing_finds_where_a_fact_is_stored_and_nowhere_else(planted: Planted) -> None:
-    """Early facts come back at the subject's last token in layer 1, late ones at the last token in layer 2; below the
-    store the subject is known again, from which all else follows. Else a tracer that points anywhere would pass."""
+    """Early facts come back at the subject's end in layer 1, late ones at the last token in layer 2."""
     back = []
     for fact, row in list(zip(planted.facts, neurons(planted).itertuples(), strict=True))[::4]:
         trace = fm.trace_fact(planted.model, fact, kinds=["ffn"], window=1, samples=4)

@@ -170,8 +170,7 @@ def test_detectors_fire_for_their_tokens_and_nothing_else(measured: Measured) ->
 
 
 def test_only_position_neurons_tell_positions(measured: Measured) -> None:
-    """Their firings carry more than .05 nats about the position, and most are where they should be; others' carry
-    less. The dead never fire, all others do."""
+    """Their firings carry more than .05 nats about it, others' less; the dead never fire, all others do."""
     assert (measured.fires.any(0) == (measured.frame.role != "dead")).all()
     for i, row in measured.frame.iterrows():
         fires = measured.fires[:, i]

@@ -48,8 +48,7 @@ def test_precision_at() -> None:
 
 
 def test_over_models_is_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an interval that is as wide as models differ, however many neurons each has; missing scores are left out,
-    and so are models of one class."""
+    """With an interval as wide as models differ; missing scores and models of one class are left out."""
     monkeypatch.setattr(recovery, "DRAWS", 100)
     models = [drawn(seed, 60, False) for seed in range(3)]
     value, low, high = over_models(models, auroc)

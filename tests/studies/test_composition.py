@@ -57,8 +57,7 @@ def test_other_ways_to_add_up(name: str, tokenizer: Any) -> None:
 
 
 def check_architecture(model: fm.Model) -> None:
-    """Of prefixes of two prompts, each captured alone: residual streams as the sums of what captures have; predictions
-    by the model's own final norm and unembedding."""
+    """Of prefixes captured alone: streams as sums of captures, predictions by the model's own norm and unembedding."""
     ids = [np.array(model.tokenize(text)) for text in (PROMPT, OTHER_PROMPT)]
     prefixes = tuple(one[:length] for one in ids for length in (3, 5, len(one)))
     places = Places(np.arange(6), np.array([len(one) - 1 for one in prefixes]), prefixes)
@@ -130,8 +129,7 @@ def test_updates_are_counted_at_some(tiny: fm.Model, places: Places, readings: R
 
 
 def test_sub_updates_make_up_what_the_stream_gets(gated: fm.Model, gated_store: Store) -> None:
-    """Σ mᵢvᵢ with the gain of a norm behind the FFN is what the FFN adds, but for that norm's scale, which no share of
-    it sees; bare values would add up to something else."""
+    """Σ mᵢvᵢ with the gain of a norm behind is what the FFN adds, but for that norm's scale."""
     places = random_places(gated_store, 6, 2)
     reader = Positions(gated)
     shares = read_positions(gated, places, [np.zeros(64, np.int64)] * 2, lead=1, updates=6).by_output

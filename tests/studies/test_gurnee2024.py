@@ -79,8 +79,7 @@ def test_strongest_are_the_clearest_with_their_tokens(found: Study, frame: pd.Da
 
 
 def test_figures_of_variances(found: Study) -> None:
-    """The line is the threshold that decides; entropy neurons are marked, each of the last layer at the norm of its
-    value and the variance of its cosines."""
+    """The line is the threshold that decides; entropy neurons of the last layer are marked."""
     ax = found.plot("variance", Canvas().add_subplot())
     assert ax.lines[-1].get_ydata()[0] == max(0.005, found.settings["partition_null"])  # type: ignore[index]
     frame = found.table("neurons")

@@ -283,8 +283,7 @@ def test_an_error_while_drawing_leaves_the_older_files(
 
 @pytest.mark.usefixtures("undrawn")
 def test_from_text_and_again(tiny: fm.Model, tmp_path: Path) -> None:
-    """The scan lies in the folder and is opened at the next call; the same call writes the same files, and completes
-    what a stopped one left."""
+    """The scan is opened at the next call; the same call writes the same files, and completes what is missing."""
     told: list[str] = []
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n\n".join(tiny_texts()), "utf-8")

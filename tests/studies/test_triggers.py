@@ -34,8 +34,7 @@ def test_changes_are_those_of_single_prompts(tiny: fm.Model, tiny_store: Store, 
 
 
 def test_changes_of_gated_coefficients(gated: fm.Model, gated_store: Store) -> None:
-    """Of the product of gate and key, from whole forward passes too; a trigger's coefficient is positive. Progress is
-    told within a layer too, which on a large model takes minutes."""
+    """Of the product of gate and key; progress is told within a layer too, which may take minutes."""
     told: list[tuple[str, int, int]] = []
     trials = removal_trials(gated, gated_store, keys=12, prefixes=2, seed=5, progress=lambda *call: told.append(call))
     assert told == sorted(told)
