@@ -527,7 +527,8 @@ def alphaedit_form(
     thresholds, ranks = {}, []
     for at in where:
         eigenvalues = moment.eigenvalues(at)
-        usual = theirs.threshold if as_theirs else float(eigenvalues.median())
+        # Between the two in the middle: of one of them itself rounding would decide on which side it is.
+        usual = theirs.threshold if as_theirs else float(eigenvalues.quantile(0.5))
         thresholds[at] = usual if threshold is None else threshold
         ranks.append(int((eigenvalues < thresholds[at]).sum()))
         if not float(eigenvalues[0]) < thresholds[at] <= float(eigenvalues[-1]):

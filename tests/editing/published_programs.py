@@ -18,6 +18,9 @@ from transformers.pytorch_utils import Conv1D
 
 from ffnmem.facts import Fact
 
+Left = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Of C, K and K_p, what times R is a change."""
+
 
 class Asked(NamedTuple):
     """A prompt with a target's tokens but the last, and where the subject ends."""
@@ -175,7 +178,7 @@ class Program:
         facts: Sequence[Fact],
         layers: Sequence[int],
         how: Descent,
-        left: Callable[[Tensor, Tensor, Tensor], Tensor],
+        left: Left,
         previous: Sequence[Fact] = (),
     ) -> list[Tensor]:
         """Layer after layer, the model being changed as one goes; ``left(C, K, K_p)`` times R is a change."""
@@ -201,7 +204,7 @@ class Program:
         projection.weight += change if isinstance(projection, Conv1D) else change.T
 
 
-def memit(weight: float, norm: float = 0.0) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def memit(weight: float, norm: float = 0.0) -> Left:
     """Of ENCORE too, whose λₙ is ``norm``."""
 
     def left(c: Tensor, k: Tensor, held: Tensor) -> Tensor:
@@ -211,7 +214,7 @@ def memit(weight: float, norm: float = 0.0) -> Callable[[Tensor, Tensor, Tensor]
     return left
 
 
-def emmet(weight: float, epsilon: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def emmet(weight: float, epsilon: float) -> Left:
     def left(c: Tensor, k: Tensor, _held: Tensor) -> Tensor:
         inverse = (weight * c).inverse()
         d = k.T @ inverse @ k
@@ -221,7 +224,7 @@ def emmet(weight: float, epsilon: float) -> Callable[[Tensor, Tensor, Tensor], T
     return left
 
 
-def alphaedit(threshold: float, penalty: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def alphaedit(threshold: float, penalty: float) -> Left:
     def left(c: Tensor, k: Tensor, held: Tensor) -> Tensor:
         u, s, _ = torch.linalg.svd(c)
         p = u[:, s < threshold] @ u[:, s < threshold].T

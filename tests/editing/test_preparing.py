@@ -210,15 +210,12 @@ def test_where_the_layer_comes_from(tiny: fm.Model, atlas: fm.Model) -> None:
 
 
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"step": 3}, "'step'"), ({"source": "mine"}, "'source'"), ({"steps": 0}, "steps"), ({"rate": 0.0}, "rate"),
+    ({"step": 3}, "'step'"), ({"source": "mine"}, "'source'"), ({"steps": 0}, "steps"),
     ({"optimiser": "projections", "decay": 0.5}, "decay is Adam's"), ({"optimiser": "sgd"}, "sgd"),
     ({"optimiser": "projections", "relative": True}, "relative is Adam's"),
-    ({"optimiser": "adam", "first": 3}, "first is of projections"), ({"first": 0}, "first"),
-    ({"clamp": -1.0}, "clamp"), ({"stop": -0.1}, "stop"), ({"kl": -1.0}, "kl"), ({"decay": -1.0}, "decay"),
-    ({"plain": 1.0}, "plain"), ({"key_plain": 0.0}, "key_plain"), ({"kl_at": "first"}, "kl_at"),
-    ({"scale_of": "head"}, "scale_of"), ({"likeliest": -1}, "likeliest"), ({"anchor": 0.0}, "anchor"),
-    ({"anchor": math.inf}, "anchor"), ({"rare": -1.0}, "rare"), ({"rare": 3.0, "optimiser": "adam"}, "rare is of"),
-    ({"stretch": 0.9}, "stretch"), ({"stretch": math.inf}, "stretch"),
+    ({"optimiser": "adam", "first": 3}, "first is of projections"), ({"kl_at": "first"}, "kl_at"),
+    ({"plain": 1.0}, "plain"), ({"anchor": math.inf}, "anchor"),
+    ({"rare": 3.0, "optimiser": "adam"}, "rare is of"), ({"stretch": 0.9}, "stretch"),
     ({"stretch": 1.5, "anchor": 2.0}, "leave one out"),
 )  # fmt: skip
 

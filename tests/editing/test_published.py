@@ -137,21 +137,22 @@ def test_encore(both: Both) -> None:
     assert int(edit.numbers["steps"][1]) < how.steps - 1
 
 
-def test_ft_l_of_one_token_without_a_bias(tokenizer: Any) -> None:
+@pytest.mark.parametrize("fact", FACTS[:2], ids=["of one token", "of several"])
+def test_ft_l_without_a_bias(fact: fm.Fact, tokenizer: Any) -> None:
     """There it is torch's Adam on the weight, clamped after each step, until the loss is below .01."""
     make, *_ = BUILT["llama"]
     model, hf = fm.load(make(), tokenizer=tokenizer, dtype="float64"), make().double().requires_grad_(False)
     widen(hf)
     hf.set_attn_implementation("sdpa")
-    fact = FACTS[0]
-    (target,) = word_ids(model, fact.text, str(fact.target_new))
+    ids = word_ids(model, fact.text, str(fact.target_new))
+    tokens = torch.tensor([[*model.tokenize(fact.text), *ids[:-1]]])
     weight = hf.model.layers[0].mlp.down_proj.weight.requires_grad_(True)
     before = weight.detach().clone()
     adam = torch.optim.Adam([weight], lr=5e-3)
     for _ in range(25):
         adam.zero_grad()
         with torch.enable_grad():
-            loss = -hf(input_ids=torch.tensor([model.tokenize(fact.text)])).logits[0, -1].log_softmax(-1)[target]
+            loss = -hf(input_ids=tokens).logits[0, -len(ids) :].log_softmax(-1)[range(len(ids)), ids].mean()
         if float(loss.detach()) < 1e-2:
             break
         loss.backward()
