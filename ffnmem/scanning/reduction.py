@@ -27,7 +27,7 @@ from .state import EXTREMES, NO_VALUE, SIDES, SPAN, LayerState, ScanState, join_
 # neurons share it, so each neuron's examples are uniformly random, and a float32 run of a few sequences gives them all
 # exactly.
 
-SEQUENCES, DRAWS, PLACES = 1, 2, 3  # independent streams of one seed
+READ, SEQUENCES, DRAWS, PLACES = range(4)  # independent streams of one seed
 INPUTS = 4096  # random positions at which the FFNs' inputs are kept
 
 
@@ -73,9 +73,10 @@ def content_places(sequences: Sequences, special: Sequence[int], number: int) ->
 def random_places(
     sequences: Sequences, special: Sequence[int], numbers: Int64[np.ndarray, " sample"], seed: int
 ) -> Int64[np.ndarray, " n"]:
-    """The places of some sequences, without BOS and special tokens, in random order."""
-    places = [content_places(sequences, special, number) for number in numbers.tolist()]
-    return np.random.default_rng([seed, 2]).permutation(np.concatenate([np.empty(0, np.int64), *places]))
+    """The places of some sequences, without BOS and special tokens, in random order: the same wherever it is drawn."""
+    found = [content_places(sequences, special, number) for number in numbers.tolist()]
+    places = np.concatenate([np.empty(0, np.int64), *found])
+    return places[np.argsort(uniforms(seed, READ, places), kind="stable")]
 
 
 class Lowest:

@@ -74,7 +74,7 @@ def test_planted_neurons_are_told_from_directions(found: ChanceVerdicts) -> None
             fewer = (np.sign(a[:, None] - b) + 1).mean() / 2
             assert row[f"{name}_told"] == pytest.approx(fewer)
     assert shares.loc["own", "monosemantic_low"] > 2 * shares.drop("own")["monosemantic_high"].max()
-    assert shares.loc["matched", "ms_told"] > 0.7
+    assert shares.loc["matched", "ms_told"] > 0.6
     layers = found.layers
     assert layers["layer"].tolist() == [0] * 3 + [1] * 3
     assert layers.groupby("kind")["monosemantic"].mean().to_dict() == pytest.approx(shares["monosemantic"].to_dict())
