@@ -165,8 +165,8 @@ def facts(*, settings: FactSettings = FactSettings(), output: PlantedOutput) -> 
 
 def calibrate(
     *,
-    kind: tuple[PlantedKind, ...] = PLANTED_KINDS,
-    seed: tuple[Seed, ...] = CALIBRATION_SEEDS,
+    kind: Annotated[tuple[PlantedKind, ...], Parameter(show_default=False)] = PLANTED_KINDS,
+    seed: Annotated[tuple[Seed, ...], Parameter(show_default=False)] = CALIBRATION_SEEDS,
     superposition: tuple[Positive, ...] | None = None,
     neurons: Count | None = None,
     experts: Count | None = None,
