@@ -296,17 +296,13 @@ def test_a_block_that_is_never_entered_is_told(tiny: fm.Model) -> None:
 
 REFUSED: list[tuple[Any, Any, tuple[str, ...]]] = [
     ({}, InputError, ("nothing is intervened",)),
-    ([{}, {}], InputError, ("nothing is intervened",)),
-    ({(2, 0): 0.0}, OutOfRangeError, ("layer 2", "0 to 1")),
     ({(0, 64): 0.0}, OutOfRangeError, ("neuron 64", "0 to 63")),
     ({3: 0.0}, InputError, ("3 names no neuron", "(layer, None)")),
-    ({(0, 1, 2): 0.0}, InputError, ("(0, 1, 2) names no neuron",)),
     ({(0, 63): 0.0, (0, -1): 1.0}, InputError, ("0.63 is named twice",)),
     ({(1, None): 0.0, (-1, None): 1.0}, InputError, ("every neuron of layer 1 is named twice",)),
     ({(0, 1): "zero"}, InputError, ("'zero'", "Set, Scale, Add, Mean or Resample")),
     ([{(0, 1): 0.0}, (0, 2)], InputError, ("interventions[1]", "a dict")),
     *(({(0, 1): what}, InputError, ()) for what in (True, None, float("nan"), torch.zeros(2))),
-    ({(0, 1): torch.tensor(float("inf"))}, InputError, ("inf",)),
 ]
 
 

@@ -191,15 +191,11 @@ REFUSED: list[
     (IN, lambda c: fm.attribute(c, NEXT, position=-1), ("NEXT", "last position")),
     (IN, lambda c: fm.attribute(fm.capture(c.model, [5]), NEXT), ("NEXT", "two tokens")),
     (OUT, lambda c: fm.attribute(c, " Paris", position=9), ("position 9", "0 to 8")),
-    (OUT, lambda c: fm.attribute(c, c.model.d_vocab), ("token id",)),
     (OUT, lambda c: fm.attribute(c, [0] * 8 + [c.model.d_vocab]), ("token id",)),
     (IN, lambda c: fm.attribute(fm.capture(c.model, PROMPT, layers=[0, 1])), ("every layer", "without layers=")),
     (IN, lambda c: fm.attribute_paths(fm.capture(c.model, PROMPT, layers=[0])), ("every layer", "without layers=")),
     (IN, lambda c: fm.decompose(fm.capture(c.model, PROMPT, layers=1), 0), ("layer 0", "[1]")),
-    (IN, lambda c: fm.decompose(c, 0, top=0), ("top", "at least 1")),
     (OUT, lambda c: fm.decompose(c, 2), ("layer 2", "0 to 1")),
-    (OUT, lambda c: fm.decompose(c, 1, 9), ("position 9", "0 to 8")),
-    (OUT, lambda c: fm.decompose(c, 1, prompt=1), ("prompt 1", "0 to 0")),
 ]
 
 

@@ -186,25 +186,16 @@ SILENCED, BLOCKED = silence_fact, fm.knockout
 REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], tuple[str, ...]]] = [
     (TRACED, (PROMPT,), {}, ("subject",)),
     (TRACED, (PROMPT, "Colosseum"), {}, ("Colosseum",)),
-    (TRACED, (FACT, "Tower"), {}, ("Tower",)),
     (TRACED, HERE, {"target": " Rome"}, ("' France'", "' Rome'", PROMPT)),
     (TRACED, (replace(FACT, target_true="Rome"),), {}, ("' Rome'",)),
-    (TRACED, HERE, {"samples": 0}, ("samples",)),
-    (TRACED, HERE, {"window": 0}, ("window",)),
-    (TRACED, HERE, {"noise": -0.1}, ("noise",)),
-    (TRACED, HERE, {"noise": float("nan")}, ("noise",)),
-    (TRACED, HERE, {"kinds": ("mlp",)}, ("mlp",)),
     (TRACED, HERE, {"kinds": "state"}, ("kinds",)),
     (TRACED, HERE, {"kinds": (), "severed": ()}, ("state",)),
     (TRACED, HERE, {"severed": ("state",)}, ("state",)),
-    (SILENCED, HERE, {"kinds": "ffn"}, ("kinds", "'ffn'")),
     (SILENCED, HERE, {"kinds": ("state",)}, ("kind", "'state'", "'attention'")),
     (SILENCED, HERE, {"kinds": ()}, ("no kinds",)),
     (SILENCED, HERE, {"target": "zzz"}, ("does not know",)),
-    (BLOCKED, (PROMPT, "Colosseum"), {}, ("'Colosseum'",)),
     (BLOCKED, ("The", "The"), {"prepend_bos": False}, ("one token",)),
     (BLOCKED, ("Paris", "Paris"), {"prepend_bos": False}, ("positions 0, 1, 2, 3, 4", "nothing left to look at")),
-    (BLOCKED, HERE, {"target": "zzz"}, ("does not know",)),
 ]
 
 
