@@ -111,6 +111,12 @@ def tiny(tiny_hf: Any, tokenizer: Any) -> fm.Model:
     return fm.load(tiny_hf, tokenizer=tokenizer)
 
 
+@pytest.fixture(scope="session")
+def tiny64(tiny_hf: Any, tokenizer: Any) -> fm.Model:
+    """``tiny`` in float64, in which identities hold to rounding. Shared: do not change it."""
+    return fm.load(tiny_hf, tokenizer=tokenizer, dtype="float64")
+
+
 @pytest.fixture
 def make_tiny(tiny_hf: Any, tokenizer: Any) -> Callable[..., fm.Model]:
     """A fresh ``tiny`` for a test that changes it."""

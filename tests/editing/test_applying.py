@@ -111,21 +111,6 @@ def test_reverted_however_a_block_ends(make_tiny: Make, tmp_path: Path) -> None:
     assert model.fingerprint == fingerprint
 
 
-def test_made_on_top_of_another(make_tiny: Make) -> None:
-    """A sequence of edits: each is made for the model that has those before it."""
-    model = make_tiny()
-    pristine, values, first = weights(model), values_of(model), made(model)
-    first.apply(model)
-    second = made(model, seed=1)
-    second.apply(model)
-    first.revert(model)
-    check_values(model, values, [second])
-    second.revert(model)
-    assert same_bits(model, pristine)
-    with refuses(ModelError, ValueError, second.fingerprint, model.fingerprint), unchanged(model):
-        second.apply(model)
-
-
 def test_with_edit(make_tiny: Make) -> None:
     """A look at the model with or without an edit must put back the others in their order, bit for bit."""
     model = make_tiny()

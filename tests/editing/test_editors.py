@@ -33,7 +33,7 @@ from ffnmem.editing.values import FoundValue
 from ffnmem.facts.answers import word_ids
 from ffnmem.models.answers import generate
 
-from ..helpers import allclose, build_gpt2, refuses
+from ..helpers import allclose, refuses
 from ..scanning.texts import tiny_texts
 from . import published_programs as programs
 from .edits import logits
@@ -50,8 +50,8 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def model(tokenizer: Any) -> fm.Model:
-    return fm.load(build_gpt2(), tokenizer=tokenizer, dtype="float64")
+def model(tiny64: fm.Model) -> fm.Model:
+    return tiny64
 
 
 @pytest.fixture(scope="module")

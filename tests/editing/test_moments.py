@@ -22,7 +22,6 @@ from ffnmem.editing.moments import (
     CHUNK,
     FIELDS,
     KEPT,
-    KIND,
     Part,
     TriangleSums,
     diagonal,
@@ -262,7 +261,7 @@ def test_round_trip(tmp_path: Path, moment: SecondMoment) -> None:
     assert b"Infinity" not in singular.read_bytes()  # which is no JSON
 
 
-def test_damage_is_noticed_layer_by_layer(tmp_path: Path, moment: SecondMoment) -> None:
+def test_other_files_and_damage_are_refused(tmp_path: Path, moment: SecondMoment) -> None:
     """A flipped bit would go into every edit; a damaged layer that nobody asks for would stop one of another."""
     path = moment.save(tmp_path / "c")
     data = bytearray(path.read_bytes())
@@ -272,17 +271,10 @@ def test_damage_is_noticed_layer_by_layer(tmp_path: Path, moment: SecondMoment) 
     found.matrix(2)
     with refuses(FileError, OSError, str(path), "checksum"):
         found.matrix(5)
-
-
-def test_other_files_are_refused(tmp_path: Path, moment: SecondMoment) -> None:
-    """Another tensor file, a newer one, a missing one, would be read as something."""
     write_tensors(tmp_path / "other", {"kind": "ffnmem scan state"}, {})
-    write_tensors(tmp_path / "newer", {"kind": KIND, "schema": 99}, {})
-    for name, says in (("other", "ffnmem scan state"), ("newer", "newer"), ("missing", "second_moment")):
+    for name, says in (("other", "ffnmem scan state"), ("missing", "second_moment")):
         with refuses(FileError, OSError, name, says):
             SecondMoment.load(tmp_path / name)
-    with refuses(InputError, ValueError, "float16", "float32"):
-        moment.save(tmp_path / "c", dtype="float16")  # type: ignore[arg-type]
 
 
 # -- joining -----------------------------------------------------------------------------------------------------------
@@ -393,31 +385,25 @@ def test_what_no_second_moment_is(tiny: fm.Model, own: SecondMoment, tmp_path: P
         ({1: changed(c, (3, 3), -0.5)}, n, ("layer 1", "-0.5", "diagonal")),
         ({1: changed(c, (2, 3), 1e3)}, n, ("layer 1", "not symmetric")),
         ({1: c.to(torch.complex64)}, n, ("layer 1", "complex64", "real")),
-        ({1: c.numpy().astype(object)}, n, ("layer 1", "object", "real")),
         ({}, n, ("no layer",)),
         ({1: c}, None, ("count is missing",)),
-        ({1: c}, 0, ("at least 1",)),
         ({1: c, -1: c}, n, ("layer 1 is given twice",)),
     ):
         with refuses(InputError, ValueError, *named):
             SecondMoment.of(tiny, given, count)  # type: ignore[arg-type]
     with refuses(InputTypeError, TypeError, "matrix or a file"):
         SecondMoment.of(tiny, {1: [[1.0]]}, n)  # type: ignore[dict-item]
-    whole = statistics(tmp_path / "whole.npz", np.eye(64), 5)
-    (tmp_path / "cut.npz").write_bytes(whole.read_bytes()[:-200])
     np.save(tmp_path / "plain.npy", np.eye(64))
     np.savez(tmp_path / "pickled.npz", **{SUMS: np.array([{}], dtype=object), COUNT: 5})
     statistics(tmp_path / "small.npz", np.eye(63), 5)
     statistics(tmp_path / "none.npz", np.eye(64), 0)
     statistics(tmp_path / "whole numbers.npz", np.eye(64, dtype=int), 5)
     for name, says in (
-        ("cut.npz", "damaged"),
         ("plain.npy", "no file of second moments"),
         ("pickled.npz", "allow_pickle"),
         ("small.npz", "64 neurons"),
         ("none.npz", "number of tokens"),
         ("whole numbers.npz", "holds no numbers"),
-        ("missing.npz", "there is no file"),
     ):
         with refuses(FileError, OSError, name, says):
             SecondMoment.of(tiny, {1: tmp_path / name})

@@ -124,10 +124,9 @@ def test_a_change_is_searched_as_it_acts(
 # -- by Adam -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "gpt-neox parallel"])
-def test_many_are_as_one_by_one(kind: str, tokenizer: Any) -> None:
+def test_many_are_as_one_by_one(tiny64: fm.Model) -> None:
     """Gradients that mix, a stop or a clamp of another request."""
-    plan = plan_of(fm.load(ARCHITECTURES[kind](), tokenizer=tokenizer, dtype="float64"), stop=4.0, clamp=1.0)
+    plan = plan_of(tiny64, stop=4.0, clamp=1.0)
     together = optimise(plan.layers, plan.requests, plan.settings)
     split = optimise(plan.layers, plan.requests, plan.settings, batch_tokens=1)
     after, rows = [max(row.after for row in (*one.rows, one.essence)) for one in plan.requests], len(CONTEXTS) + 1
@@ -291,14 +290,13 @@ def test_a_search_begins_with_few_contexts_and_ends_with_all(atlas: fm.Model) ->
     assert sum(one.passes for one in sooner) < sum(other.passes for other in whole)
 
 
-def test_projections_end_where_the_target_is_the_likeliest(tiny_hf: Any, tokenizer: Any) -> None:
+def test_projections_end_where_the_target_is_the_likeliest(tiny64: fm.Model) -> None:
     """Looked at in whole passes: a context left out, another request's target, a look at a δ that is not kept."""
-    model = fm.load(tiny_hf, tokenizer=tokenizer, dtype="float64")
     settings = {"optimiser": "projections", "steps": 12, "rate": 2.0, "stop": 0.01, "clamp": 50.0, "likeliest": 1}
-    plan = plan_edits(model, REACHED, layer=0, contexts=CONTEXTS, settings=settings)
+    plan = plan_edits(tiny64, REACHED, layer=0, contexts=CONTEXTS, settings=settings)
     found = optimise(plan.layers, plan.requests, plan.settings)
     for request, one in zip(plan.requests, found, strict=True):
-        said = [logits_with(model, 0, row, one.delta).argmax(-1)[-len(request.ids) :] for row in request.rows]
+        said = [logits_with(tiny64, 0, row, one.delta).argmax(-1)[-len(request.ids) :] for row in request.rows]
         assert all(tuple(ids.tolist()) == request.ids for ids in said) == (one.steps < 11)
     assert 0 < found[1].steps < 11
 

@@ -158,8 +158,6 @@ def test_what_is_recorded(tiny64: fm.Model, moment: SecondMoment) -> None:
         (("roam",), {}, ("'roam'", "'rome'")),
         (("rome", "rome"), {}, ("'rome'", "twice")),
         (("rome",), {"weight": 3.0}, ("'weight'", "rome", "ridge")),
-        (("rome", "emmet"), {"epsilon": -1.0}, ("epsilon",)),
-        (("rome", "emmet"), {"keys": "mixed"}, ("keys",)),
         (("alphaedit",), {"threshold": 1e-30}, ("threshold",)),
         (("memit",), {"layers": 3}, ("layers",)),
         (("rome",), {"layer": 7}, ("layer 7",)),

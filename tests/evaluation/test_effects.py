@@ -32,11 +32,6 @@ from .made import EIFFEL, TEXTS, drift_by_hand, logs, probability
 
 
 @pytest.fixture(scope="module")
-def tiny64(tiny_hf: Any, tokenizer: Any) -> fm.Model:
-    return fm.load(tiny_hf, tokenizer=tokenizer, dtype="float64")
-
-
-@pytest.fixture(scope="module")
 def effects(tiny64: fm.Model) -> Effects:
     return Effects(made(tiny64, (0, 1), fact=EIFFEL), tiny64)
 

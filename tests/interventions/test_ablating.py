@@ -77,20 +77,20 @@ def test_equals_whole_passes(pair64: Pair) -> None:
         check_effects(pair64, how, new, position, positions)
 
 
-def test_resampled_as_intervene_does(model64: fm.Model) -> None:
-    capture, source = fm.capture(model64, IDS), fm.capture(model64, [PROMPT, "The Tower"])
+def test_resampled_as_intervene_does(tiny64: fm.Model) -> None:
+    capture, source = fm.capture(tiny64, IDS), fm.capture(tiny64, [PROMPT, "The Tower"])
     found = fm.ablate(capture, TARGET, neurons=NEURONS, how=Resample(source, seed=3))
     assert found.how == "resampled from a capture (seed 3)"
     assert found.provenance.to_dict()["seed"] == 3
     for row in found.neurons.itertuples():
-        with fm.intervene(model64, {(row.layer, row.neuron): Resample(source, seed=3)}):
-            after = fm.capture(model64, IDS)
+        with fm.intervene(tiny64, {(row.layer, row.neuron): Resample(source, seed=3)}):
+            after = fm.capture(tiny64, IDS)
         assert allclose(found.logit - row.logit, after.logits_at(0, -1)[TARGET], 1e-10)
 
 
-def test_which_neurons_and_how_many_at_once(model64: fm.Model) -> None:
+def test_which_neurons_and_how_many_at_once(tiny64: fm.Model) -> None:
     """The top ones by their direct effects; batches share rows that start in different layers."""
-    capture = fm.capture(model64, PROMPT)
+    capture = fm.capture(tiny64, PROMPT)
     expected = fm.attribute(capture, TARGET).top(7)
     whole = fm.ablate(capture, TARGET, top=7).neurons
     pairs = [(int(row.layer), int(row.neuron)) for row in expected.itertuples()]
@@ -102,14 +102,14 @@ def test_which_neurons_and_how_many_at_once(model64: fm.Model) -> None:
         found = fm.ablate(capture, TARGET, neurons=pairs[::-1] + pairs[:1], batch=batch, progress=report).neurons
         assert allclose(found, whole, 1e-10)
     assert calls == [*((i, 7) for i in range(1, 8)), (3, 7), (6, 7), (7, 7)]
-    assert len(fm.ablate(capture, TARGET, top=None).neurons) == model64.n_layers * model64.d_mlp
+    assert len(fm.ablate(capture, TARGET, top=None).neurons) == tiny64.n_layers * tiny64.d_mlp
     assert fm.ablate(capture, top=1).target_id == int(capture.logits_at(0, -1).argmax())
     assert fm.ablate(capture, fm.prompts.NEXT, position=2, top=1).target_id == int(capture.tokens[0, 3])
 
 
-def test_rows_of_a_batch(model64: fm.Model) -> None:
+def test_rows_of_a_batch(tiny64: fm.Model) -> None:
     """Pads of a shorter prompt are no text."""
-    capture, single = fm.capture(model64, [PROMPT, "The city of"]), fm.capture(model64, "The city of")
+    capture, single = fm.capture(tiny64, [PROMPT, "The city of"]), fm.capture(tiny64, "The city of")
     for measure in (fm.ablate, knowledge_neurons):
         alone, found = measure(single, TARGET), measure(capture, TARGET, prompt=1)
         assert (found.tokens, found.position) == (alone.tokens, alone.position)
@@ -193,9 +193,9 @@ def test_knowledge_neurons_equal_whole_passes(pair64: Pair) -> None:
         assert allclose(found.probability, logits(model, IDS)[0, position].softmax(-1)[TARGET], exact(pair64))
 
 
-def test_completeness(model64: fm.Model) -> None:
+def test_completeness(tiny64: fm.Model) -> None:
     """A layer's attributions sum to what its coefficients add to the probability, as the steps grow."""
-    capture = fm.capture(model64, PROMPT)
+    capture = fm.capture(tiny64, PROMPT)
     coarse, fine = (knowledge_neurons(capture, steps=steps) for steps in (200, 400))
     assert fine.error < 1e-4
     assert fine.error < coarse.error / 3  # with the square of the steps

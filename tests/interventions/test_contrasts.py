@@ -120,10 +120,10 @@ def test_alignment() -> None:
     assert align([4, 5], [6, 7, 8]) == (1, 2)
 
 
-def test_an_alignment_of_ones_own(model64: Model) -> None:
+def test_an_alignment_of_ones_own(tiny64: Model) -> None:
     """Firings without a partner are left out; the one that is found by itself, given, is the same."""
-    one, other = sorted(TEXTS, key=lambda text: -fm.attribute(fm.capture(model64, text), " Paris", " Rome").logit)
-    ask = partial(fm.contrast, model64, one, other, " Paris", " Rome", random=1)
+    one, other = sorted(TEXTS, key=lambda text: -fm.attribute(fm.capture(tiny64, text), " Paris", " Rome").logit)
+    ask = partial(fm.contrast, tiny64, one, other, " Paris", " Rome", random=1)
     with unwarned():  # a random model says the same after both
         found = ask()
         again = ask(alignment=[None if p < 0 else p for p in found.alignment], batch_tokens=64)

@@ -208,12 +208,12 @@ def test_generation_with_a_cache(pair64: Pair) -> None:
 
 # TransformerLens 4.3 hands transformers 5.24 its cache under the name that it had until then.
 @pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")
-def test_every_way_to_generate(model64: fm.Model) -> None:
-    asked = {(0, None): Resample(fm.capture(model64, PROMPT), seed=2)}
-    with fm.intervene(model64, asked):
-        (tokens,), _ = cached(model64, torch.tensor([SHORT]), 4)
-        assert generate(model64, SHORT, 4) == tokens
-        theirs = model64.to_bridge().generate(torch.tensor([SHORT]), max_new_tokens=4, do_sample=False, verbose=False)
+def test_every_way_to_generate(tiny64: fm.Model) -> None:
+    asked = {(0, None): Resample(fm.capture(tiny64, PROMPT), seed=2)}
+    with fm.intervene(tiny64, asked):
+        (tokens,), _ = cached(tiny64, torch.tensor([SHORT]), 4)
+        assert generate(tiny64, SHORT, 4) == tokens
+        theirs = tiny64.to_bridge().generate(torch.tensor([SHORT]), max_new_tokens=4, do_sample=False, verbose=False)
     assert theirs[0, len(SHORT) :].tolist() == tokens
 
 

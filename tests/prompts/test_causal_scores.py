@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,9 +129,8 @@ def test_relp_written_out(name: str) -> None:
     assert embedding == pytest.approx(float((direction.detach() * capture.residual.embedding[0]).sum()), abs=1e-10)
 
 
-def test_integrated_gradients_sum_to_the_change(tiny_folder: Path) -> None:
-    model = fm.load(str(tiny_folder), dtype="float64")
-    capture = fm.capture(model, PROMPT)
+def test_integrated_gradients_sum_to_the_change(tiny64: Model) -> None:
+    model, capture = tiny64, fm.capture(tiny64, PROMPT)
     target, foil = model.token_id(" Paris"), model.token_id(" Rome")
     coarse, fine = (fm.causal_scores(capture, target, foil, "ig", steps=steps) for steps in (5, 50))
     assert fine.completeness_error is not None

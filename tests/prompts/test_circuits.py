@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,11 +27,6 @@ from ..architectures import DECODERS
 from ..helpers import PROMPT, allclose, build_twins, printed, refuses
 
 UNPRUNED: dict[str, Any] = {"node_threshold": 1.0, "edge_threshold": 1.0}
-
-
-@pytest.fixture(scope="module")
-def tiny64(tiny_hf: Any, tokenizer: Any) -> Model:
-    return fm.load(copy.deepcopy(tiny_hf), tokenizer=tokenizer, dtype="float64")
 
 
 @pytest.fixture(scope="module")

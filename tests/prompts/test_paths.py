@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -95,13 +94,12 @@ def test_tables(tiny: Model) -> None:
     assert allclose(paths.neurons.groupby("layer")["logit"].sum(), ffn)
 
 
-def test_equals_gradients_of_the_written_out_forward_pass(tiny_folder: Path) -> None:
+def test_equals_gradients_of_the_written_out_forward_pass(tiny64: Model) -> None:
     # if it failed, a neuron would be credited along the wrong direction
-    model = fm.load(str(tiny_folder), dtype="float64")
-    capture = fm.capture(model, "The Eiffel Tower is in Paris")
-    target = model.token_id(" Rome")
+    capture = fm.capture(tiny64, "The Eiffel Tower is in Paris")
+    target = tiny64.token_id(" Rome")
     paths = fm.attribute_paths(capture, target)
-    torch.testing.assert_close(paths.scores, naive_paths(model, capture, target).detach(), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(paths.scores, naive_paths(tiny64, capture, target).detach(), rtol=1e-9, atol=1e-11)
     assert paths.error < 1e-10
 
 

@@ -52,7 +52,7 @@ def check(build: Callable[[], Any], way: str, tokenizer: Any, tolerance: float, 
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("window", [1, 2, 3, 10])
+@pytest.mark.parametrize("window", [1, 2, pytest.param(3, marks=pytest.mark.exhaustive), 10])
 @pytest.mark.parametrize("name", DEEP)
 def test_every_cell_equals_a_whole_pass(way: str, name: str, window: int, tokenizer: Any) -> None:
     """A layer or position too many, a key of another run, a sample of another row, an FFN that read old attention.
