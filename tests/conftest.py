@@ -36,6 +36,7 @@ from ffnmem.planted import Planted, plant
 from ffnmem.scanning import Store, scan
 from ffnmem.studies import running
 
+from .examples import Examples
 from .helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tokenizer
 from .neurons.gated import GATED, made, scanned, turn
 from .scanning.texts import tiny_texts
@@ -136,6 +137,13 @@ def tiny_folder(tiny_hf: Any, tokenizer: Any, tmp_path_factory: pytest.TempPathF
 def tiny_store(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A finished scan of ``tiny`` over some forty short sequences. Shared: copy its folder before breaking it."""
     return scan(tiny, tiny_texts(), tmp_path_factory.mktemp("stores") / "tiny", k=3, sample=8, draws=4, frequent=8)
+
+
+@pytest.fixture(scope="session")
+def examples(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Examples:
+    """A result of every kind, made when it is asked for. Shared: do not change them."""
+    folder = shutil.copytree(tiny_store.folder, tmp_path_factory.mktemp("examples") / "store")
+    return Examples(tiny, fm.open_store(folder, model=tiny))
 
 
 @pytest.fixture(scope="session")

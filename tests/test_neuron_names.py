@@ -13,7 +13,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, InputTypeError, OutOfRangeError
-from ffnmem.core.neuron_names import pair_of, place_of, read_neuron_or_layer
+from ffnmem.core.neuron_names import ExpertSizes, pair_of, place_of, read_neuron_or_layer
 from ffnmem.vocabulary import read_projection
 
 from .helpers import refuses
@@ -63,6 +63,14 @@ def test_a_layer_or_a_neuron() -> None:
         place_of("5.97", 97)
     with refuses(InputError, ValueError, "'blocks.5.hook_mlp_out' is no place of neurons"):
         read_neuron_or_layer("blocks.5.hook_mlp_out")
+
+
+def test_neurons_of_experts_by_their_names() -> None:
+    """Those of the shared experts stand behind all others."""
+    sizes = ExpertSizes(experts=3, neurons=4, shared=2)
+    names = [sizes.name(neuron) for neuron in range(14)]
+    assert [str(names[n]) for n in (0, 5, 12, 13)] == ["e0.0", "e1.1", "s.0", "s.1"]
+    assert [sizes.find(name, "layer 1") for name in names] == list(range(14))
 
 
 class Given(NamedTuple):

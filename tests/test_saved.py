@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import shutil
 import types
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,22 +24,13 @@ from ffnmem.core.plain_values import plain_value
 from ffnmem.core.provenance import Live, Provenance
 from ffnmem.core.saved import load_result, save_result
 from ffnmem.core.sheets import Sheet
-from ffnmem.editing import Edit
-from ffnmem.evaluation.effects import Effects
-from ffnmem.facts.listing import list_facts
-from ffnmem.neurons.survey import Survey, clearest
 from ffnmem.scanning import Store
-from ffnmem.scanning.searching import Found
 from ffnmem.show.result import Result
 
-from .architectures import DECODERS
-from .editing.edits import change
 from .editing.edits import made as random_edit
-from .evaluation.made import EIFFEL, FACTS
-from .evaluation.test_scores import made_scores
+from .evaluation.made import EIFFEL
+from .examples import EXAMPLES, Examples
 from .helpers import PROMPT, refuses, rewritten
-from .planted.made import made as made_calibration
-from .studies.made import small
 
 
 def classes(base: type[Any] = Result) -> Iterator[type[Any]]:
@@ -57,122 +47,8 @@ for module in pkgutil.walk_packages(fm.__path__, "ffnmem."):
 RESULTS = {cls.__name__: cls for cls in classes()}
 
 
-@dataclass
-class Given:
-    """What the examples are made of."""
-
-    tiny: fm.Model
-    store: Store
-
-    @property
-    def capture(self) -> fm.prompts.Capture:
-        return fm.capture(self.tiny, PROMPT)
-
-    @property
-    def scores(self) -> fm.evaluation.Scores:
-        some = made_scores(self.tiny)
-        return replace(some, cases=some.of("rome"))
-
-    def choice(self) -> fm.editing.LayerChoice:
-        frame = self.decay().frame.rename(columns={"edits": "layer"})
-        return fm.editing.LayerChoice(1, "rome", "S", frame, ("0" * 16,), 2.5, self.scores.provenance)
-
-    def decay(self) -> fm.evaluation.Decay:
-        frame = self.scores.summary.assign(edits=[1] * len(self.scores.summary))
-        cases = self.scores.cases.assign(edits=1)
-        steps = pd.DataFrame({"edits": [0, 1], "made": [False, True], "loss": [2.3, np.nan], "norm": [1.0, 1.1]})
-        return fm.evaluation.Decay(frame, cases, "rome", {"seed": 0}, self.scores.provenance, steps, 0.5)
-
-    def audit(self) -> fm.editing.Audit:
-        others = [fm.Fact(f"A{i}", "", "{} is", "Paris") for i in range(20)]
-        edit, before = (
-            random_edit(self.tiny, (0, 1), fact=EIFFEL),
-            fm.load(self.tiny.hf_model, tokenizer=self.tiny.tokenizer),
-        )
-        with edit.applied(self.tiny):
-            return fm.editing.audit(before, self.tiny, EIFFEL, others=others)
-
-    def effects(self) -> Result:
-        return Effects(random_edit(self.tiny, (0, 1), fact=EIFFEL), self.tiny).measure(top=3)
-
-    def survey(self) -> Survey:
-        table = fm.polysemanticity(self.store, model=self.tiny, draws=20)
-        listed = clearest(table, str(table["verdict"].iloc[0]), 2)
-        return Survey(table, listed, [fm.meanings(self.store, at.layer, at.neuron) for at in listed.itertuples()])
-
-
-EXAMPLES: Mapping[str, Callable[[Given], Any]] = {
-    "Ablation": lambda given: fm.ablate(given.capture, " Paris", top=3),
-    "Anatomy": lambda given: fm.models.anatomy(given.tiny),
-    "Audit": Given.audit,
-    "Attribution": lambda given: fm.attribute(given.capture, " Paris", " Rome"),
-    "Calibration": lambda given: made_calibration(),
-    "Capture": lambda given: fm.capture(given.tiny, [PROMPT, "The city"], logits=True),
-    "CausalScores": lambda given: fm.causal_scores(given.capture, " Paris", rule="relp"),
-    "ChanceVerdicts": lambda given: fm.neurons.chance_verdicts(given.store, given.tiny, per_layer=5, draws=20),
-    "Contrast": lambda given: fm.contrast(given.tiny, PROMPT, "Rome is", " the", " in"),
-    "ContrastTask": lambda given: fm.interventions.contrast_over(
-        given.tiny, [(PROMPT, "Rome is", " the", " in")] * 2, random=1
-    ),
-    "ContrastGraph": lambda given: fm.contrast(given.tiny, PROMPT, "Rome is", " the", " in").graph(),
-    "Circuit": lambda given: fm.circuit(given.capture, " Paris", " Rome", nodes=20),
-    "Comparison": lambda given: fm.compare(
-        given.tiny, corpus=[PROMPT, "The city of Paris"], edit=random_edit(given.tiny, (1,))
-    ),
-    "Decay": Given.decay,
-    "Descriptions": lambda given: fm.describe(given.store, ["1.5", "0.3"], str, scores="detection", model=given.tiny),
-    "EditDiff": lambda given: random_edit(given.tiny, (0, 1), fact=EIFFEL).diff(given.tiny, EIFFEL),
-    "EditEffects": Given.effects,
-    "Edit": lambda given: (
-        random_edit(given.tiny, (0, 1), rank=2)
-        + Edit.of(given.tiny, [change(given.tiny, 1, seed=3)], method="mine", facts=FACTS[:1], targets=["London"])
-    ),
-    "Fact": lambda given: EIFFEL,
-    "Faithfulness": lambda given: fm.faithfulness(given.capture, " Paris", " Rome", random=1),
-    "FaithfulnessOver": lambda given: fm.prompts.faithfulness_over(
-        [fm.faithfulness(given.capture, " Paris", " Rome", random=1, sizes=[3, 9])] * 2
-    ),
-    "Found": lambda given: Found("a", "weights", given.store.search("a"), given.store.provenance),
-    "Geometry": lambda given: fm.neurons.geometry(given.tiny, threshold=0.6),
-    "Known": lambda given: fm.facts.filter_known(given.tiny, FACTS),
-    "KnowledgeNeurons": lambda given: fm.interventions.knowledge_neurons(given.capture, " Paris", steps=3),
-    "Knockout": lambda given: fm.knockout(given.tiny, PROMPT, "Eiffel Tower"),
-    "Knockouts": lambda given: fm.tracing.knockout_facts(given.tiny, FACTS),
-    "LayerChoice": Given.choice,
-    "Listing": lambda given: list_facts(FACTS),
-    "Meanings": lambda given: fm.meanings(given.store, 1, 5, given.tiny, draws=20),
-    "ReadableNeurons": lambda given: fm.neurons.find_readable(given.store),
-    "Memory": lambda given: fm.ffn.as_memory(
-        torch.ones(2, 3, dtype=torch.bfloat16),
-        torch.ones(5, 3, dtype=torch.bfloat16),
-        torch.rand(5, 3).bfloat16(),
-    ),
-    "MinimalCircuit": lambda given: fm.minimal_circuit(given.capture, " Paris", " Rome"),
-    "Neuron": lambda given: given.store.neuron(1, 5, shade=True),
-    "NeuronHealth": lambda given: fm.neurons.neuron_health(given.tiny, [PROMPT, "The city of Paris"]),
-    "RouterAttribution": lambda given: fm.prompts.attribute_router(
-        fm.capture(fm.load(DECODERS["OLMoE"](), tokenizer=given.tiny.tokenizer), PROMPT), 1, 3, 1
-    ),
-    "PathAttribution": lambda given: fm.attribute_paths(given.capture, " Paris"),
-    "Scores": lambda given: given.scores,
-    "Silencing": lambda given: fm.tracing.silence_fact(given.tiny, PROMPT, "Eiffel Tower"),
-    "Silencings": lambda given: fm.tracing.silence_facts(given.tiny, FACTS),
-    "Study": lambda given: small("gurnee2024", given.tiny, given.store),
-    "Survey": Given.survey,
-    "Sweep": lambda given: fm.evaluation.Sweep({3: given.scores, 1: given.scores}, given.scores.provenance),
-    "Trace": lambda given: fm.trace_fact(given.tiny, PROMPT, "Eiffel Tower", samples=2),
-    "Traces": lambda given: fm.tracing.trace_facts(given.tiny, FACTS, samples=2),
-    "VirtualWeights": lambda given: fm.virtual_weights(given.tiny, "1.5", k=3),
-}
 FORMATS_OF_THEIR_OWN = {"Edit", "JacobianLens", "SecondMoment"}
 FOLDERS = {"Packed", "Planted", "Store"}
-
-
-@pytest.fixture(scope="module")
-def given(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Given:
-    """With a store of its own, beside which measures are kept."""
-    folder = shutil.copytree(tiny_store.folder, tmp_path_factory.mktemp("saved") / "store")
-    return Given(tiny, fm.open_store(folder, model=tiny))
 
 
 def same(found: Any, expected: Any, at: str = "") -> None:
@@ -218,14 +94,16 @@ def live_of(result: Any) -> list[Live]:
 
 def test_every_result_is_tried() -> None:
     left = set(RESULTS) ^ (set(EXAMPLES) | FORMATS_OF_THEIR_OWN | FOLDERS)
-    assert not left, f"to be added to EXAMPLES, FORMATS_OF_THEIR_OWN or FOLDERS above, or taken from there: {left}"
+    assert not left, (
+        f"to be added to EXAMPLES of examples.py, or FORMATS_OF_THEIR_OWN or FOLDERS above, or taken from there: {left}"
+    )
 
 
 @pytest.mark.filterwarnings("ignore::ffnmem.FfnmemWarning")  # a random model prefers what it likes
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_result_comes_back(name: str, given: Given, tmp_path: Path) -> None:
+def test_a_result_comes_back(name: str, examples: Examples, tmp_path: Path) -> None:
     """All of its fields, and what is made of them; and another kind of file is no such result."""
-    found = EXAMPLES[name](given)
+    found = getattr(examples, name)
     path = found.save(tmp_path / "found.zip")
     again = type(found).load(path, *live_of(found))
     assert type(found) is RESULTS[name]

@@ -109,12 +109,15 @@ def draw_edges(ax: Axes, circuit: Circuit | ContrastGraph, nodes: pd.DataFrame) 
     lines["flow"] = lines["signed"].abs() * by_id["influence"].reindex(lines["target"]).to_numpy()
     lines = lines.nlargest(EDGES, "flow").iloc[::-1]
     largest = float(lines["flow"].max()) if len(lines) else 0.0
+    places = dict(zip(nodes["id"], zip(nodes["x"], nodes["y"], strict=True), strict=True))
     for line in lines.itertuples():
         part = (line.flow / largest) ** 0.5 if largest else 0.0
-        ends = [tuple(by_id.loc[end, ["x", "y"]]) for end in (line.source, line.target)]
-        style: shapes.Style = {"arrowstyle": "-", "connectionstyle": "arc3,rad=0.06", "zorder": 1 + part}
-        style |= {"linewidth": 0.3 + 3.2 * part, "alpha": 0.12 + 0.7 * part}
-        ax.add_patch(FancyArrowPatch(*ends, color=shapes.ADDS if line.signed >= 0 else shapes.TAKES, **style))
+        style: shapes.Style = {"arrowstyle": "-", "connectionstyle": "arc3,rad=0.06", "shrinkA": 0, "shrinkB": 0}
+        style |= {"linewidth": 0.3 + 3.2 * part, "alpha": 0.12 + 0.7 * part, "zorder": 1 + part}
+        style["color"] = shapes.ADDS if line.signed >= 0 else shapes.TAKES
+        edge = FancyArrowPatch(places[line.source], places[line.target], **style)
+        edge.set_in_layout(False)  # it lies between its nodes
+        ax.add_patch(edge)
 
 
 def draw_nodes(ax: Axes, nodes: pd.DataFrame) -> None:

@@ -105,15 +105,15 @@ def test_a_thousand_doubts_are_a_few_lines(tiny: fm.Model, tiny_folder: Path, tm
     assert f"{len(json.loads(found.stdout)['warnings']) - MOST_DOUBTS:,} more doubts" in found.stderr
 
 
-def test_an_edit_that_is_not_reached(on_atlas: fm.Model, tmp_path: Path) -> None:
+def test_an_edit_that_is_not_reached(asked: tuple[object, ...], tiny_folder: Path, tmp_path: Path) -> None:
     """What runs next would take it for one that was; who knows may go on."""
-    made = (*EIFFEL, "--set", "clamp=0.001", "-o", tmp_path / "e.zip", "--json")
+    made = (*asked, *TUNED[:-1], "-o", tmp_path / "e.zip", "--json")
     found = run(*made, status=1)
     assert found.stderr.count("is not reached: with it ' Rome' has a probability of 0.") == 1
     assert json.loads(found.stdout)["prompts"][0]["target_after"] < 0.5
     assert fm.Edit.load(tmp_path / "e.zip").unreached == (0,)
     assert "is not reached" in run(*made, "--unreached").stderr
-    assert "is not reached" in run("edit", "apply", tmp_path / "e.zip", "--json").stderr
+    assert "is not reached" in run("edit", "apply", tmp_path / "e.zip", "--model", tiny_folder, "--json").stderr
     mistake("edit", "apply", "e", "--unreached", named=("--unreached",))
 
 

@@ -97,14 +97,12 @@ def test_a_closed_pipe_is_quiet(unbuffered: str, form: str) -> None:
     running.stderr.close()
 
 
-@pytest.mark.parametrize(("encoding", "subject"), [("ascii", "?r?"), ("utf-8", "Ærø")])
-def test_terminals_without_unicode(tmp_path: Path, encoding: str, subject: str) -> None:
+def test_terminals_without_unicode(tmp_path: Path) -> None:
     """A terminal that cannot show a letter must still show the table; data is UTF-8 anyway."""
-    env = {"PYTHONIOENCODING": encoding}
     facts = tmp_path / "facts.jsonl"
     write_facts([Fact(subject="Ærø", relation="island.country", prompt="{} is in", target_true="Denmark")], facts)
-    for form, expected in ((["--limit", 1], subject), (["--csv"], "Ærø"), (["--json"], "Ærø")):
-        written = process("facts", facts, *form, env=env)
+    for form, expected in (("--limit=1", "?r?"), ("--json", "Ærø")):
+        written = process("facts", facts, form, env={"PYTHONIOENCODING": "ascii"})
         out, err = written.communicate(timeout=120)
         assert (written.returncode, err) == (0, b"")
         assert expected in out.decode("utf-8")

@@ -287,17 +287,6 @@ def test_anatomy_loads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "6,344,704" in table("anatomy")
 
 
-def test_all_of_the_geometry(as_tiny: fm.Model) -> None:
-    found = data("geometry", "--layer", 0, "--layer", -1, "--duplicates", "--threshold", 0.5, "--neurons")
-    assert [row["layer"] for row in found["layers"]] == [0, 1]
-    assert len(found["neurons"]) == 128
-    counts = sum(row["pairs"] for row in found["duplicate_counts"] if row["by"] == "key")
-    assert counts == fm.neurons.geometry(as_tiny, threshold=0.5).duplicate_total("key") > 0
-    plain = data("geometry", "--layer", 0)
-    assert "neurons" not in plain
-    assert plain["duplicates"] is None
-
-
 def test_roles(as_tiny: fm.Model, tiny_store: Store) -> None:
     """Counts, thresholds and settings; without a store none that need text."""
     found = data("roles", "--store", tiny_store.folder, "--top", 1, "--sequences", 9)

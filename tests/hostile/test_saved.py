@@ -19,7 +19,7 @@ from ffnmem.corpus.batches import Sequences
 from ffnmem.editing import Edit, SecondMoment
 from ffnmem.evaluation import Scores, evaluate
 from ffnmem.neurons.inputs import read_background
-from ffnmem.scanning import open_store, scan
+from ffnmem.scanning import open_store
 from ffnmem.tracing import trace_facts
 from ffnmem.vocabulary import read_projection, search_projection
 
@@ -28,7 +28,6 @@ from ..editing.edits import made as made_edit
 from ..editing.made import made as made_moment
 from ..editing.made import rows_of
 from ..evaluation.test_scores import made_scores
-from ..scanning.texts import tiny_texts
 from .material import BREAKS, answered, broken, fresh, hostile, tiny, tiny_store
 
 FACTS = [fm.Fact("Eiffel Tower", "city", f"The {{}} is in{end}", "Paris", id=end) for end in ("", " the city of")]
@@ -155,18 +154,3 @@ def test_a_flipped_bit(kind: str) -> None:
 def test_any_bytes(kind: str, which: float, how: tuple[str, float, int]) -> None:
     file = files(kind)[int(which * len(files(kind)))]
     check(kind, {str(file.relative_to(saved(kind)[0])): broken(file.read_bytes(), how)})
-
-
-WHOLE = ("state.safetensors", "tokenizer.json", "stats.parquet", "values.parquet", "corpus/tokens.bin")
-
-
-@cache
-def other_store() -> Path:
-    """A scan of the same sizes with other numbers."""
-    return scan(tiny(), tiny_texts()[::-1], fresh(), k=3, sample=8, draws=4, frequent=8, seed=1).folder
-
-
-@hostile(examples=8, names=st.sets(st.sampled_from(WHOLE), min_size=1, max_size=4))
-def test_files_of_another_store(names: set[str]) -> None:
-    """A file of the same kind and size, whole but of another scan, is refused where it is read."""
-    check("store", {name: (other_store() / name).read_bytes() for name in names})

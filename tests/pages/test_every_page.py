@@ -164,4 +164,5 @@ def test_displays_and_terminals_keep_it_text(model: fm.Model, store: Store) -> N
         assert "alert(1)" in page.text
         assert "alert(1)" in terminal
         assert not {"script", "img"} & {tag for tag, _ in page.tags}
+        assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
         assert not set(UNSEEN) & set(page.text + terminal)

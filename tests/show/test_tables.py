@@ -7,7 +7,8 @@ import math
 import pandas as pd
 import pytest
 
-from ffnmem.core.sheets import Column, Grid, Histogram, Sheet, Table, token
+from ffnmem.core.neuron_names import ExpertSizes
+from ffnmem.core.sheets import Column, Grid, Histogram, Sheet, Table, name_experts, token
 from ffnmem.show.markdown import markdown
 from ffnmem.show.notebook import html
 
@@ -33,6 +34,16 @@ def test_a_frame_is_shown_by_the_names_of_its_columns() -> None:
     assert shown[0] == "memories"
     assert shown[3].split() == ["5.97", "·in", "1.500", "+2.000", "50.0%"]
     assert shown[-1] == "1 more in .neurons"
+    assert [column.to_left for column in table.columns] == [True, True, False, False, False]
+
+
+def test_neurons_of_experts_have_names() -> None:
+    """Layer and number alone would not say of which expert a neuron is."""
+    table = name_experts(Table.of(NEURONS, "logit neuron token"), {0: ExpertSizes(2, 3, 0)})
+    assert [column.name for column in table.columns] == ["logit", "neuron", "expert", "token"]
+    assert [row[2] for row in table.rows] == [None, "e1.0", None]
+    assert [row[3] for row in table.rows] == [" in", " of", "\n"]
+    assert name_experts(table, {0: ExpertSizes(2, 3, 0)}) == table
 
 
 def test_columns_may_be_computed_renamed_or_left_out() -> None:

@@ -1,0 +1,172 @@
+"""An example of every result, made when it is first asked for: ``examples.Attribution``. Tokens and names of some would
+begin mathematics in a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+import torch
+
+import ffnmem as fm
+from ffnmem.editing import Edit
+from ffnmem.evaluation import Decay, Sweep
+from ffnmem.evaluation.effects import Effects
+from ffnmem.facts.listing import list_facts
+from ffnmem.neurons.survey import Survey, clearest
+from ffnmem.scanning import Store
+from ffnmem.scanning.searching import Found
+from ffnmem.tracing import Traces, knockout_facts, silence_facts
+
+from .architectures import DECODERS
+from .comparing.made import TEXTS
+from .editing.edits import change
+from .editing.edits import made as random_edit
+from .evaluation.made import EIFFEL, FACTS
+from .evaluation.test_scores import made_scores
+from .helpers import PROMPT
+from .neurons.gated import made as gated
+from .neurons.made import TEXTS as HEALTHY
+from .neurons.made import pushed
+from .planted.made import made as calibration
+from .studies.made import small
+
+HOSTILE = "The $x_{ city $\\frac$ of"
+UNKNOWN = fm.Fact("Eiffel Tower", "r", "The {} is in", target_new="x")
+
+
+@dataclass
+class Examples:
+    """Results by the names of their classes; ``store``: its own, beside which measures are kept."""
+
+    tiny: fm.Model
+    store: Store
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in EXAMPLES:
+            raise AttributeError(name)
+        found = self.__dict__[name] = EXAMPLES[name](self)
+        return found
+
+    @cached_property
+    def capture(self) -> fm.prompts.Capture:
+        return fm.capture(self.tiny, HOSTILE)
+
+    @cached_property
+    def answers(self) -> tuple[int, int]:
+        """The two tokens that are likeliest after it."""
+        first, second = self.capture.predictions(k=2)["token_id"].tolist()
+        return first, second
+
+    @cached_property
+    def edit(self) -> fm.Edit:
+        return random_edit(self.tiny, (0, 1), fact=EIFFEL)
+
+
+def ablation(e: Examples) -> fm.interventions.Ablation:
+    """With some neurons that do more against the answer than they write for it."""
+    found = fm.ablate(e.capture, e.answers[0], top=30)
+    turned = found.neurons["logit"].where(found.neurons.index % 4 > 0, -found.neurons["direct"])
+    return replace(found, target="$x_", neurons=found.neurons.assign(logit=turned))
+
+
+def audit(e: Examples) -> fm.editing.Audit:
+    others = [fm.Fact(f"A{i}", "", "{} is", "Paris") for i in range(20)]
+    before = fm.load(e.tiny.hf_model, tokenizer=e.tiny.tokenizer)
+    with e.edit.applied(e.tiny):
+        return fm.editing.audit(before, e.tiny, EIFFEL, others=others)
+
+
+def decay(e: Examples) -> Decay:
+    """Of ten edits, after seven of which the loss jumps."""
+    by_edits = e.Sweep.frame.rename(columns={"layer": "edits"}).replace({"edits": {0: 1, 2: 10}})
+    steps = {"edits": range(11), "made": [False] + [True] * 10, "norm": [1.0] * 11, "loss": [2.0] * 7 + [3.5] * 4}
+    cases = e.Scores.cases.assign(edits=1)
+    return Decay(by_edits, cases, "rome", {"seed": 0}, e.Scores.provenance, pd.DataFrame(steps), 0.5)
+
+
+def layer_choice(e: Examples) -> fm.editing.LayerChoice:
+    return fm.editing.LayerChoice(1, "rome", "S", e.Sweep.frame, ("0" * 16,), 2.5, e.Scores.provenance)
+
+
+def survey(e: Examples) -> Survey:
+    table = fm.polysemanticity(e.store, model=e.tiny, draws=20)
+    listed = clearest(table, str(table["verdict"].iloc[0]), 2)
+    return Survey(table, listed, [fm.meanings(e.store, at.layer, at.neuron) for at in listed.itertuples()])
+
+
+def trace(e: Examples) -> fm.tracing.Trace:
+    found = fm.trace_fact(e.tiny, PROMPT, "Eiffel Tower", samples=2, noise=1.0)
+    return replace(found, answer=" $x_", tokens=("$a_", *found.tokens[1:]))
+
+
+EXAMPLES: dict[str, Callable[[Examples], Any]] = {
+    "Ablation": ablation,
+    "Anatomy": lambda e: fm.models.anatomy("atlas"),
+    "Audit": audit,
+    "Attribution": lambda e: fm.attribute(e.capture, *e.answers),
+    "Calibration": lambda e: calibration(),
+    "Capture": lambda e: fm.capture(e.tiny, [PROMPT, "The city"], logits=True),
+    "CausalScores": lambda e: fm.causal_scores(e.capture, e.answers[0], rule="relp"),
+    "ChanceVerdicts": lambda e: fm.neurons.chance_verdicts(e.store, e.tiny, per_layer=5, draws=20),
+    "Contrast": lambda e: fm.contrast(e.tiny, HOSTILE, PROMPT, " Paris", " London", random=2),
+    "ContrastTask": lambda e: fm.interventions.contrast_over(
+        e.tiny, [(PROMPT, "Rome is", " the", " in")] * 2, random=1
+    ),
+    "ContrastGraph": lambda e: e.Contrast.graph(),
+    "Circuit": lambda e: fm.circuit(e.capture, e.answers[0], nodes=60),
+    "Comparison": lambda e: fm.compare(e.tiny, corpus=TEXTS[:30], edit=random_edit(e.tiny, (1,))),
+    "Decay": decay,
+    "Descriptions": lambda e: fm.describe(e.store, ["1.5", "0.3"], str, scores="detection", model=e.tiny),
+    "EditDiff": lambda e: e.edit.diff(e.tiny, EIFFEL),
+    "EditEffects": lambda e: Effects(e.edit, e.tiny).measure(top=3),
+    "Edit": lambda e: (
+        random_edit(e.tiny, (0, 1), rank=2)
+        + Edit.of(e.tiny, [change(e.tiny, 1, seed=3)], method="mine", facts=FACTS[:1], targets=["London"])
+    ),
+    "Fact": lambda e: EIFFEL,
+    "Faithfulness": lambda e: fm.faithfulness(e.capture, *e.answers, sizes=[1, 10, 100], random=2),
+    "FaithfulnessOver": lambda e: fm.prompts.faithfulness_over([e.Faithfulness] * 2),
+    "Found": lambda e: Found("a", "weights", e.store.search("a"), e.store.provenance),
+    "Geometry": lambda e: fm.neurons.geometry(
+        gated("llama", e.tiny.tokenizer), threshold=0.6, strengthening=0.3, weakening=-0.3
+    ),
+    "Known": lambda e: fm.facts.filter_known(e.tiny, FACTS),
+    "KnowledgeNeurons": lambda e: fm.interventions.knowledge_neurons(e.capture, " Paris", steps=3),
+    "Knockout": lambda e: fm.knockout(e.tiny, PROMPT, "Eiffel Tower", window=1, positions=[1]),
+    "Knockouts": lambda e: knockout_facts(e.tiny, [UNKNOWN] * 2, window=1),
+    "LayerChoice": layer_choice,
+    "Listing": lambda e: list_facts(FACTS),
+    "Meanings": lambda e: fm.meanings(e.store, 1, 5, e.tiny, draws=20),
+    "ReadableNeurons": lambda e: fm.neurons.find_readable(e.store),
+    "Memory": lambda e: fm.ffn.as_memory(
+        torch.ones(2, 3, dtype=torch.bfloat16),
+        torch.ones(5, 3, dtype=torch.bfloat16),
+        torch.rand(5, 3).bfloat16(),
+    ),
+    "MinimalCircuit": lambda e: fm.minimal_circuit(e.capture, *e.answers),
+    "Neuron": lambda e: e.store.neuron(1, 5, shade=True),
+    "NeuronHealth": lambda e: fm.neurons.neuron_health(
+        pushed("opt", e.tiny.tokenizer, {(0, 3): -1000.0, (1, 5): 1000.0}), HEALTHY
+    ),
+    "RouterAttribution": lambda e: fm.prompts.attribute_router(
+        fm.capture(fm.load(DECODERS["OLMoE"](), tokenizer=e.tiny.tokenizer), HOSTILE), 1, 3, 1
+    ),
+    "PathAttribution": lambda e: fm.attribute_paths(e.capture, *e.answers),
+    "Scores": lambda e: made_scores(e.tiny),
+    "Silencing": lambda e: fm.tracing.silence_fact(
+        e.tiny, PROMPT, "Eiffel Tower", kinds=("ffn", "attention"), window=1
+    ),
+    "Silencings": lambda e: silence_facts(e.tiny, [UNKNOWN] * 2, window=1),
+    "Study": lambda e: small("gurnee2024", e.tiny, e.store),
+    "Survey": survey,
+    "Sweep": lambda e: Sweep(dict.fromkeys((0, 2), replace(e.Scores, cases=e.Scores.of("rome"))), e.Scores.provenance),
+    "Trace": trace,
+    "Traces": lambda e: Traces(
+        (e.Trace, e.Trace), pd.DataFrame(columns=["fact", "subject", "reason"]), e.Trace.provenance
+    ),
+    "VirtualWeights": lambda e: fm.virtual_weights(e.tiny, "1.5", k=7),
+}
