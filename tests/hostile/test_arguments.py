@@ -22,7 +22,7 @@ from ffnmem.facts import formats
 from ffnmem.interventions.intervening import Intervention
 
 from ..cli.running import arguments_of
-from ..helpers import PROMPT, WHOLE_WORDS, public_things
+from ..helpers import PROMPT, public_things
 from .material import LONGEST, answered, fresh, hostile, place, tiny, tiny_folder, tiny_store
 
 SLOW = {
@@ -184,26 +184,6 @@ def test_any_option_of_any_command(arguments: list[str]) -> None:
         assert lines[-1].startswith("ffnmem: error: "), err
         assert len(lines[-1]) <= LONGEST, arguments
         assert "\x1b" not in err, arguments
-
-
-WORDS = st.sampled_from([*WHOLE_WORDS, *(word.strip() for word in WHOLE_WORDS), "paris", " ", "", "\n", "\x00", "id:7"])
-TEXTS = st.one_of(WORDS, st.text(max_size=8), st.text(st.characters(codec=None), max_size=4), st.text(min_size=900))
-PROMPTS = st.one_of(st.sampled_from([PROMPT, PROMPT + " ", "The", "The \n", "Paris  "]), TEXTS)
-
-
-@hostile(examples=25, prompt=PROMPTS, target=TEXTS, foil=st.one_of(st.none(), TEXTS), first=st.booleans())
-def test_any_prompt_and_target(prompt: str, target: str, foil: str | None, first: bool) -> None:
-    """Whatever is read as the target is what was written, or that after a space; and the same everywhere."""
-    capture = answered(lambda: fm.capture(tiny(), prompt))
-    if not isinstance(capture, fm.prompts.Capture):
-        return
-    found = answered(lambda: fm.attribute(capture, target, foil, first_token=first))
-    if isinstance(found, fm.prompts.Attribution):
-        assert first or found.target in (target, f" {target}") or "�" in found.target
-        paths = answered(lambda: fm.attribute_paths(capture, target, foil, first_token=first))
-        assert (paths.answer, paths.foil) == (found.answer, found.foil)
-    answered(lambda: fm.ablate(capture, target, foil, neurons=[(0, 0)], first_token=first))
-    answered(lambda: fm.trace_fact(tiny(), PROMPT, "Eiffel Tower", target=target, samples=1, kinds=["ffn"]))
 
 
 DOORS: dict[str, Callable[[Any], Any]] = {

@@ -48,7 +48,7 @@ class Made(Result):
 
     main: ClassVar[str] = "neurons"
     not_brief: ClassVar[str] = "array"
-    in_repr: ClassVar[str] = "target neurons logit"
+    in_repr: ClassVar[str] = "target neurons array logit"
 
     target: str
     logit: float
@@ -63,7 +63,7 @@ class Made(Result):
 def test_a_result_is_what_it_declares() -> None:
     frame = pd.DataFrame({"layer": range(30), "share": [float("nan"), *range(29)]})
     made = Made(" Paris", 1.25, frame, np.array([1.0, np.inf]), Provenance("atlas", "f", "float32", "cpu"))
-    assert repr(made) == "Made(target ' Paris', 30 neurons, logit 1.25)"
+    assert repr(made) == "Made(target ' Paris', 30 neurons, 2 array, logit 1.25)"
     assert made.to_frame() is not frame
     assert len(made.to_frame()) == 30
     whole = made.to_dict()

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 
 import pandas as pd
-import pytest
 
 from ffnmem.core.neuron_names import ExpertSizes
-from ffnmem.core.sheets import Column, Grid, Histogram, Sheet, Table, name_experts, token
-from ffnmem.show.markdown import markdown
-from ffnmem.show.notebook import html
+from ffnmem.core.sheets import Column, Table, name_experts, token
 
 from ..helpers import printed
 
@@ -57,46 +54,3 @@ def test_a_frame_without_names_is_shown_whole() -> None:
     table = Table.of(pd.DataFrame({"n_facts": [1, 2], "what": ["a", " b"], "none": [None, pd.NA]}))
     assert [column.name for column in table.columns] == ["n_facts", "what", "none"]
     assert table.rows == ((1, "a", None), (2, token(" b"), None))
-
-
-GRID = Grid(
-    rows=("layer 1", "layer 0"),
-    columns=(token(" The"), token("<b>")),
-    values=((0.5, -1.0), (None, math.nan)),
-    limit=1.0,
-    unit="logits",
-    links={(0, 1): "neuron.html#5"},
-    notes={(0, 1): "<i>"},
-    marked=1,
-    title="map",
-)
-
-
-def test_a_grid_on_a_terminal_names_the_largest_of_each_row() -> None:
-    shown = printed(GRID)
-    assert shown[0] == "map"
-    assert shown[3].split() == ["layer", "1", "▒-", "<b>", "-1.00"]
-    assert shown[4].split() == ["layer", "0"]
-    assert shown[-1] == "█ is 1.00 logits, - below zero"
-    assert "layer 1" in markdown(Sheet.of(GRID))
-
-
-def test_a_grid_on_a_page_has_each_number_and_escapes_what_is_not_its_own() -> None:
-    page = html(Sheet.of(GRID))
-    assert 'title="layer 1, ·The: +0.50 logits"' in page
-    assert 'title="layer 1, &lt;b&gt;: −1.00 logits; &lt;i&gt;"' in page
-    assert 'href="neuron.html#5"' in page
-    assert "<b>layer" not in page
-    assert "nan" not in page.split("</style>")[-1]
-
-
-def test_a_histogram_has_a_bar_a_bin() -> None:
-    found = Histogram((0.0, 1.0, 2.0, 4.0), (1000, 0, 10), "coefficient")
-    rows = [text.split() for text in printed(found)]
-    bars = [row[-1] for row in found.table().rows]
-    assert bars == [1.0, 0.0, pytest.approx(0.347, abs=1e-3)]
-    assert rows[2][:5] == ["0.00", "to", "1.00", "1,000", "99.0%"]
-    assert rows[3] == ["1.00", "to", "2.00", "0"]
-    page = html(Sheet.of(found)).split("</style>")[-1]
-    assert page.count("<rect") == 2, "nothing is drawn where nothing was counted"
-    assert "<title>2 to 4: 10 tokens, 1.0%</title>" in page

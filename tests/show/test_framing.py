@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING
 
@@ -10,19 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import ffnmem as fm
-from ffnmem.core.sheets import Block, Column, Origin, Sheet, Table, Words, rows
-from ffnmem.scanning import Store
+from ffnmem.core.sheets import Block, Sheet, Table
 from ffnmem.show.notebook import RESET, ROOT, framed, html, styles
 
-from ..editing.edits import made
-from ..helpers import PROMPT
+from ..examples import Examples
 from . import hosts
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-KINDS = ("card", "store", "capture", "attribution", "positions", "paths", "ablation", "knowledge", "edit", "ledger")
 
 
 def test_table() -> None:
@@ -35,23 +29,6 @@ def test_table() -> None:
     assert "1 more" in shown
     assert "more" not in body(Table.of(frame))
     assert body(Table.of(frame.head(0))).count("<tr>") == 1  # the names of its columns
-
-
-def test_cells() -> None:
-    """What is missing is a dash, and spaces that make another token can be seen."""
-    numbers = rows(Column("n", "number"))
-    numbers.add(math.nan)
-    assert "–" in body(numbers.table())
-    mixed = body(Table.of(pd.DataFrame({"mixed": [None, pd.NA, True, " Rome"]})))
-    assert "<NA>" not in mixed
-    assert ">True<" in mixed
-    assert '<span class="fm-mark">·</span>Rome' in mixed
-
-
-def test_small_print_is_escaped() -> None:
-    """Provenance holds names of models and files."""
-    assert '<p class="fm-soft">model &lt;b&gt;</p>' in body(Origin({"model": "<b>"}))
-    assert '<p class="fm-line">&lt;b&gt;x&lt;/b&gt;</p>' in body(Words.of("<b>x</b>"))
 
 
 def body(block: Block) -> str:
@@ -68,26 +45,12 @@ def test_every_rule_is_below_the_frame() -> None:
     assert styles().startswith(RESET)
 
 
-def displays(model: fm.Model, store: Store) -> dict[str, str]:
-    capture = fm.capture(model, PROMPT)
-    results = {
-        "card": store.neuron(1, 3),
-        "store": store,
-        "capture": capture,
-        "attribution": fm.attribute(capture),
-        "positions": fm.attribute(capture, fm.prompts.NEXT),
-        "paths": fm.attribute_paths(capture),
-        "ablation": fm.ablate(capture, top=3),
-        "knowledge": fm.interventions.knowledge_neurons(capture, steps=2),
-        "edit": made(model),
-        "ledger": fm.models.anatomy(model),
-    }
-    return {name: result._repr_html_() for name, result in results.items()}
+SHOWN = ("Neuron", "Capture", "Attribution", "PathAttribution", "Ablation", "KnowledgeNeurons", "Edit", "Anatomy")
 
 
 @pytest.fixture(scope="module")
-def shown(tiny: fm.Model, tiny_store: Store) -> dict[str, str]:
-    return displays(tiny, tiny_store)
+def shown(examples: Examples) -> dict[str, str]:
+    return {name: getattr(examples, name)._repr_html_() for name in SHOWN} | {"Store": examples.store._repr_html_()}
 
 
 @pytest.mark.parametrize("styles", [hosts.JUPYTERLAB, hosts.HOSTILE], ids=["jupyterlab", "hostile"])

@@ -1,0 +1,3 @@
+from ..pages.conftest import browser
+
+__all__ = ["browser"]
