@@ -39,10 +39,7 @@ def test_what_it_is(tiny: fm.Model) -> None:
     assert edit.fingerprint == tiny.fingerprint == edit.provenance.fingerprint
     assert allclose(edit.norm**2, sum(c.delta().square().sum() for c in edit.changes), 1e-12)
     assert edit.title == "rome: Eiffel Tower → Rome"
-
-
-def test_digest_tells_edits_apart(tiny: fm.Model) -> None:
-    """Two edits with one digest could not be told apart in a model."""
+    # Two edits with one digest could not be told apart in a model.
     assert made(tiny).digest == made(tiny, clamp=9.0).digest
     others = [made(tiny, seed=1), made(tiny, (0,)), made(tiny, rank=2), made(tiny, (0, 1))]
     assert len({edit.digest for edit in [made(tiny), *others]}) == 5
@@ -247,20 +244,15 @@ def test_targets(tiny: fm.Model) -> None:
     assert both.diff(tiny, EIFFEL, position=1).position == 1
 
 
-def test_what_it_shows(tiny: fm.Model) -> None:
+def test_what_a_diff_shows(tiny: fm.Model) -> None:
     edit = made(tiny)
     found, everything = edit.diff(tiny, PROMPT, k=3), edit.diff(tiny, PROMPT, k=None).neurons
     assert everything["change"].abs().is_monotonic_decreasing
     pd.testing.assert_frame_equal(found.neurons, everything.head(3))
     assert found.hidden == len(everything) - 3 == tiny.n_layers * tiny.d_mlp - 3
-    assert "' Rome' against ' Paris'" in repr(found)
     assert f"{found.hidden} neurons" in found._repr_html_()
-    names = "layer neuron coefficient_before coefficient_after logit_before logit_after change written"
-    assert list(found.to_frame().columns) == names.split()
     record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert len(record["neurons"]) == 3
-    assert record["provenance"]["edit"] == edit.digest
-    assert record["provenance"]["fingerprint"] == tiny.fingerprint
+    assert (len(record["neurons"]), record["provenance"]["edit"]) == (3, edit.digest)
 
 
 def test_diffs_refused(tiny: fm.Model, make_tiny: Make) -> None:

@@ -22,7 +22,7 @@ from ffnmem.core.errors import FileError
 from ffnmem.editing.edit import row_changes
 from ffnmem.evaluation import METRICS, evaluate, made
 from ffnmem.evaluation.measuring import make_case
-from ffnmem.evaluation.texts import sample, with_own_edits
+from ffnmem.evaluation.texts import with_own_edits
 from ffnmem.evaluation.written import (
     Interview,
     first_answer,
@@ -37,7 +37,7 @@ from ffnmem.models.answers import written_on
 from ffnmem.models.replaying import PlainLayers
 
 from ..architectures import DECODERS
-from ..helpers import Pair, allclose, hook_count, printed, refuses
+from ..helpers import allclose, hook_count, printed, refuses
 from .made import EIFFEL, FACTS, average, own_editor, random_edits, tell
 
 PROMPTS = ("The city", "In the city of Rome is the", "Paris is in the Tower of London", "The")
@@ -290,14 +290,3 @@ def test_generated_text(tiny64: fm.Model) -> None:
     only = replace(EIFFEL, generation_prompts=(long,))
     assert evaluate(tiny64, only, "none", **{**options, "metrics": ["GE"]}).cases["GE"].isna().all()
     assert "RS" not in evaluate(tiny64, facts, "none", metrics=["ES", "GE"], draws=5).cases
-
-
-def test_sampling_equals_whole_passes(pair: Pair) -> None:
-    """Pads that are read, positions that are off by them, a cache that mixes rows, random numbers of a neighbour."""
-    model = pair.model
-    prompts = [model.tokenize("The city"), model.tokenize("In the city of Rome is the")]
-    found = sample(PlainLayers(model), prompts, [np.random.default_rng(i) for i in range(2)])
-    shorter = min(map(len, found))
-    for i, text in enumerate(found):
-        # The longest prompt of a batch fills the context first.
-        assert whole_sample(model, prompts[i], np.random.default_rng(i)).startswith(text[: max(12, shorter // 2)])

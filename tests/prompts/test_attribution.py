@@ -295,6 +295,9 @@ def test_tables_of_given_numbers(tiny: fm.Model) -> None:
 def test_the_sheet_says_what_the_model_says_of_target_and_foil(tiny: fm.Model) -> None:
     capture = fm.capture(tiny, PROMPT)
     logits = capture.logits_at(0, -1)
+    for bos in (True, False):  # whether the first token stands out
+        shown = fm.attribute(fm.capture(tiny, PROMPT, prepend_bos=bos)).sheet().blocks[0].rows["prompt"]  # type: ignore[union-attr]
+        assert shown.bos is bos
     for foil in (None, " Rome"):
         found = fm.attribute(capture, " Paris", foil)
         shown = " ".join(" ".join(printed(found.sheet(5, capture=capture), 200)).split())

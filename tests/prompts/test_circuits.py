@@ -203,11 +203,18 @@ REFUSED: list[tuple[type[Exception], type[Exception], dict[str, Any], tuple[str,
 ]
 
 
-def test_what_cannot_be_is_refused(tiny64: Model, captured: fm.prompts.Capture, found: Circuit) -> None:
+def test_what_cannot_be_is_refused(
+    tiny64: Model, captured: fm.prompts.Capture, found: Circuit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for *kinds, options, named in REFUSED:
         with refuses(*kinds, *named):
             fm.circuit(captured, " Paris", **options)
     assert fm.circuit(captured, " Paris", nodes=3, memory=0.01).expanded == 3
+    with monkeypatch.context() as patched:
+        patched.setattr("ffnmem.prompts.circuit_pruning.ROOM", 0.0)
+        patched.setattr("ffnmem.prompts.circuit_pruning.weight_bytes", lambda model: 1000)
+        with refuses(InputError, ValueError, "memory is 9.31e-07 GiB"):  # by default, what the weights take
+            fm.circuit(captured, " Paris", nodes=3)
     calls: list[tuple[Callable[[], object], str]] = [
         (lambda: fm.circuit(fm.capture(tiny64, PROMPT, layers=[0]), " Paris"), "every layer"),
         (lambda: found.subgraph(["9.9@9"]), "no node '9.9@9'"),
