@@ -133,17 +133,6 @@ def test_ties_go_by_token_id_and_k_ends_with_the_vocabulary(make_tiny: Callable[
         assert score.is_monotonic_decreasing if sign == "promoted" else score.is_monotonic_increasing
 
 
-def test_neurons_come_in_the_order_given(tiny: fm.Model) -> None:
-    """A caller that zips the table with its own list would mislabel every row."""
-    for kind in (list, np.array, pd.Series):
-        table = fm.project(tiny, 0, kind([9, 2, -1]), k=1)
-        assert list(zip(table["neuron"], table["side"], table["sign"], strict=True)) == [
-            (neuron, side, sign) for neuron in (9, 2, 63) for side in ("value", "key") for sign in SIGNS
-        ]
-    named = fm.project(tiny, ["1.5", "0.3", "1.2"], k=1, side="key")
-    assert list(zip(named["layer"], named["neuron"], strict=True))[::2] == [(1, 5), (0, 3), (1, 2)]
-
-
 def test_the_whole_model_is_its_layers_and_its_file(tokenizer: Any, tmp_path: Path) -> None:
     """Bit for bit, in blocks of neurons and alone; a file has a row group for so many neurons, and says what it is."""
     n = BLOCK + 44
@@ -187,6 +176,9 @@ def test_promoters_have_the_scores_of_project(tiny: fm.Model) -> None:
     row = one.iloc[0]
     table = fm.project(tiny, int(row["layer"]), int(row["neuron"]), k=tiny.d_vocab, side="value")
     assert table[table["token"] == " Paris"]["score"].iloc[0] == row["score"]
+    for kind in (list, np.array, pd.Series):  # rows come in the order given
+        listed = fm.project(tiny, 0, kind([9, 2, -1]), k=1, side="key")
+        assert listed["neuron"].tolist() == [9, 9, 2, 2, 63, 63]
     several = fm.vocabulary.promoters(tiny, [" Paris", " Rome", " Paris"], k=2)
     assert several["tokens"].tolist() == [[" Paris", " Rome"]] * 4
     last = fm.vocabulary.promoters(tiny, 5, layer=-1, k=1000)
