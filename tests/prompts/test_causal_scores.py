@@ -143,6 +143,20 @@ def test_integrated_gradients_sum_to_the_change(tiny64: Model) -> None:
     assert fine.expected == pytest.approx(fine.logit - without, abs=1e-10)
 
 
+def test_an_answer_of_several_tokens(tiny64: Model) -> None:
+    """Its log-probability is the sum of its tokens', each read behind those before it."""
+    capture, ids = fm.capture(tiny64, PROMPT), tiny64.ids_of(" Paris city")
+    longer = fm.capture(tiny64, [*capture.tokens[0].tolist(), *ids], logits=True)
+    assert longer.logits is not None
+    logs = longer.logits[0, -len(ids) - 1 : -1].log_softmax(-1)
+    expected = float(logs[range(len(ids)), ids].sum())
+    for rule in RULES:
+        found = fm.causal_scores(capture, " Paris city", exact=0, steps=50, **rule)  # type: ignore[arg-type]
+        assert found.logit == pytest.approx(expected)
+        assert (found.completeness_error is not None) == (rule["rule"] == "ig")
+    assert float(found.scores.sum()) == pytest.approx(found.expected, rel=1e-3)  # of ig, the last one
+
+
 def test_agreement_of_estimates_and_exact_values(tiny: Model) -> None:
     found = fm.causal_scores(fm.capture(tiny, PROMPT), " Paris", " Rome")
     score = found.top(4)["score"].to_numpy()

@@ -39,6 +39,11 @@ def found(captured: fm.prompts.Capture) -> Circuit:
     return fm.circuit(captured, " Paris", " Rome", nodes=40)
 
 
+@pytest.fixture(scope="module")
+def everything(captured: fm.prompts.Capture) -> Circuit:
+    return fm.circuit(captured, " Paris", " Rome", nodes=10_000, **UNPRUNED)
+
+
 @pytest.mark.parametrize("way", [{}, {"attention": True}, {"heads": True}])
 def test_edges_sum_to_what_every_node_read(architecture: Model, way: dict[str, bool]) -> None:
     # if it failed, a path through attention would be missing, or read along another direction; here in float32
@@ -84,20 +89,20 @@ def test_an_edge_is_the_effect_of_a_firing_with_all_else_held(captured: fm.promp
         assert float(weight) == pytest.approx(float(read @ model.ffn[1].keys[7].detach()), rel=1e-9, abs=1e-13)
 
 
-def test_influence_is_the_series_of_powers(captured: fm.prompts.Capture, tokenizer: Any) -> None:
+def test_influence_is_the_series_of_powers(captured: fm.prompts.Capture, everything: Circuit, tokenizer: Any) -> None:
     """Of firings with one input each, and of gated ones with two. With room for all, the greedy order's first ones are
     those of the exact influence."""
-    llama = fm.load(DECODERS["Llama"](), tokenizer=tokenizer, dtype="float64")
-    for capture in (captured, fm.capture(llama, PROMPT)):
-        everything = fm.circuit(capture, " Paris", " Rome", nodes=10_000, **UNPRUNED)
-        ids = everything.nodes["id"]
-        shares = everything.edges.pivot_table("share", "target", "source", "sum", fill_value=0.0)
+    llama = fm.capture(fm.load(DECODERS["Llama"](), tokenizer=tokenizer, dtype="float64"), "The Eiffel Tower is")
+    gated = fm.circuit(llama, " Paris", " Rome", nodes=10_000, **UNPRUNED)
+    for capture, whole in ((captured, everything), (llama, gated)):
+        ids = whole.nodes["id"]
+        shares = whole.edges.pivot_table("share", "target", "source", "sum", fill_value=0.0)
         shares = shares.reindex(index=ids, columns=ids, fill_value=0.0).to_numpy()
         series = np.linalg.inv(np.eye(len(ids)) - shares)[0]
-        some = ~everything.nodes["kind"].isin(["bias", "pruned"])  # of biases, pruning takes the smallest edges
-        assert allclose(series[some], everything.nodes["influence"][some], 1e-9)
+        some = ~whole.nodes["kind"].isin(["bias", "pruned"])  # of biases, pruning takes the smallest edges
+        assert allclose(series[some], whole.nodes["influence"][some], 1e-9)
         few = fm.circuit(capture, " Paris", " Rome", nodes=60, **UNPRUNED)
-        assert len({*few.firings["id"]} & {*everything.firings["id"][:60]}) >= 50
+        assert len({*few.firings["id"]} & {*whole.firings["id"][:60]}) >= 50
 
 
 def test_thresholds_keep_sums_and_the_fewest_firings(captured: fm.prompts.Capture) -> None:
@@ -327,9 +332,9 @@ def test_the_export_keeps_their_rules_and_our_sums(name: str, tokenizer: Any, tm
             assert sums[f"{row.layer}_{row.neuron}_{row.position}"] == pytest.approx(expected, abs=1e-9)
 
 
-def test_groups_add_what_their_members_add(captured: fm.prompts.Capture) -> None:
+def test_groups_add_what_their_members_add(everything: Circuit) -> None:
     """Influence within a group counts once, however its members read each other."""
-    found = fm.circuit(captured, " Paris", " Rome", nodes=10_000, **UNPRUNED)
+    found = everything
     ids = [str(one) for one in found.firings["id"].head(4)]
     few = condense(found, {"some": ids})
     nodes, own = found.nodes.set_index("id"), few.nodes.set_index("id").loc[group_id("some")]
