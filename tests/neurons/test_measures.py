@@ -15,7 +15,7 @@ from scipy.spatial.distance import squareform
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.neurons import Rule
+from ffnmem.neurons import Rule, triggers
 from ffnmem.neurons.clustering import (
     BLOCK,
     FOOTE_ABOVE,
@@ -229,11 +229,12 @@ def plain_triggers(tokens: np.ndarray, weights: np.ndarray, seed: int, draws: in
     return [value, max(low, 1.0), high, null.mean(), (1 + (null <= value * (1 + 1e-9)).sum()) / (1 + draws)]
 
 
-def test_trigger_tokens_are_those_of_plain_draws() -> None:
+def test_trigger_tokens_are_those_of_plain_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neuron by neuron, so that none depends on which others are asked for."""
     random = np.random.default_rng(0)
     tokens, weights = random.integers(0, 12, (12, 20)), random.random((12, 20))
     weights[np.arange(20) >= random.integers(1, 21, (12, 1))] = np.nan
+    monkeypatch.setattr(triggers, "BLOCK", 5)
     found = trigger_tokens(tokens, weights, UNIGRAM, seed=3, draws=40)
     parts = np.stack([found.value, found.low, found.high, found.null, found.p], axis=1)
     assert allclose(parts, [plain_triggers(*row, 3, 40) for row in zip(tokens, weights, strict=True)], 1e-9)
