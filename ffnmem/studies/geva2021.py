@@ -370,7 +370,7 @@ def compare_with_paper(
     """What the study has of what the paper has, by subject."""
     summary, confident, composition = frames["summary"], frames["confident"], frames["composition"]
     layers = model.n_layers
-    upper = -(-layers * 10 // 16)  # the paper's layers 11 to 16 of 16
+    upper = min(-(-layers * 10 // 16), layers - 1)  # the paper's layers 11 to 16 of 16
     above, agreeing = int((confident["layer"] >= upper).sum()), int((confident["agreeing"] > 0).sum())
     agrees = composition["positions"] * (1 - composition["zero_agreement"])
     frequent, short = (

@@ -39,6 +39,8 @@ def test_summary_is_taken_from_the_tables(found: Study) -> None:
         assert row["zero_agreement"] == found.table("composition")["zero_agreement"][layer]
         assert row["match"] == found.table("refinement")["match"][layer]
         assert row[[f"case_{c}" for c in ("residual", "agreement", "composition", "ffn")]].sum() == pytest.approx(1)
+    above = (found.table("confident")["layer"] == 1).sum()
+    assert f": {above} in layers 1 to 1, " in found.found["confident values"]  # of two layers the upper one
 
 
 def test_the_same_call_gives_the_same(found: Study, tiny: fm.Model, tiny_store: Store) -> None:

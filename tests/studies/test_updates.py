@@ -37,6 +37,14 @@ def test_against_single_terms(seed: int, d_mlp: int, d_model: int) -> None:
     assert by_weight.tolist() == expected[1]
 
 
+def test_known_answers() -> None:
+    """Orthogonal values of one length with coefficients 3, 1, 1, 1: a share that is reached exactly is reached."""
+    m, values = np.array([[1.0, -3.0, 1.0, 1.0]]), np.eye(4, 6)
+    by_output, by_weight = updates_needed(m, values, (0.5, 0.75, 0.8, 1.0))
+    assert by_output.tolist() == [[1, 1, 2, 4]]  # 9/12 = .75, 10/12 = .83
+    assert by_weight.tolist() == [[1, 3, 3, 4]]  # 3/6, 4/6, 5/6, 6/6
+
+
 def test_random_order_against_all_orders() -> None:
     """The expected square of what is left is its mean over every subset."""
     draw = np.random.default_rng(7)
