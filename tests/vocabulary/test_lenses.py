@@ -241,7 +241,9 @@ def test_what_is_no_published_lens(tiny: fm.Model, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("basis", ["folded", "raw"])
-def test_scores_are_those_of_what_arrives(basis: Any, gated: fm.Model, tmp_path: Path) -> None:
+def test_scores_are_those_of_what_arrives(
+    basis: Any, gated: fm.Model, gated_store: fm.scanning.Store, tmp_path: Path
+) -> None:
     """A norm behind the FFN comes before J, the final norm's gain after it; so for promoters, files and nulls."""
     lens = jacobian_lens(gated, tmp_path / "lens")
     values, post = gated.ffn[0].values.detach(), gated.norm_after(0)
@@ -263,6 +265,9 @@ def test_scores_are_those_of_what_arrives(basis: Any, gated: fm.Model, tmp_path:
     plain = fm.vocabulary.projection_null(gated, 0, 3, draws=20, side="value", basis=basis)
     assert set(null["lens"]) == {"jacobian"}
     assert not np.allclose(null["null_mean"], plain["null_mean"])
+    card = fm.open_store(gated_store.folder, model=gated).neuron(0, 3, lens=lens)
+    promoted = fm.project(gated, 0, 3, lens=lens, side="value").query("sign == 'promoted'")
+    assert (card.lens, card.tokens("promoted")) == ("jacobian", promoted["token"].tolist())
 
 
 # -- made once, kept and found ---------------------------------------------------------------------------------------
