@@ -48,6 +48,7 @@ def test_the_parts_sum_to_the_whole(name: str, tokenizer: Any) -> None:
     assert {rows[name] for name in ("keys", "values", "gates") if name in rows} == {len(ffn.values)}
     queries = 4 * found.matrices.query("part == 'attention'")["numbers"].sum() // 2
     assert queries + 4 * rows["Q"] * 8 == found.total("layer_flops", "attention")
+    assert found.total("layer_flops", "unembedding") == found.total("layer_parameters", "unembedding") == 0
     if name == "GPT-2":  # or parameters would stand in the wrong line
         for component, part in (("attention", "attn."), ("FFN", "mlp."), ("norms", "ln_"), ("token embedding", "wte.")):
             expected = sum(p.numel() for name, p in hf.named_parameters() if part in name)
