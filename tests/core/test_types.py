@@ -177,16 +177,6 @@ def test_extra_arguments_and_names() -> None:
         door()
 
 
-def test_models_and_captures_are_told_apart(tiny: fm.Model) -> None:
-    """Whoever passes a Model where a Capture is due, or nothing at all, would read of an attribute of NoneType."""
-    attribute: Any = fm.attribute
-    capture: Any = fm.capture
-    with refuses(InputTypeError, TypeError, "attribute: capture must be a Capture (from fm.capture)", "not Model("):
-        attribute(tiny)
-    with refuses(InputTypeError, TypeError, "capture: model must be a Model (from fm.load)"):
-        capture(None, "prompt")
-
-
 def test_numbers_that_no_memory_holds(tiny: fm.Model) -> None:
     """They would end in another library's error, or not at all."""
     with refuses(InputError, ValueError, "memory", "inf"):

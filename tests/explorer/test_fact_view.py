@@ -20,7 +20,6 @@ from ffnmem.explorer.queries import address
 from ffnmem.explorer.views import Explorer
 
 from ..helpers import PROMPT
-from ..pages.hostile import HOSTILE
 from .conftest import asking, opened, sentence, served
 
 if TYPE_CHECKING:
@@ -149,24 +148,6 @@ def test_the_values_that_an_edit_rewrites_most(client: TestClient, tiny: fm.Mode
     shown = [[float(one) for one in re.findall(r'<data value="([^"]+)"', row)] for row in rows]
     assert shown == [pytest.approx([row.norm, row.of_value, row.share]) for row in expected.itertuples()]
     assert all(f">{row.layer}.{row.neuron}<" in one for row, one in zip(expected.itertuples(), rows, strict=True))
-
-
-def test_hostile_text_stays_text(tiny: fm.Model) -> None:
-    text = HOSTILE.replace("\x00", "")
-    fact = fm.Fact(
-        subject="Rome", prompt=text[:14] + "{} is", target_true="<i>Paris", target_new="</style>x", relation=text
-    )
-    with asking(Explorer(tiny, facts=[fact], source="<u>facts</u>")) as client:
-        pages = [
-            client.get("/fact"),
-            client.get(address("/fact", text=fact.text, subject="Rome", target="</style>x", edit=1, free="<s id=x>")),
-            client.get(address("/fact", text="<script>alert(1)</script>", subject="script")),
-            client.get(address("/fact", find="<script>alert(1)</script>")),
-        ]
-    assert [page.status_code for page in pages] == [200] * 4
-    for page in pages:
-        for raw in ("<script>alert", "<img src=x", "<i>Paris", "</style>x", "<u>facts", "<s id", "\u202e"):
-            assert raw not in page.text
 
 
 def test_a_journey_in_a_browser(browser: Browser, tiny: fm.Model) -> None:

@@ -216,9 +216,10 @@ def test_roles_and_verdicts_filter(client: TestClient, tiny: fm.Model) -> None:
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202e\x1b[31m{{7*7}}"
 
 
-@pytest.mark.parametrize("where", ["/prompt", "/find", "/memory"])
+@pytest.mark.parametrize("where", ["/prompt", "/find", "/memory", "/circuit", "/fact", "/contrast"])
 def test_what_a_user_types_is_never_markup(client: TestClient, where: str) -> None:
     names = ("text", "target", "foil", "words", "neuron", "by", "v", "at", "layer", "role", "sort", "part", "side")
+    names = (*names, "other", "subject", "find", "free", "remove", "group", "editor")
     for name in names:
         pairs = [("text", HOSTILE if name == "text" else TEXT), *([(name, HOSTILE)] if name != "text" else [])]
         page = client.get(address(where, *pairs)).text

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import ffnmem as fm
-from ffnmem.core.errors import FileError
 
 from .page import Page
 
@@ -25,5 +22,3 @@ def test_it_has_the_proof_the_places_and_the_firings(atlas: fm.Model, tmp_path: 
     assert f"{first['layer']}.{first['neuron']}" in text
     last = found.firings.iloc[7]
     assert f">{last['layer']}.{last['neuron']}<" not in text
-    with pytest.raises(FileError):
-        fm.pages.contrast(found, tmp_path / "missing" / "page.html")

@@ -2,13 +2,14 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemWarning, FileError, InputError, ModelError, OutOfRangeError
+from ffnmem.core.errors import FfnmemWarning, InputError, ModelError, OutOfRangeError
 from ffnmem.core.types import CASES
 from ffnmem.pages import neuron_pages
 from ffnmem.scanning import Store, open_store
@@ -108,15 +109,6 @@ def test_a_gated_page_shows_each_case_with_gate_and_linear_part(gated: Store, tm
     assert "| coefficient | gate | linear | context |" in markdown
 
 
-def test_gated_tables_have_the_columns_of_the_store(gated: Store, tmp_path: Path) -> None:
-    for suffix, reader in ((".parquet", pd.read_parquet), (".csv", pd.read_csv)):
-        found = reader(fm.pages.neurons(gated, [(0, 3), (1, 1)], tmp_path / f"rows{suffix}"))
-        expected = pd.concat([gated.examples(0, 3), gated.examples(1, 1)], ignore_index=True)
-        assert list(found.columns) == list(expected.columns)
-        assert found["case"].tolist() == expected["case"].tolist()
-        assert found["gate"].tolist() == pytest.approx(expected["gate"].tolist())
-
-
 def test_every_token_is_shaded(tiny_store: Store, tmp_path: Path) -> None:
     """Each an element with its number, and the whole sequence where it is asked for."""
     page = Page(read(fm.pages.neurons(tiny_store, [(1, 5)], tmp_path / "page.html", context=2)))
@@ -206,12 +198,6 @@ def test_a_table_of_neurons(tiny_store: Store, tmp_path: Path) -> None:
     assert re.findall(r"^## Neuron (\S+) of ", read(one).replace("\\.", "."), re.MULTILINE) == ["1.63"]
 
 
-def test_same_store_same_bytes(tiny_store: Store, tmp_path: Path) -> None:
-    for suffix in neuron_pages.FORMATS:
-        a, b = (fm.pages.neurons(tiny_store, PLACES, tmp_path / f"{name}{suffix}") for name in "ab")
-        assert a.read_bytes() == b.read_bytes()
-
-
 def test_too_many_for_a_page(tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neuron_pages, "MOST", 5)
     for suffix in (".html", ".md"):
@@ -230,26 +216,25 @@ def test_a_card_stays_small(tiny_store: Store, tmp_path: Path) -> None:
         assert most * (two - one) < 20e6
 
 
-def test_mistakes(tiny_store: Store, tmp_path: Path) -> None:
-    out = tmp_path / "a.html"
-    with refuses(InputError, ValueError, "a.pdf", ".html", ".parquet"):
-        fm.pages.neurons(tiny_store, PLACES, tmp_path / "a.pdf")
-    with refuses(InputError, ValueError, "at least one neuron"):
-        fm.pages.neurons(tiny_store, [], out)
-    with refuses(InputError, ValueError, "(1,)", "(3, 17)"):
-        fm.pages.neurons(tiny_store, [(1,)], out)
-    with refuses(InputError, ValueError, "column", "neuron"):
-        fm.pages.neurons(tiny_store, pd.DataFrame({"layer": [1]}), out)
-    with refuses(InputError, ValueError, "kind", "'best'", "'top'"):
-        fm.pages.neurons(tiny_store, PLACES, out, kind="best")
-    with refuses(InputError, ValueError, "kind is empty"):
-        fm.pages.neurons(tiny_store, PLACES, out, kind=[])
-    with refuses(InputError, ValueError, "context", "-1"):
-        fm.pages.neurons(tiny_store, PLACES, out, context=-1)
-    with refuses(OutOfRangeError, IndexError, "neuron 64", "0 to 63"):
-        fm.pages.neurons(tiny_store, [(0, 64)], out)
-    with refuses(FileError, OSError, "nowhere"):
-        fm.pages.neurons(tiny_store, PLACES, tmp_path / "nowhere" / "a.html")
+REFUSED: list[tuple[dict[str, Any], type[Exception], tuple[str, ...]]] = [
+    ({"out": "a.pdf"}, InputError, ("a.pdf", ".html", ".parquet")),
+    ({"neurons": []}, InputError, ("at least one neuron",)),
+    ({"neurons": [(1,)]}, InputError, ("(1,)", "(3, 17)")),
+    ({"neurons": pd.DataFrame({"layer": [1]})}, InputError, ("column", "neuron")),
+    ({"kind": "best"}, InputError, ("kind", "'best'", "'top'")),
+    ({"kind": []}, InputError, ("kind is empty",)),
+    ({"context": -1}, InputError, ("context", "-1")),
+    ({"neurons": [(0, 64)]}, OutOfRangeError, ("neuron 64", "0 to 63")),
+]
+
+
+@pytest.mark.parametrize(("given", "kind", "says"), REFUSED)
+def test_mistakes(
+    given: dict[str, Any], kind: type[Exception], says: tuple[str, ...], tiny_store: Store, tmp_path: Path
+) -> None:
+    asked = {"neurons": PLACES, **given, "out": tmp_path / given.get("out", "a.html")}
+    with refuses(kind, Exception, *says):
+        fm.pages.neurons(tiny_store, **asked)
     assert not list(tmp_path.iterdir())
 
 

@@ -148,7 +148,6 @@ def test_a_negative_coefficient_is_pointed_out(
 
 
 REFUSED = [
-    ({"out": "missing/report.html"}, FileError, "there is no folder"),
     ({"out": "."}, FileError, "is a folder"),
     ({"prompt": [PROMPT, PROMPT]}, InputError, "one prompt, not 2"),
     ({"top": 0}, InputError, "top must be at least 1"),

@@ -174,15 +174,6 @@ def test_search_finds_tokens_and_names(page: Page, tiny_store: Store) -> None:
     assert page.locator("h1").inner_text() == f"Neuron 1.5 of {tiny_store.model}"
 
 
-def test_search_from_a_card(page: Page, folder: Path) -> None:
-    page.goto((folder / "0" / "3.html").as_uri())
-    page.locator("#q").fill("nothing is called so")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/index.html?q=*")
-    page.get_by_text("0 neurons").wait_for()
-    assert not page.locator("#found").is_visible()
-
-
 def test_hostile_tokens_are_found_as_text(browser: Browser, folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "site"
     shutil.copytree(folder, copy)
