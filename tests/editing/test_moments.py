@@ -364,6 +364,7 @@ def test_published_files(tiny: fm.Model, own: SecondMoment, tmp_path: Path) -> N
         found = SecondMoment.of(tiny, given, count)
         assert (found.count, found.provenance["products"]) == (own.count, products)
         assert allclose(found.matrix(0), own.matrix(0), 1e-6)
+    assert SecondMoment.of(tiny, {0: statistics(tmp_path / "1.npz", sums, 1)}).count == 1
     with refuses(InputError, ValueError, "count", "tokens"):
         SecondMoment.of(tiny, {0: path}, 7)
     with refuses(InputError, ValueError, "other numbers of tokens", f"{own.count} in layer 0", "7 in layer 1"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ffnmem.evaluation.effects import (
     AskedPrompt,
     EditEffects,
     Effects,
+    format_move,
     moved_neighbours,
     prompts_of,
 )
@@ -26,7 +28,7 @@ from ffnmem.models.answers import generate
 from ffnmem.models.replaying import PlainLayers
 
 from ..architectures import DECODERS
-from ..editing.edits import made, same_bits, weights
+from ..editing.edits import COLOSSEUM, made, same_bits, weights
 from ..helpers import allclose, printed, refuses
 from .made import EIFFEL, TEXTS, drift_by_hand, logs, probability
 
@@ -158,15 +160,27 @@ def test_sheet(effects: Effects) -> None:
         f"{found.memories.change:+.2f}, most of it by {top['component']}",
     ):
         assert part in text
+    for by, reached in (("tried", False), ("tried", True), ("given", False)):
+        settings, numbers = {**found.edit.settings, "layer_by": by}, found.edit.numbers.assign(reached=reached)
+        edit = replace(found.edit, settings=settings, numbers=numbers)
+        text = "\n".join(printed(EditEffects(edit, found.prompts, changes, drift, None).sheet(), 200))
+        assert ("the edit is reached in none" in text) == (by == "tried" and not reached)
     assert len(found.memories.neurons) == 3
     assert found.edit.to_dict() == found.to_dict()["edit"]
     assert "settings" not in found.brief()["edit"]
+
+
+def test_moves_of_a_percent_are_coloured() -> None:
+    for before, after, style in ((0.5, 0.505, ""), (0.5, 0.6, "adds"), (0.5, 0.4, "takes"), (0.5, 0.495, "")):
+        assert format_move(before, after)[-1].style == style
 
 
 def test_own_prompts(effects: Effects) -> None:
     """A prompt is asked about the fact that it names; of an edit without facts it cannot be."""
     found = effects.measure(["The Eiffel Tower is in"])
     assert found.prompts[["kind", "true", "target"]].values.tolist() == [["other", "Paris", effects.edit.targets[0]]]
+    both = Effects(effects.edit + made(effects.model, (1,), seed=3, fact=COLOSSEUM), effects.model)
+    assert both.measure(["The Colosseum is in"]).prompts[["true", "target"]].values.tolist() == [["Rome", "London"]]
     bare = fm.Edit.of(effects.model, effects.edit.changes, method="mine")
     with refuses(InputError, ValueError, "names no facts"):
         Effects(bare, effects.model).measure(["It is"])

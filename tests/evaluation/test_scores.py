@@ -209,11 +209,11 @@ def test_a_missing_metric_shifts_no_other() -> None:
 def test_too_few_for_an_interval(scores: Scores) -> None:
     """Draws of two facts gave an interval as of two hundred."""
     two = Scores(scores.cases[scores.cases["id"].isin(list(scores.of()["id"])[:2])], {}, scores.provenance, draws=50)
-    many = pd.concat([scores.of().assign(id=f"{i}") for i in range(3)])
+    five = pd.concat([scores.of().assign(id=f"{i}") for i in range(2)]).head(5)
     note = "no interval over fewer than 5 facts"
     assert two.summary["mean"].notna().any()
     assert two.summary[["low", "high"]].isna().all(axis=None)
     assert note in " ".join(printed(two.sheet()))
-    rest = Scores(many, {}, scores.provenance, draws=50)
+    rest = Scores(five, {}, scores.provenance, draws=50)
     assert rest.summary.set_index("metric").loc["ES", ["low", "high"]].notna().all()
     assert note not in " ".join(printed(rest.sheet()))

@@ -145,6 +145,10 @@ def test_a_trace_against_the_layer(tiny64: fm.Model) -> None:
     assert none["r2_layer"] > 0.95
     assert none["gain"] < 0.02
     assert none["gain_low"] <= none["gain"] <= none["gain_high"]
+    for n in (3, 4, 5):
+        few = trace_against_layer(made_sweep(x[:n], of), made_traces(x[:n], of), ("EM",), draws=20)
+        (line,) = (line for line in printed(traced_table(few), 200) if line.startswith("state"))
+        assert (line.split()[-1] == "–") == (n < 5)  # an interval of few would say more than is known
     with refuses(InputError, ValueError, "2 facts"):
         trace_against_layer(made_sweep(x[:2], of), made_traces(x[:2], of), ("EM",))
     with refuses(InputError, ValueError, "'PM'"):
