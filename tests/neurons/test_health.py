@@ -205,6 +205,8 @@ def test_sheet(health: NeuronHealth) -> None:
     names = ("layer", "neurons", "fires", "dead", "stuck", "saturated", "local_gradient", "flow_pre", "half_flow")
     assert list(layers.rows) == [tuple(row[name] for name in names) for row in health.layers.to_dict("records")]
     assert f"{health.positions:,} positions" in layers.title
+    assert health.first_rows(3).equals(health.extremes(3))
+    assert health.first_rows().equals(health.neurons)
     ends, flows = health.extremes(3).to_dict("records"), health.neurons["flow_pre"]
     assert [row["flow_pre"] for row in ends] == [*flows.nlargest(3), *flows.nsmallest(3)]
     assert [row[0] for row in neurons.rows] == ["most gradient", "", "", "least gradient", "", ""]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import ffnmem as fm
 from ffnmem.core.errors import UnsupportedModelError
+from ffnmem.core.sheets import Table
 from ffnmem.models.attention import Heads
 from ffnmem.neurons.wiring import INCOMING, rates
 
@@ -178,6 +179,7 @@ def test_the_strongest_come_first(tiny: fm.Model) -> None:
     assert every.edges["rank"].tolist() == list(range(1, len(every.edges) + 1))
     assert not every.edges.duplicated(["direction", "layer", "neuron", "input", "via"]).any()
     assert len(every.edges) == every.compared["outgoing"]
+    assert [len(block.rows) for block in few.sheet().blocks if isinstance(block, Table)] == [4]
     shown = " ".join(" ".join(printed(few.sheet())).split())
     assert all(part in shown for part in ("0.7", "connections in", "what it makes fire", "promotes"))
     assert ("no connection of what it makes fire stands out" in shown) == bool((few.edges["q"] >= 0.1).all())

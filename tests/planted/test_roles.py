@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from ffnmem.planted import Planted
-from ffnmem.planted.roles import CONTEXT, D_MODEL, ROLES, plant_roles
+from ffnmem.planted.roles import CONTEXT, D_MODEL, RATES, ROLES, plant_roles
 from ffnmem.planted.skeleton import SPECIAL, ffn_inputs
 
 SIZES = {"n_layers": 2, "neurons": 72, "per_role": 6, "n_words": 768, "n_tokens": 16_000}
@@ -172,6 +172,8 @@ def test_detectors_fire_for_their_tokens_and_nothing_else(measured: Measured) ->
 def test_only_position_neurons_tell_positions(measured: Measured) -> None:
     """Their firings carry more than .05 nats about it, others' less; the dead never fire, all others do."""
     assert (measured.fires.any(0) == (measured.frame.role != "dead")).all()
+    rates = measured.fires[:, ~measured.frame.role.isin(["dead", "detector", "position"])].mean(0)
+    assert RATES[0] / 2 < rates.min() < rates.max() < 2 * RATES[1]  # no easy case either
     for i, row in measured.frame.iterrows():
         fires = measured.fires[:, i]
         if row.role == "position":
