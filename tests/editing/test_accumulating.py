@@ -195,7 +195,7 @@ def test_what_convergence_refuses(tiny: fm.Model, keys: torch.Tensor) -> None:
         (torch.zeros(2, 64), None, "keys"),
         (torch.ones(2, 5), None, "64"),
         (keys, [], "counts"),
-        (keys, [10, 10**6], "1000000"),
+        (keys, [10, 20, 10**6], "1000000"),
     ):
         with refuses(InputError, ValueError, named):
             convergence(tiny, tiny_texts(), wrong, 1, counts)

@@ -251,6 +251,8 @@ def test_what_a_diff_shows(tiny: fm.Model) -> None:
     pd.testing.assert_frame_equal(found.neurons, everything.head(3))
     assert found.hidden == len(everything) - 3 == tiny.n_layers * tiny.d_mlp - 3
     assert f"{found.hidden} neurons" in found._repr_html_()
+    assert "' Rome' against ' Paris'" in repr(found)
+    assert "against" not in repr(edit.diff(tiny, PROMPT, target=" France"))
     record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert (len(record["neurons"]), record["provenance"]["edit"]) == (3, edit.digest)
 
@@ -261,6 +263,7 @@ def test_diffs_refused(tiny: fm.Model, make_tiny: Make) -> None:
         (lambda: bare.diff(tiny, PROMPT), ("target=",)),
         (lambda: edit.diff(tiny, PROMPT, k=0), ("k", "0")),
         (lambda: edit.value_changes(tiny, 0), ("k must be at least 1",)),
+        (lambda: edit.diff(tiny, PROMPT, target=" Paris", foil=" Paris"), ("Paris", "same")),
     ):
         with refuses(InputError, ValueError, *named):
             call()

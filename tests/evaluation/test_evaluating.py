@@ -85,6 +85,8 @@ def test_equals_whole_passes(tiny64: fm.Model, small: bool, monkeypatch: pytest.
         assert allclose(row[["drift_kl", "drift_perplexity"]].tolist(), drift_by_hand(tiny64, other, edit), 1e-9)
     assert all(count for name, count in seen.items() if not name.endswith("_before"))  # or nothing would be compared
     assert math.isnan(scores.of("ready").set_index("id").loc["begun", "ES_first"])
+    # What compares two models is not told of one.
+    assert not {"NKL_before", "NKL_mean_before", "unrelated_before", "drift_kl_before"} & {*scores.cases}
     none = scores.of("none")
     assert allclose(none["ES"], none["ES_before"], 1e-12)
     assert set(none["drift_perplexity"]) == {1.0}

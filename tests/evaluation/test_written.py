@@ -265,7 +265,10 @@ def likeness(texts: Sequence[str], target: str) -> float:
 def test_generated_text(tiny64: fm.Model) -> None:
     """Text written with another fact's edit, or another text's random numbers; hooks that stay."""
     long = "The {}" + " is in the city of" * 9  # no room to write behind it
-    facts = [replace(fact, generation_prompts=(*EIFFEL.generation_prompts, long)) for fact in FACTS]
+    full = "The {}" + " is in the city of" * 5 + " is in the"
+    assert len(tiny64.tokenize(EIFFEL.ask(full))) == tiny64.n_ctx
+    tails = (full, long, long)
+    facts = [replace(fact, generation_prompts=(*EIFFEL.generation_prompts, tails[i])) for i, fact in enumerate(FACTS)]
     editor, options = own_editor(random_edits(tiny64)), {"metrics": ["GE", "RS"], "references": REFERENCES, "draws": 5}
     evaluate(tiny64, facts[:1], "none", **options)  # Hugging Face adds hooks of its own when a model first runs
     before = hook_count(tiny64.hf_model)
