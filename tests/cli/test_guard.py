@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import time
 import warnings
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ffnmem.cli.guard import run_guarded, warnings_as_notes
+from ffnmem.cli.guard import SELDOM, USUAL, collect_as_usual, run_guarded, seldom_collected, warnings_as_notes
 from ffnmem.core.errors import FileError, InputError, warn
 from ffnmem.facts import Fact, write_facts
 
@@ -111,3 +112,13 @@ def test_terminals_without_unicode(tmp_path: Path) -> None:
 def test_nothing_in_a_message_reaches_the_terminal_as_control() -> None:
     """A file's or a token's text could recolour the terminal or forge a second line."""
     assert "\x1b" not in mistake("facts", "no\x1b[31m\nfile", named=("no\\x1b[31m\\nfile",))
+
+
+def test_garbage_is_looked_for_seldom_until_all_is_there() -> None:
+    """A quarter of a short command's time; but a process that works on would grow."""
+    with seldom_collected():
+        assert gc.get_threshold() == SELDOM
+        collect_as_usual()
+        assert gc.get_threshold() == USUAL
+    assert gc.get_threshold() == USUAL
+    gc.unfreeze()

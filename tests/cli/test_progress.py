@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import get_args
 
 import pytest
 
 from ffnmem.cli import progress as module
-from ffnmem.cli.progress import show_progress
+from ffnmem.cli.progress import show_progress, show_spinner
 from ffnmem.core.progress import PHASES, Phase
 
 Clock = Callable[[float], None]
@@ -42,6 +43,32 @@ def test_a_pipe_gets_one_line_for_each_long_phase(clock: Clock, capfd: pytest.Ca
         "",
         "ffnmem: projecting values: 5,000 of 10,000 neurons, about 5 s left\nffnmem: tokenising: 10 documents\n",
     )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_a_bar_of_the_latest_phase(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some seconds; of tokenising, whose end nobody knows, with what is done."""
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    bars = module.LateBars()
+    bars.report("project", 100, 10_000)
+    assert bars.bars is None
+    clock(module.WAIT + 1)
+    bars.report("project", 5_000, 10_000)
+    bars.report("pack", 3, 500)
+    bars.report("pack", 4, 600)
+    first, second = bars.bars.tasks
+    assert (first.visible, first.completed, first.total) == (False, 5_000, 10_000)
+    assert (second.visible, second.completed, second.total) == (True, 4, None)
+    assert second.fields["speed"].startswith("4 documents, 600 tokens")
+    bars.stop()
+    with show_spinner("loading it"):
+        pass
+    assert "tokenising" in terminal.getvalue()
+    assert "loading it" in terminal.getvalue()
 
 
 def test_every_phase_has_words() -> None:
