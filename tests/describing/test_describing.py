@@ -109,6 +109,10 @@ def test_strengths_are_the_models(store: Store, single: list[tuple[int, int]], m
     for one in draw(store, single[:4], meanings.model, ContextSettings("positive", 20, 20, 16, 0)):
         assert one.largest == pytest.approx(float(store.stats(one.layer, one.neuron)["max"].iloc[0]))
         assert len(one.quiet) == 20
+        for extract in (*one.shown, *one.tested, *one.quiet):  # as many tokens on each side as the text has, up to 16
+            text = store.sequences.sequence_tokens(extract.sequence)[store.sequences.lead :]
+            sides = extract.position - store.sequences.lead, len(text) - 1 - extract.position + store.sequences.lead
+            assert len(extract.tokens) == 1 + sum(min(side, 16) for side in sides)
         for extract in (*one.shown, *one.tested):
             assert extract.strengths is not None
             assert extract.strengths[extract.at] == pytest.approx(extract.coefficient / one.largest, abs=1e-3)
@@ -166,7 +170,11 @@ def test_nothing_is_asked_twice(store: Store, single: list[tuple[int, int]], tmp
         fm.describe(store, single[:2], counting, scores="detection", out=file, **FEW)
     assert len(file.read_text("utf-8").splitlines()) == 5  # what it is, and four answers
     file.write_bytes(file.read_bytes()[:-20])
-    whole = fm.describe(store, single[:2], counting, scores="detection", out=file, **FEW)
+    told: list[tuple[Any, ...]] = []
+    report: Any = lambda *step: told.append(step)  # noqa: E731
+    whole = fm.describe(store, single[:2], counting, scores="detection", out=file, progress=report, **FEW)
+    assert told[-1][1] == told[-1][2]  # what was answered before is done
+    assert all(done <= total for _, done, total in told)
     assert len(asked) == 5 + len(whole.answers) - 3
     before = len(asked)
     same = fm.describe(store, single[:2], counting, scores="detection", out=file, **FEW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ ONE = Extract(3, 7, 1, 0, 2.0, (" a", " Big", " cat", "⟧x\n", " sat"), 1, (0.0
 def test_marks_and_levels() -> None:
     """Tokens beside each other share their marks; a text's own marks are none; line breaks do not break lines."""
     assert ONE.marked == (1, 2)
+    assert replace(ONE, strengths=(0.0,) * 5).marked == ()
     assert prompts.mark_tokens(ONE, ONE.marked) == " a⟦ Big cat⟧]x\\n sat"
     assert prompts.list_strengths(ONE) == '"·Big" 10, "·cat" 5'
     assert prompts.mark_tokens(ONE, (0, 4)) == "⟦ a⟧ Big cat]x\\n⟦ sat⟧"
