@@ -113,7 +113,14 @@ def test_an_edit_moves_its_layer_alone(name: str, tokenizer: Any) -> None:
     assert not rows["key_change"].any()
     top = found.moved(1).iloc[0]
     assert top["value_change"] == rows["value_change"].max()
-    assert f"{top['layer']}.{top['neuron']}" in found.conclusion()[1]
+    sizes = np.sort(rows["value_change"].to_numpy())[::-1]
+    half = int((np.cumsum(sizes**2) < np.square(sizes).sum() / 2).sum()) + 1
+    said = found.conclusion()[1]
+    assert f"most of all {top['layer']}.{top['neuron']} (" in said
+    assert said.endswith(f"half of the squared change is that of {half} neurons.")
+    moved = found.moved_table(3)
+    assert moved is not None
+    assert len(moved.rows) == 3
     if name == "GPT-2":
         change = (edit.changes[0].delta().norm(dim=1) / model.ffn[1].values.norm(dim=1)).detach()
         assert allclose(rows["value_change"], change, 1e-5)
