@@ -110,6 +110,7 @@ REFUSED: list[tuple[tuple[type[Exception], type[Exception]], dict[str, Any], tup
 def test_what_cannot_be_captured_or_read(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would fail inside an embedding, or be made into something else; -1 in a padded prompt would be a pad."""
     monkeypatch.setattr("ffnmem.prompts.captures.MOST", 6)
+    assert len(fm.capture(tiny, ["The"] * 6).tokens) == 6
     for kinds, options, named in REFUSED:
         with refuses(*kinds, *named):
             fm.capture(tiny, **options)

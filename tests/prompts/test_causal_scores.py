@@ -15,7 +15,7 @@ from ffnmem.models.attention import frozen_attention
 from ffnmem.models.residual import FinalNorm
 
 from ..architectures import DECODERS
-from ..helpers import PROMPT, Pair, allclose, build_tokenizer
+from ..helpers import PROMPT, Pair, allclose, build_tokenizer, printed
 
 RULES = ({"rule": "gradient"}, {"rule": "relp"}, {"rule": "relp", "frozen": False}, {"rule": "ig"})
 
@@ -154,6 +154,7 @@ def test_an_answer_of_several_tokens(tiny64: Model) -> None:
         found = fm.causal_scores(capture, " Paris city", exact=0, steps=50, **rule)  # type: ignore[arg-type]
         assert found.logit == pytest.approx(expected)
         assert (found.completeness_error is not None) == (rule["rule"] == "ig")
+        assert f"of its {len(ids)} tokens" in " ".join(printed(found.sheet(), 200))
     assert float(found.scores.sum()) == pytest.approx(found.expected, rel=1e-3)  # of ig, the last one
 
 
