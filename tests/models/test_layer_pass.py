@@ -118,17 +118,6 @@ def test_what_fails_and_what_does_not_run(make_tiny: Callable[..., fm.Model]) ->
         resolve(model.hf_model, "transformer.h.7.mlp", "tiny")
 
 
-def test_until_a_layer(tiny: fm.Model) -> None:
-    """Those above it must not run, and those below are told of as ever."""
-    body, ran = LayerPass(tiny), []
-    body.body.h[1].register_forward_pre_hook(lambda _m, _a: ran.append(1))
-    found = run(body, batch(tiny), until=0)
-    assert (ran, list(found)) == ([], [0])
-    assert torch.equal(found[0][1], run(LayerPass(tiny), batch(tiny))[0][1])
-    with refuses(HookError, RuntimeError, "2 of 3 FFN layers"):
-        body.run(batch(tiny), until=2)
-
-
 def test_a_bridge_which_computes_otherwise_is_refused(make_tiny: Callable[..., fm.Model]) -> None:
     """The bare layers would be scanned in place of what the bridge runs."""
     model = make_tiny()

@@ -163,12 +163,6 @@ def test_fingerprint_follows_every_change(make_tiny: Callable[..., fm.Model], pa
     assert model.fingerprint == before
 
 
-def test_repr_fits_a_line(tiny: fm.Model) -> None:
-    sizes = "2 layers, d_model 16, d_mlp 64, vocabulary 303, context 32"
-    assert repr(tiny) == f"Model('GPT2LMHeadModel': GPT2LMHeadModel, {sizes}, float32 on cpu)"
-    assert repr(tiny.ffn[1]) == "FFN(layer=1, d_mlp=64, d_model=16, activation='gelu_new')"
-
-
 # -- the residual stream ----------------------------------------------------------------------------------------------
 
 
