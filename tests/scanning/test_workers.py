@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, MissingExtraError, WorkerError
@@ -174,9 +175,10 @@ def die(*_: object) -> None:
 
 
 def in_this_process(tasks: Sequence[Any], work: shards.Work, progress: shards.Together) -> list[str]:
-    return [
-        work(task, lambda _phase, done, _total, index=index: progress(index, done)) for index, task in enumerate(tasks)
-    ]
+    try:
+        return [work(task, lambda _phase, done, _total, i=i: progress(i, done)) for i, task in enumerate(tasks)]
+    finally:
+        torch.set_num_threads(1)  # a worker takes its share of the cores: in forks of this process, passes would hang
 
 
 def test_a_scan_begun_by_workers_is_finished_by_as_many(
