@@ -145,10 +145,10 @@ def test_weights_beside_the_neurons_are_named(name: str, tokenizer: Any) -> None
         second.ffn[1].values[3] += 1
     assert fm.compare(first, second).moved()[["layer", "neuron"]].to_numpy().tolist() == [[1, 3]]
     assert fm.compare(first, second).other_tensors == ()
-    other = "transformer.h.0.attn.c_proj.weight" if name == "GPT-2" else "model.layers.1.mlp.gate.weight"
+    other = "transformer.h.1.mlp.c_proj.bias" if name == "GPT-2" else "model.layers.1.mlp.gate.weight"
     with torch.no_grad():
         second.ffn[1].values.copy_(first.ffn[1].values)
-        dict(second.hf_model.named_parameters())[other][0, 0] += 1
+        dict(second.hf_model.named_parameters())[other][0] += 1
     found = fm.compare(first, second)
     assert found.counts()["same"] == len(found.neurons)
     assert found.other_tensors == (other,)

@@ -14,17 +14,7 @@ from scipy import stats
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.neurons.counting import (
-    ActiveCounts,
-    FiringCounts,
-    content_counts,
-    count_active,
-    count_firings,
-    position_information,
-    sample_of,
-    token_detection,
-    within_budget,
-)
+from ffnmem.neurons import counting
 from ffnmem.neurons.inputs import MOST, Firing
 from ffnmem.scanning import Store
 from ffnmem.scanning.state import place_of, position_of, sequence_of
@@ -79,7 +69,7 @@ def test_within_budget_is_a_plain_walk(seed: int, budget: int | None) -> None:
     """A sequence that is read serves every neuron with an example there; others' examples are left out, in order."""
     found = drawn(seed)
     read = chosen(found, np.inf if budget is None else budget)
-    for before, after in zip(found, within_budget(found, budget), strict=True):
+    for before, after in zip(found, counting.within_budget(found, budget), strict=True):
         assert (after.extreme == before.extreme).all()
         for row, places in enumerate(before.places):
             kept = [slot for slot, place in enumerate(places) if place >= 0 and sequence_of(int(place)) in read]
@@ -90,15 +80,15 @@ def test_within_budget_is_a_plain_walk(seed: int, budget: int | None) -> None:
 
 def test_a_sample_is_part_of_the_whole(tiny_store: Store) -> None:
     """Without repeats, the same for the same seed; tokens are counted as a reading of all has them, in a copy."""
-    one, same, other = (sample_of(tiny_store, 12, seed) for seed in (3, 3, 4))
+    one, same, other = (counting.sample_of(tiny_store, 12, seed) for seed in (3, 3, 4))
     assert one.numbers.tolist() == same.numbers.tolist() != other.numbers.tolist()
     assert sorted(set(one.numbers.tolist())) == one.numbers.tolist()
     assert len(one) == 12
-    assert sample_of(tiny_store, 10**4).numbers.tolist() == list(range(tiny_store.sequences.n_sequences))
-    found = content_counts(tiny_store)
-    assert found.tolist() == sample_of(tiny_store, None).token_counts.tolist()
+    assert counting.sample_of(tiny_store, 10**4).numbers.tolist() == list(range(tiny_store.sequences.n_sequences))
+    found = counting.content_counts(tiny_store)
+    assert found.tolist() == counting.sample_of(tiny_store, None).token_counts.tolist()
     found += 1
-    assert content_counts(tiny_store).tolist() == (found - 1).tolist()
+    assert counting.content_counts(tiny_store).tolist() == (found - 1).tolist()
 
 
 # -- counts ------------------------------------------------------------------------------------------------------------
@@ -114,7 +104,7 @@ def test_gated_firings_are_those_of_captures(gated: fm.Model, gated_store: Store
 
 def check_firings(model: fm.Model, store: Store) -> None:
     """By position and token, where a pre-activation (a gate) is above 0; in little memory frequent ones stay exact."""
-    found = count_firings(model, store, n_sequences=None)
+    found = counting.count_firings(model, store, n_sequences=None)
     seen, by_token = np.zeros((32, 1), int), np.zeros((model.d_vocab, 1), int)
     at_position, at_type = np.zeros((2, 32, 64), int), np.zeros((2, model.d_vocab, 64), int)
     for number in range(store.sequences.n_sequences):
@@ -132,7 +122,7 @@ def check_firings(model: fm.Model, store: Store) -> None:
     order = np.argsort(-by_token[:, 0], kind="stable")[: np.count_nonzero(by_token)]
     assert (found.types.tolist(), found.least_count) == (order.tolist(), 1)
     assert found.type_counts.tolist() == by_token[order, 0].tolist()
-    small = count_firings(model, store, [1], n_sequences=None, memory=4 * 64 * 5)
+    small = counting.count_firings(model, store, [1], n_sequences=None, memory=4 * 64 * 5)
     assert (small.layers, small.types.tolist()) == ([1], order[:5].tolist())
     assert small.least_count == by_token[order[5], 0] + 1
     assert np.array_equal(small.at_type[1], at_type[1, order[:5]])
@@ -147,10 +137,10 @@ def test_count_active_in_blocks() -> None:
     coefficients = np.random.default_rng(1).standard_normal((4, 3500)).astype(np.float32)
     coefficients[0, :9] = 0
     groups, counts = np.array([0, 2, 0, 1]), np.zeros((3, 3500), np.int32)
-    count_active(coefficients, np.stack([np.arange(4), groups], axis=1), 0, 3500, counts)
+    counting.count_active(coefficients, np.stack([np.arange(4), groups], axis=1), 0, 3500, counts)
     assert (counts == [(coefficients[groups == group] > 0).sum(axis=0) for group in range(3)]).all()
     with refuses(InputError, ValueError, "layer 0", "NaN"):
-        statistic: Any = ActiveCounts(lambda page: page.positions, 8, {0: 2})
+        statistic: Any = counting.ActiveCounts(lambda page: page.positions, 8, {0: 2})
         statistic.add(None, 0, torch.tensor([[1.0, torch.nan]]), None, None)
 
 
@@ -162,7 +152,7 @@ def test_information_is_the_g_statistic(table: list[tuple[int, int]]) -> None:
     used, n = seen > 0, int(seen.sum())
     if not n:
         return
-    found = position_information(fired[:, None].astype(np.int32), seen.astype(np.int64))
+    found = counting.position_information(fired[:, None].astype(np.int32), seen.astype(np.int64))
     if used.sum() < 2 or not fired.sum() or not silent.sum():
         assert (found.information[0], found.p[0]) == (0, 1)
         return
@@ -176,12 +166,12 @@ def test_information_is_the_g_statistic(table: list[tuple[int, int]]) -> None:
 # -- tokens ------------------------------------------------------------------------------------------------------------
 
 
-def reading(store: Store, active: Any, type_counts: Any, fired: Any, least: int = 1) -> FiringCounts:
+def reading(store: Store, active: Any, type_counts: Any, fired: Any, least: int = 1) -> counting.FiringCounts:
     """Of one layer: how often neurons fired at each type (a row a neuron), and in all."""
     types, at_position = np.arange(100, 100 + len(type_counts)), {0: np.array([np.zeros_like(fired), fired], np.int32)}
     at_type = {0: np.array(active, np.int32).T.copy()}
-    return FiringCounts(
-        sample_of(store, 1), np.array([0, 9000]), at_position, types, np.array(type_counts), at_type, least
+    return counting.FiringCounts(
+        counting.sample_of(store, 1), np.array([0, 9000]), at_position, types, np.array(type_counts), at_type, least
     )
 
 
@@ -211,7 +201,7 @@ def test_detection_is_the_definition(options: dict[str, Any], detected: list[int
     active = np.minimum(draw.poisson(draw.gamma(0.5, 90, (200, 7))), counts)
     active, fired = np.concatenate([[own for own, _ in BY_HAND], active]), active.sum(1) + draw.integers(0, 3, 200)
     fired = np.concatenate([[total for _, total in BY_HAND], fired])
-    found = token_detection(reading(tiny_store, active, counts, fired), 0, **options)
+    found = counting.token_detection(reading(tiny_store, active, counts, fired), 0, **options)
     rule = {"types": 5, "coverage": 0.95, "min_count": 10, **options}
     for neuron, (own, total) in enumerate(zip(active.tolist(), fired.tolist(), strict=True)):
         covered = [t for t in range(7) if counts[t] >= rule["min_count"] and own[t] >= rule["coverage"] * counts[t]]
@@ -234,7 +224,7 @@ def test_rare_tokens_bound_how_many_it_takes(rare: int, tiny_store: Store) -> No
     frequent = draw.poisson(draw.gamma(0.5, 12, (40, 8)))
     others = np.where(np.arange(40)[:, None] % 2, rare, draw.integers(0, rare + 1, (40, 400)))
     every = -np.sort(-np.concatenate([frequent, others], axis=1))
-    found = token_detection(reading(tiny_store, frequent, np.full(8, 500), every.sum(1), rare + 1), 0)
+    found = counting.token_detection(reading(tiny_store, frequent, np.full(8, 500), every.sum(1), rare + 1), 0)
     needed = 1 + (np.cumsum(every, axis=1) >= 0.95 * every.sum(1, keepdims=True)).argmax(axis=1)
     assert np.isnan(found.covering).all()
     assert (found.at_least[1::2] == needed[1::2]).all()

@@ -19,7 +19,7 @@ from torch import Tensor
 
 import ffnmem as fm
 from ffnmem.models.layout import inner
-from ffnmem.neurons import Geometry
+from ffnmem.neurons import Geometry, read_write
 from ffnmem.neurons import duplicates as module
 from ffnmem.neurons.duplicates import Screen, find_duplicates, kinds
 from ffnmem.neurons.layer_geometry import ALIGNED
@@ -39,17 +39,6 @@ from ffnmem.neurons.overlap import (
     side_rows,
     unit_moments,
     unit_rows,
-)
-from ffnmem.neurons.read_write import (
-    KINDS,
-    ORTHOGONAL,
-    UNCLASSED,
-    class_counts,
-    class_table,
-    derangements,
-    known_classes,
-    neuron_cosines,
-    read_write_classes,
 )
 
 from ..helpers import PROMPT, allclose, printed
@@ -334,7 +323,7 @@ def test_classes_are_those_of_roles(kind: str, tokenizer: Any) -> None:
         assert (row.neurons, row.share) == (counts.get((row.layer, row.read_write), 0), row.neurons / 64)
     [table] = [block for block in found.sheet().blocks if getattr(block, "title", "").startswith("read–write")]
     wide = found.classes.pivot(index="layer", columns="read_write", values="neurons")
-    names = ["strengthening", ORTHOGONAL, "weakening"]
+    names = ["strengthening", read_write.ORTHOGONAL, "weakening"]
     if model.gated:
         names[1:1] = ["conditional strengthening", "proportional change"]
         names[4:4] = ["conditional weakening"]
@@ -503,7 +492,7 @@ BY_HAND = {
 
 def classed(*triples: Triple, along: float = 0.5, against: float = -0.5) -> list[str]:
     columns = (np.array(column) for column in zip(*triples, strict=True))
-    return list(read_write_classes(dict(zip(COSINES, columns, strict=True)), along, against))
+    return list(read_write.read_write_classes(dict(zip(COSINES, columns, strict=True)), along, against))
 
 
 def vectors(triple: Triple) -> dict[str, torch.Tensor]:
@@ -519,30 +508,37 @@ def vectors(triple: Triple) -> dict[str, torch.Tensor]:
 def test_each_class_made_by_hand(name: str) -> None:
     """A neuron of which a side points nowhere has none."""
     sides = vectors(BY_HAND[name])
-    own = neuron_cosines(sides)
+    own = read_write.neuron_cosines(sides)
     assert [float(own[cosine][0]) for cosine in COSINES] == pytest.approx(BY_HAND[name])
-    assert list(read_write_classes(own)) == [name]
+    assert list(read_write.read_write_classes(own)) == [name]
     for side in sides:
-        nowhere = neuron_cosines({**sides, side: torch.zeros(1, 3, dtype=torch.float64)})
-        assert list(read_write_classes(nowhere)) == [UNCLASSED]
+        nowhere = read_write.neuron_cosines({**sides, side: torch.zeros(1, 3, dtype=torch.float64)})
+        assert list(read_write.read_write_classes(nowhere)) == [read_write.UNCLASSED]
 
 
 def test_eleven_classes_and_no_other() -> None:
     """Every combination of levels is in one of them, and each is reached; the threshold itself is not beyond it."""
     levels = (-0.9, 0.0, 0.9)
     found = classed(*product(levels, levels, levels))
-    assert set(found) == set(KINDS.values()) == set(BY_HAND) == set(known_classes(gated=True))
-    assert classed((0.5, -0.5, 0.9), (-0.5, 0.5, 0.9)) == [ORTHOGONAL] * 2
-    assert classed((0.6, 0.0, 0.0), along=0.7) == [ORTHOGONAL]
-    expected = ["strengthening", ORTHOGONAL, ORTHOGONAL, ORTHOGONAL, "weakening", UNCLASSED]
-    assert list(read_write_classes({"io": np.array([0.6, 0.5, 0.0, -0.5, -0.6, np.nan])})) == expected
-    assert known_classes(gated=False) == ["strengthening", ORTHOGONAL, "weakening"]
+    assert set(found) == set(read_write.KINDS.values()) == set(BY_HAND) == set(read_write.known_classes(gated=True))
+    assert classed((0.5, -0.5, 0.9), (-0.5, 0.5, 0.9)) == [read_write.ORTHOGONAL] * 2
+    assert classed((0.6, 0.0, 0.0), along=0.7) == [read_write.ORTHOGONAL]
+    expected = [
+        "strengthening",
+        read_write.ORTHOGONAL,
+        read_write.ORTHOGONAL,
+        read_write.ORTHOGONAL,
+        "weakening",
+        read_write.UNCLASSED,
+    ]
+    assert list(read_write.read_write_classes({"io": np.array([0.6, 0.5, 0.0, -0.5, -0.6, np.nan])})) == expected
+    assert read_write.known_classes(gated=False) == ["strengthening", read_write.ORTHOGONAL, "weakening"]
 
 
 @given(n=st.integers(1, 40), count=st.integers(0, 12), seed=st.integers(0, 99))
 def test_derangements(n: int, count: int, seed: int) -> None:
     """A neuron paired with itself would bring the truth into its null."""
-    found = derangements(n, count, [seed])
+    found = read_write.derangements(n, count, [seed])
     assert found.shape == (min(count, n - 1), n)
     assert all(sorted(permutation) == list(range(n)) for permutation in found)
     assert all(len({*column, neuron}) == len(found) + 1 for neuron, column in enumerate(found.T))
@@ -552,10 +548,10 @@ def test_chance_takes_neurons_apart() -> None:
     """Each along an axis of its own: nothing is left; all along one direction: all of it; of too few, no number."""
     for rows, expected in ((torch.eye(20), 0.0), (torch.ones(20, 4), 1.0), (torch.eye(2), np.nan)):
         sides = {side: rows.double() for side in ("key", "value", "gate")}
-        own = read_write_classes(neuron_cosines(sides))
-        counts = class_counts(own, sides, 0.5, -0.5, [0])
-        assert counts["read_write"].tolist() == list(KINDS.values())
+        own = read_write.read_write_classes(read_write.neuron_cosines(sides))
+        counts = read_write.class_counts(own, sides, 0.5, -0.5, [0])
+        assert counts["read_write"].tolist() == list(read_write.KINDS.values())
         np.testing.assert_equal(counts.iloc[0].tolist(), ["strengthening", len(rows), 1.0, expected])
         assert counts["neurons"].sum() == len(rows)
-        shown = class_table(counts.assign(layer=0), 0.5, -0.5).caption
+        shown = read_write.class_table(counts.assign(layer=0), 0.5, -0.5).caption
         assert ("of different neurons 100.0%" in shown, "different neurons" in shown) == (expected == 1, expected >= 0)

@@ -15,18 +15,7 @@ from scipy.spatial.distance import squareform
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.neurons import Rule, triggers
-from ffnmem.neurons.clustering import (
-    BLOCK,
-    FOOTE_ABOVE,
-    FOOTE_CUT,
-    FOOTE_NULL,
-    Draws,
-    Examples,
-    draw_multiplicities,
-    draw_null_rows,
-    reading_keys,
-)
+from ffnmem.neurons import Rule, clustering, triggers
 from ffnmem.neurons.inputs import MOST, Firing, Inputs, background_of, normalise
 from ffnmem.neurons.sample_measures import (
     Sample,
@@ -65,7 +54,7 @@ class Made:
     With this seed no cosine is within 1e-5 of a cut, where rounding would decide.
     """
 
-    def __init__(self, reads: int = 1, n: int = BLOCK + 6, apart: float = 3.0, seed: int = 2) -> None:
+    def __init__(self, reads: int = 1, n: int = clustering.BLOCK + 6, apart: float = 3.0, seed: int = 2) -> None:
         random = np.random.default_rng(seed)
         self.background = background_of(random.standard_normal((1500, D)).astype(np.float32))
         self.keys = random.standard_normal((n, reads, D)).astype(np.float32)
@@ -80,10 +69,10 @@ class Made:
         parts = np.where(there, places, -1), np.where(there, strengths, 0.0)
         self.firing = Firing(0, np.arange(n), *parts, strengths[:, 0])
 
-    def some(self, which: np.ndarray, seed: int = 0) -> Examples:
-        f, draws = self.firing, Draws(DRAWS, seed, len(self.background.units))
+    def some(self, which: np.ndarray, seed: int = 0) -> clustering.Examples:
+        f, draws = self.firing, clustering.Draws(DRAWS, seed, len(self.background.units))
         few = Firing(0, f.neurons[which], f.places[which], f.strengths[which], f.extreme[which])
-        return Examples(few, lambda places: self.rows[places], self.keys[which], self.background, draws)
+        return clustering.Examples(few, lambda places: self.rows[places], self.keys[which], self.background, draws)
 
 
 def grouped(similarity: np.ndarray, rows: np.ndarray, cut: float) -> np.ndarray:
@@ -123,7 +112,7 @@ def summed(drawn: np.ndarray, n: int | None) -> list[float]:
 def test_each_number_is_scipys(reads: int) -> None:
     """One neuron and one draw at a time, with and without a gate, and which example is of which meaning."""
     made = Made(reads)
-    f, background, examples = made.firing, made.background, made.some(np.arange(BLOCK + 6))
+    f, background, examples = made.firing, made.background, made.some(np.arange(clustering.BLOCK + 6))
     found, estimates, draws, compared = examples.sorted, examples.estimates(*NAMES), examples.draws, 0
     for row in [*range(8), 40, 66, 69]:
         n, labels = int(f.counts[row]), found.labels[row]
@@ -155,16 +144,16 @@ def test_each_number_is_scipys(reads: int) -> None:
     assert compared > 5
 
 
-def foote_is_scipys(made: Made, row: int, draws: Draws, found: np.ndarray, parts: list[float]) -> bool:
+def foote_is_scipys(made: Made, row: int, draws: clustering.Draws, found: np.ndarray, parts: list[float]) -> bool:
     """Foote 2024, one neuron; False where a cosine is so near the cut that rounding decides."""
     f, (rows,) = made.firing, draws.rows(made.firing.neurons[[row]])
-    assert len(set(rows.tolist())) == FOOTE_NULL
-    weights = f.strengths[row][f.strengths[row] >= FOOTE_ABOVE * f.strengths[row, 0]]
+    assert len(set(rows.tolist())) == clustering.FOOTE_NULL
+    weights = f.strengths[row][f.strengths[row] >= clustering.FOOTE_ABOVE * f.strengths[row, 0]]
     read = (made.rows[f.places[row, : len(weights)]], made.background.rows[rows])
     joins = [[normalise(one.astype(np.float64) * key) for key in made.keys[row]] for one in read]
     similarity, unrelated = (np.mean([x @ x.T for x in several], axis=0) for several in joins)
     upper = unrelated[np.triu_indices(len(rows), 1)]
-    cut, own = upper.mean() + FOOTE_CUT * upper.std(), np.arange(len(weights))
+    cut, own = upper.mean() + clustering.FOOTE_CUT * upper.std(), np.arange(len(weights))
     if len(own) < 2 or min(np.abs(one - cut).min() for one in (similarity, unrelated)) < 1e-6:
         return False
     again = [own, *(np.repeat(own, times) for times in draws.multiplicity[len(own), :, : len(own)])]
@@ -187,21 +176,21 @@ def test_chance_is_seldom_notable() -> None:
 
 def test_draws() -> None:
     """Bootstrap draws of any number of examples, whatever the most; rows for the null that differ where they can."""
-    found = draw_multiplicities(10, 4000, 3)
+    found = clustering.draw_multiplicities(10, 4000, 3)
     for n in (1, 4, 10):
         assert (found[n, :, :n].sum(1) == n).all()
         assert not found[n, :, n:].any()
         assert allclose(found[n, :, :n].mean(0), np.ones(n), 0.1)
-    assert np.array_equal(found[:6, :, :5], draw_multiplicities(5, 4000, 3))
+    assert np.array_equal(found[:6, :, :5], clustering.draw_multiplicities(5, 4000, 3))
     for size in (50, 7):  # of 7, others would be rows behind the background's end
-        picks = draw_null_rows(size, 40, 30, 0)
+        picks = clustering.draw_null_rows(size, 40, 30, 0)
         assert all(len(set(row[:size])) == min(size, 40) and max(row) < size for row in picks.tolist())
         assert len({tuple(row) for row in picks.tolist()}) == 30
 
 
 def test_keys_that_a_neuron_reads_with(architecture: fm.Model) -> None:
     """The key of a classic neuron; gate and key of a gated one, which fires by both."""
-    ffn, found = architecture.ffn[1], reading_keys(architecture, 1, np.array([5, 2]))
+    ffn, found = architecture.ffn[1], clustering.reading_keys(architecture, 1, np.array([5, 2]))
     expected = [part[[5, 2]].detach().numpy() for part in (ffn.gates, ffn.keys) if part is not None]
     assert np.array_equal(found, np.stack(expected, axis=1))
 

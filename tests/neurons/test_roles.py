@@ -15,33 +15,9 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError
 from ffnmem.core.types import ROLE_NAMES, TEXT_ROLES
 from ffnmem.models.residual import FinalNorm
-from ffnmem.neurons import unembedding
+from ffnmem.neurons import role_assignment, unembedding
 from ffnmem.neurons.counting import count_firings, position_information, token_detection
 from ffnmem.neurons.overlap import centred_values, folded_keys
-from ffnmem.neurons.role_assignment import (
-    NONE,
-    ROLES,
-    Thresholds,
-    assign,
-    clearest,
-    known_roles,
-    role_counts,
-    roles_sheet,
-    strongest,
-)
-from ffnmem.neurons.unembedding import (
-    Unembedding,
-    cosine_moments,
-    device_power_sums,
-    frequency_direction,
-    log_unigram,
-    null_dimension,
-    null_space,
-    power_sums,
-    read_unembedding,
-    read_values,
-    variance_null,
-)
 from ffnmem.scanning import Store
 
 from ..helpers import allclose, refuses
@@ -85,7 +61,7 @@ def drawn(gated: bool, text: bool) -> pd.DataFrame:
     return frame if gated else frame.drop(columns=["key_norm", "gate_key_cosine"])
 
 
-def plain(frame: pd.DataFrame, at: Thresholds, n_layers: int) -> list[dict[str, bool]]:
+def plain(frame: pd.DataFrame, at: role_assignment.Thresholds, n_layers: int) -> list[dict[str, bool]]:
     """The rules, neuron by neuron: of a gated one length and sign are those of what it writes, from text, or where
     there is none from its key. What random directions have is no role."""
     gated, text, attrs = "gate_key_cosine" in frame, "dead" in frame, frame.attrs
@@ -134,27 +110,40 @@ MOVED = {"kurtosis": 12.0, "partition": 0.006, "io": 0.6, "position": 0.06, "fre
 )
 def test_rules_are_the_papers(gated: bool, text: bool, changes: dict[str, Any], attrs: dict[str, float]) -> None:
     """Every role that applies is a flag, the first is the neuron's; roles of text are absent without it, not false."""
-    frame, at = drawn(gated, text), Thresholds(**changes).resolved(1024)
+    frame, at = drawn(gated, text), role_assignment.Thresholds(**changes).resolved(1024)
     frame.attrs = attrs
-    rows = assign(frame, at, 3).to_dict("records")
+    rows = role_assignment.assign(frame, at, 3).to_dict("records")
     reached = set()
     for row, expected, own in zip(rows, plain(frame, at, 3), frame.to_dict("records"), strict=True):
-        assert {role.name: row[role.column] for role in ROLES if role.column in row} == expected
-        first = next((role for role in ROLES if expected.get(role.name)), None)
+        assert {role.name: row[role.column] for role in role_assignment.ROLES if role.column in row} == expected
+        first = next((role for role in role_assignment.ROLES if expected.get(role.name)), None)
         told = (row["role"], row["statistic"], row["value"])
         reached.add(row["role"])
         np.testing.assert_equal(
-            told, (NONE, "", np.nan) if first is None else (first.name, first.statistic, own[first.statistic])
+            told,
+            (role_assignment.NONE, "", np.nan)
+            if first is None
+            else (first.name, first.statistic, own[first.statistic]),
         )
-    assert reached >= {NONE, "entropy", "prediction", "suppression", "partition", "strengthening", "weakening"}
-    assert tuple(role.name for role in ROLES) == ROLE_NAMES
-    assert {role.name for role in ROLES if role.needs_store} == set(TEXT_ROLES)
+    assert reached >= {
+        role_assignment.NONE,
+        "entropy",
+        "prediction",
+        "suppression",
+        "partition",
+        "strengthening",
+        "weakening",
+    }
+    assert tuple(role.name for role in role_assignment.ROLES) == ROLE_NAMES
+    assert {role.name for role in role_assignment.ROLES if role.needs_store} == set(TEXT_ROLES)
 
 
 def test_thresholds() -> None:
     """The published number at the published width; what was given stays."""
-    assert Thresholds().resolved(768).null_dimension == 12
-    assert Thresholds(partition=0.004, null_dimension=7).resolved(768) == Thresholds(partition=0.004, null_dimension=7)
+    assert role_assignment.Thresholds().resolved(768).null_dimension == 12
+    assert role_assignment.Thresholds(partition=0.004, null_dimension=7).resolved(768) == role_assignment.Thresholds(
+        partition=0.004, null_dimension=7
+    )
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -174,7 +163,7 @@ def test_one_row_a_neuron(frame: pd.DataFrame, tiny: fm.Model, tiny_store: Store
     silent = frame["write_norm"] <= 0.1 * frame.groupby("layer")["write_norm"].transform("median")
     assert (frame["is_dead"] == (stats["dead"] & silent)).all()
     assert allclose(frame["firing_rate"], tiny_store.stats()["firing_rate"], 1e-12)
-    assert {role.column for role in ROLES} <= set(frame)
+    assert {role.column for role in role_assignment.ROLES} <= set(frame)
     counts = count_firings(tiny, tiny_store, n_sequences=None)
     for layer, part in frame.groupby("layer"):
         information = position_information(counts.at_position[layer], counts.positions)
@@ -228,7 +217,7 @@ def test_planted_in_the_weights(kind: str, tokenizer: Any) -> None:
     with torch.no_grad():
         values, norm = model.ffn[1].values, model.norm_after(1)
         post = torch.ones(16) if norm is None else norm.gain
-        values[0] = 9 * null_space(read_unembedding(model), 1).basis[:, 0].float() / post
+        values[0] = 9 * unembedding.null_space(unembedding.read_unembedding(model), 1).basis[:, 0].float() / post
         folded = folded_keys(model, 1)
         values[1], values[2] = folded[1] / post, -folded[2] / post
         values[3] = 1 / post
@@ -236,52 +225,52 @@ def test_planted_in_the_weights(kind: str, tokenizer: Any) -> None:
     assert found.loc[[0, 1, 2], "role"].tolist() == ["entropy", "strengthening", "weakening"]
     assert found.loc[0, "null_share"] == pytest.approx(1.0, abs=1e-4)
     assert (found.loc[3, "cosine_variance"] > 0) == model.gated
-    assert model.gated or found.loc[3, "role"] == NONE
+    assert model.gated or found.loc[3, "role"] == role_assignment.NONE
 
 
 # -- reading the table -------------------------------------------------------------------------------------------------
 
 
 def test_counts_are_of_all_neurons(frame: pd.DataFrame, tiny: fm.Model) -> None:
-    counts = role_counts(frame)
+    counts = role_assignment.role_counts(frame)
     assert counts.drop(columns="layer").sum(axis=1).tolist() == [tiny.d_mlp] * tiny.n_layers
-    flags = role_counts(frame, flags=True)
-    assert flags[NONE].tolist() == counts[NONE].tolist()
-    for role in ROLES:
+    flags = role_assignment.role_counts(frame, flags=True)
+    assert flags[role_assignment.NONE].tolist() == counts[role_assignment.NONE].tolist()
+    for role in role_assignment.ROLES:
         assert flags[role.name].sum() == frame[role.column].sum()
         assert (counts[role.name] <= flags[role.name]).all()
 
 
 def test_strongest(frame: pd.DataFrame, tiny: fm.Model) -> None:
-    part = strongest(frame, "weakening", 3)
+    part = role_assignment.strongest(frame, "weakening", 3)
     every = frame[frame["is_weakening"]]["io_cosine"].sort_values()
     assert part["io_cosine"].tolist() == every.head(3).tolist()
     with refuses(InputError, ValueError, "'dead'", "store"):
-        strongest(fm.roles(tiny), "dead", 3)
+        role_assignment.strongest(fm.roles(tiny), "dead", 3)
     with refuses(InputError, ValueError, "'poet'", "'partition'"):
-        strongest(frame, "poet", 3)
+        role_assignment.strongest(frame, "poet", 3)
 
 
 def test_sheet(tiny: fm.Model) -> None:
     """Counts of another layer, a role without neurons as a row, another role's statistic, tokens of another neuron."""
     frame = fm.roles(tiny)
-    listed = clearest(frame, top=2)
+    listed = role_assignment.clearest(frame, top=2)
     promoted = {(row.layer, row.neuron): [f" {row.layer}.{row.neuron}"] for row in listed.itertuples()}
-    counts, neurons, origin = roles_sheet(frame, listed, promoted).blocks
-    known = role_counts(frame, flags=True)
+    counts, neurons, origin = role_assignment.roles_sheet(frame, listed, promoted).blocks
+    known = role_assignment.role_counts(frame, flags=True)
     for name, *numbers in counts.rows:
         assert numbers == [*(count or None for count in known[name].tolist()), known[name].sum()]
-    absent = [role.name for role in known_roles(frame) if not known[role.name].any()]
+    absent = [role.name for role in role_assignment.known_roles(frame) if not known[role.name].any()]
     assert counts.caption == (f"none: {', '.join(absent)}" if absent else "")
     shown = [line[0] for line in neurons.rows]
     assert [name for name in shown if name] == list(dict.fromkeys(listed["listed"]))
-    statistics = {role.name: role.statistic for role in ROLES}
+    statistics = {role.name: role.statistic for role in role_assignment.ROLES}
     for line, row in zip(neurons.rows, listed.to_dict("records"), strict=True):
         at = (row["layer"], row["neuron"])
         assert line[1:4] == (at, statistics[row["listed"]].replace("_", " "), f"{row[statistics[row['listed']]]:.4g}")
         assert line[4].pieces[0][0].text == promoted[at][0]
     assert origin.fields["basis"] == "folded"
-    none = roles_sheet(frame, listed.iloc[:0], {}).blocks[1]
+    none = role_assignment.roles_sheet(frame, listed.iloc[:0], {}).blocks[1]
     assert none.caption == "no neuron has any of these roles"
 
 
@@ -319,7 +308,7 @@ def test_no_role_depends_on_how_a_gated_neuron_is_written(
     signs = np.tile(np.sign(by.numpy()[:, 0]), 2)
     for ours, theirs in ((None, None), (gated_store, scanned(stretched, tmp_path / "store"))):
         one, other = fm.roles(gated, ours, **loose), fm.roles(stretched, theirs, **loose)
-        flags = [role.column for role in known_roles(one)]
+        flags = [role.column for role in role_assignment.known_roles(one)]
         assert one[[*flags, "role"]].equals(other[[*flags, "role"]])
         assert one[["is_entropy", "is_prediction", "is_suppression"]].any().all()
         assert (one["value_norm"] / other["value_norm"]).max() > 3.9
@@ -344,7 +333,7 @@ def cosines(vectors: torch.Tensor, tokens: torch.Tensor) -> np.ndarray:
 def test_the_unembedding_is_folded_as_in_the_papers(architecture: fm.Model) -> None:
     """Folding and centring change nothing that softmax sees; under RMSNorm a token's own mean stays."""
     before, centred = architecture.unembedding.detach().clone(), architecture.centred
-    folded = read_unembedding(architecture)
+    folded = unembedding.read_unembedding(architecture)
     found = folded.tokens
     assert folded.centred == centred
     assert allclose(found.mean(dim=0), torch.zeros(architecture.d_model))
@@ -354,8 +343,8 @@ def test_the_unembedding_is_folded_as_in_the_papers(architecture: fm.Model) -> N
     logits = (seen * FinalNorm(architecture).gain) @ before.T
     mine = x @ found.T
     assert allclose(mine - mine[:, :1], logits - logits[:, :1], 1e-5)
-    assert torch.equal(read_unembedding(architecture, "raw").tokens, before)
-    assert torch.equal(read_values(architecture, 1, "raw"), architecture.ffn[1].values)
+    assert torch.equal(unembedding.read_unembedding(architecture, "raw").tokens, before)
+    assert torch.equal(unembedding.read_values(architecture, 1, "raw"), architecture.ffn[1].values)
 
 
 @pytest.mark.parametrize("blocks", [(2048, 4096), (3, 7)])
@@ -365,29 +354,29 @@ def test_moments_are_scipys(monkeypatch: pytest.MonkeyPatch, blocks: tuple[int, 
     monkeypatch.setattr(unembedding, "TOKENS", blocks[1])
     vectors, tokens = gaussian(8, 12), gaussian(50, 12, seed=1).abs() + 0.5
     exact = cosines(vectors, tokens)
-    padded = Unembedding(torch.cat([tokens, torch.zeros(5, 12)]), "raw").units
-    found = cosine_moments(torch.cat([vectors, torch.zeros(1, 12)]), padded)
+    padded = unembedding.Unembedding(torch.cat([tokens, torch.zeros(5, 12)]), "raw").units
+    found = unembedding.cosine_moments(torch.cat([vectors, torch.zeros(1, 12)]), padded)
     assert allclose(found["mean"][:8], exact.mean(axis=1), 1e-6)
     assert allclose(found["variance"][:8], exact.var(axis=1), 1e-6)
     assert allclose(found["skew"][:8], stats.skew(exact, axis=1), 1e-5)
     assert allclose(found["kurtosis"][:8], stats.kurtosis(exact, axis=1, fisher=False), 1e-5)
     assert all(np.isnan(part[8]) for part in found.values())
     with refuses(InputError, ValueError, "zero"):
-        _ = Unembedding(torch.zeros(3, 6), "raw").units
+        _ = unembedding.Unembedding(torch.zeros(3, 6), "raw").units
 
 
 def test_accelerators_sum_the_same_powers() -> None:
     """What only a GPU runs would be tried by nobody: here it runs on the processor."""
     scores, shifts = gaussian(7, 50), np.linspace(-1, 1, 7)
     expected = np.zeros((7, 4))
-    power_sums(scores.numpy(), shifts, 0, 7, expected)
-    assert allclose(device_power_sums(scores, torch.from_numpy(shifts)), expected, 1e-12)
+    unembedding.power_sums(scores.numpy(), shifts, 0, 7, expected)
+    assert allclose(unembedding.device_power_sums(scores, torch.from_numpy(shifts)), expected, 1e-12)
 
 
 def test_null_space_is_of_the_svd(architecture: fm.Model) -> None:
     """The last singular vectors, under LayerNorm after (1, …, 1) is left out, which would be the very last."""
-    folded, kept = read_unembedding(architecture), 16 - architecture.centred
-    found = null_space(folded, 3)
+    folded, kept = unembedding.read_unembedding(architecture), 16 - architecture.centred
+    found = unembedding.null_space(folded, 3)
     _, singular, vt = np.linalg.svd(folded.tokens.double().numpy(), full_matrices=False)
     assert (singular[-1] < 1e-5) == architecture.centred
     last = vt[kept - 3 : kept]
@@ -396,26 +385,26 @@ def test_null_space_is_of_the_svd(architecture: fm.Model) -> None:
     assert found.median == pytest.approx(np.sort(singular[:kept])[(kept - 1) // 2], rel=1e-4)
     some = torch.from_numpy(np.stack([last[1], vt[0], np.zeros(16)])).float()
     assert np.allclose(found.share(some), [1.0, 0.0, np.nan], atol=1e-5, equal_nan=True)
-    assert [null_dimension(width) for width in (768, 16)] == [12, 1]
+    assert [unembedding.null_dimension(width) for width in (768, 16)] == [12, 1]
     with refuses(InputError, ValueError, "null_dimension", str(kept), str(kept + 1)):
-        null_space(folded, kept + 1)
+        unembedding.null_space(folded, kept + 1)
 
 
 def test_frequency_cosine_is_that_of_the_logits(tiny: fm.Model) -> None:
     """Its null is that of random directions, its reach the length of the direction within W_U's columns."""
-    folded = read_unembedding(tiny)
+    folded = unembedding.read_unembedding(tiny)
     counts = np.random.default_rng(0).integers(0, 1000, tiny.d_vocab - 3)
-    found = frequency_direction(folded, counts, seed=2)
+    found = unembedding.frequency_direction(folded, counts, seed=2)
     direction = np.log(np.append(counts, [0, 0, 0]) + 1)
     direction = (direction - direction.mean()) / np.linalg.norm(direction - direction.mean())
-    assert allclose(log_unigram(np.append(counts, [0, 0, 0])), direction)
+    assert allclose(unembedding.log_unigram(np.append(counts, [0, 0, 0])), direction)
     tokens = folded.tokens.double().numpy()
 
     def plain(vectors: np.ndarray) -> np.ndarray:
         logits = vectors @ tokens.T
         return logits @ direction / np.linalg.norm(logits, axis=1)
 
-    values = read_values(tiny, 0, "folded")
+    values = unembedding.read_values(tiny, 0, "folded")
     assert allclose(found.cosines(values), plain(values.double().numpy()), 1e-6)
     assert np.isnan(found.cosines(torch.zeros(1, tiny.d_model))[0])
     drawn = np.random.default_rng(2).standard_normal((1000, 16))
@@ -423,7 +412,7 @@ def test_frequency_cosine_is_that_of_the_logits(tiny: fm.Model) -> None:
     columns = np.linalg.svd(tokens, full_matrices=False)[0][:, :15]  # the last is (1, …, 1), which reads nothing
     assert found.reach == pytest.approx(np.linalg.norm(direction @ columns), abs=1e-6)
     with refuses(InputError, ValueError, "equally frequent"):
-        log_unigram(np.array([3, 3, 3]))
+        unembedding.log_unigram(np.array([3, 3, 3]))
 
 
 @pytest.mark.parametrize(("basis", "centred"), [("raw", True), ("folded", True), ("folded", False)])
@@ -434,5 +423,12 @@ def test_null_of_variances(basis: str, centred: bool) -> None:
     if basis == "folded" and centred:
         drawn -= drawn.mean(dim=1, keepdim=True)
     expected = np.quantile(cosines(drawn, tokens).var(axis=1), 0.999)
-    assert variance_null(Unembedding(tokens, basis, centred), 5) == pytest.approx(expected, rel=1e-4)
-    assert 1 / 64 < variance_null(Unembedding(gaussian(2000, 64), basis, centred)) < 1.5 / 64 < expected / 2
+    assert unembedding.variance_null(unembedding.Unembedding(tokens, basis, centred), 5) == pytest.approx(
+        expected, rel=1e-4
+    )
+    assert (
+        1 / 64
+        < unembedding.variance_null(unembedding.Unembedding(gaussian(2000, 64), basis, centred))
+        < 1.5 / 64
+        < expected / 2
+    )

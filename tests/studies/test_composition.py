@@ -11,17 +11,8 @@ import torch
 import ffnmem as fm
 from ffnmem.models.residual import passed_on
 from ffnmem.scanning import Store
+from ffnmem.studies import composition
 from ffnmem.studies.agreement import predictions, unigram
-from ffnmem.studies.composition import (
-    FREQUENT,
-    SHARES,
-    Readings,
-    composition_table,
-    read_positions,
-    refinement_table,
-    update_table,
-    updates_needed,
-)
 from ffnmem.studies.prefixes import Lens, Places, Positions, random_places
 
 from ..architectures import DECODERS
@@ -41,8 +32,8 @@ def tops(tiny: fm.Model) -> list[np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def readings(tiny: fm.Model, places: Places, tops: list[np.ndarray]) -> Readings:
-    return read_positions(tiny, places, tops, lead=1, updates=10)
+def readings(tiny: fm.Model, places: Places, tops: list[np.ndarray]) -> composition.Readings:
+    return composition.read_positions(tiny, places, tops, lead=1, updates=10)
 
 
 def test_readings_of_every_architecture(architecture: fm.Model) -> None:
@@ -63,7 +54,7 @@ def check_architecture(model: fm.Model) -> None:
     places = Places(np.arange(6), np.array([len(one) - 1 for one in prefixes]), prefixes)
     none = np.zeros((0, model.ffn[0].d_mlp), np.int64)
     tops = [predictions(model, layer, none).token for layer in range(model.n_layers)]
-    readings = read_positions(model, places, tops, lead=1, updates=3)
+    readings = composition.read_positions(model, places, tops, lead=1, updates=3)
     lens, n = Lens(model), len(places)
     predicted: list[list[set[int]]] = [[] for _ in tops]
 
@@ -115,7 +106,7 @@ def test_writes_are_scored_as_projections_are(architecture: fm.Model, basis: Any
     assert allclose(scores, rows["score"].to_numpy(), 1e-5)
 
 
-def test_updates_are_counted_at_some(tiny: fm.Model, places: Places, readings: Readings) -> None:
+def test_updates_are_counted_at_some(tiny: fm.Model, places: Places, readings: composition.Readings) -> None:
     """Spread evenly over the sample, in its order."""
     chosen = np.unique(np.linspace(0, 24, 10).round().astype(int))
     assert readings.by_output.shape == readings.by_weight.shape == (10, 2, 3)
@@ -123,7 +114,7 @@ def test_updates_are_counted_at_some(tiny: fm.Model, places: Places, readings: R
         captured = fm.capture(tiny, places.prefixes[row].tolist())
         for layer in range(2):
             m = captured.coefficients[layer][0, -1:].numpy()
-            by_output, by_weight = updates_needed(m, tiny.ffn[layer].values.detach().numpy())
+            by_output, by_weight = composition.updates_needed(m, tiny.ffn[layer].values.detach().numpy())
             assert np.abs(readings.by_output[place, layer] - by_output[0]).max() <= 1  # rounding at a border
             assert np.abs(readings.by_weight[place, layer] - by_weight[0]).max() <= 1
 
@@ -132,7 +123,7 @@ def test_sub_updates_make_up_what_the_stream_gets(gated: fm.Model, gated_store: 
     """Σ mᵢvᵢ with the gain of a norm behind is what the FFN adds, but for that norm's scale."""
     places = random_places(gated_store, 6, 2)
     reader = Positions(gated)
-    shares = read_positions(gated, places, [np.zeros(64, np.int64)] * 2, lead=1, updates=6).by_output
+    shares = composition.read_positions(gated, places, [np.zeros(64, np.int64)] * 2, lead=1, updates=6).by_output
     for row, prefix in enumerate(places.prefixes):
         last = torch.tensor([len(prefix) - 1])
         for index, layer in enumerate(reader.layers(torch.tensor(prefix).unsqueeze(0), last)):
@@ -142,13 +133,13 @@ def test_sub_updates_make_up_what_the_stream_gets(gated: fm.Model, gated_store: 
             order = terms.norm(dim=1).argsort(descending=True)
             sums = [terms[order[:k]].sum(dim=0) for k in range(65)]
             left = [float((total - one).square().sum() / total.square().sum()) for one in sums]
-            expected = [next(k for k in range(65) if left[k] <= 1 - share) for share in SHARES]
+            expected = [next(k for k in range(65) if left[k] <= 1 - share) for share in composition.SHARES]
             assert np.abs(shares[row, index] - expected).max() <= 1  # rounding at a border
 
 
-def test_composition_table(tiny_store: Store, tops: list[np.ndarray], readings: Readings) -> None:
-    table = composition_table(readings, tops, tiny_store, 0)
-    frequent = set(np.argsort(-unigram(tiny_store), kind="stable")[:FREQUENT].tolist())
+def test_composition_table(tiny_store: Store, tops: list[np.ndarray], readings: composition.Readings) -> None:
+    table = composition.composition_table(readings, tops, tiny_store, 0)
+    frequent = set(np.argsort(-unigram(tiny_store), kind="stable")[: composition.FREQUENT].tolist())
     for row in table.itertuples():
         assert row.positions == 25
         assert row.active == pytest.approx(readings.active[:, row.layer].mean())
@@ -166,8 +157,8 @@ def test_composition_table(tiny_store: Store, tops: list[np.ndarray], readings: 
         assert row.predicted == len(set(tops[row.layer].tolist()))
 
 
-def test_refinement_table(readings: Readings) -> None:
-    table = refinement_table(readings, 0)
+def test_refinement_table(readings: composition.Readings) -> None:
+    table = composition.refinement_table(readings, 0)
     for row in table.itertuples():
         assert row.match == pytest.approx((readings.residual[:, row.layer] == readings.final).mean())
         assert row.probability == pytest.approx(readings.probability[:, row.layer].mean())
@@ -175,8 +166,8 @@ def test_refinement_table(readings: Readings) -> None:
         assert row.residual + row.agreement + row.composition + row.ffn == pytest.approx(1)
 
 
-def test_update_table(tiny: fm.Model, readings: Readings) -> None:
-    table = update_table(readings, tiny)
+def test_update_table(tiny: fm.Model, readings: composition.Readings) -> None:
+    table = composition.update_table(readings, tiny)
     assert len(table) == 2 * 3 * 3
     for row in table.itertuples():
         counts = {"output": readings.by_output, "weight": readings.by_weight, "random": readings.by_random}[row.measure]

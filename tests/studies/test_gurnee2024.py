@@ -13,15 +13,6 @@ import ffnmem as fm
 from ffnmem.neurons.role_assignment import ROLES
 from ffnmem.scanning import Store
 from ffnmem.studies import Study, gurnee2024
-from ffnmem.studies.gurnee2024 import (
-    EXAMPLES,
-    GATE_STATISTICS,
-    QUANTILES,
-    STATISTICS,
-    ends,
-    sign_table,
-    spelled,
-)
 
 from ..helpers import allclose
 from .made import SMALL
@@ -62,20 +53,20 @@ def test_statistics_are_quantiles(found: Study, frame: pd.DataFrame) -> None:
     for layer in range(2):
         part = frame[frame["layer"] == layer]["null_share"]
         assert rows.loc[(layer, "null_share"), "mean"] == pytest.approx(part.mean())
-        found_quantiles = rows.loc[(layer, "null_share"), [f"q{100 * q:g}" for q in QUANTILES]]
-        assert allclose(found_quantiles.to_numpy(float), part.quantile(list(QUANTILES)).to_numpy(), 1e-9)
+        found_quantiles = rows.loc[(layer, "null_share"), [f"q{100 * q:g}" for q in gurnee2024.QUANTILES]]
+        assert allclose(found_quantiles.to_numpy(float), part.quantile(list(gurnee2024.QUANTILES)).to_numpy(), 1e-9)
 
 
 def test_strongest_are_the_clearest_with_their_tokens(found: Study, frame: pd.DataFrame, tiny: fm.Model) -> None:
     strongest = found.table("strongest")
-    assert strongest.groupby("role").size().max() <= EXAMPLES
+    assert strongest.groupby("role").size().max() <= gurnee2024.EXAMPLES
     part = strongest[strongest["role"] == "prediction"]
     clearest = frame[frame["is_prediction"]]["cosine_kurtosis"].abs().sort_values(ascending=False)
-    assert allclose(part["value"].abs().to_numpy(), clearest.head(EXAMPLES).to_numpy(), 1e-9)
+    assert allclose(part["value"].abs().to_numpy(), clearest.head(gurnee2024.EXAMPLES).to_numpy(), 1e-9)
     row = part.iloc[0]
     expected = fm.project(tiny, int(row["layer"]), int(row["neuron"]), k=8, side="value")
     for sign in ("promoted", "suppressed"):
-        assert row[sign] == spelled(expected[expected["sign"] == sign]["token"])
+        assert row[sign] == gurnee2024.spelled(expected[expected["sign"] == sign]["token"])
 
 
 def test_figures_of_variances(found: Study) -> None:
@@ -93,14 +84,14 @@ def test_figures_of_variances(found: Study) -> None:
 
 def test_ends_and_spelling(tiny: fm.Model) -> None:
     rows = pd.DataFrame({"layer": [0, 0], "neuron": [3, 3]})
-    found = ends(tiny, rows, 2)
+    found = gurnee2024.ends(tiny, rows, 2)
     assert set(found) == {(0, 3, "promoted"), (0, 3, "suppressed")}
     assert all(len(tokens) == 2 for tokens in found.values())
-    assert spelled([" Paris", "\n"]) == "·Paris  ↵"
+    assert gurnee2024.spelled([" Paris", "\n"]) == "·Paris  ↵"
 
 
 def test_no_peaked_neuron_is_no_error(tiny: fm.Model) -> None:
-    signs = sign_table(fm.roles(tiny), 10.0)
+    signs = gurnee2024.sign_table(fm.roles(tiny), 10.0)
     assert signs["peaked"].tolist() == [0, 0]
     assert signs["suppression_share"].isna().all()
 
@@ -108,7 +99,7 @@ def test_no_peaked_neuron_is_no_error(tiny: fm.Model) -> None:
 def test_gated_models(gated: fm.Model, gated_store: Store, turned: fm.Model, turned_store: Store) -> None:
     """The gate's cosines among the statistics; prediction and suppression whichever way a neuron is written."""
     one, other = (gurnee2024.study(*pair, **LOOSE) for pair in ((gated, gated_store), (turned, turned_store)))
-    assert set(one.table("statistics")["statistic"]) == {*STATISTICS, *GATE_STATISTICS}
+    assert set(one.table("statistics")["statistic"]) == {*gurnee2024.STATISTICS, *gurnee2024.GATE_STATISTICS}
     for name in ("summary", "signs"):
         pd.testing.assert_frame_equal(one.table(name), other.table(name))
     assert one.table("summary")[["prediction", "suppression"]].sum().min() > 0
