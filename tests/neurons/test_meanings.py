@@ -258,6 +258,8 @@ def test_a_survey_lists_by_verdict(surveyed: Store, tiny: fm.Model) -> None:
     assert "fewer than 8 examples" in counts.caption
     share = (frame[frame["sign"] == "positive"]["verdict"] == "monosemantic").mean()
     assert survey.against() == [chance.sentence(own=share)]
+    all_of_one = frame.assign(verdict=np.where(frame["sign"] == "positive", "monosemantic", "unclear"))
+    assert Survey(all_of_one, listed, found, {"positive": chance}).against() == [chance.sentence(own=1.0)]
     assert f"monosemantic {share:.1%} against" in repr(survey)
     assert "the clearest unclear neurons" in printed(survey.sheet())
     assert [one["verdict"] for one in survey.to_dict()["neurons"]] == ["unclear"] * 2
