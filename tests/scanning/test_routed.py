@@ -17,7 +17,7 @@ from ffnmem.scanning.state import COLUMNS
 
 from ..architectures import build
 from ..helpers import allclose, build_tokenizer, refuses
-from .corpora import SMALL, texts
+from .corpora import SMALL, digests, texts
 
 CORPUS = texts(60)
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 1}
@@ -138,6 +138,13 @@ def test_how_much_goes_to_an_expert(model: fm.Model, store: fm.scanning.Store, t
     assert "of routed tokens" in repr(store.neuron("{}.e{}.3".format(*used)))
     with refuses(InputError, ValueError, "no experts"):
         tiny_store.routing()
+
+
+def test_shards_and_merges(model: fm.Model, tmp_path: Path) -> None:
+    """Numbers of tokens routed would depend on how the work was shared out."""
+    whole = scan(model, tmp_path / "whole", dtype="bfloat16")
+    shards = [scan(model, tmp_path / f"shard{i}", dtype="bfloat16", shard=(i, 2)) for i in range(2)]
+    assert digests(fm.merge(shards[::-1], tmp_path / "joined").folder) == digests(whole.folder)
 
 
 def test_means_over_a_store_are_of_all_tokens(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,22 @@ def test_examples_after_a_bfloat16_pass_are_exact_in_float32(
         real = layer.kept_at != NOWHERE
         assert np.isfinite(layer.exact[real]).all()
         assert (sequence_of(layer.kept_at[real]) == sequence_of(layer.exact_at[real])).all()
+
+
+def test_memory_does_not_grow_with_the_corpus(tiny: fm.Model, tmp_path: Path) -> None:
+    def documents(count: int) -> Iterator[str]:
+        return (text for seed in range(count) for text in texts(1, seed, longest=25))
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("resident memory is read from /proc, which this system has not")
+    fm.scan(tiny, documents(500), tmp_path / "small", **SMALL)
+    before = resident()
+    large = fm.scan(tiny, documents(5_000), tmp_path / "large", **SMALL)
+    kept = large.n_tokens * 64 * 4 * 4  # what it would take if coefficients were kept: two layers, pre and post
+    assert resident() - before <= 0.5 * kept
 
 
 # -- going on --------------------------------------------------------------------------------------------------------

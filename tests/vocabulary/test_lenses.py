@@ -133,6 +133,27 @@ def test_the_shipped_lens_is_the_model_s(atlas: fm.Model) -> None:
         assert float(torch.nn.functional.cosine_similarity(mean[layer], own, dim=1).min()) > 0.5
 
 
+@pytest.mark.exhaustive
+def test_transformer_lens_has_the_same_matrices_and_reads_ours(tiny: fm.Model, tmp_path: Path) -> None:
+    """Peers would not find our lens in theirs: same sums on the residual stream, for the positions that it takes."""
+    peer = pytest.importorskip(
+        "transformer_lens.tools.analysis.jacobian_lens", reason="this TransformerLens has no Jacobian lens"
+    )
+    theirs = peer.JacobianLens.fit(
+        tiny.to_bridge(), [PROMPT], corpus="one prompt", skip_first_positions=1, show_progress=False, dim_batch=4
+    )
+    ids = tiny.tokenize(PROMPT, prepend_bos=True)
+    counted = range(1, len(ids) - 1)  # its valid positions: not the first ones, and not the last
+    ours = summed(tiny, ids, range(tiny.d_model), counted)
+    assert list(theirs.jacobians) == list(range(tiny.n_layers - 1))
+    for layer, matrix in theirs.jacobians.items():
+        assert allclose(ours[layer] / len(counted), matrix, 1e-5)
+    lens = jacobian_lens(tiny, tmp_path / "lens")
+    read = peer.JacobianLens.load(str(lens.publish(tmp_path / "lens.pt", "float32")))
+    vectors = torch.randn(3, lens.d_model, generator=torch.Generator().manual_seed(1))
+    assert allclose(read.transport(vectors, 0), lens.apply(vectors, 0), 1e-6)
+
+
 # -- published lenses ------------------------------------------------------------------------------------------------
 
 
