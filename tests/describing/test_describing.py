@@ -292,7 +292,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "kind", "named"), REFUSED, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("wrong", "kind", "named"), REFUSED, ids=[row[2] for row in REFUSED])
 def test_mistakes(store: Store, wrong: dict[str, Any], kind: type[Exception], named: str, tmp_path: Path) -> None:
     """A file that is no file of answers is left as it is."""
     file = tmp_path / "mine.txt"
