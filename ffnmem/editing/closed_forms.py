@@ -527,7 +527,7 @@ def alphaedit_form(
     thresholds, ranks = {}, []
     for at in where:
         eigenvalues = moment.eigenvalues(at)
-        # Between the two in the middle: of one of them itself rounding would decide on which side it is.
+        # Between the two in the middle of an even number: on which side one of these is, rounding would decide.
         usual = theirs.threshold if as_theirs else float(eigenvalues.quantile(0.5))
         thresholds[at] = usual if threshold is None else threshold
         ranks.append(int((eigenvalues < thresholds[at]).sum()))

@@ -373,7 +373,8 @@ def heat_strip(values: Sequence[float], limit: float, most: int = STRIP) -> Text
     result = Text()
     for begin in range(0, len(values), size):
         value = max((float(one) for one in values[begin : begin + size]), key=abs)
-        level = round(min(abs(value) / limit, 1.0) * (len(SHADES) - 1)) if value == value else 0
+        share = 1.0 if abs(value) >= limit else abs(value) / limit  # both may be infinite
+        level = round(share * (len(SHADES) - 1)) if value == value else 0
         if value < 0 and level:
             result.append(NEGATIVE, TAKES)
         else:

@@ -86,7 +86,7 @@ def test_shards_and_merge(corpus: Path, tiny_folder: Path, tmp_path: Path) -> No
 def test_that_a_stopped_scan_goes_on(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work would be lost, or workers live on as orphans that end in tracebacks."""
     corpus = tmp_path / "corpus.txt"
-    corpus.write_text("\n\n".join(texts(500)), "utf-8")
+    corpus.write_text("\n\n".join(texts(2_000)), "utf-8")
     arguments = ("scan", corpus, "--out", tmp_path / "out", "--model", tiny_folder, "--workers", 2)
     running = process(*arguments)
     deadline = time.monotonic() + 120

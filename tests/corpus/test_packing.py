@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, OutOfRangeError
+from ffnmem.core.folders import claimed
 from ffnmem.corpus import Document, Problem, open_corpus, open_packed, pack, packing, tokenizing
 from ffnmem.corpus import packed as module
-from ffnmem.corpus.packed import FILES
+from ffnmem.corpus.packed import FILES, FOLDER
 from ffnmem.corpus.packing import corpus_hash
 from ffnmem.corpus.tokenizing import Encoder, cut, pieces, tokenizer_hash
 
@@ -249,6 +250,25 @@ def test_a_stopped_pack_leaves_what_was_there(tiny: fm.Model, tmp_path: Path) ->
                 pack(broken(error), tiny, folder)
             assert folder.exists() == again
     open_packed(folder).verify()
+
+
+def test_a_full_disk(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is cut, however little is missing, would have a checksum of what is left of it."""
+    resource = pytest.importorskip("resource", reason="this system limits no files")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def room_again(*_: Any) -> dict[str, Any]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        return {}
+
+    monkeypatch.setattr(packing, "file_record", room_again)  # so that the description fits
+    with claimed(tmp_path / "pack", FOLDER):
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+            with refuses(FileError, OSError, "cannot write", "pack"):
+                packing.write_pack(tmp_path / "pack", open_corpus(TEXTS), Encoder(tiny.tokenizer), {}, None)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_progress_and_flat_memory(tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

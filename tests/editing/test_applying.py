@@ -14,14 +14,14 @@ from torch import Tensor
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, ModelError, OutOfRangeError, UnsupportedModelError
-from ffnmem.editing import Edit, ledger
+from ffnmem.editing import Edit, EditedLayer, ledger
 from ffnmem.editing.edit import row_changes, with_edit
 from ffnmem.editing.ledger import MANY
 from ffnmem.models.answers import Question, answer, generate, padded
 from ffnmem.models.replaying import PlainLayers, Replay
 
 from ..helpers import ARCHITECTURES, Pair, allclose, hook_count, refuses
-from .edits import logits, made, same_bits, weights
+from .edits import change, logits, made, same_bits, weights
 
 TOKENS = torch.tensor([[0, 50, 120, 7, 8]])
 Make = Callable[..., fm.Model]
@@ -156,6 +156,14 @@ def test_refuses_another_model(make_tiny: Make, atlas: fm.Model) -> None:
     for model, named in ((other, other.fingerprint), (half, edit.fingerprint), (atlas, "layer 1 of atlas")):
         with refuses(ModelError, ValueError, named), unchanged(model):
             edit.apply(model)
+
+
+def test_refuses_what_the_dtype_cannot_hold(make_tiny: Make) -> None:
+    model = make_tiny(dtype="float16")
+    large = EditedLayer(1, torch.full((1, 64), 1e6), torch.ones(1, 16))
+    edit = Edit.of(model, [change(model, 0), large], method="ft_l")
+    with refuses(InputError, ValueError, "layer 1", "float16"), unchanged(model):
+        edit.apply(model)
 
 
 def test_refuses_weights_that_somebody_changed(make_tiny: Make) -> None:

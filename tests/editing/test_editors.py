@@ -227,7 +227,7 @@ def test_numbers_that_nobody_gave(model: fm.Model, moment: SecondMoment) -> None
     assert found["norm"] == pytest.approx(weight * float(eigenvalues[1].median()) / 40)
     assert emmet(model, facts, **given).settings["epsilon"] == 0.0
     found = alphaedit(model, facts, layers=2, **given).settings
-    assert found["thresholds"] == [float(values[31:33].mean()) for values in eigenvalues]
+    assert found["thresholds"] == pytest.approx([float(values[31:33].mean()) for values in eigenvalues], rel=1e-12)
     assert found["penalty"] == pytest.approx(float(eigenvalues[1].mean()) / 2)
     traces = [moment.null_projection(layer, found["thresholds"][layer]).trace() for layer in (0, 1)]
     assert found["null_rank"] == [32, 32] == [round(float(trace)) for trace in traces]

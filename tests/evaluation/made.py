@@ -89,10 +89,15 @@ def interrupt_at(least: int) -> Callable[[str, int, int], None]:
     return progress
 
 
-@lru_cache(maxsize=2000)
 def logs(model: fm.Model, text: str, target: str | None = None, edit: Edit | None = None) -> torch.Tensor:
     """Log-probabilities ``[tokens, vocab]`` of a model without other edits: of the next token, or where each token of
     " target" stands."""
+    assert not model.edits  # which what is kept would not tell
+    return kept_logs(model, text, target, edit)
+
+
+@lru_cache(maxsize=2000)
+def kept_logs(model: fm.Model, text: str, target: str | None, edit: Edit | None) -> torch.Tensor:
     ids = [] if target is None else model.tokenizer(f" {target}", add_special_tokens=False)["input_ids"]
     tokens = torch.tensor([model.tokenize(text) + ids[:-1]])
     with nullcontext() if edit is None else edit.applied(model), torch.no_grad():

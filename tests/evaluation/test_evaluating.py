@@ -165,13 +165,20 @@ def test_resumes(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path, monkeyp
     assert Scores.load(tmp_path / "whole" / "scores.zip").to_dict() == whole.to_dict()
 
 
-def test_refuses_another_run(tiny64: fm.Model, moment: SecondMoment, tmp_path: Path) -> None:
+def test_refuses_another_run(
+    tiny64: fm.Model, moment: SecondMoment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Facts, options or editors of another run in one table."""
     evaluate(tiny64, FACTS[:1], moment=moment, out=tmp_path, **QUICK)
     with refuses(FileError, OSError, "facts", "another folder"):
         evaluate(tiny64, FACTS[:2], moment=moment, out=tmp_path, **QUICK)
     with refuses(FileError, OSError, "options"):
         evaluate(tiny64, FACTS[:1], moment=moment, out=tmp_path, ridge=1e-3, **QUICK)
+    with refuses(FileError, OSError, "editors"):
+        evaluate(tiny64, FACTS[:1], "emmet", moment=moment, out=tmp_path, **QUICK)
+    monkeypatch.setattr(tiny64, "prepend_bos", not tiny64.prepend_bos)
+    with refuses(FileError, OSError, "prepend_bos"):
+        evaluate(tiny64, FACTS[:1], moment=moment, out=tmp_path, **QUICK)
 
 
 def own(model: fm.Model, facts: list[fm.Fact]) -> list[Edit]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -206,6 +207,21 @@ def test_generation_with_a_cache(pair64: Pair) -> None:
 
 
 # TransformerLens 4.3 hands transformers 5.24 its cache under the name that it had until then.
+
+
+def test_a_prompt_read_before_the_block(tiny: fm.Model) -> None:
+    """Where its end was is not known inside; positions from 0 are, by the cache."""
+    hf = tiny.hf_model
+    name = "cache" if "cache" in inspect.signature(hf.forward).parameters else "past_key_values"
+    with torch.no_grad():
+        caches = [{name: hf(torch.tensor([SHORT]), use_cache=True)[name]} for _ in range(2)]
+        with refuses(HookError, RuntimeError, "position -1"), fm.intervene(tiny, EVERY, positions=-1):
+            hf(torch.tensor([[9]]), **caches[0], use_cache=True)
+        with fm.intervene(tiny, EVERY, positions=3):
+            found = hf(torch.tensor([[9]]), **caches[1], use_cache=True).logits[0, -1]
+            assert allclose(found, seen(tiny, [*SHORT, 9])[-1], 1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")
 def test_every_way_to_generate(tiny64: fm.Model) -> None:
     asked = {(0, None): Resample(fm.capture(tiny64, PROMPT), seed=2)}

@@ -20,7 +20,7 @@ from ffnmem.evaluation.effects import Effects
 from ffnmem.vocabulary.projections import projection_sheet, promoters_sheet
 
 from ..architectures import DECODERS, MIXTURES
-from ..helpers import PROMPT, allclose, refuses
+from ..helpers import PROMPT, allclose, randomise, refuses
 
 TEXTS = [PROMPT, "The city of the Eiffel Tower", "The Colosseum is in Rome", " is in the Tower of London"]
 FACT = fm.Fact("Eiffel Tower", "city", "The city of the {}", "Paris", "Rome")
@@ -224,3 +224,10 @@ def test_edits_of_one_expert(model: fm.Model) -> None:
         made(expert=missing)
     with refuses(OutOfRangeError, IndexError, "expert 99", "layer 1"):
         made(expert=99)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bfloat16_is_routed_alike(seed: int, tokenizer: Any) -> None:
+    """Layers by themselves would round otherwise, and be refused for a token that goes to another expert then."""
+    model = fm.load(randomise(DECODERS["OLMoE"](), seed), tokenizer=tokenizer, dtype="bfloat16")
+    fm.editing.second_moment(model, ["The city of the Eiffel Tower is Paris"] * 3)

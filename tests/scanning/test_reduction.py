@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffnmem.core.threads import Threads
+from ffnmem.core.types import CASES
 from ffnmem.corpus import batches
 from ffnmem.corpus.batches import Batch, Sequences
 from ffnmem.corpus.excerpts import Page
 from ffnmem.scanning import exact_sums, kernels, reduction
 from ffnmem.scanning.reduction import DRAWS, SEQUENCES, Lowest, RandomSample, Reducer, choose, uniforms
 from ffnmem.scanning.settings import ScanSettings
-from ffnmem.scanning.state import BINS, ScanState, place_of, position_of, sequence_of
+from ffnmem.scanning.state import BINS, NOWHERE, ScanState, place_of, position_of, sequence_of
 
 from ..corpus.packs import packed
 from ..helpers import allclose
@@ -88,9 +89,87 @@ def state(sequences: Sequences, sample: RandomSample, gated: bool) -> ScanState:
     return reduced(sequences, sample, gated)
 
 
-def test_inputs_are_those_of_their_places(state: ScanState, sample: RandomSample) -> None:
-    """What an FFN reads at one token would stand for what it reads at another."""
-    for place, x in zip(sample.inputs.tolist(), state.layers[0].inputs, strict=True):
+def content(sequences: Sequences, gated: bool) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """Of every sequence: number, positions, ids, and the three activations, content only."""
+    found = []
+    for number in range(len(sequences)):
+        ids = sequences.sequence_tokens(number)
+        at = np.flatnonzero(~np.isin(ids, SPECIAL))
+        found.append((number, at, ids[at], activations(number, len(ids), gated)[:, at]))
+    return found
+
+
+def in_case(gate: np.ndarray, linear: np.ndarray, case: int) -> np.ndarray:
+    return ((gate > 0) == (case < 2)) & ((linear > 0) == (case % 2 == 0))
+
+
+def test_equals_looking_at_every_token(state: ScanState, sequences: Sequences, gated: bool) -> None:
+    """BOS, pads and special tokens in a statistic, or a token in the wrong place."""
+    rows = content(sequences, gated)
+    pre, m, linear = np.concatenate([row[3] for row in rows], axis=1)
+    (layer,) = state.layers
+    sums = [(a.astype(np.float64) ** p).sum(0) for a in (pre, m, *([linear] if gated else [])) for p in (1, 2, 3, 4)]
+    cases = [in_case(pre, linear, case) for case in range(4)] if gated else []
+    sums += [np.where(case, m, 0).sum(0) for case in cases]
+    assert (exact_sums.as_integers(layer.sums) / 2**64 == np.stack(sums)).all()
+    assert (layer.counts == [(pre > 0).sum(0), (m == 0).sum(0), *(case.sum(0) for case in cases)]).all()
+    assert (layer.range == [m.min(0), m.max(0)]).all()
+    assert (
+        layer.pre_range == [f(a, axis=0) for a in ((pre, linear) if gated else (pre,)) for f in (np.min, np.max)]
+    ).all()
+    for neuron in range(WIDTH):
+        assert (layer.histogram[neuron] == np.bincount(bin_of(m[:, neuron]), minlength=BINS)).all()
+    assert state.arrays["totals"].tolist() == [len(m), len(sequences)]
+
+    ids, at = np.concatenate([row[2] for row in rows]), np.concatenate([row[1] for row in rows])
+    bucket = np.array([int(p).bit_length() for p in at])
+    for index in range(CHOSEN.n_buckets):
+        assert layer.bucket_counts[0, index] == (bucket == index).sum()
+        assert allclose(layer.bucket_sums[index] / 2.0**25, m[bucket == index].sum(0), 0)
+    for index, token in enumerate(CHOSEN.frequent):
+        assert layer.token_counts[0, index] == (ids == token).sum() > 0
+        assert allclose(layer.token_sums[index] / 2.0**25, m[ids == token].sum(0), 0)
+
+
+def test_keeps_the_best_sequences(state: ScanState, sequences: Sequences, gated: bool) -> None:
+    """The earlier sequence and its first position win ties; gate and linear part are those of that place."""
+    (layer,) = state.layers
+    rows = [row for row in content(sequences, gated) if len(row[1])]
+    for side in range(2 + len(CASES) if gated else 2):
+        best: list[list[tuple[float, ...]]] = [[] for _ in range(WIDTH)]
+        for number, at, _, (x, m, u) in rows:
+            strength = m if side == 0 else -m if side == 1 else np.where(in_case(x, u, side - 2), abs(m), 0)
+            first = strength.argmax(0), np.arange(WIDTH)
+            columns = (-strength[first], place_of(number, at[first[0]]), m[first], x[first], u[first])
+            for neuron, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+                if side < 2 or row[0] < 0:
+                    best[neuron].append(row)
+        for neuron, expected in enumerate(best):
+            kept = [layer.kept_at[side, neuron], layer.kept[side, neuron], *layer.parts[side, :, neuron]]
+            found = [row for row in zip(*(row.tolist() for row in kept), strict=True) if row[0] != NOWHERE]
+            assert found == [row[1 : 5 if gated else 3] for row in sorted(expected)[:4]]
+
+
+def test_the_sample(state: ScanState, sequences: Sequences, sample: RandomSample, gated: bool) -> None:
+    rows = {row[0]: row for row in content(sequences, gated)}
+    (layer,) = state.layers
+    assert len(sample.sequences) == 5
+    for slot, number in enumerate(sample.sequences):
+        _, at, _, (pre, m, linear) = rows[int(number)]
+        for side, first in enumerate((m.argmax(0), m.argmin(0))):
+            there = first, np.arange(WIDTH)
+            assert (layer.sample[side, slot] == m[there]).all()
+            assert (layer.sample_at[side, slot] == at[first]).all()
+            assert (layer.sample_parts[side, :, slot] == np.stack([pre[there], linear[there]])[: 2 * gated]).all()
+    for slot, number in enumerate(sample.draws):
+        _, at, _, (pre, m, linear) = rows[int(number)]
+        index = int(sample.places[slot] * len(at))
+        assert state.arrays["draw_positions"][slot] == at[index]
+        assert (layer.draw[slot] == m[index]).all()
+        assert (layer.draw_parts[:, slot] == np.stack([pre[index], linear[index]])[: 2 * gated]).all()
+    everywhere = {int(place_of(number, at)) for number in sample.sequences for at in rows[int(number)][1]}
+    assert everywhere == set(sample.inputs.tolist())
+    for place, x in zip(sample.inputs.tolist(), layer.inputs, strict=True):
         assert (x == read_at(sequence_of(place), position_of(place) + 1)[-1]).all()
 
 

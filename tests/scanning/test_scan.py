@@ -19,9 +19,10 @@ from ffnmem.corpus.excerpts import TextSettings
 from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning import passes
 from ffnmem.scanning.jobs import most_frequent, prepared
-from ffnmem.scanning.manifest import MANIFEST
+from ffnmem.scanning.manifest import FOLDER, MANIFEST
 from ffnmem.scanning.state import NOWHERE, sequence_of
-from ffnmem.scanning.tables import TOKENIZER
+from ffnmem.scanning.state_file import ScanProgress, StateFile, save_state
+from ffnmem.scanning.tables import STATE, TOKENIZER
 
 from ..helpers import allclose, refuses
 from ..neurons.gated import made
@@ -212,6 +213,17 @@ def test_another_shard_after_half_a_rescore_starts_it_anew(
         fm.scan(tiny, CORPUS, tmp_path / "again", shard=(0, 2), checkpoint_seconds=0.0, **options)
     again = fm.scan(tiny, CORPUS, tmp_path / "again", **options)
     assert digests(again.folder) == digests(whole.folder)
+
+
+def test_a_shard_in_the_middle_is_finished_as_that_shard(tiny: fm.Model, tmp_path: Path) -> None:
+    store = fm.scan(tiny, texts(30), tmp_path / "out", **SMALL)
+    file = StateFile(store.folder / STATE)
+    state = file.state()
+    state.arrays["done"] = np.empty(0, np.int64)
+    FOLDER.mark(store.folder)
+    save_state(store.folder / STATE, state, file.identity, ScanProgress(shard=(0, 2), batch=1))
+    with refuses(FileError, OSError, "shard 0/2 in the middle", "same command"):
+        fm.scan(tiny, texts(30), store.folder, **SMALL)
 
 
 # -- a folder keeps what it holds ------------------------------------------------------------------------------------

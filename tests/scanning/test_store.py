@@ -16,6 +16,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.checked_files import digest_of, file_hash
 from ffnmem.core.errors import FfnmemError, FileError, InputError, ModelNotFoundError
+from ffnmem.core.files import replacing
 from ffnmem.core.sheets import Facts, Table
 from ffnmem.core.types import CASES
 from ffnmem.scanning import Store, open_store
@@ -362,7 +363,7 @@ def test_another_scan_s_table_of_the_same_size(copied: Path, name: str) -> None:
 
 
 def test_opening_reads_no_table_and_asking_checks_it_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store of gigabytes would take seconds to open, or every card would."""
+    """A store of gigabytes would take seconds to open, or every card would; a table written anew is read anew."""
     read: list[str] = []
 
     def counted(path: Path) -> str:
@@ -375,3 +376,10 @@ def test_opening_reads_no_table_and_asking_checks_it_once(copied: Path, monkeypa
     for neuron in (3, 4):
         store.neuron(1, neuron)
     assert sorted(read) == ["stats.parquet", "tokenizer.json", "values.parquet"]
+    table = pd.read_parquet(store.folder / "stats.parquet")
+    table.to_parquet(store.folder / "kept.parquet")
+    before = store.opened("kept.parquet")
+    assert store.opened("kept.parquet") is before
+    with replacing(store.folder / "kept.parquet") as temporary:
+        table.assign(mean=7.0).to_parquet(temporary)
+    assert set(store.table("kept.parquet")["mean"]) == {7.0}

@@ -20,6 +20,8 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, MissingExtraError, WorkerError
 from ffnmem.corpus import batches, shards
+from ffnmem.corpus.excerpts import Page
+from ffnmem.scanning import passes
 from ffnmem.scanning.state_file import StateFile
 from ffnmem.scanning.tables import SHARDS, STATE
 
@@ -204,7 +206,7 @@ def test_a_scan_begun_by_workers_is_finished_by_as_many(
 def test_what_workers_cannot_scan(
     named: fm.Model, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changed weights under a name, a shard, and Ray where there is none."""
+    """Changed weights under a name, a shard, what one process has begun, and Ray where there is none."""
     changed = fm.load(str(tiny_folder))
     changed.ffn[0].values.data[0, 0] += 1
     with monkeypatch.context() as patch:
@@ -216,6 +218,21 @@ def test_what_workers_cannot_scan(
             fm.scan(named, MANY[:50], tmp_path / "b", workers=2, shard=(0, 2), **SMALL)
         with refuses(MissingExtraError, ImportError, "pip install 'ffnmem[ray]'"):
             fm.scan(named, MANY[:50], tmp_path / "c", engine="ray", workers=2, **SMALL)
+    end: Callable[..., None] = passes.Scanner.end
+    calls: list[int] = []
+
+    def twice(self: passes.Scanner, page: Page) -> None:
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(1)
+        end(self, page)
+        self.checkpoint()
+
+    monkeypatch.setattr(passes.Scanner, "end", twice)
+    with pytest.raises(KeyboardInterrupt):
+        fm.scan(named, MANY[:500], tmp_path / "d", batch_tokens=64, **SMALL)
+    with refuses(FileError, OSError, "begun by one process"):
+        fm.scan(named, MANY[:500], tmp_path / "d", batch_tokens=64, workers=2, **SMALL)
 
 
 RAY = f"""

@@ -11,12 +11,16 @@ from ..helpers import printed
 
 
 @pytest.mark.parametrize(
-    ("effects", "shown"),
-    [([0.0, 0.25, 0.5, 0.75, 1.0], "·░▒▓█"), ([-1.0, -0.1, float("nan"), 0.1, float("inf")], "-· ·█")],
+    ("effects", "limit", "shown"),
+    [
+        ([0.0, 0.25, 0.5, 0.75, 1.0], 1.0, "·░▒▓█"),
+        ([-1.0, -0.1, float("nan"), 0.1, float("inf")], 1.0, "-· ·█"),
+        ([1.0, float("nan"), float("inf")], float("inf"), "· █"),
+    ],
 )
-def test_strip(effects: list[float], shown: str) -> None:
+def test_strip(effects: list[float], limit: float, shown: str) -> None:
     """The shades of a terminal tell strength, and a dash a loss."""
-    assert heat_strip(effects, 1.0).plain == shown
+    assert heat_strip(effects, limit).plain == shown
 
 
 def test_a_strip_gives_way_to_numbers() -> None:
