@@ -46,11 +46,11 @@ def calibration(calibration: Calibration, what: str = "auroc", ax: Axes | None =
         case "verdicts":
             return draw_verdicts(rows, ax)
         case "nulls":
-            names, series = rows["measure"], {"rejected": [rows[name] for name in ("rate", "low", "high")]}
+            names, series = list(rows["measure"]), {"rejected": [rows[name] for name in ("rate", "low", "high")]}
             shapes.line_at(ax, NOMINAL, across=False)
             label, title = "neurons with p < .05 where nothing is to be found", "How often each null is rejected"
         case "roles":
-            names, series = rows["role"], {name: [rows[name]] for name in ("precision", "recall")}
+            names, series = list(rows["role"]), {name: [rows[name]] for name in ("precision", "recall")}
             label, title = "share", "Roles on planted models"
         case "facts":
             names = [f"{measure}, {site}" for measure, site in zip(rows["measure"], rows["site"], strict=True)]
@@ -80,7 +80,7 @@ def draw_score(curves: pd.DataFrame, ax: Axes, score: str) -> Axes:
     levels = sorted(set(curves["superposition"]))
     shapes.line_at(ax, CHANCE[score], across=len(levels) > 1, linestyle=":")
     if len(levels) == 1:
-        shapes.dots(ax, curves["measure"], {label: [curves[name] for name in columns]}, {label: shapes.BLUE})
+        shapes.dots(ax, list(curves["measure"]), {label: [curves[name] for name in columns]}, {label: shapes.BLUE})
         return shapes.finish(ax, title, f"{label} at superposition {levels[0]:g}")
     others = "the others"
     for name, rows in curves.groupby("measure", sort=False):

@@ -173,7 +173,7 @@ def test_only_position_neurons_tell_positions(measured: Measured) -> None:
     """Their firings carry more than .05 nats about it, others' less; the dead never fire, all others do."""
     assert (measured.fires.any(0) == (measured.frame.role != "dead")).all()
     rates = measured.fires[:, ~measured.frame.role.isin(["dead", "detector", "position"])].mean(0)
-    assert RATES[0] / 2 < rates.min() < rates.max() < 2 * RATES[1]  # no easy case either
+    assert RATES[0] < np.median(rates) < RATES[1]  # no easy case either
     for i, row in measured.frame.iterrows():
         fires = measured.fires[:, i]
         if row.role == "position":
