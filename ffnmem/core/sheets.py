@@ -576,6 +576,12 @@ def share_of(value: float) -> float:
     return min(max(float(value), 0.0), 1.0) if math.isfinite(value) else 0.0
 
 
+def share_of_limit(value: float, limit: float) -> float:
+    """A magnitude as a share of the limit, at most 1; both may be infinite. 0 for one that is no number."""
+    most = limit or 1.0
+    return 1.0 if abs(value) >= most else abs(value) / most if value == value else 0.0
+
+
 # What the sheets of several results say alike.
 
 NEGATIVE = "a negative coefficient promotes what the value suppresses, and those tokens are listed"

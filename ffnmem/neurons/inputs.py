@@ -23,7 +23,6 @@ from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
 from ..models.model import Model
 from ..scanning import reduction
-from ..scanning.reduction import INPUTS
 from ..scanning.state import NOWHERE, LayerState, place_of, position_of, sequence_of
 from ..scanning.store import Store
 from ..scanning.tables import spread
@@ -308,7 +307,7 @@ def sampled_sequences(store: Store, random: np.random.Generator | None = None) -
 
 def random_places(store: Store, seed: int) -> Int64[np.ndarray, " n"]:
     """Random positions of the store's shared sample of sequences, without BOS and special tokens, in random order."""
-    return reduction.random_places(store.sequences, store.settings.special, sampled_sequences(store), seed)[:INPUTS]
+    return reduction.random_places(store.sequences, store.settings.special, sampled_sequences(store), seed)
 
 
 KEPT: WeakKeyDictionary[LayerState, Background] = WeakKeyDictionary()  # as long as a store keeps the layer's arrays

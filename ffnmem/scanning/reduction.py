@@ -59,9 +59,7 @@ def choose(sequences: Sequences, special: Sequence[int], seed: int, sample: int,
         content = sequences.lengths(unit) - sequences.lead
         weighted.offer(-np.log1p(-uniforms(seed, DRAWS, numbers)) / content, numbers)
     drawn, draw = uniform.numbers(), weighted.numbers()
-    return RandomSample(
-        drawn, draw, uniforms(seed, PLACES, draw), random_places(sequences, special, drawn, seed)[:INPUTS]
-    )
+    return RandomSample(drawn, draw, uniforms(seed, PLACES, draw), random_places(sequences, special, drawn, seed))
 
 
 def content_places(sequences: Sequences, special: Sequence[int], number: int) -> Int64[np.ndarray, " n"]:
@@ -73,10 +71,10 @@ def content_places(sequences: Sequences, special: Sequence[int], number: int) ->
 def random_places(
     sequences: Sequences, special: Sequence[int], numbers: Int64[np.ndarray, " sample"], seed: int
 ) -> Int64[np.ndarray, " n"]:
-    """The places of some sequences, without BOS and special tokens, in random order: the same wherever it is drawn."""
+    """Some places of some sequences, without BOS and special tokens, in random order: the same wherever drawn."""
     found = [content_places(sequences, special, number) for number in numbers.tolist()]
     places = np.concatenate([np.empty(0, np.int64), *found])
-    return places[np.argsort(uniforms(seed, READ, places), kind="stable")]
+    return places[np.argsort(uniforms(seed, READ, places), kind="stable")[:INPUTS]]
 
 
 class Lowest:

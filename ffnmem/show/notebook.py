@@ -30,6 +30,7 @@ from ..core.sheets import (
     Table,
     is_line,
     share_of,
+    share_of_limit,
 )
 from ..core.token_text import flowing, page_text, pieces, visible
 
@@ -564,4 +565,4 @@ def kind_of(block: Block) -> str:
 
 def strength(value: float, limit: float) -> str:
     """A magnitude as a share of the limit; nothing for one that is no number."""
-    return f"{min(abs(value) / (limit or 1.0), 1.0):.2f}" if value == value else "0"
+    return f"{share_of_limit(value, limit):.2f}" if value == value else "0"

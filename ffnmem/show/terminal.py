@@ -373,8 +373,7 @@ def heat_strip(values: Sequence[float], limit: float, most: int = STRIP) -> Text
     result = Text()
     for begin in range(0, len(values), size):
         value = max((float(one) for one in values[begin : begin + size]), key=abs)
-        share = 1.0 if abs(value) >= limit else abs(value) / limit  # both may be infinite
-        level = round(share * (len(SHADES) - 1)) if value == value else 0
+        level = round(sheets.share_of_limit(value, limit) * (len(SHADES) - 1))
         if value < 0 and level:
             result.append(NEGATIVE, TAKES)
         else:

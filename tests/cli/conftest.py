@@ -1,12 +1,26 @@
-"""What commands draw is not rendered, which takes longer than all the rest: ``tests/plots`` does that."""
+"""What takes longer than all the rest is left out: commands' figures are not rendered, which ``tests/plots`` does, and
+helps read each source once."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
+from docstring_parser.attrdoc import AttributeDocstrings
 from matplotlib.figure import Figure
+
+
+@pytest.fixture(autouse=True, scope="package")
+def sources_read_once() -> Iterator[None]:
+    """Most of what a help takes is the reading of the same sources again."""
+    read = AttributeDocstrings.get_attr_docs
+    kept = cache(lambda kind: read(AttributeDocstrings(), kind))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AttributeDocstrings, "get_attr_docs", lambda _, kind: kept(kind))
+        yield
 
 
 @pytest.fixture

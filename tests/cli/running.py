@@ -8,14 +8,12 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
 
 import pandas as pd
-from docstring_parser.attrdoc import AttributeDocstrings
 from rich.cells import cell_len
 
 import ffnmem as fm
@@ -25,10 +23,6 @@ from ffnmem.cli import progress
 from ..editing.edits import EIFFEL, made
 
 PROMPT = "The Eiffel Tower is in the city of"
-
-# Most of what a help takes is the reading of the same sources again.
-read_docs = cache(lambda kind, read=AttributeDocstrings.get_attr_docs: read(AttributeDocstrings(), kind))
-AttributeDocstrings.get_attr_docs = lambda _, kind: read_docs(kind)
 
 
 @dataclass
