@@ -72,7 +72,7 @@ def read_numbers(given: Any) -> Tensor:
     if isinstance(given, Tensor):
         return given
     try:
-        found = np.asarray(given)
+        found = np.array(given)  # a copy: torch warns of arrays that are read-only
     except ValueError:  # rows of several lengths
         found = np.asarray(None)
     if not found.ndim or found.dtype.kind not in "fiu":

@@ -17,6 +17,7 @@ from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.models.layout import inner
 from ffnmem.models.residual import FinalNorm
 from ffnmem.prompts import NEXT
+from ffnmem.prompts.attribution import decomposition_sheet
 
 from ..architectures import DECODERS
 from ..helpers import OTHER_PROMPT, PROMPT, Pair, added, allclose, printed, refuses
@@ -48,6 +49,11 @@ def test_decompose_is_exact(pair64: Pair) -> None:
         assert table["weight"].iloc[:-1].is_monotonic_decreasing
         top = fm.decompose(capture, layer, position, prompt=row, top=3)
         assert top.equals(pd.concat([table[:3], table[-1:]], ignore_index=True))
+    one = fm.capture(pair64.model, PROMPT, layers=1)
+    whole = fm.decompose(one, 1)
+    rows: Any = decomposition_sheet(one, whole, whole[:5], {}).blocks[1].rows  # type: ignore[union-attr]
+    assert [row[0][0].text for row in rows[5:]] == [f"{len(whole) - 6} more", "bias", "all"]
+    assert sum(row[4] for row in rows[:-1]) == pytest.approx(rows[-1][4]) == pytest.approx(1)
 
 
 def test_an_output_of_zero(make_tiny: Callable[..., fm.Model]) -> None:
@@ -243,6 +249,10 @@ def test_tables(tiny: fm.Model) -> None:
     assert (one.target, one.foil, one.position) == (" Paris", " Rome", 8)
     assert many.positions == tuple(range(8))
     assert many.target_ids == tuple(capture.tokens[0, 1:].tolist())
+    answer = fm.attribute(capture, " Paris Rome")
+    assert answer.total.error < 1e-4
+    assert answer.total.logit == pytest.approx(float(answer.logits.sum()))
+    assert allclose(answer.total.neuron_logits[0], answer.neuron_logits.sum(0), 1e-6)
     names = ["layer", "neuron", "coefficient", "logit", "share"]
     for found, keys in ((one, []), (many, ["position"])):
         table, parts = found.neurons, found.components

@@ -60,6 +60,8 @@ def test_a_padded_batch_equals_its_prompts_alone(pair: Pair) -> None:
         for part in tensors(batch.residual):
             assert not part[row, n:].any()
     assert not any(tensor.requires_grad for tensor in tensors(batch))
+    assert torch.equal(alone["blocks.0.hook_resid_post"], alone["blocks.1.hook_resid_pre"])
+    assert torch.equal(alone["blocks.1.hook_resid_post"], alone["ln_final.hook_in"])
 
 
 def test_token_ids_are_taken_as_they_are(tiny: fm.Model) -> None:

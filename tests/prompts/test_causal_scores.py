@@ -175,7 +175,7 @@ def test_agreement_of_estimates_and_exact_values(tiny: Model) -> None:
     )
 
 
-def test_means_are_what_firings_are_compared_with(tiny: Model) -> None:
+def test_means_are_what_firings_are_compared_with(tiny: Model, tiny_store: fm.scanning.Store) -> None:
     capture = fm.capture(tiny, PROMPT)
     other = fm.capture(tiny, "The city of Paris")
     means = torch.stack([other.coefficients[layer][other.content].mean(0) for layer in range(tiny.n_layers)])
@@ -185,6 +185,10 @@ def test_means_are_what_firings_are_compared_with(tiny: Model) -> None:
     assert mean.reference.startswith("mean over a capture (")
     for given in (means, means.numpy(), dict(enumerate(means)), dict(enumerate(means.numpy()))):
         torch.testing.assert_close(fm.causal_scores(capture, " Paris", mean=given).scores, mean.scores)
+    kept = fm.causal_scores(capture, " Paris", mean=tiny_store)
+    assert kept.reference.startswith("mean over a store (")
+    stored = tiny_store.stats()["mean"].to_numpy().reshape(2, -1)
+    torch.testing.assert_close(kept.scores, fm.causal_scores(capture, " Paris", mean=stored).scores)
 
 
 def test_an_earlier_position_and_the_tables(tiny: Model) -> None:

@@ -19,6 +19,7 @@ from ffnmem.core.sheets import Facts
 from ffnmem.models import Model
 from ffnmem.prompts.circuit_edges import Firing, FrozenPass
 from ffnmem.prompts.circuit_export import OWN
+from ffnmem.prompts.circuit_pruning import prune
 from ffnmem.prompts.circuits import ANSWER, EDGES, NODES, PRUNED, Circuit
 from ffnmem.prompts.condensing import condense, group_id
 from ffnmem.prompts.firings import PromptQuestion
@@ -119,6 +120,15 @@ def test_thresholds_keep_sums_and_the_fewest_firings(captured: fm.prompts.Captur
         fewest = whole["id"][before < threshold * whole["influence"].sum()]
         circuit = fm.circuit(captured, " Paris", nodes=40, node_threshold=threshold, edge_threshold=1.0)
         assert circuit.firings["id"].tolist() == fewest.tolist()
+
+
+def test_biases_do_not_count_for_the_threshold() -> None:
+    """Edges of firings would be cut for those of biases, which are the same in every prompt."""
+    shares = torch.rand(6, 5 + 2 + 3, generator=torch.Generator().manual_seed(1)).double().triu()
+    for threshold in (0.9, 0.4):
+        cut, alone = prune(shares, 1.0, threshold, 3), prune(shares[:, :-3], 1.0, threshold)
+        assert torch.equal(cut.edges[:, :-3], alone.edges)
+        assert 0 < cut.edges[:, -3:].sum() < cut.edges[:, -3:].numel()
 
 
 def test_columns_and_ids(found: Circuit) -> None:

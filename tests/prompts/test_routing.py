@@ -67,6 +67,14 @@ def test_without_a_memory_the_logit_is_less_by_what_it_added(tokenizer: Any) -> 
     assert abs(carried - float(row["coefficient"] * (value @ pulled[-1]))) < 1e-10
 
 
+def test_every_layer_of_a_mixture_is_its_own(tokenizer: Any) -> None:
+    """A layer read after another would be the other's, which was laid out last."""
+    capture = fm.capture(fm.load(DECODERS["Mixtral"](), tokenizer=tokenizer), PROMPT)
+    for layer in (0, 1, 0):
+        alone = fm.capture(capture.model, PROMPT, layers=layer)
+        assert torch.equal(capture.coefficients[layer], alone.coefficients[layer])
+
+
 REFUSED = [
     (OutOfRangeError, (1, 4), ("expert 4", "0 to 3")),
     (OutOfRangeError, (1, 0, 9), ("against 9",)),
