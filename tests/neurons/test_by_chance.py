@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from typing import Any
 
@@ -73,6 +74,7 @@ def test_planted_neurons_are_told_from_directions(found: ChanceVerdicts) -> None
             a, b = (sign * table[name].dropna().to_numpy() for table in (own, part))
             fewer = (np.sign(a[:, None] - b) + 1).mean() / 2
             assert row[f"{name}_told"] == pytest.approx(fewer)
+            assert math.isnan(by_chance.chance_larger(own[name], part[name][:0]))
     assert shares.loc["own", "monosemantic_low"] > 2 * shares.drop("own")["monosemantic_high"].max()
     assert shares.loc["matched", "ms_told"] > 0.6
     layers = found.layers

@@ -122,6 +122,7 @@ def check_firings(model: fm.Model, store: Store) -> None:
     order = np.argsort(-by_token[:, 0], kind="stable")[: np.count_nonzero(by_token)]
     assert (found.types.tolist(), found.least_count) == (order.tolist(), 1)
     assert found.type_counts.tolist() == by_token[order, 0].tolist()
+    assert counting.choose_types(by_token[:, 0], len(order))[1] == 1  # with room for just as many
     small = counting.count_firings(model, store, [1], n_sequences=None, memory=4 * 64 * 5)
     assert (small.layers, small.types.tolist()) == ([1], order[:5].tolist())
     assert small.least_count == by_token[order[5], 0] + 1

@@ -255,6 +255,8 @@ def test_a_survey_lists_by_verdict(surveyed: Store, tiny: fm.Model) -> None:
         dead = int(surveyed.stats(layer)["dead"].sum())
         assert (row[2], row[-1]) == (64, f"{dead:,} {dead / 64:>4.0%}" if dead else None)
     assert counts.rows[-1][:3] == ("all", None, 256)
+    one = frame[(frame["layer"] == 0) & (frame["sign"] == "positive")]
+    assert len(Survey(one, listed, found).sheet().blocks[0].rows) == 1  # of all there is no more to say
     assert "fewer than 8 examples" in counts.caption
     share = (frame[frame["sign"] == "positive"]["verdict"] == "monosemantic").mean()
     assert survey.against() == [chance.sentence(own=share)]

@@ -123,8 +123,10 @@ def test_both_signs(tiny: fm.Model, own: Store) -> None:
 
 
 def test_little_text_and_a_padded_vocabulary(tiny: fm.Model, tokenizer: Any, tmp_path: Path) -> None:
-    """Of little text neurons are unclear; rows of the unembedding that are no token count as never seen."""
-    store = fm.scan(tiny, ["The city of", " Paris"], tmp_path / "s", k=3, sample=8, draws=2, frequent=2)
+    """Of little text neurons are unclear, the very first token's too; rows of the unembedding that are no token count
+    as never seen."""
+    texts = ["The city of", " Paris"]
+    store = fm.scan(tiny, texts, tmp_path / "s", k=3, sample=8, draws=2, frequent=2, prepend_bos=False)
     assert set(polysemanticity(store, tiny, draws=20).verdict) <= {"unclear", "inactive"}
     model = fm.load(build_gpt2(vocab_size=len(tokenizer) + 7), tokenizer=tokenizer)
     store = fm.scan(model, tiny_texts(), tmp_path / "padded", k=3, sample=8, draws=4)

@@ -292,6 +292,10 @@ def test_gated_models(gated: fm.Model, gated_store: Store) -> None:
     assert allclose(found["value_norm"][:64], sides["value"].norm(dim=1))
     assert allclose(found["key_norm"][:64], sides["key"].norm(dim=1))
     assert found.attrs["null_space"]["dimension"] == 1
+    m = np.random.default_rng(0).gamma(0.5, size=(1, 1000)) - 2  # its mean has another sign than its skewness
+    assert allclose(
+        role_assignment.third_moment(m.mean(1), m.std(1), pd.Series(stats.skew(m, axis=1))), (m**3).mean(1), 1e-9
+    )
 
 
 def test_no_role_depends_on_how_a_gated_neuron_is_written(
