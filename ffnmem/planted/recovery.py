@@ -225,7 +225,7 @@ def adjusted_rand(found: Sequence[object], truth: Sequence[object]) -> float:
     np.add.at(table, tuple(groups), 1)
 
     def pairs(counts: np.ndarray) -> float:
-        return float((counts * (counts - 1) / 2).sum())
+        return float((counts * (counts - 1)).sum())
 
     rows, columns, total = pairs(table.sum(1)), pairs(table.sum(0)), pairs(np.array([table.sum()]))
     expected = rows * columns / total if total else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure as Canvas
@@ -41,6 +42,11 @@ def test_summary_is_taken_from_the_tables(found: Study) -> None:
         assert row[[f"case_{c}" for c in ("residual", "agreement", "composition", "ffn")]].sum() == pytest.approx(1)
     above = (found.table("confident")["layer"] == 1).sum()
     assert f": {above} in layers 1 to 1, " in found.found["confident values"]  # of two layers the upper one
+    composition = found.table("composition")
+    agrees = composition["positions"] * (1 - composition["zero_agreement"])
+    for name, says in (("frequent_share", "predict"), ("short_share", "have a prefix")):
+        share = np.average(composition[name].fillna(0), weights=agrees)
+        assert f"{share:.0%} {says}" in found.found["where memories agree"]
 
 
 def test_the_same_call_gives_the_same(found: Study, tiny: fm.Model, tiny_store: Store) -> None:

@@ -46,6 +46,10 @@ def test_signs_are_of_the_peaked_neurons(found: Study, frame: pd.DataFrame) -> N
         assert row["peaked"] == len(high) == row["prediction"] + row["suppression"]
         assert row["suppression_share"] == pytest.approx((high["cosine_skew"] < 0).mean())
         assert row["share_low"] < row["suppression_share"] < row["share_high"]
+    signs = found.table("signs")
+    upper, below = (f"{n / signs['peaked'].sum():.1%}" for n in (signs["peaked"][1], signs["suppression"].sum()))
+    last = f"{signs['suppression_share'][1]:.1%}"
+    assert found.found["by layer"] == f"{upper} in the upper half; suppress: {below} of all, {last} in the last layer"
 
 
 def test_statistics_are_quantiles(found: Study, frame: pd.DataFrame) -> None:
