@@ -92,6 +92,8 @@ def test_the_truth_has_a_row_for_every_neuron(measured: Measured) -> None:
         assert measured.frame.io_cosine[truth.io == io].between(low, high).all()  # of key and value
     named = ["prediction", "suppression", "partition", "entropy", "position", "frequency", "detector"]
     assert sorted(truth.role[truth.detail != ""].unique()) == sorted(named)
+    ways = truth[truth.role.isin(["partition", "frequency"])].detail.str.split().str[-1]
+    assert ways.value_counts().to_dict() == {"up": 12, "down": 12}
 
 
 # -- what values write -------------------------------------------------------------------------------------------------
