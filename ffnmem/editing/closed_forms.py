@@ -526,12 +526,12 @@ def alphaedit_form(
     as_theirs = plan.published or is_published(plan.model)
     thresholds, ranks = {}, []
     for at in where:
-        eigenvalues = moment.eigenvalues(at)
         # Between the two in the middle of an even number: on which side one of these is, rounding would decide.
-        usual = theirs.threshold if as_theirs else float(eigenvalues.quantile(0.5))
+        usual = theirs.threshold if as_theirs else float(moment.eigenvalues(at).quantile(0.5))
         thresholds[at] = usual if threshold is None else threshold
-        ranks.append(int((eigenvalues < thresholds[at]).sum()))
-        if not float(eigenvalues[0]) < thresholds[at] <= float(eigenvalues[-1]):
+        projection = moment.null_projection(at, thresholds[at])
+        ranks.append(round(float(projection.trace())))
+        if not 0 < ranks[-1] < len(projection):
             which = "every" if ranks[-1] else "no"
             raise InputError(
                 f"layer {at}: {which} eigenvalue of the second moment lies below threshold {thresholds[at]:g}"
