@@ -15,6 +15,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError, InputTypeError, unwarned
 from ffnmem.editing import Audit, audit
+from ffnmem.editing.subject_keys import match_keys
 from ffnmem.facts.answers import word_ids
 from ffnmem.models.layout import oriented
 
@@ -268,3 +269,16 @@ def test_mistakes(tiny: fm.Model, tokenizer: Any) -> None:
         audit(tiny, tiny, SOME[0], others=SOME[:3])
     with refuses(InputTypeError, TypeError, "before"):
         audit(3, tiny)  # type: ignore[arg-type]
+
+
+def test_what_a_subject_explains_is_taken_away() -> None:
+    """A subject whose key is nearly another's would be named in place of the second one that was edited."""
+    rng = torch.Generator().manual_seed(0)
+    keys, text, blur = (torch.randn(n, 200, generator=rng).double() for n in (43, 2000, 2))
+    keys[1] = keys[0] + 0.02 * keys[1]
+    edited = (keys[[0, 2]] + torch.tensor([[0.8], [1.4]]) * blur) @ torch.linalg.inv(text.T @ text)  # C⁻¹k
+    found = match_keys(torch.linalg.qr(edited.T).Q.T, keys, text, ["Paris", "Paris city", "Rome"], others=40)
+    overlaps, scores, chosen = found
+    assert chosen == [1, 2]
+    assert overlaps[0] > overlaps[2]  # of the whole change
+    assert abs(scores[0]) < 2 < scores[2]  # of what is left of it
