@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,9 @@ def test_changes_and_continuations(tiny64: fm.Model, effects: Effects) -> None:
         norm = torch.linalg.matrix_norm(tiny64.ffn[change.layer].values.detach())
         assert (row["layer"], row["rank"]) == (change.layer, change.rank)
         assert allclose(row["change"], float(torch.linalg.matrix_norm(change.delta()) / norm), 1e-9)
-    ((text, before, after),) = effects.continued(["The Tower is", "The city of " * 12], 4)
+    texts = ["The Tower is", "The city of " * 12, f"The{' city' * 29}"]  # with room for many, none, one
+    (text, before, after), (last, *_) = effects.continued(texts, 4)
+    assert last == texts[2]
     assert text == "The Tower is"
     tokens = tiny64.tokenize(text)
     assert before == tiny64.tokenizer.decode(generate(tiny64, tokens, 4), skip_special_tokens=True)
@@ -161,10 +164,12 @@ def test_sheet(effects: Effects) -> None:
     ):
         assert part in text
     for by, reached in (("tried", False), ("tried", True), ("given", False)):
-        settings, numbers = {**found.edit.settings, "layer_by": by}, found.edit.numbers.assign(reached=reached)
-        edit = replace(found.edit, settings=settings, numbers=numbers)
+        numbers = found.edit.numbers.assign(reached=reached, steps=3.0, loss=math.nan)
+        edit = replace(found.edit, settings={**found.edit.settings, "layer_by": by}, numbers=numbers)
         text = "\n".join(printed(EditEffects(edit, found.prompts, changes, drift, None).sheet(), 200))
         assert ("the edit is reached in none" in text) == (by == "tried" and not reached)
+        assert ("yes: the edited model gives the target" in text) == reached
+        assert ("3 steps" in text, "nan" in text) == (True, False)
     assert len(found.memories.neurons) == 3
     assert found.edit.to_dict() == found.to_dict()["edit"]
     assert "settings" not in found.brief()["edit"]
