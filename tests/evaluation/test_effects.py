@@ -16,6 +16,7 @@ import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, ModelError
 from ffnmem.evaluation.effects import (
     COLUMNS,
+    TITLES,
     AskedPrompt,
     EditEffects,
     Effects,
@@ -104,7 +105,7 @@ def test_texts_that_drift_is_measured_on(tiny64: fm.Model, atlas: fm.Model, tmp_
     assert numbers == sorted(numbers)
     assert 80 < sum(numbers) / DOCUMENTS < 220
     assert sample_documents(corpus, 0) == found != sample_documents(corpus, 1)
-    assert Texts(PlainLayers(tiny64), ["The city of " * 40, "Paris is"], length=9).tokens.shape == (2, 9)
+    assert Texts(PlainLayers(tiny64), ["The city of " * 40, "The"], length=9).tokens.shape == (2, 9)  # after BOS, two
     assert drift_texts(tiny64, None, 0) == drift_texts(atlas, False, 0) == ()
     assert len(drift_texts(atlas, None, 0)) == DOCUMENTS
     assert drift_texts(tiny64, ["a b", "c d"], 0) == ("a b", "c d")
@@ -184,6 +185,9 @@ def test_own_prompts(effects: Effects) -> None:
     """A prompt is asked about the fact that it names; of an edit without facts it cannot be."""
     found = effects.measure(["The Eiffel Tower is in"])
     assert found.prompts[["kind", "true", "target"]].values.tolist() == [["other", "Paris", effects.edit.targets[0]]]
+    kinds = pd.concat([found.prompts, effects.measure(top=1).prompts]).assign(fact="", true="Paris", target="Rome")
+    said = [TITLES["other"] in str(replace(found, prompts=some).sheet().blocks) for some in (found.prompts, kinds)]
+    assert said == [False, True]  # where prompts are of several kinds
     both = Effects(effects.edit + made(effects.model, (1,), seed=3, fact=COLOSSEUM), effects.model)
     assert both.measure(["The Colosseum is in"]).prompts[["true", "target"]].values.tolist() == [["Rome", "London"]]
     bare = fm.Edit.of(effects.model, effects.edit.changes, method="mine")
