@@ -315,6 +315,7 @@ def check_graph(found: dict[str, Any]) -> None:
     assert (len(set(ids)), len(set(pairs))) == (len(ids), len(pairs))
     assert {name for pair in pairs for name in pair} <= set(ids)
     assert {name for group in params["supernodes"] for name in group[1:]} | set(params["pinnedIds"]) <= set(ids)
+    assert all(len(group) > 2 for group in params["supernodes"])  # a name, and two or more
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "Llama"])
