@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -141,6 +142,11 @@ def test_integrated_gradients_sum_to_the_change(tiny64: Model) -> None:
     with fm.intervene(model, {(layer, None): 0.0 for layer in range(model.n_layers)}, positions=where):
         without = logit_of(model, capture.tokens, target, foil)
     assert fine.expected == pytest.approx(fine.logit - without, abs=1e-10)
+    mean = fm.causal_scores(capture, target, foil, "ig", steps=50, mean=np.full((2, model.d_mlp), 0.3))
+    assert mean.completeness_error is not None
+    assert mean.completeness_error < 50 * fine.completeness_error
+    with fm.intervene(model, {(layer, None): 0.3 for layer in range(model.n_layers)}, positions=where):
+        assert mean.expected == pytest.approx(mean.logit - logit_of(model, capture.tokens, target, foil), abs=1e-10)
 
 
 def test_an_answer_of_several_tokens(tiny64: Model) -> None:
