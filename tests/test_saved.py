@@ -304,7 +304,7 @@ def test_classes_are_those_of_the_annotations(tmp_path: Path) -> None:
 
 FIELDS: Callable[[dict[str, Any]], dict[str, Any]] = lambda content: content["result"]["$Everything"]  # noqa: E731
 REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
-    ("newer ffnmem", lambda c: c.update(schema=2)),
+    ("another version of ffnmem", lambda c: c.update(schema=2)),
     ("of another run", lambda c: c.update(run="other")),
     ("one", lambda c: FIELDS(c).pop("one")),
     ("strange", lambda c: FIELDS(c).update(strange=1)),
@@ -322,17 +322,6 @@ def test_a_file_that_does_not_fit_is_refused(
     path = rewritten(save_result(everything(any=FRAME), tmp_path / "a"), change)
     with refuses(FileError, OSError, str(path), says):
         load_result(Everything, path)
-
-
-def test_a_file_of_before(tmp_path: Path) -> None:
-    """A field with a default may be missing; and what is said of columns of mixed values."""
-
-    def older(content: dict[str, Any]) -> None:
-        FIELDS(content).pop("number")
-        FIELDS(content)["any"]["$frame"].pop("mixed")
-
-    path = rewritten(save_result(everything(any=FRAME), tmp_path / "a"), older)
-    same(load_result(Everything, path), everything(any=FRAME))
 
 
 def test_equal_results_are_equal_files(tmp_path: Path) -> None:

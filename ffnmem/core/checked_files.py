@@ -68,17 +68,15 @@ class Form:
 
     Attributes:
         kind: what it says in its field ``kind``; empty: anything.
-        newest: the highest ``schema`` that is read.
+        schema: the only one that is read.
         noun: what it is, with what makes one: ``"store: make one with scan (ffnmem scan)"``.
         again: what to do about a damaged one.
-        oldest: the lowest ``schema`` that is read: what earlier versions wrote lacks something, or means another thing.
     """
 
     kind: str
-    newest: int
+    schema: int
     noun: str
     again: str = ""
-    oldest: int = 0
 
     def none(self, path: Path, more: str = "") -> FileError:
         """That a file is none of this form, and what makes one."""
@@ -100,15 +98,11 @@ class Form:
         return value
 
     def check_version(self, path: Path, value: Any) -> None:
-        """Raise FileError for what a newer version wrote, or one before ``oldest``: its fields may have any meaning."""
+        """Raise FileError for what another version wrote: its fields may have any meaning."""
         schema = value.get("schema") if isinstance(value, dict) else None
-        if isinstance(schema, int) and schema > self.newest:
-            raise FileError(
-                f"{path} has schema {quoted(schema)}; this version of ffnmem reads up to {self.newest}: "
-                "install a newer one"
-            )
-        if isinstance(schema, int) and schema < self.oldest:
-            raise FileError(f"{path} was written by an earlier version of ffnmem, in another form{remedy(self.again)}")
+        if isinstance(schema, int) and schema != self.schema:
+            how = "install a newer one" if schema > self.schema else self.again
+            raise FileError(f"{path} has schema {schema}; this version of ffnmem reads {self.schema}{remedy(how)}")
 
 
 def parsed(path: Path, data: str | bytes, again: str = "") -> Any:

@@ -26,7 +26,7 @@ class Kind:
 
     Attributes:
         manifest: the file that says what the folder is.
-        kind, schema: what it says, and the newest version that is understood.
+        kind, schema: what it says, and the only version that is understood.
         what: what the folder is for, in messages.
         subfolders: folders in it that are written to as well.
     """
@@ -66,10 +66,9 @@ class Kind:
             things = listed(sorted(inside), 3)
             raise FileError(f"{folder} is a folder with other things in it ({things}): name a new one for {self.what}")
         schema = content.get("schema")
-        if not isinstance(schema, int) or schema > self.schema:
+        if schema != self.schema:
             raise FileError(
-                f"{folder} has schema {quoted(schema)}; this version of ffnmem reads up to {self.schema}: name a new "
-                "folder, or install a newer one"
+                f"{folder} has schema {quoted(schema)}; this version of ffnmem reads {self.schema}: name a new folder"
             )
 
 

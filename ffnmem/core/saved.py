@@ -91,8 +91,8 @@ def load_result(kind: Any, path: str | Path, live: Sequence[Live] = (), run: str
             raise FileError(f"{path} is no saved {name} but a saved {content['kind']}")
         if archive.comment != f"{MARK} {name}".encode():  # the file's last bytes
             raise FileError(f"{path} is truncated or damaged")
-        if content["schema"] > SCHEMA:
-            raise FileError(f"{path} is of a newer ffnmem ({content['ffnmem']}): install that to read it")
+        if content["schema"] != SCHEMA:
+            raise FileError(f"{path} is of another version of ffnmem ({content['ffnmem']}): install that to read it")
         if content["run"] != run:
             raise FileError(f"{path} is of another run: remove it to compute it again")
         reader = Reader(archive, name, file, classes_of(kind), live)
@@ -288,13 +288,7 @@ class Reader:
         # Read whole, since only then its checksum is looked at.
         return np.lib.format.read_array(io.BytesIO(self.archive.read(name)), allow_pickle=False)
 
-    def frame(
-        self,
-        file: str,
-        objects: Sequence[str],
-        attrs: Any,
-        mixed: Mapping[str, Any] = types.MappingProxyType({}),  # not in files of before
-    ) -> pd.DataFrame:
+    def frame(self, file: str, objects: Sequence[str], attrs: Any, mixed: Mapping[str, Any]) -> pd.DataFrame:
         frame = pq.read_table(io.BytesIO(self.archive.read(file))).to_pandas()
         for name in objects:
             values = (

@@ -195,7 +195,7 @@ def go_on(path: Path, statistics: Sequence[Statistic], made_by: Mapping[str, Any
 
     def save(pages: int) -> None:
         arrays = {f"{i}.{name}": array for i, one in enumerate(statistics) for name, array in one.state().items()}
-        write_tensors(path, {"kind": FORM.kind, "schema": FORM.newest, "pages": pages, "made_by": made_by}, arrays)
+        write_tensors(path, {"kind": FORM.kind, "schema": FORM.schema, "pages": pages, "made_by": made_by}, arrays)
 
     pages = 0
     if path.exists():

@@ -24,13 +24,7 @@ MANIFEST = "manifest.json"
 FOLDER = Kind(MANIFEST, KIND, SCHEMA, "the store", subfolders=(CORPUS,))
 NAMES = (STATE, STATS, VALUES, TOKENIZER)
 
-FORM = Form(
-    KIND,
-    SCHEMA,
-    "store: make one with scan (ffnmem scan)",
-    "scan again, into a new folder",
-    SCHEMA,
-)
+FORM = Form(KIND, SCHEMA, "store: make one with scan (ffnmem scan)", "scan again, into a new folder")
 
 
 def write_manifest(folder: Path, content: dict[str, Any], names: Sequence[str] = NAMES) -> None:

@@ -227,8 +227,6 @@ class Known:
     @property
     def lens(self) -> str:
         """What the tokens of its value were read through."""
-        if "lens" not in self.values:  # a table of before there were lenses
-            return LOGIT
         sides = zip(self.values["side"], self.values["lens"], strict=True)
         return next((str(lens) for side, lens in sides if side == "value"), LOGIT)
 

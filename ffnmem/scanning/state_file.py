@@ -15,7 +15,7 @@ from ..core.checked_files import Form, HeadedTensors, write_tensors
 from .settings import ScanSettings
 from .state import SHARED, LayerState, ScanState
 
-FORM = Form("ffnmem scan state", 3, "scan state: scan writes one", "scan again, into a new folder", 3)
+FORM = Form("ffnmem scan state", 3, "scan state: scan writes one", "scan again, into a new folder")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def save_state(path: Path, state: ScanState, identity: Identity, progress: ScanP
     """Write a state, whole or not at all. Raises FileError."""
     header = {
         "kind": FORM.kind,
-        "schema": FORM.newest,
+        "schema": FORM.schema,
         "settings": state.settings.to_dict(),
         "identity": asdict(identity),
         "progress": asdict(progress),

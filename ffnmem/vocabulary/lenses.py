@@ -214,7 +214,7 @@ class JacobianLens(Result):
         """All but the matrices, as plain values."""
         return {
             "kind": KIND,
-            "schema": FORM.newest,
+            "schema": FORM.schema,
             "ffnmem": __version__,
             **{name: getattr(self, name) for name in FIELDS},
             "layers": self.n_layers,

@@ -31,7 +31,7 @@ from ffnmem.core.errors import FileError, InputError
 
 from ..helpers import refuses
 
-FORM = Form("a list", 2, "list: write one", "write it again", oldest=1)
+FORM = Form("a list", 1, "list: write one", "write it again")
 GOOD = {"kind": "a list", "schema": 1, "n": 3}
 ARRAYS = {"a": np.arange(6.0), "b": np.ones((3, 2), np.float32).T, "c": np.array(7)}
 
@@ -73,8 +73,8 @@ def test_a_form_is_told_from_others_and_checked(tmp_path: Path) -> None:
     assert digest_of(dict(reversed(GOOD.items()))) == digest_of(good) != digest_of({**GOOD, "n": 4})
     for content, says in (
         (with_checksum({**GOOD, "kind": "a store"}), "is no list but 'a store': write one"),
-        (with_checksum({**GOOD, "schema": 3}), "schema 3"),
-        (with_checksum({**GOOD, "schema": 0}), "an earlier version of ffnmem, in another form: write it again"),
+        (with_checksum({**GOOD, "schema": 3}), "schema 3; this version of ffnmem reads 1: install a newer one"),
+        (with_checksum({**GOOD, "schema": 0}), "has schema 0; this version of ffnmem reads 1: write it again"),
         ({**good, "n": 4}, "damaged: its checksum does not match: write it again"),
         (3, "is no list: write one"),
     ):

@@ -191,17 +191,17 @@ def test_a_new_folder_is_marked_first(tmp_path: Path) -> None:
     ("text", "says"),
     [
         *((text, "other things in it (notes.json)") for text in ("", "[]", "{", '{"kind": "notes"}', "[" * 9999)),
-        *((f'{{"kind": "ffnmem notes", "schema": {schema}}}', "up to 2") for schema in ("3", "null", '"2"')),
+        *((f'{{"kind": "ffnmem notes", "schema": {schema}}}', "reads 2") for schema in ("1", "3", "null", '"2"')),
     ],
 )
-def test_folders_of_others_and_of_newer_versions_are_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_folders_of_others_and_of_other_versions_are_refused(tmp_path: Path, text: str, says: str) -> None:
     """Files of the user's would be overwritten."""
     (tmp_path / "notes.json").write_text(text)
     with refuses(FileError, OSError, str(tmp_path), says), claimed(tmp_path, NOTES):
         raise AssertionError
     assert names(tmp_path) == ["notes.json"]
     assert (tmp_path / "notes.json").read_text() == text
-    (tmp_path / "notes.json").write_text('{"kind": "ffnmem notes", "schema": 1}')
+    (tmp_path / "notes.json").write_text('{"kind": "ffnmem notes", "schema": 2}')
     with claimed(tmp_path, NOTES) as folder:
         assert folder == tmp_path
 
