@@ -83,7 +83,7 @@ def download(wheel: Wheel, name: str, work: Path, place: Path) -> None:
     command = [sys.executable, "-P", "-m", "pip", "download", *options, *quiet, "-r", str(wanted), "-d", str(work)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     files = list(work.glob("*.whl"))
-    if done.returncode or len(files) != 1:
+    if len(files) != 1:
         errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
         reason = errors[0].removeprefix("ERROR: ") if errors else "pip gave no file"
         raise ModelError(f"{name} could not be downloaded: {reason}")

@@ -359,7 +359,7 @@ def firing_statistics(
         columns = {
             "firing_rate": stats["firing_rate"].to_numpy(),
             "dead": stats["dead"].to_numpy(),
-            "write_norm": over_all_tokens(np.hypot(mean, std), stats, root=2) * norms,
+            "write_norm": over_all_tokens(np.hypot(mean, std), stats, power=0.5) * norms,
             **({"coefficient_sign": np.sign(cubed)} if model.gated else {}),
             "position_information": information.information,
             "position_p": information.p,

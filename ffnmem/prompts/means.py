@@ -32,14 +32,14 @@ def name_source(source: Source) -> str:
     return "a capture" if isinstance(source, Capture) else "a store"
 
 
-def over_all_tokens(means: Any, stats: pd.DataFrame, root: int = 1) -> Float64[np.ndarray, " neurons"]:
+def over_all_tokens(means: Any, stats: pd.DataFrame, power: float = 1.0) -> Float64[np.ndarray, " neurons"]:
     """Means of a store, which are over the tokens routed to a neuron's expert, as means over all tokens, with 0 where
-    they are not routed there; or ``root``-th roots of means. ``stats``: the rows of :meth:`Store.stats`."""
+    they are not routed there; or means to a ``power``. ``stats``: the rows of :meth:`Store.stats`."""
     found = np.asarray(means, float)
     if "routed" not in stats:
         return found
     routed = stats["routed"].to_numpy(float)
-    return np.where(routed == 0, 0.0, found * routed ** (1 / root))
+    return np.where(routed == 0, 0.0, found * routed**power)
 
 
 def read_means(source: Source, model: Model, layer: int) -> Float[Tensor, " d_mlp"]:

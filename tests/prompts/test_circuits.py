@@ -91,11 +91,12 @@ def test_an_edge_is_the_effect_of_a_firing_with_all_else_held(captured: fm.promp
 
 
 def test_influence_is_the_series_of_powers(captured: fm.prompts.Capture, everything: Circuit, tokenizer: Any) -> None:
-    """Of firings with one input each, and of gated ones with two. With room for all, the greedy order's first ones are
+    """Of firings with one input each, of gated ones with two, and of heads. With room for all, the greedy order's first ones are
     those of the exact influence."""
     llama = fm.capture(fm.load(DECODERS["Llama"](), tokenizer=tokenizer, dtype="float64"), "The Eiffel Tower is")
     gated = fm.circuit(llama, " Paris", " Rome", nodes=10_000, **UNPRUNED)
-    for capture, whole in ((captured, everything), (llama, gated)):
+    heads = fm.circuit(captured, " Paris", " Rome", nodes=60, heads=True, **UNPRUNED)
+    for capture, whole in ((captured, everything), (llama, gated), (captured, heads)):
         ids = whole.nodes["id"]
         shares = whole.edges.pivot_table("share", "target", "source", "sum", fill_value=0.0)
         shares = shares.reindex(index=ids, columns=ids, fill_value=0.0).to_numpy()
@@ -230,6 +231,12 @@ def test_what_cannot_be_is_refused(
         patched.setattr("ffnmem.prompts.circuit_pruning.weight_bytes", lambda model: 1000)
         with refuses(InputError, ValueError, "memory is 9.31e-07 GiB"):  # by default, what the weights take
             fm.circuit(captured, " Paris", nodes=3)
+        patched.setattr("ffnmem.prompts.circuit_pruning.block_size", lambda question: 2)
+        heads, n = captured.model.n_layers * captured.model.hf_model.config.n_head, captured.tokens.shape[1]
+        needed = 8 / 2**30 * (2 * heads * n**2 + 5 * captured.model.n_layers * captured.model.d_mlp * n)
+        with refuses(InputError, ValueError, "memory"):
+            fm.circuit(captured, " Paris", nodes=3, memory=0.99 * needed)
+        assert fm.circuit(captured, " Paris", nodes=3, memory=1.01 * needed).expanded == 3
     calls: list[tuple[Callable[[], object], str]] = [
         (lambda: fm.circuit(fm.capture(tiny64, PROMPT, layers=[0]), " Paris"), "every layer"),
         (lambda: found.subgraph(["9.9@9"]), "no node '9.9@9'"),

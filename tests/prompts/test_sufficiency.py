@@ -15,7 +15,7 @@ from ffnmem.core.errors import FfnmemError
 from ffnmem.models import Model
 from ffnmem.prompts import faithfulness_over
 
-from ..helpers import PROMPT, Pair, allclose, build_gpt2, build_twins, changed_answer, randomise
+from ..helpers import PROMPT, Pair, allclose, build_gpt2, changed_answer, randomise
 
 
 @pytest.fixture(scope="module")
@@ -184,10 +184,10 @@ def test_refusals(capture: fm.prompts.Capture, tiny: Model) -> None:
         fm.faithfulness(capture, " Paris", " Rome", [(0, 1, 1)], sizes=[2])
     with pytest.raises(FfnmemError, match="always kept"):
         fm.faithfulness(fm.capture(tiny, capture.tokens[0, :1]), " Paris", " Rome")
-    own = torch.stack([capture.coefficients[layer][0, -1] for layer in range(tiny.n_layers)])
-    twins = fm.load(build_twins(tiny.tokenizer), tokenizer=tiny.tokenizer)
+    one = fm.capture(tiny, capture.tokens[0, 1:2])
+    own = torch.stack([one.coefficients[layer][0, -1] for layer in range(tiny.n_layers)])
     with pytest.raises(FfnmemError, match="nothing that firings"):
-        fm.faithfulness(fm.capture(twins, capture.tokens[0, 1:2]), " Paris", " Rome", [(0, 1, 0)], mean=own)
+        fm.faithfulness(one, " Paris", " Rome", [(0, 1, 0)], mean=own)
     with pytest.raises(FfnmemError, match="faithfulness must be"):
         fm.minimal_circuit(capture, " Paris", faithfulness=0)
 

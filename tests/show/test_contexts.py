@@ -43,6 +43,7 @@ def test_what_is_cut_says_so() -> None:
     assert line.endswith("…")
     whole = in_context(example("one", " is", " two"), 40, marked=True).plain
     assert whole.strip() == "one «is» two"
+    assert in_context(example("one", " is", " two"), 14, marked=True).plain == "one «is» two"  # there is just room
     assert "…" in in_context(example("one", " is", " two", cut=True), 40, marked=True).plain.split("«")[0]
 
 

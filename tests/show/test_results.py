@@ -48,10 +48,11 @@ class Made(Result):
 
     main: ClassVar[str] = "neurons"
     not_brief: ClassVar[str] = "array"
-    in_repr: ClassVar[str] = "target neurons array logit"
+    in_repr: ClassVar[str] = "target neurons array logit share"
 
     target: str
     logit: float
+    share: float
     neurons: pd.DataFrame
     array: np.ndarray
     provenance: Provenance
@@ -62,12 +63,14 @@ class Made(Result):
 
 def test_a_result_is_what_it_declares() -> None:
     frame = pd.DataFrame({"layer": range(30), "share": [float("nan"), *range(29)]})
-    made = Made(" Paris", 1.25, frame, np.array([1.0, np.inf]), Provenance("atlas", "f", "float32", "cpu"))
-    assert repr(made) == "Made(target ' Paris', 30 neurons, 2 array, logit 1.25)"
+    provenance = Provenance("atlas", "f", "float32", "cpu").with_settings(soft_cap=30.0)
+    made = Made(" Paris", 1.25, 0.5, frame, np.array([1.0, np.inf]), provenance)
+    words = "target ' Paris', 30 neurons, 2 array, logit 1.25, before the soft cap of 30, share 0.5"
+    assert repr(made) == f"Made({words})"
     assert made.to_frame() is not frame
     assert len(made.to_frame()) == 30
     whole = made.to_dict()
-    assert list(whole) == ["target", "logit", "neurons", "array", "provenance"]
+    assert list(whole) == ["target", "logit", "share", "neurons", "array", "provenance"]
     assert whole["neurons"][0] == {"layer": 0, "share": None}
     assert whole["array"] == [1.0, None]
     assert whole["provenance"]["model"] == "atlas"

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 import ffnmem as fm
 from ffnmem.core.sheets import Column, Facts, Sheet, Words, rows, tokens
-from ffnmem.show.terminal import REST, OneLine, console, prompt_line, show, token
+from ffnmem.show.terminal import REST, OneLine, WholeLines, console, prompt_line, show, token
 
 from ..cli.running import mistake, run
 
@@ -36,6 +36,14 @@ def test_a_line_of_tokens_fits(tokens: list[str], width: int) -> None:
     assert count >= min(1, len(tokens))
     assert count <= 1 or line.cell_len <= width
     assert "\n" not in line.plain
+    lines: list[list[str]] = []  # on several lines, none is left out, and each has as many as it has room for
+    for text in whole:
+        if not lines or cell_len("  ".join([*lines[-1], text])) > width:
+            lines.append([])
+        lines[-1].append(text)
+    wide = console().options.update(width=width)
+    found = WholeLines([token(text) for text in tokens]).__rich_console__(console(), wide)
+    assert [one.plain for one in found] == ["  ".join(texts) for texts in lines]
 
 
 def test_prompt_line_shows_the_neighbourhood() -> None:
