@@ -91,8 +91,6 @@ def accumulate_influence(nodes: pd.DataFrame) -> dict[str, float]:
 
 def weigh_links(nodes: pd.DataFrame, edges: pd.DataFrame) -> pd.DataFrame:
     """One number a link: of a gated neuron, half of what is added to each input, in coefficients."""
-    if not (edges["input"] == "gate").any():
-        return edges
     by_id = nodes.set_index("id")
     inputs = {"gate": by_id["pre"], "linear": by_id["linear"]}
     scale = [

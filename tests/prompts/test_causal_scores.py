@@ -161,6 +161,7 @@ def test_an_answer_of_several_tokens(tiny64: Model) -> None:
         found = fm.causal_scores(capture, " Paris city", exact=0, steps=50, **rule)  # type: ignore[arg-type]
         assert found.logit == pytest.approx(expected)
         assert (found.completeness_error is not None) == (rule["rule"] == "ig")
+        assert dict(found.provenance.settings).get("steps") == (50 if rule["rule"] == "ig" else None)
         assert f"of its {len(ids)} tokens" in " ".join(printed(found.sheet(), 200))
     assert float(found.scores.sum()) == pytest.approx(found.expected, rel=1e-3)  # of ig, the last one
 

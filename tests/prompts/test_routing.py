@@ -91,6 +91,8 @@ def test_refused(tiny: Model, tokenizer: Any) -> None:
         with refuses(error, IndexError if error is OutOfRangeError else ValueError, *words):
             fm.prompts.attribute_router(capture, *asked)
     dense = fm.load(DECODERS["Qwen 3 MoE with a dense layer"](), tokenizer=tokenizer)
+    cells = fm.causal_scores(fm.capture(dense, PROMPT), " Paris").top(None)  # of the narrower layer, what it has
+    assert len(cells) == sum(dense.widths) * cells["position"].nunique()
     for model in (tiny, dense):
         with refuses(InputError, ValueError, "layer 0", "no experts"):
             fm.prompts.attribute_router(fm.capture(model, PROMPT), 0, 0)
