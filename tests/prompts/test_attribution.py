@@ -296,6 +296,8 @@ def test_tables_of_given_numbers(tiny: fm.Model) -> None:
     order = list(zip(table["layer"], table["neuron"], strict=True))
     assert order == [(0, 1), (0, 3), (1, 0), (0, 0), (0, 2), (1, 2), (1, 1), (1, 3)]
     assert table["share"].isna().all()
+    last = replace(given, neuron_logits=values.where(values != -2, torch.nan)).neurons.iloc[-1]
+    assert (last["layer"], last["neuron"]) == (0, 1)
     assert json.loads(json.dumps(given.to_dict(), allow_nan=False))["neurons"][0]["share"] is None
     parts = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]).double()
     some = replace(one, component_logits=parts, logits=torch.tensor([2.0, 7.0, 2.0]))

@@ -60,6 +60,9 @@ def test_a_padded_batch_equals_its_prompts_alone(pair: Pair) -> None:
         for part in tensors(batch.residual):
             assert not part[row, n:].any()
     assert not any(tensor.requires_grad for tensor in tensors(batch))
+    assert alone.residual is not None
+    if alone.residual.position is not None:
+        assert torch.equal(alone["hook_pos_embed"], alone.residual.position)
     assert torch.equal(alone["blocks.0.hook_resid_post"], alone["blocks.1.hook_resid_pre"])
     assert torch.equal(alone["blocks.1.hook_resid_post"], alone["ln_final.hook_in"])
 
@@ -116,6 +119,8 @@ def test_what_cannot_be_captured_or_read(tiny: fm.Model, monkeypatch: pytest.Mon
     for kinds, options, named in REFUSED:
         with refuses(*kinds, *named):
             fm.capture(tiny, **options)
+    with refuses(*IN, "token ids must lie between"):
+        fm.capture(tiny, [tiny.d_vocab])
     capture = fm.capture(tiny, ["The", PROMPT])
     assert (capture.position(-1, 0), capture.position(-1, prompt=1), capture.row(-1)) == (1, 8, 1)
     with refuses(*OUT, "position 2", "0 to 1"):

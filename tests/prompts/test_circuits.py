@@ -91,8 +91,8 @@ def test_an_edge_is_the_effect_of_a_firing_with_all_else_held(captured: fm.promp
 
 
 def test_influence_is_the_series_of_powers(captured: fm.prompts.Capture, everything: Circuit, tokenizer: Any) -> None:
-    """Of firings with one input each, of gated ones with two, and of heads. With room for all, the greedy order's first ones are
-    those of the exact influence."""
+    """Of firings with one input each, of gated ones with two, and of heads. With room for all, the greedy order's first
+    ones are those of the exact influence."""
     llama = fm.capture(fm.load(DECODERS["Llama"](), tokenizer=tokenizer, dtype="float64"), "The Eiffel Tower is")
     gated = fm.circuit(llama, " Paris", " Rome", nodes=10_000, **UNPRUNED)
     heads = fm.circuit(captured, " Paris", " Rome", nodes=60, heads=True, **UNPRUNED)
