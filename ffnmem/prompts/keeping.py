@@ -104,11 +104,11 @@ class Keeping:
         return changed
 
     def worth(self, kept: Set) -> Float[Tensor, " all"]:
-        """Of one set, (m − m̄)·∂Δ/∂m of each firing as it is there, for the share that the set keeps: with its sign
-        turned where firings lower Δ. 0 of those that are not in it."""
+        """Of one set, (m − m̄)·∂Δ/∂m of each of its firings as it is there, for the share that the set keeps: with its
+        sign turned where firings lower Δ."""
         (gradient,), (m,), _ = self.gradients([kept])
         reference = self.reference if self.reference.ndim == 3 else self.reference.unsqueeze(1)
-        return ((m - reference).double() * gradient * kept).flatten() * self.sign
+        return ((m - reference).double() * gradient).flatten() * self.sign
 
     @property
     def sign(self) -> float:
