@@ -163,6 +163,10 @@ def test_an_answer_of_several_tokens(tiny64: Model) -> None:
         assert (found.completeness_error is not None) == (rule["rule"] == "ig")
         assert dict(found.provenance.settings).get("steps") == (50 if rule["rule"] == "ig" else None)
         assert f"of its {len(ids)} tokens" in " ".join(printed(found.sheet(), 200))
+        facts: Any = found.sheet().blocks[0]
+        tokens = facts.rows["prompt"].tokens  # the answer's own are none of it
+        assert (list(tokens), facts.rows["prompt"].position) == (capture.token_strings(), len(tokens) - 1)
+        assert facts.rows.get("after") is None
     assert float(found.scores.sum()) == pytest.approx(found.expected, rel=1e-3)  # of ig, the last one
 
 

@@ -334,7 +334,11 @@ def test_the_export_keeps_their_rules_and_our_sums(name: str, tokenizer: Any, tm
         found = circuit.export("circuit-tracer", tmp_path / "graph.json", supernodes=circuit.supernodes())
         assert json.loads((tmp_path / "graph.json").read_text("utf-8")) == found
         check_graph(found)
-        assert any('Output " Paris" against " Rome"' in node["clerp"] for node in found["nodes"])
+        names = [node["clerp"] for node in found["nodes"]]
+        assert any('Output " Paris" against " Rome"' in name for name in names)
+        assert names.count("what was pruned") == (circuit.nodes["kind"] == "pruned").sum()
+        groups = circuit.supernodes().groupby("supernode").size()
+        assert len(found["qParams"]["supernodes"]) == (groups > 1).sum()
         attending = circuit.nodes[circuit.nodes["kind"].isin(["attention", "head"])]
         named = {f"{row.layer}.{row.head}" if "heads" in way else f"{row.layer}" for row in attending.itertuples()}
         first = {line.split()[0] for line in printed(circuit.sheet(99), 250) if line}

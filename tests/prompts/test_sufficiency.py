@@ -94,6 +94,10 @@ def test_what_a_set_may_be(capture: fm.prompts.Capture, tiny: Model, mean: Any) 
     by_scores = fm.faithfulness(*asked, scores, mean=mean, random=0, sizes=[len(triples)])
     for found in (by_list, by_scores):
         assert allclose(found.curve, by_table.curve, 1e-6)
+    whole = fm.faithfulness(*asked, scores, mean=mean, random=0)
+    assert whole.curve["size"].is_unique
+    assert whole.total in whole.curve["size"].to_list()
+    assert whole.total not in whole.carrying["size"].to_list()
     assert by_table.cpr is None
     paths = fm.faithfulness(*asked, fm.attribute_paths(*asked), mean=mean, random=0, sizes=[3])
     assert paths.order.startswith("largest |score| by paths")
