@@ -147,6 +147,7 @@ def test_agreement_of_direct_and_total_effects(tiny: fm.Model) -> None:
     assert some.spearman == pytest.approx(np.corrcoef([2, 3, 0, 1], [1, 3, 2, 0])[0, 1])
     assert some.opposite == 1
     assert with_effects([1.0, 1.0], [2.0, 3.0]).to_dict()["spearman"] is None
+    assert with_effects([1.0, 2.0], [2.0, 3.0]).spearman == pytest.approx(1)
     twins = fm.capture(fm.load(build_twins(tiny.tokenizer), tokenizer=tiny.tokenizer), PROMPT)
     nothing = fm.ablate(twins, " Paris", " Rome", neurons=NEURONS)
     assert (nothing.logit, nothing.opposite, nothing.neurons["logit"].abs().max()) == (0, 0, 0)

@@ -78,6 +78,14 @@ def check_proof(model: Model, found: fm.interventions.Contrast, one: str, other:
     only[first["layer"], first["position"], first["neuron"]] = False
     alone = changed_answer(model, here.tokens, target, foil, others_at(only))
     assert first["exact"] == pytest.approx(everything - alone, abs=10 * close)
+    slopes, (layer, neuron, place) = [], (int(first[name]) for name in ("layer", "neuron", "position"))
+    for run, at, whole in ((here, place, everything), (there, places[place], plain)):
+        step = torch.zeros_like(run.coefficients[layer][0])
+        step[at, neuron] = 1e-4
+        bent = changed_answer(model, run.tokens, target, foil, lambda now, m, step=step: m + step * (now == layer))
+        slopes.append((bent - whole) / 1e-4)
+    away = float(own[layer][place, neuron] - theirs[layer][places[place], neuron])
+    assert first["score"] == pytest.approx(away * sum(slopes) / 2, rel=0.01, abs=1e3 * close)
 
 
 def test_what_is_said_is_what_passes_of_the_model_give(pair64: Pair) -> None:
@@ -93,6 +101,7 @@ def test_what_is_said_is_what_passes_of_the_model_give(pair64: Pair) -> None:
     graph = found.graph(12)
     close = 1e-5 if pair64.rounds_attention else 1e-9
     assert graph.error < close
+    assert graph.edges.groupby(["target", "input"])["share"].sum().tolist() == pytest.approx([1.0] * len(graph.nodes))
     sums = graph.edges.groupby("target")["weight"].sum()
     assert sums["answer"] == pytest.approx(found.logit - found.counterfactual_logit, abs=close)
     here, there = fm.capture(model, one), fm.capture(model, other)
@@ -215,8 +224,18 @@ def test_what_recurs_is_tried_on_other_pairs(planted: Planted, tmp_path: Path) -
     assert task.n == len(task.held_out) == 4
     assert steps[-1] == ("contrasts", 8, 8)
     assert len(list((tmp_path / "task" / "pairs").iterdir())) == 4
-    assert task.pairs["firings"][1] == len(fm.contrast(planted.model, *pairs[1], goal=0.95, random=1).firings)
+    alone = [fm.contrast(planted.model, *pair, goal=0.95, random=1) for pair in pairs]
+    assert task.pairs["firings"].tolist() == [len(one.firings) for one in alone]
     assert task.pairs["sufficiency"].min() >= 0.95
+    places: dict[tuple[int, int, str], set[int]] = {}
+    for number, one in enumerate(alone):
+        same = [one.tokens[p] == one.counterfactual_tokens[other] for p, other in enumerate(one.alignment)]
+        for row in one.firings.itertuples():
+            away = "after" if same[row.position] and not all(same[: row.position]) else "differing"
+            at = "last" if row.position == len(same) - 1 else "before" if all(same[: row.position + 1]) else away
+            places.setdefault((row.layer, row.neuron, at), set()).add(number)
+    listed = task.recurring.set_index(["layer", "neuron", "place"])["pairs"].to_dict()
+    assert listed == {place: len(there) / 4 for place, there in places.items() if len(there) > 1}
     every = task.recurring[task.recurring["pairs"] == 1.0]
     assert set(zip(every["layer"], every["neuron"], strict=True)) <= neurons_of(planted, last)
     assert set(every["place"]) <= {"last", "differing", "after"}
@@ -230,6 +249,7 @@ def test_what_recurs_is_tried_on_other_pairs(planted: Planted, tmp_path: Path) -
         ([pairs[0]], "two or more"),
         ([("a",), ("b",)], "a pair is"),
         ([pairs[0], (1, 2)], "a pair is"),
+        ([pairs[0], (pairs[1][1], pairs[1][0], *pairs[1][2:])], "pair 2, .* is no likelier"),
     ):
         with pytest.raises(fm.InputError, match=says):
             contrast_over(planted.model, wrong)  # type: ignore[arg-type]
