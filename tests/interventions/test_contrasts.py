@@ -13,6 +13,7 @@ import ffnmem as fm
 from ffnmem.core.errors import FfnmemError, unwarned
 from ffnmem.interventions import contrast_over
 from ffnmem.interventions.contrasts import align
+from ffnmem.interventions.contrasts_over import name_places
 from ffnmem.models import Model
 from ffnmem.planted import Planted, plant
 
@@ -119,6 +120,7 @@ def test_a_tower_and_a_palace_in_atlas(found: fm.interventions.Contrast) -> None
     assert 0 < len(found.firings) < found.total / 50
     row = found.proof.set_index("measure").loc["sufficiency"]
     assert row["random_high"] < 0.1
+    assert name_places(found) == [*["before"] * 2, *["differing"] * 2, *["after"] * 5, "last"]
 
 
 def test_alignment() -> None:
@@ -222,7 +224,7 @@ def test_what_recurs_is_tried_on_other_pairs(planted: Planted, tmp_path: Path) -
     asked: dict[str, Any] = {"goal": 0.95, "random": 1, "out": tmp_path / "task"}
     task = contrast_over(planted.model, pairs, **asked, progress=lambda *step: steps.append(step))
     assert task.n == len(task.held_out) == 4
-    assert steps[-1] == ("contrasts", 8, 8)
+    assert steps == [("contrasts", done, 8) for done in range(1, 9)]
     assert len(list((tmp_path / "task" / "pairs").iterdir())) == 4
     alone = [fm.contrast(planted.model, *pair, goal=0.95, random=1) for pair in pairs]
     assert task.pairs["firings"].tolist() == [len(one.firings) for one in alone]
