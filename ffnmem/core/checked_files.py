@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,13 +67,13 @@ class Form:
 
     Attributes:
         kind: what it says in its field ``kind``; empty: anything.
-        schema: the only one that is read.
+        schema: the only one that is read; None: any.
         noun: what it is, with what makes one: ``"store: make one with scan (ffnmem scan)"``.
         again: what to do about a damaged one.
     """
 
     kind: str
-    schema: int
+    schema: int | None
     noun: str
     again: str = ""
 
@@ -100,7 +99,7 @@ class Form:
     def check_version(self, path: Path, value: Any) -> None:
         """Raise FileError for what another version wrote: its fields may have any meaning."""
         schema = value.get("schema") if isinstance(value, dict) else None
-        if isinstance(schema, int) and schema != self.schema:
+        if isinstance(schema, int) and self.schema is not None and schema != self.schema:
             how = "install a newer one" if schema > self.schema else self.again
             raise FileError(f"{path} has schema {schema}; this version of ffnmem reads {self.schema}{remedy(how)}")
 
@@ -216,7 +215,7 @@ class HeadedTensors:
 
 def check_tensors(path: Path) -> None:
     """Read a whole safetensors file of ours, whatever it holds; raises FileError for a damaged one."""
-    file = HeadedTensors(path, Form("", sys.maxsize, "file that ffnmem wrote"))
+    file = HeadedTensors(path, Form("", None, "file that ffnmem wrote"))
     for name in file.shapes:
         file.array(name)
 

@@ -85,7 +85,7 @@ def claimed(
         out: the folder. kind: of which kind. run: what the manifest of a new one says, if it is not written in the end.
         beside: what may lie in an otherwise empty one.
 
-    Raises: FileError: a folder that cannot be made, or one of another kind or of a newer version.
+    Raises: FileError: a folder that cannot be made, or one of another kind or of another version.
     """
     folder = user_path(out)
     if folder.exists() and not folder.is_dir():

@@ -78,7 +78,7 @@ def load_result(kind: Any, path: str | Path, live: Sequence[Live] = (), run: str
         run: what it must have been computed from.
 
     Raises:
-        FileError: no such file, another kind of file, one of a newer ffnmem, a damaged one, or one of another run.
+        FileError: no such file, another kind of file, one of another version or of another run, or a damaged one.
         InputError: something live is missing, or no part of it. ModelError: it is of another model.
     """
     name, file = name_of(kind), user_path(path)

@@ -209,7 +209,7 @@ def open_packed(folder: str | Path, tokenizer_hash: str | None = None) -> Packed
         tokenizer_hash: refuse a corpus that another tokenizer made.
 
     Raises:
-        FileError: no packed corpus, an unfinished or damaged one, of a newer version, or of another tokenizer.
+        FileError: no packed corpus, an unfinished or damaged one, of another version, or of another tokenizer.
     """
     path = user_folder(folder)
     state = read_manifest(path)

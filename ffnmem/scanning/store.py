@@ -766,7 +766,7 @@ def open_store(folder: str | Path, model: Model | None = None) -> Store:
         model: the one that was scanned, for questions that the files do not answer; a store of another is refused.
 
     Raises:
-        FileError: no store, an unfinished or damaged one, or one of a newer version. InputError: another model's.
+        FileError: no store, an unfinished or damaged one, or one of another version. InputError: another model's.
     """
     path = user_folder(folder)
     manifest = read_manifest(path)

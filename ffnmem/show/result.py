@@ -136,7 +136,7 @@ class Result:
             live: the model or store that it holds, where it holds one.
 
         Raises:
-            FileError: no such file, another kind of file, one of a newer ffnmem, or a damaged one.
+            FileError: no such file, another kind of file, one of another version of ffnmem, or a damaged one.
             InputError: the model or store is missing, or it holds none. ModelError: it is of another one.
         """
         from ..core.saved import load_result

@@ -92,6 +92,7 @@ def test_tensors_are_read_back_and_their_damage_is_noticed(tmp_path: Path) -> No
     for name, array in ARRAYS.items():
         assert file.shapes[name] == (str(array.dtype), array.shape)
         assert (file.array(name) == array).all()
+    check_tensors(path)
     whole_file = path.read_bytes()
     for place in range(len(whole_file)):
         data = bytearray(whole_file)
