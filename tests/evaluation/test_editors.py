@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, InputTypeError, ModelError, OutOfRangeError, unwarned
@@ -86,6 +87,13 @@ def test_equals_the_editor_itself(tiny64: fm.Model, moment: SecondMoment, name: 
             assert a.norm > 0
         same = {name: value for name, value in expected.settings.items() if name != "previous"}
         assert found.settings == same
+    own = {**options, **more}
+    if name.endswith("_original"):
+        own["settings"] = {key: value for key, value in options["settings"].items() if key != "base"}
+    with unwarned():
+        again = editors.edit_by(name, tiny64, LONDON, str(LONDON.target_new), options=own)
+    assert again.targets == expected.targets
+    assert all(torch.equal(a.delta(), b.delta()) for a, b in zip(again.changes, expected.changes, strict=True))
 
 
 def test_values_are_found_once(tiny64: fm.Model, moment: SecondMoment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,9 @@ def test_questions(tiny64: fm.Model) -> None:
     hops = replace(ASKED, multi_hop=(replace(ASKED.multi_hop[0], hops_after=(Hop("Where?", "It is in", "Rome"),)),))
     assert asked_of(tiny64, hops)[1]["single_hop"] == ["It is in", "Where?"]
     assert asked_of(tiny64, replace(ASKED, paraphrases=("is in " * tiny64.n_ctx + "{} is in",)))[2] > 0
+    long = "is in " * (tiny64.n_ctx // 2 - 6) + "{} is in"  # there is room for less than an answer at its longest
+    cut = asked_of(tiny64, replace(ASKED, paraphrases=(long,)))[0]["paraphrase"]
+    assert 3 < cut.room == tiny64.n_ctx - len(cut.tokens) < 20
     # Prompts that fill the context are not written on together: the shorter one has no room for pads.
     interview = Interview.of(PlainLayers(tiny64), [ASKED], None)
     one = interview.questions(make_case(tiny64, ASKED, None))[0][0]

@@ -118,6 +118,7 @@ def test_a_tower_and_a_palace_in_atlas(found: fm.interventions.Contrast) -> None
     assert found.share("sufficiency") >= 0.9
     assert found.share("necessity") >= 0.9
     assert 0 < len(found.firings) < found.total / 50
+    assert found.firings["score"].abs().is_monotonic_decreasing
     row = found.proof.set_index("measure").loc["sufficiency"]
     assert row["random_high"] < 0.1
     assert name_places(found) == [*["before"] * 2, *["differing"] * 2, *["after"] * 5, "last"]
@@ -141,6 +142,8 @@ def test_an_alignment_of_ones_own(tiny64: Model) -> None:
         ends = [None] * (len(found.tokens) - 1) + [len(found.counterfactual_tokens) - 1]
         only = ask(alignment=ends, recorded=True)
     assert again.firings.equals(found.firings)
+    met = sum(partner >= 0 for partner in found.alignment[found.starts_with_bos :])
+    assert found.total == found.scores.shape[0] * found.scores.shape[2] * met
     assert only.values != found.values
     assert set(only.firings["position"]) == {len(found.tokens) - 1}
     assert only.total == found.scores.shape[0] * found.scores.shape[2]

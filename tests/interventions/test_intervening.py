@@ -377,7 +377,8 @@ def test_predictions_before_and_after(tiny: fm.Model) -> None:
     assert (heading.rows["changed"], texts.rows["after"]) == ("every neuron of layer 0 = 0", tiny.tokenizer.decode([7]))
     ranks = [f"{a} → {b}" if a != b else f"{a}" for a, b in zip(found["rank_before"], found["rank_after"], strict=True)]
     assert [row[-1] for row in table.rows] == ranks
-    with refuses(InputError, ValueError, "different prompts"):
-        compare_predictions(before, fm.capture(tiny, "The city"))
+    for other in ("The city", before.tokens[0].flip(0).tolist()):
+        with refuses(InputError, ValueError, "different prompts"):
+            compare_predictions(before, fm.capture(tiny, other))
     with refuses(OutOfRangeError, IndexError, "position 99"):
         compare_predictions(before, after, 99)

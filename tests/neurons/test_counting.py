@@ -14,6 +14,8 @@ from scipy import stats
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
+from ffnmem.corpus.batches import Batch
+from ffnmem.corpus.excerpts import Page
 from ffnmem.neurons import counting
 from ffnmem.neurons.inputs import MOST, Firing
 from ffnmem.scanning import Store
@@ -141,8 +143,9 @@ def test_count_active_in_blocks() -> None:
     counting.count_active(coefficients, np.stack([np.arange(4), groups], axis=1), 0, 3500, counts)
     assert (counts == [(coefficients[groups == group] > 0).sum(axis=0) for group in range(3)]).all()
     with refuses(InputError, ValueError, "layer 0", "NaN"):
-        statistic: Any = counting.ActiveCounts(lambda page: page.positions, 8, {0: 2})
-        statistic.add(None, 0, torch.tensor([[1.0, torch.nan]]), None, None)
+        page = Page(Batch(np.array([[5]]), np.array([0]), np.array([1])), 0, np.array([0]))
+        broken = torch.tensor([[1.0, torch.nan]])
+        counting.ActiveCounts(lambda page: page.positions, 8, {0: 2}).add(page, 0, broken, broken, None)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=2, max_size=8))

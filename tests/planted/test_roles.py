@@ -191,5 +191,8 @@ def test_without_noise_directions_are_exact() -> None:
     found = measure(plant_roles(seed=2, noise=0.0, **{**SIZES, "n_layers": 1, "neurons": 54}))
     for role, bar in (("entropy", 0.05), ("none", 2.0)):
         assert found.cosines[found.of(role).index].var(axis=1).max() < bar * RANDOM
+    free = found.frame[~found.frame.role.isin(["detector", "position"])]  # whose keys are not solved for
+    assert free.io_cosine[free.io == "none"].abs().max() < 0.02
+    assert free.io_cosine[free.io != "none"].abs().between(0.65, 0.95).all()
     split = found.of("partition").index
     assert np.allclose(np.abs(found.cosines[split]).std(1) / np.abs(found.cosines[split]).mean(1), 0, atol=0.05)

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.core.number_text import format_share
 from ffnmem.neurons.counting import FiringCounts, count_firings
 from ffnmem.neurons.unembedding import read_unembedding, read_values
 from ffnmem.scanning import Store
@@ -42,6 +43,9 @@ def test_summary_is_of_the_scan_and_of_the_tables(found: Study, tiny_store: Stor
         assert row["suppressing"] == pytest.approx(mine["suppresses"].mean())
         assert row["tokens"] == len({token for cell in mine["triggers"] for token in cell.split("  ")})
         assert row["positional"] == (positional["layer"] == row["layer"]).sum() > 0
+    lower = format_share((detectors["layer"] == 0).mean())
+    suppressing = format_share(detectors["suppresses"].mean())
+    assert found.found["detectors"].startswith(f"{len(detectors)}, {lower} in the first half; {suppressing} suppress")
 
 
 def test_tokens_are_new_against_the_layers_below(found: Study) -> None:
