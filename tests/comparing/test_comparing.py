@@ -18,6 +18,7 @@ import ffnmem as fm
 from ffnmem.comparing import Comparison
 from ffnmem.comparing.comparison import VERDICTS
 from ffnmem.core.errors import FileError, InputError
+from ffnmem.ffn.activations import activation
 
 from ..architectures import DECODERS
 from ..editing.edits import made as random_edit
@@ -213,14 +214,22 @@ def test_random_models_match_by_chance_alone(kind: str, tokenizer: Any) -> None:
 SHORT = [text[:30].strip() for text in TEXTS[:40]]
 
 
-def coefficients(model: fm.Model, texts: list[str]) -> list[np.ndarray]:
-    """By layer, of all content, by plain captures of one text after another."""
-    found: list[list[np.ndarray]] = [[] for _ in model.ffn]
+def coefficients(model: fm.Model, texts: list[str]) -> tuple[list[np.ndarray], list[list[np.ndarray]]]:
+    """By layer, of all content, by plain captures of one text after another; and pre-activations, and linear parts."""
+    found: list[list[list[np.ndarray]]] = [[[], [], []][: 3 if model.gated else 2] for _ in model.ffn]
     for text in texts:
         capture = fm.capture(model, text, prepend_bos=True)
         for layer, parts in enumerate(found):
-            parts.append(capture.coefficients[layer][0, 1:].numpy())
-    return [np.concatenate(parts) for parts in found]
+            for part, read in zip(parts, (capture.coefficients, capture.pre, capture.linear), strict=False):
+                part.append(read[layer][0, 1:].numpy())
+    joined = [[np.concatenate(part) for part in parts] for parts in found]
+    return [parts[0] for parts in joined], [parts[1:] for parts in joined]
+
+
+def rotated(x: np.ndarray, *seed: int) -> np.ndarray:
+    """Random signs, then a Hartley transform."""
+    turned = np.fft.fft(x * (2 * np.random.default_rng([0, *seed]).integers(0, 2, x.shape[1]) - 1))
+    return (turned.real - turned.imag) / x.shape[1] ** 0.5
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -232,12 +241,8 @@ def test_streaming_is_one_shot(kind: str, tokenizer: Any) -> None:
     )
     found = fm.compare(first, second, SHORT, reach=None, batch_tokens=64, prepend_bos=True)
     chance = fm.compare(first, second, SHORT, reach=None, baseline="coefficients", prepend_bos=True).neurons
-    a, b = coefficients(first, SHORT), coefficients(second, SHORT)
-    random = []  # random neurons are the first's coefficients, rotated: random signs, then a Hartley transform
-    for layer, theirs in enumerate(a):
-        signs = 2 * np.random.default_rng([0, layer]).integers(0, 2, theirs.shape[1]) - 1
-        turned = np.fft.fft(theirs * signs)
-        random.append(turned.real - turned.imag)
+    (a, _), (b, _) = coefficients(first, SHORT), coefficients(second, SHORT)
+    random = [rotated(m, layer) for layer, m in enumerate(a)]
     for layer, mine in enumerate(b):
         both = np.concatenate([np.corrcoef(mine.T, theirs.T)[: mine.shape[1], mine.shape[1] :] for theirs in a], axis=1)
         rows = found.neurons[found.neurons["layer"] == layer]
@@ -249,6 +254,26 @@ def test_streaming_is_one_shot(kind: str, tokenizer: Any) -> None:
         assert allclose(chance.loc[chance["layer"] == layer, "baseline"], due, 1e-4)
         own = np.diagonal(both[:, layer * 64 : (layer + 1) * 64])
         assert allclose(rows["own_correlation"], own, exact)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_random_neurons_read_what_the_firsts_read(kind: str, tokenizer: Any) -> None:
+    """By default: pre-activations, and linear parts, in units of their deviations, rotated; then the activation."""
+    first, second = (
+        fm.load(randomise(ARCHITECTURES[kind](), seed), tokenizer=tokenizer, dtype="float64") for seed in (1, 2)
+    )
+    texts = [text for text in TEXTS if len(first.ids_of(text)) == 20]  # of one page
+    found = fm.compare(first, second, texts, reach=0, prepend_bos=True).neurons
+    reads, (b, _) = coefficients(first, texts)[1], coefficients(second, texts)
+    for layer, parts in enumerate(reads):
+        turned = [
+            rotated((part - part.mean(0)) / part.std(0), layer, at) * part.std(0) + part.mean(0)
+            for at, part in enumerate(parts)
+        ]
+        fired = activation(first.ffn[layer].activation)(torch.from_numpy(turned[0])).numpy() * np.prod(turned[1:], 0)
+        null = np.corrcoef(b[layer].T, fired.T)[:64, 64:]
+        due = (np.abs(null) if kind == "llama" else null).max(1)
+        assert allclose(found.loc[found["layer"] == layer, "baseline"], due, 1e-4)
 
 
 def test_what_both_say(tokenizer: Any) -> None:
@@ -310,6 +335,8 @@ def test_layers_of_other_sizes_match_by_what_they_do(tiny: fm.Model, tokenizer: 
     assert found.neurons["value_change"].isna().all()
     assert found.other_tensors is None
     assert len(found.neurons) == 3 * 48
+    gated = fm.compare(tiny, fm.load(ARCHITECTURES["llama"](), tokenizer=tokenizer), TEXTS[:40])
+    assert {"key_cosine", "value_cosine"} <= set(gated.neurons) - {"gate_cosine"}
     with refuses(InputError, ValueError, "2 layers of 64", "3 layers of 48", "text"):
         fm.compare(tiny, other)
     sizes = ({"num_local_experts": 4, "intermediate_size": 16}, {"num_local_experts": 2, "intermediate_size": 32})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ffnmem.describing.extracts import Extract, NeuronContexts
-from ffnmem.describing.rules import NOTHING, Atom, Rule, Vocabulary, learn_rule
+from ffnmem.describing.rules import ATOMS, NOTHING, Atom, Rule, Vocabulary, learn_rule
 
 WORDS = ["the", "of", "know", "known", "running", "walking", "eating", "Paris", "7", "12", "2024", ".", "!", "to", "go"]
 FILLER = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(500)]
@@ -61,3 +61,12 @@ def test_words_seen_once_count_where_most_repeat() -> None:
     found = learn_rule(drawn([*[" know"] * 4, *[" Paris"] * 4, " go"]), VOCABULARY)
     assert Atom("word", "go") in found.atoms
     assert Rule(0, found.atoms, 1.0).words.count('"') == 6
+    two = [*[" know"] * 3, *[" Paris"] * 3, " go", " to"]  # just the share of which one may be the last of its kind
+    assert {Atom("word", "go"), Atom("word", "to")} <= set(learn_rule(drawn(two), VOCABULARY).atoms)
+
+
+def test_a_rule_has_so_many_atoms_at_most() -> None:
+    """Of seven words that repeat, and three of their own behind these."""
+    firing = [f" {word}" for word in FILLER[:350:50] * 4 + FILLER[7:187:60]]
+    found = learn_rule(drawn(firing), VOCABULARY)
+    assert [atom.kind for atom in found.atoms] == ["word"] * ATOMS

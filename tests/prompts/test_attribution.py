@@ -320,3 +320,4 @@ def test_the_sheet_says_what_the_model_says_of_target_and_foil(tiny: fm.Model) -
         assert f"the 5 below {float(found.top(5)['logit'].sum()):+.3f}" in shown
         assert "where a neuron adds most" not in shown  # which is said of several tokens, as
         assert "its 1 token" not in shown
+        assert ("“suppresses”" in shown) == (shown.count("suppresses") > 2)  # more than in the words that say so

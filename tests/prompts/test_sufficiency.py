@@ -152,6 +152,31 @@ def test_a_minimal_circuit_is_enough_and_no_firing_too_many(capture: fm.prompts.
         fm.minimal_circuit(capture, **asked, firings=fewer.firings.iloc[:1], faithfulness=0.99)
 
 
+def test_the_worth_of_a_firing_is_its_gradient_in_the_sets_own_run(capture: fm.prompts.Capture, mean: Any) -> None:
+    """Times how far it is from its mean, for the share that is kept."""
+    found = fm.minimal_circuit(capture, " Paris", " Rome", mean=mean, one_by_one=1)
+    model, row = capture.model, found.firings.iloc[0]
+    means = [mean.coefficients[layer][mean.content].mean(0) for layer in range(model.n_layers)]
+    kept = torch.zeros(model.n_layers, capture.tokens.shape[1], model.d_mlp, dtype=torch.bool)
+    kept[found.firings["layer"], found.firings["position"], found.firings["neuron"]] = True
+    kept[:, : int(capture.starts_with_bos)] = True
+    away = 0.0
+
+    def answer(step: float) -> float:
+        def change(layer: int, m: torch.Tensor) -> torch.Tensor:
+            nonlocal away
+            m = torch.where(kept[layer], m, means[layer])
+            if layer == row["layer"]:
+                away = float(m[row["position"], row["neuron"]] - means[layer][row["neuron"]])
+                m[row["position"], row["neuron"]] += step
+            return m
+
+        return changed_answer(model, capture.tokens, *map(model.token_id, (" Paris", " Rome")), change)
+
+    slope = (answer(0.01) - answer(-0.01)) / 0.02
+    assert row["worth"] == pytest.approx(away * slope / (found.logit - found.without), rel=0.01)
+
+
 def test_target_and_foil_may_change_places(capture: fm.prompts.Capture, mean: Any) -> None:
     # an answer's share is the same of Δ and of −Δ; if it failed, pruning would take away the best where firings lower Δ
     one = fm.minimal_circuit(capture, " Paris", " Rome", mean=mean, one_by_one=1)
@@ -240,3 +265,6 @@ def test_a_small_share_is_not_shown_as_none(capture: fm.prompts.Capture) -> None
     found = curve_of(fm.faithfulness(capture, " Paris", " Rome", random=0, sizes=[1]), (1, 0.1, 0.2))
     for share, shown in {0.5: "50.0%", 1e-3: "0.1%", 9.8e-4: "0.1%", 4.34e-6: "0.0004%"}.items():
         assert replace(found, curve=found.curve.assign(share=share)).sheet().blocks[1].rows[0][1] == shown
+    one, every = (1, 0.03, 0.3), (found.total, 1.0, 1.0)
+    assert "at best, with the first 1 firing" in curve_of(found, one, every).verdict
+    assert curve_of(found, every).verdict == "all firings are kept, which says nothing about some of them"
