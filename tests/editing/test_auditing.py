@@ -68,6 +68,7 @@ def test_facts_of_editors_are_named(atlas: fm.Model, name: str) -> None:
     assert found.touched is not None
     assert found.facts is not None
     assert set(found.touched["subject"]) == {fact.subject for fact in SOME[:count]}
+    assert found.others == len({fact.subject for fact in OTHERS})
     first = {fact.text: word_ids(atlas, fact.text, str(fact.target_new))[0] for fact in SOME[:count]}
     for row in found.touched.itertuples():
         assert row.raised == atlas.token_strings([first[row.prompt]])[0]

@@ -14,6 +14,7 @@ import torch
 import ffnmem as fm
 from ffnmem.editing import Edit, EditedLayer, second_moment, settings
 from ffnmem.editing.preparing import plan_edits
+from ffnmem.editing.rank_one import list_tries
 from ffnmem.editing.verifying import gain_of, verify
 from ffnmem.editing.wording import missed_words
 
@@ -92,6 +93,11 @@ def test_what_is_not_reached_is_tried_again(tokenizer: Any, monkeypatch: pytest.
     options: dict[str, Any] = {"contexts": ["{}"], "ridge": 1e-3, "force": True}
     options["moment"] = second_moment(model, tiny_texts(), layers=[0, 1])
     assert "tried" not in fm.rome(model, REACHED[1], **options).numbers  # type: ignore[union-attr]
+    plan = plan_edits(model, [REACHED[1]], layer=0, **{name: options[name] for name in ("contexts", "moment")})
+    ((longer, _),) = list_tries(plan)
+    first = plan.settings
+    assert (longer.steps, longer.stop, longer.layer) == (2 * first.steps, first.stop / 2, first.layer)
+    assert longer.clamp > first.clamp
     monkeypatch.setitem(settings.DERIVED["projections"], "steps", 3)  # type: ignore[index]
     monkeypatch.setattr(settings, "DERIVED_CLAMP", 0.5)
     for more, others in (({}, ["layer 1", "layer 2 refused"]), ({"layer": 0}, [])):
