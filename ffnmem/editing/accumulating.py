@@ -288,7 +288,7 @@ def convergence(
         packed = pack(open_corpus(corpus, text=text, documents=documents), model, Path(folder) / CORPUS)
         # Below d_mlp tokens C is singular, and float32's rounding would decide whether it can be solved.
         sums = MomentSums(model, packed, settings, (index,), exact=True)
-        wanted = check_counts(counts, sums.widths[0], packed.n_tokens)
+        wanted = check_token_counts(counts, sums.widths[0], packed.n_tokens)
         for moment in accumulate_nested(sums, wanted, seed):
             directions.append(torch.nn.functional.normalize(moment.solve(index, keys, ridge)))
             row = {"tokens": moment.count, "condition": moment.condition(index)}
@@ -303,7 +303,7 @@ def convergence(
     return frame
 
 
-def check_counts(counts: Sequence[int] | None, width: int, available: int) -> list[int]:
+def check_token_counts(counts: Sequence[int] | None, width: int, available: int) -> list[int]:
     """Ascending counts; raises InputError for one that the text cannot give."""
     if counts is None:
         return [*sorted({n for m in MULTIPLES if (n := int(m * width)) and n < available}), available]

@@ -75,6 +75,8 @@ def test_facts_of_editors_are_named(atlas: fm.Model, name: str) -> None:
     assert len(found.facts.drop_duplicates(["layer", "subject"])) == len(SOME) * len(edit.layers)
     if name != "rome":
         return
+    assert "FFN down of layer 0 (rank 1" in found.conclusion
+    assert found.conclusion.endswith(f"; of {len(SOME)} subjects, the change is for {SOME[0].subject}")
     # How far the fact moves: at the subject's last token, and in the prediction.
     assert list(dict.fromkeys(phase for phase, *_ in told)) == ["audit", "subjects", "answers"]
     assert all(done <= of for _, done, of in told)
@@ -281,5 +283,6 @@ def test_what_a_subject_explains_is_taken_away() -> None:
     found = match_keys(torch.linalg.qr(edited.T).Q.T, keys, text, ["Paris", "Paris city", "Rome"], others=40)
     overlaps, scores, chosen = found
     assert chosen == [1, 2]
+    assert scores[-40:].median() == 0  # which is that of the others
     assert overlaps[0] > overlaps[2]  # of the whole change
     assert abs(scores[0]) < 2 < scores[2]  # of what is left of it

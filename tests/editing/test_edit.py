@@ -166,6 +166,7 @@ def test_each_side_is_the_models_own_and_changes_add_up(pair64: Pair) -> None:
     model, edit = pair64.model, made(pair64.model, (0, 1))
     found = edit.diff(model, PROMPT, k=None)
     assert (found.target, found.foil, found.hidden) == (" Rome", " Paris", 0)
+    assert found.sheet().blocks[0].rows["foil"].text == " Paris"  # type: ignore[union-attr]
     before = fm.attribute(fm.capture(model, PROMPT), " Rome", " Paris")
     with edit.applied(model):
         capture = fm.capture(model, PROMPT)

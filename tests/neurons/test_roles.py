@@ -261,6 +261,7 @@ def test_sheet(tiny: fm.Model) -> None:
     for name, *numbers in counts.rows:
         assert numbers == [*(count or None for count in known[name].tolist()), known[name].sum()]
     absent = [role.name for role in role_assignment.known_roles(frame) if not known[role.name].any()]
+    assert {name for name, *_ in counts.rows} == set(known.columns) - {"layer", *absent}
     assert counts.caption == (f"none: {', '.join(absent)}" if absent else "")
     shown = [line[0] for line in neurons.rows]
     assert [name for name in shown if name] == list(dict.fromkeys(listed["listed"]))
