@@ -321,3 +321,5 @@ def test_the_sheet_says_what_the_model_says_of_target_and_foil(tiny: fm.Model) -
         assert "where a neuron adds most" not in shown  # which is said of several tokens, as
         assert "its 1 token" not in shown
         assert ("“suppresses”" in shown) == (shown.count("suppresses") > 2)  # more than in the words that say so
+    several = fm.attribute(capture, " Paris Rome").sheet(5, capture=capture).blocks[0]
+    assert "next" not in several.rows  # type: ignore[union-attr] # what is likeliest there is of one token
