@@ -12,7 +12,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError
-from ffnmem.pages.circuit_drawing import drawing
+from ffnmem.pages.circuit_drawing import LARGEST, drawing
 from ffnmem.pages.circuits import DRAWN, circuit_html, plain_rows
 from ffnmem.prompts.circuits import PRUNED, Circuit
 from ffnmem.scanning import Store
@@ -88,6 +88,11 @@ def test_every_node_is_drawn_in_its_cell(html: str, page: Page, circuit: Circuit
     for node, attrs in zip(nodes, drawn, strict=True):
         if node.kind == "firing":
             assert attrs["class"] == f"node {'plus' if node.coefficient >= 0 else 'minus'}"
+        else:
+            assert attrs["class"] == f"node {node.kind if node.kind in ('answer', PRUNED) else 'other'}"
+    strongest = max((i for i, node in enumerate(nodes) if node.kind == "firing"), key=lambda i: nodes[i].influence)
+    sizes = [place.path.count(f"{LARGEST:g} {LARGEST:g}") for place in drawing(nodes, circuit.tokens, 8).places]
+    assert [i for i, count in enumerate(sizes) if count and nodes[i].kind == "firing"] == [strongest]
     firings = [(node, place) for node, place in zip(nodes, at, strict=True) if node.kind == "firing"]
     for one, (x, y) in firings:
         for other, (u, v) in firings:

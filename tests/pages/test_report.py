@@ -63,6 +63,9 @@ def test_it_says_what_was_asked(
     before = paths.map.sum(0)[:-1]
     token = capture.token_strings()[int(before.argmax())].replace(" ", "·")
     assert f"those at {token} add most, +{float(before.max()):.2f}" in page.words
+    rest = float(paths.components["logit"].sum() - paths.map.sum())
+    assert f"the embeddings and the biases ({rest:+.2f}) add up" in page.words.replace("−", "-")
+    assert "as it arrives at the unembedding" not in page.words  # which a lens would tell
     for value in (attribution.provenance.fingerprint, "float32", "folded", attribution.provenance.version):
         assert value in page.words
 
@@ -98,6 +101,8 @@ def test_what_is_carried_adds_up(paths: fm.prompts.PathAttribution, atlas: fm.Mo
     found = carried(paths)
     assert found.memories + found.rest == pytest.approx(paths.logit, abs=1e-4)
     assert found.there == pytest.approx(float(paths.map.sum(0)[:-1].max()))
+    against = replace(paths, scores=-paths.scores.abs())  # where the memories of no earlier position add anything
+    assert "add most" not in "".join(span.text for span in carried_line(against))
     alone = fm.attribute_paths(fm.capture(atlas, "The", prepend_bos=False))
     assert carried(alone).place is None
     assert "before" not in "".join(span.text for span in carried_line(alone))

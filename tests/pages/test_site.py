@@ -58,6 +58,9 @@ def test_one_leads_to_the_next_across_layers(folder: Path, tiny_store: Store) ->
         assert (after.parent / back).resolve() == path.resolve()
         path = after
     assert seen == len(tiny_store.stats())
+    for layer, others in ((0, {"next": "../1/index.html"}), (1, {"prev": "../0/index.html"})):
+        tags = read(folder / str(layer) / "index.html").tags
+        assert {attrs["rel"]: attrs["href"] for _, attrs in tags if attrs.get("rel") in ("prev", "next")} == others
 
 
 def test_a_page_has_the_neurons_numbers(folder: Path, tiny_store: Store) -> None:
@@ -65,6 +68,9 @@ def test_a_page_has_the_neurons_numbers(folder: Path, tiny_store: Store) -> None
     one = tiny_store.neuron(1, 5, kind="top")
     values = [float(attrs["value"]) for tag, attrs in page.tags if tag == "data"]
     assert float(one.examples["coefficient"][0]) in values
+    assert [float(at) in values for at in one.examples["coefficient"]] == [
+        at < site_module.TOP for at in range(len(one.examples))
+    ]
     assert f"{one.stats['mean']:.3f}"[:-1] in page.words
     assert f"Neuron 1.5 of {tiny_store.model}" in page.titles[0]
 
