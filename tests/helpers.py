@@ -377,3 +377,28 @@ def changed_answer(
             hooks.callback(model.ffn[layer].project_out.register_forward_pre_hook(partial(hook, layer)).remove)
         logits = model.hf_model(tokens).logits[0, -1]
     return float(logits[target] - logits[foil])
+
+
+def summed(values: Any) -> list[float]:
+    """Of numbers in their order how many they are, their mean, and how they rise: what one out of its place changes."""
+    x = np.arcsinh(np.nan_to_num(np.asarray(values, float).ravel()))  # a large one hides no small one
+    return [len(x), float(x.mean()), float((x * np.linspace(-1, 1, len(x))).mean())]
+
+
+def check_kept(file: Path, name: str, found: list[dict[str, list[float]]]) -> None:
+    """Raises AssertionError where sums are others than a file keeps from when somebody last looked; beyond rounding.
+
+    After a change that is meant: take the entry out of the file, run the test once, look at what it is of, and keep
+    what was written.
+    """
+    kept = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    if name not in kept:
+        kept[name] = [{kind: [float(f"{x:.7g}") for x in numbers] for kind, numbers in one.items()} for one in found]
+        lines = (f"{json.dumps(key)}: {json.dumps(kept[key])}" for key in sorted(kept))
+        file.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+        pytest.fail(f"{file.name} had nothing of {name}, and has it now: look at it")
+    assert [list(one) for one in found] == [list(one) for one in kept[name]], name
+    for mine, before in zip(found, kept[name], strict=True):
+        for kind, numbers in before.items():
+            close = 3e-5 * max(map(abs, numbers[1:]))
+            assert mine[kind] == pytest.approx(numbers, abs=close), f"{kind} of {name}"

@@ -17,7 +17,7 @@ from ffnmem.planted.skeleton import build_tokenizer
 from ffnmem.scanning import Store
 
 from ..editing.edits import made as random_edit
-from ..helpers import build_gpt2, printed
+from ..helpers import build_gpt2, check_kept, printed, summed
 from .hostile import HOSTILE, UNSEEN
 from .page import SCRIPT, Page
 
@@ -129,6 +129,25 @@ def test_it_can_be_read_without_seeing_it(html: str) -> None:
             assert attrs.get("aria-hidden") == "true" or (attrs["role"] in ("img", "group") and attrs["aria-label"])
         if tag == "th":
             assert attrs["scope"] in ("col", "row", "rowgroup")
+
+
+NUMBER = re.compile(r"[-+−]?\b\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+PASSING = re.compile(
+    r"[0-9a-f]{12,}|/\S+|\d{4}-\d\d-\d\d\S*|(ffnmem|torch|transformers) \d\S*"
+)  # of this run, or its version
+
+
+def test_numbers_are_those_that_were_looked_at(html: str, request: pytest.FixtureRequest) -> None:
+    """In the text, and in what is drawn: a number of another neuron, layer or place, or one too many."""
+    page = Page(html)
+    drawn = [text for _, attrs in page.tags for name in ("d", "x", "y", "width", "value") if (text := attrs.get(name))]
+    texts = {"text": PASSING.sub("", page.text), "drawn": " ".join(drawn)}
+    numbers = {
+        kind: [float(one.replace("−", "-").replace(",", "")) for one in NUMBER.findall(text)]
+        for kind, text in texts.items()
+    }
+    name = request.node.callspec.params["path"]
+    check_kept(Path(__file__).with_name("numbers.json"), name, [{kind: summed(x) for kind, x in numbers.items() if x}])
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if "site" not in name])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -38,7 +37,7 @@ from ffnmem.scanning import Store
 from ffnmem.tracing import Traces
 
 from ..examples import Examples
-from ..helpers import build_gpt2, draw_whole, legend_of, refuses
+from ..helpers import build_gpt2, check_kept, draw_whole, legend_of, refuses, summed
 
 Picture = Callable[..., Axes]
 Series = Mapping[str, Any]
@@ -346,12 +345,8 @@ def test_a_picture_can_be_read(name: str, made: Made) -> None:
             assert not [(a, b) for a, b in pairwise(boxes) if a.overlaps(b)], [tick.get_text() for tick in shown]
 
 
-DRAWN = Path(__file__).with_name("drawn.json")
-"""Where everything stood in every picture when somebody last looked at it: three numbers an axis and kind of mark."""
-
-
 def places(ax: Axes) -> dict[str, list[float]]:
-    """How many coordinates lines, bars, dots and maps have, their mean, and how they rise in the order drawn."""
+    """Where lines, bars, dots and maps stand."""
     bars = [one for one in ax.patches if not isinstance(one, FancyArrowPatch | FancyBboxPatch)]
     dots: list[Any] = [one for one in ax.collections if isinstance(one, PathCollection)]
     fills: list[Any] = [one for one in ax.collections if isinstance(one, PolyCollection)]
@@ -368,36 +363,15 @@ def places(ax: Axes) -> dict[str, list[float]]:
         "ticks": fixed,
     }
     drawn = {name: np.concatenate([np.ravel(part) for part in parts]) for name, parts in found.items() if parts}
-    numbers = {name: np.nan_to_num(np.asarray(values, float)) for name, values in drawn.items()}
-    return {
-        name: [len(x), float(x.mean()), float((x * np.linspace(-1, 1, len(x))).mean())]
-        for name, x in numbers.items()
-        if len(x)
-    }
+    return {name: summed(numbers) for name, numbers in drawn.items() if len(numbers)}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_everything_stands_where_it_stood(name: str, made: Made) -> None:
-    """A bar beside its layer, a dot at its neighbour's place. After a change that is meant: take the picture's entry
-    out of the file, run this once, look at the picture, and keep what was written."""
+    """A bar beside its layer, a dot at its neighbour's place; see :func:`tests.helpers.check_kept`."""
     ax = CASES[name][0](made)()
     assert isinstance(ax.figure, Figure)
-    found = [places(one) for one in ax.figure.axes]
-    kept = json.loads(DRAWN.read_text("utf-8")) if DRAWN.exists() else {}
-    if name not in kept:
-        shown = {
-            key: [{k: [float(f"{x:.5g}") for x in v] for k, v in one.items()} for one in axes]
-            for key, axes in {**kept, name: found}.items()
-        }
-        DRAWN.write_text(
-            "{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(shown[key])}" for key in sorted(shown)) + "\n}\n",
-            "utf-8",
-        )
-        pytest.fail(f"{DRAWN.name} had nothing of {name}: it does now")
-    assert [list(one) for one in found] == [list(one) for one in kept[name]]
-    for mine, before in zip(found, kept[name], strict=True):
-        for kind, numbers in before.items():
-            assert mine[kind] == pytest.approx(numbers, rel=2e-3, abs=2e-3 * max(map(abs, numbers[1:]))), kind
+    check_kept(Path(__file__).with_name("drawn.json"), name, [places(one) for one in ax.figure.axes])
 
 
 def test_every_result_has_its_pictures_on_one_figure(made: Made) -> None:

@@ -217,7 +217,7 @@ def test_refusals(capture: fm.prompts.Capture, tiny: Model) -> None:
     own = torch.stack([one.coefficients[layer][0, -1] for layer in range(tiny.n_layers)])
     with pytest.raises(FfnmemError, match="nothing that firings"):
         fm.faithfulness(one, " Paris", " Rome", [(0, 1, 0)], mean=own)
-    with pytest.raises(FfnmemError, match="all .* firings keep less than 1e.06"):
+    with pytest.raises(FfnmemError, match=r"all .* firings keep less than 1e\+06"):
         fm.minimal_circuit(capture, " Paris", " Rome", faithfulness=1e6)
     with pytest.raises(FfnmemError, match="faithfulness must be"):
         fm.minimal_circuit(capture, " Paris", faithfulness=0)
