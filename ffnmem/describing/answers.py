@@ -165,9 +165,7 @@ def read_answers(path: Path) -> dict[str, str]:
     if not isinstance(head, dict) or head.get("kind") != KIND:
         raise InputError(f"{path} is there already and holds no answers of ffnmem: name another file")
     if head.get("schema") != SCHEMA:
-        raise FileError(
-            f"{path} is of a newer ffnmem (schema {head.get('schema')}): install that, or name another file"
-        )
+        raise FileError(f"{path} is of another version of ffnmem (schema {head.get('schema')}): name another file")
     found: dict[str, str] = {}
     for line in lines[1:]:
         if not line.strip():

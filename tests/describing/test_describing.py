@@ -287,7 +287,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"neurons": []}, InputError, "3.17"),
     ({"explainer": lambda messages: 3}, InputError, "text 3"),
     ({"explainer": describing, "out": "my own text\n"}, InputError, "mine.txt answers"),
-    ({"explainer": describing, "out": FOREIGN}, FileError, "mine.txt newer"),
+    ({"explainer": describing, "out": FOREIGN}, FileError, "mine.txt another version"),
     ({"explainer": Endpoint("http://127.0.0.1:9/v1", "m", key_variable="NO_SUCH_KEY")}, InputError, "NO_SUCH_KEY"),
 ]
 
