@@ -62,7 +62,7 @@ def map(paths: PathAttribution | CausalScores | RouterAttribution, ax: Axes | No
     """
     values = paths.map.cpu().numpy()
     rows, positions = values.shape
-    ax = shapes.axes_for(ax, (min(2.4 + 0.52 * positions, 24), min(2.4 + 0.38 * rows, 14)))
+    ax = shapes.axes_for(ax, (min(2.4 + 0.52 * positions, 24), min(2.4 + 0.38 * rows, 6)))
     along_paths = isinstance(paths, PathAttribution | RouterAttribution)
     shapes.heat(ax, values, f"{paths.column}{name_quantity(paths, along_paths)[1]}", origin="lower")
     shapes.token_ticks(ax, paths.tokens)

@@ -340,6 +340,7 @@ def places(ax: Axes) -> dict[str, list[float]]:
         "dots": [part for one in dots for part in (one.get_offsets(), one.get_sizes())],
         "fills": [path.vertices for one in fills for path in one.get_paths()],
         "maps": [[*one.get_extent(), *one.get_clim()] for one in ax.images],
+        "texts": [text.get_position() for text in ax.texts],
         "limits": [ax.get_xlim(), ax.get_ylim()],
         "ticks": fixed,
     }
@@ -354,6 +355,8 @@ def test_a_picture_can_be_read(name: str, made: Made) -> None:
     ax = CASES[name][0](made)()
     assert isinstance(ax.figure, Figure)
     stands = [places(one) for one in ax.figure.axes]
+    if name in ("ablation", "circuit"):  # whose names make room for one another, by the size of their letters
+        stands[0].pop("texts")
     draw_whole(ax)
     assert any(one.get_xlabel() for one in ax.figure.axes) or name == "anatomy layer"
     for one in ax.figure.axes:
