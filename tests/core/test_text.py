@@ -17,9 +17,13 @@ from ffnmem.core.number_text import (
     format_small,
     format_value,
 )
-from ffnmem.core.token_text import flowing, page_text, pieces, token_id, visible
+from ffnmem.core.token_text import flowing, is_partial, page_text, pieces, token_id, visible
 
 READS: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = [
+    (is_partial, ("a�",), True),
+    (is_partial, ("<0xE2>",), True),
+    (is_partial, ("<0xyz>",), False),
+    (is_partial, ("é",), False),
     (decimals, ([0.001, 12.0],), 2),
     (decimals, ([0.0123],), 5),
     (decimals, ([],), 3),

@@ -142,6 +142,7 @@ def test_experts_of_a_mixture_are_named(name: str, mixture_store: Store) -> None
     assert sum(map(len, named))
     for frame in named:
         assert (frame["expert"] == (frame["neuron"] // sizes.neurons).clip(upper=sizes.experts)).all()
+        assert frame.columns[frame.columns.get_loc("neuron") + 1] == "expert"
 
 
 def test_nothing_found_is_said(tiny: fm.Model, tiny_store: Store) -> None:
