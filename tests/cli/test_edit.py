@@ -152,9 +152,11 @@ def test_own_options_and_settings() -> None:
     ):
         assert EditorSettings(settings=chosen).arguments(editors) == expected
     assert EditorSettings(moment="m", force=True).arguments(["rome"], 0) == {"layer": 0, "moment": "m", "force": True}
-    for editors, settings, named in (
-        (["none"], EditorSettings(force=True), "--force"),
-        (["embedding_swap"], EditorSettings(settings=[("clamp", 1)]), "--set clamp does nothing"),
+    assert EditorSettings().arguments(["rome"], expert=3) == {"expert": 3}
+    for editors, settings, expert, named in (
+        (["none"], EditorSettings(force=True), None, "--force"),
+        (["embedding_swap"], EditorSettings(settings=[("clamp", 1)]), None, "--set clamp does nothing"),
+        (["memit"], EditorSettings(), 3, "--expert does nothing"),
     ):
         with refuses(InputError, ValueError, named):
-            settings.arguments(editors)
+            settings.arguments(editors, expert=expert)

@@ -97,6 +97,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
         for rest, says in ((f"{ABOUT} {M} --target zzz", "does not know"), ("fakts atlas", "'facts'"))
     ),
     ("audit {model} {model} --prompt x", "--prompt --subject --facts"),
+    ("audit {model} {model} --prompt x --subject x --facts atlas", "--prompt --subject --facts"),
     ("compare {model}", "B --edit"),
     ("compare {model} {model} --reach 2", "text --corpus"),
     ("compare {model} {model} --html {corpus}", "corpus.txt nothing that ffnmem wrote"),

@@ -74,6 +74,8 @@ def test_escaping_is_undone_by_reading() -> None:
 def test_examples_are_the_neurons(tiny_store: Store) -> None:
     one = tiny_store.neuron(1, 5, kind=("top", "quantile"))
     text = neurons_markdown(tiny_store, [one])
+    assert text.startswith(f"# Neuron {one.name} of ")
+    assert neurons_markdown(tiny_store, [one] * 2).startswith("# 2 neurons of ")
     top = one.examples[one.examples["kind"] == "top"]
     found = rows(text, "Largest coefficients")
     assert [float(read_back(cells[0]).replace("−", "-")) for cells in found] == pytest.approx(

@@ -90,6 +90,7 @@ def test_every_node_is_drawn_in_its_cell(html: str, page: Page, circuit: Circuit
             assert attrs["class"] == f"node {'plus' if node.coefficient >= 0 else 'minus'}"
         else:
             assert attrs["class"] == f"node {node.kind if node.kind in ('answer', PRUNED) else 'other'}"
+    assert sum(title.startswith("neuron ") for title in page.titles) == len(circuit.firings)
     strongest = max((i for i, node in enumerate(nodes) if node.kind == "firing"), key=lambda i: nodes[i].influence)
     sizes = [place.path.count(f"{LARGEST:g} {LARGEST:g}") for place in drawing(nodes, circuit.tokens, 8).places]
     assert [i for i, count in enumerate(sizes) if count and nodes[i].kind == "firing"] == [strongest]
