@@ -380,16 +380,16 @@ def changed_answer(
 
 
 def summed(values: Any) -> list[float]:
-    """Of numbers in their order how many they are, their mean, and how they rise: what one out of its place changes."""
-    x = np.arcsinh(np.nan_to_num(np.asarray(values, float).ravel()))  # a large one hides no small one
+    """Count, mean and slope of numbers in their order: one that is in another's place changes the slope."""
+    x = np.arcsinh(np.nan_to_num(np.asarray(values, float).ravel()))  # so that a large one hides no small one
     return [len(x), float(x.mean()), float((x * np.linspace(-1, 1, len(x))).mean())]
 
 
 def check_kept(file: Path, name: str, found: list[dict[str, list[float]]]) -> None:
-    """Raises AssertionError where sums are others than a file keeps from when somebody last looked; beyond rounding.
+    """Raises AssertionError if sums differ from those in a file by more than rounding of some of their numbers.
 
-    After a change that is meant: take the entry out of the file, run the test once, look at what it is of, and keep
-    what was written.
+    After a change that is meant, take the entry out of the file and run the test alone with ``-p no:xdist``: it writes
+    the entry and fails. Then look at what it is of.
     """
     kept = json.loads(file.read_text("utf-8")) if file.exists() else {}
     if name not in kept:

@@ -82,9 +82,12 @@ class Planted(Result):
         found: list[bool] = []
         for start in range(0, len(self.facts), 64):
             facts = self.facts[start : start + 64]
-            prompts = torch.tensor([self.model.tokenize(fact.text, prepend_bos=True) for fact in facts])  # of one form
+            prompts = [self.model.tokenize(fact.text, prepend_bos=True) for fact in facts]
+            ends = [len(prompt) - 1 for prompt in prompts]
+            rows = [prompt + [0] * (max(ends) + 1 - len(prompt)) for prompt in prompts]
             with torch.no_grad():
-                best = self.pristine(prompts, use_cache=False).logits[:, -1].argmax(-1).tolist()
+                logits = self.pristine(torch.tensor(rows), use_cache=False).logits
+            best = logits[torch.arange(len(rows)), torch.tensor(ends)].argmax(-1).tolist()
             found += [top == self.model.token_id(f" {fact.target_true}") for top, fact in zip(best, facts, strict=True)]
         return tuple(found)
 

@@ -193,7 +193,7 @@ def naive_side(rows: np.ndarray) -> tuple[dict[str, float], dict[str, np.ndarray
         "features_per_neuron": count / len(rows),
         "features_per_dimension": count / rows.shape[1],
         "isotropic_rms": rows.shape[1] ** -0.5,
-        "isotropic_max": isotropic_overlap(rows.shape[1], len(pairs))["max"],
+        "isotropic_max": isotropic_overlap(rows.shape[1], len(pairs))["max"],  # the formula itself is tried above
     }
     disturbed = np.sqrt(((cosine**2).sum(1) - 1) / (len(rows) - 1))
     return numbers, {"norm": lengths, "capacity": capacity, "interference": disturbed}

