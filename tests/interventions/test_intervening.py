@@ -371,7 +371,7 @@ def test_predictions_before_and_after(tiny: fm.Model) -> None:
         assert found[f"rank_{name}"].tolist() == table["rank"].tolist()
         assert allclose(found[f"logit_{name}"], table["logit"])
     assert allclose(found["change"], found["after"] - found["before"])
-    assert found["token"].tolist() == tiny.token_strings(found["token_id"])
+    assert found["token"].tolist() == tiny.token_strings(found["token_id"].tolist())
     sheet = comparison_sheet(before, after, found, 3, {"before": [5, 6], "after": [7]})
     heading, table, texts = sheet.blocks[:3]
     assert (heading.rows["changed"], texts.rows["after"]) == ("every neuron of layer 0 = 0", tiny.tokenizer.decode([7]))
