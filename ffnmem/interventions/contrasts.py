@@ -213,15 +213,12 @@ class Contrast(AnswerResult):
 def align(prompt: Sequence[int], counterfactual: Sequence[int]) -> tuple[int, ...]:
     """By position of a prompt, the counterfactual's; -1 for none.
 
-    What both begin with and what both end with is aligned, their last tokens always; of what stands between, the last
-    tokens, one by one.
+    What both begin with is aligned, and of what follows the last tokens, one by one: what both end with is among them.
     """
     n, m = len(prompt), len(counterfactual)
-    begin = end = 0
+    begin = 0
     while begin < min(n, m) - 1 and prompt[begin] == counterfactual[begin]:
         begin += 1
-    while end < min(n, m) - begin and prompt[-1 - end] == counterfactual[-1 - end]:
-        end += 1
     paired = min(n, m) - begin
     return (*range(begin), *[-1] * (n - begin - paired), *range(m - paired, m))
 

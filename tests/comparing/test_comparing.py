@@ -18,6 +18,7 @@ import ffnmem as fm
 from ffnmem.comparing import Comparison
 from ffnmem.comparing.comparison import VERDICTS
 from ffnmem.core.errors import FileError, InputError
+from ffnmem.core.sheets import Table
 from ffnmem.ffn.activations import activation
 
 from ..architectures import DECODERS
@@ -62,6 +63,13 @@ def check(found: Comparison) -> None:
     assert {name: mine[name] for name in found.counts()} == found.counts()
     shown = {column.name for column in found.layer_table().columns}
     assert shown & set(VERDICTS) == {verdict for verdict, count in found.counts().items() if count}
+    permuted = found.neurons[found.neurons["verdict"] == "permuted"].sort_values(
+        "excess", ascending=False, kind="stable"
+    )
+    table = found.match_table(3)
+    assert (table is None) == (not len(permuted))
+    if isinstance(table, Table):
+        assert [row[0] for row in table.rows] == [(row.layer, row.neuron) for row in permuted.head(3).itertuples()]
     words = found.to_markdown()
     assert all(sentence.split(" (")[0][:20] in words for sentence in found.conclusion())
 
@@ -128,6 +136,8 @@ def test_an_edit_moves_its_layer_alone(name: str, tokenizer: Any) -> None:
         assert (found.counts()["moved"], found.counts()["same"]) == (model.d_mlp, model.d_mlp)
         said = f"{model.d_mlp} of {2 * model.d_mlp} neurons changed, in their values only, all of them in layer 1."
         assert said in found.conclusion()
+    said = "Every neuron that changed still fires most like the one that it was."
+    assert (said in found.conclusion()) == (found.counts()["permuted"] + found.counts()["new"] == 0)
     edit.apply(edited)
     both = fm.compare(model, edited, TEXTS[:40])
     pd.testing.assert_frame_equal(both.neurons, found.neurons, check_exact=True)
@@ -142,6 +152,7 @@ def test_weights_beside_the_neurons_are_named(name: str, tokenizer: Any) -> None
     hf = DECODERS[name]()
     first, second = (fm.load(deepcopy(hf), tokenizer=tokenizer) for _ in range(2))
     assert fm.compare(first, second).conclusion()[1] == "No other weight differs."
+    assert fm.compare(first, second).first_rows().equals(fm.compare(first, second).neurons)
     with torch.no_grad():
         second.ffn[1].values[3] += 1
     assert fm.compare(first, second).moved()[["layer", "neuron"]].to_numpy().tolist() == [[1, 3]]
@@ -336,6 +347,12 @@ def test_layers_of_other_sizes_match_by_what_they_do(tiny: fm.Model, tokenizer: 
     assert found.neurons["value_change"].isna().all()
     assert found.other_tensors is None
     assert len(found.neurons) == 3 * 48
+    near = (
+        fm.compare(tiny, other, TEXTS[:40], reach=0)
+        .neurons.groupby("layer")["match_layer"]
+        .agg(lambda at: set(at) - {-1})
+    )
+    assert near.tolist() == [{0}, {0}, {1}]  # at the same relative depth, the lower one of two
     gated = fm.compare(tiny, fm.load(ARCHITECTURES["llama"](), tokenizer=tokenizer), TEXTS[:40])
     assert {"key_cosine", "value_cosine"} <= set(gated.neurons)
     assert "gate_cosine" not in gated.neurons

@@ -128,6 +128,9 @@ def test_what_an_ablation_says(tiny: fm.Model) -> None:
     record = found.neurons.attrs["provenance"]
     assert record == found.provenance.to_dict()
     assert (record["ablated"], record["positions"]) == ("set to zero", list(found.positions or ()))
+    facts = found.sheet(20).blocks[0].rows  # type: ignore[union-attr]
+    assert facts["removed"] == "23 neurons, one at a time: set to zero at position 2, 3"
+    assert fm.ablate(capture, " Paris", top=1).sheet().blocks[0].rows["removed"].endswith("at every position")  # type: ignore[union-attr]
     (table,) = (block for block in found.sheet(20).blocks if isinstance(block, Table))
     assert len(table.rows) == 20
     for row, expected in zip(table.rows, found.neurons.itertuples(), strict=False):
@@ -146,6 +149,8 @@ def test_agreement_of_direct_and_total_effects(tiny: fm.Model) -> None:
     some = with_effects([1.0, 2.0, -3.0, 0.0], [0.1, 40.0, 5.0, -1.0])
     assert some.spearman == pytest.approx(np.corrcoef([2, 3, 0, 1], [1, 3, 2, 0])[0, 1])
     assert some.opposite == 1
+    assert some.agreement() == "Spearman 0.40 between direct and total effects; opposite signs in 1 of 4"
+    assert with_effects([1.0, 1.0], [2.0, 3.0]).agreement() == "opposite signs in 0 of 2"
     assert with_effects([1.0, 1.0], [2.0, 3.0]).to_dict()["spearman"] is None
     assert with_effects([1.0, 2.0], [2.0, 3.0]).spearman == pytest.approx(1)
     twins = fm.capture(fm.load(build_twins(tiny.tokenizer), tokenizer=tiny.tokenizer), PROMPT)

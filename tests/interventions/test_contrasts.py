@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +14,7 @@ import ffnmem as fm
 from ffnmem.core.errors import FfnmemError, unwarned
 from ffnmem.interventions import contrast_over
 from ffnmem.interventions.contrasts import align
-from ffnmem.interventions.contrasts_over import name_places
+from ffnmem.interventions.contrasts_over import find_at_places, find_recurring, name_places
 from ffnmem.models import Model
 from ffnmem.planted import Planted, plant
 
@@ -149,6 +150,24 @@ def test_an_alignment_of_ones_own(tiny64: Model) -> None:
     assert only.total == found.scores.shape[0] * found.scores.shape[2]
 
 
+def test_answers_that_begin_alike(tiny64: Model) -> None:
+    """What they share belongs to both prompts, and has a partner whatever alignment is given."""
+    texts, answers = TEXTS, (" Paris Rome", " Paris London")
+    with unwarned():
+        one, other = sorted(texts, key=lambda text: -fm.attribute(fm.capture(tiny64, text), *answers).logit)
+        ask = partial(fm.contrast, tiny64, one, other, *answers, random=1)
+        found = ask()
+        again = ask(alignment=[None if place < 0 else place for place in found.alignment[:-1]])
+    assert found.alignment[-1] == len(found.counterfactual_tokens) - 1 == fm.capture(tiny64, other).tokens.shape[1]
+    assert again.firings.equals(found.firings)
+    graph = found.graph(6)
+    assert graph.error < 1e-9
+    sums = graph.edges.groupby("target")["weight"].sum()
+    assert sums["answer"] == pytest.approx(found.logit - found.counterfactual_logit, abs=1e-9)
+    kept = [place for place, partner in enumerate(found.alignment) if partner < 0 and place]
+    assert ("not aligned" in found.sheet().blocks[0].rows) == bool(kept)  # type: ignore[union-attr]
+
+
 def test_what_people_read(found: fm.interventions.Contrast) -> None:
     text = found.to_markdown()
     for words in ("decide between", "Kremlin", "at random", "next by score", "through FFNs", "brought over"):
@@ -232,6 +251,10 @@ def test_what_recurs_is_tried_on_other_pairs(planted: Planted, tmp_path: Path) -
     alone = [fm.contrast(planted.model, *pair, goal=0.95, random=1) for pair in pairs]
     assert task.pairs["firings"].tolist() == [len(one.firings) for one in alone]
     assert task.pairs["sufficiency"].min() >= 0.95
+    half = np.random.default_rng(0).permutation(4) % 2
+    for number, one in enumerate(alone):
+        others = [each for each, side in zip(alone, half, strict=True) if side != half[number]]
+        assert task.held_out["size"][number] == len(find_at_places(one, find_recurring(others)))
     places: dict[tuple[int, int, str], set[int]] = {}
     for number, one in enumerate(alone):
         same = [one.tokens[p] == one.counterfactual_tokens[other] for p, other in enumerate(one.alignment)]
