@@ -160,7 +160,8 @@ def test_answers_that_begin_alike(tiny64: Model) -> None:
         again = ask(alignment=[None if place < 0 else place for place in found.alignment[:-1]])
     assert found.alignment[-1] == len(found.counterfactual_tokens) - 1 == fm.capture(tiny64, other).tokens.shape[1]
     assert again.firings.equals(found.firings)
-    graph = found.graph(6)
+    graph, first = found.graph(6), found.firings["score"].head(6).abs()
+    assert graph.nodes["influence"][1:].tolist() == pytest.approx((first / first.sum()).tolist())
     assert graph.error < 1e-9
     sums = graph.edges.groupby("target")["weight"].sum()
     assert sums["answer"] == pytest.approx(found.logit - found.counterfactual_logit, abs=1e-9)
