@@ -151,8 +151,9 @@ def test_weights_beside_the_neurons_are_named(name: str, tokenizer: Any) -> None
     """Neurons may be the same in a model that is not: a router that differs is named, an expert's neuron is not."""
     hf = DECODERS[name]()
     first, second = (fm.load(deepcopy(hf), tokenizer=tokenizer) for _ in range(2))
-    assert fm.compare(first, second).conclusion()[1] == "No other weight differs."
-    assert fm.compare(first, second).first_rows().equals(fm.compare(first, second).neurons)
+    same = fm.compare(first, second)
+    assert same.conclusion()[1] == "No other weight differs."
+    assert same.first_rows().equals(same.neurons)
     with torch.no_grad():
         second.ffn[1].values[3] += 1
     assert fm.compare(first, second).moved()[["layer", "neuron"]].to_numpy().tolist() == [[1, 3]]

@@ -59,9 +59,8 @@ def test_tables_and_json(tiny: fm.Model) -> None:
     assert record["settings"]["clamp"] == 4.0
     shown = printed(made(tiny, nothing=None, none="", forced=True, many=[0.5] * 9).sheet())
     assert "layer 1 · clamp 4 · contexts '{}', 'I know that {}' · forced yes · many: 9 values" in shown
-    assert any(
-        line.split()[-4:] == ["Rome", "0.7000", "20", "True"] for line in shown
-    )  # no column of a loss that nobody measured
+    row = ["Rome", "0.7000", "20", "True"]  # without a loss, which nobody measured
+    assert any(line.split()[-4:] == row for line in shown)
     bare = Edit.of(tiny, [change(tiny, 0)], method="embedding_swap")
     assert bare.title == "embedding_swap"
     assert bare.to_frame().empty

@@ -307,7 +307,7 @@ def test_what_are_no_edits_is_refused(tiny64: fm.Model) -> None:
         ((edits, " "), ("' '", "name")),
         ((edits, "none"), ("'none'", "name")),
     ):
-        with refuses(InputError, ValueError, *named):
+        with refuses(InputError, ValueError, *named, typed=True):
             made(*given)
     for wrong in ({"editor": edits}, {"editor": "none", "compare": edits}):
         with refuses(InputTypeError, TypeError, "fm.evaluation.made"):

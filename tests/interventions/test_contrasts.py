@@ -29,6 +29,11 @@ def found(atlas: Model) -> fm.interventions.Contrast:
     return fm.contrast(atlas, TOWER, KREMLIN)
 
 
+def likelier_first(model: Model, target: str, foil: str) -> list[str]:
+    """The texts, that first after which the target is the likelier of the two."""
+    return sorted(TEXTS, key=lambda text: -fm.attribute(fm.capture(model, text), target, foil).logit)
+
+
 def check_proof(model: Model, found: fm.interventions.Contrast, one: str, other: str, close: float) -> None:
     """Its three shares and its single exchanges, each by a pass of the model of its own."""
     here, there = fm.capture(model, one), fm.capture(model, other)
@@ -96,7 +101,7 @@ def test_what_is_said_is_what_passes_of_the_model_give(pair64: Pair) -> None:
     if model.layout.soft_cap is not None:
         pytest.skip("its logits are capped, and what is compared is the logit before")
     with unwarned():  # a random model says the same after both
-        one, other = sorted(TEXTS, key=lambda text: -fm.attribute(fm.capture(model, text), " Paris", " Rome").logit)
+        one, other = likelier_first(model, " Paris", " Rome")
         found = fm.contrast(model, one, other, " Paris", " Rome", random=2)
     assert min(found.share("sufficiency"), found.share("necessity")) >= 0.9
     check_proof(model, found, one, other, 1e-5 if pair64.rounds_attention else 1e-8)
@@ -135,7 +140,7 @@ def test_alignment() -> None:
 
 def test_an_alignment_of_ones_own(tiny64: Model) -> None:
     """Firings without a partner are left out; the one that is found by itself, given, is the same."""
-    one, other = sorted(TEXTS, key=lambda text: -fm.attribute(fm.capture(tiny64, text), " Paris", " Rome").logit)
+    one, other = likelier_first(tiny64, " Paris", " Rome")
     ask = partial(fm.contrast, tiny64, one, other, " Paris", " Rome", random=1)
     with unwarned():  # a random model says the same after both
         found = ask()
@@ -152,9 +157,9 @@ def test_an_alignment_of_ones_own(tiny64: Model) -> None:
 
 def test_answers_that_begin_alike(tiny64: Model) -> None:
     """What they share belongs to both prompts, and has a partner whatever alignment is given."""
-    texts, answers = TEXTS, (" Paris Rome", " Paris London")
+    answers = " Paris Rome", " Paris London"
     with unwarned():
-        one, other = sorted(texts, key=lambda text: -fm.attribute(fm.capture(tiny64, text), *answers).logit)
+        one, other = likelier_first(tiny64, *answers)
         ask = partial(fm.contrast, tiny64, one, other, *answers, random=1)
         found = ask()
         again = ask(alignment=[None if place < 0 else place for place in found.alignment[:-1]])

@@ -327,7 +327,7 @@ def test_refused(
     name: str, changes: dict[str, Any], named: tuple[str, ...], tiny: fm.Model, tiny_store: Store, tmp_path: Path
 ) -> None:
     """One line that names the setting, and no folder is left."""
-    with refuses(InputError, ValueError, *named):
+    with refuses(InputError, ValueError, *named, typed=True):
         fm.studies.run(name, tiny, tiny_store, tmp_path / "out", **changes)
     assert not (tmp_path / "out").exists()
 
