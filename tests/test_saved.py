@@ -104,6 +104,8 @@ def test_every_result_is_tried() -> None:
 def test_a_result_comes_back(name: str, examples: Examples, tmp_path: Path) -> None:
     """All of its fields, and what is made of them; and another kind of file is no such result."""
     found = getattr(examples, name)
+    if name == "Neuron":
+        vars(found).pop("meanings", None)  # read before another test kept some beside the store they share
     path = found.save(tmp_path / "found.zip")
     again = type(found).load(path, *live_of(found))
     assert type(found) is RESULTS[name]
