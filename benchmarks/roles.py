@@ -1,8 +1,8 @@
 """What docs/results/smollm2_neurons.md says of the roles of SmolLM2's neurons.
 
-STUDY is what ``ffnmem study gurnee2024 --store STORE --model smollm2 --out STUDY`` wrote, TEXT any prose: how many
-neurons of five layers each have each role, what the rules of gated neurons rest on, and over some positions of TEXT
-by which way entropy neurons move the entropy.
+STORE is what ``ffnmem scan FILE --model smollm2 --out STORE`` wrote, TEXT any prose: how many neurons of five layers
+each have each role, what the rules of gated neurons rest on, and over some positions of TEXT by which way entropy
+neurons move the entropy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import ffnmem as fm
 from ffnmem.neurons.counting import content_counts
 from ffnmem.neurons.role_assignment import ROLES
 from ffnmem.neurons.unembedding import frequency_direction, read_unembedding
-from ffnmem.studies.prefixes import share_interval
+from ffnmem.neurons.verdicts import share_interval
 
 FIVE = 5  # layers in a column
 POSITIONS, CONTEXT, DRAWN = 100, 128, 50  # of TEXT; random neurons beside those that are entropy neurons
@@ -68,8 +68,9 @@ def by_norm(model: fm.Model, neurons: list[int], text: str) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["total", "direct"], index=neurons)
 
 
-def roles(study: Path, store_folder: Path, text: Path) -> None:
-    frame, model, store = pd.read_csv(study / "neurons.csv"), fm.load("smollm2"), fm.open_store(store_folder)
+def roles(store_folder: Path, text: Path) -> None:
+    model, store = fm.load("smollm2"), fm.open_store(store_folder)
+    frame = fm.roles(model, store)
     groups = frame["layer"] // FIVE
     names = [f"{g * FIVE}-{g * FIVE + FIVE - 1}" for g in sorted(groups.unique())]
     print(
@@ -81,8 +82,9 @@ def roles(study: Path, store_folder: Path, text: Path) -> None:
     peaked = frame[frame["is_prediction"] | frame["is_suppression"]]
     for what, part in (("all neurons", frame), ("prediction and suppression neurons", peaked)):
         same = int((np.sign(part["gate_key_cosine"]) == part["coefficient_sign"]).sum())
-        share, low, high = share_interval(same, len(part))
-        print(f"sign of cos(g, k) is that of E[m³]: {share:.1%} ({low:.1%} to {high:.1%}) of {len(part):,} {what}")
+        low, high = share_interval(same, len(part))
+        share = f"{same / len(part):.1%} ({low:.1%} to {high:.1%})"
+        print(f"sign of cos(g, k) is that of E[m³]: {share} of {len(part):,} {what}")
     top = peaked[peaked["layer"] == model.n_layers - 1]
     by_gate = int((np.sign(top["gate_key_cosine"]) * top["cosine_skew"] < 0).sum())
     print(f"suppression in the last layer: {int(top['is_suppression'].sum())} of {len(top)}, by cos(g, k) {by_gate}")
@@ -115,10 +117,10 @@ def roles(study: Path, store_folder: Path, text: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("study", "store", "text"):
+    for name in ("store", "text"):
         parser.add_argument(name, type=Path)
     given = parser.parse_args()
-    roles(given.study, given.store, given.text)
+    roles(given.store, given.text)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,6 @@ TITLES = {
     "evaluation": "Evaluation of edits",
     "comparing": "Two models compared",
     "planted": "Planted models and calibration",
-    "studies": "Studies",
     "ffn": "The FFN in plain tensors",
     "plots": "Figures",
     "pages": "Pages",

@@ -465,14 +465,6 @@ found = fm.planted.calibrate("meanings", seeds=[0], superposition=(0.5, 1.5), dr
     ),
 )
 
-END = """## The papers' figures
-
-`fm.studies.run` and `ffnmem study` draw those of Geva et al. 2021, Voita et al. 2023 and Gurnee et al. 2024 for any
-model, each into a folder: [the papers' figures](guide/studies.md).
-
-![Coefficients without a token; sub-updates of a layer's output; positional neurons; roles by layer](studies.png)
-"""
-
 
 def pictures() -> list[Picture]:
     return [one for section in SECTIONS for one in section.pictures]
@@ -480,7 +472,7 @@ def pictures() -> list[Picture]:
 
 def page() -> str:
     """The page as it should be."""
-    return "\n\n".join([TOP, *(section.markdown for section in SECTIONS), END])
+    return "\n\n".join([TOP, *(section.markdown for section in SECTIONS)])
 
 
 def problems() -> list[str]:

@@ -44,9 +44,6 @@ from . import (
     scanning as scanning,
 )
 from . import (
-    studies as studies,
-)
-from . import (
     tracing as tracing,
 )
 from . import (

@@ -34,7 +34,6 @@ from ffnmem.core.resources import CACHE, cache_folder
 from ffnmem.models.norms import widen
 from ffnmem.planted import Planted, plant
 from ffnmem.scanning import Store, scan
-from ffnmem.studies import running
 
 from .examples import Examples
 from .helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tokenizer
@@ -163,12 +162,6 @@ def meanings() -> Planted:
 def meanings_store(meanings: Planted, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A finished scan of it over its own text. Shared: copy its folder before breaking it."""
     return scan(meanings.model, meanings.texts, tmp_path_factory.mktemp("stores") / "meanings")
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A study's figures are not drawn, which takes five times as long as all the rest of a small one."""
-    monkeypatch.setattr(running, "png", lambda study, figure, dark=False: figure.name.encode())
 
 
 # Llama is gemma2 without norms behind and caps, and biases are absent there too: test_architectures.py has all of them.

@@ -32,7 +32,6 @@ from .neurons.gated import made as gated
 from .neurons.made import TEXTS as HEALTHY
 from .neurons.made import pushed
 from .planted.made import made as calibration
-from .studies.made import small
 
 HOSTILE = "The $x_{ city $\\frac$ of"
 UNKNOWN = fm.Fact("Eiffel Tower", "r", "The {} is in", target_new="x")
@@ -161,7 +160,6 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
         e.tiny, PROMPT, "Eiffel Tower", kinds=("ffn", "attention"), window=1
     ),
     "Silencings": lambda e: silence_facts(e.tiny, [UNKNOWN] * 2, window=1),
-    "Study": lambda e: small("gurnee2024", e.tiny, e.store),
     "Survey": survey,
     "Sweep": lambda e: Sweep(dict.fromkeys((0, 2), replace(e.Scores, cases=e.Scores.of("rome"))), e.Scores.provenance),
     "Trace": trace,

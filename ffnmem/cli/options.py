@@ -102,7 +102,7 @@ def read_settings(_kind: Any, tokens: Tokens) -> list[tuple[str, Any]]:
     for token in tokens:
         name, _, value = token.value.partition("=")
         if not (name and value):
-            raise InputError(f"{quoted(token.value)} is no setting: write NAME=VALUE, such as keys=100")
+            raise InputError(f"{quoted(token.value)} is no setting: write NAME=VALUE, such as steps=100")
         if name in settings:
             raise InputError(f"--set {name} is given twice: give it once")
         try:

@@ -41,7 +41,3 @@ SUPERNODE_SIMILARITY = 0.5
 CALIBRATION_SEEDS = (110, 111, 112, 113, 114)
 """Held out: thresholds were chosen on seeds 0 to 4."""
 CALIBRATION_SUPERPOSITION = (1.0, 1.5, 2.0, 2.5)
-
-# studies
-STUDY_EXAMPLES = 25
-"""At each end of a neuron, where a study scans the corpus itself: as many prefixes as Geva et al. show annotators."""

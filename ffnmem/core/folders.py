@@ -73,9 +73,7 @@ class Kind:
 
 
 @contextmanager
-def claimed(
-    out: str | Path, kind: Kind, run: Mapping[str, Any] | None = None, beside: Collection[str] = ()
-) -> Iterator[Path]:
+def claimed(out: str | Path, kind: Kind, run: Mapping[str, Any] | None = None) -> Iterator[Path]:
     """A folder to write to, made if missing, with those above it: new, empty, or of this kind.
 
     It is marked before anything else is written, so that a later run knows it after a kill. Where the block fails and
@@ -83,7 +81,6 @@ def claimed(
 
     Args:
         out: the folder. kind: of which kind. run: what the manifest of a new one says, if it is not written in the end.
-        beside: what may lie in an otherwise empty one.
 
     Raises: FileError: a folder that cannot be made, or one of another kind or of another version.
     """
@@ -91,7 +88,7 @@ def claimed(
     if folder.exists() and not folder.is_dir():
         raise FileError(f"{out} is a file: name a folder for {kind.what}")
     with making(folder):
-        inside = names_in(folder) - set(beside)
+        inside = names_in(folder)
         if inside:
             kind.check(folder, inside)
         for place in (folder, *(folder / name for name in kind.subfolders if not (folder / name).is_symlink())):
@@ -104,7 +101,7 @@ def claimed(
             yield folder
         except BaseException:
             with suppress(OSError):  # the block may have removed it
-                if names_in(folder) - set(beside) <= {LOCK, kind.manifest}:
+                if names_in(folder) <= {LOCK, kind.manifest}:
                     for name in (LOCK, kind.manifest):  # in this order: what is killed in between is known by the mark
                         (folder / name).unlink(missing_ok=True)
             raise

@@ -7,7 +7,7 @@ from typing import Literal
 
 Phase = Literal[
     "download", "convert", "verify", "compare", "pack", "scan", "rescore", "project", "read", "pages", "reports",
-    "shade", "ablate", "circuit", "calibrate", "weights", "text", "prefixes", "positions", "inputs", "meanings",
+    "shade", "ablate", "circuit", "calibrate", "weights", "text", "inputs", "meanings",
     "explain", "judge", "directions", "verdicts", "geometry", "duplicates", "edit", "trace", "traces", "silence",
     "silences", "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "causal", "exact",
     "faithfulness", "prune", "variants", "effects", "contrast", "contrasts", "audit", "subjects", "answers",
@@ -34,8 +34,6 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "calibrate": ("measuring planted models", "models"),
     "weights": ("comparing values with the vocabulary", "neurons"),
     "text": ("reading text", "tokens"),
-    "prefixes": ("removing tokens from keys' prefixes", "keys"),
-    "positions": ("reading positions", "positions"),
     "inputs": ("reading inputs again", "tokens"),
     "meanings": ("comparing examples", "neurons"),
     "explain": ("asking for descriptions", "questions"),

@@ -164,8 +164,6 @@ CausalRule = Literal["gradient", "relp", "ig"]
 CircuitForm = Literal["circuit-tracer"]
 PlantedKind = Literal["meanings", "roles", "facts"]
 PLANTED_KINDS = get_args(PlantedKind)
-StudyName = Literal["geva2021", "gurnee2024", "voita2023"]
-STUDIES = get_args(StudyName)
 
 # -- checks ------------------------------------------------------------------------------------------------------------
 

@@ -151,8 +151,8 @@ class LayerPass:
         self.n_layers = model.n_layers
         self.dtype = model.dtype if dtype is None else dtype
         self.network, self.attention = network_around(model, self.dtype)
-        self.plain = Counterparts(model, self.network)
-        self.projections = [self.plain.projections(layer) for layer in range(model.n_layers)]
+        counterparts = Counterparts(model, self.network)
+        self.projections = [counterparts.projections(layer) for layer in range(model.n_layers)]
         self.mixtures = [getattr(parts.modules[0], "mixture", None) for parts in self.projections]
         fuse_gelu(self.network)
         fuse_norms(self.network)

@@ -1,4 +1,4 @@
-"""Commands about prompts, facts, studies and pages: what of them is not a row of ``test_results.py``."""
+"""Commands about prompts, facts and pages: what of them is not a row of ``test_results.py``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ import ffnmem as fm
 from ffnmem.cli.explore import ASKED
 from ffnmem.cli.options import ModelChoice
 from ffnmem.cli.planted import FactSettings, MeaningSettings, RoleSettings
-from ffnmem.core.json_values import plain
 from ffnmem.core.types import PLANTED_KINDS
 from ffnmem.models.answers import generate
 from ffnmem.planted.planting import defaults
@@ -30,7 +29,6 @@ from ..comparing.made import TEXTS, permuted
 from ..editing.edits import made as random_edit
 from ..helpers import REPOSITORY
 from ..pages.page import Page
-from ..scanning.texts import tiny_texts
 from .running import PROMPT, csv, data, mistake, run, saved, table
 
 
@@ -123,36 +121,6 @@ def test_many_facts(
     assert list(pd.read_csv(io.StringIO(run(*command, "-o", tmp_path / "kept", "--csv").stdout))) == columns.split()
     if "--known" not in command:
         mistake(*command, "--window", 1, "-o", tmp_path / "kept", named=("window", "another folder"))
-
-
-FEW = ("--set", "n_sequences=8", "--set", "keys=3", "--set", "prefixes=2", "--set", "updates=2")
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_study(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path: Path) -> None:
-    """The library's, of a store or of a corpus that is scanned first."""
-    few = {"keys": 3, "prefixes": 2, "updates": 2, "n_sequences": 8}
-    found = fm.studies.run("geva2021", tiny, tiny_store, tmp_path / "b", seed=4, **few)
-    arguments = ("study", "geva2021", "--store", tiny_store.folder, "--model", tiny_folder, "--seed", 4, *FEW)
-    given = data(*arguments, "--out", tmp_path / "a")
-    assert (given["settings"]["seed"], given["out"]) == (4, str(tmp_path / "a"))
-    assert (tmp_path / "a" / "summary.csv").read_bytes() == (tmp_path / "b" / "summary.csv").read_bytes()
-    assert given["tables"]["summary"]["rows"] == plain(found.to_frame().to_dict("records"))
-    assert given["tables"]["changes"]["rows"] == len(found.table("changes"))
-    pd.testing.assert_frame_equal(csv(*arguments, "--out", tmp_path / "a"), found.to_frame(), check_dtype=False)
-    words = " ".join(table(*arguments, "--out", tmp_path / "a").split())
-    assert "The main numbers by layer" in words
-    assert "summary.csv," in words
-    assert (tmp_path / "a" / "index.html").is_file()
-
-    corpus, out = tmp_path / "corpus.txt", tmp_path / "out"
-    corpus.write_text("\n\n".join(tiny_texts()[:12]), "utf-8")
-    arguments = ("study", "geva2021", "--corpus", corpus, "--out", out, "--model", tiny_folder, "--k", 2, *FEW)
-    scanned = data(*arguments)
-    assert fm.open_store(out / "store").settings.k == scanned["settings"]["prefixes kept by the store"] == 2
-    assert data(*arguments) == scanned
-    of_store = data("study", "geva2021", "--store", out / "store", "--out", tmp_path / "again", *FEW)
-    assert of_store["tables"]["summary"] == scanned["tables"]["summary"]  # of the model that the store names
 
 
 def test_a_comparison(tiny_folder: Path, tmp_path: Path) -> None:
@@ -253,11 +221,10 @@ def test_neurons_by_a_measure(tiny_store: Store, tmp_path: Path) -> None:
     assert neurons("--layer", 0) == [(0, n) for n in range(64)]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_names_on_every_page_lead_to_the_site(
     tiny: fm.Model, tiny_store: Store, tiny_folder: Path, tmp_path: Path
 ) -> None:
-    """A prompt's, an edit's, a circuit's and a study's, from where each page lies."""
+    """A prompt's, an edit's and a circuit's, from where each page lies."""
     site, pages = tmp_path / "site", tmp_path / "pages"
     pages.mkdir()
     assert run("report", "site", "--store", tiny_store.folder, "-o", site).stdout == f"{site / 'index.html'}\n"
@@ -266,8 +233,7 @@ def test_names_on_every_page_lead_to_the_site(
     run("report", PROMPT, "-o", pages / "prompt.html", *common)
     run("edit", "apply", tmp_path / "e.zip", "--html", pages / "edit.html", *common)
     run("circuit", PROMPT, "--nodes", 10, "--html", pages / "circuit.html", *common)
-    run("study", "geva2021", "--store", tiny_store.folder, "--out", pages / "study", *FEW, *common)
-    for path in (*pages.glob("*.html"), pages / "study" / "index.html"):
+    for path in pages.glob("*.html"):
         page = Page(path.read_text("utf-8"))
         found = {attrs["href"] for tag, attrs in page.tags if tag == "a" and "site/" in attrs.get("href", "")}
         assert found, path

@@ -82,14 +82,9 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("store {tmp}", "{tmp} scan"),
     ("store exprot {store} delphi", "export"),
     ("activations --at 1,two", "--at '1,two' -1,0.5"),
-    # Planted models and studies.
+    # Planted models.
     ("plant facts --out {corpus}", "{corpus}"),
     ("calibrate --kind facts --neurons 50", "--neurons meanings"),
-    (f"study geva2020 {OUT}", "geva2020 geva2021"),
-    (f"study geva2021 {OUT}", "--corpus --store"),
-    (f"study geva2021 {OUT} {S} --k 3", "--k --store"),
-    (f"study geva2021 {OUT} {S} --no-prepend-bos", "--prepend-bos --store"),
-    *((f"study geva2021 {OUT} {S} --set {text}", "--set NAME=VALUE") for text in ("keys", "=3")),
     # Traces and comparisons.
     *(
         (f"{name} {rest}", says)
@@ -106,6 +101,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"edit {ABOUT} --target ' '", "--target empty"),
     (f"{EDIT} --editor embedding_swap --layer 1", "--layer embedding_swap"),
     (f"{EDIT} --editor ft_l --moment m", "--moment ft_l"),
+    *((f"{EDIT} --set {text}", "--set NAME=VALUE") for text in ("steps", "=3")),
     (f"{EDIT} --set stepz=3", "stepz steps"),
     (f"{EDIT} {M}", "comes without a second moment"),
     (f"{EDIT} --export {{store}}", "not empty"),

@@ -45,7 +45,6 @@ NEEDED = {
 """What stands for what commands need besides."""
 MORE = {
     "report neurons": ("--layer", "0"),
-    "study": ("--store", "STORE"),
     "compare": ("--edit", "EDIT"),
     **dict.fromkeys(("trace facts", "silence facts", "knockout facts", "evaluate", "evaluate sweep"), ("--limit", "1")),
     "evaluate sequential": ("--at", "1", "--limit", "1"),

@@ -215,9 +215,6 @@ def test_what_was_made_for_nothing_goes(tmp_path: Path) -> None:
         raise ZeroDivisionError
     assert names(tmp_path) == []
     (tmp_path / "users" / "store").mkdir(parents=True)
-    with pytest.raises(ZeroDivisionError), claimed(tmp_path / "users", NOTES, beside=("store",)):
-        raise ZeroDivisionError
-    assert names(tmp_path / "users") == ["store"]
     with refuses(FileError, OSError, "store"), claimed(tmp_path / "users", NOTES):
         raise AssertionError
     with pytest.raises(FileExistsError), claimed(tmp_path / "begun", NOTES) as folder:

@@ -22,13 +22,12 @@ from ffnmem.editing import second_moment
 from ffnmem.evaluation import evaluate, evaluating, layer_sweep, sequential, series
 from ffnmem.planted import Planted, plant
 from ffnmem.scanning import manifest
-from ffnmem.studies import running
 from ffnmem.tracing import tracing
 
 from ..evaluation.made import FACTS
 from .killing import snapshot
-from .material import FUZZ, answered, fresh, hostile, tiny, tiny_store
-from .test_kills import FEW, SMALL, TEXTS, edit, own_editor, shards
+from .material import FUZZ, answered, fresh, hostile, tiny
+from .test_kills import SMALL, TEXTS, edit, own_editor, shards
 
 COMMON = ("notes.txt", ".backup.tmp", ".tmpK9nrHs", ".lock", ".hidden", ".corpus", "manifest.json", "corpus.json")
 STORE = ("state.safetensors", "stats.parquet", "values.parquet", "tokenizer.json", "corpus/tokens.bin")
@@ -55,7 +54,6 @@ class Writer:
     names: tuple[str, ...]  # what it writes there
     kind: Kind | None = None  # of its folders, if it takes one that it wrote before
     folder: Callable[[Path], Path] = lambda out: out  # where it lies, given what the user named
-    beside: tuple[str, ...] = ()  # what may lie in a new one
 
     def is_ours(self, folder: Path) -> bool:
         """Whether a folder says that it is of this kind."""
@@ -94,13 +92,6 @@ WRITERS = [
         lambda out: out.with_name("layer-01"),
     ),
     Writer(
-        "study",
-        lambda out: fm.studies.run("geva2021", tiny(), tiny_store(), out, **FEW),
-        ("index.html", "study.json", "summary.csv", "changes.png"),
-        running.FOLDER,
-        beside=("store",),
-    ),
-    Writer(
         "traces",
         lambda out: fm.tracing.trace_facts(tiny(), FACTS[:1], kinds=("state",), samples=2, noise=0.5, out=out),
         ("facts/notes.json",),
@@ -112,11 +103,11 @@ WRITERS = [
 ]
 OFTEN = [one for one in WRITERS if FUZZ or one.name in ("scan", "pack", "moment", "evaluate", "traces", "export")]
 """In ``make test``: one of each loop and each writer; the others take the same ones."""
-KINDS = ("store", "corpus", "evaluation", "edits", "traces", "study")
+KINDS = ("store", "corpus", "evaluation", "edits", "traces")
 CONTENTS = st.one_of(
     st.binary(max_size=20),
     st.sampled_from(KINDS).map(lambda kind: json.dumps({"kind": f"ffnmem {kind}", "schema": 1}).encode()),
-    st.sampled_from([b"", b"{}", b"[]", b'{"study": "geva2021"}', b"[" * 5000, b"link", b"folder"]),
+    st.sampled_from([b"", b"{}", b"[]", b"[" * 5000, b"link", b"folder"]),
 )
 
 
@@ -135,7 +126,7 @@ def put(path: Path, content: bytes) -> None:
 
 @hostile(examples=30, writer=st.sampled_from(OFTEN), data=st.data())
 def test_folders_of_others_are_left(writer: Writer, data: st.DataObject) -> None:
-    names = st.sampled_from([*writer.names, *COMMON, *writer.beside])
+    names = st.sampled_from([*writer.names, *COMMON])
     inside = data.draw(st.dictionaries(names, CONTENTS, max_size=4))
     root = fresh()
     folder = writer.folder(root / "out")
@@ -148,7 +139,7 @@ def test_folders_of_others_are_left(writer: Writer, data: st.DataObject) -> None
     if isinstance(found, FfnmemError):
         assert ours or after == before, f"{writer.name}: {found}"
         return
-    foreign = {name.partition("/")[0] for name in inside} - set(writer.beside)
+    foreign = {name.partition("/")[0] for name in inside}
     assert ours or not foreign, f"{writer.name} wrote beside {sorted(foreign)}"
     changed = {name for name, value in before.items() if after.get(name) != value}
     if not inside:

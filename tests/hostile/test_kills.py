@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from random import random
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -16,17 +15,15 @@ import ffnmem as fm
 from ffnmem.core.errors import FileError
 from ffnmem.editing import Edit, second_moment
 from ffnmem.evaluation import evaluate, sequential
-from ffnmem.studies import running
 
 from ..editing.edits import made
 from ..evaluation.made import FACTS
 from ..scanning.texts import tiny_texts
 from .killing import Operation, snapshot
-from .material import FUZZ, place, tiny, tiny_store
+from .material import FUZZ, place, tiny
 
 TEXTS = tiny_texts()[:9]
 SMALL: dict[str, Any] = {"k": 3, "sample": 8, "draws": 4, "frequent": 8, "checkpoint_seconds": 0.0}
-FEW: dict[str, Any] = {"keys": 3, "prefixes": 2, "n_sequences": 8, "updates": 2}
 KILLS = 4 * max(FUZZ, 1)  # of each operation
 
 
@@ -73,12 +70,6 @@ def sequence(root: Path) -> None:
     sequential(tiny(), FACTS[:2], own_editor, metrics=("ES", "NS"), draws=20, drift=TEXTS, out=root / "out")
 
 
-def study(root: Path) -> None:
-    figures = mock.patch.object(running, "png", lambda study, figure, dark=False: figure.name.encode())
-    with figures:  # drawing takes long
-        fm.studies.run("geva2021", tiny(), tiny_store(), root / "out", **FEW)
-
-
 def traces(root: Path) -> None:
     fm.tracing.trace_facts(tiny(), FACTS[:2], kinds=("state",), samples=2, noise=0.5, out=root / "out")
 
@@ -92,7 +83,6 @@ OPERATIONS = [
     ),
     Operation("evaluate", evaluation),
     Operation("sequential", sequence),
-    Operation("study", study),
     Operation("traces", traces),
     Operation("edit save", lambda root: edit(1).save(root / "edit"), lambda root: edit(2).save(root / "edit")),
     Operation("export", export),

@@ -61,9 +61,9 @@ def model(make_tiny: Callable[..., fm.Model]) -> fm.Model:
 
 def public() -> Iterator[tuple[str, Callable[..., Any], str]]:
     """Every function of ours that takes a model or a capture, and the name under which it takes it."""
-    found = [(name, thing) for name, thing in public_things().items() if not name.startswith("studies.")]
+    found = list(public_things().items())
     methods = (Edit.diff, Edit.value_changes, Edit.export, Edit.export_lora, Edit.apply, Edit.revert)
-    found += [(f.__name__, f) for f in (fm.studies.run, generate, *methods)]
+    found += [(f.__name__, f) for f in (generate, *methods)]
     for name, function in found:
         if inspect.isfunction(function):
             names = ("model", "capture", *(("source",) if name == "models.anatomy" else ()))
