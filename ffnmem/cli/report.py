@@ -154,24 +154,6 @@ def site(
     finish(path, opened.model, opened.fingerprint, show)
 
 
-@report.command
-def settings(file: str, /) -> None:
-    """What a TOML file asks for, such as one for every night.
-
-    Reports prompts, neurons and facts in the formats that the file names, into the folder that it names;
-    docs/howto/reports.md has an example.
-
-    Examples
-      ffnmem report settings nightly.toml
-
-    Args:
-        file: The TOML file.
-    """
-    with show_progress() as progress:
-        path = fm.pages.reports(file, progress=progress)
-    write(f"{path}\n")
-
-
 def finish(path: Path, model: str, fingerprint: str, show: bool) -> None:
     """Print a page's path, say which model it is of, and open it where that is wanted and a browser is there."""
     import webbrowser

@@ -5,4 +5,3 @@ from .edits import edit as edit
 from .neuron_pages import neurons as neurons
 from .neuron_site import site as site
 from .prompts import report as report
-from .settings_file import reports as reports

@@ -89,13 +89,10 @@ def report(
     if captured.tokens.shape[0] != 1:
         raise InputError(f"a report is of one prompt, not {captured.tokens.shape[0]}: write one for each")
     attribution = attribute(captured, target, foil, position, first_token=first_token)
-    write_whole(path, prompt_html(captured, attribution, top=top, tokens=tokens, lens=through, links=others))
+    paths = attribute_paths(captured, attribution.answer)
+    page = report_html(captured, attribution, paths, links=others, top=top, tokens=tokens, lens=through)
+    write_whole(path, page)
     return path
-
-
-def prompt_html(captured: Capture, attribution: Attribution, *, links: Links = nowhere, **shown: Any) -> str:
-    """The report of an attribution, whose paths are not known yet; ``shown`` as :func:`report_html` takes it."""
-    return report_html(captured, attribution, attribute_paths(captured, attribution.answer), links=links, **shown)
 
 
 def report_html(

@@ -117,8 +117,6 @@ def test_examples_work(
         monkeypatch.setattr(fm, "load_facts", lambda source: few)
     if "--site site" in line:
         fm.pages.site(tiny_store, "site")
-    prompt = '[[prompts]]\nname = "italy"\nprompt = "The capital of Italy is"\n'
-    Path("nightly.toml").write_text(f'model = "atlas"\nout = "nightly"\nformats = ["html"]\n{prompt}')
     if "ffnmem merge" in line:
         for i in range(2):
             fm.scan(atlas, "texts.jsonl", f"runs/{i}", shard=(i, 2))

@@ -240,17 +240,6 @@ def test_names_on_every_page_lead_to_the_site(
         assert all((path.parent / way).resolve().is_file() for way in found), path
 
 
-def test_a_settings_file(tiny_folder: Path, tmp_path: Path) -> None:
-    settings = tmp_path / "nightly.toml"
-    asked = f"out = 'nightly'\nmodel = '{tiny_folder}'\nformats = ['json']\n[[prompts]]\nprompt = '{PROMPT}'\n"
-    settings.write_text(asked, "utf-8")
-    result = run("report", "settings", settings)
-    assert (result.stdout, result.stderr) == (f"{tmp_path / 'nightly'}\n", "")
-    assert (tmp_path / "nightly" / "prompt-1.json").is_file()
-    settings.write_text(asked.replace("prompt =", "promt ="), "utf-8")
-    mistake("report", "settings", settings, named=("unknown key 'promt' (perhaps 'prompt' was meant)",))
-
-
 # -- the explorer ------------------------------------------------------------------------------------------------------
 
 
