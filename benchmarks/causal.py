@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from common import gpt2_small, machine, paired, toy_tokenizer
 
@@ -27,11 +28,9 @@ from ffnmem.prompts import Capture
 
 RULES: dict[str, dict[str, Any]] = {
     "gradient": {"rule": "gradient"},
-    "relp": {"rule": "relp"},
-    "relp, patterns followed": {"rule": "relp", "frozen": False},
     "ig": {"rule": "ig"},
 }
-OVERLAP, BATCH = 10, 128
+OVERLAP, BATCH, DRAWS = 10, 128, 2000
 SIZES = (10, 20, 50, 100, 200, 500, 1000)
 CORPUS = Path(__file__).parent.parent / "data/corpus/atlas.jsonl.gz"
 
@@ -126,7 +125,8 @@ def means(model: fm.Model, text: Path, tokens: int, width: int = 64) -> torch.Te
 
 
 def enough(captures: list[tuple[Capture, int, int]], mean: torch.Tensor) -> dict[str, dict[str, Any]]:
-    """By rule and by what kept firings are: the share of the answers kept, and the areas under the curve."""
+    """By rule and by what kept firings are: the share of the answers kept, and the areas under the curve; over facts as
+    MIB pools them, differences of logits first, with a bootstrap interval."""
     results: dict[str, list[Any]] = {}
     for capture, target, foil in captures:
         for name, rule in {**RULES, "paths": {}}.items():
@@ -141,20 +141,30 @@ def enough(captures: list[tuple[Capture, int, int]], mean: torch.Tensor) -> dict
                 total = scores.coefficients[:, int(capture.starts_with_bos) :].numel()
                 sizes = [*SIZES, *(round(total * share) for share in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0))]
                 found = fm.faithfulness(
-                    capture, target, foil, scores, mean=mean, recorded=recorded, sizes=sizes, random=int(name == "relp")
+                    capture,
+                    target,
+                    foil,
+                    scores,
+                    mean=mean,
+                    recorded=recorded,
+                    sizes=sizes,
+                    random=int(name == "gradient"),
                 )
                 results.setdefault(f"{name}{', recorded' * recorded}", []).append(found)
     told = {}
     for name, all_of_it in results.items():
-        over = fm.prompts.faithfulness_over(all_of_it)
-        at = over.curve.set_index("size").loc[200]
-        areas = over.areas.set_index("area")["mean"].to_dict()
-        by_fact = [found.at(200)["faithfulness"] for found in all_of_it]
-        told[name] = {**at[["faithfulness", "low", "high", "completeness"]].to_dict(), **areas}
-        told[name] |= {"mean": float(np.mean(by_fact)), "median": float(np.median(by_fact))}
-        if "random" in at:
-            told[name]["random"] = float(at["random"])
-    return told
+        at = pd.DataFrame([found.at(200) for found in all_of_it])
+        weight = np.array([found.logit - found.without for found in all_of_it])
+        picks = np.random.default_rng(0).integers(len(at), size=(DRAWS, len(at)))
+        kept = at["faithfulness"].to_numpy()
+        low, high = np.quantile((kept * weight)[picks].sum(1) / weight[picks].sum(1), [0.025, 0.975])
+        areas = {
+            "cpr": np.average([found.cpr for found in all_of_it], weights=weight),
+            "cmd": np.average([found.cmd for found in all_of_it], weights=np.abs(weight)),
+        }
+        pooled = {column: np.average(at[column], weights=weight) for column in at if column != "size"}
+        told[name] = {**pooled, "low": low, "high": high, "mean": kept.mean(), "median": np.median(kept), **areas}
+    return {name: {key: float(value) for key, value in of.items()} for name, of in told.items()}
 
 
 def cost(capture: Capture, rounds: int) -> dict[str, float]:

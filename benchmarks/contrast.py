@@ -5,8 +5,8 @@ of a pronoun, tense, the larger year, and facts of a file in one template that t
 set is found by ``contrast``; printed are medians over pairs of how many firings it has, of all, its sufficiency,
 necessity and transfer, the sufficiency of as many firings at random, and seconds. ``--beside``: the sufficiency of as
 many chosen in one step: by the score of a contrast (the mean of both runs' gradients), by the gradient of the prompt's
-run alone, by integrated gradients, and by what they add along all paths; and what as many keep by RelP where all others
-are at their means over a text. ``--over``: what recurs in one half of the pairs does in the other.
+run alone, by integrated gradients, and by what they add along all paths. ``--over``: what recurs
+in one half of the pairs does in the other.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ NAMES = (("John", "Mary"), ("Peter", "Anna"), ("Robert", "Susan"), ("George", "L
          ("Henry", "Alice"), ("Paul", "Emma"), ("David", "Sarah"))  # fmt: skip
 TENSES = ("Every day she", "Every morning the teacher", "Every week my father", "Every year the king", "Every night he",
           "Every summer our neighbour")  # fmt: skip
-LINES, CHARACTERS = 32, 200  # of a text that means are taken of
 STEPS = 20  # of integrated gradients
 YEARS, WAR = range(12, 92, 10), "The war lasted from the year 17"
 
@@ -103,11 +102,8 @@ def slopes(between: Between, shares: Sequence[float]) -> torch.Tensor:
     return between.away * total / len(shares)
 
 
-def in_one_step(
-    model: fm.Model, found: Contrast, pair: tuple[str, str, str, str], means: fm.prompts.Capture
-) -> dict[str, float]:
-    """The share kept by as many firings as were found, chosen in one step by each of some scores; and by as many of the
-    largest by RelP where all others are at their means instead."""
+def in_one_step(model: fm.Model, found: Contrast, pair: tuple[str, str, str, str]) -> dict[str, float]:
+    """The share kept by as many firings as were found, chosen in one step by each of some scores."""
     one, other, target, foil = pair
     size, capture = len(found.firings), fm.capture(model, one)
     between = align_both(model, one, other, target, foil, None, False, None, 1024)
@@ -122,8 +118,7 @@ def in_one_step(
         free = score.masked_fill(between.keeping.always.reshape(1, -1, 1), -torch.inf).flatten()
         chosen = free.topk(size).indices.cpu().numpy()
         kept[name] = float(between.kept_and_lost([chosen])[0][0])
-    against = fm.faithfulness(capture, target, foil, mean=means, sizes=[size], random=0)
-    return kept | {"against means": float(against.curve["faithfulness"].iloc[0])}
+    return kept
 
 
 def main() -> None:
@@ -132,16 +127,11 @@ def main() -> None:
     parser.add_argument("--facts", help="a file of facts, or atlas")
     parser.add_argument("--limit", type=int, default=16, help="pairs of a task at most")
     parser.add_argument("--beside", action="store_true", help="and as many firings chosen in one step")
-    parser.add_argument("--text", help="with --beside: a text file, of whose beginning means are taken")
     parser.add_argument("--over", action="store_true", help="and what recurs, in the other half of the pairs")
     parser.add_argument("--json", help="write all numbers there")
     given = parser.parse_args()
     model = fm.load(given.model)
     print(machine())
-    means = None
-    if given.beside:
-        lines = [line for line in Path(given.text).read_text().splitlines() if len(line) > CHARACTERS]
-        means = fm.capture(model, [line[:CHARACTERS] for line in lines[:LINES]])
     rows: list[dict[str, Any]] = []
     for name, pairs in tasks(model, given.facts, given.limit).items():
         pairs = [pair for pair in pairs if says_both(model, pair)]
@@ -162,7 +152,7 @@ def main() -> None:
                 "random": found.proof["random"].iloc[0],
                 "next by score": found.proof["alike"].iloc[0],
             }
-            each.append(one | ({} if means is None else in_one_step(model, found, pair, means)))
+            each.append(one | (in_one_step(model, found, pair) if given.beside else {}))
         row: dict[str, Any] = {"task": name, "pairs": len(pairs)}
         row |= {key: statistics.median(one[key] for one in each) for key in each[0]}
         row |= {"least": min(one["firings"] for one in each), "most": max(one["firings"] for one in each)}

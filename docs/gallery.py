@@ -140,7 +140,7 @@ answer = fm.attribute(capture, " Paris")
         "Circuits",
         """
 circuit = fm.circuit(capture, " Paris", foil=" Rome")
-scores = fm.causal_scores(capture, " Paris", foil=" Rome", rule="relp")
+scores = fm.causal_scores(capture, " Paris", foil=" Rome")
 found = fm.contrast(model, "The Eiffel Tower is located in the city of", "The Kremlin is located in the city of")
 """,
         (

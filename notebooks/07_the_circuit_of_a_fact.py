@@ -112,7 +112,7 @@ print(f"{page.name}: {page.stat().st_size / 1000:,.0f} kB")
 # %%
 facts = fm.load_facts("atlas")
 others = fm.capture(model, [fact.text for fact in facts[:100]])
-scores = fm.causal_scores(capture, " Paris", foil=" Rome", rule="relp", mean=others)
+scores = fm.causal_scores(capture, " Paris", foil=" Rome", mean=others)
 enough = fm.faithfulness(capture, " Paris", foil=" Rome", firings=scores, mean=others)
 ax = fm.plots.faithfulness(enough)
 

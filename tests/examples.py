@@ -109,7 +109,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Attribution": lambda e: fm.attribute(e.capture, *e.answers),
     "Calibration": lambda e: calibration(),
     "Capture": lambda e: fm.capture(e.tiny, [PROMPT, "The city"], logits=True),
-    "CausalScores": lambda e: fm.causal_scores(e.capture, e.answers[0], rule="relp"),
+    "CausalScores": lambda e: fm.causal_scores(e.capture, e.answers[0], rule="ig"),
     "ChanceVerdicts": lambda e: fm.neurons.chance_verdicts(e.store, e.tiny, per_layer=5, draws=20),
     "Contrast": lambda e: fm.contrast(e.tiny, HOSTILE, PROMPT, " Paris", " London", random=2),
     "ContrastTask": lambda e: fm.interventions.contrast_over(
@@ -128,7 +128,6 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     ),
     "Fact": lambda e: EIFFEL,
     "Faithfulness": lambda e: fm.faithfulness(e.capture, *e.answers, sizes=[1, 10, 100], random=2),
-    "FaithfulnessOver": lambda e: fm.prompts.faithfulness_over([e.Faithfulness] * 2),
     "Found": lambda e: Found("a", "weights", e.store.search("a"), e.store.provenance),
     "Geometry": lambda e: fm.neurons.geometry(
         gated("llama", e.tiny.tokenizer), threshold=0.6, strengthening=0.3, weakening=-0.3

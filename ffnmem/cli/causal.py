@@ -8,7 +8,6 @@ from cyclopts import App, Parameter
 
 import ffnmem as fm
 
-from ..core.errors import InputError
 from ..core.types import CausalRule
 from ..show.records import emit
 from .options import Answer, Directory, Output, PlottedOutput, Positive, Prompt, PromptChoice, Seed, Top, option_group
@@ -28,27 +27,21 @@ class Scoring:
     """How firings are scored.
 
     Attributes:
-        rule: gradient is best for the effect of single firings, relp for choosing a set, ig sums to the change of all.
-            [default: gradient; relp of faithfulness and minimal]
-        follow_attention: Of relp: follow attention patterns, in place of freezing them.
+        rule: gradient is best for the effect of single firings, ig sums to the change of all.
         mean: A firing's reference is its neuron's mean over this store, in place of zero.
     """
 
-    rule: CausalRule | None = None
-    follow_attention: bool = False
+    rule: CausalRule = "gradient"
     mean: Directory | None = None
 
     def score(
-        self, prompt: str, model: PromptChoice, answer: Answer, rule: CausalRule, exact: int, progress: Progress
+        self, prompt: str, model: PromptChoice, answer: Answer, exact: int, progress: Progress
     ) -> tuple[Capture, CausalScores, dict[str, Any]]:
         """The prompt's run, the scores of its firings, and what a set of them is measured with."""
-        rule = self.rule or rule
-        if self.follow_attention and rule != "relp":
-            raise InputError(f"--follow-attention does not go with --rule {rule}: leave it out")
         mean = None if self.mean is None else fm.open_store(self.mean)
         capture = model.capture(prompt)
         shared: dict[str, Any] = {**vars(answer), "mean": mean, "progress": progress}
-        scores = fm.causal_scores(capture, rule=rule, frozen=not self.follow_attention, exact=exact, **shared)
+        scores = fm.causal_scores(capture, rule=self.rule, exact=exact, **shared)
         return capture, scores, {**shared, "firings": scores}
 
 
@@ -73,12 +66,12 @@ def score_firings(
     Examples
       ffnmem causal "The Eiffel Tower is located in the city of" \\
           --target " Paris" --foil " Rome"
-      ffnmem causal "The capital of France is" --rule relp --plot causal.png
+      ffnmem causal "The capital of France is" --rule ig --plot causal.png
 
     --csv has the firings: layer, neuron, position, token, coefficient, score, exact, share. --json has these and more.
     """
     with show_progress() as progress:
-        _, scores, _ = scoring.score(prompt, model, answer, "gradient", top, progress)
+        _, scores, _ = scoring.score(prompt, model, answer, top, progress)
     output.emit(scores, top=top, full=False, frame=lambda: scores.top(top), drawn={"top": min(top, 40)})
 
 
@@ -105,7 +98,7 @@ def faithfulness(
     has these and more.
     """
     with show_progress() as progress:
-        capture, _, settings = scoring.score(prompt, model, answer, "relp", 0, progress)
+        capture, _, settings = scoring.score(prompt, model, answer, 0, progress)
         found = fm.faithfulness(capture, recorded=recorded, seed=seed, **settings)
     output.emit(found)
 
@@ -137,6 +130,6 @@ def minimal(
         share: Of the answer, such as .9.
     """
     with show_progress() as progress:
-        capture, _, settings = scoring.score(prompt, model, answer, "relp", 0, progress)
+        capture, _, settings = scoring.score(prompt, model, answer, 0, progress)
         found = fm.minimal_circuit(capture, faithfulness=share, recorded=recorded, **settings)
     emit(found, output.form, top=top)

@@ -160,7 +160,7 @@ TEXT_ROLES = ("dead", "position", "token-frequency", "token-detector")
 ComparisonBaseline = Literal["keys", "coefficients"]
 """What random neurons are made of: what neurons take in, rotated, or what comes out."""
 BASELINES = get_args(ComparisonBaseline)
-CausalRule = Literal["gradient", "relp", "ig"]
+CausalRule = Literal["gradient", "ig"]
 CircuitForm = Literal["circuit-tracer"]
 PlantedKind = Literal["meanings", "roles", "facts"]
 PLANTED_KINDS = get_args(PlantedKind)

@@ -89,7 +89,7 @@ def prompt_page(explorer: Explorer, query: PromptQuery, progress: Progress) -> V
     scores: Scores = paths if query.by == "paths" else direct
     if query.by == "causal":
         scores = explorer.cached(
-            ("causal", *key), lambda: causal_scores(captured, read, rule="relp", exact=LISTED, progress=progress)
+            ("causal", *key), lambda: causal_scores(captured, read, exact=LISTED, progress=progress)
         )
     mapped = paths if isinstance(scores, Attribution) else scores
     row, column = read_neuron(query.cell) if query.cell else (0, 0)

@@ -232,18 +232,17 @@ class AttentionPass:
 
     Args:
         model: from :func:`ffnmem.load`.
-        apart: whether each layer's gradients end at what it reads; otherwise they go through the whole pass.
 
     Attributes:
         calls: how each layer was called. inputs: what goes into each layer, attention's norm in front.
-        read, written: by layer, what attention reads and writes, with the graph between them; of a pass of layers
-            apart that is long or in half precision without, and memory grows with a prompt's length, not its square.
+        read, written: by layer, what attention reads and writes, with the graph between them; of a prompt that is long
+            or in half precision without, and memory grows with its length, not its square.
         patterns: by layer, of short prompts. versions: of each layer's parameters, as :class:`Graph` has them.
         silent: layers that showed no pattern.
     """
 
-    def __init__(self, model: Model, apart: bool = True) -> None:
-        self.model, self.apart = model, apart
+    def __init__(self, model: Model) -> None:
+        self.model = model
         self.thread = threading.get_ident()
         self.calls: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self.inputs: dict[int, Tensor] = {}
@@ -281,8 +280,7 @@ class AttentionPass:
         if threading.get_ident() != self.thread:
             return None
         x = first_tensor(args or kwargs["hidden_states"])
-        # A view: the FFN beside it may read the same.
-        self.read[layer] = x = x.detach().requires_grad_() if self.apart else x.view_as(x)
+        self.read[layer] = x = x.detach().requires_grad_()
         self.calls[layer] = args, kwargs = with_input(args, kwargs, x)
         self.running = ExitStack()
         self.running.enter_context(torch.enable_grad())
@@ -297,8 +295,6 @@ class AttentionPass:
             return None
         if len(self.softmax.patterns) == 1:
             self.silent.discard(layer)
-        if not self.apart:
-            return None
         read, self.versions[layer] = self.read[layer], versions_of(module)
         short = read.shape[-2] <= KEPT
         if short and layer not in self.silent:
@@ -308,15 +304,11 @@ class AttentionPass:
         first = first_tensor(output).detach()
         return first if isinstance(output, Tensor) else (first, *output[1:])
 
-    def check(self) -> None:
+    def layers(self) -> list[FrozenAttention]:
         """Raise HookError where a layer did not show its pattern."""
         if self.silent:
             layers = listed(sorted(self.silent))
             raise HookError(f"layers {layers} of {self.model.name} do not show their attention patterns")
-
-    def layers(self) -> list[FrozenAttention]:
-        """Of a pass of layers apart. Raises HookError as :meth:`check`."""
-        self.check()
         return [self.layer(number, block) for number, block in enumerate(self.model.layout.blocks)]
 
     def layer(self, layer: int, block: LayerModules) -> FrozenAttention:

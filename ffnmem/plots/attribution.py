@@ -18,7 +18,7 @@ from ..prompts.causal import CausalScores
 from ..prompts.firings import Firings
 from ..prompts.paths import PathAttribution
 from ..prompts.routing import RouterAttribution
-from ..prompts.sufficiency import Faithfulness, FaithfulnessOver
+from ..prompts.sufficiency import Faithfulness
 from . import shapes
 from .figures import draws
 
@@ -119,20 +119,19 @@ def components(attribution: Attribution, ax: Axes | None = None) -> Axes:
     return shapes.finish(ax, f"All that adds up to the logit of {answer(attribution)}", label)
 
 
-@draws(Faithfulness, FaithfulnessOver)
-def faithfulness(result: Faithfulness | FaithfulnessOver, ax: Axes | None = None) -> Axes:
+@draws(Faithfulness)
+def faithfulness(result: Faithfulness, ax: Axes | None = None) -> Axes:
     """How much of an answer the first firings of a ranking keep, by how many they are (logarithmic).
 
-    Beside it what all others keep (0 is best), and as many at random. Bands are intervals over answers; those of random
-    ones over draws, if there is one answer.
+    Beside it what all others keep (0 is best), and as many at random, with the range of their draws.
 
     Args:
-        result: from :func:`ffnmem.faithfulness`, or of several answers.
+        result: from :func:`ffnmem.faithfulness`.
     """
     frame = result.curve
     ax = shapes.axes_for(ax, (7, 4.2))
     for column, colour, label, low, high in (
-        ("faithfulness", shapes.BLUE, "these kept", "low", "high"),
+        ("faithfulness", shapes.BLUE, "these kept", "", ""),
         ("completeness", shapes.ORANGE, "all others kept", "", ""),
         ("random", shapes.GREY, "as many at random", "random_low", "random_high"),
     ):
@@ -142,8 +141,9 @@ def faithfulness(result: Faithfulness | FaithfulnessOver, ax: Axes | None = None
     for share in (0, 1):
         shapes.line_at(ax, share, linestyle=":")
     ax.set_xscale("log")
-    what = answer(result) if isinstance(result, Faithfulness) else counted(result.n, "answer")
-    return shapes.finish(ax, f"Is it enough for {what}?", "firings kept", "share of the answer", legend="inside")
+    return shapes.finish(
+        ax, f"Is it enough for {answer(result)}?", "firings kept", "share of the answer", legend="inside"
+    )
 
 
 NAMED = 8  # neurons that are furthest from the line, and as many with the largest total effect, carry their names

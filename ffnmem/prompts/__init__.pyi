@@ -15,6 +15,4 @@ from .paths import attribute_paths as attribute_paths
 from .routing import RouterAttribution as RouterAttribution
 from .routing import attribute_router as attribute_router
 from .sufficiency import Faithfulness as Faithfulness
-from .sufficiency import FaithfulnessOver as FaithfulnessOver
 from .sufficiency import faithfulness as faithfulness
-from .sufficiency import faithfulness_over as faithfulness_over

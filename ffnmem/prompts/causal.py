@@ -17,9 +17,7 @@ from ..core.errors import InputError, counted
 from ..core.progress import Progress
 from ..core.sheets import Sheet
 from ..core.types import CausalRule, Count, Whole, checked
-from ..models.backward import Backward, backward_pass
 from ..models.norms import at_least_float32
-from ..models.residual import FinalNorm
 from ..models.turns import in_turn
 from .answer_text import describe_answer
 from .attribution import largest
@@ -33,7 +31,6 @@ BATCH, BATCH_TOKENS = 16, 1024  # steps of an integral at once, and the tokens o
 
 WORDS = {
     "gradient": "attribution patching: (coefficient − reference) · gradient",
-    "relp": "RelP: the same, by linear rules for norms, activations and gates",
     "ig": "integrated gradients, all coefficients at once",
 }
 
@@ -48,25 +45,18 @@ class CausalScores(Firings):
         coefficients: ``[layer, pos, d_mlp]``.
         logit: Δ, the model's own logit of the target (minus the foil's) at ``position``; of an answer of several tokens
             the log-probability of all of them.
-        rule: "gradient", "relp" or "ig"; reference: what a firing is compared with, in words.
-        frozen: whether attention patterns were constants.
-        components: of "relp" with frozen patterns: component, layer, score of embeddings and biases, whose sum is
-            Δ: by these rules all that a firing passes on came from there. None of the others.
-        expected: what the rule says that a sum is: of "relp" with frozen patterns Δ, of embeddings and biases; of
-            "ig" Δ − Δ(all firings at their reference), of all scores. None of others, where nothing is.
+        rule: "gradient" or "ig"; reference: what a firing is compared with, in words.
+        expected: of "ig" what the sum of all scores should be, Δ − Δ(all firings at their reference). None of
+            "gradient", whose scores have no sum.
         exact: of the largest firings, in the order of :meth:`top`, Δ − Δ(this firing at its reference), each removed in
             a run of its own; as many as were asked for.
     """
 
     column: ClassVar[str] = "score"
-    in_json = (
-        "tokens position target foil logit firings map rule reference frozen expected completeness_error components"
-    )
+    in_json = "tokens position target foil logit firings map rule reference expected completeness_error"
 
     rule: str
     reference: str
-    frozen: bool
-    components: pd.DataFrame | None
     expected: float | None
     exact: tuple[float, ...]
 
@@ -80,8 +70,7 @@ class CausalScores(Firings):
         """\\|sum − ``expected``\\|; None of a rule that has no sum."""
         if self.expected is None:
             return None
-        total = self.map.sum() if self.components is None else self.components["score"].sum()
-        return abs(float(total) - self.expected)
+        return abs(float(self.map.sum()) - self.expected)
 
     def top(self, k: Count | None = 20) -> pd.DataFrame:
         """The ``k`` largest firings (all for None): layer, neuron, position, token, coefficient, score, exact, share;
@@ -109,15 +98,11 @@ class CausalScores(Firings):
 
     def sheet(self, top: Whole = 10) -> Sheet:
         """The answer, the rule and its error, what each position's firings come to, and the ``top`` single ones."""
-        patterns = {"relp": ", attention patterns " + ("frozen" if self.frozen else "followed")}.get(self.rule, "")
         error, complete = self.completeness_error, None
         if error is not None:
-            sums = f"the scores should sum to {self.expected:.3f}"
-            complete = (
-                f"{sums if self.components is None else 'embeddings and biases sum to the logit'}; error {error:.1e}"
-            )
+            complete = f"the scores should sum to {self.expected:.3f}; error {error:.1e}"
         facts = describe_answer(self) | {
-            "rule": WORDS[self.rule] + patterns,
+            "rule": WORDS[self.rule],
             "reference": self.reference,
             "complete": complete,
             "exact": self.agreement(top) or None,
@@ -134,7 +119,6 @@ def causal_scores(
     rule: CausalRule = "gradient",
     *,
     mean: Any = None,
-    frozen: bool = True,
     steps: Count = STEPS,
     position: int = -1,
     prompt: int | None = None,
@@ -150,9 +134,6 @@ def causal_scores(
     firing's coefficient and m̄ its reference, the rules are:
 
     - ``"gradient"``, attribution patching: (m − m̄)·∂Δ/∂m. Best for the effect of removing one firing.
-    - ``"relp"``: the same with another backward pass, linear but for attention patterns: norms divide by their scale as
-      it was, an activation is z·(act(z)/z) with the second factor a constant (act′(0) at z = 0), and half of a gated
-      product goes to each side. Best for choosing a set that is enough (:func:`ffnmem.faithfulness`).
     - ``"ig"``, integrated gradients: (m − m̄)·∂Δ/∂m averaged while all coefficients go from m̄ to m together, at the
       midpoints of ``steps`` parts; those of the beginning-of-sequence token stay as they are and score 0. Their sum is
       Δ minus the Δ of all firings at their reference, but for what the steps miss. With a norm behind the FFN (Gemma 2)
@@ -164,7 +145,6 @@ def causal_scores(
         rule: one of the above.
         mean: m̄: None for zero; a Store or a Capture, for the means over its content positions; or numbers
             ``[layer, d_mlp]`` or ``{layer: [d_mlp]}``.
-        frozen: of "relp": whether attention patterns are constants; else they are followed by their true derivative.
         steps: of "ig".
         exact: how many of the largest firings are removed exactly, each in one row of a batch: as many more runs of the
             prompt. 0 for none.
@@ -176,48 +156,38 @@ def causal_scores(
         ``.map`` ``[layer, pos]``, ``.scores`` ``[layer, pos, d_mlp]``, ``.completeness_error``.
 
     Raises: as :func:`ffnmem.attribute_paths`; InputError for an unknown rule, means of another model, or a capture made
-        under an intervention; HookError if a layer does not run as its parts.
+        under an intervention.
 
-    Source: attribution patching, Nanda 2023 and Syed et al. 2023 (2310.10348); RelP, Rezaei Jafari et al. 2025
-    (2508.21258), on LRP's rules for transformers (2402.05602); integrated gradients, Sundararajan et al. 2017
-    (1703.01365).
+    Source: attribution patching, Nanda 2023 and Syed et al. 2023 (2310.10348); integrated gradients, Sundararajan et
+        al. 2017 (1703.01365).
     """
     question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)
     reference, words = references(mean, question.model)
-    components: pd.DataFrame | None = None
     expected: float | None = None
     if rule == "ig":
         slopes, logit, expected = integrate_gradients(question, reference, steps, progress)
-    elif rule == "gradient":
+    else:
         gradients, _, logits = question.gradients(1, lambda _, m: m)
         slopes, logit = question.model.stack_layers(one[0] for one in gradients), float(logits)
-    else:
-        passed = backward_pass(question.model, question.tokens, frozen=frozen)
-        linear = frozen and not question.answer.whole  # a log-probability is no sum
-        slopes, logit, components = relp_slopes(question, passed, linear)
-        expected = logit if linear else None
     coefficients = at_least_float32(question.coefficients)
     scores = (coefficients - at_least_float32(reference).unsqueeze(1)) * at_least_float32(slopes)
     if rule == "ig" and capture.starts_with_bos:
         scores[:, 0] = 0.0  # its firings stay as they are
     largest_ones = largest(at_least_float32(scores).cpu().numpy().ravel(), max(exact, 1))[:exact]
-    settings: dict[str, Any] = {"rule": rule, "reference": words}
-    if rule == "relp":
-        settings["attention"] = "frozen" if frozen else "followed"
     return CausalScores(
         scores=scores,
         coefficients=coefficients,
         logit=logit,
         rule=rule,
         reference=words,
-        frozen=frozen and rule == "relp",
-        components=components,
         expected=expected,
         exact=remove_each(question, reference, largest_ones, progress),
         **question.result_fields(),
         widths=question.model.widths,
-        provenance=capture.provenance.with_settings(**settings, **({"steps": steps} if rule == "ig" else {})),
+        provenance=capture.provenance.with_settings(
+            rule=rule, reference=words, **({"steps": steps} if rule == "ig" else {})
+        ),
     )
 
 
@@ -253,59 +223,6 @@ def remove_each(
         if progress is not None:
             progress("exact", len(found), len(firings))
     return tuple(found)
-
-
-def relp_slopes(
-    question: PromptQuestion, passed: Backward, linear: bool
-) -> tuple[Float[Tensor, "layer pos d_mlp"], float, pd.DataFrame | None]:
-    """Slopes by RelP's rules, Δ, and where all of it is linear what embeddings and biases come to."""
-    layers = range(question.model.n_layers)
-    places = [passed.coefficients[layer] for layer in layers]
-    ends: list[Tensor] = []
-    if linear:
-        ends = [
-            passed.embedding,
-            *(tensor for tensor, *_ in passed.biased),
-            *(passed.read[layer] for layer in layers),
-            *(passed.wrote[layer] for layer in layers),
-        ]
-    with torch.enable_grad():
-        logit = question.measure(passed.final)
-        found = torch.autograd.grad(logit.sum(), [*places, *ends], allow_unused=True)
-    gradients = [torch.zeros_like(p) if g is None else g for p, g in zip([*places, *ends], found, strict=True)]
-    pos = len(question.tokens)
-    slopes = question.model.stack_layers(one.reshape(pos, -1) for one in gradients[: len(places)])
-    components = sum_components(question, passed, gradients[len(places) :]) if linear else None
-    return slopes, float(logit.detach()), components
-
-
-def sum_components(question: PromptQuestion, passed: Backward, gradients: list[Tensor]) -> pd.DataFrame:
-    """What embeddings and biases come to, by the gradients at the embedding, the biases, attention's input and output.
-
-    The biases inside attention are what it wrote beyond what its input gave.
-    """
-    model, count = question.model, len(passed.biased)
-    layers = range(model.n_layers)
-    at_embedding, at_biases, at_ends = gradients[0], gradients[1 : 1 + count], gradients[1 + count :]
-    residual, span = question.capture.residual, slice(0, question.position + 1)
-    assert residual is not None
-
-    wrote, read = (torch.stack([ends[i] for i in layers]).double().detach() for ends in (passed.wrote, passed.read))
-    at_read, at_wrote = (torch.stack(some).double() for some in (at_ends[: len(layers)], at_ends[len(layers) :]))
-    inside = (at_wrote * wrote).flatten(1).sum(1) - (at_read * read).flatten(1).sum(1)
-    sums = {("attention bias", layer): found for layer, found in zip(layers, inside.tolist(), strict=True)}
-    for name, write in (("embedding", residual.embedding), ("position", residual.position)):
-        if write is not None:
-            sums[name, -1] = float((at_embedding.double() * write[[question.row], span].double()).sum())
-    for gradient, (_, bias, part, layer) in zip(at_biases, passed.biased, strict=True):
-        along = float((gradient.reshape(-1, bias.shape[-1]).double() * bias.double()).sum())
-        sums[f"{part} bias", layer] = sums.get((f"{part} bias", layer), 0.0) + along
-    _, constant = FinalNorm(model).directions(question.targets, question.answer.foil_id)
-    order = {"embedding": 0, "position": 1, "attention bias": 2, "ffn bias": 3}
-    names = sorted(sums, key=lambda name: (name[1], order[name[0]]))
-    rows = [(part, None if layer < 0 else layer, sums[part, layer]) for part, layer in names]
-    rows.append(("final bias", None, float(constant)))
-    return pd.DataFrame(rows, columns=["component", "layer", "score"]).astype({"layer": "Int64"})
 
 
 def integrate_gradients(

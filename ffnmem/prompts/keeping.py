@@ -137,13 +137,13 @@ class Keeping:
     def ranked(self, firings: Any) -> tuple[Int[np.ndarray, " n"], str, bool]:
         """The places of firings, most important first; what they are in words; and whether their order says anything.
 
-        ``firings``: None for those of RelP against the same reference. Raises InputError: none, or of another prompt.
-        OutOfRangeError: a firing that this prompt does not have.
+        ``firings``: None for all of them by their gradients against the same reference. Raises InputError: none, or of
+        another prompt. OutOfRangeError: a firing that this prompt does not have.
         """
         if firings is None:
             question = self.question
             firings = causal_scores(
-                question.capture, question.answer, None, "relp", mean=self.reference, prompt=question.row, exact=0
+                question.capture, question.answer, mean=self.reference, prompt=question.row, exact=0
             )
         if isinstance(firings, Firings):
             return self.by_score(firings)

@@ -8,16 +8,13 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 from ..core.errors import InputError, OutOfRangeError, counted
 from ..core.number_text import format_interval, format_share
 from ..core.progress import Progress
-from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Sheet, Table
 from ..core.types import Count, Seed, Whole, checked
 from ..models.turns import in_turn
-from ..show.result import Result
 from .answer_text import AnswerResult, describe_answer, name_quantity
 from .captures import Capture, Target
 from .causal import check_plain
@@ -26,7 +23,6 @@ from .keeping import BATCH_TOKENS, CARRIES, Keeping, Set
 from .means import references
 
 DRAWS = 5  # random sets of each size
-BOOTSTRAP = 2000
 STEPS = (1, 2, 5)
 SWINGS = -0.05  # a share of an answer below which it is said that some firings lower it
 
@@ -165,61 +161,21 @@ def chance_interval(row: Mapping[str, Any] | pd.Series, name: str) -> str:
 
 
 def curve_table(curve: pd.DataFrame) -> Table:
-    """A row a size; intervals of means where there are any."""
+    """A row a size."""
 
     def band(name: str, words: str) -> Column | None:
         return Column(words, left=False, of=lambda row: chance_interval(row, name)) if name in curve else None
 
-    interval = Column("interval", left=False, of=lambda row: f"{row['low']:.0%} to {row['high']:.0%}")
     return Table.of(
         curve,
         Column("kept", "count", of="size"),
         Column("share", left=False, of=lambda row: format_fine_share(row["share"])),
         Column("faithful", "percent", of="faithfulness"),
-        interval if "low" in curve else None,
         Column("without them", "percent", of="completeness"),
         band("random", "random"),
         band("random_without", "without random"),
         caption="shares of the answer: with those alone, with all others alone, with as many at random",
     )
-
-
-@checked
-@dataclass(frozen=True, eq=False, repr=False)
-class FaithfulnessOver(Result):
-    """Faithfulness over several answers, with intervals. Made by :func:`ffnmem.prompts.faithfulness_over`.
-
-    Attributes:
-        curve: one row a size that every answer has: ``size``, ``share`` (mean), ``faithfulness``, ``low``, ``high``
-            (95% bootstrap over answers), ``completeness``, ``random``, ``random_low``, ``random_high`` (the same of the
-            random sets' mean).
-        areas: one row for ``cpr`` and ``cmd`` each (``area``): ``mean``, ``low``, ``high``, and ``random``; empty where
-            rankings leave firings out.
-        n: how many answers.
-    """
-
-    main = "curve"
-    in_json = "n reference order areas curve"
-    in_repr = "n order reference"
-
-    curve: pd.DataFrame
-    areas: pd.DataFrame
-    n: int
-    reference: str
-    order: str
-    provenance: Provenance
-
-    def sheet(self) -> Sheet:
-        """How many, the areas, and the curve."""
-        facts: dict[str, Content | None] = {
-            "answers": str(self.n),
-            "kept": f"{self.order}; all others at {self.reference}",
-        }
-        for row in self.areas.to_dict("records"):
-            facts[row["area"].upper()] = (
-                f"{row['mean']:.3f} ({row['low']:.3f} to {row['high']:.3f}), of random sets {row['random']:.3f}"
-            )
-        return Sheet.of(facts, curve_table(self.curve), self.provenance)
 
 
 @checked
@@ -254,7 +210,7 @@ def faithfulness(
         target, foil, position, prompt, first_token: as :func:`ffnmem.attribute_paths` takes them.
         firings: scores, of which the largest in size are kept first: a :class:`CausalScores` or a
             :class:`PathAttribution` of this answer; or a set: a table with layer, neuron and position, or (layer,
-            neuron, position) of each. Default: :func:`ffnmem.causal_scores` by "relp" with the same ``mean``.
+            neuron, position) of each. Default: :func:`ffnmem.causal_scores` with the same ``mean``.
         mean: what all others are set to. None is zero, which no neuron of a trained model need be near; a Store, a
             Capture or numbers are taken as :func:`ffnmem.causal_scores` takes them. The result says which it was.
         recorded: keep firings at the coefficients of the capture, whatever then stands below them: the weaker question
@@ -327,65 +283,4 @@ def faithfulness(
             seed=seed,
             always="beginning of sequence",
         ),
-    )
-
-
-@checked
-def faithfulness_over(results: Iterable[Faithfulness], *, draws: Count = BOOTSTRAP, seed: Seed = 0) -> FaithfulnessOver:
-    """Faithfulness over several answers at the sizes that all of them have, with intervals over answers.
-
-    As MIB has it, differences of logits are averaged before they are divided: f = Σ(Δ(K) − Δ(∅)) / Σ(Δ(all) − Δ(∅)). A
-    single answer to which firings hardly matter has shares of almost nothing, which would rule a mean of shares. So an
-    answer's CPR and CMD count by what firings make of it.
-
-    Args:
-        results: from :func:`ffnmem.faithfulness`, by one ranking and reference.
-        draws, seed: of the bootstrap.
-
-    Raises: InputError: none, of several rankings, references or models, or without a size in common.
-
-    Source: percentile bootstrap, Efron 1979.
-    """
-    given = list(results)
-    if not given:
-        raise InputError("results is empty: give at least one, from ffnmem.faithfulness")
-    ways = {(one.order, one.reference) for one in given}
-    if len(ways) > 1:
-        raise InputError(f"results are of different rankings or references: {'; '.join(map(', '.join, sorted(ways)))}")
-    if len({one.provenance.fingerprint for one in given}) > 1:
-        raise InputError("results are of several models: give those of one")
-    sizes = sorted(set.intersection(*({*one.curve["size"].tolist()} for one in given)))
-    if not sizes:
-        raise InputError("these results have no size in common: ask each for the same sizes=")
-    picks = np.random.default_rng(seed).integers(len(given), size=(draws, len(given)))
-    weight = np.array([one.logit - one.without for one in given])
-
-    def pooled(values: Any, weight: np.ndarray = weight) -> Float[np.ndarray, "3 ..."]:
-        """Of shares of each answer ``[answer, *size]`` the share of all answers' sum, and its interval."""
-        wide, by = (np.asarray(values, float).T * weight).T, weight[picks].sum(1)
-        low, high = np.quantile((wide[picks].sum(1).T / by).T, [0.025, 0.975], axis=0)
-        return np.stack([wide.sum(0) / weight.sum(), low, high])
-
-    def column(name: str) -> Float[np.ndarray, "answer size"]:
-        return np.stack([one.curve.set_index("size").loc[sizes, name].to_numpy(float) for one in given])
-
-    curve = pd.DataFrame({"size": sizes, "share": column("share").mean(0)})
-    curve[["faithfulness", "low", "high"]] = pooled(column("faithfulness")).T
-    curve["completeness"] = pooled(column("completeness"))[0]
-    with_null = all("random" in one.curve for one in given)
-    if with_null:
-        curve[["random", "random_low", "random_high"]] = pooled(column("random")).T
-    areas = []
-    for name, of, by in (("cpr", lambda f: f, weight), ("cmd", lambda f: np.abs(1 - f), np.abs(weight))):
-        if all(one.area(of) is not None for one in given):
-            null = pooled([one.area(of, "random") for one in given], by)[0] if with_null else float("nan")
-            areas.append((name, *pooled([one.area(of) for one in given], by), null))
-    order, reference = ways.pop()
-    return FaithfulnessOver(
-        curve=curve,
-        areas=pd.DataFrame(areas, columns=["area", "mean", "low", "high", "random"]),
-        n=len(given),
-        reference=reference,
-        order=order,
-        provenance=given[0].provenance.with_settings(answers=len(given), draws=draws, bootstrap_seed=seed),
     )

@@ -105,8 +105,8 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: fm.decompose(g.capture, 1, 2),
         "neurons",
     ),
-    f"causal {ASKED} {M} --rule relp --top 6": (
-        lambda g: fm.causal_scores(g.capture, *RIVALS, "relp").top(6),
+    f"causal {ASKED} {M} --rule ig --top 6": (
+        lambda g: fm.causal_scores(g.capture, *RIVALS, "ig").top(6),
         "firings",
     ),
     f"causal faithfulness {ASKED} {M}": (lambda g: fm.faithfulness(g.capture, *RIVALS).curve, "curve"),

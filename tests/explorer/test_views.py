@@ -92,9 +92,9 @@ def test_the_prompt_shows_what_the_library_says(client: TestClient, tiny: fm.Mod
     direct = csv(client, address("/prompt", text=TEXT, by="direct", format="csv"))
     assert direct["neuron"].tolist() == fm.attribute(capture).top(200)["neuron"].tolist()
     causal = csv(client, address("/prompt", text=TEXT, by="causal", format="csv"))
-    assert causal["score"].tolist() == pytest.approx(fm.causal_scores(capture, rule="relp").top(200)["score"].tolist())
+    assert causal["score"].tolist() == pytest.approx(fm.causal_scores(capture).top(200)["score"].tolist())
     shown = client.get(address("/prompt", text=TEXT, by="causal")).text
-    scores = fm.causal_scores(capture, rule="relp", exact=20)
+    scores = fm.causal_scores(capture, exact=20)
     assert f"Exact removal</b>: {html.escape(scores.agreement(20))}" in shown
     exact = re.findall(r'data-name="exact"><data[^>]* value="([^"]+)"', shown)
     assert [float(one) for one in exact] == pytest.approx(scores.exact, rel=1e-4)

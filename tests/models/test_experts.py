@@ -134,9 +134,6 @@ def test_sums_and_removals_are_exact(model: fm.Model) -> None:
     """What the router gives would be counted twice, or what stands behind a narrower layer's neurons count too."""
     capture = fm.capture(model, PROMPT, logits=True)
     mean = {layer: 0.01 * torch.ones(width).double() for layer, width in enumerate(model.widths)}
-    relp = fm.causal_scores(capture, " Paris", " Rome", rule="relp")
-    assert relp.completeness_error is not None
-    assert relp.completeness_error < 1e-10 * max(1.0, abs(relp.logit))
     scores = fm.causal_scores(capture, " Paris", " Rome", mean=mean)
     worth = scores.scores[1][:, : model.widths[1]]
     unrouted = capture.coefficients[1][0, -len(worth) :] == 0  # against a mean, they are worth something too

@@ -175,16 +175,15 @@ case(
 case("map", "PathAttribution", lambda m: {"map": m.PathAttribution.map})
 case("map of a router", "RouterAttribution", lambda m: {"map": m.RouterAttribution.map})
 case("map of scores", "CausalScores", lambda m: {"map": m.CausalScores.map})
-for kind in ("Faithfulness", "FaithfulnessOver"):
-    case(
-        f"faithfulness {kind}",
-        kind,
-        lambda m, kind=kind: {
-            "these kept": getattr(m, kind).curve["faithfulness"],
-            "all others kept": getattr(m, kind).curve["completeness"],
-            "as many at random": getattr(m, kind).curve["random"],
-        },
-    )
+case(
+    "faithfulness",
+    "Faithfulness",
+    lambda m: {
+        "these kept": m.Faithfulness.curve["faithfulness"],
+        "all others kept": m.Faithfulness.curve["completeness"],
+        "as many at random": m.Faithfulness.curve["random"],
+    },
+)
 case("ablation", "Ablation", lambda m: {})
 case("circuit", "Circuit", lambda m: {})
 case("contrast", "Contrast", lambda m: {})

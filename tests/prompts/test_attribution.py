@@ -100,7 +100,6 @@ def test_sum_is_the_logit(pair64: Pair) -> None:
 SUMS: dict[str, Callable[..., float | None]] = {
     "attribute": lambda *asked, **of: fm.attribute(*asked, **of).error,
     "paths": lambda *asked, **of: fm.attribute_paths(*asked, **of).error,
-    "relp": lambda *asked, **of: fm.causal_scores(*asked, "relp", exact=0, **of).completeness_error,
 }
 
 

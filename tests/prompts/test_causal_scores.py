@@ -13,34 +13,17 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemError
 from ffnmem.models import Model
-from ffnmem.models.attention import frozen_attention
-from ffnmem.models.residual import FinalNorm
 
 from ..architectures import DECODERS
-from ..helpers import PROMPT, Pair, allclose, build_tokenizer, printed
+from ..helpers import PROMPT, Pair, printed
 
-RULES = ({"rule": "gradient"}, {"rule": "relp"}, {"rule": "relp", "frozen": False}, {"rule": "ig"})
+RULES = ({"rule": "gradient"}, {"rule": "ig"})
 
 
 def logit_of(model: Model, tokens: torch.Tensor, target: int, foil: int) -> float:
     capture = fm.capture(model, tokens, logits=True)
     assert capture.logits is not None
     return float(capture.logits[0, -1, target] - capture.logits[0, -1, foil])
-
-
-def test_relp_is_complete_on_every_architecture(pair64: Pair) -> None:
-    # if it failed, the modified backward pass would lose or double what some part passes on
-    model = pair64.model
-    capture = fm.capture(model, [PROMPT, "Rome is"])
-    for prompt in (0, 1):
-        found = fm.causal_scores(capture, " Paris", " Rome", "relp", prompt=prompt)
-        assert found.completeness_error is not None
-        assert found.completeness_error < 1e-10 * max(1.0, abs(found.logit))
-        assert found.provenance.to_dict()["attention"] == "frozen"
-        assert found.components is not None
-        if not any("bias" in name for name, _ in model.hf_model.named_parameters()):
-            bias = found.components.query("component == 'attention bias'")["score"].abs()
-            assert float(bias.max()) < 1e-10  # frozen attention is linear: nothing is left over
 
 
 def test_the_forward_pass_is_the_models_own(tiny: Model) -> None:
@@ -51,7 +34,6 @@ def test_the_forward_pass_is_the_models_own(tiny: Model) -> None:
     for rule in RULES:
         found = fm.causal_scores(capture, " Paris", " Rome", **rule)  # type: ignore[arg-type]
         assert found.logit == pytest.approx(logit, abs=1e-5)
-        assert found.frozen == (rule == {"rule": "relp"})
         for layer in range(tiny.n_layers):
             assert torch.equal(found.coefficients[layer], capture.coefficients[layer][0].float())
         with torch.no_grad():
@@ -95,40 +77,6 @@ def test_the_largest_firings_are_removed_exactly(pair64: Pair) -> None:
         close = 1e-6 if pair64.rounds_attention else 1e-9
         assert row.exact == pytest.approx(found.logit - without, abs=close)
     assert fm.causal_scores(capture, target, foil, exact=0).top(3)["exact"].isna().all()
-
-
-@pytest.mark.parametrize("name", ["GPT-2", "Llama"])
-def test_relp_written_out(name: str) -> None:
-    """With FFNs replaced by their slopes and attention by its frozen maps the pass is linear: one firing's slope is
-    how the answer changes when that firing's value is added to the stream of such a model, here layer by layer. Half
-    of a gated product goes to each side."""
-    model = fm.load(DECODERS[name](), tokenizer=build_tokenizer(), dtype="float64")
-    capture = fm.capture(model, PROMPT)
-    target = model.token_id(" Paris")
-    found = fm.causal_scores(capture, target, rule="relp")
-    assert capture.residual is not None
-    norm = FinalNorm(model)
-    u, _ = norm.directions(torch.tensor([target]))
-    direction = torch.zeros(capture.tokens.shape[1], model.d_model, dtype=torch.float64)
-    direction[-1] = u[0] / norm.scale(capture.residual.final_in[0, [-1]])
-    attentions = frozen_attention(model, capture.tokens[0])
-    stream = dict(capture.by_place())
-    for layer in reversed(range(model.n_layers)):
-        ffn, before = model.ffn[layer], model.norm_before(layer)
-        assert before is not None
-        slope = direction @ ffn.values.T
-        m, z = capture.coefficients[layer][0], capture.pre[layer][0]
-        assert allclose(found.scores[layer], m * slope, 1e-10)
-        read = stream["resid_pre", layer][0] + stream["attention", layer][0]
-        through = (slope * m / z) @ ffn.activated
-        if model.gated:
-            through = (through + (slope * m / capture.linear[layer][0]) @ ffn.keys) / 2
-        through = before.pull(through) / before.scale(read).unsqueeze(-1)
-        direction = direction + through
-        direction = direction + attentions[layer].pull(direction)[0]
-    assert found.components is not None
-    embedding = found.components.query("component == 'embedding'")["score"].item()
-    assert embedding == pytest.approx(float((direction.detach() * capture.residual.embedding[0]).sum()), abs=1e-10)
 
 
 def test_integrated_gradients_sum_to_the_change(tiny64: Model) -> None:

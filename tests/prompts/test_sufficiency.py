@@ -13,7 +13,6 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemError
 from ffnmem.models import Model
-from ffnmem.prompts import faithfulness_over
 
 from ..helpers import PROMPT, Pair, allclose, build_gpt2, changed_answer, randomise
 
@@ -71,7 +70,7 @@ def test_all_kept_is_the_whole_answer_and_none_is_nothing(capture: fm.prompts.Ca
     found = fm.faithfulness(capture, " Paris", " Rome", mean=mean, random=2, progress=report)
     assert steps == [(done, steps[-1][1]) for done in sorted(done for done, _ in steps)]
     assert steps[-1] == (steps[-1][1], steps[0][0] * len(steps))
-    assert found.order == "largest |score| by relp first, as computed"
+    assert found.order == "largest |score| by gradient first, as computed"
     last = found.at(found.total)
     assert last["faithfulness"] == pytest.approx(1.0, abs=1e-5)
     assert last["random"] == pytest.approx(1.0, abs=1e-5)
@@ -105,26 +104,6 @@ def test_what_a_set_may_be(capture: fm.prompts.Capture, tiny: Model, mean: Any) 
     assert allclose(some.curve, by_table.curve, 1e-5)
 
 
-def test_over_several_answers(tiny: Model, mean: Any) -> None:
-    captures = [fm.capture(tiny, text) for text in (PROMPT, "The city of Rome is", "The Eiffel Tower")]
-    found = [fm.faithfulness(c, " Paris", " Rome", mean=mean, random=1) for c in captures]
-    over = faithfulness_over(found)
-    assert over.n == 3
-    row = over.curve.set_index("size").loc[20]
-    weight = np.array([one.logit - one.without for one in found])
-    kept = np.array([one.at(20)["faithfulness"] for one in found])
-    assert row["faithfulness"] == pytest.approx(float((kept * weight).sum() / weight.sum()))
-    assert row["low"] <= row["faithfulness"] <= row["high"]
-    assert over.areas["area"].tolist() == ["cpr", "cmd"]
-    with pytest.raises(FfnmemError, match="different rankings"):
-        faithfulness_over([found[0], fm.faithfulness(captures[0], " Paris", " Rome", random=1)])
-    theirs = replace(found[1], provenance=replace(found[1].provenance, fingerprint="another"))
-    with pytest.raises(FfnmemError, match="several models"):
-        faithfulness_over([found[0], theirs])
-    with pytest.raises(FfnmemError, match="empty"):
-        faithfulness_over([])
-
-
 def test_a_minimal_circuit_is_enough_and_no_firing_too_many(capture: fm.prompts.Capture, mean: Any) -> None:
     asked: dict[str, Any] = {"target": " Paris", "foil": " Rome", "mean": mean}
     with torch.no_grad():  # people run their notebooks under it
@@ -138,9 +117,11 @@ def test_a_minimal_circuit_is_enough_and_no_firing_too_many(capture: fm.prompts.
     assert again.curve["faithfulness"].item() == pytest.approx(found.faithfulness)
     less = fm.faithfulness(capture, **asked, firings=found.firings.iloc[1:], random=0)
     assert less.curve["faithfulness"].item() == pytest.approx(found.firings["without"].iloc[0], abs=1e-6)
+    asked["firings"] = fm.attribute_paths(capture, " Paris", " Rome")
     whole = fm.minimal_circuit(capture, **asked, faithfulness=0.97, one_by_one=1)
     assert whole.found > 32  # further down than the first grid of sizes looks at each
     assert fm.faithfulness(capture, **asked, sizes=[whole.found - 1], random=0).curve["faithfulness"].item() < 0.97
+    del asked["firings"]
     assert not whole.minimal
     assert "not tried one by one" in whole.search
     assert list(whole.firings.columns)[-1] == "worth"
