@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 import ffnmem as fm
 
 from ..core.errors import InputError, counted
-from ..core.types import FactFormat, KnownBy, WrittenFactFormat
+from ..core.types import FactFormat, KnownBy
 from ..show.records import emit, write
 from .guard import note
 from .options import Count, FactSource, ModelChoice, NewFile, Output, ReaderChoice, option_group
@@ -66,7 +66,7 @@ def list_chosen(
     """List facts: subject, relation, prompt and true target.
 
     Files are JSON lines, JSON or Parquet: counterfact.json, known_1000.json, zsre_mend_eval.json, KnowEdit and other
-    files of EasyEdit, MQuAKE, triples with templates, or the project's own fields.
+    files of EasyEdit, or the project's own fields.
 
     Examples
       ffnmem facts --count relations
@@ -133,25 +133,21 @@ def write_chosen(
     /,
     *,
     out: Annotated[NewFile, Parameter(alias="-o")],
-    to: WrittenFactFormat = "ffnmem",
     chosen: Chosen = Chosen(),
     limit: Count | None = None,
 ) -> None:
-    """Write facts into a new file, in the format of this or another program, and print its path.
-
-    What the format has no place for is told.
+    """Write facts into a new file of JSON lines in the project's own format, and print its path.
 
     Examples
-      ffnmem facts write --relation landmark --to knowedit -o landmarks.json
+      ffnmem facts write --relation landmark -o landmarks.jsonl
       ffnmem facts write --relation landmark --targets -o edits.jsonl
 
     Args:
         out: The new file.
-        to: Its format.
         limit: At most N facts. [default: all]
     """
     written = chosen.choose(source)[:limit]
-    write(f"{fm.facts.write_facts(written, out, to)}\n")
+    write(f"{fm.facts.write_facts(written, out)}\n")
     note(f"{counted(len(written), 'fact')} written")
 
 

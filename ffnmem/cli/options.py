@@ -178,9 +178,7 @@ StoreFolder = Annotated[Directory, Parameter(help="The folder of a scan.")]
 Corpus = Annotated[
     str, Parameter(help="What to read, as ffnmem scan takes it; atlas is the corpus that comes with ffnmem.")
 ]
-FactSource = Annotated[
-    str, Parameter(help="atlas (those of the embedded model), a file of facts, or ParaRel's folder.")
-]
+FactSource = Annotated[str, Parameter(help="atlas (those of the embedded model), or a file of facts.")]
 Device = Annotated[
     str,
     Parameter(

@@ -106,12 +106,10 @@ DIRECTIONS = get_args(RandomDirection)
 DescriptionScore = Literal["detection", "fuzzing", "intruder"]
 DESCRIPTION_SCORES = get_args(DescriptionScore)
 
-FactFormat = Literal["ffnmem", "counterfact", "known_1000", "zsre", "knowedit", "mquake", "pararel"]
+FactFormat = Literal["ffnmem", "counterfact", "known_1000", "zsre", "knowedit"]
 FACT_FORMATS = get_args(FactFormat)
 KnownBy = Literal["target", "first"]
 """What of a fact's true target a model must say to know it."""
-WrittenFactFormat = Literal["ffnmem", "counterfact", "knowedit", "mquake"]
-FACT_FORMATS_WRITTEN = get_args(WrittenFactFormat)
 TraceKind = Literal["state", "ffn", "attention"]
 """What a trace restores."""
 TRACE_KINDS = get_args(TraceKind)

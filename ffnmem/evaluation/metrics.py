@@ -146,7 +146,6 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "NKL_mean": Metric("neighbour", moved=divergences, times=1.0),
         "exact": Metric("rewrite", lambda said: said.exact(NEW)),
         "exact_paraphrase": Metric("paraphrase", lambda said: said.exact(NEW), head="exact P"),
-        "portability": Metric("portability", lambda said: said.exact(0)),
         "reverse": Metric("reverse", lambda said: said.exact(0)),
         "alias": Metric("alias", lambda said: said.exact(0)),
         "unrelated": Metric("unrelated", moved=unmoved),
@@ -165,9 +164,6 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "others_right": Metric("other", written="wanted", head="others"),
         "neighbours_overflow": Metric("neighbour", written="unwanted", head="N new"),
         "neighbours_right": Metric("neighbour", written="wanted", head="N right"),
-        "one_hop": Metric("one_hop", written="wanted", head="one hop"),
-        "multi_hop": Metric("multi_hop", written="wanted", head="multi-hop"),
-        "single_hop": Metric("single_hop", written="wanted", head="single hops"),
     }
 )
 """By name; the papers write NS_plus as NS+.
@@ -190,9 +186,6 @@ NEEDS = {
     "attack": "a true target, and a prompt with room for an answer",
     "negated": "a prompt that can be negated",
     "other": "another relation of its subject among the facts",
-    "one_hop": "a question one hop on",
-    "multi_hop": "multi-hop questions of its own",
-    "single_hop": "single hops of its own",
 }
 """What a fact must have for the metrics that are read off some prompts."""
 NO_TEXT = "there is no text that mentions none of the subjects"

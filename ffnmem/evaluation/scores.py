@@ -27,17 +27,14 @@ from .written import read_transcripts
 MAIN = ("S", "ES", "PS", "NS", "NS_plus")
 SIZES = ("EM", "PM", "NM", "exact", "exact_paraphrase", "NKL")
 DRIFT = ("drift_kl", "drift_perplexity", "drift_loss", "change", "norm", "steps")
-PROBES = ("portability", "reverse", "alias", "unrelated", "GE", "RS")
+PROBES = ("reverse", "alias", "unrelated", "GE", "RS")
 SIZED = (SIZES, "margins and exact answers, in percent; NKL in nats", "")
 DRIFTED = (DRIFT, "what else moved", "")
 SAID = (
-    (
-        "says", "says_exact", "says_paraphrase", "says_paraphrase_exact", "says_attacked", "one_hop", "multi_hop",
-        "single_hop",
-    ),
+    ("says", "says_exact", "says_paraphrase", "says_paraphrase_exact", "says_attacked"),
     "what the model writes: the new target, in percent",
     "exactly: and nothing else; P: to paraphrases; attacked: behind prefixes that name the old target",
-)  # fmt: skip
+)
 AROUND = (
     ("says_negated", "old_attacked", "overflow", "others_right", "neighbours_overflow", "neighbours_right"),
     "and where it should not, and what should stay",

@@ -16,10 +16,10 @@ import pandas as pd
 from ..core.errors import InputError
 from ..editing.edit import Edit
 from ..facts.fact import Fact
-from ..facts.portability import with_portability
 from ..facts.templates import mentions
 from ..models.answers import written_on
 from ..models.replaying import PlainLayers
+from .following import prompts_that_follow
 from .measuring import EditCase
 from .metrics import METRICS, mean
 from .texts import Keep, write_with_edits
@@ -67,9 +67,9 @@ def first_answer(text: str) -> str:
 
 # What is asked.
 
-KINDS = ("prompt", "paraphrase", "negated", "attack", "other", "neighbour", "one_hop", "multi_hop", "single_hop")
+KINDS = ("prompt", "paraphrase", "negated", "attack", "other", "neighbour")
 """The fact's own prompt; the same in other words; its negation; after a mention of the old object; other relations of
-the subject; neighbours; what follows by one more fact; questions that join facts; and each of these facts by itself."""
+the subject; and neighbours."""
 NEW = 20  # tokens of an answer at most, or
 BEYOND = 4  # more than the longest answer that is looked for
 REPEATED = 3  # times that an attack says the old object
@@ -83,7 +83,7 @@ class WrittenQuestion:
 
     Attributes:
         kind: one of KINDS.
-        question: which question of its kind it asks; one with several wordings counts as answered if one of them is.
+        question: its number among those of its kind.
         text: the whole prompt. tokens: its ids.
         wanted: answers that are right with the edit; empty where none is known.
         unwanted: answers that should not be given: the old object, or the new target where it has no place.
@@ -138,12 +138,12 @@ class Interview:
     Attributes:
         layers: of the model.
         others: facts by subject, for its other relations.
-        followed: by name of a fact, the prompts and answers one hop on.
+        followed: by name of a fact, the prompts whose answers its edit changes too.
     """
 
     layers: PlainLayers
     others: Mapping[str, Sequence[Fact]]
-    followed: Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]
+    followed: Mapping[str, set[str]]
 
     @classmethod
     def of(cls, layers: PlainLayers, facts: Sequence[Fact], others: Iterable[Fact] | None) -> Interview:
@@ -153,11 +153,7 @@ class Interview:
         by_subject: dict[str, list[Fact]] = {}
         for fact in pool:
             by_subject.setdefault(fact.subject, []).append(fact)
-        followed = {
-            fact.name: [(p.prompt, (p.target, *p.aliases)) for p in fact.probes if p.kind in ("portability", "alias")]
-            for fact in with_portability(pool)[: len(facts)]
-        }
-        return cls(layers, by_subject, followed)
+        return cls(layers, by_subject, prompts_that_follow(pool))
 
     def questions(self, case: EditCase) -> tuple[list[WrittenQuestion], int]:
         """What is asked of a case, and how many prompts were left out since the model has no room for the answer."""
@@ -196,25 +192,12 @@ class Interview:
                 yield one("negated", fact.ask(text), (), new)
             for text in write_attacks(fact.ask(template), fact.target_true):
                 yield one("attack", text, new, old)
-        followed = self.followed.get(fact.name, ()) if own else ()
-        known = {fact.ask(template) for template in templates} | {text for text, _ in followed}
+        known = {fact.ask(template) for template in templates} | (self.followed[fact.name] if own else set())
         for text, right in self.other_relations(fact):
             if text not in known:
                 yield one("other", text, right, () if holds(" / ".join(right), new) else new)
         for text in fact.prompts_about_neighbours:
             yield one("neighbour", text, old, new)
-        for text, answers in followed:
-            yield one("one_hop", text, answers, ())
-        for asked in fact.multi_hop if own else ():
-            if asked.needs:  # this edit alone is no reason for the new answer
-                continue
-            for text in asked.questions:
-                yield "multi_hop", numbers["multi_hop"], text, asked.after, asked.before
-            numbers["multi_hop"] += 1
-            for hop in asked.hops_after:
-                for text in filter(None, (hop.cloze, hop.question)):
-                    yield "single_hop", numbers["single_hop"], text, (hop.answer, *hop.aliases), ()
-                numbers["single_hop"] += 1
 
     def other_relations(self, fact: Fact) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Prompts about a fact's subject in other relations, with the right answers."""
@@ -283,12 +266,10 @@ def score_answers(
         metric = METRICS[name]
         if not metric.written:
             continue
-        by_question: dict[int, float] = {}
-        for one, match in zip(questions, matches, strict=True):
-            value = match[metric.written]
-            if one.kind == metric.asks and not np.isnan(value):
-                by_question[one.question] = max(value, by_question.get(one.question, 0.0))
-        found[f"{name}{suffix}"] = mean(list(by_question.values()))
+        values = [
+            match[metric.written] for one, match in zip(questions, matches, strict=True) if one.kind == metric.asks
+        ]
+        found[f"{name}{suffix}"] = mean([value for value in values if not np.isnan(value)])
     return found
 
 

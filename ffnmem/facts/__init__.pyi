@@ -1,12 +1,9 @@
 from .answers import Answer as Answer
 from .answers import read_answer as read_answer
 from .fact import Fact as Fact
-from .fact import Hop as Hop
-from .fact import MultiHop as MultiHop
 from .fact import Probe as Probe
 from .formats import load_facts as load_facts
 from .formats import write_facts as write_facts
 from .known import Known as Known
 from .known import filter_known as filter_known
-from .portability import with_portability as with_portability
 from .targets import with_targets as with_targets

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field, model_validator
 
 from ..core.errors import InputError, quoted
-from .easyedit import probes_of, questions
 from .fact import Fact, Probe
-from .foreign import CaseName, ForeignRecord, Sentence, Text, Word, case_field
+from .foreign import CaseName, ForeignRecord, Sentence, Text, Word
 from .templates import prompt_template, templates_of
 
 COUNTERFACT = "counterfact"
@@ -73,29 +72,6 @@ class CounterFactRecord(ForeignRecord):
         return prompt_template(self.prompt, self.subject)
 
 
-def counterfact_record(fact: Fact) -> dict[str, Any]:
-    """A fact as ``counterfact.json`` has them; raises InputError. Neighbours become whole prompts.
-
-    ``attribute_prompts`` are empty and targets have no ``id``: a fact knows neither.
-    """
-    if not fact.target_true or not fact.target_new:
-        raise InputError(f"it has no {'new' if fact.target_true else 'true'} target, and CounterFact compares the two")
-    return {
-        **case_field(fact.id.removeprefix(f"{COUNTERFACT}.")),
-        "requested_rewrite": {
-            "prompt": fact.prompt,
-            "relation_id": fact.relation or COUNTERFACT,
-            "target_new": {"str": fact.target_new},
-            "target_true": {"str": fact.target_true},
-            "subject": fact.subject,
-        },
-        "paraphrase_prompts": [fact.ask(template) for template in fact.paraphrases],
-        "neighborhood_prompts": fact.prompts_about_neighbours,
-        "attribute_prompts": [],
-        "generation_prompts": [fact.ask(template) for template in fact.generation_prompts],
-    }
-
-
 class Known1000Record(ForeignRecord):
     """A record of ``known_1000.json``, which has neither a new target nor paraphrases nor neighbours.
 
@@ -117,7 +93,7 @@ class Known1000Record(ForeignRecord):
 
 
 class ZsreRecord(ForeignRecord):
-    """A record of ``zsre_mend_eval.json``, or of EasyEdit's copy, which has ``portability``.
+    """A record of ``zsre_mend_eval.json``.
 
     target_true is ``answers[0]``, target_new is ``alt``. The programs differ in what they edit towards: MEND and those
     after it towards ``alt``, the programs of ROME and MEMIT towards ``answers[0]``, the truth, which their model did
@@ -135,14 +111,13 @@ class ZsreRecord(ForeignRecord):
     rephrase: Text | None = None
     loc: Text = ""
     loc_ans: Text = ""
-    portability: dict[str, Any] = Field({})
 
     def facts(self, number: int) -> list[Fact]:
         prompt, notes = prompt_template(self.src, self.subject)
         paraphrases, left = templates_of((self.rephrase,) if self.rephrase else (), self.subject, "paraphrase")
+        without = ("fields left out: portability",) if "portability" in self.rest else ()  # of EasyEdit's copy
         question = self.loc.removesuffix("?") + "?"
         unrelated = [Probe("unrelated", question, self.loc_ans)] if self.loc and self.loc_ans else []
-        carried, without = probes_of(questions({"portability": self.portability}))
         fact = Fact(
             subject=self.subject,
             relation="zsre",
@@ -151,7 +126,7 @@ class ZsreRecord(ForeignRecord):
             target_new=self.alt,
             paraphrases=paraphrases,
             id=f"zsre.{number - 1}",  # as the case_id of the programs, from 0 on
-            probes=(*unrelated, *carried),
+            probes=tuple(unrelated),
             notes=(*notes, *left, *without),
             true_aliases=tuple(dict.fromkeys(self.answers[1:])),
         )

@@ -1,8 +1,8 @@
-"""Records of KnowEdit and of other files of EasyEdit, read and written.
+"""Records of KnowEdit and of other files of EasyEdit.
 
 The files differ: KnowEdit's four (ZsRE, WikiData_recent, WikiData_counterfact, WikiBio) name their fields in two ways
 and their answers in three, files of before it (``counterfact-edit.json``) have one field a text. All become the same
-facts; one form is written, which the loader of EasyEdit takes.
+facts.
 
 Source: Zhang et al. 2024 (2401.01286); Wang et al. 2023 (2308.07269); the program's ``KnowEditDataset``.
 """
@@ -17,7 +17,7 @@ from pydantic import AfterValidator, AliasChoices, Field
 
 from ..core.errors import InputError, quoted
 from .fact import Fact, Probe, ProbeKind
-from .foreign import CaseName, ForeignRecord, LeftOut, Text, Texts, case_field, flatten_texts, prompt_of
+from .foreign import CaseName, ForeignRecord, LeftOut, Text, Texts, flatten_texts, prompt_of
 from .templates import templates_of
 
 KNOWEDIT = "knowedit"
@@ -28,22 +28,10 @@ NEIGHBOURS = "neighborhood"
 SHORT = {
     "locality_rs": ("locality", "Relation_Specificity"),
     "locality_f": ("locality", "Forgetfulness"),
-    "portability_r": ("portability", "Reasoning"),
     "portability_s": ("portability", "Subject_Aliasing"),
-    "portability_l": ("portability", "Logical_Generalization"),
 }
 """What the program calls lists of questions once it has read them: their side and category."""
-ALONE = {"locality": NEIGHBOURS, "portability": "one_hop"}
-"""The categories that the program gives questions whose file names none."""
 ONE_FIELD = re.compile(r"(locality|portability)(?:_(\w+))?_prompt")
-CATEGORIES = {
-    "unrelated": NEIGHBOURS,
-    "portability": "Reasoning",
-    "reverse": "Inverse_Relation",
-    "alias": "Subject_Aliasing",
-}
-"""By kind of probe, the category that one without a name is written as."""
-
 Answers = Annotated[Texts, AfterValidator(lambda texts: tuple(text for text in texts if text != NO_TRUTH))]
 
 
@@ -53,8 +41,8 @@ class KnowEditRecord(ForeignRecord):
     ``ground_truth`` is text, a list or a list of lists: the first answer is the true target, the others are its
     aliases; where it is missing (WikiData_recent inserts what nobody knew) the fact has no true target. ``locality``
     and ``portability`` become probes that keep the names of their categories: what must stay as it is "unrelated",
-    subjects by other names "alias", inverse relations "reverse", all else "portability". Neighbours with the fact's
-    own truth become neighbour_prompts.
+    subjects by other names "alias", inverse relations "reverse"; other categories of portability are left out with a
+    note. Neighbours with the fact's own truth become neighbour_prompts.
     """
 
     case_id: CaseName = ""
@@ -103,43 +91,40 @@ def probes_of(questions: Iterable[Probe | None]) -> tuple[tuple[Probe, ...], tup
     return tuple(one for one in every if one is not None), (note,) if left else ()
 
 
-def kind_of(side: str, category: str) -> ProbeKind:
-    """The kind of probe that a category's questions are."""
+def kind_of(side: str, category: str) -> ProbeKind | None:
+    """The kind of probe that a category's questions are; None for what follows from the new target by further facts."""
     name = category.lower()
     if side == "locality":
         return "unrelated"
     if "alias" in name or "subject_replace" in name:
         return "alias"
-    return "reverse" if "revers" in name or "invers" in name else "portability"
+    return "reverse" if "revers" in name or "invers" in name else None
 
 
 def questions(fields: dict[str, Any]) -> Iterator[Probe | None]:
-    """Every question among the fields of a record, which are taken out; None for one without text or answer."""
+    """Every question of some kind among the fields of a record, which are taken out; None for one without text or
+    answer."""
     for side in ("locality", "portability"):
         for name in (side, f"{side}_inputs"):
             found = fields.pop(name, {})
             if not isinstance(found, dict):
                 raise InputError(f"field {quoted(name)} must be an object, not {quoted(found)}")
-            if GENERATED[0] in found:
-                item = {"prompt": found[GENERATED[0]], "ground_truth": found.get(GENERATED[1])}
-                yield from asked_in(side, ALONE[side], item)
+            if left := {category: value for category, value in found.items() if kind_of(side, category) is None}:
+                fields[name] = left
             for category, value in found.items():
-                if category not in GENERATED:
+                if category not in left:
                     yield from asked_in(side, category, value)
     for name, (side, category) in SHORT.items():
         yield from asked_in(side, category, fields.pop(name, None))
     for name in list(fields):
-        if match := ONE_FIELD.fullmatch(name):
+        match = ONE_FIELD.fullmatch(name)
+        if match and kind_of(match[1], match[2] or NEIGHBOURS) is not None:
             answer = fields.pop(name.removesuffix("prompt") + "ground_truth", None)
             item = {"prompt": fields.pop(name), "ground_truth": answer}
-            yield from asked_in(match[1], match[2] or ALONE[match[1]], item)
+            yield from asked_in(match[1], match[2] or NEIGHBOURS, item)
     if "loc" in fields:
         item = {"prompt": fields.pop("loc"), "ground_truth": fields.pop("loc_ans", None)}
         yield from asked_in("locality", NEIGHBOURS, item)
-
-
-GENERATED = ("New Question", "New Answer", "Recalled Relation")
-"""The fields of the one question of ``zsre_mend_eval_portability_gpt4.json``, which stand where categories do."""
 
 
 def asked_in(side: str, category: str, value: Any) -> Iterator[Probe | None]:
@@ -163,37 +148,5 @@ def asked_in(side: str, category: str, value: Any) -> Iterator[Probe | None]:
                 raise InputError(f"{side} {quoted(category)}: a prompt must be text, not {quoted(one)}")
             text, right = (one or "").strip(), flatten_texts(answer)
             kind = kind_of(side, category)
+            assert kind is not None
             yield Probe(kind, text, right[0], right[1:], category) if text and right else None
-
-
-def knowedit_record(fact: Fact) -> dict[str, Any]:
-    """A fact as the loader of EasyEdit takes it: one answer is text, several are a list; raises InputError.
-
-    Neighbours become whole prompts. Relations are written as ``relation_id``, which the loader passes over.
-    """
-    if not fact.target_new:
-        raise InputError("it has no new target, which records of KnowEdit are about")
-    record: dict[str, Any] = {
-        **case_field(fact.id.removeprefix(f"{KNOWEDIT}.")),
-        "subject": fact.subject,
-        "prompt": fact.text,
-        "target_new": fact.target_new,
-        "ground_truth": one_or_list((fact.target_true, *fact.true_aliases) if fact.target_true else ()),
-        "rephrase_prompt": one_or_list(tuple(fact.ask(template) for template in fact.paraphrases)),
-        "relation_id": "" if fact.relation == KNOWEDIT else fact.relation,
-    }
-    record = {name: value for name, value in record.items() if value not in ("", [])}
-    sides: dict[str, dict[str, list[dict[str, Any]]]] = {"locality": {}, "portability": {}}
-    truth = one_or_list((fact.target_true, *fact.true_aliases))
-    for text in fact.prompts_about_neighbours if fact.target_true else ():
-        sides["locality"].setdefault(NEIGHBOURS, []).append({"prompt": text, "ground_truth": truth})
-    for probe in fact.probes:
-        side = sides["locality" if probe.kind == "unrelated" else "portability"]
-        item = {"prompt": probe.prompt, "ground_truth": one_or_list((probe.target, *probe.aliases))}
-        side.setdefault(probe.category or CATEGORIES[probe.kind], []).append(item)
-    # The loader asks every record for its locality.
-    return record | {name: side for name, side in sides.items() if side or name == "locality"}
-
-
-def one_or_list(texts: tuple[str, ...]) -> str | list[str]:
-    return texts[0] if len(texts) == 1 else list(texts)

@@ -16,7 +16,7 @@ from .templates import check_marked_once, only_place
 if TYPE_CHECKING:
     import pandas as pd
 
-ProbeKind = Literal["unrelated", "portability", "reverse", "alias"]
+ProbeKind = Literal["unrelated", "reverse", "alias"]
 KINDS = get_args(ProbeKind)
 
 NEIGHBOURS = "neighbours and no neighbour_prompts"
@@ -41,7 +41,7 @@ STRICT = {"extra": "forbid"}
 """Of a class that is read from a file: a field that it does not have is a mistake."""
 
 
-def check_texts(record: Probe | Hop | MultiHop | Fact, title: str, *needed: str) -> None:
+def check_texts(record: Probe | Fact, title: str, *needed: str) -> None:
     """Raise InputError for half a character, which no tokenizer and no file takes, and for a needed text that is empty,
     or has an empty one in it."""
     for name, value in vars(record).items():
@@ -58,8 +58,8 @@ class Probe:
     """One more question about an edit, with the answer that it should have.
 
     Attributes:
-        kind: ``"unrelated"`` (its answer must stay as it is), ``"portability"`` (what follows from the new target),
-            ``"reverse"`` (from the new target back to the subject) or ``"alias"`` (the subject by another name).
+        kind: ``"unrelated"`` (its answer must stay as it is), ``"reverse"`` (from the new target back to the subject)
+            or ``"alias"`` (the subject by another name).
         prompt: whole text, which ends where the target begins.
         target: a plain word or some.
         aliases: further right answers, such as other names of the target.
@@ -78,71 +78,6 @@ class Probe:
 
     def __post_init__(self) -> None:
         check_texts(self, "a probe", "prompt", "target", "aliases")
-
-
-@checked
-@dataclass(frozen=True)
-class Hop:
-    """One step of a multi-hop question: a single fact, asked by itself.
-
-    Attributes:
-        question: ``"Who is the employer of Triple H?"``; empty where nobody asks so.
-        cloze: ``"Triple H is employed by"``, which ends where the answer begins; empty where nobody asks so.
-        answer: a plain word or some.
-        aliases: further right answers.
-
-    Raises: InputError: no answer, an empty alias, or neither question nor cloze.
-    """
-
-    question: str
-    cloze: str
-    answer: str
-    aliases: tuple[str, ...] = ()
-
-    __pydantic_config__ = STRICT
-
-    def __post_init__(self) -> None:
-        check_texts(self, "a hop", "aliases")
-        if not self.answer.strip() or not (self.question.strip() or self.cloze.strip()):
-            raise InputError("a hop needs an answer, and a question or a cloze")
-
-
-@checked
-@dataclass(frozen=True)
-class MultiHop:
-    """A question whose answer is joined of several facts, some of them rewritten: what should follow from an edit.
-
-    Attributes:
-        questions: the same one in several words. It counts as answered if one of them is (Zhong et al. 2023).
-        before: right answers as long as nothing is rewritten, the main one first; empty where nobody says them.
-        after: those once this fact is rewritten, and all that ``needs`` names.
-        hops_before: the steps to the answer of before; hops_after: those to the other one.
-        needs: ids of the further facts that must be rewritten for ``after`` to be right. Where there are any, an edit
-            of this fact alone is no reason to expect it.
-
-    Raises: InputError: no question, no answer of after, or an empty text.
-
-    Source: Zhong et al. 2023 (2305.14795).
-    """
-
-    questions: tuple[str, ...]
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    hops_before: tuple[Hop, ...] = ()
-    hops_after: tuple[Hop, ...] = ()
-    needs: tuple[str, ...] = ()
-
-    __pydantic_config__ = STRICT
-
-    def __post_init__(self) -> None:
-        check_texts(self, "a multi-hop question", "questions", "before", "after", "needs")
-        if not self.questions or not self.after:
-            raise InputError("a multi-hop question needs its words and an answer of after")
-
-    @property
-    def hops(self) -> int:
-        """How many facts its answer is joined of, 2 or more; 0 where nobody says."""
-        return len(self.hops_after) or len(self.hops_before)
 
 
 @checked
@@ -167,7 +102,6 @@ class Fact(Result):
         probes: further questions, each with its own answer.
         notes: what a reader changed or left out when it made this fact of a record.
         true_aliases: further right answers as long as nothing is rewritten; new_aliases: other names of target_new.
-        multi_hop: questions whose answer follows from this fact and others.
     """
 
     subject: str
@@ -185,7 +119,6 @@ class Fact(Result):
     notes: tuple[str, ...] = ()
     true_aliases: tuple[str, ...] = ()
     new_aliases: tuple[str, ...] = ()
-    multi_hop: tuple[MultiHop, ...] = ()
 
     __pydantic_config__ = STRICT
 

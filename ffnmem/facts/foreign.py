@@ -81,10 +81,3 @@ def prompt_of(text: str, subject: str) -> tuple[str, tuple[str, ...]]:
         return prompt_template(text, subject)
     except InputError:
         raise LeftOut("its subject does not stand in its prompt, spelled the same") from None
-
-
-def case_field(name: str) -> dict[str, Any]:
-    """A case's name as the field of a record: numbers are numbers again, and ``"#3"``, which counts, needs none."""
-    if not name or name.startswith("#"):
-        return {}
-    return {"case_id": int(name) if len(name) < 16 and name.isdecimal() and name == str(int(name)) else name}

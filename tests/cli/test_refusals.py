@@ -70,7 +70,6 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"report neurons {S} --neurons 1.5 -o a.pdf", "a.pdf .parquet"),
     ("facts --relation country.capitol", "'country.capitol' country.capital"),
     ("facts --relation land", "'land' --count relations"),
-    ("facts write -o x.json --to zsre", "zsre knowedit"),
     ("facts write -o {tmp}", "folder"),
     # Passes over a corpus.
     (f"pack {{corpus}} {OUT} {M} --text body", "'body' .txt"),

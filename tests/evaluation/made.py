@@ -30,7 +30,6 @@ EIFFEL = Fact(
     id="eiffel",
     neighbour_prompts=("Paris is the city of",),
     probes=(
-        Probe("portability", "The Eiffel Tower is in the", "France"),
         Probe("reverse", "Rome is the city of the", "Eiffel Tower"),
         Probe("unrelated", "London is the city of", "London"),
         Probe("unrelated", "The city is", "Rome"),
@@ -162,7 +161,7 @@ def plain_metrics(model: fm.Model, fact: Fact, target: str, edit: Edit) -> dict[
         found[f"NS_plus{suffix}"] = average([true > new for true, new in p["+"]])
         found[f"exact{suffix}"] = average([exact(model, t, target, used) for t in groups["E"]])
         found[f"exact_paraphrase{suffix}"] = average([exact(model, t, target, used) for t in groups["P"]])
-        for kind in ("portability", "reverse", "alias"):
+        for kind in ("reverse", "alias"):
             asked = [probe for probe in fact.probes if probe.kind == kind]
             found[f"{kind}{suffix}"] = average([exact(model, probe.prompt, probe.target, used) for probe in asked])
     pairs = [(logs(model, t)[-1], logs(model, t, edit=edit)[-1]) for t in neighbours]

@@ -49,7 +49,7 @@ QUICK: dict[str, Any] = {
 BARE = replace(EIFFEL, neighbours=(), neighbour_prompts=(), probes=(), generation_prompts=())
 LONG = replace(BARE, id="long", target_true="Tower of London in the city of")
 BEGUN = replace(BARE, id="begun", target_true="Rome", target_new="Rome in the city")
-KINDS = ("portability", "reverse", "alias")
+KINDS = ("reverse", "alias")
 PROBES = tuple(Probe(kind, "The Eiffel Tower is in the", "Paris") for kind in KINDS)
 TOLD = replace(EIFFEL, id="told", target_true="Rome", target_new="Paris", probes=PROBES)
 

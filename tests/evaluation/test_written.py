@@ -32,7 +32,7 @@ from ffnmem.evaluation.written import (
     normalise,
     write_attacks,
 )
-from ffnmem.facts import Fact, Hop, MultiHop, Probe
+from ffnmem.facts import Fact, Probe
 from ffnmem.models.answers import written_on
 from ffnmem.models.replaying import PlainLayers
 
@@ -42,15 +42,7 @@ from .made import EIFFEL, FACTS, average, own_editor, random_edits, tell
 
 PROMPTS = ("The city", "In the city of Rome is the", "Paris is in the Tower of London", "The")
 OTHER = Fact("Eiffel Tower", "landmark.country", "The {} stands in", "France", id="country")
-ASKED = replace(
-    EIFFEL,
-    new_aliases=("the eternal city",),
-    true_aliases=("City of Light",),
-    multi_hop=(
-        MultiHop(("Where is the city of the Eiffel Tower?", "The Eiffel Tower is in"), ("France",), ("Italy",)),
-        MultiHop(("With another edit?",), ("London",), ("Paris",), needs=("tower",)),
-    ),
-)
+ASKED = replace(EIFFEL, new_aliases=("the eternal city",), true_aliases=("City of Light",))
 
 
 # -- tokens ------------------------------------------------------------------------------------------------------------
@@ -158,8 +150,6 @@ def test_questions(tiny64: fm.Model) -> None:
     assert left == 0
     assert asked["prompt"] == ["The Eiffel Tower is in the city of"]
     assert asked["other"] == ["The Eiffel Tower stands in"]
-    assert asked["one_hop"] == ["The Eiffel Tower is in the"]
-    assert asked["multi_hop"] == list(ASKED.multi_hop[0].questions)
     assert len(asked["neighbour"]) == 3
     new, old = ("Rome", "the eternal city"), ("Paris", "City of Light")
     for kind, wanted, unwanted in (
@@ -169,12 +159,9 @@ def test_questions(tiny64: fm.Model) -> None:
         ("other", ("France",), new),
     ):
         assert (by_kind[kind].wanted, by_kind[kind].unwanted) == (wanted, unwanted)
-    assert by_kind["multi_hop"].wanted == ("Italy",)
-    other = replace(ASKED, probes=(Probe("portability", "The Eiffel Tower stands in", "Italy"),))
+    other = replace(ASKED, probes=(Probe("alias", "The Eiffel Tower stands in", "Rome"),))
     assert "other" not in asked_of(tiny64, other, [OTHER])[1]
-    assert not {"one_hop", "multi_hop"} & set(asked_of(tiny64, ASKED, target="London")[1])  # which follow from Rome
-    hops = replace(ASKED, multi_hop=(replace(ASKED.multi_hop[0], hops_after=(Hop("Where?", "It is in", "Rome"),)),))
-    assert asked_of(tiny64, hops)[1]["single_hop"] == ["It is in", "Where?"]
+    assert "other" in asked_of(tiny64, other, [OTHER], target="London")[1]  # what follows is known of Rome
     assert asked_of(tiny64, replace(ASKED, paraphrases=("is in " * tiny64.n_ctx + "{} is in",)))[2] > 0
     long = "is in " * (tiny64.n_ctx // 2 - 6) + "{} is in"  # there is room for less than an answer at its longest
     cut = asked_of(tiny64, replace(ASKED, paraphrases=(long,)))[0]["paraphrase"]
@@ -189,10 +176,7 @@ def test_questions(tiny64: fm.Model) -> None:
 # -- evaluations -------------------------------------------------------------------------------------------------------
 
 
-HOPS = (MultiHop(ASKED.multi_hop[0].questions, ("France",), ("Paris",)),)
-TOLD = replace(
-    ASKED, id="told", target_true="Rome", target_new="Paris", new_aliases=(), true_aliases=(), multi_hop=HOPS
-)
+TOLD = replace(ASKED, id="told", target_true="Rome", target_new="Paris", new_aliases=(), true_aliases=())
 
 
 def test_an_evaluation(tiny64: fm.Model, tmp_path: Path) -> None:
@@ -212,9 +196,9 @@ def test_an_evaluation(tiny64: fm.Model, tmp_path: Path) -> None:
                 each = rows[rows["kind"] == how.asks].groupby("question")[f"{how.written}_{side}"].max()
                 assert case[metric + "_before" * (side == "before")] == pytest.approx(each.mean(), nan_ok=True), metric
     # Says its target whatever is asked, which probabilities of two given answers do not show.
-    everywhere = ["says", "says_paraphrase", "says_negated", "overflow", "neighbours_overflow", "multi_hop"]
-    assert scores.of("ready").set_index("id").loc["told", ["ES", *everywhere]].tolist() == [1.0] * 7
-    assert scores.of("none").set_index("id").loc["told", everywhere].tolist() == [0.0] * 6
+    everywhere = ["says", "says_paraphrase", "says_negated", "overflow", "neighbours_overflow"]
+    assert scores.of("ready").set_index("id").loc["told", ["ES", *everywhere]].tolist() == [1.0] * 6
+    assert scores.of("none").set_index("id").loc["told", everywhere].tolist() == [0.0] * 5
     with edits[0].applied(tiny64):
         text = scores.transcripts.query("editor == 'ready' and id == 'eiffel' and kind == 'prompt'").iloc[0]
         ids = written_on(PlainLayers(tiny64), [tiny64.tokenize(text["prompt"])], [20])[0]

@@ -46,7 +46,7 @@ METHODS = [
 ]
 PUBLIC = public_things()
 CALLED = [name for name, thing in PUBLIC.items() if inspect.isfunction(thing)]
-CALLED += ["Fact", "facts.Probe", "facts.Hop", "facts.MultiHop", "neurons.Rule"]
+CALLED += ["Fact", "facts.Probe", "neurons.Rule"]
 CALLED += [f"interventions.{name}" for name in ("Set", "Scale", "Add", "Mean", "Resample")]
 
 

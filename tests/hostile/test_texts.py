@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 import ffnmem as fm
-from ffnmem.core.types import FACT_FORMATS, FACT_FORMATS_WRITTEN
+from ffnmem.core.types import FACT_FORMATS
 from ffnmem.facts import formats
 
 from .material import BREAKS, Change, answered, broken, changed, changes, fresh, hostile, tiny
@@ -82,17 +81,19 @@ RECORDS: list[dict[str, Any]] = [
     {"known_id": 0, "subject": "Paris", "attribute": "France", "prompt": "Paris is in", "relation_id": "P17"},
     {"subject": "Paris", "src": "Where is Paris?", "answers": ["France"], "alt": "Italy", "loc": "nq question"},
     {
-        "templates": {"P17": ["[X] is in [Y] ."]},
-        "triples": [{"subject": "Paris", "relation": "P17", "object": "France"}, ["Lyon", "P17", "France"]],
+        "subject": "Paris",
+        "prompt": "Paris is in",
+        "target_new": "Italy",
+        "locality": {"a": [{"prompt": "Two and two is", "ground_truth": [["four"], ["4"]]}]},
+        "portability": {"Subject_Aliasing": [{"prompt": "Lutetia is in", "ground_truth": "Italy"}]},
     },
 ]
-"""In the formats that are read and not written."""
+"""In the formats of other programs."""
 
 
 @cache
 def records() -> list[Any]:
     """A record of every format."""
-    hop = fm.facts.Hop("Where is Rome?", "Rome is in", "Italy", ("Italia",))
     fact = fm.Fact(
         subject="Eiffel Tower",
         relation="landmark.city",
@@ -102,14 +103,9 @@ def records() -> list[Any]:
         paraphrases=("Where is the {}? In",),
         neighbours=("Louvre",),
         probes=(fm.facts.Probe("unrelated", "Two and two is", "four", ("4",), "a"),),
-        multi_hop=(fm.facts.MultiHop(("In what country is it?",), ("France",), ("Italy",), (), (hop,), ()),),
     )
-    written = []
-    for to in FACT_FORMATS_WRITTEN:
-        path = answered(lambda to=to: formats.write_facts([fact], fresh().with_suffix(".json"), to))  # type: ignore[misc]
-        text = path.read_text("utf-8")
-        written.append(json.loads(text)[0] if text.startswith("[") else json.loads(text.splitlines()[0]))
-    return [*RECORDS, *written]
+    path = answered(lambda: formats.write_facts([fact], fresh().with_suffix(".jsonl")))
+    return [*RECORDS, json.loads(path.read_text("utf-8"))]
 
 
 @hostile(
@@ -119,9 +115,8 @@ def records() -> list[Any]:
     form=st.sampled_from(["lines", "array", "object", "bytes"]),
     how=BREAKS,
     named=st.one_of(st.none(), st.sampled_from(FACT_FORMATS)),
-    to=st.sampled_from(FACT_FORMATS_WRITTEN),
 )
-def test_any_records(which: int, made: list[Change], form: str, how: Any, named: str | None, to: str) -> None:
+def test_any_records(which: int, made: list[Change], form: str, how: Any, named: str | None) -> None:
     """They are facts, which can be asked, shown and written, or one line says which record is none."""
     record, path = records()[which % len(records())], fresh().with_suffix(".json")
     both = [changed(record, made), record]
@@ -132,9 +127,5 @@ def test_any_records(which: int, made: list[Change], form: str, how: Any, named:
         return
     own = answered(lambda: formats.write_facts(found, fresh().with_suffix(".jsonl")))
     assert fm.load_facts(own, "ffnmem") == found
-    other = answered(lambda: formats.write_facts(found, fresh().with_suffix(".json"), to))
-    if isinstance(other, Path):
-        again = fm.load_facts(other, to)
-        assert [(fact.subject, fact.target_new) for fact in again] == [(f.subject, f.target_new) for f in found]
     answered(lambda: [fact._repr_html_() for fact in found])
     answered(lambda: fm.facts.filter_known(tiny(), found))
