@@ -106,7 +106,6 @@ bench: $(READY) ## the benchmarks: ratios in one run on this machine
 	$(BIN)/python benchmarks/ablation.py
 	$(BIN)/python benchmarks/causal.py
 	$(BIN)/python benchmarks/editing.py
-	$(BIN)/python benchmarks/geometry.py
 	$(BIN)/python benchmarks/polysemanticity.py
 	$(BIN)/python benchmarks/projection.py
 	$(BIN)/python benchmarks/scan.py

@@ -234,7 +234,7 @@ table = fm.polysemanticity(store, model, layers=[1, 3], draws=50)
         "What part it plays, and how weights share their space",
         """
 roles = fm.roles(model, store, n_sequences=256)
-geometry = fm.neurons.geometry(model, threshold=None)
+geometry = fm.neurons.geometry(model)
 """,
         (
             Picture(
@@ -273,15 +273,8 @@ geometry = fm.neurons.geometry(model, threshold=None)
             Picture(
                 "io",
                 "What is read and what is written",
-                "The cosine of each neuron's key and value, by layer: above zero it strengthens what it reads.",
+                "The cosine of each neuron's key and value, by layer: above zero it adds to what it reads.",
                 'fm.plots.geometry(geometry, "io")',
-            ),
-            Picture(
-                "classes",
-                "Read–write classes",
-                "Gated neurons by what gate, key and value have in common; of SmolLM2.",
-                'fm.plots.geometry(fm.neurons.geometry(fm.load("smollm2"), threshold=None), "classes")',
-                "ffnmem geometry --model smollm2 --plot classes.png",
             ),
             Picture(
                 "virtual_weights",

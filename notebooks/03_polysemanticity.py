@@ -120,7 +120,7 @@ ax = fm.plots.meanings(several)
 # Superposition at the level of a layer: how much keys overlap, against random keys as anisotropic as these.
 
 # %%
-geometry = fm.neurons.geometry(model, threshold=None)
+geometry = fm.neurons.geometry(model)
 ax = fm.plots.geometry(geometry)
 
 # %% [markdown]

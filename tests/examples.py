@@ -129,9 +129,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Fact": lambda e: EIFFEL,
     "Faithfulness": lambda e: fm.faithfulness(e.capture, *e.answers, sizes=[1, 10, 100], random=2),
     "Found": lambda e: Found("a", "weights", e.store.search("a"), e.store.provenance),
-    "Geometry": lambda e: fm.neurons.geometry(
-        gated("llama", e.tiny.tokenizer), threshold=0.6, strengthening=0.3, weakening=-0.3
-    ),
+    "Geometry": lambda e: fm.neurons.geometry(gated("llama", e.tiny.tokenizer)),
     "Known": lambda e: fm.facts.filter_known(e.tiny, FACTS),
     "KnowledgeNeurons": lambda e: fm.interventions.knowledge_neurons(e.capture, " Paris", steps=3),
     "Knockout": lambda e: fm.knockout(e.tiny, PROMPT, "Eiffel Tower", window=1, positions=[1]),

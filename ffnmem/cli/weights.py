@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 import ffnmem as fm
 
-from ..core.defaults import DUPLICATE_COSINE, SEQUENCES_READ
+from ..core.defaults import SEQUENCES_READ
 from ..core.errors import InputError, quoted
 from ..core.types import TEXT_ROLES, Basis, RoleName
 from .options import (
@@ -93,57 +93,40 @@ def anatomy(model: str = "atlas", /, *, context: Count | None = None, output: Pl
 def geometry(
     *,
     layer: Layers | None = None,
-    duplicates: bool = False,
-    threshold: float | None = None,
-    limit: Count | None = None,
     neurons: bool = False,
     seed: Seed = 0,
     model: WeightsChoice = WeightsChoice(),
     output: PlottedOutput = PlottedOutput(),
 ) -> None:
-    """How keys and values share their space: overlap, rank, capacity, duplicates.
+    """How keys and values share their space: overlap, rank, capacity.
 
     Measures from the weights alone. Cosines of pairs of neurons are compared with those of random vectors that are as
     anisotropic as the layer's own; effective rank and capacity (the share of a dimension that a neuron has to itself)
     with those of random vectors of the same lengths; the cosine of a neuron's key and value with keys and values of
-    different neurons. A gated model has gates besides, and their cosines with value and key; by all three a neuron
-    belongs to one of eleven read-write classes, such as conditional strengthening, which are counted by layer.
+    different neurons. A gated model has gates besides, and their cosines with value and key.
 
     Examples
       ffnmem geometry
       ffnmem geometry --layer 1 --layer 2 --plot geometry.png
-      ffnmem geometry --duplicates --threshold 0.6
       ffnmem geometry --layer 0 --neurons --csv
 
-    --csv has one row a layer; with --neurons, a neuron (layer, neuron, io_cosine, read_write, and norm, capacity and
-    interference of key and value); with --duplicates, a pair (by, rank, layer, neuron, other_layer, other_neuron,
-    key_cosine, value_cosine). Gated models have columns of the gate too. --json has these, the classes and all else.
+    --csv has one row a layer; with --neurons, a neuron (layer, neuron, io_cosine, and norm, capacity and interference
+    of key and value). Gated models have columns of the gate too. --json has the layers, with --neurons the neurons too.
     The manual of the library's geometry names the columns by layer.
 
     Args:
         layer: Only this layer (repeatable).
-        duplicates: Also seek neurons, within and across layers, that nearly coincide.
-        threshold: With --duplicates: above this cosine two keys, values or gates nearly coincide. [default: 0.9]
-        limit: With --duplicates: how many pairs to list by keys, by values, (by gates,) and by both. [default: 20]
         neurons: With --json or --csv: one row a neuron as well, or instead.
     """
-    if not duplicates and (threshold, limit) != (None, None):
-        raise InputError("--threshold and --limit go with --duplicates: give that, or leave them out")
     if neurons and output.form == "table":
         raise InputError("--neurons lists every neuron: give --csv or --json with it")
-    if neurons and duplicates and output.form == "csv":
-        raise InputError("--csv prints one table: give --neurons or --duplicates, or --json for both")
-    above = (DUPLICATE_COSINE if threshold is None else threshold) if duplicates else None
-    limit = limit or 20
     loaded = model.load()
     with show_progress() as report:
-        found = fm.neurons.geometry(loaded, layers=layer, threshold=above, limit=limit, seed=seed, progress=report)
-    pairs = found.duplicates
+        found = fm.neurons.geometry(loaded, layers=layer, seed=seed, progress=report)
     output.emit(
         found,
-        sheet=lambda: found.sheet(limit),
         data=found.to_dict if neurons else found.brief,
-        frame=lambda: pairs if pairs is not None else found.neurons if neurons else found.layers,
+        frame=lambda: found.neurons if neurons else found.layers,
     )
 
 
@@ -163,11 +146,10 @@ def roles(
 
     Assigns roles by the rules of the papers. From weights: prediction and suppression neurons raise and lower a small
     set of tokens (kurtosis and skew of the cosines between value and vocabulary), partition neurons split the
-    vocabulary (their variance), entropy neurons write where no logit moves; strengthening and weakening neurons write
-    along, or against, what they read (ffnmem geometry has the finer classes of gated neurons). With --store, a scan of
-    the model, also: dead, position, token-frequency and token-detector neurons (a gated neuron fires where its gate is
-    open), and of gated neurons the sign and the size of what they write, which weights can only guess. A neuron counts
-    for every role that applies to it; the help of fm.roles has every rule and its source.
+    vocabulary (their variance), entropy neurons write where no logit moves. With --store, a scan of the model, also:
+    dead, position, token-frequency and token-detector neurons (a gated neuron fires where its gate is open), and of
+    gated neurons the sign and the size of what they write, which weights can only guess. A neuron counts for every role
+    that applies to it; the help of fm.roles has every rule and its source.
 
     Examples
       ffnmem roles

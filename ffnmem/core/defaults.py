@@ -23,9 +23,7 @@ TRACE_SAMPLES = 10
 SWEPT = "swept"
 """In place of a layer: the one that :func:`ffnmem.evaluation.choose_layer` found."""
 
-# geometry and roles
-DUPLICATE_COSINE = 0.9
-"""Above it two keys, values or gates nearly coincide."""
+# roles
 SEQUENCES_READ = 2048
 """Of a store, where its text is read again: 260,000 tokens at a context of 128."""
 

@@ -8,7 +8,7 @@ from typing import Literal
 Phase = Literal[
     "download", "convert", "verify", "compare", "pack", "scan", "rescore", "project", "read", "pages", "reports",
     "shade", "ablate", "circuit", "calibrate", "weights", "text", "inputs", "meanings",
-    "explain", "judge", "directions", "verdicts", "geometry", "duplicates", "edit", "trace", "traces", "silence",
+    "explain", "judge", "directions", "verdicts", "geometry", "edit", "trace", "traces", "silence",
     "silences", "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "causal", "exact",
     "faithfulness", "prune", "variants", "effects", "contrast", "contrasts", "audit", "subjects", "answers",
 ]  # fmt: skip
@@ -41,7 +41,6 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "directions": ("reading text along directions", "tokens"),
     "verdicts": ("judging", "directions"),
     "geometry": ("comparing keys and values", "layers"),
-    "duplicates": ("seeking near-duplicates", "pairs of layers"),
     "edit": ("finding what to write", "facts"),
     "trace": ("restoring states", "columns"),
     "traces": ("tracing facts", "facts"),

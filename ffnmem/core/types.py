@@ -148,8 +148,6 @@ RoleName = Literal[
     "suppression",
     "partition",
     "token-detector",
-    "strengthening",
-    "weakening",
 ]
 """In order of precedence: a neuron's primary role is the first one that applies."""
 ROLE_NAMES = get_args(RoleName)

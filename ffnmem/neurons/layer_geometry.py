@@ -9,31 +9,38 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ..core.defaults import DUPLICATE_COSINE
-from ..core.errors import InputError, counted, quoted
+from ..core.errors import counted
 from ..core.neuron_names import LayerName
 from ..core.number_text import format_number
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Block, Column, Origin, Sheet, Table, Words
+from ..core.sheets import Column, Origin, Sheet, Table
 from ..core.token_text import printable
-from ..core.types import Count, Seed, Whole, checked
+from ..core.types import Seed, checked
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..prompts.captures import choose_layers
 from ..show.result import Result
 from . import overlap
-from .duplicates import Duplicates, find_duplicates, kinds
-from .overlap import COSINES, cosines, memory_rows, memory_sides, unit_rows
-from .read_write import MISMATCHES, class_counts, class_table, derangements, neuron_cosines, read_write_classes
+from .overlap import COSINES, cosines, memory_rows, memory_sides, neuron_cosines, unit_rows
 
 # The input–output cosine of a layer's neurons, beside that of keys and values of different neurons.
 
 SPREAD = {"q5": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
 NULL = (0.025, 0.975)
+MISMATCHES = 8
+
+
+def derangements(n: int, count: int, seed: list[int]) -> Int64[np.ndarray, "count n"]:
+    """Permutations of n things without a fixed point, each different at each place: steps round a random circle."""
+    circle = np.random.default_rng(seed).permutation(n)
+    found = np.empty((max(min(count, n - 1), 0), n), dtype=np.int64)
+    for step, row in enumerate(found, start=1):
+        row[circle] = np.roll(circle, -step)
+    return found
 
 
 def draw_mismatched(
@@ -45,33 +52,27 @@ def draw_mismatched(
     return torch.cat([keys.new_empty(0), *found])
 
 
-def summarise_alignment(
-    own: Float64[Tensor, " rows"], null: Float64[Tensor, " pairs"], strengthening: float, weakening: float
-) -> dict[str, float]:
+def summarise_alignment(own: Float64[Tensor, " rows"], null: Float64[Tensor, " pairs"]) -> dict[str, float]:
     """How a layer's input–output cosines are distributed, and how many chance would not give.
 
     Args:
         own: of the neurons. null: of mismatched pairs. NaN in either is left out.
-        strengthening: above it a neuron strengthens what excites it. weakening: below it, it weakens that.
 
     Returns:
         mean and quantiles (at :data:`SPREAD`) of the neurons; null_low, null_high, the 2.5% and 97.5% quantiles of
-        mismatched pairs; beyond, the share of neurons outside of these (by chance 5%); strengthening, weakening, the
-        shares above and below the thresholds. NaN without neurons or pairs.
+        mismatched pairs; beyond, the share of neurons outside of these (by chance 5%). NaN without neurons or pairs.
     """
-    names = ("mean", *SPREAD, "null_low", "null_high", "beyond", "strengthening", "weakening")
+    names = ("mean", *SPREAD, "null_low", "null_high", "beyond")
     found, chance = (part[part.isfinite()].cpu().numpy() for part in (own, null))
     if not len(found) or not len(chance):
         return dict.fromkeys(names, np.nan)
     low, high = np.quantile(chance, NULL)
-    shares = (((found < low) | (found > high)).mean(), (found > strengthening).mean(), (found < weakening).mean())
-    numbers = (found.mean(), *np.quantile(found, list(SPREAD.values())), low, high, *shares)
+    beyond = ((found < low) | (found > high)).mean()
+    numbers = (found.mean(), *np.quantile(found, list(SPREAD.values())), low, high, beyond)
     return {name: float(number) for name, number in zip(names, numbers, strict=True)}
 
 
-LIMIT = 100
 ALIGNED = {"io": "key and value", "gate_io": "gate and value", "gate_key": "gate and key"}
-NOT_SHOWN = ("strengthening", "weakening", "limit")  # of the settings: the tables say them
 
 
 @checked
@@ -80,31 +81,21 @@ class Geometry(Result):
     """The geometry of a model's memories. Made by :func:`geometry`, which says what the columns mean.
 
     Attributes:
-        layers: one row a layer. neurons: one row a neuron. classes: one row a layer and read–write class.
-        duplicates: near-duplicate neurons, the best pairs of each kind; None if not asked for.
-        duplicate_counts: how many such pairs there are in all, by pair of layers; None likewise.
+        layers: one row a layer. neurons: one row a neuron.
         sides: what neurons have: "key", "value", and in a gated model "gate".
         d_model: the width of the residual stream. centred: whether norms take the mean out of it (LayerNorm).
-        strengthening, weakening: the thresholds of the input–output cosine.
-        threshold: that of duplicates.
         provenance: model, numeric type and settings.
     """
 
     main = "layers"
-    in_json = "layers classes neurons duplicates duplicate_counts"
+    in_json = "layers neurons"
     not_brief = "neurons"
 
     layers: pd.DataFrame
     neurons: pd.DataFrame
-    classes: pd.DataFrame
-    duplicates: pd.DataFrame | None
-    duplicate_counts: pd.DataFrame | None
     sides: tuple[str, ...]
     d_model: int
     centred: bool
-    strengthening: float
-    weakening: float
-    threshold: float | None
     provenance: Provenance
 
     @property
@@ -113,40 +104,19 @@ class Geometry(Result):
         return self.d_model - int(self.centred)
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of near-duplicates: by each side, and "both", by all of them."""
-        return kinds(self.sides)
-
-    @property
     def alignments(self) -> tuple[str, ...]:
         """The cosines within a neuron: "io", and in a gated model "gate_io" and "gate_key"."""
         return tuple(name for name, pair in COSINES.items() if set(pair) <= set(self.sides))
 
-    def duplicate_total(self, by: str) -> int:
-        """How many near-duplicate pairs of a kind (see :attr:`kinds`) there are; 0 if they were not sought."""
-        counts = self.duplicate_counts
-        return 0 if counts is None else int(counts.loc[counts["by"] == by, "pairs"].sum())
-
     def summary(self) -> str:
-        sought = "" if self.threshold is None else f", {self.duplicate_total('both')} duplicate pairs"
         model = printable(self.provenance.model)
-        return f"{model}, {counted(len(self.layers), 'layer')}, {counted(len(self.neurons), 'neuron')}{sought}"
+        return f"{model}, {counted(len(self.layers), 'layer')}, {counted(len(self.neurons), 'neuron')}"
 
-    def sheet(self, top: Whole = 20) -> Sheet:
-        """Overlap, rank and capacity of each layer's sides, cosines within neurons, read–write classes, and
-        near-duplicates if sought.
-
-        ``top``: how many near-duplicates of each kind.
-        """
-        origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
-        return Sheet.of(
-            self.overlap_table(),
-            self.space_table(),
-            *(self.cosine_table(name) for name in self.alignments),
-            class_table(self.classes, self.strengthening, self.weakening),
-            self.duplicate_block(top),
-            Origin({name: value for name, value in origin.items() if value is not None}),
-        )
+    def sheet(self) -> Sheet:
+        """Overlap, rank and capacity of each layer's sides, and the cosines within neurons."""
+        origin = {name: value for name, value in self.provenance.to_dict().items() if value is not None}
+        cosines = (self.cosine_table(name) for name in self.alignments)
+        return Sheet.of(self.overlap_table(), self.space_table(), *cosines, Origin(origin))
 
     @property
     def by_side(self) -> list[dict[str, Any]]:
@@ -201,18 +171,11 @@ class Geometry(Result):
 
     def cosine_table(self, name: str) -> Table:
         """One of the cosines within a neuron (see :attr:`alignments`), beside those of different neurons."""
-        own = name == "io"
-        ends = ("strengthening", "weakening") if own else (f"above {self.strengthening:g}", f"below {self.weakening:g}")
-        meaning = (
-            f"strengthening: above {self.strengthening:g}; weakening: below {self.weakening:g}."
-            if own
-            else "its sign changes if key and value are turned round together, which changes nothing the neuron does."
-        )
+        turned = "its sign changes if key and value are turned round together, which changes nothing the neuron does"
 
         def chance(row: Mapping[str, Any]) -> str:
             return " to ".join(format_number(row[f"{name}_null_{end}"], 2, sign=True) for end in ("low", "high"))
 
-        shares = zip(("beyond", *ends), ("beyond", "strengthening", "weakening"), strict=True)
         return Table.of(
             self.layers,
             "layer",
@@ -221,29 +184,10 @@ class Geometry(Result):
                 for head, quantile in (("median", "q50"), ("5%", "q5"), ("95%", "q95"))
             ),
             Column("mismatched 95%", left=False, of=chance),
-            *(Column(head, "percent", of=f"{name}_{share}") for head, share in shares),
+            Column("beyond", "percent", of=f"{name}_beyond"),
             title=f"cosine of a neuron's {ALIGNED[name]}",
-            caption=f"beyond: neurons outside of 95% of mismatched pairs, 5% by chance; {meaning}",
-        )
-
-    def duplicate_block(self, top: Whole = 20) -> Block | None:
-        """The pairs of near-duplicates; words where there are none; None where they were not sought."""
-        if self.duplicates is None:
-            return None
-        if not len(self.duplicates):
-            what = "keys, values or gates" if "gate" in self.sides else "keys, or values,"
-            return Words.of(f"near-duplicates: no two neurons have {what} with a cosine above {self.threshold:g}")
-        totals = ", ".join(f"{self.duplicate_total(by):,} by {by}" for by in self.kinds)
-        listed = self.duplicates[self.duplicates["rank"] <= top]
-        changes = np.flatnonzero((listed["by"] != listed["by"].shift()).to_numpy()[1:]) + 1
-        return Table.of(
-            listed,
-            "by rank",
-            Column("neuron", "neuron", left=False, of=("layer", "neuron")),
-            Column("other", "neuron", left=False, of=("other_layer", "other_neuron")),
-            *(Column(f"{side} cosine", "number", places=4, sign=True, of=f"{side}_cosine") for side in self.sides),
-            title=f"near-duplicates above {self.threshold:g}: {totals}",
-            sections=tuple(changes.tolist()),
+            caption="beyond: neurons outside of 95% of mismatched pairs, 5% by chance"
+            + (f"; {turned}" if name != "io" else ""),
         )
 
 
@@ -253,14 +197,10 @@ def geometry(
     model: Model,
     *,
     layers: LayerName | Iterable[LayerName] | None = None,
-    strengthening: float = 0.5,
-    weakening: float = -0.5,
-    threshold: float | None = DUPLICATE_COSINE,
-    limit: Count = LIMIT,
     seed: Seed = 0,
     progress: Progress | None = None,
 ) -> Geometry:
-    """How keys and values share their space: overlap, effective rank, capacity, input–output cosine, duplicates.
+    """How keys and values share their space: overlap, effective rank, capacity, input–output cosine.
 
     All of it is read from weights, no text. Weight overlap is a proxy for superposition: which memories fire together,
     and so disturb each other, only activations can say. Keys are taken as neurons read them, with the gain of the norm
@@ -275,13 +215,8 @@ def geometry(
     Args:
         model: from :func:`ffnmem.load`.
         layers: one or several; default all.
-        strengthening, weakening: an input–output cosine above or below counts as such; the gate's cosines count towards
-            a read–write class where their size is above ``strengthening``.
-        threshold: cosine above which two neurons are near-duplicates, between 0 and 1; None does not seek any. Kind
-            "both" has neurons alike in key and value; gated ones in the gate too, key and value then alike or opposite.
-        limit: pairs kept of each kind of near-duplicates.
         seed: of the random vectors of the nulls, which also depend on layer and side alone.
-        progress: called with "geometry" or "duplicates", layers (or pairs of layers) done, and all of them.
+        progress: called with "geometry", layers done, and all of them.
 
     Returns:
         A :class:`Geometry`. Its ``layers`` have layer, neurons, and with ``key_``, ``value_`` and (of a gated model)
@@ -293,90 +228,54 @@ def geometry(
         the same lengths; ``capacity_sum``, ``capacity_mean``, ``capacity_q5`` to ``_q95`` and ``isotropic_capacity_…``;
         ``features``, ``features_per_neuron``, ``features_per_dimension``; ``zero`` (neurons of length 0, left out).
         And of the input–output cosine: ``io_mean``, ``io_q5`` to ``io_q95``, ``io_null_low``, ``io_null_high`` (2.5%
-        and 97.5% of keys with values of other neurons), ``io_beyond`` (share outside; 5% by chance),
-        ``io_strengthening``, ``io_weakening`` (shares). Of a gated model the same of cos(g, v) with ``gate_io_`` and of
-        cos(g, k) with ``gate_key_`` in front, their nulls too with vectors of other neurons.
-        Its ``neurons`` have layer, neuron, io_cosine (and gate_io_cosine, gate_key_cosine), read_write, and of each
-        side ``norm``, ``capacity``, ``interference`` (rms cosine with the layer's other neurons).
-        Its ``classes`` have layer, read_write, neurons, share (of the layer) and chance (the share among keys, values
-        and gates of different neurons): eleven of gated neurons, which :func:`.read_write.read_write_classes` defines,
-        of others strengthening, weakening and orthogonal output.
+        and 97.5% of keys with values of other neurons), ``io_beyond`` (share outside; 5% by chance). Of
+        a gated model the same of cos(g, v) with ``gate_io_`` and of cos(g, k) with ``gate_key_`` in front, their nulls
+        too with vectors of other neurons.
+        Its ``neurons`` have layer, neuron, io_cosine (and gate_io_cosine, gate_key_cosine), and of each side ``norm``,
+        ``capacity``, ``interference`` (rms cosine with the layer's other neurons).
 
     Raises:
-        OutOfRangeError: no such layer. InputError: a threshold out of range, or a limit below 1.
+        OutOfRangeError: no such layer.
 
     Source: Elhage et al. 2022 (2209.10652); Scherlis et al. 2022 (2210.01892); Gurnee et al. 2024 (2401.12181), §4;
         of gated neurons Gerstner and Schütze 2025 (2505.17936): cos(w_in, w_out), cos(w_gate, w_out) and
-        cos(w_gate, w_in), and the classes.
+        cos(w_gate, w_in).
     """
     chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
-    check_cosine("strengthening", strengthening, -1.0)
-    check_cosine("weakening", weakening, -1.0)
-    if threshold is not None:
-        check_cosine("threshold", threshold, 0.0)
-    rows, neurons, classes = [], [], []
+    rows, neurons = [], []
     for done, layer in enumerate(chosen, start=1):
-        row, frame, counts = measure_layer(model, layer, seed, strengthening, weakening)
+        row, frame = measure_layer(model, layer, seed)
         rows.append(row)
         neurons.append(frame)
-        classes.append(counts)
         if progress is not None:
             progress("geometry", done, len(chosen))
-    found: Duplicates | None = None
-    if threshold is not None:
-        found = find_duplicates(
-            lambda side, layer: unit_rows(memory_rows(model, layer, side).float()), chosen, threshold, limit, progress,
-            sides=memory_sides(model),
-        )  # fmt: skip
     return Geometry(
         layers=pd.DataFrame(rows),
         neurons=pd.concat(neurons, ignore_index=True),
-        classes=pd.concat(classes, ignore_index=True),
-        duplicates=None if found is None else found.pairs,
-        duplicate_counts=None if found is None else found.counts,
         sides=memory_sides(model),
         d_model=model.d_model,
         centred=model.centred,
-        strengthening=float(strengthening),
-        weakening=float(weakening),
-        threshold=None if threshold is None else float(threshold),
-        provenance=model.provenance(
-            seed=seed, strengthening=strengthening, weakening=weakening, threshold=threshold, limit=limit
-        ),
+        provenance=model.provenance(seed=seed),
     )
 
 
-def check_cosine(name: str, value: float, low: float) -> None:
-    """Raise InputError unless ``low`` < value < 1."""
-    if not low < value < 1.0:
-        raise InputError(f"{name} must be between {low:g} and 1, not {quoted(value)}")
-
-
-def measure_layer(
-    model: Model, layer: int, seed: int, strengthening: float, weakening: float
-) -> tuple[dict[str, Any], pd.DataFrame, pd.DataFrame]:
-    """One layer's row, its neurons' rows, and its rows by read–write class."""
+def measure_layer(model: Model, layer: int, seed: int) -> tuple[dict[str, Any], pd.DataFrame]:
+    """One layer's row, and its neurons' rows."""
     vectors = {side: memory_rows(model, layer, side) for side in memory_sides(model)}
     width = len(vectors["key"])
     row: dict[str, Any] = {"layer": layer, "neurons": width}
     columns: dict[str, Any] = {"layer": layer, "neuron": range(width)}
     aligned: dict[str, Any] = {}
-    own = neuron_cosines(vectors)
-    for name, cosine in own.items():
+    for name, cosine in neuron_cosines(vectors).items():
         one, other = (vectors[side].double() for side in COSINES[name])
         columns[f"{name}_cosine"] = cosine
-        found = summarise_alignment(
-            torch.from_numpy(cosine), draw_mismatched(one, other, [seed, layer]), strengthening, weakening
-        )
+        found = summarise_alignment(torch.from_numpy(cosine), draw_mismatched(one, other, [seed, layer]))
         aligned |= {f"{name}_{column}": number for column, number in found.items()}
-    columns["read_write"] = read_write_classes(own, strengthening, weakening)
-    counts = class_counts(columns["read_write"], vectors, strengthening, weakening, [seed, layer])
-    counts.insert(0, "layer", layer)
     for place, side in enumerate(vectors):
         numbers, by_neuron = measure_side(vectors[side], [seed, layer, place])
         row |= {f"{side}_{name}": number for name, number in numbers.items()}
         columns |= {f"{side}_{name}": values for name, values in by_neuron.items()}
-    return row | aligned, pd.DataFrame(columns), counts
+    return row | aligned, pd.DataFrame(columns)
 
 
 def measure_side(rows: Tensor, seed: list[int]) -> tuple[dict[str, Any], dict[str, Float64[np.ndarray, " rows"]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import expm1, log, sqrt
 
@@ -32,7 +33,7 @@ SIDES = ("key", "value")
 COSINES = {"io": ("key", "value"), "gate_io": ("gate", "value"), "gate_key": ("gate", "key")}
 """The cosines within a neuron, by the name that columns have in front; those of a gate in gated models only.
 
-"io" is cos(kᵢ, vᵢ): does a neuron write along what it reads, or against it? Near 1 it strengthens the direction that
+"io" is cos(kᵢ, vᵢ): does a neuron write along what it reads, or against it? Near 1 it adds to the direction that
 excites it, near −1 it takes it away. Of a gated neuron, whose strength is linear in kᵢ·x, the same holds along kᵢ;
 "gate_io" is cos(gᵢ, vᵢ). "gate_key" is cos(gᵢ, kᵢ): do its two keys look for the same? Its sign is the one that the
 coefficient act(g·x)·(k·x) has at inputs along the gate.
@@ -73,6 +74,15 @@ def cosines(one: Float[Tensor, "rows d_model"], other: Float[Tensor, "rows d_mod
     products = (one * other).sum(dim=-1)
     lengths = one.norm(dim=-1) * other.norm(dim=-1)
     return torch.where(lengths > 0, (products / lengths).clamp(-1.0, 1.0), torch.nan)
+
+
+def neuron_cosines(sides: Mapping[str, Float[Tensor, "rows d"]]) -> dict[str, Float64[np.ndarray, " rows"]]:
+    """The :data:`COSINES` that these sides of neurons have, row by row; NaN where a row is zero."""
+    return {
+        name: cosines(sides[one], sides[other]).cpu().numpy()
+        for name, (one, other) in COSINES.items()
+        if one in sides and other in sides
+    }
 
 
 def side_rows(model: Model, layer: LayerName, side: str) -> Float[Tensor, "d_mlp d_model"]:

@@ -21,8 +21,7 @@ from ..models.turns import in_turn
 from ..prompts.means import over_all_tokens
 from ..scanning.store import Store
 from .counting import FiringCounts, content_counts, count_firings, position_information, token_detection
-from .overlap import memory_sides, side_rows
-from .read_write import neuron_cosines, read_write_classes
+from .overlap import memory_sides, neuron_cosines, side_rows
 from .unembedding import (
     cosine_moments,
     frequency_direction,
@@ -48,7 +47,6 @@ class Thresholds:
     norm: Number = 1.25
     variance: Number = 0.75
     late: Count = 1
-    io: Number = 0.5
     position: Number = 0.05
     frequency: Number = 0.5
     types: Count = 5
@@ -130,8 +128,6 @@ ROLES = (
     Role("suppression", "cosine_kurtosis", lambda e: e.peaked & (e.skew < 0)),
     Role("partition", "cosine_variance", lambda e: e["cosine_variance"] > e.partition),
     Role("token-detector", "trigger_share", lambda e: e["detects"].astype(bool), needs_store=True),
-    Role("strengthening", "io_cosine", lambda e: e["io_cosine"] > e.at.io),
-    Role("weakening", "io_cosine", lambda e: e["io_cosine"] < -e.at.io),
 )
 """In order of precedence: a neuron's primary role is the first one that applies. Names are those of ``RoleName``."""
 
@@ -173,7 +169,6 @@ def roles(
     norm: float = 1.25,
     variance: float = 0.75,
     late: int = 1,
-    io: float = 0.5,
     position: float = 0.05,
     frequency: float = 0.5,
     types: int = 5,
@@ -195,7 +190,6 @@ def roles(
     - *entropy*: in the last ``late`` layers, ρ = ‖V₀ᵀvᵢ‖/‖vᵢ‖ above ``null_share`` (V₀: W_U's last ``null_dimension``
       singular vectors, default d_model/64, the published 12 of GPT-2 small), ‖vᵢ‖ above ``norm`` times the layer's
       median, variance below ``variance`` times it. The paper picks outliers by eye; these three numbers are ours.
-    - *strengthening*, *weakening*: cos(kᵢ, vᵢ) above ``io``, below −``io``.
 
     With a store of the model, and from its own text (``n_sequences`` of it are read again; None for all). A neuron
     fires where its pre-activation is above 0, which for ReLU, GELU and SiLU is where its coefficient is; a gated one
@@ -234,8 +228,7 @@ def roles(
         layer, neuron, role (the first that applies in the order of ``ROLES``, or "none"), statistic and value (what
         decided; for "none" empty and NaN), ``is_…`` for every role, value_norm, cosine_mean, cosine_variance,
         cosine_skew, cosine_kurtosis, null_share, io_cosine; of a gated model gate_io_cosine (cos(gᵢ, vᵢ)),
-        gate_key_cosine (cos(gᵢ, kᵢ)) and key_norm; read_write (the class by these cosines and ``io``, see
-        :func:`ffnmem.neurons.geometry`, which counts them); with a store also firing_rate (whole scan), write_norm
+        gate_key_cosine (cos(gᵢ, kᵢ)) and key_norm; with a store also firing_rate (whole scan), write_norm
         (√E[mᵢ²]·‖vᵢ‖), of a gated model coefficient_sign (of E[mᵢ³]), position_information, position_p,
         frequency_cosine, firings (of the reading), covering_types, covered_types, trigger_share and triggers (tokens,
         of detectors). NaN where a value is zero. ``attrs``: thresholds as used, settings, null_space, partition_null,
@@ -244,11 +237,10 @@ def roles(
     Raises:
         OutOfRangeError: no such layer. InputError: another model's store, an unknown basis, senseless thresholds.
 
-    Source: Gurnee et al. 2024 (2401.12181); Stolfo et al. 2024 (2406.16254); Voita et al. 2023 (2309.04827); of gates
-        Gerstner and Schütze 2025 (2505.17936), where strengthening and weakening are called enrichment and depletion.
+    Source: Gurnee et al. 2024 (2401.12181); Stolfo et al. 2024 (2406.16254); Voita et al. 2023 (2309.04827).
     """
     thresholds = Thresholds(
-        kurtosis, partition, null_share, null_dimension, norm, variance, late, io, position, frequency, types, coverage,
+        kurtosis, partition, null_share, null_dimension, norm, variance, late, position, frequency, types, coverage,
         min_count, silent,
     ).resolved(model.d_model)  # fmt: skip
     layers = list(range(model.n_layers)) if layer is None else [model.layer(layer)]
@@ -313,11 +305,9 @@ def weight_statistics(
             **{f"cosine_{name}": moment for name, moment in moments.items()},
             "null_share": null.share(centred),
         }
-        own = neuron_cosines(sides)
-        columns |= {f"{name}_cosine": cosine for name, cosine in own.items()}
+        columns |= {f"{name}_cosine": cosine for name, cosine in neuron_cosines(sides).items()}
         if model.gated:
             columns["key_norm"] = sides["key"].double().norm(dim=-1).cpu().numpy()
-        columns["read_write"] = read_write_classes(own, thresholds.io, -thresholds.io)
         if frequency is not None:
             columns["frequency_cosine"] = frequency.cosines(centred)
         frames.append(pd.DataFrame(columns))

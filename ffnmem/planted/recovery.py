@@ -308,7 +308,6 @@ def by_chance(models: Sequence[pd.DataFrame]) -> pd.DataFrame:
 # How well :func:`ffnmem.roles` recovers planted roles: precision and recall, role by role.
 
 PLANTED_AS = {"token-frequency": "frequency", "token-detector": "detector"}  # where the truth's name is another
-ALONGSIDE = ("strengthening", "weakening")  # which a neuron is besides its role, in the truth's column io
 COLUMNS = ("role", "precision", "recall", "planted", "found", "hits")
 
 
@@ -333,14 +332,14 @@ def role_scores(planted: Planted, table: pd.DataFrame) -> pd.DataFrame:
         raise InputError(f"the table is of model {theirs}, not of the planted {planted.model.fingerprint}")
     flags = [role for role in ROLES if role.column in table]
     found = table[["layer", "neuron", *(role.column for role in flags)]]
-    both = beside_truth(planted, "roles", found, {"role": "planted_role", "io": "planted_io"})
+    both = beside_truth(planted, "roles", found, {"role": "planted_role"})
     return pd.DataFrame([score(both, role) for role in flags], columns=list(COLUMNS))
 
 
 def score(both: pd.DataFrame, role: Role) -> dict[str, str | float | int]:
     """One row: the truth's neurons of a role against those found."""
     name = PLANTED_AS.get(role.name, role.name)
-    true = both["planted_io" if role.name in ALONGSIDE else "planted_role"] == name
+    true = both["planted_role"] == name
     found = both[role.column].astype(bool)
     hits, n_true, n_found = int((true & found).sum()), int(true.sum()), int(found.sum())
     return {

@@ -98,8 +98,6 @@ ROLE_COLOURS = {
     "suppression": shapes.GOLD,
     "partition": shapes.GREEN,
     "token-detector": shapes.SKY,
-    "strengthening": "#7B5EA7",
-    "weakening": "#A6761D",
 }
 
 

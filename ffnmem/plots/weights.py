@@ -14,7 +14,6 @@ from ..core.errors import InputError, check_choice
 from ..core.token_text import visible
 from ..models.parameters import Anatomy
 from ..neurons.layer_geometry import Geometry
-from ..neurons.read_write import ORTHOGONAL
 from ..neurons.wiring import INCOMING, VirtualWeights
 from . import shapes
 from .figures import draws
@@ -25,19 +24,6 @@ PAIRS = {
     "gate_io": ("gate and value", shapes.PINK),
     "gate_key": ("gate and key", shapes.GOLD),
 }
-CLASS_COLOURS = {
-    "strengthening": shapes.BLUE,
-    "atypical strengthening": "#99C7E0",
-    "conditional strengthening": shapes.GREEN,
-    "atypical conditional strengthening": "#99D8C7",
-    "proportional change": "#6B6B6B",
-    "atypical proportional change": "#C4C4C4",
-    "atypical conditional weakening": "#F5D999",
-    "conditional weakening": shapes.GOLD,
-    "atypical weakening": "#EEBF99",
-    "weakening": shapes.RED,
-}
-"""Of read–write classes, from below; what is left of a layer writes along nothing that it reads."""
 
 
 @draws(Geometry, aspects=lambda geometry: DRAWS)
@@ -51,9 +37,8 @@ def geometry(geometry: Geometry, what: str = "interference", ax: Axes | None = N
             the 99.9% quantile of random directions. ``"capacity"``: the share of a dimension that a neuron has to
             itself, 5% to 95% of neurons light, 25% to 75% dark, a line at the median, a grey one at that of random
             rows. ``"io"``: the cosine of a neuron's key and value likewise, in grey 2.5% to 97.5% of mismatched
-            pairs; of gated neurons also those of gate and value, and of gate and key. ``"classes"``: the shares of the
-            read–write classes but orthogonal output, stacked; in grey what neurons of mismatched sides have of them.
-            ``"rank"``: effective ranks; dotted, those of random rows.
+            pairs; of gated neurons also those of gate and value, and of gate and key. ``"rank"``: effective ranks;
+            dotted, those of random rows.
     """
     draw = DRAWS[check_choice("what", what, DRAWS)]
     ax = shapes.axes_for(ax)
@@ -92,23 +77,11 @@ def draw_io(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> Axes:
         null = [rows[f"{name}_null_low"], rows[f"{name}_null_high"]]
         shapes.spreads(ax, places, null, shapes.GREY, ["95% of mismatched pairs" if name == names[-1] else ""], width)
         draw_quantiles(ax, places, rows, name, PAIRS[name][1], PAIRS[name][0], 0.6 * width)
-    for value in (0, geometry.strengthening, geometry.weakening):
-        shapes.line_at(ax, value)
+    shapes.line_at(ax, 0)
     largest = 1.1 * max(0.7, rows[[f"{name}_{end}" for name in names for end in ("q5", "q95")]].abs().max(axis=None))
     ax.set_ylim(-largest, largest)
     title = f"Input–output cosine of the neurons of {geometry.provenance.model}, by layer"
     return shapes.finish(ax, title, "", "cosine within a neuron", legend="beside")
-
-
-def draw_classes(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> Axes:
-    table = geometry.classes.set_index(["read_write", "layer"])
-    shares = {name: table["share"][name] for name in CLASS_COLOURS if table["share"].get(name, pd.Series([0.0])).any()}
-    shapes.stacks(ax, rows["layer"], shares, CLASS_COLOURS)
-    places, chance = np.arange(len(rows)), 1 - table["chance"][ORTHOGONAL]
-    ax.hlines(chance, places - 0.45, places + 0.45, color=shapes.GREY, linewidth=2, label="of mismatched sides")
-    ax.set_ylim(0, max(0.01, 1.08 * (1 - table["share"][ORTHOGONAL].min())))
-    title = f"Read–write classes of the neurons of {geometry.provenance.model}, by layer"
-    return shapes.finish(ax, title, "", "share of the layer's neurons", percent="y", legend="stacked")
 
 
 def draw_rank(rows: pd.DataFrame, ax: Axes, geometry: Geometry) -> Axes:
@@ -137,7 +110,6 @@ DRAWS: dict[str, Callable[[pd.DataFrame, Axes, Geometry], Axes]] = {
     "interference": draw_interference,
     "capacity": draw_capacity,
     "io": draw_io,
-    "classes": draw_classes,
     "rank": draw_rank,
 }
 

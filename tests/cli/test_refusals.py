@@ -49,8 +49,6 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     # Weights.
     ("weights 1.3,1.4", "one neuron"),
     ("geometry --neurons", "--neurons --csv"),
-    ("geometry --neurons --duplicates --csv", "one table"),
-    ("geometry --threshold .5", "--threshold --duplicates"),
     ("roles --role dead", "dead --store"),
     *((f"project -- '{text}'", "LAYER.NEURON 3.17") for text in ("3.x", "3", "-1.3", "3.1,", "")),
     (f"project all {M} --out no/such/folder.parquet", "no/such"),

@@ -158,10 +158,6 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         "layers",
     ),
     f"geometry {M} --neurons": (lambda g: fm.neurons.geometry(g.model).neurons, "neurons"),
-    f"geometry {M} --duplicates --threshold .5 --limit 4": (
-        lambda g: fm.neurons.geometry(g.model, threshold=0.5, limit=4).duplicates,
-        "duplicates",
-    ),
     "audit {model} {edited}": (lambda g: fm.editing.audit(g.model, g.edited).matrices, "matrices"),
     "anatomy {model} --context 30": (lambda g: fm.models.anatomy(g.model, context=30).to_frame(), "components"),
     f"health {{corpus}} {M} --tokens 200 --seed 1 --full": (
@@ -170,7 +166,7 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
     ),
     "store {store}": (lambda g: g.store.to_frame(), "layers"),
     f"roles {M} {S} --layer -1 --seed 3": (lambda g: fm.roles(g.model, g.store, layer=1, seed=3), ""),
-    f"roles {M} --role weakening": (lambda g: strongest(fm.roles(g.model), "weakening", 1000), ""),
+    f"roles {M} {S} --role position": (lambda g: strongest(fm.roles(g.model, g.store), "position", 1000), ""),
     f"project 1.5 0.63,1.0 {M} --side key --basis raw --top 3": (projected, "tokens"),
     f"project token ' Paris' {M} --top 3 --side both": (
         lambda g: fm.vocabulary.promoters(g.model, " Paris", k=3, side=("value", "key")),

@@ -37,9 +37,6 @@ CALLS: dict[str, Callable[..., Any]] = {
     ("call", "wrong", "says"),
     [
         ("geometry", {"layers": [0, 2]}, ("layer 2", "0 to 1")),
-        ("geometry", {"threshold": NAN}, ("threshold", "between 0 and 1")),
-        ("geometry", {"strengthening": 2}, ("strengthening", "between -1 and 1", "2")),
-        ("geometry", {"limit": 0}, ("limit", "at least 1")),
         ("roles", {"layer": 2}, ("layer 2", "0 to 1")),
         ("roles", {"coverage": 2.0}, ("coverage", "2")),
         ("roles", {"basis": "flat"}, ("basis", "'flat'", "'folded'")),

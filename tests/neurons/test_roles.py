@@ -34,7 +34,6 @@ STATISTICS: dict[str, Any] = {
     "cosine_skew": (-1, 1),
     "cosine_variance": (0, 0.007),
     "trigger_share": (0, 1),
-    "io_cosine": (-0.8, 0.8),
     "value_norm": (0, 3),
     "key_norm": (0, 3),
     "gate_key_cosine": (-1, 1),
@@ -49,10 +48,8 @@ def drawn(gated: bool, text: bool) -> pd.DataFrame:
     frame = pd.DataFrame({name: random.uniform(*ends, 300) for name, ends in STATISTICS.items()})
     frame.insert(0, "layer", np.repeat([0, 1, 2], 100))
     frame.insert(1, "neuron", np.tile(np.arange(100), 3))
-    frame.loc[::30, ["position_information", "cosine_kurtosis", "cosine_variance", "io_cosine"]] = (
-        0.05, 10.0, 0.005, 0.5,
-    )  # fmt: skip
-    frame.loc[::41, ["value_norm", "cosine_kurtosis", "cosine_skew", "io_cosine", "gate_key_cosine"]] = np.nan
+    frame.loc[::30, ["position_information", "cosine_kurtosis", "cosine_variance"]] = 0.05, 10.0, 0.005
+    frame.loc[::41, ["value_norm", "cosine_kurtosis", "cosine_skew", "gate_key_cosine"]] = np.nan
     if text:
         frame = frame.assign(dead=random.random(300) < 0.3, detects=random.random(300) < 0.3)
         frame["coefficient_sign"] = random.choice([-1.0, 0.0, 1.0], 300)
@@ -87,14 +84,12 @@ def plain(frame: pd.DataFrame, at: role_assignment.Thresholds, n_layers: int) ->
             "prediction": peaked and n.cosine_skew > 0,
             "suppression": peaked and n.cosine_skew < 0,
             "partition": n.cosine_variance > partition,
-            "strengthening": n.io_cosine > at.io,
-            "weakening": n.io_cosine < -at.io,
         }
         found.append({name: bool(applies) for name, applies in {**of_text, **of_weights}.items()})
     return found
 
 
-MOVED = {"kurtosis": 12.0, "partition": 0.006, "io": 0.6, "position": 0.06, "frequency": 0.9, "null_share": 0.7}
+MOVED = {"kurtosis": 12.0, "partition": 0.006, "position": 0.06, "frequency": 0.9, "null_share": 0.7}
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -131,8 +126,6 @@ def test_rules_are_the_papers(gated: bool, text: bool, changes: dict[str, Any], 
         "prediction",
         "suppression",
         "partition",
-        "strengthening",
-        "weakening",
     }
     assert tuple(role.name for role in role_assignment.ROLES) == ROLE_NAMES
     assert {role.name for role in role_assignment.ROLES if role.needs_store} == set(TEXT_ROLES)
@@ -212,17 +205,15 @@ def test_parts_are_as_the_whole(frame: pd.DataFrame, tiny: fm.Model, tiny_store:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2"])
 def test_planted_in_the_weights(kind: str, tokenizer: Any) -> None:
-    """Along the null space, along and against the key, and along (1, …, 1), which an RMSNorm alone lets through."""
+    """Along the null space, and along (1, …, 1), which an RMSNorm alone lets through."""
     model = made(kind, tokenizer)
     with torch.no_grad():
         values, norm = model.ffn[1].values, model.norm_after(1)
         post = torch.ones(16) if norm is None else norm.gain
         values[0] = 9 * unembedding.null_space(unembedding.read_unembedding(model), 1).basis[:, 0].float() / post
-        folded = folded_keys(model, 1)
-        values[1], values[2] = folded[1] / post, -folded[2] / post
         values[3] = 1 / post
     found = fm.roles(model, kurtosis=1e9, partition=1e9).query("layer == 1").set_index("neuron")
-    assert found.loc[[0, 1, 2], "role"].tolist() == ["entropy", "strengthening", "weakening"]
+    assert found.loc[0, "role"] == "entropy"
     assert found.loc[0, "null_share"] == pytest.approx(1.0, abs=1e-4)
     assert (found.loc[3, "cosine_variance"] > 0) == model.gated
     assert model.gated or found.loc[3, "role"] == role_assignment.NONE
@@ -242,9 +233,9 @@ def test_counts_are_of_all_neurons(frame: pd.DataFrame, tiny: fm.Model) -> None:
 
 
 def test_strongest(frame: pd.DataFrame, tiny: fm.Model) -> None:
-    part = role_assignment.strongest(frame, "weakening", 3)
-    every = frame[frame["is_weakening"]]["io_cosine"].sort_values()
-    assert part["io_cosine"].tolist() == every.head(3).tolist()
+    part = role_assignment.strongest(frame, "position", 3)
+    every = frame[frame["is_position"]]["position_information"].sort_values(ascending=False)
+    assert part["position_information"].tolist() == every.head(3).tolist() != []
     with refuses(InputError, ValueError, "'dead'", "store"):
         role_assignment.strongest(fm.roles(tiny), "dead", 3)
     with refuses(InputError, ValueError, "'poet'", "'partition'"):
@@ -308,7 +299,7 @@ def test_no_role_depends_on_how_a_gated_neuron_is_written(
         for ffn in stretched.ffn:
             ffn.keys.mul_(by)
             ffn.values.div_(by)
-    loose: dict[str, Any] = {"kurtosis": 2.5, "io": 0.3, "position": 0.01, "types": 20, "coverage": 0.5, "min_count": 3}
+    loose: dict[str, Any] = {"kurtosis": 2.5, "position": 0.01, "types": 20, "coverage": 0.5, "min_count": 3}
     loose |= {"late": 2, "null_share": 0.2, "norm": 1.0, "variance": 1.0, "n_sequences": None}
     signs = np.tile(np.sign(by.numpy()[:, 0]), 2)
     for ours, theirs in ((None, None), (gated_store, scanned(stretched, tmp_path / "store"))):

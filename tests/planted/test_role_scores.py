@@ -20,13 +20,12 @@ SMALL = {"n_layers": 1, "neurons": 63, "per_role": 7, "n_words": 768, "n_tokens"
 
 
 def made(model: fm.Model, kind: str = "roles") -> Planted:
-    """Six neurons of one layer: three prediction, one detector, two of nothing; two strengthen."""
+    """Six neurons of one layer: three prediction, one detector, two of nothing."""
     truth = pd.DataFrame(
         {
             "layer": 0,
             "neuron": range(6),
             "role": ["prediction", "prediction", "prediction", "detector", "none", "none"],
-            "io": ["strengthening", "none", "none", "none", "none", "strengthening"],
             "detail": "",
         }
     )
@@ -43,16 +42,14 @@ def found(**flags: list[int]) -> pd.DataFrame:
 
 def test_counted_by_hand(tiny: fm.Model) -> None:
     """Whatever the order of the rows."""
-    table = found(is_prediction=[0, 1, 3, 4], is_token_detector=[3], is_strengthening=[0], is_weakening=[])
+    table = found(is_prediction=[0, 1, 3, 4], is_token_detector=[3])
     scores = role_scores(made(tiny), table)
     pd.testing.assert_frame_equal(role_scores(made(tiny), table[::-1]), scores)
     assert tuple(scores.columns) == COLUMNS
     rows = scores.set_index("role")
-    assert rows.index.tolist() == ["prediction", "token-detector", "strengthening", "weakening"]
+    assert rows.index.tolist() == ["prediction", "token-detector"]
     assert rows.loc["prediction"].tolist() == [2 / 4, 2 / 3, 3, 4, 2]
     assert rows.loc["token-detector"].tolist() == [1, 1, 1, 1, 1]
-    assert rows.loc["strengthening"].tolist() == [1, 1 / 2, 2, 1, 1]
-    assert rows.loc["weakening", ["precision", "recall"]].isna().all()
     other = found(is_dead=[])
     other.attrs["provenance"] = {"fingerprint": "2233"}
     for planted, frame, named in (

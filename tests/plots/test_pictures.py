@@ -27,13 +27,11 @@ from ffnmem.core.errors import InputError
 from ffnmem.core.types import VERDICTS
 from ffnmem.evaluation import Scores
 from ffnmem.neurons import Meanings
-from ffnmem.neurons.read_write import KINDS, ORTHOGONAL
 from ffnmem.neurons.role_assignment import ROLES, role_counts
 from ffnmem.plots import arrange, draw, figure
 from ffnmem.plots.figures import PICTURES
 from ffnmem.plots.neuron_kinds import ROLE_COLOURS, VERDICT_COLOURS
 from ffnmem.plots.shapes import ADDS, TAKES
-from ffnmem.plots.weights import CLASS_COLOURS
 from ffnmem.scanning import Store
 from ffnmem.tracing import Traces
 
@@ -129,11 +127,6 @@ def role_shares(made: Made) -> Series:
     return {role.name: counts[role.name] / made.tiny.d_mlp for role in ROLES if counts[role.name].any()}
 
 
-def class_shares(made: Made) -> Series:
-    shares = made.Geometry.classes.pivot(index="layer", columns="read_write", values="share")
-    return {name: shares[name] for name in CLASS_COLOURS if shares[name].any()}
-
-
 def stats(made: Made, prefix: str, low: str, high: str) -> Any:
     rows = made.Geometry.layers
     return rows[f"{prefix}_{high}"] - rows[f"{prefix}_{low}"]
@@ -222,7 +215,6 @@ case(
     },
     "io",
 )
-case("geometry classes", "Geometry", class_shares, "classes")
 case(
     "geometry rank",
     "Geometry",
@@ -441,11 +433,10 @@ def test_signs_have_colours(made: Made) -> None:
     np.testing.assert_allclose(drawn[TAKES], rows[against][["direct", "logit"]])
     np.testing.assert_allclose(drawn[ADDS], rows[~against][["direct", "logit"]])
     assert ax.get_xlim() == ax.get_ylim()
-    for colours in (ROLE_COLOURS, VERDICT_COLOURS, CLASS_COLOURS):
+    for colours in (ROLE_COLOURS, VERDICT_COLOURS):
         assert len(set(colours.values())) == len(colours)
     assert ROLE_COLOURS.keys() == {role.name for role in ROLES}
     assert VERDICT_COLOURS.keys() == set(VERDICTS)
-    assert CLASS_COLOURS.keys() == set(KINDS.values()) - {ORTHOGONAL}
 
 
 def test_names_say_what_is_drawn(made: Made) -> None:
@@ -495,7 +486,7 @@ def test_what_is_not_there_is_said(made: Made, monkeypatch: pytest.MonkeyPatch) 
     alive = made.store.to_frame().assign(dead=0)
     monkeypatch.setattr(Store, "to_frame", lambda store: alive)
     healthy = made.NeuronHealth.layers.assign(dead=0.0, stuck=0.0, saturated=0.0)
-    roles = fm.roles(made.tiny, kurtosis=1e9, partition=1e9, io=1.0, null_share=1.0)
+    roles = fm.roles(made.tiny, kurtosis=1e9, partition=1e9, null_share=1.0)
     for ax, words in (
         (plots.health(replace(made.NeuronHealth, layers=healthy)), "no neuron is dead"),
         (plots.dead(made.store), "every neuron fired"),
