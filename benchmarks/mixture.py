@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
+from by_chance import chance_verdicts, shares
 from common import machine
 
 import ffnmem as fm
@@ -31,8 +32,7 @@ def judged(folder: Path, texts: list[str], per_layer: int, seed: int, work: Path
     """The verdicts on neurons and on their directions."""
     model = fm.load(str(folder))
     store = fm.scan(model, texts, work / folder.name, seed=seed, project=False)
-    found = fm.neurons.chance_verdicts(store, model, per_layer=per_layer, kinds="matched", seed=seed, budget=None)
-    return found.table
+    return chance_verdicts(store, model, per_layer=per_layer, kinds=("matched",), seed=seed)
 
 
 def paired(table: pd.DataFrame) -> pd.DataFrame:
@@ -61,8 +61,7 @@ def report(tables: dict[str, pd.DataFrame], seed: int) -> pd.DataFrame:
     for name, table in tables.items():
         effects = paired(table)
         drawn[name] = {effect: means(effects[effect].to_numpy(), rng) for effect in effects}
-        shares = fm.neurons.ChanceVerdicts(name, table, {}).shares().set_index("kind")
-        for kind, row in shares.iterrows():
+        for kind, row in shares(table).set_index("kind").iterrows():
             part = table[table["kind"] == kind]
             rows.append({"model": name, "of": kind, "n": str(len(part)), "firing": f"{part['firing_rate'].mean():.3f}"})
             for verdict in VERDICTS:

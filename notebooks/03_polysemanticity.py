@@ -163,8 +163,8 @@ for layer in range(model.n_layers):
 #    `fm.meanings(store, 3, 258, model)`; a reader often takes for one what the rule takes apart.*
 # 2. How many neurons are monosemantic if two meanings are allowed to count as one? *Hint: `fm.polysemanticity` with
 #    `rule=fm.neurons.Rule(above=3)` judges what is kept, without reading the text again.*
-# 3. Is a random direction ever monosemantic? *Hint: `fm.neurons.chance_verdicts(store, model, layers=[1])`, or `ffnmem
-#    polysemanticity STORE --chance`.*
+# 3. Is a random direction ever monosemantic? *Hint: `python benchmarks/by_chance.py STORE --layers 1`, with the folder
+#    of the store.*
 # 4. Plant a more crowded model, `superposition=2`. Which measure in the table of medians breaks first? *Hint: nothing
 #    else in the first cells has to change.*
 # 5. Ablate the 16 neurons of the last figure together. Is their joint effect the sum of the single ones? *Hint:

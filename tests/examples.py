@@ -110,7 +110,6 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Calibration": lambda e: calibration(),
     "Capture": lambda e: fm.capture(e.tiny, [PROMPT, "The city"], logits=True),
     "CausalScores": lambda e: fm.causal_scores(e.capture, e.answers[0], rule="ig"),
-    "ChanceVerdicts": lambda e: fm.neurons.chance_verdicts(e.store, e.tiny, per_layer=5, draws=20),
     "Contrast": lambda e: fm.contrast(e.tiny, HOSTILE, PROMPT, " Paris", " London", random=2),
     "ContrastTask": lambda e: fm.interventions.contrast_over(
         e.tiny, [(PROMPT, "Rome is", " the", " in")] * 2, random=1

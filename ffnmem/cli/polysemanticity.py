@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 LISTED = 5  # neurons of a verdict
 MEANINGS, CONTEXTS = 5, 5  # of a neuron, and examples of each
 
-Sign = Annotated[
-    CoefficientSign,
-    Parameter(help="Which coefficients: where the neuron fires, or where its coefficient is negative."),
-]
 SignOrBoth = Annotated[
     Literal["positive", "negative", "both"],
     Parameter(help="Which coefficients: where the neuron fires, where its coefficient is negative, or each."),
@@ -118,9 +114,8 @@ def show_store(
     Polysemantic is a neuron whose 95% interval of it lies above --above. Monosemantic is one whose number is at most
     that in 20 examples or more, and whose interval ends by it, or by what so many examples of one meaning leave
     possible (1.50 of 20 examples, 1.35 of 32). Unclear is one where the interval does not say, where examples are few,
-    or no more alike than chance; inactive one whose coefficient never had the sign. Many directions that mean nothing
-    are polysemantic too: "polysemanticity chance" says how many. The help of fm.polysemanticity has every measure and
-    its source.
+    or no more alike than chance; inactive one whose coefficient never had the sign. The help of fm.polysemanticity has
+    every measure and its source.
 
     What was found of all layers is kept in the store: neuron and its page show it, and the same command is then
     immediate.
@@ -138,7 +133,6 @@ def show_store(
     """
     import pandas as pd
 
-    from ..neurons.by_chance import kept_chance
     from ..neurons.measuring import is_kept, settings_key
     from ..neurons.survey import Survey, clearest
 
@@ -152,13 +146,8 @@ def show_store(
     ask = partial(fm.meanings, opened, model=loaded, k=1, seed=settings["seed"], draws=settings["draws"])
     rows = () if output.csv else listed.itertuples()
     found = [ask(row.layer, row.neuron, sign=row.sign, rule=settings["rule"]) for row in rows]
-    by_chance: dict[str, Any] = {
-        one: verdicts
-        for one in signs
-        if layers is None and (verdicts := kept_chance(opened, one, settings["rule"])) is not None
-    }
     shown = table if verdict is None else clearest(table, verdict)
-    survey = Survey(table, listed, found, by_chance)
+    survey = Survey(table, listed, found)
     output.emit(survey, frame=lambda: shown, draws=lambda: [partial(fm.plots.verdicts, table)])
 
 
@@ -212,31 +201,6 @@ def neurons(
         draws=lambda: [partial(fm.plots.meanings, one) for one in drawn],
         columns=1,
     )
-
-
-@polysemanticity.command
-def chance(
-    *,
-    store: StoreFolder,
-    sign: Sign = "positive",
-    measuring: StoreMeasuring = StoreMeasuring(),
-    model: ScannedChoice = ScannedChoice(),
-    output: Output = Output(),
-) -> None:
-    """The verdicts on random directions, beside those on a sample of neurons.
-
-    They are kept in the store, and told with the verdicts from then on.
-
-    Examples
-      ffnmem polysemanticity chance --store runs/atlas
-    """
-    opened = fm.open_store(store)
-    loaded, layers = model.load(opened), measuring.layers(opened)
-    with show_progress() as report:
-        found = fm.neurons.chance_verdicts(
-            opened, loaded, layers=layers, sign=sign, progress=count_inputs(report), **measuring.settings
-        )
-    emit(found, output.form)
 
 
 def asked_signs(sign: SignOrBoth) -> tuple[CoefficientSign, ...]:

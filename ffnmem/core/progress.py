@@ -8,7 +8,7 @@ from typing import Literal
 Phase = Literal[
     "download", "convert", "verify", "compare", "pack", "scan", "rescore", "project", "read", "pages", "reports",
     "shade", "ablate", "circuit", "calibrate", "weights", "text", "inputs", "meanings",
-    "explain", "judge", "directions", "verdicts", "geometry", "edit", "trace", "traces", "silence",
+    "explain", "judge", "geometry", "edit", "trace", "traces", "silence",
     "silences", "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "causal", "exact",
     "faithfulness", "prune", "variants", "effects", "contrast", "contrasts", "audit", "subjects", "answers",
 ]  # fmt: skip
@@ -38,8 +38,6 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "meanings": ("comparing examples", "neurons"),
     "explain": ("asking for descriptions", "questions"),
     "judge": ("asking for judgements", "questions"),
-    "directions": ("reading text along directions", "tokens"),
-    "verdicts": ("judging", "directions"),
     "geometry": ("comparing keys and values", "layers"),
     "edit": ("finding what to write", "facts"),
     "trace": ("restoring states", "columns"),

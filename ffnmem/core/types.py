@@ -100,9 +100,6 @@ CoefficientSign = Literal["positive", "negative"]
 COEFFICIENT_SIGNS = get_args(CoefficientSign)
 Verdict = Literal["monosemantic", "polysemantic", "unclear", "inactive"]
 VERDICTS = get_args(Verdict)
-RandomDirection = Literal["own", "matched", "isotropic", "mixed"]
-"""What verdicts by chance are of: neurons themselves, and kinds of random directions."""
-DIRECTIONS = get_args(RandomDirection)
 DescriptionScore = Literal["detection", "fuzzing", "intruder"]
 DESCRIPTION_SCORES = get_args(DescriptionScore)
 

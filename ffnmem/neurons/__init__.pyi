@@ -1,5 +1,3 @@
-from .by_chance import ChanceVerdicts as ChanceVerdicts
-from .by_chance import chance_verdicts as chance_verdicts
 from .concepts import Meanings as Meanings
 from .concepts import meanings as meanings
 from .health import NeuronHealth as NeuronHealth

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from ..core.types import COEFFICIENT_SIGNS, VERDICTS
 from ..scanning.neuron_sides import NEGATIVE, POSITIVE
 from ..scanning.store import Store
 from ..show.result import Result
-from .by_chance import ChanceVerdicts
 from .concepts import Meanings, settled
 from .measuring import opened
 
@@ -101,42 +100,28 @@ class Survey(Result):
 
     Attributes:
         table: all of it. listed: the rows of the neurons to show, a verdict's together. found: their meanings.
-        chance: the verdicts on random directions, by sign, where they were measured.
     """
 
     main = "table"
-    in_json = "layers chance neurons"
+    in_json = "layers neurons"
 
     table: pd.DataFrame
     listed: pd.DataFrame
     found: Sequence[Meanings]
-    chance: Mapping[str, ChanceVerdicts] = field(default_factory=dict)
 
     def summary(self) -> str:
         counts = self.table["verdict"].value_counts()
-        told = f"{len(self.table):,} neurons: " + ", ".join(f"{counts.get(name, 0):,} {name}" for name in VERDICTS)
-        return "; ".join([told, *self.against()])
-
-    def against(self) -> list[str]:
-        """A line a sign: the share of monosemantic neurons against that of random directions, where it is known."""
-        found = []
-        for sign, chance in self.chance.items():
-            part = self.table.loc[self.table["sign"] == sign, "verdict"]
-            found.append(chance.sentence(own=float((part == "monosemantic").mean())))
-        several = len(found) > 1
-        return [f"{sign}: {line}" if several else line for sign, line in zip(self.chance, found, strict=True)]
+        return f"{len(self.table):,} neurons: " + ", ".join(f"{counts.get(name, 0):,} {name}" for name in VERDICTS)
 
     def sheet(self) -> Sheet:
-        """Verdicts by layer, against those by chance where they are known, then the neurons listed, with their
-        meanings."""
+        """Verdicts by layer, then the neurons listed, with their meanings."""
         verdicts = self.listed["verdict"].tolist()
         tables: list[Block] = [
             neuron_table(name, [one for one, verdict in zip(self.found, verdicts, strict=True) if verdict == name])
             for name in dict.fromkeys(verdicts)
         ]
         none = Words.of("no neuron to list: none has such a verdict")
-        against = [Words.of(f"verdict shares: {said}") for said in self.against()]
-        return Sheet.of(count_table(self.table), *against, *(tables or [none]), Origin(settled(self.provenance)))
+        return Sheet.of(count_table(self.table), *(tables or [none]), Origin(settled(self.provenance)))
 
     @property
     def layers(self) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -178,29 +177,6 @@ def test_a_survey_of_ones_own(tiny_store: Store, tmp_path: Path) -> None:
     assert printed["verdict"].tolist() == expected["verdict"].tolist()
     both = csv("polysemanticity", "--store", store.folder, "--draws", 20, "--layer", -1, "--sign", "both")
     assert set(zip(both["layer"], both["sign"], strict=True)) == {(1, "negative"), (1, "positive")}
-
-
-def test_chance_is_kept_and_told(
-    surveyed: Store, as_tiny: fm.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Measured once, then told with the verdicts, without a model; judged by the rule that is asked for; and never read
-    from a damaged file."""
-    own = open_store(shutil.copytree(surveyed.folder, tmp_path / "own"))
-    asked = ("polysemanticity", "chance", "--store", own.folder, "--draws", 20)
-    assert [row["kind"] for row in data(*asked)["shares"]] == ["own", "matched", "isotropic"]
-    assert "random directions that fire as often" in table(*asked)
-    monkeypatch.setattr(ModelChoice, "load", None)
-    out = " ".join(table("polysemanticity", "--store", own.folder).split())
-    assert "verdict shares: monosemantic" in out
-    assert "of random directions that fire as often" in out
-    told = data("polysemanticity", "--store", own.folder, "--above", 40)["chance"]["positive"]
-    assert {row["polysemantic"] for row in told["shares"]} == {0.0}
-    assert data("polysemanticity", "--store", own.folder, "--layer", 0)["chance"] == {}
-    path = own.folder / "chance-verdicts-positive.zip"
-    path.write_bytes(path.read_bytes()[:-9])
-    found = run("polysemanticity", "--store", own.folder, "--json")
-    assert json.loads(found.stdout)["chance"] == {}
-    assert "chance-verdicts-positive.zip is truncated or damaged" in found.stderr
 
 
 def test_descriptions(atlas: fm.Model, atlas_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ Survey = tuple[Store, pd.DataFrame, list[tuple[str, int, int]]]
 
 def copied(store: Store, folder: Path) -> Store:
     """A store of one's own, without what other tests left in it."""
-    kept = shutil.ignore_patterns("polysemanticity*", "chance*")
+    kept = shutil.ignore_patterns("polysemanticity*")
     return open_store(shutil.copytree(store.folder, folder / "store", ignore=kept))
 
 

@@ -23,7 +23,6 @@ CALLS: dict[str, Callable[..., Any]] = {
     "roles": lambda model, store, **options: fm.roles(model, store, **options),
     "meanings": lambda model, store, at=(1, 0), **options: fm.meanings(store, *at, model, **options),
     "polysemanticity": lambda model, store, **options: fm.polysemanticity(store, model, **options),
-    "chance": lambda model, store, **options: fm.neurons.chance_verdicts(store, model, **options),
     "health": lambda model, _, texts="atlas", **options: fm.neurons.neuron_health(model, texts, **options),
     "virtual": lambda model, _, at: fm.virtual_weights(model, *at),
     "readable": lambda _, store, **options: fm.neurons.find_readable(store, **options),
@@ -52,8 +51,6 @@ CALLS: dict[str, Callable[..., Any]] = {
         ("polysemanticity", {"sign": "up"}, ("sign", "'up'", "'both'")),
         ("polysemanticity", {"draws": 19}, ("draws", "20", "19")),
         ("polysemanticity", {"budget": 999}, ("budget", "1,000", "999")),
-        ("chance", {"kinds": "mixed"}, ("mixed", "gates")),
-        ("chance", {"kinds": ["turned"]}, ("turned", "matched")),
         ("health", {"context": 64}, ("context 64", "32")),
         ("health", {"texts": [""]}, ("no text",)),
         ("virtual", {"at": ("1.999",)}, ("neuron 999", "layer 1")),
@@ -69,7 +66,7 @@ def test_mistakes(call: str, wrong: dict[str, Any], says: tuple[str, ...], tiny:
 
 def test_another_models_store(atlas: fm.Model, tiny_store: Store) -> None:
     """Numbers of one model at another's places."""
-    calls = [CALLS[name] for name in ("roles", "meanings", "polysemanticity", "chance")]
+    calls = [CALLS[name] for name in ("roles", "meanings", "polysemanticity")]
     for call in (*calls, lambda model, store: Inputs(store, model, {0: np.array([0])})):
         with refuses(InputError, ValueError, atlas.fingerprint, tiny_store.fingerprint):
             call(atlas, tiny_store)
