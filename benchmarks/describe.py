@@ -9,10 +9,14 @@ the mean scores. In layer 0 a concept is of the word itself, in layer 1 it may b
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 
 import pandas as pd
+
+sys.path.append(str(Path(__file__).parent / "planted"))
+from planting import plant
 
 import ffnmem as fm
 
@@ -21,7 +25,7 @@ SCORES = ("detection", "fuzzing", "intruder")
 
 def measured(seed: int) -> pd.DataFrame:
     """A row a neuron of one planted model."""
-    planted = fm.planted.plant("meanings", seed=seed)
+    planted = plant("meanings", seed=seed)
     truth = planted.truth[planted.truth["meanings"] > 0]
     with tempfile.TemporaryDirectory() as room:
         store = fm.scan(planted.model, planted.texts, Path(room) / "store")

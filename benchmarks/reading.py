@@ -295,7 +295,7 @@ polysemantic. But readers see one meaning in some neurons where the rule sees se
 ## Where readers draw the line
 
 The *number* of meanings orders neurons as readers do, but readers call a neuron "several" only from a higher number on.
-The rule's threshold comes from [planted models](../guide/planted.md), where two meanings are two words with nothing in
+The rule's threshold comes from [planted models](calibration.md), where two meanings are two words with nothing in
 common.
 
 {order}

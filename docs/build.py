@@ -51,7 +51,6 @@ TITLES = {
     "editing": "Editing",
     "evaluation": "Evaluation of edits",
     "comparing": "Two models compared",
-    "planted": "Planted models and calibration",
     "ffn": "The FFN in plain tensors",
     "plots": "Figures",
     "pages": "Pages",

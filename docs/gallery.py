@@ -182,7 +182,6 @@ found = fm.contrast(model, "The Eiffel Tower is located in the city of", "The Kr
         """
 documents = [document.text for document in fm.corpus.open_corpus("atlas")]
 store = fm.scan(model, documents[:1200], "runs/gallery")
-planted = fm.planted.plant("meanings", seed=7, n_features=64, neurons=96, n_layers=3, n_tokens=20_000)
 """,
         (
             Picture(
@@ -199,12 +198,6 @@ planted = fm.planted.plant("meanings", seed=7, n_features=64, neurons=96, n_laye
                 "The share of tokens at which the neurons of each layer fire: median, middle half, and 5% to 95%.",
                 "fm.plots.firing_rates(store)",
                 "ffnmem store runs/gallery --plot firing.png",
-            ),
-            Picture(
-                "dead",
-                "How many never do",
-                "Neurons that fired nowhere, by layer; of a planted model, since atlas has none.",
-                'fm.plots.dead(fm.scan(planted.model, list(planted.texts), "runs/planted"))',
             ),
         ),
     ),
@@ -306,10 +299,8 @@ fm.plots.arrange([draw, partial(draw, gradient=True)])
             Picture(
                 "health",
                 "Dead, stuck and saturated",
-                "The share of each layer's neurons that never fire, that no gradient reaches, and that are always "
-                "on; of the planted "
-                "model, since atlas has none.",
-                "fm.plots.health(fm.neurons.neuron_health(planted.model, list(planted.texts)[:200]))",
+                "The share of each layer's neurons that never fire, that no gradient reaches, and that are always on.",
+                "fm.plots.health(health)",
                 "ffnmem health atlas --plot health.png",
             ),
             Picture(
@@ -432,27 +423,6 @@ asked = [fm.capture(model, fact.prompt.split("{}")[0] + fact.subject) for fact i
 keys = torch.stack([one.coefficients[0][0, -1] for one in asked])  # at the subjects' last tokens
 fm.plots.convergence(fm.editing.convergence(model, "atlas", keys, 0, [256, 1024, 4096, 16384, 65536]))
 """,
-            ),
-        ),
-    ),
-    Section(
-        "How good the measures are",
-        """
-found = fm.planted.calibrate("meanings", seeds=[0], superposition=(0.5, 1.5), draws=50)
-""",
-        (
-            Picture(
-                "calibration",
-                "Against the truth",
-                "How well each measure finds what was planted, by superposition; the dotted line is chance.",
-                "fm.plots.calibration(found)",
-                "ffnmem calibrate --plot calibration.png",
-            ),
-            Picture(
-                "planted",
-                "Verdicts on planted neurons",
-                "What neurons of so many planted meanings are called.",
-                'fm.plots.calibration(found, "verdicts")',
             ),
         ),
     ),

@@ -32,9 +32,6 @@ from . import (
     pages as pages,
 )
 from . import (
-    planted as planted,
-)
-from . import (
     plots as plots,
 )
 from . import (

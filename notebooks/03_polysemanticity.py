@@ -7,6 +7,7 @@
 
 # %%
 import random
+import sys
 import tempfile
 from pathlib import Path
 
@@ -37,14 +38,15 @@ for layer, neuron in [(20, 119), (23, 443)]:
 #
 # ## A model whose answer is known
 #
-# `fm.planted.plant` writes a real GPT-2 by hand: each neuron's key is solved for so that it fires for 1, 2, 3, 4 or 8
-# concepts, or never, and there are more concepts than dimensions, so they overlap. Every command runs on it as on any
-# model.
+# `benchmarks/planted` of a checkout of ffnmem writes a real GPT-2 by hand: each neuron's key is solved for so that it
+# fires for 1, 2, 3, 4 or 8 concepts, or never, and there are more concepts than dimensions, so they overlap. Every
+# function takes it like any other model.
 
 # %%
-planted = fm.planted.plant(
-    "meanings", seed=7, n_features=64, neurons=96, n_layers=1, superposition=1.2, n_tokens=20_000
-)
+sys.path.insert(0, "../benchmarks/planted")
+from planting import plant
+
+planted = plant("meanings", seed=7, n_features=64, neurons=96, n_layers=1, superposition=1.2, n_tokens=20_000)
 planted.truth[["layer", "neuron", "meanings", "features", "leak"]].head(6)
 
 # %%
@@ -60,8 +62,8 @@ both.groupby("meanings_planted")["verdict"].value_counts().unstack(fill_value=0)
 # where the bootstrap interval does not say which side of 1.35 meanings the neuron is on; mostly that happens with two
 # meanings of unequal strength.
 #
-# `ffnmem calibrate` does this with larger models of several seeds, none of which was looked at when the rule was made,
-# for every measure there is, for roles and for facts. The manual has its table.
+# `benchmarks/planted/calibrate.py` does this with larger models of several seeds, none of which was looked at when the
+# rule was made, for every measure there is, for roles and for facts. The manual has its table.
 
 # %%
 both.groupby("meanings_planted")[["meanings", "clusters", "ms", "trigger_tokens", "kurtosis"]].median().round(2)
@@ -83,7 +85,8 @@ ax = fm.plots.verdicts(table)
 
 # %% [markdown]
 # Most are not of one meaning; but neither are random directions, whose strongest examples are of several kinds as well
-# (`ffnmem calibrate` counts them). So the neurons worth a name are the others. Those whose examples are most alike:
+# (`benchmarks/by_chance.py` counts them). So the neurons worth a name are the others. Those whose examples are most
+# alike:
 
 # %%
 mono = table.query("verdict == 'monosemantic' and examples >= 20").nlargest(12, "ms")

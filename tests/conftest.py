@@ -32,12 +32,12 @@ from hypothesis import settings
 import ffnmem as fm
 from ffnmem.core.resources import CACHE, cache_folder
 from ffnmem.models.norms import widen
-from ffnmem.planted import Planted, plant
 from ffnmem.scanning import Store, scan
 
 from .examples import Examples
 from .helpers import ARCHITECTURES, REPOSITORY, Pair, build_gpt2, build_tokenizer
 from .neurons.gated import GATED, made, scanned, turn
+from .planted_models import Planted, plant_meanings
 from .scanning.texts import tiny_texts
 
 collect_ignore = ["hostile"] if CHECKS_TYPES else []  # which meets the package as users do
@@ -155,7 +155,7 @@ def atlas_store(atlas: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> St
 @pytest.fixture(scope="session")
 def meanings() -> Planted:
     """A small model of monosemantic, polysemantic and dead neurons in two layers. Shared: do not change it."""
-    return plant("meanings", seed=3, n_features=64, neurons=48, superposition=1.2, noise=0.6, n_tokens=12_000)
+    return plant_meanings(3)
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,6 @@ from .helpers import PROMPT
 from .neurons.gated import made as gated
 from .neurons.made import TEXTS as HEALTHY
 from .neurons.made import pushed
-from .planted.made import made as calibration
 
 HOSTILE = "The $x_{ city $\\frac$ of"
 UNKNOWN = fm.Fact("Eiffel Tower", "r", "The {} is in", target_new="x")
@@ -107,7 +106,6 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Anatomy": lambda e: fm.models.anatomy("atlas"),
     "Audit": audit,
     "Attribution": lambda e: fm.attribute(e.capture, *e.answers),
-    "Calibration": lambda e: calibration(),
     "Capture": lambda e: fm.capture(e.tiny, [PROMPT, "The city"], logits=True),
     "CausalScores": lambda e: fm.causal_scores(e.capture, e.answers[0], rule="ig"),
     "Contrast": lambda e: fm.contrast(e.tiny, HOSTILE, PROMPT, " Paris", " London", random=2),

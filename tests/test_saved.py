@@ -48,7 +48,7 @@ RESULTS = {cls.__name__: cls for cls in classes()}
 
 
 FORMATS_OF_THEIR_OWN = {"Edit", "JacobianLens", "SecondMoment"}
-FOLDERS = {"Packed", "Planted", "Store"}
+FOLDERS = {"Packed", "Store"}
 
 
 def same(found: Any, expected: Any, at: str = "") -> None:

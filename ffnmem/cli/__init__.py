@@ -44,8 +44,6 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "store": "scan",
     "scan": "scan",
     "merge": "scan",
-    "calibrate": "planted",
-    "plant": "planted",
     "trace": "tracing",
     "silence": "tracing",
     "knockout": "tracing",

@@ -7,7 +7,7 @@ from typing import Literal
 
 Phase = Literal[
     "download", "convert", "verify", "compare", "pack", "scan", "rescore", "project", "read", "pages", "reports",
-    "shade", "ablate", "circuit", "calibrate", "weights", "text", "inputs", "meanings",
+    "shade", "ablate", "circuit", "weights", "text", "inputs", "meanings",
     "explain", "judge", "geometry", "edit", "trace", "traces", "silence",
     "silences", "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "causal", "exact",
     "faithfulness", "prune", "variants", "effects", "contrast", "contrasts", "audit", "subjects", "answers",
@@ -31,7 +31,6 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "shade": ("reading examples again", "tokens"),
     "ablate": ("removing neurons", "neurons"),
     "circuit": ("expanding firings", "firings"),
-    "calibrate": ("measuring planted models", "models"),
     "weights": ("comparing values with the vocabulary", "neurons"),
     "text": ("reading text", "tokens"),
     "inputs": ("reading inputs again", "tokens"),

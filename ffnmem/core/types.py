@@ -155,8 +155,6 @@ ComparisonBaseline = Literal["keys", "coefficients"]
 BASELINES = get_args(ComparisonBaseline)
 CausalRule = Literal["gradient", "ig"]
 CircuitForm = Literal["circuit-tracer"]
-PlantedKind = Literal["meanings", "roles", "facts"]
-PLANTED_KINDS = get_args(PlantedKind)
 
 # -- checks ------------------------------------------------------------------------------------------------------------
 

@@ -104,7 +104,7 @@ def polysemanticity(
             model cannot be loaded by its name.
 
     Source: Pach et al. 2025 for MS, Foote et al. 2024 for clusters; meanings and the verdict are ours, calibrated by
-        ``ffnmem calibrate``.
+        ``benchmarks/planted/calibrate.py``.
     """
     signs = COEFFICIENT_SIGNS if sign == "both" else (sign,)
     chosen = chosen_layers(store, layers)

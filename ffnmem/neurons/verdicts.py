@@ -143,7 +143,7 @@ class Rule:
     is left.
 
     Attributes:
-        above, enough: chosen on planted models of seeds 0 to 4, tested on seeds from 100 (``ffnmem calibrate``). With
+        above, enough: chosen on planted models of seeds 0 to 4, tested on seeds from 100 (``benchmarks/planted``). With
             20 examples of one meaning, another one has at most 14% of the activation.
     """
 

@@ -24,7 +24,6 @@ from .neuron_kinds import meanings as meanings
 from .neuron_kinds import percentiles as percentiles
 from .neuron_kinds import roles as roles
 from .neuron_kinds import verdicts as verdicts
-from .planted import calibration as calibration
 from .projections import memories as memories
 from .projections import tokens as tokens
 from .tracing import fact_curves as fact_curves

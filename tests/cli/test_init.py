@@ -11,7 +11,6 @@ import subprocess
 import sys
 import webbrowser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,6 @@ from ffnmem.cli.reference import every_command, help_text
 from ffnmem.scanning import Store
 
 from ..helpers import build
-from ..planted.made import TINY, small_models
 from .running import run, saved
 
 COMMANDS = sorted(every_command())
@@ -73,7 +71,7 @@ def test_manual(name: str) -> None:
     assert text.strip() == help_text(name)
 
 
-LONG = ("calibrate", "evaluate sequential", "evaluate sweep", "plant roles")
+LONG = ("evaluate sequential", "evaluate sweep")
 """Commands whose every example takes seconds; other tests of this folder run them on less."""
 
 
@@ -111,7 +109,6 @@ def test_examples_work(
             edit.export(atlas, "edited")
     if re.search("ffnmem (scan|merge|moment|lens|health|compare)|--corpus atlas", line):
         small_texts(monkeypatch)
-    make_quick(monkeypatch)
     if "--known" in line:
         few = fm.load_facts("atlas")[:20]
         monkeypatch.setattr(fm, "load_facts", lambda source: few)
@@ -143,18 +140,6 @@ def test_examples_work(
     assert out
     if loaded and not {"report", "explore", "--json", "--csv", "--html", "export", "revert"} & set(words):
         assert loaded[0].name in out.splitlines()[0]
-
-
-def make_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One small planted model in place of ten times as many."""
-    small_models(monkeypatch)
-    calibrate = fm.planted.calibrate
-    few = {"seeds": (7,), "superposition": (1.5,), "draws": 20}
-
-    def calibrate_few(kinds: tuple[str, ...], **options: Any) -> fm.planted.Calibration:
-        return calibrate(kinds, **{**options, **few, **(TINY if "meanings" in kinds else {})})
-
-    monkeypatch.setattr(fm.planted, "calibrate", calibrate_few)
 
 
 def small_texts(monkeypatch: pytest.MonkeyPatch) -> None:

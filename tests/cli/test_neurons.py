@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -20,7 +19,6 @@ from ffnmem.scanning import Store, open_store
 from ffnmem.vocabulary import read_projection
 
 from ..describing.endpoints import said, serving
-from ..planted.made import made as made_calibration
 from ..scanning.texts import tiny_texts
 from .running import csv, data, mistake, run, table
 
@@ -300,17 +298,3 @@ def test_activations() -> None:
     assert gelu["points"] == [{"x": 1.0, "value": pytest.approx(0.8413447), "gradient": pytest.approx(1.0833155)}]
     assert "Swish (β = 0.5)" in table("activations", "swish", "--beta", 0.5)
     assert BETA == activations.BETA, "written twice, because the library's needs torch"
-
-
-def test_options_of_a_calibration_reach_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-
-    def calibrate(kinds: Any, *, progress: Any, **options: Any) -> fm.planted.Calibration:
-        asked.append((kinds, options))
-        return made_calibration()
-
-    monkeypatch.setattr(fm.planted, "calibrate", calibrate)
-    few = ("--superposition", 2, "--superposition", 1.5, "--neurons", 48, "--draws", 30)
-    run("calibrate", "--kind", "meanings", "--kind", "roles", "--seed", 7, "--seed", 8, *few)
-    options = {"seeds": (7, 8), "superposition": (2.0, 1.5), "draws": 30, "neurons": 48}
-    assert asked == [(("meanings", "roles"), options)]

@@ -6,9 +6,7 @@ import builtins
 import io
 import json
 import re
-import shlex
 import webbrowser
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli.explore import ASKED
 from ffnmem.cli.options import ModelChoice
-from ffnmem.cli.planted import FactSettings, MeaningSettings, RoleSettings
-from ffnmem.core.types import PLANTED_KINDS
 from ffnmem.models.answers import generate
-from ffnmem.planted.planting import defaults
 from ffnmem.scanning import Store
 from ffnmem.vocabulary.projections import written_tokens
 
@@ -29,7 +24,7 @@ from ..comparing.made import TEXTS, permuted
 from ..editing.edits import made as random_edit
 from ..helpers import REPOSITORY
 from ..pages.page import Page
-from .running import PROMPT, csv, data, mistake, run, saved, table
+from .running import PROMPT, data, mistake, run, saved, table
 
 
 @pytest.fixture
@@ -147,39 +142,6 @@ def test_a_comparison(tiny_folder: Path, tmp_path: Path) -> None:
     assert [row["match_neuron"] for row in found["neurons"] if row["layer"] == 0] == order.tolist()
     assert found["counts"]["permuted"] > 50
     assert "place now, only a text can say" in " ".join(table("compare", tiny_folder, folder).split())
-
-
-SMALL = {
-    "meanings": ("--n-features", 12, "--neurons", 16, "--n-tokens", 2000, "--words", 3, "--n-layers", 1),
-    "roles": ("--neurons", 54, "--per-role", 6, "--n-words", 768, "--n-tokens", 15_360, "--n-layers", 1),
-    "facts": ("--n-subjects", 8, "--n-relations", 2, "--n-objects", 2, "--n-none", 3, "--site", "late"),
-}
-
-
-@pytest.mark.parametrize("kind", PLANTED_KINDS)
-def test_a_planted_model(kind: str, tmp_path: Path) -> None:
-    """A folder that every command takes, a summary of the truth, and the library's options, which need torch there."""
-    settings = dict(zip(PLANTED_KINDS, (MeaningSettings(), RoleSettings(), FactSettings()), strict=True))[kind]
-    assert {"seed": 0, **vars(settings)} == defaults(kind)
-    found = data("plant", kind, "--out", tmp_path / "planted", "--seed", 3, *SMALL[kind])
-    planted = fm.planted.load_planted(tmp_path / "planted")
-    assert (found["kind"], found["settings"], planted.seed) == (kind, dict(planted.settings), 3)
-    assert found["fingerprint"] == planted.model.fingerprint
-    assert (found["texts"], found["facts"]) == (len(planted.texts), len(planted.facts))
-    by = "verdict" if kind == "meanings" else "role"
-    counts: Counter[tuple[int, str]] = Counter()
-    for row in found["counts"]:
-        counts[row["layer"], row[by]] += row["neurons"]
-    assert counts == Counter(zip(planted.truth.layer, planted.truth[by], strict=True))
-    suggested = shlex.split(planted.sheet(str(tmp_path / "planted")).blocks[1].rows["try"])
-    assert data(*suggested[1:])
-    rows = csv("plant", kind, "--out", tmp_path / "again", "--seed", 3, *SMALL[kind])
-    assert rows["neurons"].sum() == len(planted.truth)
-    if planted.facts:
-        fact = planted.facts[0]
-        answer = data("attribute", fact.text, "--model", tmp_path / "planted")
-        assert answer["target_tokens"] == [f" {fact.target_true}"]
-        assert len(data("facts", tmp_path / "planted" / "facts.jsonl")) == len(planted.facts)
 
 
 # -- pages -------------------------------------------------------------------------------------------------------------

@@ -78,9 +78,6 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("store {tmp}", "{tmp} scan"),
     ("store exprot {store} delphi", "export"),
     ("activations --at 1,two", "--at '1,two' -1,0.5"),
-    # Planted models.
-    ("plant facts --out {corpus}", "{corpus}"),
-    ("calibrate --kind facts --neurons 50", "--neurons meanings"),
     # Traces and comparisons.
     *(
         (f"{name} {rest}", says)

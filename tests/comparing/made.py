@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
 import ffnmem as fm
-from ffnmem.planted import Planted, facts, plant
 
 WORDS = ("The", "Eiffel", "Tower", "is", "in", "the", "city", "of", "Paris.", "Colosseum", "Rome", "London", "bridge")
 TEXTS = [" ".join(words) for words in np.random.default_rng(0).choice(WORDS, (120, 8))]
@@ -42,10 +37,3 @@ def permuted(model: fm.Model, layer: int, seed: int, turns: bool = False, stretc
         if ffn.gate_bias is not None:
             ffn.gate_bias.copy_(ffn.gate_bias[order])
     return order
-
-
-def same_facts(patch: pytest.MonkeyPatch, *seeds: int, **sizes: Any) -> list[Planted]:
-    """Planted models of the same facts, all else drawn by their own seeds."""
-    draw: Callable[..., Any] = facts.draw_statements
-    patch.setattr(facts, "draw_statements", lambda _rng, *sizes: draw(np.random.default_rng(0), *sizes))
-    return [plant("facts", seed=seed, **sizes) for seed in seeds]

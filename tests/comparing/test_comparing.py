@@ -24,7 +24,8 @@ from ffnmem.ffn.activations import activation
 from ..architectures import DECODERS
 from ..editing.edits import made as random_edit
 from ..helpers import ARCHITECTURES, allclose, build, build_gpt2, build_tokenizer, randomise, refuses
-from .made import TEXTS, permuted, same_facts
+from ..planted_models import plant_facts
+from .made import TEXTS, permuted
 
 
 def check(found: Comparison) -> None:
@@ -187,10 +188,9 @@ def test_what_is_no_difference(make_tiny: Callable[..., fm.Model], tokenizer: An
     assert fm.compare(first, second).other_tensors == ("model.rotary_emb.inv_freq",)
 
 
-def test_planted_facts_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_facts_are_found_again() -> None:
     """Of the same late facts and other seeds, matches are of the same fact; random keys match by chance alone."""
-    sizes = {"site": "late", "n_subjects": 20, "n_relations": 2, "n_objects": 4, "n_none": 40}
-    one, two = same_facts(monkeypatch, 1, 2, **sizes)
+    one, two = (plant_facts(seed, "late", n_subjects=20, n_relations=2, n_objects=4, stated=0) for seed in (1, 2))
     rows = fm.compare(one.model, two.model, one.texts, reach=0, tokens=3000).neurons
     names = ["layer", "role", "subject", "relation"]
     first, second = (

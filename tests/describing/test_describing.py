@@ -17,10 +17,10 @@ import ffnmem as fm
 from ffnmem.core.errors import EndpointError, FileError, InputError
 from ffnmem.describing import Descriptions, Endpoint, endpoint
 from ffnmem.describing.extracts import BANDS, FIRES, QUIET, ContextSettings, draw
-from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
 
 from ..helpers import refuses
+from ..planted_models import Planted
 from .endpoints import said, serving
 
 ALL = ("detection", "fuzzing", "intruder")

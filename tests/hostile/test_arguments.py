@@ -27,7 +27,7 @@ from .material import LONGEST, answered, fresh, hostile, place, tiny, tiny_folde
 
 SLOW = {
     "pages.site",  # writes where it is told to
-    *("planted.calibrate", "planted.plant", "editing.convergence", "interventions.knowledge_neurons"),
+    *("editing.convergence", "interventions.knowledge_neurons"),
     *("evaluate", "evaluation.edit_quality", "evaluation.layer_sweep", "evaluation.sequential"),
 }
 """Functions that take long when nothing is wrong: their first argument always is."""
@@ -145,8 +145,6 @@ JUNK = ["", " ", "-1", "0", "3", "99999999999", "1" * 400, "1e400", "nan", "-inf
 JUNK += ["~nosuchuser/x", "x" * 5000, "/dev/zero", "0.1", "0.1=nan", "9.99", ",", "1,,2", "é日本\u202e", "--help"]
 QUICK = ("attribute", "paths", "decompose", "facts", "neuron", "store", "intervene", "anatomy", "activations", "ablate")
 """Commands that are run with what is right besides one junk value; the others get junk for their model too."""
-LONG = ("calibrate", "plant meanings", "plant roles", "plant facts")
-"""Commands that need no model and take minutes when nothing is wrong: one of their numbers always is."""
 
 
 @st.composite
@@ -166,9 +164,6 @@ def command_lines(draw: st.DrawFn) -> list[str]:
             arguments += ["--store", str(tiny_store().folder)]
         elif draw(st.integers(0, 4)) == 0:
             arguments += [option.name] if option.name in flags else [option.name, draw(st.sampled_from(JUNK))]
-    if name in LONG:
-        counted = [option.name for option in options if option.name not in flags and option.parameter.metavar == "N"]
-        arguments += [draw(st.sampled_from(counted)), draw(st.sampled_from(["x", "-1", "", "1e9", "nan"]))]
     return [*name.split(), *arguments]
 
 
@@ -196,7 +191,6 @@ DOORS: dict[str, Callable[[Any], Any]] = {
     "Edit.load": fm.Edit.load,
     "SecondMoment.load": fm.editing.SecondMoment.load,
     "Scores.load": fm.evaluation.Scores.load,
-    "load_planted": fm.planted.load_planted,
     "search_projection": lambda path: fm.vocabulary.search_projection(path, "Paris"),
     "write a pack": lambda path: fm.corpus.pack(["a text"], tiny(), path),
     "write a merge": lambda path: fm.merge([tiny_store()], path),
@@ -205,7 +199,7 @@ DOORS: dict[str, Callable[[Any], Any]] = {
     "write a projection": lambda path: fm.project(tiny(), out=path),
 }
 SUFFIXES = ("", ".txt", ".csv", ".jsonl", ".parquet", ".txt.gz", ".safetensors", ".html", ".json")
-MANIFESTS = ("manifest.json", "corpus.json", "config.json", "planted.json")
+MANIFESTS = ("manifest.json", "corpus.json", "config.json")
 
 
 @cache

@@ -20,7 +20,6 @@ from ffnmem.core.folders import Kind
 from ffnmem.corpus import packed
 from ffnmem.editing import second_moment
 from ffnmem.evaluation import evaluate, evaluating, layer_sweep, sequential, series
-from ffnmem.planted import Planted, plant
 from ffnmem.scanning import manifest
 from ffnmem.tracing import tracing
 
@@ -31,11 +30,6 @@ from .test_kills import SMALL, TEXTS, edit, own_editor, shards
 
 COMMON = ("notes.txt", ".backup.tmp", ".tmpK9nrHs", ".lock", ".hidden", ".corpus", "manifest.json", "corpus.json")
 STORE = ("state.safetensors", "stats.parquet", "values.parquet", "tokenizer.json", "corpus/tokens.bin")
-
-
-@cache
-def planted() -> Planted:
-    return plant("facts", seed=1, n_subjects=8, n_relations=2, n_objects=2, n_none=3)
 
 
 @cache
@@ -99,7 +93,6 @@ WRITERS = [
     ),
     Writer("export", lambda out: edit(1).export(tiny(), out), ("model.safetensors", "config.json")),
     Writer("export_lora", lambda out: edit(1).export_lora(tiny(), out), ("adapter_model.safetensors",)),
-    Writer("plant", lambda out: planted().save(out), ("model.safetensors", "truth.csv", "planted.json")),
 ]
 OFTEN = [one for one in WRITERS if FUZZ or one.name in ("scan", "pack", "moment", "evaluate", "traces", "export")]
 """In ``make test``: one of each loop and each writer; the others take the same ones."""

@@ -17,6 +17,7 @@ from ffnmem.core.sheets import Table
 from ffnmem.interventions import Add, Mean, Resample, Scale, knowledge_neurons
 
 from ..helpers import PROMPT, Pair, allclose, build_twins, refuses
+from ..planted_models import plant_facts
 from .naive import IDS, exact, logits, run
 
 NEURONS = [(1, 41), (0, 3), (0, 60), (1, 3)]
@@ -160,7 +161,7 @@ def test_agreement_of_direct_and_total_effects(tiny: fm.Model) -> None:
 
 def test_paths_choose_what_is_recalled_early() -> None:
     """The neuron of an early fact has no direct effect at the answer, and the largest along paths."""
-    planted = fm.planted.plant("facts", seed=1, site="early", n_subjects=8, n_relations=1, n_objects=3)
+    planted = plant_facts(1, n_subjects=8, n_relations=1, n_objects=3)
     fact = planted.facts[0]
     truth = planted.truth[(planted.truth["role"] == "fact") & (planted.truth["subject"] == fact.subject)]
     own = (int(truth["layer"].iloc[0]), int(truth["neuron"].iloc[0]))

@@ -16,9 +16,9 @@ from ffnmem.interventions import contrast_over
 from ffnmem.interventions.contrasts import align
 from ffnmem.interventions.contrasts_over import find_at_places, find_recurring, name_places
 from ffnmem.models import Model
-from ffnmem.planted import Planted, plant
 
 from ..helpers import PROMPT, Pair, changed_answer
+from ..planted_models import Planted, plant_facts
 
 TEXTS = (PROMPT, "The Eiffel Tower is in Paris and in the city")
 TOWER, KREMLIN = "The Eiffel Tower is located in the city of", "The Kremlin is located in the city of"
@@ -220,7 +220,7 @@ def test_what_the_verdict_is_of_is_said(atlas: Model, found: fm.interventions.Co
 
 @pytest.fixture(scope="module", params=["early", pytest.param("late", marks=pytest.mark.exhaustive)])
 def planted(request: pytest.FixtureRequest) -> Planted:
-    return plant("facts", seed=3, site=request.param, n_subjects=16, n_relations=1, n_objects=4)
+    return plant_facts(3, request.param, n_subjects=16, n_relations=1, n_objects=4)
 
 
 def neurons_of(planted: Planted, *facts: fm.Fact) -> set[tuple[int, int]]:

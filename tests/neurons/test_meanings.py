@@ -22,11 +22,11 @@ from ffnmem.neurons.concepts import saved_meanings, settled
 from ffnmem.neurons.inputs import Inputs, read_background
 from ffnmem.neurons.measuring import file_of
 from ffnmem.neurons.survey import MEANINGS, Survey, clearest, neuron_table, stronger_verdicts, verdict_counts
-from ffnmem.planted import Planted
 from ffnmem.scanning import Store, open_store
 from ffnmem.scanning.state import place_of
 
 from ..helpers import allclose, printed, refuses
+from ..planted_models import Planted
 
 
 @pytest.fixture(scope="module")

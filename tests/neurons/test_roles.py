@@ -21,6 +21,7 @@ from ffnmem.neurons.overlap import centred_values, folded_keys
 from ffnmem.scanning import Store
 
 from ..helpers import allclose, refuses
+from ..planted_models import plant_roles
 from .gated import made, scanned
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
@@ -217,6 +218,18 @@ def test_planted_in_the_weights(kind: str, tokenizer: Any) -> None:
     assert found.loc[0, "null_share"] == pytest.approx(1.0, abs=1e-4)
     assert (found.loc[3, "cosine_variance"] > 0) == model.gated
     assert model.gated or found.loc[3, "role"] == role_assignment.NONE
+
+
+def test_planted_roles_are_recovered(tmp_path: Path) -> None:
+    """Each role, by the default thresholds, of neurons that were made for it on a text of their own."""
+    planted = plant_roles(100)
+    found, truth = fm.roles(planted.model, fm.scan(planted.model, planted.texts, tmp_path / "store")), planted.truth
+    named = {"frequency": "token-frequency", "detector": "token-detector"}
+    for role in role_assignment.ROLES:
+        true = truth["role"].replace(named) == role.name
+        got = found[role.column].astype(bool)
+        assert true.sum() == 7
+        assert (true & got).sum() >= 0.85 * max(true.sum(), got.sum()), role.name
 
 
 # -- reading the table -------------------------------------------------------------------------------------------------

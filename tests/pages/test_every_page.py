@@ -14,11 +14,11 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import FileError
 from ffnmem.pages.rendering import content_hash
-from ffnmem.planted.skeleton import build_tokenizer
 from ffnmem.scanning import Store
 
 from ..editing.edits import made as random_edit
 from ..helpers import build_gpt2, check_kept, printed, summed
+from ..planted_models import word_tokenizer
 from .hostile import HOSTILE, UNSEEN
 from .page import SCRIPT, Page
 
@@ -30,7 +30,7 @@ ASSETS = Path(fm.__file__).parent
 
 
 def hostile_model(**changes: Any) -> fm.Model:
-    model = fm.load(build_gpt2(vocab_size=42, **changes), tokenizer=build_tokenizer(WORDS))
+    model = fm.load(build_gpt2(vocab_size=42, **changes), tokenizer=word_tokenizer(WORDS))
     model.name = HOSTILE
     return model
 

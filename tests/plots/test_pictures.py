@@ -267,39 +267,6 @@ case(
     "convergence",
     lambda m: {"mean": m.convergence["distance_mean"], "largest": m.convergence["distance_max"]},
 )
-for score in ("auroc", "spearman"):
-    case(
-        f"calibration {score}",
-        "Calibration",
-        lambda m, score=score: {"meanings": m.Calibration.curves.query("measure == 'meanings'")[score]},
-        score,
-    )
-case(
-    "calibration one",
-    lambda m: replace(m.Calibration, curves=m.Calibration.curves.query("superposition == 1")),
-    lambda m: {"AUROC": m.Calibration.curves.query("superposition == 1")["auroc"]},
-)
-case("calibration nulls", "Calibration", lambda m: {"rejected": m.Calibration.nulls["rate"]}, "nulls")
-case(
-    "calibration roles",
-    "Calibration",
-    lambda m: {name: m.Calibration.roles[name] for name in ("precision", "recall")},
-    "roles",
-)
-case(
-    "calibration facts",
-    "Calibration",
-    lambda m: {"first": m.Calibration.facts["first"], "first or second": m.Calibration.facts["second"]},
-    "facts",
-)
-case(
-    "calibration verdicts",
-    "Calibration",
-    lambda m: {
-        name: m.Calibration.verdicts[name] / m.Calibration.verdicts[list(VERDICTS)].sum(axis=1) for name in VERDICTS
-    },
-    "verdicts",
-)
 case("activations", lambda m: ["relu", "gelu"], lambda m: {"ReLU": np.maximum(np.linspace(-4, 4, 1201), 0)})
 
 
@@ -579,8 +546,6 @@ REFUSED: list[tuple[Callable[[Made], Any], tuple[str, ...]]] = [
     (lambda m: plots.activations(["mish"]), ("'mish'",)),
     (lambda m: plots.activations(limit=0), ("limit", "0")),
     (lambda m: plots.anatomy(m.Anatomy, "size"), ("what", "'size'", "'layer'")),
-    (lambda m: plots.calibration(m.Calibration, "size"), ("what", "'size'", "'auroc'")),
-    (lambda m: plots.calibration(fm.planted.Calibration(roles=m.Calibration.roles)), ("curves", "roles")),
     (lambda m: plots.comparison(m.Comparison, "size"), ("what", "verdicts")),
     (lambda m: plots.comparison(fm.compare(m.tiny, m.tiny), "correlations"), ("correlations", "no text")),
     (lambda m: plots.comparison(fm.compare(m.tiny, m.tiny), "changes"), ("changes", "places")),

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 # Nothing in a Mixtral has a bias. RMSNorm keeps what LayerNorm removes, the mean of the residual stream: all tokens
@@ -52,13 +51,13 @@ def empty_mixtral(d_vocab: int, *, n_layers: int, d_model: int, d_expert: int, e
 
 
 @torch.no_grad()
-def write_tokens(hf: Any, tokens: Float[Tensor, "vocab d_model"]) -> None:
+def write_tokens(hf: Any, tokens: Tensor) -> None:
     """Token (and, being tied, output) embeddings, with what all of them share."""
     hf.model.embed_tokens.weight.copy_(tokens + CONSTANT / tokens.shape[1] ** 0.5)
 
 
 @torch.no_grad()
-def write_look_back(hf: Any, layer: int, value: Float[Tensor, "d_model m"], out: Float[Tensor, "m d_model"]) -> None:
+def write_look_back(hf: Any, layer: int, value: Tensor, out: Tensor) -> None:
     """A head that looks at the previous token and copies some of it; nothing that it reads decides where it looks."""
     attention, d_model = hf.model.layers[layer].self_attn, len(value)
     planes = attention.head_dim // 2
@@ -80,14 +79,12 @@ def constant_level(hf: Any) -> float:
     return float((embeddings.sum(-1) / embeddings.norm(dim=-1)).median())
 
 
-def with_bias(
-    rows: Float[Tensor, "n d_model"], bias: Float[Tensor, " n"], x: Float[Tensor, "tokens d_model"]
-) -> Float[Tensor, "n d_model"]:
+def with_bias(rows: Tensor, bias: Tensor, x: Tensor) -> Tensor:
     """Rows that add a bias where they read inputs like ``x``."""
     return rows + (bias / x.sum(-1).mean())[:, None]
 
 
-def draw_groups(rng: np.random.Generator, n_concepts: int, experts: int) -> Float[Tensor, "concepts experts"]:
+def draw_groups(rng: np.random.Generator, n_concepts: int, experts: int) -> Tensor:
     """The router's logits for the words of each concept: of as many groups as there are experts each is of two, of one
     more than of the other. All groups have as many concepts of the first kind, or one more."""
     if not experts:
@@ -103,10 +100,10 @@ def draw_groups(rng: np.random.Generator, n_concepts: int, experts: int) -> Floa
 def write_router(
     hf: Any,
     layer: int,
-    read: Float[Tensor, "experts d_model"],
-    x: Float[Tensor, "n d_model"],
-    logits: Float[Tensor, "n experts"],
-) -> Bool[Tensor, "n experts"]:
+    read: Tensor,
+    x: Tensor,
+    logits: Tensor,
+) -> Tensor:
     """A router that reads a direction for each expert, scaled to give these logits on average; returns where it sends
     the inputs."""
     hf.model.layers[layer].mlp.gate.weight.copy_(read * (logits.sum() / (x @ read.T).sum()))
@@ -118,9 +115,9 @@ def write_expert(
     hf: Any,
     layer: int,
     expert: int,
-    gates: Float[Tensor, "d_expert d_model"],
-    keys: Float[Tensor, "d_expert d_model"],
-    values: Float[Tensor, "d_expert d_model"],
+    gates: Tensor,
+    keys: Tensor,
+    values: Tensor,
 ) -> None:
     """One expert's memories."""
     experts = hf.model.layers[layer].mlp.experts
@@ -128,13 +125,13 @@ def write_expert(
     experts.down_proj[expert] = values.T.float()
 
 
-def route(hf: Any, layer: int, x: Float[Tensor, "n d_model"]) -> Float[Tensor, "n experts"]:
+def route(hf: Any, layer: int, x: Tensor) -> Tensor:
     """What the router gives each expert, 0 where it is not chosen."""
     _, weights, chosen = hf.model.layers[layer].mlp.gate(x)
     return x.new_zeros(len(x), hf.config.num_local_experts).scatter(1, chosen, weights)
 
 
-def expert_coefficients(hf: Any, layer: int, x: Float[Tensor, "n d_model"]) -> Float[Tensor, "n d_mlp"]:
+def expert_coefficients(hf: Any, layer: int, x: Tensor) -> Tensor:
     """Those of all experts' neurons, 0 where the router does not choose the expert."""
     experts = hf.model.layers[layer].mlp.experts
     gate, linear = (x @ rows.flatten(0, 1).T for rows in experts.gate_up_proj.chunk(2, dim=1))

@@ -4,38 +4,153 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-
-from ..core.errors import InputError
-from ..core.types import Count, NonNegative, Range, Seed, checked
-from .planting import Planted, behind_bridge
-from .skeleton import (
+from skeleton import (
+    CONSONANTS,
+    CONTEXT,
     SPECIAL,
-    WAVES,
-    Lexicon,
+    VOWELS,
+    Planted,
+    Room,
     build_tokenizer,
-    draw_lexicon,
     empty_gpt2,
-    even_rows,
     ffn_inputs,
+    load,
     mean_by,
     solve_keys,
+    stems,
+    unit_rows,
     write_embeddings,
     write_ffn,
     write_head,
 )
+from torch import Tensor
+
+# A vocabulary whose embeddings say how frequent a word is and what letters it has, and text drawn from it.
+#
+# Every word has a direction of its own. Besides, all share one direction on which log-frequency lies, and one for each
+# attribute, a split of the words in two by one of their letters. A few directions of the residual stream hold next to
+# nothing of any word, so that no unembedding row reads what is written there.
+
+ATTRIBUTE = 0.022  # of an embedding's square, on the direction of each attribute
+FREQUENT = 0.003  # of an embedding's square, on the direction of log-frequency
+WAVES, WEAKER = 10, 0.5  # directions kept for positions, and what an embedding has there, against one of its own
+FAINT = 0.05  # what an embedding has on an unread direction, against one of its own
+FLATTER = 10  # of the Zipf–Mandelbrot law 1/(rank + 10): no word makes up more than some 2% of the text
+PLACES = ("1st", "2nd", "3rd", "4th")
+SHORTEST = 40  # words of a document; the longest fill the context
+
+
+@dataclass(frozen=True, eq=False)
+class Lexicon:
+    """Words, their text and their embeddings. Made by :func:`draw_lexicon`.
+
+    Attributes:
+        words: with token ids from ``len(SPECIAL)`` on.
+        rows: the text, documents as word numbers. counts: how often each word occurs there.
+        splits: by attribute, the letters of the + side, as words. signs: by attribute, +1 or −1 for each word.
+        embeddings: of all tokens, special ones too; nearly of length 1. own: the part that each shares with no other.
+        attributes, frequency, unread, waves: directions, orthonormal; the last are for positions.
+    """
+
+    words: tuple[str, ...]
+    rows: tuple[np.ndarray, ...]
+    counts: np.ndarray
+    splits: tuple[str, ...]
+    signs: np.ndarray
+    embeddings: Tensor
+    own: Tensor
+    attributes: Tensor
+    frequency: Tensor
+    unread: Tensor
+    waves: Tensor
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(" ".join(self.words[i] for i in row) for row in self.rows)
+
+
+def draw_lexicon(
+    rng: np.random.Generator, *, n_words: int, n_tokens: int, d_model: int, unread: int, longest: int
+) -> Lexicon:
+    """Words, text and embeddings.
+
+    Args:
+        rng: draws everything.
+        n_words: how many words. n_tokens: about how long the text is.
+        d_model: of the embeddings. unread: how many directions hold next to nothing of any word.
+        longest: words of a document at most.
+
+    """
+    words = stems(n_words, rng)
+    rows = draw_text(rng, n_words, n_tokens, longest)
+    counts = np.bincount(np.concatenate(rows), minlength=n_words)
+    splits, signs = split_words(words, rng)
+    room = Room(d_model, rng)
+    attributes, frequency, faint = room.take(len(splits)), room.take(1)[0], room.take(unread)
+    waves = room.take(WAVES)
+    kept = torch.cat([WEAKER * waves, room.take(len(room.free))])
+    vocabulary = len(SPECIAL) + n_words
+    own = (1 - ATTRIBUTE * len(splits) - FREQUENT) ** 0.5 * unit_rows(vocabulary, kept, rng)
+    rare = np.log1p(np.concatenate([np.zeros(len(SPECIAL)), counts]))
+    rare = FREQUENT**0.5 * (rare - rare.mean()) / rare.std()
+    sides = np.concatenate([np.zeros((len(splits), len(SPECIAL))), signs], axis=1)
+    traces = FAINT * len(kept) ** -0.5 * rng.standard_normal((vocabulary, unread))
+    shared = torch.tensor(ATTRIBUTE**0.5 * sides.T) @ attributes + torch.outer(torch.tensor(rare), frequency)
+    return Lexicon(
+        words=tuple(words),
+        rows=tuple(rows),
+        counts=counts,
+        splits=splits,
+        signs=signs,
+        embeddings=own + shared + torch.tensor(traces) @ faint,
+        own=own,
+        attributes=attributes,
+        frequency=frequency,
+        unread=faint,
+        waves=waves,
+    )
+
+
+def draw_text(rng: np.random.Generator, n_words: int, n_tokens: int, longest: int) -> list[np.ndarray]:
+    """Documents of ``SHORTEST`` to ``longest`` words, word 0 the most frequent."""
+    weight = 1 / (1 + np.arange(n_words) + FLATTER)
+    weight /= weight.sum()
+    rows = []
+    left = n_tokens
+    while left > 0:
+        length = int(rng.integers(SHORTEST, longest + 1))
+        rows.append(rng.choice(n_words, length, p=weight))
+        left -= length
+    return rows
+
+
+def split_words(words: list[str], rng: np.random.Generator) -> tuple[tuple[str, ...], np.ndarray]:
+    """Four splits of words in two halves: by which consonant or vowel is their 1st, 2nd, 3rd and 4th letter."""
+    splits, signs = [], []
+    for place, name in enumerate(PLACES):
+        letters = CONSONANTS if place % 2 == 0 else VOWELS
+        side = sorted(rng.choice(list(letters), len(letters) // 2, replace=False))
+        splits.append(f"{name} letter {' '.join(side)}")
+        signs.append([1.0 if word[place] in side else -1.0 for word in words])
+    return tuple(splits), np.array(signs)
+
+
+def even_rows(rng: np.random.Generator, n_words: int, rounds: int, longest: int) -> Tensor:
+    """Token ids, BOS in front, in which every word occurs about ``rounds`` times whatever its frequency in the text."""
+    line = np.concatenate([rng.permutation(n_words) for _ in range(rounds)]) + len(SPECIAL)
+    line = line[: len(line) // longest * longest].reshape(-1, longest)
+    return torch.tensor(np.concatenate([np.zeros((len(line), 1), dtype=np.int64), line], axis=1))
+
 
 # The plan of planted roles: what each neuron of a layer is for, drawn at random, and the truth that says so.
 
 ROLES = ("prediction", "suppression", "partition", "entropy", "position", "frequency", "detector", "dead", "none")
 TURNED = ("prediction", "suppression", "partition", "frequency", "dead", "none")  # whose key may lie along ± the value
-CONTEXT = 64
 ALONG = (0.65, 0.95)  # cosine of key and value of strengthening neurons, before noise
 SEEN = 25  # times at least that a detector's tokens occur in the text
 GAINS = (2.0, 3.0)  # pre-activation of detectors and position neurons where they fire, and below 0 elsewhere
@@ -55,7 +170,7 @@ class PlannedRole:
 
     role: str
     detail: str = ""
-    writes: Float[Tensor, " d_model"] | None = None
+    writes: Tensor | None = None
     words: tuple[int, ...] = ()
     sign: int = 1
     span: tuple[int, int] = (0, 0)
@@ -135,8 +250,6 @@ def truth(planned: Sequence[Sequence[PlannedRole]]) -> pd.DataFrame:
 D_MODEL = 384  # 1/384 = .0026
 HEADS = 4
 UNREAD = D_MODEL // 64  # as many near-null directions of W_U as Stolfo et al. count in GPT-2 small, for its width
-FEWEST = 2 * D_MODEL  # words: with fewer, W_U has a near-null space that nobody planted
-MOST = 2000  # words: with more, two tokens are too few for a kurtosis above 10
 POSITION = 0.3  # the size of a position embedding beside a word's, which is 1
 ATTENTION = 0.2  # the size of what attention adds, about
 SMALL, LARGE = (0.03, 0.05), (0.15, 0.2)  # lengths of values, of entropy neurons'
@@ -146,16 +259,15 @@ MARGIN, REDRAWS = 0.5, 20  # of the pre-activation, between a detector's words a
 ROUNDS = 8  # times that each word occurs in what keys are solved on
 
 
-@checked
 def plant_roles(
     *,
-    seed: Seed = 0,
-    n_layers: Count = 3,
-    neurons: Count = 256,
-    per_role: Count = 12,
-    noise: NonNegative = 0.3,
-    n_words: Annotated[int, Range(FEWEST, MOST)] = 1000,
-    n_tokens: Count = 60_000,
+    seed: int = 0,
+    n_layers: int = 3,
+    neurons: int = 256,
+    per_role: int = 12,
+    noise: float = 0.3,
+    n_words: int = 1000,
+    n_tokens: int = 60_000,
 ) -> Planted:
     """A model of neurons with known roles, 384 wide.
 
@@ -165,22 +277,16 @@ def plant_roles(
         neurons: per layer. per_role: how many of them have each role, strengthen and weaken; the rest has none.
         noise: on keys and values, Gaussian, its length against theirs; drawn again (up to 20 times) for a detector that
             it would leave unable to tell its tokens.
-        n_words: of the vocabulary, 768 to 2000. n_tokens: about how long the corpus is; words' frequencies follow
-            Zipf's law.
+        n_words: of the vocabulary, 768 to 2000: with fewer, W_U has a near-null space that nobody planted; with more,
+            two tokens are too few for a kurtosis above 10.
+        n_tokens: about how long the corpus is, 20 a word at least; words' frequencies follow Zipf's law.
 
     Returns:
         A :class:`Planted` whose truth has layer, neuron, role (prediction, suppression, partition, entropy, position,
         frequency, detector, dead, none), io (strengthening, weakening, none) and detail: the tokens, letters,
         direction or positions of the role.
 
-    Raises: InputError.
     """
-    if n_tokens < 20 * n_words:
-        raise InputError(f"n_tokens must be at least {20 * n_words:,}, 20 a word, not {n_tokens}")
-    if neurons < per_role * len(ROLES):
-        raise InputError(
-            f"neurons must be at least {per_role * len(ROLES)}, {per_role} a role and as many without, not {neurons}"
-        )
     rng = np.random.default_rng([seed, 2])
     lexicon = draw_lexicon(rng, n_words=n_words, n_tokens=n_tokens, d_model=D_MODEL, unread=UNREAD, longest=CONTEXT - 1)
     tokenizer = build_tokenizer(lexicon.words)
@@ -198,15 +304,15 @@ def plant_roles(
     }  # fmt: skip
     return Planted(
         kind="roles",
-        model=behind_bridge(hf, tokenizer, f"planted-roles-{seed}"),
+        model=load(hf, tokenizer, f"planted-roles-{seed}"),
+        hf=hf,
         truth=truth(planned),
         texts=lexicon.texts,
         settings=settings,
-        pristine=hf,
     )
 
 
-def waves(lexicon: Lexicon) -> Float[Tensor, "n_ctx d_model"]:
+def waves(lexicon: Lexicon) -> Tensor:
     """Position embeddings: slow cosines, on directions that words use less than others, as in trained models."""
     n = len(lexicon.waves)
     at = (torch.arange(CONTEXT, dtype=torch.float64) + 0.5) / CONTEXT
@@ -230,7 +336,7 @@ def write_layer(
     hf: Any,
     layer: int,
     planned: Sequence[PlannedRole],
-    sample: Int[Tensor, "rows pos"],
+    sample: Tensor,
     noise: float,
     rng: np.random.Generator,
 ) -> None:
@@ -246,13 +352,11 @@ def write_layer(
     write_ffn(hf, layer, keys, bias, with_noise(torch.tensor(lengths)[:, None] * values, noise, rng))
 
 
-def with_noise(
-    rows: Float[Tensor, "rows d_model"], noise: float, rng: np.random.Generator
-) -> Float[Tensor, "rows d_model"]:
+def with_noise(rows: Tensor, noise: float, rng: np.random.Generator) -> Tensor:
     return rows + noise * rows.norm(dim=-1, keepdim=True) * random_rows(len(rows), rng)
 
 
-def random_rows(count: int, rng: np.random.Generator) -> Float[Tensor, "count d_model"]:
+def random_rows(count: int, rng: np.random.Generator) -> Tensor:
     """Vectors of length 1 in all directions that a norm does not remove."""
     found = torch.tensor(rng.standard_normal((count, D_MODEL)))
     found -= found.mean(-1, keepdim=True)
@@ -261,11 +365,11 @@ def random_rows(count: int, rng: np.random.Generator) -> Float[Tensor, "count d_
 
 def draw_keys(
     planned: Sequence[PlannedRole],
-    values: Float[Tensor, "d_mlp d_model"],
-    x: Float[Tensor, "rows pos d_model"],
-    words: Int[Tensor, "rows pos"],
+    values: Tensor,
+    x: Tensor,
+    words: Tensor,
     rng: np.random.Generator,
-) -> Float[Tensor, "d_mlp d_model"]:
+) -> Tensor:
     """Keys of detectors and position neurons are solved for; others are random, at their cosine with the value."""
     cosine = torch.tensor([[neuron.cosine] for neuron in planned])
     aside = random_rows(len(planned), rng)
@@ -293,7 +397,7 @@ def draw_keys(
     return keys
 
 
-def told_apart(x: Float[Tensor, "rows pos d_model"]) -> Float[Tensor, "n d_model"]:
+def told_apart(x: Tensor) -> Tensor:
     """The directions by which inputs at different positions differ on average, orthonormal.
 
     A key that reads them tells positions, so one that is not planted to must not.
@@ -304,12 +408,12 @@ def told_apart(x: Float[Tensor, "rows pos d_model"]) -> Float[Tensor, "n d_model
 
 def noisy_keys(
     planned: Sequence[PlannedRole],
-    clean: Float[Tensor, "d_mlp d_model"],
-    x: Float[Tensor, "n d_model"],
-    words: Int[Tensor, " n"],
+    clean: Tensor,
+    x: Tensor,
+    words: Tensor,
     noise: float,
     rng: np.random.Generator,
-) -> Float[Tensor, "d_mlp d_model"]:
+) -> Tensor:
     """Keys with noise, drawn again for detectors that it leaves unable to tell their words: they would be none."""
     keys = with_noise(clean, noise, rng)
     left = [i for i, neuron in enumerate(planned) if neuron.role == "detector"]
@@ -323,9 +427,7 @@ def noisy_keys(
     return keys
 
 
-def weakest_and_rest(
-    neuron: PlannedRole, raw: Float[Tensor, " n"], words: Int[Tensor, " n"]
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+def weakest_and_rest(neuron: PlannedRole, raw: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
     """Where a detector's weakest word is at its weakest, and where ``FALSE`` of all else is below."""
     own = torch.isin(words, torch.tensor(neuron.words))
     return raw[own].min(), raw[~own].quantile(FALSE)
@@ -333,11 +435,11 @@ def weakest_and_rest(
 
 def draw_biases(
     planned: Sequence[PlannedRole],
-    keys: Float[Tensor, "d_mlp d_model"],
-    x: Float[Tensor, "n d_model"],
-    words: Int[Tensor, " n"],
+    keys: Tensor,
+    x: Tensor,
+    words: Tensor,
     rng: np.random.Generator,
-) -> Float[Tensor, " d_mlp"]:
+) -> Tensor:
     """Where neurons begin to fire: half-way from a detector's weakest word to the rest, half-way up a position neuron's
     span, at a quantile of the words for others, and nowhere for the dead."""
     mean, raw = keys @ x.mean(0), x @ keys.T

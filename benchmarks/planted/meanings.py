@@ -12,20 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-
-from ..core.errors import InputError
-from ..core.types import Count, Seed, Whole, at_least, checked
-from .mixtures import (
+from mixtures import (
     GROUP,
     SHUT,
-    USED,
     draw_groups,
     empty_mixtral,
     expert_coefficients,
@@ -36,16 +30,18 @@ from .mixtures import (
     write_router,
     write_tokens,
 )
-from .planting import Planted, behind_bridge
-from .skeleton import (
+from skeleton import (
+    CONTEXT,
     SPECIAL,
     SYLLABLES,
     Clock,
+    Planted,
     Room,
     blocks,
     build_tokenizer,
     empty_gpt2,
     ffn_inputs,
+    load,
     mean_by,
     solve_rows,
     stems,
@@ -54,11 +50,10 @@ from .skeleton import (
     write_ffn,
     write_previous_token_head,
 )
+from torch import Tensor
 
-CONTEXT = 64
 BOS = 0
 PLANES = 12
-WIDEST = 4096  # dimensions of content
 POSITION = 0.5  # the size of a position embedding beside a concept's, which is 1
 CARRIED = 0.8  # of the previous word, where a layer sees it
 MEANINGS = (1, 2, 3, 4, 8)
@@ -79,18 +74,17 @@ class PlannedMeanings:
     written: tuple[int, ...]
 
 
-@checked
 def plant_meanings(
     *,
-    seed: Seed = 0,
-    n_features: Annotated[int, at_least(max(MEANINGS))] = 128,
-    neurons: Count = 192,
+    seed: int = 0,
+    n_features: int = 128,
+    neurons: int = 192,
     superposition: float = 1.5,
     noise: float = 0.7,
-    words: Annotated[int, at_least(2)] = 8,
-    n_layers: Count = 2,
-    n_tokens: Annotated[int, at_least(2000)] = 60_000,
-    experts: Whole = 0,
+    words: int = 8,
+    n_layers: int = 2,
+    n_tokens: int = 60_000,
+    experts: int = 0,
 ) -> Planted:
     """A model of monosemantic, polysemantic and dead neurons.
 
@@ -113,23 +107,12 @@ def plant_meanings(
         Of a mixture also expert, and routed: the share of the words with one of its features that go to its expert
         (what comes after a concept goes to all experts). Leak is of the words that go there.
 
-    Raises: InputError.
     """
-    if words > len(SYLLABLES):
-        raise InputError(f"words must be at most {len(SYLLABLES)}, not {words}: so many endings there are")
-    if not (0 < superposition < np.inf and 0 <= noise < np.inf):
-        raise InputError(f"superposition must be above 0 and noise at least 0, not {superposition} and {noise}")
-    check_experts(experts, neurons, n_features)
     rng = np.random.default_rng([seed, 0])
     concepts = stems(n_features, rng)
     vocabulary = [stem + ending for stem in concepts for ending in SYLLABLES[:words]]
     tokenizer = build_tokenizer(vocabulary)
     features = n_features * min(n_layers, 2)
-    if features / superposition > WIDEST:
-        raise InputError(
-            f"superposition {superposition:g} of {features:,} features takes more than {WIDEST:,} dimensions: give a "
-            "larger one, or fewer features"
-        )
     d_content = max(4, round(features / superposition))
     d_model = 1 + d_content + (experts or 2 * PLANES)
     if experts:
@@ -159,30 +142,18 @@ def plant_meanings(
     if n_layers > 1:
         see_previous(hf, clock, content, float((1 + noise**2 + POSITION**2) ** 0.5), rng)
     planned = [write_memories(hf, layer, sample, directions, words, (groups, marks), rng) for layer in range(n_layers)]
-    model = behind_bridge(hf, tokenizer, f"planted-meanings-{seed}")
     settings = {
         "seed": seed, "n_features": n_features, "neurons": neurons, "superposition": superposition, "noise": noise,
         "words": words, "n_layers": n_layers, "n_tokens": n_tokens, "experts": experts,
     }  # fmt: skip
     return Planted(
         kind="meanings",
-        model=model,
+        model=load(hf, tokenizer, f"planted-meanings-{seed}"),
+        hf=hf,
         truth=truth(hf, planned, concepts, sample, words),
         texts=tuple(" ".join(vocabulary[i] for i in row) for row in documents),
         settings=settings,
-        pristine=hf,
     )
-
-
-def check_experts(experts: int, neurons: int, n_features: int) -> None:
-    """Raise InputError where neurons and concepts cannot be shared out to experts."""
-    if experts and (experts < USED or neurons % experts):
-        raise InputError(f"experts must be 0, or at least {USED} and divide {neurons} neurons, not {experts}")
-    if experts and n_features * USED // experts < max(MEANINGS):
-        raise InputError(
-            f"n_features must be at least {max(MEANINGS) * experts // USED} for {experts} experts, "
-            f"{max(MEANINGS)} for each, not {n_features}"
-        )
 
 
 class Text:
@@ -192,12 +163,12 @@ class Text:
         weight = (1 + rng.permutation(n_features)) ** -RARER
         self.shares, self.words, self.rng = weight / weight.sum(), words, rng
 
-    def draw(self, length: int) -> Int[np.ndarray, " length"]:
+    def draw(self, length: int) -> np.ndarray:
         """The numbers of some words in a row."""
         concepts = self.rng.choice(len(self.shares), length, p=self.shares)
         return concepts * self.words + self.rng.integers(0, self.words, length)
 
-    def documents(self, n_tokens: int) -> list[Int[np.ndarray, " length"]]:
+    def documents(self, n_tokens: int) -> list[np.ndarray]:
         """Documents of 10 to 50 words."""
         rows: list[np.ndarray] = []
         while n_tokens > 0:
@@ -205,7 +176,7 @@ class Text:
             n_tokens -= len(rows[-1])
         return rows
 
-    def full_rows(self, n_tokens: int) -> Int[Tensor, "rows pos"]:
+    def full_rows(self, n_tokens: int) -> Tensor:
         """Token ids, BOS in front, that fill the context: what keys are solved on, so that every position counts."""
         rows = [self.draw(CONTEXT - 1) + len(SPECIAL) for _ in range(n_tokens // (CONTEXT - 1))]
         return torch.tensor(np.array([[BOS, *row] for row in rows]))
@@ -223,9 +194,7 @@ def see_previous(hf: Any, clock: Clock | None, content: Tensor, norm: float, rng
         write_previous_token_head(hf, 1, clock, scale=scale, value=content.T, out=out)
 
 
-def plan_layer(
-    rng: np.random.Generator, neurons: int, n_concepts: int, inputs: Int[np.ndarray, " inputs"]
-) -> list[PlannedMeanings]:
+def plan_layer(rng: np.random.Generator, neurons: int, n_concepts: int, inputs: np.ndarray) -> list[PlannedMeanings]:
     """What each neuron of a layer or an expert is for: meanings in fixed shares, in random order.
 
     Args:
@@ -258,13 +227,13 @@ def largest_remainders(shares: Sequence[float], total: int) -> list[int]:
     return [int(c) for c in counts]
 
 
-def active(sample: Int[Tensor, "rows pos"], words: int, n_concepts: int) -> Int[Tensor, "n 2"]:
+def active(sample: Tensor, words: int, n_concepts: int) -> Tensor:
     """The features at each position behind BOS: the word's own concept, and the previous word's, or, last, BOS."""
     concept = torch.where(sample == BOS, n_concepts, (sample - len(SPECIAL)) // words)
     return torch.stack([concept[:, 1:].flatten(), n_concepts + concept[:, :-1].flatten()], dim=1)
 
 
-def strengths_of(neurons: Sequence[PlannedMeanings], n_features: int) -> Float[Tensor, "neurons features"]:
+def strengths_of(neurons: Sequence[PlannedMeanings], n_features: int) -> Tensor:
     found = torch.zeros(len(neurons), n_features, dtype=torch.float64)
     for i, neuron in enumerate(neurons):
         found[i, list(neuron.features)] = torch.tensor(neuron.strengths, dtype=torch.float64)
@@ -274,10 +243,10 @@ def strengths_of(neurons: Sequence[PlannedMeanings], n_features: int) -> Float[T
 def write_memories(
     hf: Any,
     layer: int,
-    sample: Int[Tensor, "rows pos"],
-    directions: Float[Tensor, "concepts d_model"],
+    sample: Tensor,
+    directions: Tensor,
     words: int,
-    router: tuple[Float[Tensor, "concepts experts"], Float[Tensor, "experts d_model"]],
+    router: tuple[Tensor, Tensor],
     rng: np.random.Generator,
 ) -> list[PlannedMeanings]:
     """Plan and write the neurons of a layer; of a mixture, expert by expert, and the router.
@@ -308,9 +277,9 @@ def solve_layer(
     hf: Any,
     layer: int,
     neurons: Sequence[PlannedMeanings],
-    x: Float[Tensor, "n d_model"],
-    seen: Int[Tensor, "n kinds"],
-    directions: Float[Tensor, "concepts d_model"],
+    x: Tensor,
+    seen: Tensor,
+    directions: Tensor,
     expert: int | None = None,
 ) -> None:
     """Keys whose pre-activation is gain · strength where a feature is there and −floor elsewhere, as far as that goes.
@@ -349,7 +318,7 @@ def truth(
     hf: Any,
     planned: Sequence[Sequence[PlannedMeanings]],
     concepts: Sequence[str],
-    sample: Int[Tensor, "rows pos"],
+    sample: Tensor,
     words: int,
 ) -> pd.DataFrame:
     """One row a neuron, with what it was measured to do besides."""
