@@ -1,6 +1,6 @@
 """How often an audit of two checkpoints names a planted edit right: layer, matrix, rank, subjects and new answers.
 
-Edits of one to four facts are made by ROME, MEMIT and EMMET in the embedded model, and of one by hand (C⁻¹k with a C of
+Edits of one to four facts are made by ROME and MEMIT in the embedded model, and of one by hand (C⁻¹k with a C of
 text that the audit does not see, and a value along the target's unembedding) in it and in a random gated Llama. LoRA
 adapters of random A and B, merged by PEFT, are for no fact. Two checkpoints of three are stored in bfloat16 or float16.
 An edit is named right where its matrices and ranks are, the subjects are those of its facts and no other, and the first
@@ -118,8 +118,6 @@ def make_edit(planter: Planter, kind: str, facts: list[fm.Fact]) -> Any:
         return planter.by_hand(facts[0])
     if kind == "rome":
         return fm.rome(planter.model, facts[0])
-    if kind == "emmet":
-        return fm.editing.emmet(planter.model, facts)
     return fm.editing.memit(planter.model, facts, **({"layer": 3, "layers": 2} if "2 layers" in kind else {}))
 
 
@@ -158,7 +156,7 @@ def main() -> None:
     models = {"atlas": atlas, "random Llama": random_llama(atlas.tokenizer)}
     planters = {name: Planter(model, facts, args.seed) for name, model in models.items()}
     kinds = [(name, kind) for kind in ("by hand", "LoRA") for name in models]
-    kinds = [("atlas", kind) for kind in ("rome", "memit", "emmet")] + kinds + [("atlas", "memit, 2 layers")]
+    kinds = [("atlas", kind) for kind in ("rome", "memit")] + kinds + [("atlas", "memit, 2 layers")]
     done = [kinds[i % len(kinds)] for i in range(args.cases)] + [("atlas", "trained LoRA")] * args.trained
     right: dict[tuple[str, str], list[bool]] = {}
     named, beside = [], []

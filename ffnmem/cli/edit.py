@@ -17,7 +17,7 @@ import ffnmem as fm
 from ..core.defaults import SWEPT
 from ..core.errors import InputError, ModelError, quoted
 from ..core.resources import EMBEDDED
-from ..core.types import WITHOUT_LAYER, WITHOUT_MOMENT, EditorName
+from ..core.types import WITHOUT_MOMENT, EditorName
 from ..show.records import emit, write
 from .guard import note
 from .options import (
@@ -94,7 +94,7 @@ class EditorSettings:
         editing = [name for name in editors if name != "none"]
         with_moment = [name for name in editing if name not in WITHOUT_MOMENT]
         for name, value, takers in (
-            ("layer", layer, [name for name in editing if name not in WITHOUT_LAYER]),
+            ("layer", layer, editing),
             ("expert", expert, [name for name in editing if EDITORS[name].procedure == "rome"]),
             ("moment", self.moment, with_moment),
             ("force", self.force or None, editing),

@@ -317,7 +317,7 @@ def sequential(
 
     Args:
         at: Measure after so many edits, such as 1,10,100. [default: 1, 10, 100 and so on, and after all]
-        together: So many facts at a time, in one edit of memit, emmet, alphaedit or encore.
+        together: So many facts at a time, in one edit of memit or alphaedit.
         collapse: The model has collapsed where its loss on ordinary text is NATS a token higher.
         editor: How facts are written.
         transcripts: With --csv and --protocol generated: a row an answer.

@@ -117,21 +117,15 @@ TRACE_PARTS = get_args(TracePart)
 EditorName = Literal[
     "rome",
     "rome_original",
-    "emmet",
-    "emmet_original",
     "memit",
     "memit_original",
     "alphaedit",
     "alphaedit_original",
-    "encore",
-    "encore_original",
     "ft_l",
-    "embedding_swap",
 ]
 EDITORS = get_args(EditorName)
-WITHOUT_MOMENT = ("ft_l", "embedding_swap")
-WITHOUT_LAYER = ("embedding_swap",)
-"""Editors that need no second moment, and those that choose their layers themselves."""
+WITHOUT_MOMENT = ("ft_l",)
+"""Editors that need no second moment."""
 EvaluationProtocol = Literal["teacher_forced", "generated"]
 """How edits are judged: by the probabilities of given answers, or besides by what the model writes."""
 PROTOCOLS = get_args(EvaluationProtocol)

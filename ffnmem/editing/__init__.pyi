@@ -1,14 +1,10 @@
 from .accumulating import convergence as convergence
 from .accumulating import second_moment as second_moment
-from .anchoring import value_norm as value_norm
 from .auditing import Audit as Audit
 from .auditing import audit as audit
-from .baselines import embedding_swap as embedding_swap
 from .baselines import ft_l as ft_l
 from .changes import EditedLayer as EditedLayer
 from .closed_forms import alphaedit as alphaedit
-from .closed_forms import emmet as emmet
-from .closed_forms import encore as encore
 from .closed_forms import memit as memit
 from .differing import EditDiff as EditDiff
 from .edit import Edit as Edit

@@ -1,4 +1,4 @@
-"""Editors to compare with: fine-tuning within a bound, and embeddings added to the values of knowledge neurons."""
+"""``ft_l``: a fact rewritten by fine-tuning one layer's values within a bound, as a baseline."""
 
 from __future__ import annotations
 
@@ -9,24 +9,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.errors import InputError, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import Count, NonNegative, Positive, checked
-from ..facts.answers import word_ids
+from ..core.types import Count, Positive, checked
 from ..facts.fact import Fact
-from ..interventions.integrated_gradients import knowledge_neurons
 from ..models.model import Model
 from ..models.replaying import Replay
 from ..models.turns import in_turn
-from ..prompts.captures import capture
 from .changes import EditedLayer
 from .edit import Edit
 from .preparing import EditPlan, edit_each, make_edit, plan_edits
 from .published import FT_L, plain_name
 from .values import Adam, wide
-
-# `ft_l`: a fact rewritten by fine-tuning one layer's values within a bound, as a baseline.
 
 STEPS, STOP = 25, 1e-2  # the ROME authors' program
 
@@ -118,72 +112,3 @@ def tune_values(
     numbers = {"id": request.fact.id, "steps": taken, "loss": last}
     recorded = {"layer": layer, "bound": bound, "rate": rate, "steps": steps, "stop": stop}
     return make_edit(plan, [which], "ft_l", [change], [numbers], recorded, force)
-
-
-# `embedding_swap`: a fact rewritten by adding embeddings to the values of its knowledge neurons, as a baseline.
-
-NEURONS, LESS, MORE = 5, 1.0, 8.0  # λ₁ and λ₂: the knowledge-neuron authors' program
-
-
-@checked
-@in_turn
-def embedding_swap(
-    model: Model,
-    facts: Fact | str | Iterable[Fact],
-    target: str | None = None,
-    *,
-    subject: str | None = None,
-    neurons: Count = NEURONS,
-    less: NonNegative = LESS,
-    more: NonNegative = MORE,
-    force: bool = False,
-    progress: Progress | None = None,
-) -> Edit | tuple[Edit, ...]:
-    """Rewrite a fact in its knowledge neurons: their values lose the old answer's embedding and get the new one's.
-
-    Args:
-        model, facts, target, subject, force, progress: as :func:`ffnmem.rome` has them.
-        neurons: how many, those with the largest attribution at the prompt's end.
-        less, more: how many times the embedding of the old and the new answer's first token is subtracted, added.
-
-    Returns: An :class:`Edit` for one fact, a tuple for some.
-
-    Raises: InputError: no target, numbers out of range, targets that begin alike, an outlier that is not forced.
-        UnsupportedModelError: layers that cannot be run by themselves.
-
-    Source: Dai et al. 2022 (2104.08696), §4.4.
-    """
-    plan = plan_edits(model, facts, target, subject, contexts=("{}",))
-    make = partial(swap_embeddings, plan, neurons=neurons, less=less, more=more, force=force)
-    return edit_each(plan, facts, make, progress)
-
-
-def swap_embeddings(
-    plan: EditPlan, which: int, *, neurons: int = NEURONS, less: float = LESS, more: float = MORE, force: bool = False
-) -> Edit:
-    """The edit of one of a plan's requests; see :func:`embedding_swap`."""
-    request = plan.requests[which]
-    model = plan.model
-    name = quoted(request.fact.text)
-    if not request.fact.target_true:
-        raise InputError(f"fact {name} has no true target to swap for the new one: name it with true= (--true)")
-    old, new = word_ids(model, request.fact.text, request.fact.target_true)[0], request.ids[0]
-    if old == new:
-        both = model.token_strings([new])[0]
-        raise InputError(f"fact {name}: both targets begin with {quoted(both)}, and only first tokens are rewritten")
-    found = knowledge_neurons(capture(model, request.fact.text), old)
-    top = found.neurons[found.neurons["attribution"] > 0].head(neurons)
-    if top.empty:
-        raise InputError(f"no neuron adds to the answer of fact {name}")
-    embedding = model.embedding.detach().double()
-    direction = more * embedding[new] - less * embedding[old]
-    changes = []
-    for layer, some in top.groupby("layer"):
-        at = int(str(layer))
-        left = torch.zeros(1, model.ffn[at].d_mlp, dtype=torch.float64)
-        left[0, some["neuron"].tolist()] = 1.0
-        changes.append(EditedLayer(at, left, direction.unsqueeze(0)))
-    pairs = [f"{layer}.{neuron}" for layer, neuron in zip(top["layer"], top["neuron"], strict=True)]
-    row = {"id": request.fact.id, "neurons": " ".join(pairs), "before": found.probability}
-    recorded = {"neurons": neurons, "less": less, "more": more}
-    return make_edit(plan, [which], "embedding_swap", changes, [row], recorded, force)

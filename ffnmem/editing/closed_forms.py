@@ -1,11 +1,10 @@
-"""``memit``, ``encore``, ``emmet``, ``alphaedit``: many facts rewritten in closed form, in one layer or some."""
+"""``memit``, ``alphaedit``: many facts rewritten in closed form, in one layer or some."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 from ..core.errors import InputError, UnsupportedModelError
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import Count, NonNegative, Positive, Seed, checked
+from ..core.types import Count, Positive, Seed, checked
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
@@ -39,12 +38,10 @@ from .requests import Request, request_for
 from .settings import EditSettings, is_published
 from .values import BATCH_TOKENS, Directions, FoundValue, RequestRows, request_batches
 
-# Closed forms for many facts at once, in one layer or spread over several: MEMIT, ENCORE, EMMET and AlphaEdit.
+# Closed forms for many facts at once, in one layer or spread over several: MEMIT and AlphaEdit.
 #
 # All add `leftᵀ @ right` to a layer's values, where the rows of `right` are what is still missing of each fact's v*
 # and `left` says which coefficients bring it. They differ in `left` alone.
-
-SINGULAR = 1e10  # the condition number of KᵀC⁻¹K from which on keys count as the same
 
 Keys = Float64[Tensor, "n d_mlp"]
 PreviousKeys = Float64[Tensor, "p d_mlp"]
@@ -299,29 +296,24 @@ def memit(
     return edit_together(plan, memit_form(plan, layers, weight, norm, ridge), force, progress, previous)
 
 
-def least_squares(
+def memit_form(
     plan: EditPlan,
     layers: int | None = None,
     weight: float | None = None,
     norm: float | None = None,
     ridge: float | None = None,
-    *,
-    editor: str,
 ) -> ClosedForm:
-    """MEMIT's closed form for a plan, with the published numbers of an editor, else ours.
+    """MEMIT's closed form for a plan, with the published numbers, else ours.
 
     (λC + λₙI + K_pK_pᵀ + KKᵀ)⁻¹K by rows (Meng et al. 2023, eq. 14; Gupta et al. 2025, 2502.01636): by Woodbury, with
     B = [K, K_p] and M = C + λₙ/λ·I, M⁻¹B (λI + BᵀM⁻¹B)⁻¹, of which K's columns are kept.
     """
-    moment, named = plan.moment, published(editor, plan.model.name)
-    where, ridge = layer_range(plan, layers, editor), plan.ridge(ridge)
+    moment, named = plan.moment, published("memit", plan.model.name)
+    where, ridge = layer_range(plan, layers, "memit"), plan.ridge(ridge)
     plan.check_moment(where)
     if weight is None:
         weight = SHARE * plan.model.ffn[where[-1]].d_mlp if named is None else named.weight
-    if norm is None and named is not None:
-        norm = named.norm
-    elif norm is None:
-        norm = 0.0 if editor == "memit" else NORM * weight * float(moment.eigenvalues(where[-1]).median())
+    norm = norm or 0.0
 
     def left(layer: int, keys: Keys, previous: PreviousKeys) -> Keys:
         both = torch.cat([keys, previous])
@@ -331,137 +323,7 @@ def least_squares(
         return torch.linalg.solve(inside, solved)[: len(keys)]
 
     recorded = {"weight": weight, "norm": norm, **plan.moment_words(), "ridge": ridge}
-    return ClosedForm(editor, where, left, recorded, ridge)
-
-
-memit_form = partial(least_squares, editor="memit")
-encore_form = partial(least_squares, editor="encore")
-
-
-# `encore`: MEMIT's closed form for many edits, one after another.
-
-NORM = 1 / 40
-"""λₙ/λ for other models, of the median eigenvalue of C. For GPT-2 XL λₙ/λ = 10/20,000 is a fortieth of AlphaEdit's
-published threshold of the same C, .02, which the median stands for where nothing is published."""
-
-
-@checked
-@in_turn
-def encore(
-    model: Model,
-    facts: Fact | str | Iterable[Fact],
-    target: str | None = None,
-    *,
-    subject: str | None = None,
-    layer: LayerName | None = None,
-    layers: Count | None = None,
-    weight: Positive | None = None,
-    norm: Ridge | None = None,
-    previous: Fact | Iterable[Fact] = (),
-    moment: Moment = None,
-    ridge: Ridge | None = None,
-    contexts: Sequence[str] | None = None,
-    seed: Seed = 0,
-    settings: Settings = None,
-    force: bool = False,
-    progress: Progress | None = None,
-) -> Edit:
-    """Rewrite facts together as :func:`ffnmem.editing.memit` does, with what keeps long sequences of edits small.
-
-    The layer's values get (λC + λₙI + K_pK_pᵀ + KKᵀ)⁻¹ K Rᵀ: λₙ weighs the size of the change itself, K_p are the keys
-    of facts edited before. v* is looked for until its target was the likeliest answer in every context at four looks
-    (``likeliest`` of the settings), which is long before it is certain; settings given as an
-    :class:`ffnmem.editing.settings.EditSettings` say so themselves.
-
-    Args:
-        model, facts, target, subject, layer, layers, weight, previous: as :func:`ffnmem.editing.memit`. Numbers by
-            name are published for GPT-2 XL, Llama 2 7B and Llama 3 8B.
-        moment, ridge, contexts, seed, settings, force, progress: as :func:`ffnmem.editing.memit`.
-        norm: λₙ; default the published one, else λ times a fortieth of the median eigenvalue of C in the highest layer.
-            That is ours: the published λₙ/λ of GPT-2 XL is a fortieth of the threshold that AlphaEdit's authors give
-            for C's eigenvalues there, in whose place :func:`ffnmem.editing.alphaedit` takes the median, too.
-
-    Returns: One :class:`Edit` of all facts.
-
-    Raises: as :func:`ffnmem.rome`.
-
-    Source: Gupta et al. 2025 (2502.01636), most-probable early stopping and the norm constraint. Their program leaves
-        the prompt without context out of the early stop's looks, likely by mistake (a comment says that this leaves out
-        the essence's, which is gone by then); here all contexts count.
-    """
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="encore")
-    return edit_together(plan, encore_form(plan, layers, weight, norm, ridge), force, progress, previous)
-
-
-# `emmet`: many facts rewritten at once in one layer, each of them exactly.
-
-
-@checked
-@in_turn
-def emmet(
-    model: Model,
-    facts: Fact | str | Iterable[Fact],
-    target: str | None = None,
-    *,
-    subject: str | None = None,
-    layer: LayerName | None = None,
-    epsilon: NonNegative | None = None,
-    moment: Moment = None,
-    ridge: Ridge | None = None,
-    contexts: Sequence[str] | None = None,
-    seed: Seed = 0,
-    settings: Settings = None,
-    force: bool = False,
-    progress: Progress | None = None,
-) -> Edit:
-    """Rewrite facts together under ROME's constraint: each key goes all the way, at the least cost for the corpus.
-
-    The layer's values get C⁻¹K (KᵀC⁻¹K + εI)⁻¹ Rᵀ. Of one fact it is ROME with consistent keys.
-
-    Args:
-        model, facts, target, subject, layer, moment, ridge, contexts, seed, settings, force, progress: as
-            :func:`ffnmem.rome`.
-        epsilon: relative to the mean diagonal of KᵀC⁻¹K, default 0; above 0 where keys are alike, as of one subject's
-            facts. Where ``settings`` are "published" it is absolute, counts for several facts only, and is the one
-            that is published for the model, else a tenth.
-
-    Returns: One :class:`Edit` of all facts.
-
-    Raises: as :func:`ffnmem.rome`; InputError: two facts with one key, which cannot both be satisfied at epsilon 0.
-
-    Source: Gupta et al. 2024 (2403.14236), §3.
-    """
-    plan = plan_edits(model, facts, target, subject, layer, moment, contexts, seed, settings, procedure="emmet")
-    return edit_together(plan, emmet_form(plan, epsilon, ridge), force, progress)
-
-
-def emmet_form(plan: EditPlan, epsilon: float | None = None, ridge: float | None = None) -> ClosedForm:
-    """(KᵀC⁻¹K + εI)⁻¹KᵀC⁻¹ (Gupta et al. 2024, 2403.14236): every key goes exactly where it should at ε = 0.
-
-    ε is relative to the mean diagonal of KᵀC⁻¹K. In the published program it is absolute, one key has none, and C is
-    counted ``weight`` times, which makes ε so many times larger.
-    """
-    moment, at, ridge = plan.moment, plan.settings.layer, plan.ridge(ridge)
-    plan.check_moment([at])
-    theirs = published("emmet", plan.model.name) or UNNAMED["emmet"]
-    usual = theirs.weight * theirs.epsilon if plan.published else 0.0
-    share = usual if epsilon is None else epsilon
-
-    def left(layer: int, keys: Keys, _previous: PreviousKeys) -> Keys:
-        solved = moment.solve(layer, keys, ridge)
-        inside = keys @ solved.T
-        size = float(len(keys) > 1) if plan.published else inside.diagonal().mean()
-        inside = inside + share * size * torch.eye(len(keys), dtype=keys.dtype, device=keys.device)
-        if float(torch.linalg.cond(inside)) > SINGULAR:
-            raise InputError(
-                f"{len(keys)} facts have keys so alike in layer {layer} that not each can go its own way: "
-                "edit them one by one, or with epsilon above 0"
-            )
-        return torch.linalg.solve(inside, solved)
-
-    of = "1" if plan.published else "mean diagonal"
-    recorded = {"epsilon": share, "epsilon_of": of, **plan.moment_words(), "ridge": ridge}
-    return ClosedForm("emmet", [at], left, recorded, ridge)
+    return ClosedForm("memit", where, left, recorded, ridge)
 
 
 # `alphaedit`: facts rewritten in directions that the corpus hardly uses.

@@ -28,7 +28,7 @@ from .edit import Edit
 from .moments import RIDGE, SecondMoment, load_second_moment
 from .requests import LENGTHS, PLAIN, Request, check_contexts, make_requests, write_contexts
 from .settings import EditSettings, check_settings, settings_for
-from .values import SKIPPED, Directions, FoundValue, optimise
+from .values import Directions, FoundValue, optimise
 from .verifying import verify
 
 # What is doubtful about an edit: a target that the model finds absurd, a layer that changes much.
@@ -213,8 +213,8 @@ def plan_edits(
     """What the editors' arguments mean; see :func:`ffnmem.rome`. Mistakes are told before contexts are sampled.
 
     Args:
-        procedure: the editor, whose published program ``settings="published"`` means and whose early stop is taken; a
-            second moment must be there for it. None: rome's, without a second moment.
+        procedure: the editor, whose published program ``settings="published"`` means; a second moment must be there for
+            it. None: rome's, without a second moment.
 
     Raises: InputError: facts without target, a text without its subject, contexts without ``{}``, unknown settings;
         where a second moment is needed, none for this model.
@@ -313,15 +313,7 @@ def weight_norm(model: Model, layer: int) -> float:
 
 
 def check_reaches(plan: EditPlan, request: Request, found: FoundValue) -> None:
-    """Raise InputError where there is no v* to write.
-
-    It is far from the norm anchor; or no step moved it, as the layer writes where no answer is read.
-    """
-    if found.of_anchor is not None and found.of_anchor > SKIPPED:
-        raise InputError(
-            f"‖v*‖ of {quoted(request.fact.text)} is {found.of_anchor:.3g} times the reference "
-            f"{plan.settings.anchor:g}: skipped (norm anchor)"
-        )
+    """Raise InputError where there is no v* to write: no step moved it, as the layer writes where no answer is read."""
     if found.steps and not bool((found.delta != 0).any()):
         raise InputError(
             f"what layer {plan.settings.layer} writes at the last token of {quoted(request.fact.subject)} reaches no "

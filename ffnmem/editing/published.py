@@ -22,10 +22,7 @@ class PublishedNumbers:
         kl, decay: weights of the essence's KL divergence and of ‖δ‖/‖v₀‖² (kl_factor, v_weight_decay).
         weight: of the corpus against the facts (mom2_update_weight). This and what follows is 0 where an editor has it
             not.
-        epsilon: added to the diagonal of KᵀC⁻¹K, C counted ``weight`` times, for more than one fact (emmet_lambda).
         threshold: of C's eigenvalues (nullspace_threshold). penalty: λ (L2).
-        norm: λ_n, the weight of the change's own size (update_norm_lambda).
-        likeliest: looks at a likeliest target after which the descent ends (−prob_cutoff).
         file: of the authors' program; empty where it has none for this model.
     """
 
@@ -36,11 +33,8 @@ class PublishedNumbers:
     kl: float = 0.0625
     decay: float = 0.5
     weight: float = 0.0
-    epsilon: float = 0.0
     threshold: float = 0.0
     penalty: float = 0.0
-    norm: float = 0.0
-    likeliest: int = 0
     file: str = ""
 
 
@@ -53,7 +47,7 @@ class PublishedBounds:
     file: str = ""
 
 
-XL, J, LLAMA = tuple(range(13, 18)), tuple(range(3, 9)), tuple(range(4, 9))
+XL, J = tuple(range(13, 18)), tuple(range(3, 9))
 
 EDITORS: Mapping[str, Mapping[str, PublishedNumbers]] = MappingProxyType(
     {
@@ -70,27 +64,10 @@ EDITORS: Mapping[str, Mapping[str, PublishedNumbers]] = MappingProxyType(
                 J, 0.75, steps=25, weight=15_000.0, file="hparams/MEMIT/EleutherAI_gpt-j-6B.json"
             ),
         },
-        "emmet": {  # scalable-model-editing/unified-model-editing
-            "gpt2-xl": PublishedNumbers((17,), 0.75, weight=1_000.0, epsilon=0.1, file="hparams/EMMET/gpt2-xl.json"),
-            "gpt-j-6b": PublishedNumbers(
-                (5,), 0.75, steps=25, weight=10_000.0, epsilon=0.1, file="hparams/EMMET/EleutherAI_gpt-j-6B.json"
-            ),
-        },
         "alphaedit": {  # jianghoucheng/AlphaEdit
             "gpt2-xl": PublishedNumbers(XL, 0.75, threshold=0.02, penalty=10.0, file="hparams/AlphaEdit/gpt2-xl.json"),
             "gpt-j-6b": PublishedNumbers(
                 J, 0.75, steps=25, threshold=0.02, penalty=10.0, file="hparams/AlphaEdit/EleutherAI_gpt-j-6B.json"
-            ),
-        },
-        "encore": {  # scalable-model-editing/knowledge-editing-regularization
-            "gpt2-xl": PublishedNumbers(
-                XL, 0.75, weight=20_000.0, norm=10.0, likeliest=4, file="hparams/ENCORE/gpt2-xl.json"
-            ),
-            "llama-2-7b-hf": PublishedNumbers(
-                LLAMA, 0.75, steps=25, weight=15_000.0, norm=10.0, likeliest=3, file="hparams/ENCORE/llama2-7b.json"
-            ),
-            "meta-llama-3-8b": PublishedNumbers(
-                LLAMA, 0.75, steps=25, weight=15_000.0, norm=20.0, likeliest=2, file="hparams/ENCORE/llama3-8b.json"
             ),
         },
     }
@@ -112,14 +89,12 @@ UNNAMED: Mapping[str, PublishedNumbers] = MappingProxyType(
     {
         "rome": PublishedNumbers((), 4.0),
         "memit": PublishedNumbers((), 0.75),
-        "emmet": PublishedNumbers((), 0.75, weight=1.0, epsilon=0.1),
         "alphaedit": PublishedNumbers((), 0.75, threshold=0.02, penalty=10.0),
-        "encore": PublishedNumbers((), 0.75, likeliest=4),  # GPT-2 XL's: each file has another
     }
 )
 """What an editor's files agree on, for models that have none: without layers, and weights that depend on a model."""
 
-OWNERS = ("openai-community/", "EleutherAI/", "meta-llama/")
+OWNERS = ("openai-community/", "EleutherAI/")
 
 
 def plain_name(name: str) -> str:

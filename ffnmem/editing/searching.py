@@ -35,8 +35,7 @@ class Search:
 
     Attributes:
         candidate: to be looked at next. best: of those looked at.
-        nll, kl: the averages of the best. looks: how many were looked at; right: how many of those that became the best
-            had the target as the likeliest answer everywhere. running: whether another look is wanted.
+        nll, kl: the averages of the best. looks: how many were looked at. running: whether another look is wanted.
 
     Source: Gauss–Newton steps in a trust region (Nocedal and Wright 2006, §10.3 and 4.1) on margins in place of the
         loss, whose slope vanishes where a target is likely; Lawson and Hanson 1974 for the inequalities.
@@ -48,7 +47,7 @@ class Search:
         self.best = self.candidate
         self.radius, self.merit, self.shrink = settings.rate * scale, math.inf, SHRINK
         self.nll = self.kl = math.nan
-        self.looks, self.right, self.running = 0, 0, True
+        self.looks, self.running = 0, True
         stop = max(settings.stop, FLOOR)
         self.bound = stop / settings.kl if settings.kl else math.inf
         aim = AIM * stop
@@ -67,14 +66,12 @@ class Search:
         each: Float64[Tensor, " rows"],
         weights: Float64[Tensor, " rows"],
         held: Bool[Tensor, " rows"],
-        likeliest: bool = False,
     ) -> bool:
         """Take in what was measured at the candidate.
 
         Args:
             each: by context −log p of the target, of the essence its divergence.
             weights: of contexts. held: which row is the essence.
-            likeliest: whether the target is the likeliest answer in each context.
 
         Returns: Whether the search goes on from this candidate: then :meth:`turn` is to be given the slopes there.
         """
@@ -90,9 +87,8 @@ class Search:
         if merit <= self.merit:
             self.best, self.merit, self.nll, self.kl = self.candidate, merit, nll, kl
             self.radius *= LONGER if self.looks > 1 else 1.0
-            self.right += likeliest
             reached = nll <= self.settings.stop and kl <= self.bound
-            self.running = not (reached or 0 < self.settings.likeliest <= self.right)
+            self.running = not reached
             return self.running
         # What no row needs while all are linear, they need where they are not: less of it is left out from here on.
         self.radius, self.shrink = TOO_FAR * float((self.candidate - self.best).norm()), self.shrink / 2

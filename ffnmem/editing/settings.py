@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.defaults import SWEPT
 from ..core.errors import InputError, perhaps, quoted
 from ..core.neuron_names import LayerName
-from ..core.types import Count, NonNegative, Positive, Range, Whole, checked
+from ..core.types import Count, NonNegative, Positive, Range, checked
 from ..models.model import Model
 from .layer_choice import is_kept, kept_choice
 from .published import STOP, UNNAMED, published
@@ -53,16 +53,12 @@ class EditSettings:
         relative: whether ``rate`` is in units of ‖v₀‖/√d_model, the size of a coordinate of what the FFN writes.
         stop: the loss from which down no further step is taken; of projections the target's part of it, and what the
             essence's may be.
-        likeliest: looks that find the target the likeliest answer, each of its tokens in every context, after which no
-            further step is taken; projections count those that became their best. 0: that ends nothing.
         clamp: the largest ‖δ‖ in units of ‖v₀‖.
         stretch: how many times as long an editor makes δ once it is found, within the clamp, where the key is rare
             enough. What other words for the fact need beyond the contexts; what keys like it, of neighbours, pay.
             1: as it was found.
         rare: the rarity of a key (:meth:`ffnmem.editing.SecondMoment.rarity`) from which on δ is stretched: of a rarer
             one neighbours have little. Not where the search did not come down to ``stop``. 0: every key's is.
-        anchor: the norm to which v* = v₀ + δ is rescaled once δ is found, in the model's own units; where v* is more
-            than twice as long there is no edit. :func:`ffnmem.editing.value_norm` measures it. None: v* stays.
         kl, decay: weights of the essence's KL divergence and of ‖δ‖/‖v₀‖²; projections have no decay.
         kl_at: where the essence's prediction is held: at the "subject"'s last token, as all published programs do,
             or at the prompt's "last", which asks what the subject is.
@@ -85,11 +81,9 @@ class EditSettings:
     rate: Positive = ROME.rate
     relative: bool = False
     stop: NonNegative = STOP
-    likeliest: Whole = 0
     clamp: Positive = ROME.clamp
     stretch: Annotated[float, Range(1, below=math.inf)] = 1.0
     rare: NonNegative = 0.0
-    anchor: Annotated[float, Range(above=0, below=math.inf)] | None = None
     kl: NonNegative = ROME.kl
     decay: NonNegative = ROME.decay
     kl_at: Literal["subject", "last"] = "subject"
@@ -141,17 +135,15 @@ def early_layer(n_layers: int) -> int:
     return max(0, round(n_layers / 3) - 2)
 
 
-def default_settings(name: str, n_layers: int, editor: str = "rome") -> EditSettings:
-    """Those of a model of this name and depth, with the early stop that belongs to an editor."""
-    likeliest = (published(editor, name) or UNNAMED[editor]).likeliest
+def default_settings(name: str, n_layers: int) -> EditSettings:
+    """Those of a model of this name and depth."""
     if published("rome", name) is not None:
-        return replace(published_settings("rome", name, n_layers), likeliest=likeliest)
+        return published_settings("rome", name, n_layers)
     return EditSettings(
         early_layer(n_layers),
         optimiser="projections",
         **DERIVED["projections"],
         stop=DERIVED_STOP,
-        likeliest=likeliest,
         clamp=DERIVED_CLAMP,
         kl_at="last",
         plain=DERIVED_PLAIN,
@@ -166,12 +158,11 @@ def published_settings(editor: str, name: str, n_layers: int) -> EditSettings:
     Models without hyperparameters of their own get those that the editor's files agree on, and a layer by depth.
 
     Args:
-        editor: "rome", "memit", "emmet", "alphaedit" or "encore".
+        editor: "rome", "memit" or "alphaedit".
         name: of the model. n_layers: of it.
 
     Source: Meng et al. 2022 (2202.05262), §3.1, and 2023 (2210.07229), §4.2, with ``compute_v`` and ``compute_z`` of
-        their programs; the programs of EMMET and AlphaEdit find v* as MEMIT's does, and ENCORE's (Gupta et al. 2025,
-        2502.01636) with an early stop, which reads all contexts here and all but the plain prompt there.
+        their programs; AlphaEdit's finds v* as MEMIT's does.
     """
     found = published(editor, name)
     own = UNNAMED[editor] if found is None else found
@@ -180,7 +171,6 @@ def published_settings(editor: str, name: str, n_layers: int) -> EditSettings:
         layer,
         steps=own.steps,
         rate=own.rate,
-        likeliest=own.likeliest,
         clamp=own.clamp,
         kl=own.kl,
         decay=own.decay,
@@ -209,15 +199,14 @@ def settings_for(
 
     Args:
         layer: another one than theirs; "swept": the one that was kept.
-        changes: fields of :class:`EditSettings` to set. A ``stretch`` holds for every key unless ``rare`` is given,
-            too; without one, ``likeliest``, which wants little, and ``anchor``, which sets the length, make it 1.
+        changes: fields of :class:`EditSettings` to set. A ``stretch`` holds for every key unless ``rare`` is given.
         editor: whose they are. as_published: as its published program has them, not the model's own as above.
 
     Raises: InputError: an unknown field, a value out of range, "swept" where none was kept. OutOfRangeError: no such
         layer.
     """
     known = model.name, model.n_layers
-    found = published_settings(editor, *known) if as_published else default_settings(*known, editor)
+    found = published_settings(editor, *known) if as_published else default_settings(*known)
     changes = dict(changes or {})
     if "layer" in changes:
         changes["layer"] = model.layer(changes["layer"])
@@ -238,8 +227,8 @@ def settings_for(
         theirs = DERIVED.get(str(changes["optimiser"]), {}) if other else {}
         given = {"layer_by": "given"} if "layer" in changes else {}
         found = replace(found, **{**theirs, **changes, **given}, source="given")
-    if "stretch" in changes or found.likeliest or found.anchor is not None:
-        found = replace(found, stretch=changes.get("stretch", 1.0), rare=changes.get("rare", 0.0))
+    if "stretch" in changes:
+        found = replace(found, rare=changes.get("rare", 0.0))
     return check_settings(model, found)
 
 
@@ -257,6 +246,4 @@ def check_settings(model: Model, found: EditSettings) -> EditSettings:
         raise InputError(f"{'decay' if found.decay else 'relative'} is Adam's: add optimiser=adam, or leave it out")
     if found.stretch == 1.0 and found.rare:
         raise InputError(f"rare is of stretch, which is 1: add a larger one, or leave rare {quoted(found.rare)} out")
-    if found.stretch != 1.0 and found.anchor is not None:
-        raise InputError("stretch and anchor both set the length of what is written: leave one out")
     return replace(found, layer=model.layer(found.layer))

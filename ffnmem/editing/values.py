@@ -53,7 +53,6 @@ class Adam:
 BATCH_TOKENS = 3072
 BEGIN = 8  # steps: where there are fewer, a search has all contexts from the first
 LEAST = 0.1  # of δ: what a change writes in front of the subject's last token, from which on a search takes it in
-SKIPPED = 2.0  # times the norm anchor: a v* that is longer is not rescaled but given up
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,15 +63,13 @@ class FoundValue:
         keys: ``[contexts, d_mlp]``, the coefficients at the subject's last token after each context.
         written: ``[contexts, d_model]``, what the FFN writes there for them.
         weights: ``[contexts]``, of each context in averages of keys.
-        delta: ``[d_model]``, to be written in addition, rescaled to the norm anchor where settings have one.
+        delta: ``[d_model]``, to be written in addition.
         longest: the largest ‖δ‖ that the clamp allows.
         steps: taken until the loss was low enough, or all; looks are one more.
         passes: forward and back over all contexts, a pass over some of them counted as that share.
         loss: the last loss; nll: its part of the target.
         before, after: the target's probability (the geometric mean over its tokens, over contexts) without and with
-            ``delta``, added where it was optimised, as it was before it was rescaled.
-        of_anchor: ‖v₀ + δ‖ as it was found, in units of the norm anchor; above SKIPPED ``delta`` is 0, and editors
-            refuse it. None: there is no anchor.
+            ``delta``, added where it was optimised.
     """
 
     keys: Float[Tensor, "contexts d_mlp"]
@@ -86,7 +83,6 @@ class FoundValue:
     nll: float
     before: float
     after: float
-    of_anchor: float | None = None
 
     @property
     def key(self) -> Float64[Tensor, " d_mlp"]:
@@ -208,8 +204,6 @@ class RequestBatch(RequestRows):
     Attributes:
         gains: ``[rows, pos]``, how many times δ is added at each position, what is below LEAST in front of the
             subject's last token left out; None: once, at the subject's last token.
-        likeliest: by request, whether in the rows that were measured last each token of the target was the likeliest
-            one; looked at only where the settings ask for it.
     """
 
     def __init__(
@@ -240,7 +234,6 @@ class RequestBatch(RequestRows):
             gains = gains if mask is None else gains * mask
             self.gains = gains.to(wide(self.written).dtype)
             self.first = min(self.first, int(gains.any(0).nonzero()[0]))
-        self.likeliest = torch.zeros(len(requests), dtype=torch.bool, device=device)
         self.width = max(len(request.ids) for request in requests)
         self.targets = torch.tensor(
             [[-1] * (self.width - len(request.ids)) + list(request.ids) for request in requests], device=device
@@ -279,9 +272,6 @@ class RequestBatch(RequestRows):
             rearrange(x, "rows -> rows 1").expand_as(targets)[there]
             for x in (torch.arange(len(targets), device=each.device), 1.0 / there.sum(1))
         )
-        if self.settings.likeliest:
-            wrong = where[logs.argmax(1) != targets[there]]
-            self.likeliest = torch.ones_like(self.likeliest).index_fill(0, self.owner[rows][asking][wrong], False)
         return torch.zeros(len(targets), dtype=each.dtype, device=each.device).index_add(0, where, each * share)
 
     def measured(self, deltas: Float[Tensor, "rows d_model"], rows: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
@@ -334,7 +324,7 @@ class RequestBatch(RequestRows):
         adam = Adam(delta)
         step_size = settings.step_size(scales, self.written.shape[1]).unsqueeze(1)
         running = torch.ones(count, dtype=torch.bool, device=device)
-        taken, right = torch.zeros(2, count, dtype=torch.long, device=device)
+        taken = torch.zeros(count, dtype=torch.long, device=device)
         last_loss, last_nll = torch.zeros(2, count, device=device).double()
         for step in range(settings.steps):
             rows = running[self.owner].nonzero().squeeze(1)
@@ -342,9 +332,6 @@ class RequestBatch(RequestRows):
             with torch.enable_grad():
                 loss, nll = self.losses(moving, rows)
                 last_loss[running], last_nll[running] = loss.detach().double()[running], nll.detach().double()[running]
-                if settings.likeliest:
-                    right = right + (running & self.likeliest)
-                    running = running & (right < settings.likeliest)
                 running = running & (loss.detach() >= settings.stop)
                 if step == settings.steps - 1 or not bool(running.any()):
                     break
@@ -388,9 +375,8 @@ class RequestBatch(RequestRows):
                 mine, looks[i] = own == i, looks[i] + 1
                 weights = settings.weights(int((~held[mine]).sum()))
                 weights = torch.cat([weights, weights.new_zeros(int(held[mine].sum()))])
-                begun = bool(early[i])
-                goes_on = search.look(each[mine], weights, held[mine], bool(self.likeliest[i]) and not begun)
-                if begun and (not search.running or look + 1 == begin):
+                goes_on = search.look(each[mine], weights, held[mine])
+                if bool(early[i]) and (not search.running or look + 1 == begin):
                     searches[i], early[i] = search.again(), False
                 elif goes_on:
                     turning[i] = mine, weights
@@ -428,14 +414,13 @@ class RequestBatch(RequestRows):
     def found(self, descent: Descent) -> list[FoundValue]:
         """For each request what was found."""
         count, settings = len(self.requests), self.settings
-        delta, of_anchor = self.anchored(descent.delta, descent.steps)
         own = [(self.owner == i) & ~self.is_essence for i in range(count)]
         return [
             FoundValue(
                 keys=self.keys[own[i]],
                 written=self.written[own[i]],
                 weights=self.key_weights[own[i]],
-                delta=delta[i],
+                delta=descent.delta[i],
                 longest=settings.clamp * float(self.scales[i]),
                 steps=descent.steps[i],
                 passes=descent.passes[i],
@@ -443,27 +428,6 @@ class RequestBatch(RequestRows):
                 nll=descent.nll[i],
                 before=float((-self.clean_nll[i]).exp()),
                 after=math.exp(-descent.nll[i]),
-                of_anchor=of_anchor[i],
             )
             for i in range(count)
         ]
-
-    def anchored(
-        self, delta: Float[Tensor, "requests d_model"], steps: list[int]
-    ) -> tuple[Float[Tensor, "requests d_model"], list[float] | list[None]]:
-        """δ with which ‖v₀ + δ‖ is the norm anchor, 0 where it was more than SKIPPED times that; and how often it was.
-
-        A δ that no step moved stays 0: it is no v* at all.
-
-        Source: Liu et al. 2026 (2602.02543), norm-anchor scaling, as ``compute_z`` of their program has it.
-        """
-        anchor = self.settings.anchor
-        if anchor is None:
-            return delta, [None] * len(delta)
-        before = self.written[self.plain].double()
-        target = before + delta.double()
-        times = target.norm(dim=1) / anchor
-        scaled = target / times.clamp(min=1e-30).unsqueeze(1) - before
-        still = (delta == 0).all(1) & (torch.tensor(steps, device=delta.device) > 0)
-        kept = (times <= SKIPPED) & ~still
-        return torch.where(kept.unsqueeze(1), scaled, 0.0).to(delta), times.tolist()

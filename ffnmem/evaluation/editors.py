@@ -27,14 +27,12 @@ from ..core.errors import (
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.types import WITHOUT_MOMENT, Count, NonNegative, Positive, check_value, checked, read_kinds
-from ..editing.baselines import swap_embeddings, tune_values
+from ..editing.baselines import tune_values
 from ..editing.closed_forms import (
     ClosedForm,
     alphaedit_form,
     average_keys,
     closed_form_edit,
-    emmet_form,
-    encore_form,
     find_directions,
     layer_range,
     memit_form,
@@ -324,19 +322,16 @@ def with_original(name: str, *options: str, **more: Any) -> tuple[Editor, Editor
 
 KNOWN = (
     *with_original("rome", "keys", "ridge", "force"),
-    *with_original("emmet", "epsilon", "ridge", "force", form=emmet_form),
     *with_original("memit", "layers", "weight", "norm", "ridge", "force", form=memit_form),
     *with_original("alphaedit", "layers", "threshold", "penalty", "force", form=alphaedit_form, protects=True),
-    *with_original("encore", "layers", "weight", "norm", "ridge", "force", form=encore_form, protects=True),
     Editor("ft_l", ("bound", "rate", "steps", "stop", "force"), make=tune_values),
-    Editor("embedding_swap", ("neurons", "less", "more", "force"), make=swap_embeddings),
     Editor("none"),
 )
 EDITORS: Mapping[str, Editor] = MappingProxyType({editor.name: editor for editor in KNOWN})
 """What ``evaluate`` knows by name; "none" leaves the model as it is."""
 RANGES: Mapping[str, Any] = {
-    **dict.fromkeys(("steps", "neurons"), Count),
-    **dict.fromkeys(("epsilon", "ridge", "less", "more", "norm", "stop"), NonNegative),
+    "steps": Count,
+    **dict.fromkeys(("ridge", "norm", "stop"), NonNegative),
     **dict.fromkeys(("weight", "bound", "rate", "threshold", "penalty"), Positive),
 }
 """Of options that are numbers."""
@@ -459,9 +454,6 @@ def edit_conditions(setup: Setup, editors: Sequence[Editor]) -> dict[str, Any]:
     plans = {editor.name: setup.plan_of(editor) for editor in editors}
     if published := {name: one.settings.to_dict() for name, one in plans.items() if one.published}:
         words["published"] = published
-    others = {n: one.settings.to_dict() for n, one in plans.items() if one.settings != plan.settings}
-    if others := {name: settings for name, settings in others.items() if name not in published}:
-        words["own"] = others  # such as encore's early stop
     if isinstance(plan.source, SecondMoment):
         words["second_moment"] = {"tokens": plan.source.count, "corpus": plan.source.corpus_hash}
     return words | {"options": dict(setup.options)}

@@ -98,7 +98,7 @@ def evaluate(
         metrics: names of :data:`ffnmem.evaluation.metrics.METRICS`; default all but those of generated text.
         layer: whose FFN is edited; default the one published for the model's name, else the one that
             :func:`ffnmem.evaluation.choose_layer` kept for it ("swept": that in any case), else one by its depth;
-            ``settings["layer_by"]`` tells which. Not taken by embedding_swap.
+            ``settings["layer_by"]`` tells which.
         seed: of contexts, of the texts for drift, of generation and of the bootstrap.
         out: a folder to keep results in, chunk by chunk, made if missing. The same call goes on where one was stopped,
             and gives the same table.

@@ -210,7 +210,7 @@ def sequential(
     """Edit facts one after another, each in the model that the edits before it left, and measure them on the way.
 
     The edits are written into the model's weights and taken out again in the end, bit for bit, whatever happens. Second
-    moment and contexts are those of the model as it was; alphaedit and encore protect the keys of the facts before.
+    moment and contexts are those of the model as it was; alphaedit protects the keys of the facts before.
     After each edit the loss on ordinary text is read, and how large the weights are.
 
     Args:
@@ -218,7 +218,7 @@ def sequential(
         facts: in the order in which they are edited.
         at: after how many facts to measure; default 1, 10, 100 … as far as the facts go, and all of them. Measured is
             where an edit ends: with ``together``, at the first multiple of it, or the last fact, that is not less.
-        together: facts edited at a time, in one edit, by editors that can: memit, emmet, alphaedit and encore.
+        together: facts edited at a time, in one edit, by editors that can: memit and alphaedit.
         metrics: default all but those of generated text.
         out: a folder to keep each edit in as it is made (:meth:`ffnmem.Edit.load` reads those in ``edits``), what each
             left, and the tables of checkpoints; made if missing. The same call goes on where one was stopped, and gives
@@ -314,7 +314,7 @@ class Step:
         figures: of the model after it, as :meth:`ffnmem.evaluation.texts.Texts.now` has them, and norm.
         fingerprint: of the model after it.
         digest: of the edit; empty where none was made.
-        keys: by layer, those of its facts that alphaedit and encore protect from then on.
+        keys: by layer, those of its facts that alphaedit protects from then on.
     """
 
     facts: pd.DataFrame

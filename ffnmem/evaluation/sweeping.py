@@ -159,7 +159,7 @@ def layer_sweep(
     for name in ("layer", "compare"):
         if name in options:
             raise InputError(f"layer_sweep takes no {name}: it runs one editor in the layers that layers= names")
-    if editor in ("embedding_swap", "none"):
+    if editor == "none":
         raise InputError(f"editor {quoted(editor)} takes no layer: sweep one of those that do, such as 'rome'")
     every = as_facts(facts)
     chosen = [model.layer(layer) for layer in (range(model.n_layers) if layers is None else layers)]

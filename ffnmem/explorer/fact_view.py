@@ -20,7 +20,7 @@ from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.resources import EMBEDDED
 from ..core.sheets import Column, Sheet, Table
-from ..core.types import EDITORS, WITHOUT_LAYER, WITHOUT_MOMENT
+from ..core.types import EDITORS, WITHOUT_MOMENT
 from ..editing.edit import Edit
 from ..evaluation.editors import edit_by
 from ..evaluation.effects import AskedPrompt, EditEffects, Effects
@@ -80,8 +80,6 @@ class FactQuery(Query):
             raise InputError("the subject is missing: type the words of the prompt that it is about")
         if self.edit and not self.target:
             raise InputError("the new target is missing: type what the model is to say instead")
-        if self.edit and self.layer is not None and self.editor in WITHOUT_LAYER:
-            raise InputError(f"{self.editor} chooses its layers itself: leave the layer out")
         return self
 
 

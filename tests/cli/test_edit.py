@@ -13,7 +13,7 @@ from ffnmem.cli.edit import MOST_DOUBTS, EditorSettings
 from ffnmem.cli.options import ModelChoice
 from ffnmem.core.errors import InputError
 from ffnmem.core.types import EDITORS as NAMES
-from ffnmem.core.types import WITHOUT_LAYER, WITHOUT_MOMENT
+from ffnmem.core.types import WITHOUT_MOMENT
 from ffnmem.evaluation import EDITORS
 
 from ..evaluation.made import tiny_moment
@@ -138,7 +138,6 @@ def test_names_are_the_librarys() -> None:
     """They stand apart, because the editors need torch."""
     assert tuple(EDITORS) == (*NAMES, "none")
     assert set(WITHOUT_MOMENT) == {name for name, e in EDITORS.items() if e.make is not None}
-    assert set(WITHOUT_LAYER) <= set(WITHOUT_MOMENT)
     assert all(hasattr(fm.editing, name.removesuffix("_original")) for name in NAMES)
     assert all("force" in e.options for name, e in EDITORS.items() if name != "none")
 
@@ -155,7 +154,7 @@ def test_own_options_and_settings() -> None:
     assert EditorSettings().arguments(["rome"], expert=3) == {"expert": 3}
     for editors, settings, expert, named in (
         (["none"], EditorSettings(force=True), None, "--force"),
-        (["embedding_swap"], EditorSettings(settings=[("clamp", 1)]), None, "--set clamp does nothing"),
+        (["ft_l"], EditorSettings(settings=[("clamp", 1)]), None, "--set clamp does nothing"),
         (["memit"], EditorSettings(), 3, "--expert does nothing"),
     ):
         with refuses(InputError, ValueError, named):

@@ -92,7 +92,6 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     # Edits.
     (f"edit {P} Rome --subject x --target y", "'Rome' quotes"),
     (f"edit {ABOUT} --target ' '", "--target empty"),
-    (f"{EDIT} --editor embedding_swap --layer 1", "--layer embedding_swap"),
     (f"{EDIT} --editor ft_l --moment m", "--moment ft_l"),
     *((f"{EDIT} --set {text}", "--set NAME=VALUE") for text in ("steps", "=3")),
     (f"{EDIT} --set stepz=3", "stepz steps"),

@@ -1,8 +1,7 @@
-"""What the published programs of ROME, MEMIT, EMMET, AlphaEdit and ENCORE do, written plainly from what they compute.
+"""What the published programs of ROME, MEMIT and AlphaEdit do, written plainly from what they compute.
 
 Whole forward passes of a Hugging Face model in float64, one prompt each, hooks on its modules, torch's own Adam, dense
 matrices. Nothing of ffnmem is used but the model's tokenizer. Settings are those of a program's hyperparameter file.
-Of ENCORE's early stop one thing is ours: it looks at the prompt without context, too.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Descent:
-    """How v* is looked for; it ends, too, after ``likeliest`` looks that find the target everywhere the likeliest."""
+    """How v* is looked for."""
 
     steps: int = 20
     rate: float = 0.5
@@ -39,7 +38,6 @@ class Descent:
     clamp: float = 4.0
     kl: float = 0.0625
     decay: float = 0.5
-    likeliest: int = 0
 
 
 @dataclass
@@ -129,24 +127,20 @@ class Program:
             predicted = self.logits(essence)[essence.subject_end].log_softmax(-1)
         delta = torch.zeros_like(before, requires_grad=True)
         adam = torch.optim.Adam([delta], lr=how.rate)
-        looks = 0
         for step in range(how.steps):
             adam.zero_grad()
             with torch.enable_grad():
-                each, right = [], True
+                each = []
                 for row in rows:
                     with self.adding(module, delta, row.subject_end):
                         logs = self.logits(row)[-len(ids) :].log_softmax(-1)
                     each.append(-logs[torch.arange(len(ids)), ids].sum() / len(ids))
-                    right = right and bool((logs.argmax(1) == ids).all())
                 with self.adding(module, delta, essence.subject_end):
                     now = self.logits(essence)[essence.subject_end].log_softmax(-1)
                 loss = torch.stack(each).mean()
                 loss = loss + how.kl * nn.functional.kl_div(predicted, now, log_target=True, reduction="sum")
                 loss = loss + how.decay * delta.norm() / before.norm() ** 2
-            looks += right
-            enough = right and looks == how.likeliest
-            if enough or float(loss.detach()) < how.stop or step == how.steps - 1:
+            if float(loss.detach()) < how.stop or step == how.steps - 1:
                 return before + delta.detach(), before, step
             loss.backward()  # type: ignore[no-untyped-call]
             adam.step()
@@ -205,21 +199,11 @@ class Program:
 
 
 def memit(weight: float, norm: float = 0.0) -> Left:
-    """Of ENCORE too, whose λₙ is ``norm``."""
+    """λₙ is ``norm`` (Gupta et al. 2025)."""
 
     def left(c: Tensor, k: Tensor, held: Tensor) -> Tensor:
         every = weight * c + norm * torch.eye(len(k), dtype=k.dtype) + k @ k.T
         return torch.linalg.solve(every + (held @ held.T if held.numel() else 0.0), k)
-
-    return left
-
-
-def emmet(weight: float, epsilon: float) -> Left:
-    def left(c: Tensor, k: Tensor, _held: Tensor) -> Tensor:
-        inverse = (weight * c).inverse()
-        d = k.T @ inverse @ k
-        d = d + epsilon * torch.eye(len(d), dtype=d.dtype) if len(d) > 1 else d
-        return inverse @ k @ d.inverse()
 
     return left
 

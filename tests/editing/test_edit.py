@@ -61,10 +61,10 @@ def test_tables_and_json(tiny: fm.Model) -> None:
     assert "layer 1 · clamp 4 · contexts '{}', 'I know that {}' · forced yes · many: 9 values" in shown
     row = ["Rome", "0.7000", "20", "True"]  # without a loss, which nobody measured
     assert any(line.split()[-4:] == row for line in shown)
-    bare = Edit.of(tiny, [change(tiny, 0)], method="embedding_swap")
-    assert bare.title == "embedding_swap"
+    bare = Edit.of(tiny, [change(tiny, 0)], method="mine")
+    assert bare.title == "mine"
     assert bare.to_frame().empty
-    assert (bare + Edit.of(tiny, [change(tiny, 1)], method="embedding_swap")).to_dict()["numbers"] == []
+    assert (bare + Edit.of(tiny, [change(tiny, 1)], method="mine")).to_dict()["numbers"] == []
 
 
 def test_refusals(tiny: fm.Model) -> None:
@@ -261,7 +261,7 @@ def test_what_a_diff_shows(tiny: fm.Model) -> None:
 
 
 def test_diffs_refused(tiny: fm.Model, make_tiny: Make) -> None:
-    edit, bare = made(tiny), Edit.of(tiny, [change(tiny, 0)], method="embedding_swap")
+    edit, bare = made(tiny), Edit.of(tiny, [change(tiny, 0)], method="mine")
     for call, named in (
         (lambda: bare.diff(tiny, PROMPT), ("target=",)),
         (lambda: edit.diff(tiny, PROMPT, k=0), ("k", "0")),

@@ -15,7 +15,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, InputError, OutOfRangeError
-from ffnmem.editing import Edit, LayerChoice, emmet, ft_l, keep_choice, kept_choice, preparing, sample_contexts
+from ffnmem.editing import Edit, LayerChoice, ft_l, keep_choice, kept_choice, memit, preparing, sample_contexts
 from ffnmem.editing.layer_choice import candidates, fact_digests, warn_of_seen
 from ffnmem.editing.preparing import CHANGE_LIMIT, plan_edits
 from ffnmem.editing.requests import TOP, allowed, check_contexts, cleaned, make_requests
@@ -164,19 +164,14 @@ ADAM = {"steps": 120, "first": None, "rate": 0.03, "relative": True, "decay": 0.
 PROJECTIONS = {"steps": 30, "first": 6, "rate": 1.0, "relative": False, "decay": 0.0, "stretch": 1.25, "rare": 2.0}
 ASKED: tuple[tuple[dict[str, Any], dict[str, Any], dict[str, Any]], ...] = (
     # changes, options, what comes out
-    ({}, {}, {**PROJECTIONS, "source": "derived", "likeliest": 0}),
+    ({}, {}, {**PROJECTIONS, "source": "derived"}),
     ({"stop": 0.2}, {}, {**PROJECTIONS, "stop": 0.2, "source": "given"}),
     ({"optimiser": "projections", "stop": 0.2}, {}, {**PROJECTIONS, "stop": 0.2, "source": "given"}),
     ({"optimiser": "adam", "steps": 9}, {}, {**ADAM, "steps": 9}),  # projections' numbers would not do
-    # A length that is asked for holds for every key; an anchor sets the length itself; little is to stay little.
+    # A length that is asked for holds for every key.
     ({"stretch": 1.5}, {}, {"stretch": 1.5, "rare": 0.0}),
     ({"stretch": 1.5, "rare": 3.0}, {}, {"stretch": 1.5, "rare": 3.0}),
-    ({"anchor": 2.0}, {}, {"stretch": 1.0, "rare": 0.0}),
-    ({"likeliest": 4}, {}, {"stretch": 1.0, "rare": 0.0, "likeliest": 4}),
-    ({"likeliest": 0}, {"editor": "encore"}, {**PROJECTIONS, "likeliest": 0}),
-    ({}, {"editor": "encore"}, {"likeliest": 4, "stretch": 1.0, "rare": 0.0}),
-    ({"likeliest": 2}, {"editor": "encore"}, {"likeliest": 2, "stretch": 1.0}),
-    ({"optimiser": "projections"}, {"editor": "encore", "as_published": True}, {"stretch": 1.0, "likeliest": 4}),
+    ({"optimiser": "projections"}, {"editor": "memit", "as_published": True}, {"scale_of": "stream", "rare": 2.0}),
 )
 
 
@@ -214,9 +209,8 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"optimiser": "projections", "decay": 0.5}, "decay is Adam's"), ({"optimiser": "sgd"}, "sgd"),
     ({"optimiser": "projections", "relative": True}, "relative is Adam's"),
     ({"optimiser": "adam", "first": 3}, "first is of projections"), ({"kl_at": "first"}, "kl_at"),
-    ({"plain": 1.0}, "plain"), ({"anchor": math.inf}, "anchor"),
+    ({"plain": 1.0}, "plain"), ({"stretch": math.inf}, "stretch"),
     ({"rare": 3.0, "optimiser": "adam"}, "rare is of"), ({"stretch": 0.9}, "stretch"),
-    ({"stretch": 1.5, "anchor": 2.0}, "leave one out"),
 )  # fmt: skip
 
 
@@ -263,14 +257,15 @@ def test_an_edit_records_all_that_it_was_made_with(tiny: fm.Model) -> None:
     given: dict[str, Any] = {"contexts": CONTEXTS, "settings": {"steps": 2}, "layer": 0}
     moment, plan = moment_of(tiny), plan_edits(tiny, FACTS, **given)
     with pytest.warns(FfnmemWarning, match="changes layer 0"):
-        edit = emmet(tiny, FACTS, moment=moment, force=True, **given)
+        edit = memit(tiny, FACTS, moment=moment, force=True, **given)
     assert edit.settings == {
         **plan.settings.to_dict(),
         "contexts": list(CONTEXTS),
         "context_seed": 0,
         "layers": [0],
-        "epsilon": 0.0,
-        "epsilon_of": "mean diagonal",
+        "weight": 0.1 * tiny.d_mlp,
+        "norm": 0.0,
+        "previous": [],
         "second_moment": {"tokens": moment.count, "corpus": moment.corpus_hash},
         "ridge": 1e-6,
     }

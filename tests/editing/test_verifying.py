@@ -76,7 +76,7 @@ def test_an_edit_that_is_not_reached_says_so(tiny: fm.Model, tmp_path: Path) -> 
     assert edit.numbers["says"][0] in words
     for other in (edit, Edit.load(edit.save(tmp_path / "e.zip")), edit + made(tiny)):  # whose editor did not look
         assert other.unreached == (0,)
-    several = fm.editing.emmet(tiny, FACTS, **{**options, "layer": 0})
+    several = fm.editing.memit(tiny, FACTS, **{**options, "layer": 0})
     count = len(several.unreached)
     assert several.unreached == tuple(i for i, reached in enumerate(several.numbers["reached"]) if not reached)
     assert several.unreached_words.endswith(f"; {count - 1} more of 3 facts are not")

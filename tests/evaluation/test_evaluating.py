@@ -175,7 +175,7 @@ def test_refuses_another_run(
     with refuses(FileError, OSError, "options"):
         evaluate(tiny64, FACTS[:1], moment=moment, out=tmp_path, ridge=1e-3, **QUICK)
     with refuses(FileError, OSError, "editors"):
-        evaluate(tiny64, FACTS[:1], "emmet", moment=moment, out=tmp_path, **QUICK)
+        evaluate(tiny64, FACTS[:1], "memit", moment=moment, out=tmp_path, **QUICK)
     monkeypatch.setattr(tiny64, "prepend_bos", not tiny64.prepend_bos)
     with refuses(FileError, OSError, "prepend_bos"):
         evaluate(tiny64, FACTS[:1], moment=moment, out=tmp_path, **QUICK)

@@ -136,8 +136,8 @@ def test_summary(scores: Scores) -> None:
     assert only["low"].isna().all()
     failure = {"editor": "memit", "id": "f2", "subject": "<b>x</b>", "target": "b", "failure": "too <large>"}
     assert scores.failures.to_dict("records") == [failure]
-    with refuses(InputError, ValueError, "'emmet'", "'memit'"):
-        scores.of("emmet")
+    with refuses(InputError, ValueError, "'alphaedit'", "'memit'"):
+        scores.of("alphaedit")
 
 
 def test_versus(scores: Scores) -> None:

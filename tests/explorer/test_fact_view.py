@@ -87,7 +87,7 @@ def test_a_fact_that_the_model_knows(atlas: fm.Model) -> None:
         cells = pd.read_csv(io.BytesIO(found.content), keep_default_na=False)
         page = client.get(address("/fact", **asked)).text
         assert client.get(address("/fact", format="png", **asked)).content.startswith(b"\x89PNG")
-        swap = {**asked, "trace": "", "target": "Rome", "edit": 1, "editor": "embedding_swap"}
+        swap = {**asked, "trace": "", "target": "Rome", "edit": 1, "editor": "rome"}
         reached = client.get(address("/fact", **swap)).text
         says = pd.read_csv(io.BytesIO(client.get(address("/fact", format="csv", **swap)).content))["answer_after"]
     expected = fm.trace_fact(atlas, text, subject).to_frame()

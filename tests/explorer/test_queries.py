@@ -59,7 +59,6 @@ REFUSED = [
     (address("/fact", **FACT, edit=1, layer=7), "layer 7 is out of range"),
     (address("/fact", **FACT, edit=1, editor="rome"), "comes without a second moment"),
     (address("/fact", **FACT, edit=1, editor="none"), "editor 'none' is unknown"),
-    (address("/fact", **FACT, edit=1, editor="embedding_swap", layer=1), "chooses its layers itself"),
     (address("/fact", **FACT, edit=1, free="The " * 40), "reads at most 32"),
 ]
 
