@@ -128,7 +128,6 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Found": lambda e: Found("a", "weights", e.store.search("a"), e.store.provenance),
     "Geometry": lambda e: fm.neurons.geometry(gated("llama", e.tiny.tokenizer)),
     "Known": lambda e: fm.facts.filter_known(e.tiny, FACTS),
-    "KnowledgeNeurons": lambda e: fm.interventions.knowledge_neurons(e.capture, " Paris", steps=3),
     "Knockout": lambda e: fm.knockout(e.tiny, PROMPT, "Eiffel Tower", window=1, positions=[1]),
     "Knockouts": lambda e: knockout_facts(e.tiny, [UNKNOWN] * 2, window=1),
     "LayerChoice": layer_choice,

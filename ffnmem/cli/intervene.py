@@ -171,7 +171,7 @@ def ablate(
     capture = model.capture(prompt)
     attributed = None
     if gradients:
-        attributed = fm.interventions.knowledge_neurons(capture, **asked).neurons
+        attributed = fm.interventions.knowledge_neurons(capture, **asked)
         if neurons is None:
             neurons = list(attributed[["layer", "neuron"]].head(top).itertuples(index=False, name=None))
     by = "paths" if attribution == "paths" else "direct"

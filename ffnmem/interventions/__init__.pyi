@@ -11,6 +11,5 @@ from .contrasts import contrast as contrast
 from .contrasts import patch as patch
 from .contrasts_over import ContrastTask as ContrastTask
 from .contrasts_over import contrast_over as contrast_over
-from .integrated_gradients import KnowledgeNeurons as KnowledgeNeurons
 from .integrated_gradients import knowledge_neurons as knowledge_neurons
 from .intervening import intervene as intervene

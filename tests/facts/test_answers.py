@@ -199,8 +199,6 @@ def test_all_functions_read_targets_alike(tiny: fm.Model, word: str) -> None:
         "circuit": lambda **answer: fm.circuit(capture, **answer),
         "ablate": lambda **answer: fm.ablate(capture, **answer, neurons=[(0, 0)]),
     }
-    if word == "target":
-        calls["knowledge"] = lambda target, foil: fm.interventions.knowledge_neurons(capture, target, steps=2)
     text, plain, spaced = both(tiny)
     logits = capture.logits_at(0, -1)
     likelier = f" {text}" if float(logits[spaced]) > float(logits[plain]) else text
@@ -216,7 +214,7 @@ def test_all_functions_read_targets_alike(tiny: fm.Model, word: str) -> None:
         assert getattr(call(**answer), word) == f" {text}"
 
 
-@pytest.mark.parametrize("call", [fm.circuit, fm.ablate, fm.interventions.knowledge_neurons])
+@pytest.mark.parametrize("call", [fm.circuit, fm.ablate])
 def test_what_is_of_one_token_says_so(tiny: fm.Model, call: Any) -> None:
     """The first of several tokens would be explained in their name."""
     capture = fm.capture(tiny, PROMPT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.core.sheets import Table
-from ffnmem.interventions import Add, Mean, Resample, Scale, knowledge_neurons
+from ffnmem.interventions import Add, Mean, Resample, Scale, integrated_gradients, knowledge_neurons
 
 from ..helpers import PROMPT, Pair, allclose, build_twins, refuses
 from ..planted_models import plant_facts
@@ -111,10 +110,10 @@ def test_which_neurons_and_how_many_at_once(tiny64: fm.Model) -> None:
 def test_rows_of_a_batch(tiny64: fm.Model) -> None:
     """Pads of a shorter prompt are no text."""
     capture, single = fm.capture(tiny64, [PROMPT, "The city of"]), fm.capture(tiny64, "The city of")
-    for measure in (fm.ablate, knowledge_neurons):
-        alone, found = measure(single, TARGET), measure(capture, TARGET, prompt=1)
-        assert (found.tokens, found.position) == (alone.tokens, alone.position)
-        assert allclose(found.neurons, alone.neurons, 1e-6)
+    alone, found = fm.ablate(single, TARGET), fm.ablate(capture, TARGET, prompt=1)
+    assert (found.tokens, found.position) == (alone.tokens, alone.position)
+    assert allclose(found.neurons, alone.neurons, 1e-6)
+    assert allclose(knowledge_neurons(capture, TARGET, prompt=1), knowledge_neurons(single, TARGET), 1e-6)
 
 
 def test_what_an_ablation_says(tiny: fm.Model) -> None:
@@ -189,65 +188,48 @@ def integrated(model: fm.Model, layer: int, position: int, steps: int) -> tuple[
     return m * torch.stack(slopes).mean(0), float(chance(torch.zeros_like(m)).detach())
 
 
-def test_knowledge_neurons_equal_whole_passes(pair64: Pair) -> None:
+def test_knowledge_neurons_equal_whole_passes(pair64: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     model = pair64.model
     for position, batch in ((-1, 64), (4, 1)):
-        found = knowledge_neurons(fm.capture(model, IDS), TARGET, position, steps=3, batch=batch)
+        monkeypatch.setattr(integrated_gradients, "BATCH", batch)
+        capture = fm.capture(model, IDS)
+        found = knowledge_neurons(capture, TARGET, position, steps=3)
+        probability, missed = float(logits(model, IDS)[0, position].softmax(-1)[TARGET].detach()), []
         for layer in range(2):
             attributions, without = integrated(model, layer, position, 3)
-            assert allclose(found.attributions[layer], attributions, exact(pair64))
-            assert allclose(found.without[layer], without, exact(pair64))
-        assert allclose(found.probability, logits(model, IDS)[0, position].softmax(-1)[TARGET], exact(pair64))
+            rows = found[found["layer"] == layer].sort_values("neuron")
+            assert allclose(rows["attribution"], attributions, exact(pair64))
+            assert allclose(rows["coefficient"], capture.coefficients[layer][0, position], exact(pair64))
+            missed.append(abs(float(attributions.sum()) - (probability - without)))
+        assert allclose(found.attrs["probability"], probability, exact(pair64))
+        assert found.attrs["error"] == pytest.approx(max(missed), rel=1e-3, abs=exact(pair64))
 
 
 def test_completeness(tiny64: fm.Model) -> None:
     """A layer's attributions sum to what its coefficients add to the probability, as the steps grow."""
     capture = fm.capture(tiny64, PROMPT)
-    coarse, fine = (knowledge_neurons(capture, steps=steps) for steps in (200, 400))
-    assert fine.error < 1e-4
-    assert fine.error < coarse.error / 3  # with the square of the steps
-    assert allclose(fine.layers["attribution"], fine.attributions.sum(-1), 1e-12)
-    assert allclose(fine.layers["expected"], fine.probability - fine.without, 1e-12)
-    assert fine.error == pytest.approx((fine.layers["attribution"] - fine.layers["expected"]).abs().max())
+    coarse, fine = (knowledge_neurons(capture, steps=steps).attrs["error"] for steps in (200, 400))
+    assert fine < 1e-4
+    assert fine < coarse / 3  # with the square of the steps
 
 
-def test_tables_of_knowledge_neurons(tiny: fm.Model) -> None:
-    capture = fm.capture(tiny, PROMPT)
-    found = knowledge_neurons(capture, " Paris", threshold=0.5)
-    values, frame = found.attributions.numpy(), found.neurons
-    assert len(frame) == values.size
-    assert frame["attribution"].abs().is_monotonic_decreasing
-    at = frame["layer"], frame["neuron"]
-    assert allclose(frame["attribution"], values[at])
-    assert allclose(
-        frame["coefficient"], [float(capture.coefficients[i][0, -1, j]) for i, j in zip(*at, strict=True)], 1e-5
-    )
-    assert allclose(frame["share"], values[at] / values.max(), 1e-5)
-    assert len(found.selected) == (values >= 0.5 * values.max()).sum()
-    record = json.loads(json.dumps(found.to_dict(4), allow_nan=False))
-    assert (record["target"], len(record["selected"]), len(record["neurons"])) == (" Paris", len(found.selected), 4)
-    neurons, layers = (block for block in found.sheet(20).blocks if isinstance(block, Table))
-    assert [row[0] for row in neurons.rows] == [(row.layer, row.neuron) for row in found.top(20).itertuples()]
-    assert [row[0] for row in layers.rows] == [0, 1]
-    assert f"{len(found.selected)} with at least" in found.to_markdown()
-
-
-def test_refinement(tiny: fm.Model) -> None:
-    """By the share of prompts in which a neuron passes; the own prompt counts once, however often it is asked."""
-    texts = [PROMPT, "The city of", "The Tower is in"]
-    all_of = [knowledge_neurons(fm.capture(tiny, text), " Paris") for text in texts]
-    passes = np.mean([one.attributions.numpy() >= 0.2 * one.attributions.numpy().max() for one in all_of], axis=0)
-    refined = all_of[0].refine([*texts, PROMPT, "The city of"], share=0.6)
-    at = refined["layer"], refined["neuron"]
-    assert len(refined) == (passes > 0).sum()
-    assert allclose(refined["prompts"], passes[at])
-    assert refined["kept"].tolist() == [share >= 0.6 for share in refined["prompts"]]
-    assert refined["prompts"].is_monotonic_decreasing
-    for name in ("attribution", "coefficient"):
-        mean = torch.stack([getattr(one, f"{name}s") for one in all_of]).mean(0)
-        assert allclose(refined[name], mean[at], 1e-6)
-    fact = fm.Fact("Tower", "in", "The {} is in", "Paris", paraphrases=("The city of {}",))
-    assert all_of[0].refine(fact).attrs["provenance"]["prompts"] == 3
+def test_knowledge_neurons_of_several_prompts(tiny: fm.Model) -> None:
+    """Means over the prompts, and the share of them in which a neuron passes the threshold of the prompt's own."""
+    captures = [fm.capture(tiny, text) for text in (PROMPT, "The city of", "The Tower is in")]
+    alone = [knowledge_neurons(capture, " Paris", threshold=0.5) for capture in captures]
+    found = knowledge_neurons(captures, " Paris", threshold=0.5)
+    for frame in (*alone, found):
+        assert frame["attribution"].abs().is_monotonic_decreasing
+        assert allclose(frame["share"], frame["attribution"] / frame["attribution"].max())
+    ordered = [frame.set_index(["layer", "neuron"]).sort_index() for frame in (*alone, found)]
+    for name in ("attribution", "coefficient", "prompts"):
+        assert allclose(ordered[-1][name], np.mean([one[name] for one in ordered[:-1]], axis=0), 1e-6)
+    for one in alone:
+        assert one["prompts"].tolist() == [float(share >= 0.5) for share in one["share"]]
+    assert found.attrs["target"] == " Paris"
+    assert found.attrs["provenance"]["prompts"] == 3
+    own = knowledge_neurons(captures[:2]).attrs["target"]  # the first prompt's own answer, of both
+    assert own == knowledge_neurons(captures[0]).attrs["target"]
 
 
 # -- refused -----------------------------------------------------------------------------------------------------------
@@ -269,10 +251,11 @@ def test_what_is_refused(tiny: fm.Model) -> None:
     for call, options, kind, named in REFUSED:
         with refuses(kind, IndexError if kind is OutOfRangeError else ValueError, *named):
             call(capture, **options)
-    found = knowledge_neurons(capture)
-    for prompts, share, says in (([], 0.7, "prompts is empty"), ("The city", 0.7, "a list"), ([PROMPT], 0.0, "share")):
-        with refuses(InputError, ValueError, says):
-            found.refine(prompts, share)
+    with refuses(InputError, ValueError, "captures is empty"):
+        knowledge_neurons([])
+    with refuses(InputError, ValueError, "' Paris Rome' is 2 tokens", "--first-token"):
+        knowledge_neurons(capture, " Paris Rome")
+    assert knowledge_neurons(capture, " Paris Rome", first_token=True).attrs["target"] == " Paris"
 
 
 @pytest.mark.parametrize("call", [fm.ablate, knowledge_neurons])

@@ -159,7 +159,7 @@ def test_tables_have_every_neuron_once(model: fm.Model) -> None:
         fm.attribute(capture, " Paris").neurons,
         fm.attribute_paths(capture, " Paris").neurons,
         fm.causal_scores(capture, " Paris", " Rome", exact=0).neurons,
-        fm.interventions.knowledge_neurons(capture, " Paris").neurons,
+        fm.interventions.knowledge_neurons(capture, " Paris"),
     ):
         assert len(frame) == len(every)
         assert {*zip(frame["layer"], frame["neuron"], strict=True)} == every

@@ -45,7 +45,7 @@ def test_every_rule_is_below_the_frame() -> None:
     assert styles().startswith(RESET)
 
 
-SHOWN = ("Neuron", "Capture", "Attribution", "PathAttribution", "Ablation", "KnowledgeNeurons", "Edit", "Anatomy")
+SHOWN = ("Neuron", "Capture", "Attribution", "PathAttribution", "Ablation", "Edit", "Anatomy")
 
 
 @pytest.fixture(scope="module")
