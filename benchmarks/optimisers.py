@@ -21,7 +21,7 @@ import json
 import math
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -115,7 +115,6 @@ class Way:
             model, facts, layer=self.layer, moment=self.moment, contexts=self.contexts, procedure="rome",
             settings="published" if self.name == "published" else changes or None,
         )  # fmt: skip
-        plan = replace(plan, doubting=False)
         begin = time.perf_counter()
         directions = None if self.name == "at the subject" else find_directions(plan, keys, None)
         found = by_lbfgs(plan) if self.name == "lbfgs" else find_values(plan, directions=directions)

@@ -391,7 +391,6 @@ contexts = fm.editing.sample_contexts(model, n=2)
                 "Layer by layer, above the trace",
                 "Scores by edited layer; below, where a causal trace finds the same facts.",
                 "fm.plots.sweep(fm.evaluation.layer_sweep(model, whole, layers=range(4), contexts=contexts), traces)",
-                "ffnmem evaluate sweep --trace --limit 8 --plot sweep.png",
             ),
             Picture(
                 "decay",
@@ -410,19 +409,6 @@ fm.plots.decay(fm.evaluation.sequential(model, many, at=(1, 3, 10, 30, 60), cont
                 "and the largest.",
                 'fm.plots.comparison(fm.compare(model, edit=fm.rome(model, fact, " Rome")), "changes")',
                 "ffnmem compare atlas --edit eiffel.zip --plot moved.png",
-            ),
-            Picture(
-                "convergence",
-                "How much text an edit needs",
-                "How far the directions of edits are from where they end, by the tokens that the second moment has "
-                "seen.",
-                """
-import torch
-
-asked = [fm.capture(model, fact.prompt.split("{}")[0] + fact.subject) for fact in whole]
-keys = torch.stack([one.coefficients[0][0, -1] for one in asked])  # at the subjects' last tokens
-fm.plots.convergence(fm.editing.convergence(model, "atlas", keys, 0, [256, 1024, 4096, 16384, 65536]))
-""",
             ),
         ),
     ),

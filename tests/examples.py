@@ -86,10 +86,6 @@ def decay(e: Examples) -> Decay:
     return Decay(by_edits, cases, "rome", {"seed": 0}, e.Scores.provenance, pd.DataFrame(steps), 0.5)
 
 
-def layer_choice(e: Examples) -> fm.editing.LayerChoice:
-    return fm.editing.LayerChoice(1, "rome", "S", e.Sweep.frame, ("0" * 16,), 2.5, e.Scores.provenance)
-
-
 def survey(e: Examples) -> Survey:
     table = fm.polysemanticity(e.store, model=e.tiny, draws=20)
     listed = clearest(table, str(table["verdict"].iloc[0]), 2)
@@ -130,7 +126,6 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Known": lambda e: fm.facts.filter_known(e.tiny, FACTS),
     "Knockout": lambda e: fm.knockout(e.tiny, PROMPT, "Eiffel Tower", window=1, positions=[1]),
     "Knockouts": lambda e: knockout_facts(e.tiny, [UNKNOWN] * 2, window=1),
-    "LayerChoice": layer_choice,
     "Listing": lambda e: list_facts(FACTS),
     "Meanings": lambda e: fm.meanings(e.store, 1, 5, e.tiny, draws=20),
     "ReadableNeurons": lambda e: fm.neurons.find_readable(e.store),

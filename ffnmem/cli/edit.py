@@ -1,4 +1,4 @@
-"""``ffnmem edit``: rewrite a fact, see what that changes, save it, and make or unmake edited checkpoints."""
+"""``ffnmem edit``: rewrite a fact, see what that changes, save it, and write edited checkpoints."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from dataclasses import fields, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 import ffnmem as fm
 
-from ..core.defaults import SWEPT
-from ..core.errors import InputError, ModelError, quoted
+from ..core.errors import InputError, quoted
 from ..core.resources import EMBEDDED
 from ..core.types import WITHOUT_MOMENT, EditorName
-from ..show.records import emit, write
+from ..show.records import emit
 from .guard import note
 from .options import (
     EditFile,
@@ -30,7 +29,6 @@ from .options import (
     ReaderChoice,
     Seed,
     Settings,
-    Tokens,
     Top,
     option_group,
     read_layer,
@@ -43,19 +41,13 @@ if TYPE_CHECKING:
     from ..models.model import Model
 
 
-def read_layer_or_swept(_kind: Any, tokens: Tokens) -> int | str:
-    """A layer's number, or "swept"."""
-    return SWEPT if tokens[0].value == SWEPT else read_layer(_kind, tokens)
-
-
 EditedLayer = Annotated[
-    int | Literal["swept"],
+    int,
     Parameter(
-        converter=read_layer_or_swept,
+        converter=read_layer,
         metavar="LAYER",
-        show_choices=False,
-        help="Whose FFN is edited; the highest one of editors over several. swept: the one that evaluate sweep --keep "
-        "found for this model. [default: the one published for the model's name, else that one, else one by its depth]",
+        help="Whose FFN is edited; the highest one of editors over several. [default: the one published for the "
+        "model's name, else one that ships for it, else one by its depth]",
     ),
 ]
 
@@ -75,9 +67,7 @@ class EditorSettings:
     settings: Settings | None = None
     force: bool = False
 
-    def arguments(
-        self, editors: Sequence[str], layer: int | str | None = None, expert: int | None = None
-    ) -> dict[str, Any]:
+    def arguments(self, editors: Sequence[str], layer: int | None = None, expert: int | None = None) -> dict[str, Any]:
         """The editors' arguments: their own options by name, everything else of ``--set`` in ``settings``.
 
         Raises InputError for what there is not, or does nothing with these editors.
@@ -219,7 +209,7 @@ def edit_fact(
 
     Rewrites a fact, and prints what the model says before and after: to PROMPT, to its paraphrases, to prompts about
     its neighbours, about what else is known of the subject; and what else moved. The model's files are never changed:
-    an edit is a small file of its own. "edit apply" uses such files, "edit revert" takes an edited checkpoint back.
+    an edit is a small file of its own, which "edit apply" uses.
 
     An edit is verified: where the model, with the weights changed, does not give the target to PROMPT as its likeliest
     answer, that is said on standard error and the exit status is 1; all is written all the same.
@@ -310,47 +300,3 @@ def apply_edits(
     """
     edits = reduce(add, map(fm.Edit.load, files))
     output.emit(output.load(model), edits, prompt)
-
-
-@edit.command(name="revert")
-def revert_edits(
-    files: list[str],
-    /,
-    *,
-    export: NewFolder,
-    original: Annotated[str | None, Parameter(metavar="MODEL")] = None,
-    model: ReaderChoice = ReaderChoice(),
-) -> None:
-    """Take an edited checkpoint back to the original.
-
-    Takes a checkpoint that "edit apply --export" made (--model) back to the original, and prints the folder's path: it
-    is copied, not computed, after a check that the checkpoint is the original with these edits and nothing else.
-
-    Examples
-      ffnmem edit revert eiffel.zip --model edited --export plain
-
-    Args:
-        files: All of the checkpoint's edits.
-        export: A new folder for the original.
-        original: The model before its edits. [default: the one that the edit names]
-    """
-    # Subtracting an edit would not give back the bits that adding it rounded away.
-    from ..editing.exporting import write_checkpoint  # this needs torch
-
-    edits, checkpoint = reduce(add, map(fm.Edit.load, files)), model.load()
-    name = edits.provenance.model if original is None else original
-    plain = replace(model, model=name).load()
-    if plain.fingerprint != edits.fingerprint:
-        raise ModelError(
-            f"{name} ({plain.fingerprint}) is not the model that {edits.title} was made for ({edits.fingerprint}): "
-            "name that with --original"
-        )
-    with edits.applied(plain):
-        edited = plain.fingerprint
-    if checkpoint.fingerprint != edited:
-        raise ModelError(
-            f"{model.model} ({checkpoint.fingerprint}) is not {name} with {edits.title} and nothing else ({edited}): "
-            "name all of its edits, and --dtype as it was; nothing was written"
-        )
-    write_checkpoint(plain, export)
-    write(f"{export}\n")

@@ -21,12 +21,8 @@ from .options import Count, Full, Layers, PlottedOutput, Positive, ReaderChoice,
 from .progress import show_progress
 
 if TYPE_CHECKING:
-    from ..core.sheets import Sheet
     from ..evaluation.editors import MadeEdits
     from ..facts.fact import Fact
-
-TRACED_FACTS = 3
-"""At least, where a trace is compared with scores."""
 
 evaluate = App(name="evaluate")
 
@@ -108,7 +104,6 @@ def evaluate_edits(
     settings: EditorSettings = EditorSettings(),
     protocol: Protocol = "teacher_forced",
     drift: Drift | None = None,
-    generate: bool = False,
     out: Folder | None = None,
     output: ScoreOutput = ScoreOutput(),
     model: ReaderChoice = ReaderChoice(),
@@ -124,8 +119,6 @@ def evaluate_edits(
       EM, PM, NM  by how much: differences of probabilities behind ES, PS and NS
       NS+     NS right after the edit's own sentence
       NKL     how much the next token's distribution moves on neighbours (nats)
-      GE, RS  of text written about the subject (--generate): how varied it is,
-              and, in Python, how like reference texts about the new target
 
     With --edits nothing is edited but by --editor, if that is given: each fact gets the edit that is its own. A fact
     without one is a failure.
@@ -151,7 +144,6 @@ def evaluate_edits(
         compare: A further editor of the same facts (repeatable).
         edits: Edits that are there already, a file or a folder of files as ffnmem edit -o writes them, beside --editor
             or in its place (repeatable); each is called by its name.
-        generate: Let the edited models write, for GE: how varied their text is.
     """
     if output.table == "transcripts" and protocol != "generated":
         raise InputError("--table transcripts has what edited models write: give --protocol generated, too")
@@ -167,7 +159,7 @@ def evaluate_edits(
     else:
         arguments = settings.arguments(names, layer)
         loaded, chosen, every = facts.load(model)
-    arguments |= written_by(protocol, every) | {"seed": facts.seed, "drift": drift, "generate": generate}
+    arguments |= written_by(protocol, every) | {"seed": facts.seed, "drift": drift}
     editors: list[Any] = [*names, *made]
     with show_progress() as report, resumable(out):
         scores = fm.evaluation.evaluate(
@@ -228,8 +220,6 @@ def sweep(
     layer: Layers | None = None,
     facts: EditedFacts = EditedFacts(),
     settings: EditorSettings = EditorSettings(),
-    keep: bool = False,
-    trace: bool = False,
     out: Folder | None = None,
     model: ReaderChoice = ReaderChoice(),
     output: PlottedOutput = PlottedOutput(),
@@ -244,43 +234,16 @@ def sweep(
     Args:
         editor: How facts are written.
         layer: Only in this layer (repeatable).
-        keep: Keep the best layer of this model, for --layer swept of ffnmem edit and evaluate.
-        trace: Tell what the facts' causal trace says of the scores; in --plot, too.
     """
-    if trace and layer is not None:
-        raise InputError("--trace compares layers: leave out --layer")
     arguments = settings.arguments([editor])
     if "layers" in arguments:
         raise InputError("--set layers does not go with a sweep, whose layers they would be: leave it out")
     loaded, chosen, _ = facts.load(model)
-    traces = compared = None
     with show_progress() as report, resumable(out):
         result = fm.evaluation.layer_sweep(
             loaded, chosen, editor, layer, out=out, seed=facts.seed, progress=report, **arguments
         )
-        if trace and len(chosen) < TRACED_FACTS:
-            note("a trace is compared with the scores of three facts or more: left out")
-        elif trace:
-            kinds = ("state", "ffn")
-            traces = fm.tracing.trace_facts(loaded, chosen, kinds=kinds, seed=facts.seed, progress=report)
-            compared = fm.evaluation.trace_against_layer(result, traces)
-
-    def sheet() -> Sheet:
-        from ..core.sheets import Sheet
-        from ..evaluation.traced import traced_table
-
-        *first, last = result.sheet().blocks
-        return Sheet.of(*first, *([] if compared is None else [traced_table(compared)]), last)
-
-    def data() -> dict[str, Any]:
-        more = {} if compared is None else {"trace": compared.to_dict("records")}
-        return {**result.to_dict(), **more}
-
-    output.emit(result, sheet=sheet, data=data, drawn={"trace": traces})
-    if keep:  # after the table, which says what may be missing
-        choice = result.choice()
-        fm.editing.keep_choice(loaded, choice)
-        note(f"kept {choice.summary()}: from now on edits of this model are made there where no --layer is given")
+    output.emit(result)
 
 
 @evaluate.command

@@ -232,7 +232,7 @@ def moment(
     ffnmem edit and ffnmem evaluate. The one of atlas ships with it.
 
     The pass can be stopped at any moment: the same command goes on where it was. How much text is enough: rank below
-    d_mlp is too little, and the library's convergence function draws how far edits still move.
+    d_mlp is too little, twice d_mlp tokens are enough.
 
     Examples
       ffnmem moment texts.jsonl --text body --tokens 20000 -o moments.safetensors

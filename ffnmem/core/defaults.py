@@ -20,8 +20,6 @@ CONTEXTS_SHOWN = CONTEXTS_TESTED = 20
 
 # traces and edits
 TRACE_SAMPLES = 10
-SWEPT = "swept"
-"""In place of a layer: the one that :func:`ffnmem.evaluation.choose_layer` found."""
 
 # roles
 SEQUENCES_READ = 2048

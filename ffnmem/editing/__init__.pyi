@@ -1,4 +1,3 @@
-from .accumulating import convergence as convergence
 from .accumulating import second_moment as second_moment
 from .auditing import Audit as Audit
 from .auditing import audit as audit
@@ -8,9 +7,6 @@ from .closed_forms import alphaedit as alphaedit
 from .closed_forms import memit as memit
 from .differing import EditDiff as EditDiff
 from .edit import Edit as Edit
-from .layer_choice import LayerChoice as LayerChoice
-from .layer_choice import keep_choice as keep_choice
-from .layer_choice import kept_choice as kept_choice
 from .moments import SecondMoment as SecondMoment
 from .rank_one import rome as rome
 from .requests import sample_contexts as sample_contexts

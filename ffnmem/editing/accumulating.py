@@ -1,14 +1,12 @@
-"""Second moments out of a text, and how much text they need."""
+"""Second moments out of a text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -18,8 +16,8 @@ from ..core.files import check_destination
 from ..core.folders import Kind
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.types import Count, Division, NonNegative, Seed, at_least, checked
-from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, Stretch, TextSettings, check_shard
+from ..core.types import Count, Division, NonNegative, at_least, checked
+from ..corpus.excerpts import BATCH_TOKENS, Page, Stretch, TextSettings, check_shard
 from ..corpus.packed import Packed
 from ..corpus.packing import pack
 from ..corpus.passes import (
@@ -34,7 +32,7 @@ from ..corpus.passes import (
 from ..corpus.sources import open_corpus
 from ..models.model import Model
 from ..models.turns import in_turn
-from .moments import RIDGE, Part, SecondMoment, TriangleSums, join_ranges, moment_of
+from .moments import Part, SecondMoment, TriangleSums, join_ranges, moment_of
 
 # `second_moment`: one pass over a corpus, every layer's coefficients into C = E[m mᵀ].
 
@@ -72,8 +70,7 @@ def second_moment(
         out: the file to write. What is needed to go on lies beside it meanwhile, in ``OUT.partial``.
         layers: which; default: all.
         tokens: stop after the sequence, in the order of the text, that brings the count to so many; default: all of
-            the text. Ten times d_mlp go most of the way, about d_mlp are worse than fewer: see
-            :func:`ffnmem.editing.convergence`.
+            the text. Ten times d_mlp go most of the way, about d_mlp are worse than fewer.
         context: the longest sequence in tokens, BOS included; default 128, or what the model reads.
         prepend_bos: put BOS before each sequence; default: the model's own convention.
         batch_tokens: of one forward pass, pads included; changes float rounding only.
@@ -131,20 +128,15 @@ class MomentSums(Statistic):
     Args:
         model, packed, settings: whose coefficients, over which text, read how.
         layers: ascending.
-        exact: all products in float64.
 
     Attributes:
         sums: by layer. count: content tokens in them. ranges: the numbers of the sequences that they are to hold.
     """
 
-    def __init__(
-        self, model: Model, packed: Packed, settings: TextSettings, layers: tuple[int, ...], exact: bool = False
-    ) -> None:
+    def __init__(self, model: Model, packed: Packed, settings: TextSettings, layers: tuple[int, ...]) -> None:
         self.model, self.packed, self.settings, self.layers = model, packed, settings, layers
         self.widths = tuple(model.ffn[layer].d_mlp for layer in layers)
-        self.sums = {
-            layer: TriangleSums(width, model.device, exact) for layer, width in zip(layers, self.widths, strict=True)
-        }
+        self.sums = {layer: TriangleSums(width, model.device) for layer, width in zip(layers, self.widths, strict=True)}
         self.count = 0
         self.made_by = {"layers": list(layers)}
         self.ranges: tuple[tuple[int, int], ...] = ()
@@ -227,106 +219,3 @@ class MomentSums(Statistic):
             raise FileError(
                 f"{path} holds another second moment ({'; '.join(differ)}): name another file, or remove it"
             )
-
-
-# `convergence`: how an edit's direction settles as the second moment sees more text.
-
-Quality = Callable[[SecondMoment], float]
-"""Told the second moment of each row; returns a number, e.g. the share of edits that succeed with it."""
-
-MULTIPLES = (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100)  # of d_mlp, the default counts
-
-
-@checked
-@in_turn
-def convergence(
-    model: Model,
-    corpus: Any,
-    keys: Float[Tensor, "n d_mlp"],
-    layer: LayerName,
-    counts: Sequence[Count] | None = None,
-    *,
-    seed: Seed = 0,
-    ridge: float = RIDGE,
-    quality: Quality | None = None,
-    context: Annotated[int, at_least(2)] | None = None,
-    prepend_bos: bool | None = None,
-    batch_tokens: Count = BATCH_TOKENS,
-    text: str = "text",
-    documents: Division | None = None,
-) -> pd.DataFrame:
-    """How far u = C⁻¹k/‖C⁻¹k‖ is from where it ends, by the tokens that C has seen.
-
-    Sequences are taken in a random order, so that little text is a sample of all of it; each count holds the text of
-    those before it, and one pass reads them all. Whether enough text was read shows where the curve has become flat.
-
-    Args:
-        model: from :func:`ffnmem.load`.
-        corpus: as :func:`second_moment` takes it.
-        keys: coefficient vectors of the layer, e.g. at the subjects' last tokens, one a row.
-        layer: which.
-        counts: tokens after which to look, rounded up to whole sequences; default: multiples of d_mlp from ¼ to 100,
-            then all of the text. The last is what the others are compared with.
-        seed: of the order.
-        ridge: as :meth:`SecondMoment.solve` takes it.
-        quality: called with each second moment; its numbers become a column.
-        context, prepend_bos, batch_tokens, text, documents: as :func:`second_moment` takes them.
-
-    Returns: a table with a row a count: tokens, distance_mean and distance_max (of ‖u − u_final‖ over the keys; two
-        random directions are √2 apart), cosine_mean (of u with u_final), condition (of C), and quality if asked for.
-
-    Raises: InputError: no keys, a key that is zero, counts above what the text holds. Otherwise as
-        :func:`second_moment`.
-    """
-    index = model.layer(layer)
-    settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
-    if keys.ndim != 2 or not len(keys) or not bool((keys != 0).any(dim=1).all()):
-        raise InputError("keys must be at least one row of coefficients, none of them zero")
-    rows: list[dict[str, float]] = []
-    directions = []
-    with TemporaryDirectory(prefix="ffnmem-") as folder:
-        packed = pack(open_corpus(corpus, text=text, documents=documents), model, Path(folder) / CORPUS)
-        # Below d_mlp tokens C is singular, and float32's rounding would decide whether it can be solved.
-        sums = MomentSums(model, packed, settings, (index,), exact=True)
-        wanted = check_token_counts(counts, sums.widths[0], packed.n_tokens)
-        for moment in accumulate_nested(sums, wanted, seed):
-            directions.append(torch.nn.functional.normalize(moment.solve(index, keys, ridge)))
-            row = {"tokens": moment.count, "condition": moment.condition(index)}
-            rows.append(row if quality is None else {**row, "quality": float(quality(moment))})
-    distances = torch.stack([(u - directions[-1]).norm(dim=1) for u in directions])
-    cosines = torch.stack([(u * directions[-1]).sum(dim=1) for u in directions])
-    frame = pd.DataFrame(rows)
-    frame.insert(1, "distance_mean", distances.mean(dim=1).tolist())
-    frame.insert(2, "distance_max", distances.amax(dim=1).tolist())
-    frame.insert(3, "cosine_mean", cosines.mean(dim=1).tolist())
-    frame.attrs["provenance"] = {**moment.provenance, "layer": index, "ridge": ridge, "seed": seed, "keys": len(keys)}
-    return frame
-
-
-def check_token_counts(counts: Sequence[int] | None, width: int, available: int) -> list[int]:
-    """Ascending counts; raises InputError for one that the text cannot give."""
-    if counts is None:
-        return [*sorted({n for m in MULTIPLES if (n := int(m * width)) and n < available}), available]
-    found = sorted(set(counts))
-    if not found:
-        raise InputError("counts is empty: give at least one number of tokens")
-    if found[-1] > available:
-        raise InputError(f"counts go up to {found[-1]} tokens, and the corpus has {available}")
-    return found
-
-
-def accumulate_nested(sums: MomentSums, counts: Sequence[int], seed: int) -> Iterator[SecondMoment]:
-    """The second moment after each count of tokens, sequences taken in a random order."""
-    sequences = sums.settings.sequences(sums.packed)
-    order = np.random.default_rng(seed).permutation(len(sequences))
-    taken = seen = 0
-    for count in counts:
-        first = taken
-        while seen < count:
-            seen += sequences.locate(int(order[taken]))[2]
-            taken += 1
-        some = order[first:taken]
-        text = Selection(sequences, sums.settings, some, together=max(1, len(some)))
-        accumulate(sums.model, text, [sums], "moment", until=sums.layers[-1])
-        sums.ranges = join_ranges([(int(n), int(n) + 1) for n in order[:taken]])
-        yield sums.moment()

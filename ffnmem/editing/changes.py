@@ -61,12 +61,6 @@ class EditedLayer:
         square = ((self.left @ self.left.T) * (self.right @ self.right.T)).sum()
         return float(square.clamp(min=0).sqrt())
 
-    @cached_property
-    def norms(self) -> Float[Tensor, " d_mlp"]:
-        """‖Δvᵢ‖, how long what is added to each neuron's value is, in float64; the change is never made in full."""
-        squares = ((self.right @ self.right.T @ self.left) * self.left).sum(0)
-        return squares.clamp(min=0).sqrt()
-
     def delta(self) -> Float[Tensor, "d_mlp d_model"]:
         """What is added to the layer's values, in full, in float64."""
         return self.left.T @ self.right

@@ -91,8 +91,8 @@ def edit_together(
     progress: Progress | None,
     previous: Fact | Iterable[Fact] | None = None,
 ) -> Edit:
-    """One edit of all of a plan's requests, which holds the keys of ``previous`` facts where they are now; what is
-    doubtful about it is warned of."""
+    """One edit of all of a plan's requests, which holds the keys of ``previous`` facts where they are now; it is
+    warned of where it changes a layer much."""
     if previous is not None:
         protected = as_facts(previous, least=0)
         # Keys depend on no target.
@@ -102,7 +102,7 @@ def edit_together(
         form = replace(form, previous=keys, recorded=recorded)
     found = find_values(plan, progress, find_directions(plan, ridge=form.ridge))
     edit = closed_form_edit(plan, range(len(plan.requests)), found, form, force)
-    announce([edit], plan.doubts)
+    announce([edit])
     return edit
 
 

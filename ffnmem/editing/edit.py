@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-import numpy as np
 import pandas as pd
 from jaxtyping import Int
 from torch import Tensor, nn
@@ -57,8 +56,7 @@ class Edit(Result):
         provenance: of the model and the run.
         under: digests of the edits that the model already had.
         parts: digests of the edits that it is the sum of; its own where it is no sum.
-        warnings: what is doubtful about it, a line each: a target that the model finds absurd, a layer that changes
-            much (:mod:`ffnmem.editing.preparing`).
+        warnings: what is doubtful about it, a line each: a layer that changes much.
     """
 
     changes: tuple[EditedLayer, ...]
@@ -399,32 +397,6 @@ class Edit(Result):
             new = attribute(after, answer)
             found = EditDiff.of(self.changes, answer, before, after, old, new, k)
         return replace(found, provenance=found.provenance.with_settings(edit=self.digest, method=self.method))
-
-    @in_turn
-    def value_changes(self, model: Model, k: Count | None = 20) -> pd.DataFrame:
-        """How much of each neuron's value it rewrites.
-
-        Args:
-            model: that it was made for; applied or not, which stays as it is.
-            k: neurons to keep; None for all of the layers that it changes.
-
-        Returns: One row a neuron, largest norm first: ``layer``, ``neuron``, ``norm`` ‖Δvᵢ‖, ``of_value`` ‖Δvᵢ‖/‖vᵢ‖
-            with vᵢ as it is without the edit (NaN where it is zero), ``share`` ‖Δvᵢ‖² of what is added to all layers,
-            ‖ΔW‖².
-
-        Raises: ModelError: an edit of another model.
-        """
-        with with_edit(self, model, present=False):
-            lengths = [model.ffn[layer].values.detach().double().norm(dim=-1).cpu() for layer in self.layers]
-        frames = [
-            pd.DataFrame({"layer": c.layer, "neuron": range(len(own)), "norm": c.norms, "of_value": c.norms / own})
-            for c, own in zip(self.changes, lengths, strict=True)
-        ]
-        frame = pd.concat(frames, ignore_index=True)
-        frame.loc[~np.isfinite(frame["of_value"]), "of_value"] = np.nan
-        frame["share"] = frame["norm"] ** 2 / self.norm**2 if self.norm else np.nan
-        frame = frame.sort_values("norm", ascending=False, kind="stable", ignore_index=True)
-        return frame if k is None else frame.head(k)
 
     # -- for other programs ------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
-"""What editors share: requests, second moments, v*, an ``Edit`` with all it was made with, and doubts about it."""
+"""What editors share: requests, second moments, v*, and an ``Edit`` with all it was made with."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +16,8 @@ from ..core.errors import InputError, check_choice, counted, quoted, warn
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.types import Range
-from ..facts.answers import word_ids
 from ..facts.fact import Fact, facts_or_text
 from ..facts.questions import doubt_word, own_answer
-from ..models.answers import Answered, Question, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
 from ..prompts.captures import warn_of_trailing_space
@@ -31,81 +29,10 @@ from .settings import EditSettings, check_settings, settings_for
 from .values import Directions, FoundValue, optimise
 from .verifying import verify
 
-# What is doubtful about an edit: a target that the model finds absurd, a layer that changes much.
-
 CHANGE = 0.35
-"""Of ‖ΔW‖/‖W‖. Of 90 edits of atlas's own facts by rome, the 40 with the least likely of 4,000 targets among them, none
-changes its layer by more than .34, half of them by less than .15; " paris" in three pieces takes .40."""
-
-CHANCE = 1e-4
-"""Of the probability that a blind guess over the vocabulary has, for each token of a target. Of atlas's facts, 2 in 100
-have false targets below it, such as Tripoli as a capital in Europe, which take the largest changes of all."""
-
-ODD = 0.3
-"""Of the probability that a blind guess has, for each piece of a word after its beginning. On SmolLM2, about half of 93
-targets of known_1000 with a typing error have a piece below it, and at most two of 110 that are spelled right."""
-
-
-def target_doubts(layers: PlainLayers, requests: Sequence[Request]) -> tuple[str, ...]:
-    """For each request, why its target is likely not what was meant; empty where nothing speaks against it."""
-    model = layers.model
-    spellings = [{request.target: request.ids, **other_spellings(model, request)} for request in requests]
-    questions = [
-        Question(request.prompt, tuple(ids.values())) for request, ids in zip(requests, spellings, strict=True)
-    ]
-    answers, _ = answer(layers, questions)
-    return tuple(
-        target_doubt(model, request, list(words), said)
-        for request, words, said in zip(requests, spellings, answers, strict=True)
-    )
-
-
-def other_spellings(model: Model, request: Request) -> dict[str, tuple[int, ...]]:
-    """The target with other capitals where that is a single token and the target itself is none."""
-    word = request.target
-    found: dict[str, tuple[int, ...]] = {}
-    for other in (word.capitalize(), word.title(), word.lower(), word.upper()) if len(request.ids) > 1 else ():
-        try:
-            ids = word_ids(model, request.fact.text, other)
-        except InputError:  # no word of this model at all
-            continue
-        if len(ids) == 1:
-            found[other] = ids
-    return found
-
-
-def target_doubt(model: Model, request: Request, words: Sequence[str], said: Answered) -> str:
-    """Another spelling that is likelier, else a piece of a word that does not follow from the pieces before it, else a
-    probability far below that of a blind guess."""
-    logs = [float(log.sum()) for log in said.log_probabilities]
-    target, where = quoted(f" {request.target}"), quoted(request.fact.text)
-    best = max(range(len(logs)), key=logs.__getitem__)
-    if best:
-        return (
-            f"target {target} is {len(request.ids)} tokens of {model.name} ({model.token_line(request.ids)}) with a "
-            f"probability of {math.exp(logs[0]):.1g} after {where}; {quoted(f' {words[best]}')} is one token with "
-            f"{math.exp(logs[best]):.3g}: is that meant?"
-        )
-    pieces, chances = model.token_strings(request.ids), said.log_probabilities[0].exp().tolist()
-    inside = [i for i in range(1, len(pieces)) if not pieces[i][:1].isspace()]
-    odd = min(inside, key=chances.__getitem__, default=0)
-    if odd and chances[odd] < ODD / model.d_vocab:
-        return (
-            f"target {target} is {len(pieces)} tokens of {model.name} ({model.token_line(request.ids)}), and "
-            f"{quoted(pieces[odd])} has a probability of {chances[odd]:.1g} after {quoted(''.join(pieces[:odd]))}, "
-            "below that of a blind guess: is it spelled as meant?"
-        )
-    each = math.exp(said.mean_log(0))
-    if not each < CHANCE / model.d_vocab:
-        return ""
-    tokens = "" if len(request.ids) == 1 else " a token"
-    return (
-        f"target {target} is absurd to {model.name} after {where}: its probability is {each:.1g}{tokens}, below "
-        f"{CHANCE:g} of a blind guess"
-    )
-
-
-# What editors share: requests, contexts, second moments, v*, and an `Edit` with all that it was made with.
+"""Of ‖ΔW‖/‖W‖, from which on an edit is warned of. Of 90 edits of atlas's own facts by rome, the 40 with the least
+likely of 4,000 targets among them, none changes its layer by more than .34, half of them by less than .15; " paris" in
+three pieces takes .40."""
 
 Moment = SecondMoment | str | Path | None
 Settings = Mapping[str, Any] | EditSettings | str | None
@@ -126,7 +53,6 @@ class EditPlan:
         settings: how v* is found. published: whether the editor's published program is followed in everything else.
         source: what the second moment is read from.
         expert: the one expert whose values are changed; None: those of the whole layer.
-        doubting: whether what is doubtful is said, which costs a pass over the requests.
     """
 
     model: Model
@@ -136,7 +62,6 @@ class EditPlan:
     seed: int
     settings: EditSettings
     source: Moment
-    doubting: bool = True
     published: bool = False
     unseen: tuple[str, ...] = ()
     expert: int | None = None
@@ -145,11 +70,6 @@ class EditPlan:
     def moment(self) -> SecondMoment:
         """The second moment of the model's coefficients; loaded where an editor needs it."""
         return load_second_moment(self.source, self.model)
-
-    @cached_property
-    def doubts(self) -> tuple[str, ...]:
-        """For each request what is doubtful about its target, in words; empty where nothing is."""
-        return target_doubts(self.layers, self.requests) if self.doubting else ("",) * len(self.requests)
 
     @cached_property
     def norms(self) -> dict[int, float]:
@@ -286,25 +206,20 @@ def choose_contexts(model: Model, contexts: Sequence[str] | None, seed: int) -> 
 def find_values(
     plan: EditPlan, progress: Progress | None = None, directions: Directions | None = None
 ) -> list[FoundValue]:
-    """δ for each request of a plan; with ``directions``, as :func:`ffnmem.editing.values.optimise` takes them.
-
-    What is doubtful about its targets is said first: δ may take minutes.
-    """
-    warn_of(plan.doubts, "targets")
+    """δ for each request of a plan; with ``directions``, as :func:`ffnmem.editing.values.optimise` takes them."""
     return optimise(plan.layers, plan.requests, plan.settings, directions=directions, progress=progress)
 
 
 def edit_each(
     plan: EditPlan, facts: Fact | str | Iterable[Fact], make: Callable[[int], Edit], progress: Progress | None
 ) -> Edit | tuple[Edit, ...]:
-    """The edits that ``make`` makes of each request of a plan; what is doubtful about its targets is said first."""
-    warn_of(plan.doubts, "targets")
+    """The edits that ``make`` makes of each request of a plan."""
     edits = []
     for i in range(len(plan.requests)):
         edits.append(make(i))
         if progress is not None:
             progress("edit", i + 1, len(plan.requests))
-    return finish_edits(plan, facts, edits)
+    return finish_edits(facts, edits)
 
 
 def weight_norm(model: Model, layer: int) -> float:
@@ -371,8 +286,8 @@ def make_edit(
     )
     verified = verify(plan.layers, requests, edit, plan.unseen)
     numbers = [{**row, "change": ratio, **one.numbers()} for row, one in zip(rows, verified, strict=True)]
-    doubts = [plan.doubts[i] for i in which if plan.doubts[i]]
-    if plan.doubting and ratio > CHANGE:
+    doubts = []
+    if ratio > CHANGE:
         doubts.append(
             f"the edit changes layer {layer} by {ratio:.0%} of its norm, where edits to targets that the model finds "
             f"plausible need less than {CHANGE:.0%}: look at what else moved"
@@ -380,20 +295,15 @@ def make_edit(
     return replace(edit, numbers=pd.DataFrame(numbers), warnings=tuple(doubts))
 
 
-def announce(edits: Sequence[Edit], said: Collection[str] = ()) -> None:
-    """Warn of what is doubtful about some edits, but for what was ``said`` before."""
-    warn_of(["; ".join(doubt for doubt in edit.warnings if doubt not in said) for edit in edits], "edits")
-
-
-def warn_of(doubts: Sequence[str], what: str) -> None:
-    """Warn of the first doubt that is none of the empty ones, and say how many more there are."""
-    doubtful = [doubt for doubt in doubts if doubt]
+def announce(edits: Sequence[Edit]) -> None:
+    """Warn of the first edit that changes a layer much, and say how many more there are."""
+    doubtful = [warning for edit in edits for warning in edit.warnings]
     if doubtful:
         more = len(doubtful) - 1
-        warn(doubtful[0] + (f"; {more} more of {len(doubts)} {what} are doubtful" if more else ""))
+        warn(doubtful[0] + (f"; {more} more of {len(edits)} edits are doubtful" if more else ""))
 
 
-def finish_edits(plan: EditPlan, facts: Fact | str | Iterable[Fact], edits: list[Edit]) -> Edit | tuple[Edit, ...]:
+def finish_edits(facts: Fact | str | Iterable[Fact], edits: list[Edit]) -> Edit | tuple[Edit, ...]:
     """One edit for one fact, as many as facts for some; what they change much is warned of, once they are there."""
-    announce(edits, plan.doubts)
+    announce(edits)
     return edits[0] if isinstance(facts, Fact | str) else tuple(edits)

@@ -72,8 +72,8 @@ def rome(
             says what is true, what the model answers itself stands for it.
         target: the new target of all; default each fact's ``target_new``.
         subject: of a text, as it is spelled there.
-        layer: whose FFN is edited; default the one published for the model's name, else the one that a sweep chose for
-            it (:func:`ffnmem.evaluation.choose_layer`; "swept": that in any case), else one by its depth.
+        layer: whose FFN is edited; default the one published for the model's name, else one that ships for it, else one
+            by its depth (:func:`ffnmem.evaluation.layer_sweep` finds the best one).
         keys: "consistent", the default, uses the averaged key throughout, and looks for v* with ΔW itself, which acts
             as far as a position's key is like k*; "original" takes the plain prompt's key everywhere but in C⁻¹k*, and
             adds v* − Wk* at the subject's last token alone while it looks for v*, as the published program does.
@@ -105,7 +105,7 @@ def rome(
         check_routed(plan, expert)
     found = find_values(plan, progress, find_directions(plan, keys, ridge))
     edits = [edit_rank_one(plan, i, one, keys, ridge, force) for i, one in enumerate(found)]
-    return finish_edits(plan, facts, edits)
+    return finish_edits(facts, edits)
 
 
 def edit_rank_one(

@@ -11,12 +11,10 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ..core.defaults import SWEPT
 from ..core.errors import InputError, perhaps, quoted
 from ..core.neuron_names import LayerName
 from ..core.types import Count, NonNegative, Positive, Range, checked
 from ..models.model import Model
-from .layer_choice import is_kept, kept_choice
 from .published import STOP, UNNAMED, published
 
 ROME = UNNAMED["rome"]
@@ -69,9 +67,8 @@ class EditSettings:
         key_plain: its share in averages of keys alone; None: ``plain``.
         source: "published" (by the model's name), "procedure" (a published program's numbers with a layer of ours),
             "derived" or "given".
-        layer_by: how the layer was chosen: "given"; by the "name" that it is published for; by a "sweep" that was kept
-            for the model; "shipped", by one of ours; else, as a last resort, by the model's "depth"; "tried" where the
-            edit was not reached there.
+        layer_by: how the layer was chosen: "given"; by the "name" that it is published for; "shipped", by a sweep of
+            ours; else, as a last resort, by the model's "depth"; "tried" where the edit was not reached there.
     """
 
     layer: int
@@ -190,20 +187,19 @@ def settings_for(
 ) -> EditSettings:
     """The settings of a model: published ones for a name that has them, else derived from its size.
 
-    Derived: the layer that a sweep chose for the model, where one was kept, else one in the first third (the published
-    ones lie between .33 and .42 of the depth; small models recall earlier); projections, with six contexts at first
-    and a δ that is a quarter longer for rare keys, or, where "adam" is asked for, small steps in units of what the FFN
-    writes, since Adam moves every coordinate by one whether it matters or not, and what does not matter leaks into
-    neighbours; a quarter of the averages for the prompt without context, where a subject that begins a text has other
-    tokens than behind one. Another optimiser brings its own steps, first, rate, relative, decay, stretch and rare.
+    Derived: the layer that a sweep of ours found best for the model, else one in the first third (the published ones
+    lie between .33 and .42 of the depth; small models recall earlier); projections, with six contexts at first and a δ
+    that is a quarter longer for rare keys, or, where "adam" is asked for, small steps in units of what the FFN writes,
+    since Adam moves every coordinate by one whether it matters or not, and what does not matter leaks into neighbours;
+    a quarter of the averages for the prompt without context, where a subject that begins a text has other tokens than
+    behind one. Another optimiser brings its own steps, first, rate, relative, decay, stretch and rare.
 
     Args:
-        layer: another one than theirs; "swept": the one that was kept.
+        layer: another one than theirs.
         changes: fields of :class:`EditSettings` to set. A ``stretch`` holds for every key unless ``rare`` is given.
         editor: whose they are. as_published: as its published program has them, not the model's own as above.
 
-    Raises: InputError: an unknown field, a value out of range, "swept" where none was kept. OutOfRangeError: no such
-        layer.
+    Raises: InputError: an unknown field, a value out of range. OutOfRangeError: no such layer.
     """
     known = model.name, model.n_layers
     found = published_settings(editor, *known) if as_published else default_settings(*known)
@@ -211,9 +207,7 @@ def settings_for(
     if "layer" in changes:
         changes["layer"] = model.layer(changes["layer"])
     unchosen = layer is None and "layer" not in changes and found.layer_by == "depth"
-    if layer == SWEPT or (unchosen and is_kept(model)):
-        found = replace(found, layer=kept_choice(model).layer, layer_by="sweep")
-    elif unchosen and model.unedited_fingerprint in SHIPPED_LAYERS:
+    if unchosen and model.unedited_fingerprint in SHIPPED_LAYERS:
         found = replace(found, layer=SHIPPED_LAYERS[model.unedited_fingerprint], layer_by="shipped")
     elif layer is not None:
         found = replace(found, layer=model.layer(layer), layer_by="given")

@@ -1,12 +1,9 @@
 from .editors import EDITORS as EDITORS
 from .editors import made as made
-from .evaluating import edit_quality as edit_quality
 from .evaluating import evaluate as evaluate
 from .metrics import METRICS as METRICS
 from .scores import Scores as Scores
 from .series import Decay as Decay
 from .series import sequential as sequential
 from .sweeping import Sweep as Sweep
-from .sweeping import choose_layer as choose_layer
 from .sweeping import layer_sweep as layer_sweep
-from .traced import trace_against_layer as trace_against_layer

@@ -91,8 +91,7 @@ class Setup:
         plan: model, layers, contexts, settings and second moment.
         target: the new one of all facts, or None.
         options: of all editors.
-        plans: by editor that looks for v*, the plan with its settings. Made once: a layer that is kept for the model
-            while a run goes on is not the run's.
+        plans: by editor that looks for v*, the plan with its settings.
     """
 
     plan: EditPlan
@@ -428,7 +427,7 @@ def set_up(
         check_choice("keys", given["keys"], KEYS)
     for name in (name for name in given if name in RANGES):
         check_value(name, given[name], read_kinds(RANGES[name]))
-    plan = EditPlan(model, plain, (), texts, seed, own, source, doubting=False, unseen=unseen)
+    plan = EditPlan(model, plain, (), texts, seed, own, source, unseen=unseen)
     plans: dict[str, EditPlan] = {}
     for editor in editors:
         if editor.procedure is not None:

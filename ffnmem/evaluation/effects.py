@@ -30,7 +30,6 @@ from .texts import Texts, drift_texts
 
 LAYER_BY = {
     "name": "published for the model's name",
-    "sweep": "the one that a sweep chose for this model",
     "shipped": "the best one of a sweep, which ships with ffnmem",
     "depth": "by the model's depth, for want of anything better",
     "tried": "the first tried where the edit is reached; in that by the model's depth it is not",

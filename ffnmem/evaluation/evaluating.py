@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,8 @@ from ..core.plain_values import plain_value
 from ..core.progress import Progress
 from ..core.run_folders import RunFolder, run_folder
 from ..core.types import PROTOCOLS, Count, Seed, checked
-from ..editing.closed_forms import find_directions
 from ..editing.edit import Edit
-from ..editing.layer_choice import kept_choice, warn_of_seen
-from ..editing.moments import SecondMoment
-from ..editing.preparing import EditPlan, Settings, find_values, plan_edits
-from ..editing.rank_one import KEYS, edit_rank_one
+from ..editing.preparing import EditPlan
 from ..editing.wording import missed_words
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
@@ -47,13 +43,10 @@ from .metrics import (
     METRICS,
     NUMBERS,
     check_metrics,
-    from_prompts,
-    read_off,
     roles_of,
-    summarise,
 )
 from .scores import DRAWS, Scores
-from .texts import LENGTH, References, Source, Texts, Writer, drift_texts
+from .texts import LENGTH, Source, Texts, drift_texts
 from .written import NEW, Interview, Written
 
 EVALUATION = Kind("manifest.json", "ffnmem evaluation", 1, "the evaluation", subfolders=("chunks",))
@@ -76,8 +69,6 @@ def evaluate(
     out: str | Path | None = None,
     protocol: str = "teacher_forced",
     others: Iterable[Fact] | None = None,
-    generate: bool = False,
-    references: References | None = None,
     drift: Source = None,
     draws: Count = DRAWS,
     keep_edits: bool = False,
@@ -95,11 +86,10 @@ def evaluate(
         compare: further editors for the same facts. Those that find a v* by the same settings share it; NAME_original
             is the published program of NAME, whose settings are its own.
         target: the new target of all facts; default each fact's ``target_new``.
-        metrics: names of :data:`ffnmem.evaluation.metrics.METRICS`; default all but those of generated text.
-        layer: whose FFN is edited; default the one published for the model's name, else the one that
-            :func:`ffnmem.evaluation.choose_layer` kept for it ("swept": that in any case), else one by its depth;
-            ``settings["layer_by"]`` tells which.
-        seed: of contexts, of the texts for drift, of generation and of the bootstrap.
+        metrics: names of :data:`ffnmem.evaluation.metrics.METRICS`; default all but those of written answers.
+        layer: whose FFN is edited; default the one published for the model's name, else one that ships for it, else one
+            by its depth; ``settings["layer_by"]`` tells which.
+        seed: of contexts, of the texts for drift and of the bootstrap.
         out: a folder to keep results in, chunk by chunk, made if missing. The same call goes on where one was stopped,
             and gives the same table.
         protocol: "teacher_forced" compares probabilities of given answers; "generated" besides lets the model write,
@@ -108,8 +98,6 @@ def evaluate(
             join several facts. What it wrote is in :attr:`Scores.transcripts`.
         others: with "generated", further facts, among which those are found that say something else of the same
             subjects, and what follows from an edit. They are not edited.
-        generate: let the model write about each fact, for GE and (with ``references``) RS.
-        references: by new target, texts about things that it is true of.
         drift: texts that have nothing to do with the facts, or a corpus to draw 20 from; default the corpus that ships
             with an embedded model, for others none; False for none.
         draws: of the bootstrap.
@@ -133,18 +121,14 @@ def evaluate(
     every = as_facts(facts)
     editors = choose_editors((editor, *compare))
     pool = other_facts(protocol, others)
-    wanted = check_metrics(metrics, generate, pool is not None)
-    if metrics is not None and "RS" in wanted and not references:
-        raise InputError("RS compares with reference texts: give references={target: [text, …]}")
-    if not references:
-        wanted = tuple(name for name in wanted if name != "RS")
+    wanted = check_metrics(metrics, pool is not None)
     if keep_edits and out is not None:
         raise InputError("keep_edits does not go with out, whose chunks hold no edits: give one of them")
-    texts = drift_texts(model, drift, seed) if read_off("texts", wanted) else ()
+    texts = drift_texts(model, drift, seed) if any(METRICS[name].asks == "texts" for name in wanted) else ()
     if metrics is None and not texts:
         wanted = tuple(name for name in wanted if METRICS[name].asks != "texts")
     setup = set_up(PlainLayers(model), editors, target, layer=layer, seed=seed, **options)
-    bench = Bench.of(setup, editors, every, wanted, texts, references, pool)
+    bench = Bench.of(setup, editors, every, wanted, texts, pool)
     edits: dict[str, dict[str, Edit]] | None = {} if keep_edits else None
     frames: list[pd.DataFrame] = []
     with bench.folder(out, EVALUATION) as folder:
@@ -187,7 +171,7 @@ class Bench:
         setup: of the editors. editors: which.
         facts: that are edited, and asked about.
         metrics: wanted.
-        texts: for drift. references: for RS.
+        texts: for drift.
         interview: asks for written answers; None where none are wanted.
         settings: everything that was asked for, as plain values.
     """
@@ -197,7 +181,6 @@ class Bench:
     facts: Sequence[Fact]
     metrics: tuple[str, ...]
     texts: tuple[str, ...]
-    references: References | None
     interview: Interview | None
     settings: Mapping[str, Any]
 
@@ -209,19 +192,14 @@ class Bench:
         facts: Sequence[Fact],
         metrics: tuple[str, ...],
         texts: tuple[str, ...],
-        references: References | None,
         others: Sequence[Fact] | None,
         **conditions: Any,
     ) -> Bench:
         """With the settings that follow, and ``conditions`` of the run's own; written answers where ``others`` are."""
         layer_by = setup.plan_of(editors[0]).settings.layer_by
-        if layer_by == "sweep":
-            warn_of_seen(kept_choice(setup.plan.model), facts)
         settings = {"metrics": metrics, "layer_by": layer_by, **conditions, **edit_conditions(setup, editors)}
         if texts:
             settings["drift"] = {"texts": len(texts), "tokens": LENGTH, "hash": digest(list(texts))}
-        if references:
-            settings["references"] = digest({target: list(found) for target, found in references.items()})
         settings["chunk"] = CHUNK
         interview = None
         if others is not None:
@@ -230,7 +208,7 @@ class Bench:
                 "tokens": NEW,
                 "others": digest([fact.to_dict() for fact in others]) if others else None,
             }
-        return cls(setup, editors, facts, metrics, texts, references, interview, plain_value(settings))
+        return cls(setup, editors, facts, metrics, texts, interview, plain_value(settings))
 
     @property
     def layers(self) -> PlainLayers:
@@ -300,11 +278,6 @@ class Bench:
         more: list[Iterable[dict[str, Any]]] = []
         if reader is not None:
             more.append(reader.drift(edits, [case.fact.subject for case in own]))
-        if read_off("generation", self.metrics):
-            writer = Writer(self.layers, self.references, self.setup.plan.seed)
-            before_edits = writer.measure(own, [None] * len(own))
-            more.append([{f"{name}_before": value for name, value in row.items()} for row in before_edits])
-            more.append(writer.measure(own, edits))
         if written is not None:
             more.append(written.rows(fine, edits))
         for figures in more:
@@ -355,54 +328,3 @@ def case_frame(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> pd.
     frame[texts] = frame[texts].astype(object).fillna("")  # all of them may be missing
     kinds = dict.fromkeys([*ABOUT, "failure", *texts], "str") | dict.fromkeys(names, "float64") | {"unasked": "int64"}
     return frame.astype(kinds)
-
-
-# `edit_quality`: what rank-one edits score with one second moment or another, for `ffnmem.editing.convergence`.
-
-
-@checked
-@in_turn
-def edit_quality(
-    model: Model,
-    facts: Fact | Iterable[Fact],
-    *,
-    metric: str = "S",
-    layer: LayerName | None = None,
-    keys: str | None = None,
-    contexts: Sequence[str] | None = None,
-    seed: Seed = 0,
-    settings: Settings = None,
-) -> Callable[[SecondMoment], float]:
-    """A function that scores ROME's edits of some facts with a second moment that it is given.
-
-    Edits are made whatever their size, since a second moment of little text is what makes them large.
-
-    Args:
-        model, facts, layer, keys, contexts, seed, settings: as :func:`ffnmem.rome` has them.
-        metric: "S", or one of :data:`ffnmem.evaluation.metrics.METRICS` that is read off a fact's own prompts.
-
-    Returns: From a second moment to the mean over the facts, as :attr:`ffnmem.evaluation.Scores.summary` has it.
-
-    Raises: InputError: no facts, a fact without a new target, another metric. Otherwise as :func:`ffnmem.rome`.
-    """
-    known = ("S", *from_prompts())
-    names = check_metrics([check_choice("metric", metric, known)], generate=False)
-    if keys is not None:
-        check_choice("keys", keys, KEYS)
-    plan = plan_edits(model, facts, layer=layer, contexts=contexts, seed=seed, settings=settings)
-    plan = replace(plan, doubting=False)
-    cases = [make_case(model, request.fact, None, roles_of(names)) for request in plan.requests]
-
-    def quality(moment: SecondMoment) -> float:
-        own = replace(plan, source=moment)
-        found = find_values(own, directions=find_directions(own, keys, None))
-        edits = [edit_rank_one(own, i, one, keys, None, force=True) for i, one in enumerate(found)]
-        before, after = ask_cases(plan.layers, cases, edits)
-        rows = [measure(case, b, a, names) for case, b, a in zip(cases, before, after, strict=True)]
-        table = summarise(pd.DataFrame(rows), names, draws=1, seed=seed)
-        score = float(table.set_index("metric")["mean"][metric])
-        if math.isnan(score):
-            raise InputError(f"no fact has a prompt for {metric}")
-        return score
-
-    return quality

@@ -103,7 +103,7 @@ class Metric:
 
     Attributes:
         asks: the prompts that it is read off: "rewrite", "paraphrase", "neighbour", "plus" (neighbours after the edit's
-            own sentence), a kind of probe, "texts" or "generation"; of what is written in answer, a kind of
+            own sentence), a kind of probe, or "texts"; of what is written in answer, a kind of
             :data:`ffnmem.evaluation.written.KINDS`.
         of: a number a prompt, read off what a model says to them; measured before and after the edit.
         moved: a number a prompt, read off what the model says before and after the edit.
@@ -151,8 +151,6 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "unrelated": Metric("unrelated", moved=unmoved),
         "drift_kl": Metric("texts", times=1.0, head="drift KL"),
         "drift_perplexity": Metric("texts", times=1.0, head="perplexity ×"),
-        "GE": Metric("generation"),
-        "RS": Metric("generation"),
         "says": Metric("prompt", written="wanted"),
         "says_exact": Metric("prompt", written="exact", head="exactly"),
         "says_paraphrase": Metric("paraphrase", written="wanted", head="P"),
@@ -181,7 +179,6 @@ NEEDS = {
     "neighbour": "neighbours",
     "plus": "neighbours",
     **dict.fromkeys(KINDS, "probes of their kind"),
-    "generation": "generation prompts",
     "prompt": "a prompt with room for an answer",
     "attack": "a true target, and a prompt with room for an answer",
     "negated": "a prompt that can be negated",
@@ -197,19 +194,19 @@ ABOUT = ("editor", "id", "relation", "subject", "target_true", "target")  # colu
 NUMBERS = ("change", "steps", "loss", "reached")  # of the editor, summarised as they are; the last is a share
 
 
-def check_metrics(metrics: Iterable[str] | None, generate: bool, written: bool = False) -> tuple[str, ...]:
+def check_metrics(metrics: Iterable[str] | None, written: bool = False) -> tuple[str, ...]:
     """The metrics that are wanted, in the order of METRICS.
 
     Args:
-        metrics: names; S stands for ES, PS and NS. None: all but those of generated text and of written answers.
-        generate: those of generated text, too. written: those of written answers, too.
+        metrics: names; S stands for ES, PS and NS. None: all but those of written answers.
+        written: those of written answers, too.
 
     Raises: InputError: no metric, or an unknown one; one of written answers where these are not asked for.
     """
     if isinstance(metrics, str):
         metrics = (metrics,)
     if metrics is None:
-        wanted = {name for name in METRICS if not METRICS[name].written} - {*read_off("generation")}
+        wanted = {name for name in METRICS if not METRICS[name].written}
     else:
         wanted = {check_choice("metric", name, (*METRICS, *SCORES)) for name in metrics}
         if not wanted:
@@ -221,14 +218,7 @@ def check_metrics(metrics: Iterable[str] | None, generate: bool, written: bool =
         wanted = (wanted - {score}) | set(SCORES[score])
     if written:
         wanted |= {name for name, metric in METRICS.items() if metric.written}
-    if generate:
-        wanted |= {*read_off("generation")}
     return tuple(name for name in METRICS if name in wanted)
-
-
-def read_off(kind: str, names: Iterable[str] = METRICS) -> tuple[str, ...]:
-    """Those of some metrics that are read off "texts" or "generation"."""
-    return tuple(name for name in names if METRICS[name].asks == kind)
 
 
 def from_prompts(names: Iterable[str] = METRICS) -> tuple[str, ...]:
@@ -254,8 +244,6 @@ def explain_missing(summary: pd.DataFrame, cases: pd.DataFrame) -> dict[str, str
         elif name in SCORES:
             *parts, last = SCORES[name]
             reasons[name] = f"it takes {listed(parts)} and {last}"
-        elif name == "RS":
-            reasons[name] = f"{who} has {NEEDS['generation']} and reference texts"
         elif name in METRICS:
             asks = METRICS[name].asks
             reasons[name] = f"{who} has {NEEDS[asks]}{room}" if asks in NEEDS else NO_TEXT

@@ -27,7 +27,7 @@ from .written import read_transcripts
 MAIN = ("S", "ES", "PS", "NS", "NS_plus")
 SIZES = ("EM", "PM", "NM", "exact", "exact_paraphrase", "NKL")
 DRIFT = ("drift_kl", "drift_perplexity", "drift_loss", "change", "norm", "steps")
-PROBES = ("reverse", "alias", "unrelated", "GE", "RS")
+PROBES = ("reverse", "alias", "unrelated")
 SIZED = (SIZES, "margins and exact answers, in percent; NKL in nats", "")
 DRIFTED = (DRIFT, "what else moved", "")
 SAID = (

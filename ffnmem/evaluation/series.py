@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core.errors import FileError, InputError, counted, listed
+from ..core.errors import FileError, InputError, counted
 from ..core.files import make_folder
 from ..core.folders import Kind
 from ..core.neuron_names import LayerName
@@ -45,7 +45,7 @@ from .evaluating import (
     reach_of,
 )
 from .measuring import CaseAnswers, EditCase, ask_cases, measure
-from .metrics import COLUMNS, METRICS, NO_TEXT, NUMBERS, check_metrics, explain_missing, read_off, summarise
+from .metrics import COLUMNS, METRICS, NO_TEXT, NUMBERS, check_metrics, explain_missing, summarise
 from .scores import (
     AROUND,
     DRAWS,
@@ -219,7 +219,7 @@ def sequential(
         at: after how many facts to measure; default 1, 10, 100 … as far as the facts go, and all of them. Measured is
             where an edit ends: with ``together``, at the first multiple of it, or the last fact, that is not less.
         together: facts edited at a time, in one edit, by editors that can: memit and alphaedit.
-        metrics: default all but those of generated text.
+        metrics: default all but those of written answers.
         out: a folder to keep each edit in as it is made (:meth:`ffnmem.Edit.load` reads those in ``edits``), what each
             left, and the tables of checkpoints; made if missing. The same call goes on where one was stopped, and gives
             the same result, which is there in the end as ``decay.zip``.
@@ -233,7 +233,7 @@ def sequential(
     Returns: A :class:`Decay`. A fact that cannot be edited is left out with its reason, and counts in ``edits``; where
         several are edited at a time and their edit cannot be made, that is the reason of all of them.
 
-    Raises: as :func:`ffnmem.evaluate`; InputError: more facts asked for than there are, a metric of generated text,
+    Raises: as :func:`ffnmem.evaluate`; InputError: more facts asked for than there are,
         ``together`` of an editor that edits single facts. FileError: edits in a folder that give other weights here
         than where they were made.
 
@@ -246,12 +246,10 @@ def sequential(
         check_together(editors[0])
     points = checkpoints(at, len(every), together)
     pool = other_facts(protocol, others)
-    wanted = check_metrics(metrics, False, pool is not None)
-    if generated := read_off("generation", wanted):
-        raise InputError(f"sequential measures no {listed(generated)}: let evaluate write texts, for single edits")
+    wanted = check_metrics(metrics, pool is not None)
     texts = drift_texts(model, drift, seed)
     setup = set_up(PlainLayers(model), editors, target, layer=layer, seed=seed, **options)
-    bench = Bench.of(setup, editors, every, wanted, texts, None, pool, at=points, together=together)
+    bench = Bench.of(setup, editors, every, wanted, texts, pool, at=points, together=together)
     name, settings = editors[0].name, bench.settings
     asked = {"editor": name, "seed": seed, "facts": points[-1]}
     asked |= ({"together": together} if together > 1 else {}) | ({} if pool is None else {"protocol": protocol})

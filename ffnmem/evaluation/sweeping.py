@@ -1,11 +1,9 @@
-"""Evaluations layer by layer: how well edits do in each, and the best one, kept for a model."""
+"""Evaluations layer by layer: how well edits do in each."""
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,25 +18,14 @@ from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Sheet
 from ..core.types import checked
-from ..editing.layer_choice import (
-    LayerChoice,
-    asked_digest,
-    candidates,
-    fact_digests,
-    is_kept,
-    keep_choice,
-    kept_choice,
-)
 from ..facts.fact import KINDS, Fact, as_facts
 from ..models.model import Model
 from ..models.turns import in_turn
 from ..show.result import Result
-from .editors import OwnEditor, choose_editors
+from .editors import OwnEditor
 from .evaluating import evaluate
-from .metrics import METRICS, SCORES, explain_missing, from_prompts
+from .metrics import METRICS, explain_missing, from_prompts
 from .scores import MAIN, SIZED, Scores, failure_table, missing_lines, score_tables
-
-# `layer_sweep`: how well edits do in each layer, to be seen beside where a causal trace finds the facts.
 
 
 @checked
@@ -49,15 +36,10 @@ class Sweep(Result):
     Attributes:
         scores: by layer.
         provenance: of the model.
-        facts: a digest of each. seconds: what the sweep took, in the call that made it.
-        names: what each fact is called, its id, or its prompt where it has none, in the order of the cases.
     """
 
     scores: Mapping[int, Scores]
     provenance: Provenance
-    facts: tuple[str, ...] = ()
-    seconds: float = math.nan
-    names: tuple[str, ...] = ()
 
     main = "frame"
     in_json = "editor layers missing failures"
@@ -97,11 +79,6 @@ class Sweep(Result):
         if rows.empty:
             raise InputError(f"{metric} could not be measured in any layer")
         return int(rows.loc[rows["mean"].idxmax(), "layer"])
-
-    def choice(self, metric: str = "S") -> LayerChoice:
-        """The best layer, to be kept; raises InputError where the metric could not be measured."""
-        best = self.best(metric)
-        return LayerChoice(best, self.editor, metric, self.frame, self.facts, self.seconds, self.provenance)
 
     def summary(self) -> str:
         facts = len(next(iter(self.scores.values())))
@@ -169,7 +146,6 @@ def layer_sweep(
         check_sweep_folder(out)
     wanted = [name for name in from_prompts() if METRICS[name].asks not in KINDS]
     scores: dict[int, Scores] = {}
-    begin = time.monotonic()
     for place, layer in enumerate(chosen):
 
         def report(_phase: str, done: int, total: int, before: int = place) -> None:
@@ -187,8 +163,7 @@ def layer_sweep(
             progress=report,
             **options,
         )
-    provenance = model.provenance(model.prepend_bos, facts=len(every))
-    return Sweep(scores, provenance, fact_digests(every), time.monotonic() - begin, tuple(f.name for f in every))
+    return Sweep(scores, model.provenance(model.prepend_bos, facts=len(every)))
 
 
 def check_sweep_folder(out: str | Path) -> None:
@@ -198,52 +173,3 @@ def check_sweep_folder(out: str | Path) -> None:
     if others:
         things = listed(others, 3)
         raise FileError(f"{out} is a folder with other things in it ({things}): name a new one for the sweep")
-
-
-@checked
-@in_turn
-def choose_layer(
-    model: Model,
-    facts: Fact | Iterable[Fact],
-    editor: str | OwnEditor = "rome",
-    layers: Sequence[LayerName] | None = None,
-    *,
-    metric: str = "S",
-    again: bool = False,
-    progress: Progress | None = None,
-    **options: Any,
-) -> LayerChoice:
-    """The layer to edit in a model that no published hyperparameters are for: the best one of a sweep, kept.
-
-    It is kept for these weights, beside the models that ``ffnmem get`` keeps, and taken by ``evaluate(…,
-    layer="swept")``. A call with the same facts, editor, layers and options finds it there, and runs nothing.
-
-    Args:
-        model, facts, editor: as :func:`ffnmem.evaluation.layer_sweep` has them. The facts should be others than those
-            that edits are judged by: ``evaluate`` warns of facts that it was chosen with.
-        layers: which; default up to eight of the first two thirds, evenly spaced.
-        metric: "S", or another mean of the sweep; the largest is the best.
-        again: sweep in any case.
-        progress: called with "evaluate", the cases done and all of them.
-        options: further arguments of ``layer_sweep``.
-
-    Returns: A :class:`LayerChoice`, which says what it took.
-
-    Raises: as :func:`ffnmem.evaluation.layer_sweep`; InputError: a metric that could not be measured. FileError: the
-        cache cannot be written.
-
-    Source: Hase et al. 2023 (2301.04213): tracing does not tell the best layer to edit, edits do.
-    """
-    every = as_facts(facts)
-    name = choose_editors((editor,))[0].name
-    chosen = candidates(model.n_layers) if layers is None else [model.layer(layer) for layer in layers]
-    asked = asked_digest(every, options)
-    if not again and isinstance(editor, str) and is_kept(model):
-        kept = kept_choice(model)
-        if (kept.editor, kept.metric, kept.layers, kept.asked) == (name, metric, tuple(chosen), asked):
-            return kept
-    check_choice("metric", metric, [*METRICS, *SCORES])
-    choice = layer_sweep(model, every, editor, chosen, progress=progress, **options).choice(metric)
-    choice = replace(choice, asked=asked)
-    keep_choice(model, choice)
-    return choice

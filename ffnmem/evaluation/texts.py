@@ -1,12 +1,8 @@
-"""What edited models say and write: drift on unrelated text, sampled continuations, fluency and consistency."""
+"""What edited models say and write: drift on unrelated text, and texts in batches, each row with its own edit."""
 
 from __future__ import annotations
 
-import math
-import re
-import zlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,12 +19,11 @@ from ..corpus.sources import open_corpus
 from ..editing.changes import RowChanges
 from ..editing.edit import Edit, row_changes
 from ..facts.templates import mentions
-from ..models.answers import LOGITS, padded, written_on
+from ..models.answers import LOGITS, padded
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers, Replay
-from .measuring import GATHERED, EditCase, case_slices, changes_by_owner
-from .metrics import mean
+from .measuring import GATHERED, case_slices, changes_by_owner
 
 # Drift: how much an edit changes what a model says of text that has nothing to do with it.
 
@@ -179,74 +174,12 @@ def mentions_none(text: str, subjects: Iterable[str]) -> bool:
     return not any(mentions(text, subject) for subject in subjects)
 
 
-# What edited models write: sampled continuations of a fact's generation prompts, their fluency and consistency.
+# What edited models write, in batches, each row with its own edit.
 
-TOKENS, TOP = 100, 5  # a text is at most so long with its prompt; likeliest tokens to draw from
-ROWS = 64  # texts written at once
-WORD, TERM = re.compile(r"\w+|[^\w\s]"), re.compile(r"\b\w\w+\b")
-
-Start = tuple[int, tuple[int, ...], np.random.Generator]
-"""The case of a text, its prompt's tokens, and where its random numbers come from."""
+ROWS, TOKENS = 64, 100  # texts written at once, and the tokens of one with its prompt
 
 Keep = Callable[[Int[Tensor, " some"]], None]
 """Takes which rows of a batch go on alone."""
-
-References = Mapping[str, Sequence[str]]
-"""By new target, texts about things that it is true of."""
-
-
-class Writer:
-    """Writes texts about facts, with each fact's own edit.
-
-    Args:
-        layers: of the model.
-        references: for RS; a target without texts has no RS.
-        seed: of the sampling, which further depends on the fact and on nothing else.
-    """
-
-    def __init__(self, layers: PlainLayers, references: References | None, seed: int) -> None:
-        self.layers, self.model, self.seed = layers, layers.model, seed
-        model = layers.model
-        self.length = min(model.n_ctx, TOKENS)  # of a text at most
-        self.references = {target.strip(): " ".join(texts) for target, texts in (references or {}).items() if texts}
-        self.weights = TermWeights([text for texts in (references or {}).values() for text in texts])
-
-    def measure(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> list[dict[str, float]]:
-        """GE and RS of what is written about each case; NaN without generation prompts or reference texts.
-
-        Source: Meng et al. 2022 (2202.05262), appendix D. Words are runs of letters and digits, and single marks.
-        """
-        found = []
-        for case, texts in zip(cases, self.write(cases, edits), strict=True):
-            reference = self.references.get(case.target)
-            similarity = self.weights.cosine(" ".join(texts), reference) if reference and texts else math.nan
-            entropies = [value for text in texts if not math.isnan(value := entropy(text))]
-            found.append({"GE": mean(entropies), "RS": similarity})
-        return found
-
-    def write(self, cases: Sequence[EditCase], edits: Sequence[Edit | None]) -> list[list[str]]:
-        """For each case a text from each of its generation prompts, the prompt included."""
-        starts: list[Start] = []
-        for i, case in enumerate(cases):
-            for j, template in enumerate(case.fact.generation_prompts):
-                # The same random numbers for a prompt whatever else is in the batch, and for every edit of it.
-                draws = np.random.default_rng([self.seed, zlib.crc32(case.fact.name.encode()), j])
-                starts += [(i, tokens, draws) for tokens in self.prompt(case.fact.ask(template))]
-        owners, prompts, generators = zip(*starts, strict=True) if starts else ((), (), ())
-
-        def write(batch: list[int], _keep: Keep) -> list[str]:
-            return sample(self.layers, [prompts[at] for at in batch], [generators[at] for at in batch])
-
-        texts = write_with_edits(self.layers, edits, owners, prompts, self.model.n_ctx - self.length, write)
-        return [[text for owner, text in zip(owners, texts, strict=True) if owner == i] for i in range(len(cases))]
-
-    def prompt(self, text: str) -> list[tuple[int, ...]]:
-        """A prompt's tokens; none where there is no room to write behind it."""
-        try:
-            tokens = tuple(self.model.tokenize(text))
-        except InputError:
-            return []
-        return [tokens] if len(tokens) < self.length else []
 
 
 def batches_of_like_length(lengths: Sequence[int], pads: int) -> Iterator[list[int]]:
@@ -290,58 +223,3 @@ def with_own_edits(layers: PlainLayers, rows: RowChanges | None) -> Iterator[Kee
         for layer in rows.stacks:
             block.hook(layers.parts[layer].project_out, rows.hook(layer))
         yield rows.keep
-
-
-def sample(
-    layers: PlainLayers, prompts: Sequence[Sequence[int]], draws: Sequence[np.random.Generator], top: int = TOP
-) -> list[str]:
-    """Prompts with what is written on them, each token drawn from the ``top`` likeliest ones by the prompt's own random
-    numbers, until the text's end or TOKENS tokens."""
-    model = layers.model
-    rooms = [min(TOKENS, model.n_ctx) - len(prompt) for prompt in prompts]
-    uniform = torch.tensor(np.stack([draw.random(max(*rooms, 1)) for draw in draws]))
-    written = written_on(layers, prompts, rooms, lambda step, logits: pick_tokens(logits, uniform[:, step], top))
-    return [
-        model.tokenizer.decode([*prompt, *ids], skip_special_tokens=True)
-        for prompt, ids in zip(prompts, written, strict=True)
-    ]
-
-
-def pick_tokens(logits: Float[Tensor, "rows vocab"], uniform: Float[Tensor, " rows"], top: int) -> Tensor:
-    """One of each row's likeliest tokens, by a number between 0 and 1."""
-    best = logits.float().topk(min(top, logits.shape[1]), dim=1)
-    below = best.values.double().softmax(1).cumsum(1)[:, :-1]
-    place = (uniform.to(below.device).unsqueeze(1) >= below).sum(1, keepdim=True)
-    return best.indices.gather(1, place).squeeze(1)
-
-
-def entropy(text: str) -> float:
-    """⅓H₂ + ⅔H₃ in bits, of the text's pairs and triples of words; NaN of less than three words."""
-    words = WORD.findall(text)
-    if len(words) < 3:
-        return math.nan
-    found = []
-    for size in (2, 3):
-        counts = np.array(list(Counter(zip(*(words[i:] for i in range(size)), strict=False)).values()), dtype=float)
-        shares = counts / counts.sum()
-        found.append(float(-(shares * np.log2(shares)).sum()))
-    return found[0] / 3 + 2 * found[1] / 3
-
-
-class TermWeights:
-    """Terms of two letters or more, weighted by their count and log((1 + n)/(1 + documents with it)) + 1."""
-
-    def __init__(self, documents: Sequence[str]) -> None:
-        seen = Counter(term for text in documents for term in set(TERM.findall(text.lower())))
-        self.inverse = {term: math.log((1 + len(documents)) / (1 + count)) + 1 for term, count in seen.items()}
-
-    def vector(self, text: str) -> dict[str, float]:
-        """Weights of a text's terms; those of no document do not count."""
-        counts = Counter(TERM.findall(text.lower()))
-        return {term: n * self.inverse[term] for term, n in counts.items() if term in self.inverse}
-
-    def cosine(self, first: str, second: str) -> float:
-        """Between two texts; 0 where one has no known term."""
-        a, b = self.vector(first), self.vector(second)
-        norms = math.sqrt(sum(w * w for w in a.values()) * sum(w * w for w in b.values()))
-        return sum(weight * b.get(term, 0.0) for term, weight in a.items()) / norms if norms else 0.0

@@ -19,7 +19,6 @@ from ..core.errors import InputError, counted, unwarned
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.resources import EMBEDDED
-from ..core.sheets import Column, Sheet, Table
 from ..core.types import EDITORS, WITHOUT_MOMENT
 from ..editing.edit import Edit
 from ..evaluation.editors import edit_by
@@ -38,19 +37,10 @@ from .views import Explorer, View, view
 PLAIN_EDITOR = "ft_l"
 """The editor that is offered for a model without a second moment."""
 LISTED = 40  # facts
-MEMORIES, REWRITTEN = 12, 10  # rows
+MEMORIES = 12  # rows
 BESIDE = 2  # paraphrases and neighbours whose continuations are shown, of each
 NEW = 12  # tokens of a continuation
 PREDICTED = 6
-REWRITES = (
-    Column("norm", "number", digits=3, bars=True),
-    Column("of its value’s", "percent", of="of_value"),
-    Column("of the change", "percent", of="share"),
-)
-REWRITTEN_NOTE = (
-    "By the norm of what is added to a neuron’s value, beside its own norm; and the share that it has of all that the "
-    "edit changes."
-)
 
 Words = Annotated[str, Field(max_length=400)]
 
@@ -180,7 +170,7 @@ def make_edit(explorer: Explorer, query: FactQuery, fact: Fact, progress: Progre
 def sections_of_edit(
     explorer: Explorer, query: FactQuery, fact: Fact, edit: Edit, progress: Progress
 ) -> tuple[EditEffects, list[Section]]:
-    """What the edit does, as the page of an edit has it, and the values that it rewrites most."""
+    """What the edit does, as the page of an edit has it."""
 
     def run() -> tuple[EditEffects, list[Section]]:
         progress("effects", 1, 2)
@@ -195,12 +185,7 @@ def sections_of_edit(
         effects = Effects(edit, explorer.model)
         result = effects.measure(top=MEMORIES, more=more)
         sections = edit_sections(effects, result, list(dict.fromkeys(texts)), NEW)
-        values = Table.of(edit.value_changes(explorer.model, REWRITTEN), "neuron", *REWRITES)
-        return result, [
-            *sections[:-1],
-            Section("The values it rewrites most", Sheet.of(values), REWRITTEN_NOTE),
-            sections[-1],
-        ]
+        return result, sections
 
     return explorer.cached(("effects", edit.digest, query.free), run)
 

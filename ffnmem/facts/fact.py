@@ -30,11 +30,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "S": ("target_new", "paraphrases", NEIGHBOURS),
     "NS_plus": ("target_new", NEIGHBOURS),
     "NKL": (NEIGHBOURS,),
-    "GE": ("generation_prompts",),
-    "RS": ("generation_prompts",),
 }
 """What each metric of an edit is computed from, besides subject, prompt and target_true."""
-WITHOUT_TRUTH = ("GE", "RS")
 
 
 STRICT = {"extra": "forbid"}
@@ -174,18 +171,16 @@ class Fact(Result):
     def lacks(self) -> dict[str, str]:
         """The metrics that cannot be computed from this record, each with what is missing for it.
 
-        Metrics have the names of the evaluation's columns, probes those of their kinds. RS needs reference texts
-        besides, which no record holds.
+        Metrics have the names of the evaluation's columns, probes those of their kinds.
         """
         has = {
             "target_new": bool(self.target_new),
             "paraphrases": bool(self.paraphrases),
             NEIGHBOURS: bool(self.neighbours or self.neighbour_prompts),
-            "generation_prompts": bool(self.generation_prompts),
         }
         missing = {metric: [need for need in needs if not has[need]] for metric, needs in NEEDS.items()}
         if not self.target_true:
-            missing |= {m: ["target_true", *needs] for m, needs in missing.items() if m not in WITHOUT_TRUTH}
+            missing |= {m: ["target_true", *needs] for m, needs in missing.items()}
         found = {metric: ", ".join(f"no {need}" for need in needs) for metric, needs in missing.items() if needs}
         kinds = {probe.kind for probe in self.probes}
         return {**found, **{kind: f"no probe of kind {kind!r}" for kind in KINDS if kind not in kinds}}

@@ -9,7 +9,6 @@ from .circuits import circuit as circuit
 from .comparing import comparison as comparison
 from .contrasts import contrast as contrast
 from .contrasts import contrast_curve as contrast_curve
-from .evaluation import convergence as convergence
 from .evaluation import decay as decay
 from .evaluation import scores as scores
 from .evaluation import sweep as sweep

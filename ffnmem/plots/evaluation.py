@@ -1,4 +1,4 @@
-"""Edits' scores: by editor, by layer above a causal trace, by number of edits, and by tokens of the second moment."""
+"""Edits' scores: by editor, by layer above a causal trace, and by number of edits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ..core.errors import InputError, check_choice, counted, quoted
-from ..core.types import checked
 from ..evaluation.metrics import METRICS, SCORES
 from ..evaluation.scores import NAMES, Scores
 from ..evaluation.series import Decay
@@ -120,31 +119,6 @@ def decay(decay: Decay, ax: Axes | None = None, metrics: Sequence[str] | None = 
         panel.minorticks_off()
     [ax, *panels][-1].set_xlabel("edits made and kept")
     return shapes.finish(ax, f"{decay.editor}, {decay.manner} in {decay.provenance.model}", "", AXIS, legend="beside")
-
-
-@checked
-def convergence(frame: pd.DataFrame, ax: Axes | None = None, quality: str = "edit quality") -> Axes:
-    """How far an edit's direction is from where it ends, by the tokens of the second moment; and what edits score.
-
-    Args:
-        frame: from :func:`ffnmem.editing.convergence`.
-        quality: what its column of that name holds, e.g. "S"; drawn in the lower part of ``ax``, if it is there.
-    """
-    scored = "quality" in frame
-    ax = shapes.axes_for(ax, (7, 5.5 if scored else 4))
-    panels = shapes.panels_below(ax, int(scored))
-    shapes.curve(ax, frame["tokens"], frame["distance_mean"], "mean", color=shapes.ink(), marker="o")
-    shapes.curve(ax, frame["tokens"], frame["distance_max"], "largest", color=shapes.ink(), linestyle=":")
-    ax.set_xscale("log")
-    ax.set_ylim(0, max(1.5, 1.05 * frame["distance_max"].max()))
-    for panel in panels:
-        shapes.curve(panel, frame["tokens"], frame["quality"], color=shapes.ink(), marker="s")
-        shapes.reach(panel, -2, 102)
-        panel.set_ylabel(quality)
-    [ax, *panels][-1].set_xlabel("tokens of the second moment")
-    provenance = {"layer": "?", "model": "the model", **frame.attrs.get("provenance", {})}
-    title = f"How much text an edit needs: layer {provenance['layer']} of {provenance['model']}"
-    return shapes.finish(ax, title, "", "‖u − u in the end‖", legend="inside")
 
 
 def draw_metrics(ax: Axes, frame: pd.DataFrame, x: str, colours: dict[str, str]) -> None:

@@ -75,18 +75,6 @@ def test_written_answers(tiny: fm.Model, files: tuple[Any, ...], tmp_path: Path)
     assert "written" not in csv("evaluate", *files, *more, "--table", "cases")
 
 
-def test_a_layer_is_kept(files: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What --layer swept takes, in evaluate and in edit."""
-    monkeypatch.setenv("FFNMEM_CACHE", str(tmp_path / "cache"))
-    mistake("evaluate", *files, "--layer", "swept", named=("no layer was chosen", "--keep"))
-    result = run("evaluate", "sweep", *files, "--set", "steps=2", "--keep", "--json")
-    best = fm.editing.kept_choice(fm.load(files[1])).layer
-    assert f"kept layer {best}" in result.stderr
-    found = data("evaluate", *files, "--set", "steps=2", "--layer", "swept", warning="not held out")
-    assert found["settings"]["layer_by"] == "sweep"
-    assert found["settings"]["settings"]["layer"] == best
-
-
 def test_sequential_goes_on(tiny: fm.Model, files: tuple[Any, ...], tmp_path: Path) -> None:
     """Several facts an edit, what the model writes, and its loss on a corpus that was named, kept in a folder."""
     (tmp_path / "text.txt").write_text("Paris is\n\nRome is in\n")

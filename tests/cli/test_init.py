@@ -75,7 +75,6 @@ LONG = ("evaluate sequential", "evaluate sweep")
 """Commands whose every example takes seconds; other tests of this folder run them on less."""
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "line",
     [
@@ -103,10 +102,8 @@ def test_examples_work(
         shutil.copytree(tiny_store.folder, store) if small else store.symlink_to(atlas_store.folder)
     if "--in values.parquet" in line:
         shutil.copyfile(atlas_store.folder / "values.parquet", "values.parquet")
-    if re.search(r"(apply|revert|--edits?) eiffel.zip", line):
-        edit = saved(atlas, Path("eiffel.zip"))
-        if "revert" in line:
-            edit.export(atlas, "edited")
+    if re.search(r"(apply|--edits?) eiffel.zip", line):
+        saved(atlas, Path("eiffel.zip"))
     if re.search("ffnmem (scan|merge|moment|lens|health|compare)|--corpus atlas", line):
         small_texts(monkeypatch)
     if "--known" in line:
@@ -138,7 +135,7 @@ def test_examples_work(
     assert words[0] == "ffnmem"
     out = run(*words[1:]).stdout
     assert out
-    if loaded and not {"report", "explore", "--json", "--csv", "--html", "export", "revert"} & set(words):
+    if loaded and not {"report", "explore", "--json", "--csv", "--html", "export"} & set(words):
         assert loaded[0].name in out.splitlines()[0]
 
 

@@ -102,13 +102,11 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     # Evaluations.
     ("evaluate --editor rmoe", "rome mean"),
     (f"{EVALUATE} --compare ft_l", "'ft_l' twice"),
-    (f"{EVALUATE} --layer swept", "no layer was chosen --keep"),
     (f"{EVALUATE} --table cases", "--table --csv --json"),
     (f"{EVALUATE} --table transcripts --csv", "--table --protocol"),
     (f"{EVALUATE} --edits {{tmp}}", "no edits"),
     ("evaluate --limit 2 --model {model}", "comes without a second moment"),
     ("evaluate swep", "'swep' 'sweep'"),
-    ("evaluate sweep --trace --layer 1", "--trace --layer"),
     *((f"evaluate sequential --at {text}", "--at 1,10,100") for text in ("1,", "0", "x")),
     ("evaluate sequential --transcripts", "--transcripts --csv"),
     ("explore --port 99999", "--port 65535"),

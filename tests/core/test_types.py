@@ -76,7 +76,7 @@ def taking(
     share: Half = 0.5,
     least: Annotated[float, Range(least=0)] = 0,
     basis: Literal["folded", "raw"] = "raw",
-    layer: Literal["swept"] | int | None = None,
+    layer: Literal["best"] | int | None = None,
     shard: tuple[int, int] = (0, 1),
     neuron: Annotated[str | Sequence[int], 'a neuron ("3.17")'] = "",
 ) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def taking(
 @pytest.mark.parametrize(
     "given",
     [
-        {"prompt": ["a", "b"], "weight": 1, "k": 1, "ks": range(1, 10**9), "share": 0.5, "layer": "swept"},
+        {"prompt": ["a", "b"], "weight": 1, "k": 1, "ks": range(1, 10**9), "share": 0.5, "layer": "best"},
         {"prompt": ("a",), "positions": [0, np.int64(1)], "flag": True, "layer": 3, "shard": [1, 2], "neuron": "3.1"},
         {"positions": torch.tensor([1, 2]), "vectors": torch.zeros(3), "anything": b"1", "path": Path("x")},
         {"positions": iter([1, 2]), "table": {}, "call": len, "layer": None, "least": float("inf"), "neuron": (3, 1)},
@@ -130,7 +130,7 @@ def test_numbers_of_numpy_arrive_as_pythons() -> None:
         ({"ax": 5}, "ax must be an Axes or None"),
         ({"seed": "a"}, "seed must be a whole number, not 'a'"),
         ({"basis": 5}, "basis must be 'folded' or 'raw', not 5"),
-        ({"layer": 0.5}, "layer must be 'swept', a whole number or None, not 0.5"),
+        ({"layer": 0.5}, "layer must be 'best', a whole number or None, not 0.5"),
         ({"shard": []}, "shard must be (a whole number, a whole number), not []"),
         ({"shard": (0, "b")}, "shard[1] must be a whole number, not 'b'"),
         ({"neuron": 5}, 'neuron must be a neuron ("3.17"), not 5'),

@@ -1,9 +1,8 @@
-"""``second_moment`` against a plain computation, in shards, and refused; how an edit's direction settles with text."""
+"""``second_moment`` against a plain computation, in shards, and refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, UnsupportedModelError
 from ffnmem.corpus import batches
-from ffnmem.editing import SecondMoment, convergence, second_moment
+from ffnmem.editing import SecondMoment, second_moment
 
 from ..helpers import Pair, allclose, refuses
 from ..scanning.texts import tiny_texts
@@ -135,67 +134,3 @@ def test_refused(tiny: fm.Model, make_tiny: Callable[..., fm.Model], tmp_path: P
     with refuses(FileError, OSError, "nowhere.txt"):
         second_moment(tiny, "nowhere.txt", tmp_path / "c")
     assert not list(tmp_path.iterdir())
-
-
-# -- convergence -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def keys(tiny: fm.Model) -> torch.Tensor:
-    return fm.capture(tiny, "The Eiffel Tower is in the city of Paris").coefficients[1][0, 1:6]
-
-
-def test_the_curve_is_of_nested_samples_of_the_text(tiny: fm.Model, keys: torch.Tensor) -> None:
-    """Users would be told that little text is enough, or that none is, or a curve end elsewhere than edits do."""
-    seen: list[SecondMoment] = []
-
-    def quality(moment: SecondMoment) -> float:
-        seen.append(moment)
-        return float(moment.count)
-
-    table = convergence(tiny, tiny_texts(), keys, 1, [20, 200, 900], ridge=1e-3, quality=quality)
-    assert all(n <= found < n + tiny.n_ctx for n, found in zip([20, 200, 900], table["tokens"], strict=True))
-    assert table["quality"].tolist() == table["tokens"].tolist() == [moment.count for moment in seen]
-    assert table["condition"].tolist() == [moment.condition(1) for moment in seen]
-    solved = []
-    for moment in seen:
-        assert moment.provenance["products"] == "float64"  # or rounding would decide whether little text can be solved
-        c = moment.matrix(1)
-        u = torch.linalg.solve(c + 1e-3 * c.diagonal().mean() * torch.eye(len(c)), keys.double().T).T
-        solved.append(u / u.norm(dim=1, keepdim=True))
-    away = torch.stack([(u - solved[-1]).norm(dim=1) for u in solved])
-    cosine = torch.stack([(u * solved[-1]).sum(1) for u in solved])
-    assert allclose(table["distance_mean"], away.mean(1), 1e-6)
-    assert allclose(table["distance_max"], away.amax(1), 1e-6)
-    assert allclose(table["cosine_mean"], cosine.mean(1), 1e-6)
-    assert away[0].mean() > away[1].mean() > away[2].mean() == 0
-    for less, more in pairwise(seen):
-        assert less.parts[0].overlaps(more.parts[0])
-        assert float((more.matrix(1) * more.count - less.matrix(1) * less.count).diagonal().min()) > -1e-3
-    assert table.attrs["provenance"]["seed"] == 0
-    again, other = (convergence(tiny, tiny_texts(), keys, 1, [20, 200, 900], ridge=1e-3, seed=s) for s in (0, 1))
-    assert again.equals(table.drop(columns="quality"))
-    assert not other.equals(again)
-
-
-def test_counts_that_nobody_gave_end_with_all_of_the_text(tiny: fm.Model, keys: torch.Tensor) -> None:
-    texts, seen = tiny_texts()[:20], []
-    whole = second_moment(tiny, texts, layers=[1])
-    wanted = [*(n for n in (16, 32, 64, 128, 320, 640, 1280) if n < whole.count), whole.count]
-    found = convergence(tiny, texts, keys, 1, quality=lambda moment: seen.append(moment) or 0.0)["tokens"].tolist()
-    assert all(count <= tokens < count + tiny.n_ctx for count, tokens in zip(wanted, found, strict=True))
-    assert seen[-1].parts == whole.parts
-    assert allclose(seen[-1].matrix(1), whole.matrix(1), 1e-5)
-
-
-def test_what_convergence_refuses(tiny: fm.Model, keys: torch.Tensor) -> None:
-    """Zero keys have no direction: the table would be NaN."""
-    for wrong, counts, named in (
-        (keys[:0], None, "keys"),
-        (torch.zeros(2, 64), None, "keys"),
-        (torch.ones(2, 5), None, "64"),
-        (keys, [], "counts"),
-        (keys, [10, 20, 10**6], "1000000"),
-    ):
-        with refuses(InputError, ValueError, named):
-            convergence(tiny, tiny_texts(), wrong, 1, counts)

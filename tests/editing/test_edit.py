@@ -25,7 +25,6 @@ def test_a_change_is_what_its_factors_say(tiny: fm.Model, rank: int) -> None:
     assert (found.rank, tuple(found.delta().shape)) == (rank, (tiny.d_mlp, tiny.d_model))
     assert allclose(found.delta(), found.left.T @ found.right, 1e-12)
     assert allclose(found.norm, found.delta().norm(), 1e-12)
-    assert allclose(found.norms, found.delta().norm(dim=1), 1e-12)
     right = torch.ones(1, tiny.d_model, dtype=torch.float64)
     kept = EditedLayer(0, torch.ones(1, tiny.d_mlp), right)
     right.zero_()
@@ -219,10 +218,9 @@ def test_applied_or_not(make_tiny: Make) -> None:
     """It gives the same, and leaves the model as it found it, with other edits around it."""
     model = make_tiny()
     edit, other = made(model), made(model, (0,), seed=1)
-    diff, values = edit.diff(model, PROMPT).neurons, edit.value_changes(model)
+    diff = edit.diff(model, PROMPT).neurons
     edit.apply(model)
     pd.testing.assert_frame_equal(edit.diff(model, PROMPT).neurons, diff)
-    pd.testing.assert_frame_equal(edit.value_changes(model), values)
     other.apply(model)
     held = weights(model)
     edit.diff(model, PROMPT)
@@ -265,7 +263,6 @@ def test_diffs_refused(tiny: fm.Model, make_tiny: Make) -> None:
     for call, named in (
         (lambda: bare.diff(tiny, PROMPT), ("target=",)),
         (lambda: edit.diff(tiny, PROMPT, k=0), ("k", "0")),
-        (lambda: edit.value_changes(tiny, 0), ("k must be at least 1",)),
         (lambda: edit.diff(tiny, PROMPT, target=" Paris", foil=" Paris"), ("Paris", "same")),
     ):
         with refuses(InputError, ValueError, *named):
@@ -275,22 +272,3 @@ def test_diffs_refused(tiny: fm.Model, make_tiny: Make) -> None:
     with refuses(ModelError, ValueError, edit.fingerprint):
         edit.diff(make_tiny(dtype="bfloat16"), PROMPT)
     assert len(tiny.edits) == 0
-
-
-def test_how_much_of_each_value_is_rewritten(make_tiny: Make) -> None:
-    """Of a layer whose neurons are counted as another's; a value of zero has no share that is rewritten."""
-    model = make_tiny(dtype="float64")
-    with torch.no_grad():
-        model.ffn[0].values[5] = 0.0
-    edit = made(model, (0, 1), rank=2)
-    found = edit.value_changes(model, None)
-    assert found["norm"].is_monotonic_decreasing
-    assert allclose(found["share"].sum(), 1.0, 1e-12)
-    for one in edit.changes:
-        mine = found[found["layer"] == one.layer].sort_values("neuron")
-        norms, own = one.delta().norm(dim=-1), model.ffn[one.layer].values.detach().norm(dim=-1)
-        assert mine["neuron"].tolist() == list(range(model.d_mlp))
-        assert allclose(mine["norm"], norms, 1e-10)
-        assert allclose(mine["of_value"].fillna(-1.0), torch.where(own > 0, norms / own, -1.0), 1e-10)
-    assert pd.isna(found.set_index(["layer", "neuron"]).loc[(0, 5), "of_value"])
-    pd.testing.assert_frame_equal(edit.value_changes(model, 3), found.head(3))

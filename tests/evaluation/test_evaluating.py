@@ -14,8 +14,8 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
-from ffnmem.editing import Edit, SecondMoment, second_moment
-from ffnmem.evaluation import Scores, edit_quality, evaluate, evaluating
+from ffnmem.editing import Edit, SecondMoment
+from ffnmem.evaluation import Scores, evaluate, evaluating
 from ffnmem.facts import Probe
 
 from ..editing.edits import made, same_bits, weights
@@ -26,7 +26,6 @@ from .made import (
     LONDON,
     NO_TARGET,
     TEXTS,
-    TOWER,
     drift_by_hand,
     interrupt_at,
     own_editor,
@@ -104,13 +103,12 @@ def test_what_was_not_measured_is_told(tiny64: fm.Model) -> None:
     assert "drift_kl" not in scores.cases
     assert scores.missing == {"alias": "no fact has probes of their kind"}
     alone = replace(EIFFEL, neighbours=(), neighbour_prompts=(), paraphrases=(), generation_prompts=())
-    scores = evaluate(tiny64, alone, "none", metrics=("S", "drift_kl", "GE"), draws=20)
+    scores = evaluate(tiny64, alone, "none", metrics=("S", "drift_kl"), draws=20)
     assert scores.missing == {
         "S": "it takes ES, PS and NS",
         "PS": "no fact has paraphrases",
         "NS": "no fact has neighbours",
         "drift_kl": "there is no text that mentions none of the subjects",
-        "GE": "no fact has generation prompts",
     }
     assert scores.to_dict()["missing"] == scores.brief()["missing"] == scores.missing
     assert "NS: no fact has neighbours" in "\n".join(printed(scores.sheet()))
@@ -208,7 +206,6 @@ def test_a_folder_knows_functions_by_their_code(tiny64: fm.Model, tmp_path: Path
         (FACTS, "none", {"what": 3}, "'what'"),
         (FACTS, "none", {"draws": 0}, "draws"),
         (FACTS, "rome", {}, "second moment"),
-        (FACTS, "none", {"metrics": ["RS"]}, "references"),
         (FACTS, "none", {"protocol": "spoken"}, "generated"),
         (FACTS, "none", {"metrics": ("says",)}, "protocol='generated'"),
         (FACTS, "none", {"others": FACTS}, "others"),
@@ -232,24 +229,3 @@ def test_atlas(atlas: fm.Model) -> None:
     assert means["drift_kl"] < 0.01
     assert scores.cases["ES_before"].max() == 0.0
     assert len(scores.failures) == 0
-
-
-# -- what edits score with a second moment -----------------------------------------------------------------------------
-
-MADE_WITH = {name: QUICK[name] for name in ("contexts", "settings", "layer")}
-
-
-def test_quality_is_that_of_an_evaluation(tiny64: fm.Model, moment: SecondMoment) -> None:
-    """A curve of other numbers than the evaluation's would say nothing about the edits that one makes."""
-    facts = [EIFFEL, TOWER]
-    expected = evaluate(tiny64, facts, moment=moment, **QUICK).summary.set_index("metric")["mean"]
-    other = second_moment(tiny64, ["Paris is in France.", "London Rome Tower city of the"] * 3)
-    for metric in ("S", "NKL", "PS"):
-        quality = edit_quality(tiny64, facts, metric=metric, **MADE_WITH)
-        assert quality(moment) == pytest.approx(float(expected[metric]), rel=1e-9)
-        if metric == "NKL":  # v* is found once, and the second moment decides where the edit goes
-            assert quality(other) != quality(moment)
-    with refuses(InputError, ValueError, "'drift_kl'"):
-        edit_quality(tiny64, [EIFFEL], metric="drift_kl", **MADE_WITH)
-    with refuses(InputError, ValueError, "no fact has a prompt for NKL"):
-        edit_quality(tiny64, [LONDON], metric="NKL", **MADE_WITH)(moment)

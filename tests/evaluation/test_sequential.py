@@ -122,7 +122,6 @@ def test_refuses(tiny64: fm.Model) -> None:
         ({"together": 0}, ("together",)),
         ({"together": 2}, ("memit",)),
         ({"others": FACTS}, ("others",)),
-        ({"metrics": ["GE"]}, ("GE",)),
     ):
         with refuses(InputError, ValueError, *named):
             sequential(tiny64, FACTS, plain_editor, **options)  # type: ignore[arg-type]

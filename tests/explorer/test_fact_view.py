@@ -139,17 +139,6 @@ def test_no_tab_sees_anothers_edit(client: TestClient, tiny: fm.Model) -> None:
     assert all(torch.equal(value, before[name]) for name, value in tiny.hf_model.state_dict().items())
 
 
-def test_the_values_that_an_edit_rewrites_most(client: TestClient, tiny: fm.Model, tmp_path: Path) -> None:
-    where = address("/fact", edit=1, **ABOUT)
-    (tmp_path / "edit.zip").write_bytes(client.get(f"{where}&format=zip").content)
-    expected = fm.Edit.load(tmp_path / "edit.zip").value_changes(tiny, 10)
-    table = client.get(where).text.partition("The values it rewrites most")[2].partition("</table>")[0]
-    rows = re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)[1:]
-    shown = [[float(one) for one in re.findall(r'<data value="([^"]+)"', row)] for row in rows]
-    assert shown == [pytest.approx([row.norm, row.of_value, row.share]) for row in expected.itertuples()]
-    assert all(f">{row.layer}.{row.neuron}<" in one for row, one in zip(expected.itertuples(), rows, strict=True))
-
-
 def test_a_journey_in_a_browser(browser: Browser, tiny: fm.Model) -> None:
     """From the list to a fact, its rewrite, a reload, another tab that knows nothing of it, and back."""
     with served(Explorer(tiny, facts=[FACT, OTHER])) as base:

@@ -109,7 +109,7 @@ LACKS: list[tuple[dict[str, Any], str]] = [
     ({"neighbours": ()}, ""),
     ({"neighbour_prompts": ()}, ""),
     ({"neighbours": (), "neighbour_prompts": ()}, "NS NM S NS_plus NKL"),
-    ({"generation_prompts": ()}, "GE RS"),
+    ({"generation_prompts": ()}, ""),
     ({"probes": FULL.probes[1:]}, "unrelated"),
     ({"probes": ()}, "unrelated reverse alias"),
 ]

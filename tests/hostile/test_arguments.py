@@ -27,8 +27,8 @@ from .material import LONGEST, answered, fresh, hostile, place, tiny, tiny_folde
 
 SLOW = {
     "pages.site",  # writes where it is told to
-    *("editing.convergence", "interventions.knowledge_neurons"),
-    *("evaluate", "evaluation.edit_quality", "evaluation.layer_sweep", "evaluation.sequential"),
+    "interventions.knowledge_neurons",
+    *("evaluate", "evaluation.layer_sweep", "evaluation.sequential"),
 }
 """Functions that take long when nothing is wrong: their first argument always is."""
 INSIDE = (

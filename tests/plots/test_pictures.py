@@ -47,12 +47,9 @@ class Made:
     """The examples, with meanings of three sizes, and the tables that have pictures."""
 
     def __init__(self, examples: Examples) -> None:
-        tiny, quality = examples.tiny, {"quality": [20.0, 90.0]}
+        tiny = examples.tiny
         self.examples = examples
         self.Meanings = with_meanings(examples.Meanings, [10, 6, 4])
-        self.convergence = pd.DataFrame(
-            {"tokens": [10, 100], "distance_mean": [1.2, 0.0], "distance_max": [1.4, 0.0], **quality}
-        )
         self.projection = fm.project(tiny, 1, 3, k=5).assign(token="$x_{")
         self.promoters = fm.vocabulary.promoters(tiny, " the", k=4)
         self.roles = fm.roles(tiny, examples.store, n_sequences=None)
@@ -262,11 +259,6 @@ case("comparison correlations", "Comparison", lambda m: {}, "correlations")
 case("scores", "Scores", lambda m: {name: metric(m.Scores.summary, name) for name in ("ES", "PS", "NS", "S")})
 case("sweep", "Sweep", lambda m: {name: metric(m.Sweep.frame, name) for name in ("ES", "PS")}, metrics=["ES", "PS"])
 case("decay", "Decay", lambda m: {name: metric(m.Decay.frame, name) for name in ("ES", "NKL")}, metrics=["ES", "NKL"])
-case(
-    "convergence",
-    "convergence",
-    lambda m: {"mean": m.convergence["distance_mean"], "largest": m.convergence["distance_max"]},
-)
 case("activations", lambda m: ["relu", "gelu"], lambda m: {"ReLU": np.maximum(np.linspace(-4, 4, 1201), 0)})
 
 
@@ -527,9 +519,6 @@ def test_panels_below(made: Made) -> None:
     low, high = plots.decay(replace(made.Decay, steps=steps)).figure.axes[1].get_ylim()
     assert low <= 1.9
     assert high >= 2.1
-    below = plots.convergence(made.convergence, quality="S").figure.axes[1]
-    assert below.get_ylabel() == "S"
-    assert series(below)["_child0"].tolist() == [20.0, 90.0]
 
 
 def in_no_grid() -> Axes:
@@ -567,7 +556,7 @@ REFUSED: list[tuple[Callable[[Made], Any], tuple[str, ...]]] = [
     (lambda m: plots.fact_map(m.Trace, "mlp"), ("kind", "'mlp'", "'ffn'")),
     (lambda m: plots.fact_curves(m.Silencings, "state"), ("kind", "'state'")),
     (lambda m: plots.fact_curves(Traces((), m.Traces.skipped, m.Traces.provenance)), ("no fact was asked",)),
-    (lambda m: plots.scores(m.Scores, ["GE"]), ("'GE'", "'ES'")),
+    (lambda m: plots.scores(m.Scores, ["drift_kl"]), ("'drift_kl'", "'ES'")),
     (
         lambda m: plots.scores(
             Scores(m.Scores.cases.assign(ES=np.nan, PS=np.nan, NS=np.nan, NKL=np.nan), {}, m.Scores.provenance, draws=5)
@@ -577,7 +566,6 @@ REFUSED: list[tuple[Callable[[Made], Any], tuple[str, ...]]] = [
     (lambda m: plots.sweep(m.Sweep, Traces((), m.Traces.skipped, m.Traces.provenance)), ("last subject",)),
     (lambda m: plots.sweep(m.Sweep, m.Traces, in_no_grid()), ("of a grid",)),
     (lambda m: plots.decay(m.Decay, in_no_grid()), ("of a grid",)),
-    (lambda m: plots.convergence(m.convergence, in_no_grid()), ("of a grid",)),
     (lambda m: plots.virtual_weights(m.VirtualWeights, "outgoing"), ("outgoing", "'incoming'")),
     (
         lambda m: plots.virtual_weights(
