@@ -72,10 +72,9 @@ def ablation(e: Examples) -> fm.interventions.Ablation:
 
 
 def audit(e: Examples) -> fm.editing.Audit:
-    others = [fm.Fact(f"A{i}", "", "{} is", "Paris") for i in range(20)]
     before = fm.load(e.tiny.hf_model, tokenizer=e.tiny.tokenizer)
     with e.edit.applied(e.tiny):
-        return fm.editing.audit(before, e.tiny, EIFFEL, others=others)
+        return fm.editing.audit(before, e.tiny, EIFFEL)
 
 
 def decay(e: Examples) -> Decay:

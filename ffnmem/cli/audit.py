@@ -10,7 +10,6 @@ from cyclopts import Parameter
 import ffnmem as fm
 
 from ..core.errors import InputError
-from ..core.resources import EMBEDDED
 from ..core.types import Dtype
 from ..show.records import emit
 from .options import Count, Device, FactSource, Full, LensName, Output, ReaderChoice
@@ -38,9 +37,8 @@ def audit(
     """What an edit left behind: the matrices, ranks and facts that it changed.
 
     Names the matrices in which checkpoint AFTER differs from BEFORE, which it was made of: by how much, by what rank,
-    and for changes of low rank which neurons and tokens they consist of. With facts it says for which subjects the
-    changes of FFN down projections are, and what both checkpoints answer. It does not matter who made the edit, and no
-    record of it is needed. Both are atlas, folders or Hugging Face ids.
+    and which neurons and tokens the parts of the change consist of. Facts are asked of both. It does not matter who
+    made the edit, and no record of it is needed. Both are atlas, folders or Hugging Face ids.
 
     Examples
       ffnmem audit atlas edited
@@ -48,13 +46,13 @@ def audit(
           --prompt "The Eiffel Tower is in" --json
 
     --csv has one row a matrix that changed: layer (-1 outside of layers), matrix, parameter, norm, of_norm, rank, more,
-    tolerance. --json has the conclusion, matrices, parts with their neurons and tokens, and the facts about subjects
-    that the change is for (with --full, all that were asked about).
+    tolerance. --json has the conclusion, matrices, parts with their neurons and tokens, and the facts whose answer
+    changed (with --full, all).
 
     Args:
         before: The checkpoint that the other was made of.
         after: The checkpoint to look into.
-        facts: Facts about the subjects in question. [default: those of atlas for it, none for others]
+        facts: Facts to ask both.
         prompt: A text to ask about in place of facts.
         subject: What it is about, spelled as it is there.
         ranks: Singular values to count of each matrix.
@@ -63,8 +61,7 @@ def audit(
     """
     if (prompt is None) != (subject is None) or (prompt is not None and facts is not None):
         raise InputError("--prompt TEXT goes with --subject TEXT, and stands in place of --facts")
-    source = before if facts is None and before in EMBEDDED else facts
-    asked = prompt if source is None or prompt is not None else fm.load_facts(source)
+    asked = prompt if facts is None else fm.load_facts(facts)
     first = ReaderChoice(model=before, device=device, dtype=dtype, prepend_bos=None)
     models = first.load(), replace(first, model=after).load()
     with show_progress() as report:

@@ -10,7 +10,7 @@ Phase = Literal[
     "shade", "ablate", "circuit", "weights", "text", "inputs", "meanings",
     "explain", "judge", "geometry", "edit", "trace", "traces", "silence",
     "silences", "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "causal", "exact",
-    "faithfulness", "prune", "variants", "effects", "contrast", "contrasts", "audit", "subjects", "answers",
+    "faithfulness", "prune", "variants", "effects", "contrast", "contrasts", "audit", "answers",
 ]  # fmt: skip
 Progress = Callable[[Phase, int, int], None]
 """Called as (phase, done, total) now and then, e.g. ("scan", 2048, 100000). Which phases there are, and what is counted
@@ -59,7 +59,6 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "contrast": ("adding firings", "percent of the goal"),
     "contrasts": ("contrasting prompts", "pairs"),
     "audit": ("taking changes apart", "matrices"),
-    "subjects": ("reading the keys of subjects", "prompts"),
     "answers": ("asking both models", "facts"),
     "effects": ("measuring what the edit does", "steps"),
 }

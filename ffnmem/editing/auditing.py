@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -17,31 +18,31 @@ from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Origin, Sheet, Table, Words, line, token, tokens
 from ..core.types import LOGIT, Count, checked
+from ..facts.answers import last_logits
 from ..facts.fact import Fact, as_facts
+from ..facts.questions import ask_about
 from ..models.loading import load
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm
 from ..models.turns import in_turn
+from ..prompts.captures import capture
 from ..show.result import Result
 from ..vocabulary.lenses import JacobianLens, Lens, describe_lens, load_lens
 from ..vocabulary.scoring import Scorer
 from ..vocabulary.vectors import ready, side_tokens
-from .subject_keys import TEXTS, SubjectKeys, predict_both
 from .weight_changes import WeightChange, pair_weights, rounding_step
 
 RANKS = 64
 PARTS = 4
 TOKENS = 10  # at each end of a part's direction, and its neurons
 ROWS = 20  # of a table that is shown
-ASKED = 8  # facts that are asked even if the change is for none of them
 SHOWN_NEURONS = 2
 SHOWN_SHARE = 0.05  # of parts: what a change of full rank consists of are hundreds of smaller ones
-MOVED = 0.5  # total variation: further facts of a subject are shown whose prediction moves at least so far
 READS = "promotes, of what reads the residual stream: the tokens that it looks for"
 NO_SIGN = "no facts say with which sign a part is used: these are its tokens where its first neuron is positive"
-LOW = "the logit lens says little of low layers, where --lens jacobian says more"
 MATRICES = ("layer", "matrix", "parameter", "norm", "of_norm", "rank", "more", "tolerance")
+FACTS = ("fact", "subject", "prompt", "says_before", "says_after", "raised", "changed", "rise", "distance")
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,12 @@ class Audit(Result):
             ``rank``, the singular values of ΔW above ``tolerance``, the most that rounding makes (0 of a vector);
             ``more``, whether there are more than were counted.
         parts: of each matrix the largest rank-one parts, see :class:`ChangePart`.
-        facts: None where none were given. For each FFN down projection that changed by a low rank, one row a subject
-            that it is not for, and of one that it is for (``touched``) one row a fact, that which moved most first:
-            ``layer``, ``subject``, ``touched``; ``overlap``, the cosine of its key with the change's; ``typical``, the
-            median of other subjects; ``z``, how far above it, in robust standard deviations; ``moved``, ‖ΔWᵀk‖/‖Wᵀk‖,
-            ``moved_typical``; ``fact`` (its name), ``prompt``, ``says_before``, ``says_after``, the token that gained
-            most (``raised``, by ``rise``), ``distance``, the total variation of both predictions; of up to 8 facts all.
+        facts: None where none were named; else one row a fact, that which moved most first: ``fact`` (its name),
+            ``subject``, ``prompt``, ``says_before``, ``says_after``, the likeliest next tokens, ``changed``, whether
+            they differ; the token that gained most (``raised``, by ``rise``), ``distance``, the total variation of both
+            predictions; and ``moved``, ‖ΔWᵀk‖/‖Wᵀk‖ of the subject's key k, the most of the FFN down projections that
+            changed by a low rank (missing without any).
         compared: how many tensors there are. rounded: those that differ by rounding to another numeric type alone.
-        others: how many other keys a subject's was compared with.
         before, after: the models' names. provenance, other: of both.
     """
 
@@ -93,56 +92,37 @@ class Audit(Result):
     facts: pd.DataFrame | None
     compared: int
     rounded: int
-    others: int
     before: str
     after: str
     provenance: Provenance
     other: Provenance
 
     main = "matrices"
-    in_json = "before after conclusion compared rounded matrices parts touched facts others provenance other"
+    in_json = "before after conclusion compared rounded matrices parts changed facts provenance other"
     not_brief = "facts"
 
     @property
-    def touched(self) -> pd.DataFrame | None:
-        """The rows of ``facts`` about subjects that the change is for."""
-        return None if self.facts is None else self.facts[self.facts["touched"]].reset_index(drop=True)
-
-    @property
-    def unrelated(self) -> bool:
-        """Whether most matrices that changed by a high rank differ by more than their own norm."""
-        return bool(self.matrices.loc[self.matrices["more"], "of_norm"].median() > 1)
+    def changed(self) -> pd.DataFrame | None:
+        """The rows of ``facts`` whose answer changed."""
+        return None if self.facts is None else self.facts[self.facts["changed"]].reset_index(drop=True)
 
     @property
     def conclusion(self) -> str:
-        """What differs, in a sentence or two."""
+        """What differs, in a sentence."""
         rounded = f"; {self.rounded:,} differ by rounding alone" if self.rounded else ""
+        asked = ""
+        if self.facts is not None and self.changed is not None:
+            asked = f"; answers changed: {len(self.changed):,} of {counted(len(self.facts), 'fact')}"
         if not len(self.matrices):
-            return f"no weight of {self.compared:,} tensors differs{rounded}"
+            return f"no weight of {self.compared:,} tensors differs{rounded}{asked}"
         names = [f"{row.matrix}{of_layer(row.layer)}{of_rank(row)}" for row in self.matrices.itertuples()]
-        full = int(self.matrices["more"].sum())
-        many = f", {full:,} by a high rank, as training does" if full else ""
-        found = f"{len(names):,} of {self.compared:,} tensors changed{many}: {listed(names, 3)}{rounded}"
-        if self.unrelated:
-            return (
-                "the models are unrelated, or were trained apart: most matrices differ by more than their own norm; "
-                f"{found}"
-            )
-        if self.touched is None or self.facts is None:
-            return f"{found}; no facts were asked about" if len(self.parts) else found
-        subjects = list(dict.fromkeys(self.touched["subject"]))
-        if not len(self.facts):
-            return f"{found}; facts are told by dense FFN down projections alone, none of which changed by a low rank"
-        tested = counted(self.facts["subject"].nunique(), "subject")
-        if not subjects:
-            return f"{found}; of {tested}, the key of none stands out: it may act on many at once"
-        return f"{found}; of {tested}, the change is for {listed(subjects, 4)}"
+        return f"{len(names):,} of {self.compared:,} tensors changed: {listed(names, 3)}{rounded}{asked}"
 
     def summary(self) -> str:
         return self.conclusion
 
     def sheet(self) -> Sheet:
-        """What changed, what each part of it reads and writes, and which facts it is for."""
+        """What changed, what each part of it reads and writes, and what both models say to the facts."""
         layer = Column("layer", left=False, of=lambda row: "" if row["layer"] < 0 else str(row["layer"]))
         matrices = Table.of(
             self.matrices,
@@ -154,6 +134,7 @@ class Audit(Result):
             title="what changed",
             caption="change: ‖ΔW‖ of ‖W‖; rank: singular values above what rounding makes",
         )
+        reads = any(not part.matrix.startswith("FFN down") for part in self.parts)
         parts = Table.of(
             [vars(part) for part in self.parts if part.share >= SHOWN_SHARE],
             layer,
@@ -163,46 +144,30 @@ class Audit(Result):
             Column("suppresses", wraps=True, of=lambda row: tokens(row["suppresses"])),
             top=ROWS,
             title="its parts, the largest first",
-            caption="; ".join(
-                words
-                for words, needed in (
-                    (NO_SIGN, self.facts is None),
-                    (READS, any(not part.matrix.startswith("FFN down") for part in self.parts)),
-                    (LOW, self.provenance.to_dict().get("lens") == LOGIT),
-                )
-                if needed
-            ),
+            caption="; ".join([NO_SIGN] * (self.facts is None) + [READS] * reads),
         )
         return Sheet.of(
             Words.of(self.conclusion, "strong"),
             matrices if len(self.matrices) else None,
-            parts if parts.rows and not self.unrelated else None,
+            parts if parts.rows else None,
             self.fact_table(),
             Origin(self.provenance.to_dict()),
             Origin(self.other.to_dict()),
         )
 
     def fact_table(self) -> Table | None:
-        """The facts that moved of those that the change is for: how their keys stand out, and what the models say."""
-        found = self.touched
-        if found is not None and self.facts is not None and not len(found) and "says_before" in self.facts:
-            found = self.facts[self.facts["says_before"].notna()]
-        if found is None or not len(found):
+        """What the models say to the facts."""
+        if self.facts is None:
             return None
-        first = ~found.duplicated(["layer", "subject"])
         return Table.of(
-            found[first | (found["distance"] >= MOVED)],
-            "layer subject",
-            Column("overlap", "number", digits=2),
-            Column("typical", "number", digits=2),
-            Column("z", "number", places=0),
+            self.facts,
+            "subject",
             Column("moved", "percent", places=0),
             Column("says", of=lambda row: line(token(row["says_before"]), " → ", token(row["says_after"], "strong"))),
             Column("gained most", wraps=True, of=lambda row: line(token(row["raised"]), f" {row['rise']:+.0%}")),
             top=ROWS,
-            title="the facts that it is for" if found["touched"].any() else "what both say",
-            caption=f"overlap: of the subject's key with the change's keys; typical, z: of {self.others:,} other keys; "
-            "moved: of what the layer writes there",
+            title="the facts, those that moved most first",
+            caption="moved: how much of what the layer writes at the subject's last token changed",
         )
 
 
@@ -223,48 +188,38 @@ def audit(
     facts: Fact | str | Iterable[Fact] | None = None,
     *,
     subject: str | None = None,
-    others: Iterable[Fact] | None = None,
     ranks: Count = RANKS,
     parts: Count = PARTS,
     k: Count = TOKENS,
     lens: Lens = LOGIT,
     progress: Progress | None = None,
 ) -> Audit:
-    """What an edit left behind: which matrices of a checkpoint changed, and for which facts.
+    """What an edit left behind: which matrices of a checkpoint changed, by what rank, and which facts.
 
     From both checkpoints alone, whoever made the edit: by ffnmem, with PEFT (merged), by fine-tuning or by hand. Hooks,
     and adapters that are not merged, are no weights and not seen.
 
     Each tensor that differs is named with its size and rank. A change is read part by part (its singular vectors):
-    which neurons it uses, and which tokens it promotes and suppresses. With facts, the key of each subject (the
-    coefficients at its last token in ``before``) is compared with the keys of each change of low rank of an FFN's down
-    projection, in the metric in which keys on text have no preferred direction: there C⁻¹k, which editors write, is k.
-    The subject that stands out most from others is what the change is for; what it explains is taken away, and the next
-    is looked for, at most as many as the change has ranks. A change that was not made along whitened keys, such as that
-    of training, acts on many subjects, and may be for none.
+    which neurons it uses, and which tokens it promotes and suppresses. Facts are asked of both models.
 
     Args:
         before: the original: a model, or what :func:`ffnmem.load` takes. after: the one to look into, of the same
             architecture and sizes.
-        facts: about the subjects in question; or a text, with the ``subject`` in it.
-        others: facts about other subjects, whose keys are the null. Default: ``facts``, if these have 200 subjects or
-            more; else 400 of the embedded model's.
+        facts: to ask both models; or a text, with the ``subject`` in it.
         ranks: singular values to count. parts: of each matrix to read. k: tokens at each end of a part.
         lens: how what FFNs write is read in tokens, as :func:`ffnmem.project` takes it.
-        progress: called as ("audit", done, total) in tensors that changed; with facts then as ("subjects", done, total)
-            in prompts, of the subjects and of the text that they are compared with, and ("answers", done, total) in
-            facts.
+        progress: called as ("audit", done, total) in tensors that changed; with facts then as ("answers", done, total)
+            in facts.
 
-    Returns: An :class:`Audit`. With facts a part of an FFN down projection has the sign of the key which uses it most.
-        No other sign follows from weights: there the first of the part's neurons is positive.
+    Returns: An :class:`Audit`. With facts a part of an FFN down projection has the sign of the subject's key which uses
+        it most. No other sign follows from weights: there the first of the part's neurons is positive.
 
     Raises: InputError: models of other sizes or architectures, or one that runs by a bridge; a text without its
-        subject, fewer than 20 other subjects. What :func:`ffnmem.load` raises.
+        subject. What :func:`ffnmem.load` raises.
 
-    Source: Meng et al. 2022 (2202.05262), eq. 2: C⁻¹k. Bandeira and van Handel 2016 (1408.6185), §1: the largest
-        singular value of independent errors is at most about the longest row of their standard deviations plus the
-        longest column. Halko et al. 2011 (0909.4061): singular values. Iglewicz and Hoaglin 1993: z by median and MAD,
-        here of Fisher's atanh of cosines. Mallat and Zhang 1993: matching pursuit.
+    Source: Bandeira and van Handel 2016 (1408.6185), §1: the largest singular value of independent errors is at most
+        about the longest row of their standard deviations plus the longest column. Halko et al. 2011 (0909.4061):
+        singular values.
     """
     first, second = (one if isinstance(one, Model) else load(one) for one in (before, after))
     asked = None if facts is None else list_facts(facts, subject)
@@ -279,9 +234,9 @@ def audit(
         changes.append(WeightChange.of(pair, step, ranks, parts))
         if progress is not None:
             progress("audit", done, len(changed))
-    table, compared = None, 0
+    table = None
     if asked is not None:
-        table, compared, changes = compare_keys(first, second, asked, others, changes, progress)
+        table, changes = ask_facts(first, second, asked, changes, progress)
     changes.sort(key=lambda change: (not change.rank, -change.of_norm))
     rows = [(c.pair.layer, c.pair.matrix, c.pair.name, c.norm, c.of_norm, c.rank, c.more, c.tolerance) for c in changes]
     return Audit(
@@ -290,7 +245,6 @@ def audit(
         facts=table,
         compared=len(pairs),
         rounded=len(differ) - len(changed),
-        others=compared,
         before=first.name,
         after=second.name,
         provenance=first.provenance(lens=describe_lens(through)),
@@ -307,30 +261,41 @@ def list_facts(facts: Fact | str | Iterable[Fact], subject: str | None) -> list[
     return [Fact.from_text(facts, subject, true="unknown")]
 
 
-def compare_keys(
-    before: Model,
-    after: Model,
-    facts: list[Fact],
-    others: Iterable[Fact] | None,
-    changes: Sequence[WeightChange],
-    progress: Progress | None,
-) -> tuple[pd.DataFrame, int, list[WeightChange]]:
-    """The table of facts, the number of keys that are the null, and the changes with signs that fit the keys."""
-    own = [i for i, change in enumerate(changes) if change.pair.matrix == "FFN down" and change.is_low]
-    keys = SubjectKeys.of(before, facts, others, [changes[i].pair.layer for i in own], progress)
-    found = {i: keys.match(changes[i]) for i in own}
-    turned = [change.turn_round(found[i][1]) if i in found else change for i, change in enumerate(changes)]
-    empty = pd.DataFrame(columns=["layer", "subject", "touched"]).astype({"touched": bool})
-    rows = pd.concat([rows for rows, _ in found.values()]) if found else empty
-    named = set(rows["subject"][rows["touched"]])
-    if len(facts) <= ASKED:  # by hand, and so to be answered whatever comes out
-        table = rows.merge(predict_both(before, after, facts, progress), "left", "subject")
-    else:
-        said = predict_both(before, after, [fact for fact in facts if fact.subject in named], progress)
-        table = rows.merge(said.assign(touched=True), "left", ["subject", "touched"])
-    texts = list(TEXTS)
-    table[texts] = table[texts].astype(object).where(table[texts].notna(), None)
-    return table, keys.others, turned
+def ask_facts(
+    before: Model, after: Model, facts: list[Fact], changes: Sequence[WeightChange], progress: Progress | None
+) -> tuple[pd.DataFrame, list[WeightChange]]:
+    """The table of facts, and the changes with the signs of the subjects' keys."""
+    own = {i: change for i, change in enumerate(changes) if change.pair.matrix == "FFN down" and change.is_low}
+    keys: dict[int, list[Tensor]] = {change.pair.layer: [] for change in own.values()}
+    rows = []
+    for done, fact in enumerate(facts, 1):
+        ids = before.tokenize(fact.text)
+        one, two = (last_logits(model, ids)[0].double().softmax(0).cpu() for model in (before, after))
+        raised = int((two - one).argmax())
+        says = before.token_strings([int(one.argmax()), int(two.argmax()), raised])
+        distance = float((two - one).abs().sum()) / 2
+        changed = int(one.argmax()) != int(two.argmax())
+        rows.append((fact.name, fact.subject, fact.text, *says, changed, float(two[raised] - one[raised]), distance))
+        if keys:
+            asked = ask_about(before, fact.prompt, fact.subject)
+            ids = list(asked.tokens[: asked.subject_last + 1])
+            taken = capture(before, torch.tensor([ids]), layers=list(keys))
+            for layer, found in keys.items():
+                found.append(taken.coefficients[layer][0, -1].double().cpu())
+        if progress is not None:
+            progress("answers", done, len(facts))
+    table = pd.DataFrame(rows, columns=list(FACTS))
+    moved, turned = torch.full((len(facts),), torch.nan, dtype=torch.float64), list(changes)
+    for i, change in own.items():
+        m, old, new = (
+            torch.stack(keys[change.pair.layer]),
+            *map(change.pair.wide, (change.pair.before, change.pair.after)),
+        )
+        moved = moved.fmax((m @ (new - old)).norm(dim=1) / (m @ old).norm(dim=1))
+        use = m @ change.units.T
+        turned[i] = change.turn_round(use.gather(0, use.abs().argmax(0, keepdim=True)).sign()[0])
+    table["moved"] = moved.numpy()
+    return table.sort_values("distance", ascending=False, kind="stable", ignore_index=True), turned
 
 
 def read_parts(
