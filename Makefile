@@ -94,7 +94,7 @@ check-notebooks: $(READY)
 docs: $(READY) ## the manual, to be read without a network: out/docs/index.html; fails at a link that leads nowhere
 	$(BIN)/python docs/build.py
 
-gallery: $(READY) ## draw every picture of the gallery anew, and write its page; minutes
+gallery: $(READY) ## draw every kind of picture, with a page of them, into out/gallery; minutes
 	$(BIN)/python docs/gallery.py
 
 format: $(READY) ## format and mend what can be mended

@@ -1,41 +1,23 @@
-"""The gallery: ``python docs/gallery.py [NAME …]`` draws pictures and writes docs/gallery.md (minutes for all).
-
-``--page`` writes the page alone, ``--check`` fails where the page is not what this script has, a picture is missing or
-too large, a drawing function of :mod:`ffnmem.plots` has no picture, or a command does not parse; docs/build.py asks
-that too. ``--as deuteranopia DIR`` (or protanopia, tritanopia, print) shows the pictures as others see them.
-"""
+"""The gallery: ``python docs/gallery.py [NAME …]`` draws every kind of picture, or some, into out/gallery, beside a
+page of them with the code and the command that draw each one (minutes for all)."""
 
 from __future__ import annotations
 
 import argparse
-import re
-import shlex
+import contextlib
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-HERE = Path(__file__).resolve().parent
-PAGE, FOLDER = HERE / "gallery.md", HERE / "gallery"
-LARGEST, TOGETHER = 150_000, 1_500_000  # bytes of a picture, and of all
+FOLDER = Path(__file__).resolve().parent.parent / "out" / "gallery"
 DPI = 90
-NOT_SHOWN = {"memories", "tokens", "arrange", "draw", "anatomy"}  # of one view of the explorer, or drawn by figure
-DRAWN = re.compile(r"fm\.plots\.(\w+)\b")
 
 TOWER = '"The Eiffel Tower is located in the city of"'
 KREMLIN = '"The Kremlin is located in the city of"'
 SUBJECT = '--subject "Eiffel Tower"'
 PARIS = '--target " Paris"'
 RIVAL = f'{PARIS} --foil " Rome"'
-
-# What colours look like to others, on linear RGB (Machado, Oliveira & Fernandes 2009, severity 1), and in print.
-VISION = {
-    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
-    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
-    "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
-    "print": ((0.2126, 0.7152, 0.0722),) * 3,
-}
 
 
 @dataclass(frozen=True)
@@ -49,12 +31,8 @@ class Picture:
     command: str = ""
 
     @property
-    def file(self) -> Path:
-        return FOLDER / f"{self.name}.png"
-
-    @property
     def markdown(self) -> str:
-        blocks = [f"### {self.title}", f"![{self.shows}](gallery/{self.name}.png)", f"*{self.shows}*"]
+        blocks = [f"### {self.title}", f"![{self.shows}]({self.name}.png)", self.shows]
         blocks.append(f"```python\n{self.code.strip()}\n```")
         if self.command:
             blocks.append(f"```bash\n{self.command}\n```")
@@ -80,12 +58,10 @@ TOP = """# Gallery
 Every kind of figure that ffnmem draws, with the lines that draw it and the command where there is one. All of it is of
 `atlas`, the model that comes with the package, unless a line says otherwise. A drawing function draws one picture and
 gives back its matplotlib Axes (`ax=` draws into yours). `fm.plots.figure(result)` draws all pictures of a result, as
-`--plot FILE` does (.png, .svg or .pdf); `fm.plots.arrange` puts any pictures on one figure. In a script, begin with
-`matplotlib.use("agg")` and end with `plt.savefig(…)`; a notebook shows the picture by itself.
+`--plot FILE` does (.png, .svg or .pdf); `fm.plots.arrange` puts any pictures on one figure.
 
 Blue is towards and above zero, orange against and below: a pair that colour-blind readers tell apart, as most of the
-other colours (Okabe and Ito 2008). `python docs/gallery.py` draws all of this anew, `python docs/gallery.py --as
-deuteranopia DIR` shows it as others see it."""
+other colours (Okabe and Ito 2008)."""
 
 SECTIONS = (
     Section(
@@ -236,12 +212,6 @@ geometry = fm.neurons.geometry(model)
                 "The share of each layer's neurons that play a part by the papers' rules.",
                 "fm.plots.roles(roles)",
                 "ffnmem roles --store runs/gallery --plot roles.png",
-            ),
-            Picture(
-                "percentiles",
-                "A statistic by layer",
-                "How the kurtosis of what neurons write is spread over each layer, beside the threshold of a role.",
-                'fm.plots.percentiles(roles, "cosine_kurtosis", threshold=10)',
             ),
             Picture(
                 "interference",
@@ -419,52 +389,13 @@ def pictures() -> list[Picture]:
     return [one for section in SECTIONS for one in section.pictures]
 
 
-def page() -> str:
-    """The page as it should be."""
-    return "\n\n".join([TOP, *(section.markdown for section in SECTIONS)])
-
-
-def problems() -> list[str]:
-    """What is not as it should be; nothing is drawn."""
-    from cyclopts import CycloptsError
-
-    from ffnmem import plots
-    from ffnmem.cli import app
-    from ffnmem.core.errors import FfnmemError
-
-    found = []
-    if not PAGE.is_file() or PAGE.read_text("utf-8") != page():
-        found.append("docs/gallery.md is not what docs/gallery.py has: run docs/gallery.py --page")
-    sizes = {one.name: one.file.stat().st_size for one in pictures() if one.file.is_file()}
-    found += [f"docs/gallery has no {one.name}.png" for one in pictures() if one.name not in sizes]
-    found += [f"docs/gallery/{name}.png is above {LARGEST:,} bytes" for name, size in sizes.items() if size > LARGEST]
-    if sum(sizes.values()) > TOGETHER:
-        found.append(f"the pictures of docs/gallery are above {TOGETHER:,} bytes")
-    drawn = {name for one in pictures() for name in DRAWN.findall(one.code)}
-    found += [
-        f"fm.plots.{name} has no picture in docs/gallery.py" for name in sorted({*plots.__all__} - drawn - NOT_SHOWN)
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        for one in pictures():
-            _, name, *arguments = shlex.split(one.command.replace("--plot ", f"--plot {folder}/")) or (None, None)
-            try:
-                if name:
-                    app.parse_args([name, *arguments], exit_on_error=False, print_error=False)
-            except (CycloptsError, FfnmemError) as error:
-                found.append(f"{one.command}: {error}")
-    return found
-
-
 def draw(names: Iterable[str]) -> None:
     """Draw some pictures; of a section without any of them nothing is run but what it begins with."""
-    import contextlib
-
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    FOLDER.mkdir(exist_ok=True)
     wanted, space = set(names), {"__name__": "gallery"}
     last = max(i for i, section in enumerate(SECTIONS) if wanted & {one.name for one in section.pictures})
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
@@ -473,60 +404,28 @@ def draw(names: Iterable[str]) -> None:
             exec(compile(section.begin, section.title, "exec"), space)
             for one in section.pictures:
                 if one.name in wanted:
-                    *before, last = one.code.strip().splitlines()
+                    *before, expression = one.code.strip().splitlines()
                     exec(compile("\n".join(before), one.name, "exec"), space)
-                    eval(last, space).figure.savefig(one.file, dpi=DPI, bbox_inches="tight", facecolor="white")
+                    figure = eval(expression, space).figure
+                    figure.savefig(FOLDER / f"{one.name}.png", dpi=DPI, bbox_inches="tight", facecolor="white")
                     plt.close("all")
-                    shrink(one.file)
-                    print(f"{one.name}: {one.file.stat().st_size / 1000:.0f} kB", flush=True)
+                    print(one.name, flush=True)
 
 
-def shrink(file: Path) -> None:
-    """Save a picture anew with 256 colours, chosen so that rare ones stay: those of legends and thin lines."""
-    from PIL import Image
-
-    with Image.open(file) as image:
-        made = image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    made.save(file, optimize=True)
-
-
-def seen(vision: str, folder: Path) -> None:
-    """Save all pictures as somebody else sees them."""
-    import numpy as np
-    from PIL import Image
-
-    folder.mkdir(parents=True, exist_ok=True)
-    matrix = np.array(VISION[vision])
-    for one in pictures():
-        with Image.open(one.file) as image:
-            srgb = np.asarray(image.convert("RGB"), dtype=np.float64) / 255
-        linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4) @ matrix.T
-        linear = linear.clip(0, 1)
-        back = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
-        Image.fromarray((255 * back).round().astype(np.uint8)).save(folder / one.file.name)
-
-
-def main() -> int:
-    parser: Any = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="pictures to draw; default: all")
-    parser.add_argument("--page", action="store_true", help="write the page, draw nothing")
+def main() -> None:
+    known = [one.name for one in pictures()]
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--check", action="store_true", help="write nothing; fail where something is not as it should be"
+        "names", nargs="*", metavar="NAME", help=f"pictures to draw; default: all of {', '.join(known)}"
     )
-    parser.add_argument("--as", dest="vision", nargs=2, metavar=("VISION", "DIR"), help=f"one of {', '.join(VISION)}")
-    options = parser.parse_args()
-    if options.check:
-        found = problems()
-        print("\n".join(found) or f"{len(pictures())} pictures")
-        return 1 if found else 0
-    if options.vision:
-        seen(options.vision[0], Path(options.vision[1]))
-        return 0
-    if not options.page:
-        draw(options.names or [one.name for one in pictures()])
-    PAGE.write_text(page(), "utf-8")
-    return 0
+    names = parser.parse_args().names
+    if unknown := sorted({*names} - {*known}):
+        parser.error(f"no picture {unknown[0]}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "index.md").write_text("\n\n".join([TOP, *(section.markdown for section in SECTIONS)]) + "\n", "utf-8")
+    draw(names or known)
+    print(FOLDER / "index.md")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

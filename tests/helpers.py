@@ -336,7 +336,6 @@ def printed(shown: Any, width: int = 100) -> list[str]:
 
 DOORLESS = {
     "corpus": ("Corpus", "Document", "Packed", "Problem", "open_packed"),
-    "plots": ("percentiles",),
 }
 """Public in a subpackage, without a check of arguments: data of the package's own making, and what only reads it."""
 

@@ -20,11 +20,8 @@ from .firing import firing_rates as firing_rates
 from .firing import health as health
 from .firing import histogram as histogram
 from .neuron_kinds import meanings as meanings
-from .neuron_kinds import percentiles as percentiles
 from .neuron_kinds import roles as roles
 from .neuron_kinds import verdicts as verdicts
-from .projections import memories as memories
-from .projections import tokens as tokens
 from .tracing import fact_curves as fact_curves
 from .tracing import fact_map as fact_map
 from .weights import anatomy as anatomy

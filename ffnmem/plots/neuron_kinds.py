@@ -127,26 +127,5 @@ def roles(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return shapes.finish(ax, title, "", label, percent="y", legend="stacked")
 
 
-def percentiles(frame: pd.DataFrame, column: str, ax: Axes | None = None, threshold: float | None = None) -> Axes:
-    """How a statistic is spread over the neurons of each layer: 1–99%, 5–95%, 25–75% and the median.
-
-    Args:
-        frame: of :func:`ffnmem.roles`. column: which of its statistics.
-        threshold: a line at it, and at its negative where the statistic has both signs.
-    """
-    rows = frame.groupby("layer")[column].quantile([0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99]).unstack()
-    ax = shapes.axes_for(ax)
-    labels = ("1–99%", "5–95%", "25–75%", "median")
-    shapes.spreads(ax, range(len(rows)), [rows[share] for share in rows], labels=labels)
-    shapes.layer_axis(ax, rows.index)
-    if threshold is not None:
-        style: shapes.Style = {"color": shapes.ORANGE, "linestyle": "--", "linewidth": 1}
-        shapes.line_at(ax, threshold, f"threshold {threshold:.3g}", **style)
-        if rows.min(axis=None) < 0 and column != "cosine_kurtosis":
-            shapes.line_at(ax, -threshold, **style)
-    name = column.replace("_", " ")
-    return shapes.finish(ax, f"{name} by layer, quantiles over neurons", "", name, legend="beside")
-
-
 def model_of(table: pd.DataFrame) -> str:
     return str(table.attrs.get("provenance", {}).get("model", "this model"))

@@ -50,8 +50,6 @@ class Made:
         tiny = examples.tiny
         self.examples = examples
         self.Meanings = with_meanings(examples.Meanings, [10, 6, 4])
-        self.projection = fm.project(tiny, 1, 3, k=5).assign(token="$x_{")
-        self.promoters = fm.vocabulary.promoters(tiny, " the", k=4)
         self.roles = fm.roles(tiny, examples.store, n_sequences=None)
         self.verdicts = verdict_table(["positive", "negative"])
 
@@ -191,13 +189,6 @@ case(
 )
 case("roles", "roles", role_shares)
 case(
-    "percentiles",
-    "roles",
-    lambda m: {"25–75%": np.diff(m.roles.groupby("layer")["io_cosine"].quantile([0.25, 0.75]).unstack())[:, 0]},
-    "io_cosine",
-    threshold=0.4,
-)
-case(
     "geometry interference",
     "Geometry",
     lambda m: {"keys": stats(m, "key_cosine", "q50", "q999"), "gates": stats(m, "gate_cosine", "q50", "q999")},
@@ -225,15 +216,6 @@ case(
 case("virtual_weights", "VirtualWeights", lambda m: {"bars 0": m.VirtualWeights.incoming["z"]})
 case("anatomy", "Anatomy", lambda m: {"bars 0": m.Anatomy.to_frame().query("parameters > 0")["share"]})
 case("anatomy layer", "Anatomy", lambda m: {}, "layer")
-case(
-    "tokens",
-    "projection",
-    lambda m: {
-        "bars 0": m.projection.query("side == 'value' and rank <= 3").sort_values("score", ascending=False)["score"]
-    },
-    top=3,
-)
-case("memories", "promoters", lambda m: {"bars 0": m.promoters["score"]}, "score", title="$\\frac$")
 case("fact_map", "Trace", lambda m: {"map": m.Trace.indirect("state").T})
 case("fact_map kind", "Trace", lambda m: {"map": m.Trace.indirect("ffn").T}, "ffn")
 case("fact_map of silencing", "Silencing", lambda m: {"map": m.Silencing.loss("ffn").T})
@@ -550,9 +532,6 @@ REFUSED: list[tuple[Callable[[Made], Any], tuple[str, ...]]] = [
     (lambda m: plots.meanings(replace(m.Meanings, table=m.Meanings.table.iloc[:0])), ("1.5", "no examples")),
     (lambda m: plots.verdicts(pd.DataFrame({"layer": [0]})), ("polysemanticity",)),
     (lambda m: plots.roles(pd.DataFrame({"layer": [0]})), ("a table of fm.roles",)),
-    (lambda m: plots.tokens(m.projection.query("side != 'value'")), ("one neuron's value", "none")),
-    (lambda m: plots.tokens(fm.project(m.tiny, 1, [3, 4], k=5)), ("one neuron's value", "2")),
-    (lambda m: plots.memories(m.promoters, "size"), ("column", "'size'", "'score'")),
     (lambda m: plots.fact_map(m.Trace, "mlp"), ("kind", "'mlp'", "'ffn'")),
     (lambda m: plots.fact_curves(m.Silencings, "state"), ("kind", "'state'")),
     (lambda m: plots.fact_curves(Traces((), m.Traces.skipped, m.Traces.provenance)), ("no fact was asked",)),
