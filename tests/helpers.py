@@ -24,7 +24,6 @@ from torch import nn
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning
 from ffnmem.core.sheets import Sheet
-from ffnmem.models.turns import Turns
 from ffnmem.show.terminal import show
 
 if TYPE_CHECKING:
@@ -321,10 +320,9 @@ def added(model: Any, layer: int, part: str, written: torch.Tensor) -> torch.Ten
 
 
 def hook_count(module: nn.Module) -> int:
-    """All hooks on a module and below it, but for those that see whose turn a model is, which stay."""
+    """All hooks on a module and below it."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    hooks = [hook for part in module.modules() for kind in kinds for hook in getattr(part, kind).values()]
-    return sum(not isinstance(getattr(hook, "__self__", None), Turns) for hook in hooks)
+    return sum(len(getattr(part, kind)) for part in module.modules() for kind in kinds)
 
 
 def printed(shown: Any, width: int = 100) -> list[str]:

@@ -29,7 +29,6 @@ from ..corpus.tokenizing import tokenizer_hash
 from ..editing.edit import Edit
 from ..models.layout import FFN
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..neurons.overlap import cosines
 from .comparison import Comparison, layer_rows, verdicts
 from .matching import FOUND, LayerPair, PairSums, group_layers, layer_pairs
@@ -43,7 +42,6 @@ PARTIAL = Kind(MANIFEST, "ffnmem comparison under way", 1, "the comparison", sub
 
 
 @checked
-@in_turn
 def compare(
     first: Model,
     second: Model | None = None,

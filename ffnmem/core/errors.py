@@ -8,7 +8,6 @@ FfnmemError
 │   ├── ModelNotFoundError  (FileNotFoundError)   no such embedded model, folder or hub id
 │   └── UnsupportedModelError                     an architecture without FFN layers that we can read
 ├── HookError            (RuntimeError)  a hook that did not fire, so that the numbers would be wrong
-├── BusyError            (RuntimeError)  a model that another thread changes, or reads, at this moment
 ├── FileError            (OSError)       a file that is missing, broken or of another kind
 ├── WorkerError          (RuntimeError)  a process of a scan that died time and again
 ├── EndpointError        (ConnectionError)  a language model behind an address that does not answer, or refuses to
@@ -78,10 +77,6 @@ class UnsupportedModelError(ModelError):
 
 class HookError(FfnmemError, RuntimeError):
     """A hook did not fire."""
-
-
-class BusyError(FfnmemError, RuntimeError):
-    """A model that another thread changes, or reads, at this moment."""
 
 
 class FileError(FfnmemError, OSError):

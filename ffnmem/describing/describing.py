@@ -18,7 +18,6 @@ from ..core.sheets import Column, Origin, Sheet, Table, rows
 from ..core.token_text import printable
 from ..core.types import DESCRIPTION_SCORES, CoefficientSign, Seed, Whole, at_least, checked
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..scanning.neuron import Neuron
 from ..scanning.store import Store
 from ..show.result import Result
@@ -142,7 +141,6 @@ def within(share: float, low: float, high: float) -> str:
 
 
 @checked
-@in_turn
 def describe(
     store: Store,
     neurons: NeuronName | Iterable[NeuronName],

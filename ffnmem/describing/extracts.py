@@ -15,7 +15,6 @@ from jaxtyping import Float, Float64, Int64
 
 from ..core.progress import Progress
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..scanning.contexts import Passage, Window
 from ..scanning.shading import check_coefficient, read_passages
 from ..scanning.store import Store
@@ -109,7 +108,6 @@ class ContextSettings:
     seed: int
 
 
-@in_turn
 def draw(
     store: Store,
     places: Sequence[Place],

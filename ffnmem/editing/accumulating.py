@@ -31,7 +31,6 @@ from ..corpus.passes import (
 )
 from ..corpus.sources import open_corpus
 from ..models.model import Model
-from ..models.turns import in_turn
 from .moments import Part, SecondMoment, TriangleSums, join_ranges, moment_of
 
 # `second_moment`: one pass over a corpus, every layer's coefficients into C = E[m mᵀ].
@@ -40,7 +39,6 @@ PARTIAL = Kind(MANIFEST, "ffnmem second moment under way", 1, "the pass", subfol
 
 
 @checked
-@in_turn
 def second_moment(
     model: Model,
     corpus: Any,

@@ -25,7 +25,6 @@ from ..models.loading import load
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm
-from ..models.turns import in_turn
 from ..prompts.captures import capture
 from ..show.result import Result
 from ..vocabulary.lenses import JacobianLens, Lens, describe_lens, load_lens
@@ -181,7 +180,6 @@ def of_rank(row: Any) -> str:
 
 
 @checked
-@in_turn
 def audit(
     before: Model | str | Path,
     after: Model | str | Path,

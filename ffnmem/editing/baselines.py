@@ -15,7 +15,6 @@ from ..core.types import Count, Positive, checked
 from ..facts.fact import Fact
 from ..models.model import Model
 from ..models.replaying import Replay
-from ..models.turns import in_turn
 from .changes import EditedLayer
 from .edit import Edit
 from .preparing import EditPlan, edit_each, make_edit, plan_edits
@@ -26,7 +25,6 @@ STEPS, STOP = 25, 1e-2  # the ROME authors' program
 
 
 @checked
-@in_turn
 def ft_l(
     model: Model,
     facts: Fact | str | Iterable[Fact],

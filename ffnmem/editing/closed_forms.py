@@ -17,7 +17,6 @@ from ..core.progress import Progress
 from ..core.types import Count, Positive, Seed, checked
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
-from ..models.turns import in_turn
 from .changes import EditedLayer, RowChanges
 from .edit import Edit
 from .moments import RIDGE
@@ -248,7 +247,6 @@ SHARE = 0.1  # of d_mlp, the mean of kᵀC⁻¹k over the corpus, for other mode
 
 
 @checked
-@in_turn
 def memit(
     model: Model,
     facts: Fact | str | Iterable[Fact],
@@ -330,7 +328,6 @@ def memit_form(
 
 
 @checked
-@in_turn
 def alphaedit(
     model: Model,
     facts: Fact | str | Iterable[Fact],

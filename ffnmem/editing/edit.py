@@ -21,8 +21,8 @@ from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Origin, Sheet, Table, Words, line
 from ..core.types import Count, checked
 from ..facts.fact import Fact
+from ..models.hooks import OpenBlock
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..prompts.attribution import attribute
 from ..prompts.captures import capture, with_answer
 from ..show.result import Result
@@ -249,18 +249,17 @@ class Edit(Result):
     # -- in a model ------------------------------------------------------------------------------------------------
 
     def apply(self, model: Model) -> None:
-        """Write it into a model's weights, for every thread; ``model.edits`` holds it until :meth:`revert`.
+        """Write it into a model's weights; ``model.edits`` holds it until :meth:`revert`.
 
         Args:
             model: that it was made for, without edits or with those that it has now.
 
         Raises:
             InputError: applied already, by itself or in a sum, or acting as hooks; weights that something else changed
-                meanwhile; values too large for the model's dtype. ModelError: an edit of another model. BusyError:
-                another thread changes or reads the model. Nothing is changed then.
+                meanwhile; values too large for the model's dtype. ModelError: an edit of another model. Nothing is
+                changed then.
         """
-        with model.turns.changing(f"applying {self.title}"):
-            add_edit(self, model)
+        add_edit(self, model)
 
     def revert(self, model: Model) -> None:
         """Take it out again: the weights become, bit for bit, what the other edits alone would give.
@@ -268,42 +267,37 @@ class Edit(Result):
         What is applied may be its like from a file.
 
         Raises: InputError: not applied, or values that something else changed meanwhile; nothing is changed then.
-            BusyError as :meth:`apply`.
         """
-        with model.turns.changing(f"reverting {self.title}"):
-            if not self.is_applied(model):
-                whole = next((other for other in model.edits for part in self.parts if part in other.parts), None)
-                sums = "" if whole is None else f" by itself, but in {whole.title}, which can be reverted as one"
-                raise InputError(f"{self.title} is not applied to {model.name}{sums}")
-            set_edits(model, edits_without(self, model))
+        if not self.is_applied(model):
+            whole = next((other for other in model.edits for part in self.parts if part in other.parts), None)
+            sums = "" if whole is None else f" by itself, but in {whole.title}, which can be reverted as one"
+            raise InputError(f"{self.title} is not applied to {model.name}{sums}")
+        set_edits(model, edits_without(self, model))
 
     @contextmanager
     def applied(self, model: Model) -> Iterator[Model]:
         """A ``with`` block in which the model has it; it is reverted after the block, whatever happens in it.
 
-        The block belongs to the thread that opened it: any other thread that runs the model meanwhile, or reads it
-        through ffnmem, is refused by BusyError. :meth:`apply` is for every thread.
-
         Raises: as :meth:`apply` and :meth:`revert`.
         """
-        with model.turns.changing(f"edit {self.digest} ({self.title}) applied") as block:
-            self.check_absent(model)  # or leaving the block would take out what somebody else put in
-            block.callback(put_back, model, lambda: edits_without(self, model))
+        self.check_absent(model)  # or leaving the block would take out what somebody else put in
+        try:
             add_edit(self, model)
             yield model
+        finally:
+            put_back(model, lambda: edits_without(self, model))
 
     @contextmanager
     def hooks(self, model: Model) -> Iterator[Model]:
         """A ``with`` block in which hooks write what it would write, in every pass, the weights untouched.
 
         All that runs the model sees it, generation too. What runs the layers by themselves refuses to run inside, and
-        attribution, which reads values off the weights, does not add up there: that is for :meth:`applied`. The block
-        belongs to the thread that opened it, as that of :meth:`applied` does.
+        attribution, which reads values off the weights, does not add up there: that is for :meth:`applied`.
 
         Raises: as :meth:`apply`.
         """
         words = f"edit {self.digest} ({self.title}) as hooks"
-        with model.turns.changing(words) as block:
+        with OpenBlock() as block:
             self.check_absent(model)
             self.check_fits(model)
             rows = RowChanges([self.changes])
@@ -352,7 +346,6 @@ class Edit(Result):
 
     # -- what it changes ---------------------------------------------------------------------------------------------
 
-    @in_turn
     def diff(
         self,
         model: Model,
@@ -400,7 +393,6 @@ class Edit(Result):
 
     # -- for other programs ------------------------------------------------------------------------------------------
 
-    @in_turn
     def export(self, model: Model, folder: str | Path) -> Path:
         """Write the model with this edit as a plain Hugging Face checkpoint, which ``transformers`` loads like any.
 
@@ -420,7 +412,6 @@ class Edit(Result):
         with with_edit(self, model):
             return write_checkpoint(model, folder)
 
-    @in_turn
     def export_lora(self, model: Model, folder: str | Path) -> Path:
         """Write it as a PEFT adapter (LoRA) on the down projections of its layers.
 
@@ -484,14 +475,15 @@ def with_edit(edit: Edit, model: Model, present: bool = True) -> Iterator[None]:
     if edit.is_applied(model) == present:
         yield
         return
-    before, words = tuple(model.edits), f"edit {edit.digest} ({edit.title}) {'applied' if present else 'taken out'}"
-    with model.turns.changing(words) as block:
-        block.callback(put_back, model, lambda: before)
+    before = tuple(model.edits)
+    try:
         if present:
             add_edit(edit, model)
         else:
             set_edits(model, edits_without(edit, model))
         yield
+    finally:
+        put_back(model, lambda: before)
 
 
 def row_changes(model: Model, edits: Sequence[Edit], rows: Int[Tensor, " rows"] | Sequence[int]) -> RowChanges:

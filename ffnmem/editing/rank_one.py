@@ -12,7 +12,6 @@ from ..core.progress import Progress
 from ..core.types import Seed, Whole, checked
 from ..facts.fact import Fact
 from ..models.model import Model
-from ..models.turns import in_turn
 from .changes import EditedLayer
 from .closed_forms import average_keys, find_directions, lengthen_values
 from .edit import Edit
@@ -37,7 +36,6 @@ LONGER = 1.5  # times the clamp, where an edit is not reached
 
 
 @checked
-@in_turn
 def rome(
     model: Model,
     facts: Fact | str | Iterable[Fact],

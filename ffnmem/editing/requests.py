@@ -17,7 +17,6 @@ from ..facts.questions import ask_about
 from ..models.answers import written_on
 from ..models.model import Model
 from ..models.replaying import PlainLayers
-from ..models.turns import in_turn
 
 # Contexts: what stands in front of a fact's prompt while its key is averaged, sampled from the model or given.
 
@@ -27,7 +26,6 @@ LENGTHS = (5, 10)
 
 
 @checked
-@in_turn
 def sample_contexts(
     model: Model, *, n: Whole = 20, lengths: Sequence[int] = LENGTHS, seed: Seed = 0
 ) -> tuple[str, ...]:

@@ -26,7 +26,6 @@ from ..editing.wording import missed_words
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.replaying import PlainLayers
-from ..models.turns import in_turn
 from .editors import (
     Editor,
     EditOrReason,
@@ -55,7 +54,6 @@ CHUNK = 8  # facts whose v* are found together, and that are kept together
 
 
 @checked
-@in_turn
 def evaluate(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -31,7 +31,6 @@ from ..editing.preparing import weight_norm
 from ..facts.fact import Fact, as_facts
 from ..models.model import Model
 from ..models.replaying import PlainLayers
-from ..models.turns import in_turn
 from ..show.result import Result
 from .editors import OwnEditor, ProtectedKeys, Setup, check_together, choose_editors, keys_in, set_up
 from .evaluating import (
@@ -186,7 +185,6 @@ class Decay(Result):
 
 
 @checked
-@in_turn
 def sequential(
     model: Model,
     facts: Iterable[Fact],
@@ -294,9 +292,10 @@ def checkpoints(at: Sequence[int] | None, facts: int, together: int = 1) -> list
 def restored(model: Model) -> Iterator[None]:
     """A block after which the model has the edits that it had before, and no others."""
     before = tuple(model.edits)
-    with model.turns.changing("a sequence of edits") as block:
-        block.callback(put_back, model, lambda: before)
+    try:
         yield
+    finally:
+        put_back(model, lambda: before)
 
 
 # -- the sequence itself -----------------------------------------------------------------------------------------------

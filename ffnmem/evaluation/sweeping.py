@@ -20,7 +20,6 @@ from ..core.sheets import Sheet
 from ..core.types import checked
 from ..facts.fact import KINDS, Fact, as_facts
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..show.result import Result
 from .editors import OwnEditor
 from .evaluating import evaluate
@@ -105,7 +104,6 @@ class Sweep(Result):
 
 
 @checked
-@in_turn
 def layer_sweep(
     model: Model,
     facts: Fact | Iterable[Fact],

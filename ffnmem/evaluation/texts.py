@@ -20,6 +20,7 @@ from ..editing.changes import RowChanges
 from ..editing.edit import Edit, row_changes
 from ..facts.templates import mentions
 from ..models.answers import LOGITS, padded
+from ..models.hooks import OpenBlock
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers, Replay
@@ -219,7 +220,7 @@ def with_own_edits(layers: PlainLayers, rows: RowChanges | None) -> Iterator[Kee
     if rows is None:
         yield lambda _some: None
         return
-    with layers.model.turns.changing("the edits whose texts are written") as block:
+    with OpenBlock() as block:
         for layer in rows.stacks:
             block.hook(layers.parts[layer].project_out, rows.hook(layer))
         yield rows.keep

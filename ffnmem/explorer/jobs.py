@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from ..core.errors import BusyError
 from ..core.progress import PHASES, Phase, Progress
 
 WAITING = 8  # pieces of work that may wait
@@ -17,8 +16,15 @@ PATIENCE = 60.0  # seconds after which nobody waits any more
 KEPT = 64  # pieces of work whose outcome nobody has had yet
 
 
-class Abandoned(Exception):
+class UnavailableError(Exception):
+    """A page that cannot be had at this moment; the message says when to ask again."""
+
+
+class Abandoned(UnavailableError):
     """Nobody waits for this any more."""
+
+    def __str__(self) -> str:
+        return "Nobody waited for this any more, so it was given up: load the page again."
 
 
 class Job:
@@ -62,12 +68,12 @@ class Jobs:
     def submit(self, key: Hashable, work: Callable[[Progress], Any]) -> Job:
         """A piece of work put into the queue, or the one with that key.
 
-        Raises: BusyError: too many wait.
+        Raises: UnavailableError: too many wait.
         """
         job = self.known.get(key)
         if job is None or (job.future.done() and job.abandoned):
             if sum(not one.future.done() for one in self.known.values()) > WAITING:  # one of them runs
-                raise BusyError(
+                raise UnavailableError(
                     f"{WAITING} pages wait for the model already: wait for one of them, then load this one again"
                 )
             self.known.pop(key, None)  # the new one is the last in the queue

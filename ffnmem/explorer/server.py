@@ -28,7 +28,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from .._version import __version__
-from ..core.errors import BusyError, FfnmemError, FfnmemWarning, InputError, OutOfRangeError, bounded, check_choice
+from ..core.errors import FfnmemError, FfnmemWarning, InputError, OutOfRangeError, bounded, check_choice
 from ..core.progress import Progress
 from ..pages.rendering import TABLES, content_hash, script_of
 from ..show.notebook import HERE
@@ -37,7 +37,7 @@ from .contrast_view import contrast_page
 from .fact_view import fact_page
 from .find_view import find_page
 from .home import home_page
-from .jobs import Abandoned, Job, Jobs
+from .jobs import Job, Jobs, UnavailableError
 from .memory_view import memory_page
 from .prompt_view import prompt_page
 from .queries import Query
@@ -150,9 +150,9 @@ class Site:
             return await self.made(page, query, typed, form, quote(request.url.path))
         except FfnmemError as error:
             wrong = isinstance(error, InputError | OutOfRangeError)
-            message, status = str(error), 422 if wrong else 503 if isinstance(error, BusyError) else 500
-        except Abandoned:
-            message, status = "Nobody waited for this any more, so it was given up: load the page again.", 503
+            message, status = str(error), 422 if wrong else 500
+        except UnavailableError as error:
+            message, status = str(error), 503
         except Exception:  # whatever it is, the reader gets a page, and the terminal the traceback
             log.exception("%s failed", page.path)
             message, status = BROKEN, 500
@@ -168,7 +168,9 @@ class Site:
             await asyncio.wait([outcome], timeout=FILE if form else PROMPTLY)
             if not job.future.done():
                 if form:  # a page that waits would be saved as the file
-                    raise BusyError(f"the {form} of this page is still being made: ask for it again in a few seconds")
+                    raise UnavailableError(
+                        f"the {form} of this page is still being made: ask for it again in a few seconds"
+                    )
                 waiting = {"id": job.id, "what": page.waits, **self.state(job)}
                 return html_page(202, title=page.name, waiting=waiting, **self.frame(page, typed))
             self.jobs.forget(job)

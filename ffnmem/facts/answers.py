@@ -16,7 +16,6 @@ from ..core.types import checked
 from ..models.answers import Question
 from ..models.model import Model
 from ..models.norms import at_least_float32
-from ..models.turns import in_turn
 
 Logits = Callable[[], Float[Tensor, " vocab"]]
 """The logits after a prompt; asked only where there is a choice."""
@@ -214,7 +213,6 @@ def text_of(model: Model, tokens: Sequence[int]) -> str:
 
 
 @checked
-@in_turn
 def read_answer(
     model: Model,
     prompt: str | Sequence[SupportsIndex],

@@ -19,7 +19,6 @@ from ..core.types import Count, KnownBy, checked
 from ..models.answers import Answered, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
-from ..models.turns import in_turn
 from ..show.result import Result
 from .answers import make_question
 from .fact import Fact, as_facts
@@ -91,7 +90,6 @@ class Known(Result):
 
 
 @checked
-@in_turn
 def filter_known(
     model: Model,
     facts: Fact | Iterable[Fact],

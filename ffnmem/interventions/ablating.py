@@ -30,7 +30,6 @@ from ..models.model import AGREE, HALF
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers, Replay
 from ..models.residual import model_logits, pulled_through
-from ..models.turns import in_turn
 from ..prompts.answer_text import AnswerResult, describe_answer
 from ..prompts.attribution import Next, attribute, targets_everywhere
 from ..prompts.captures import Capture, Target, single_token
@@ -230,7 +229,6 @@ CHOSEN_BY = ("direct", "paths")
 
 
 @checked
-@in_turn
 def ablate(
     capture: Capture,
     target: Target | Next = None,

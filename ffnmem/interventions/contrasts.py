@@ -18,7 +18,6 @@ from ..core.progress import Progress
 from ..core.sheets import FIRED_AT, Column, Content, Prompt, Sheet, Table, line, token, tokens
 from ..core.types import Count, Seed, Whole, checked
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..prompts.answer_text import AnswerResult, describe_answer
 from ..prompts.captures import Target, capture
 from ..prompts.firings import PromptQuestion
@@ -116,9 +115,8 @@ class Contrast(AnswerResult):
 
     def graph(self, top: Count = NODES) -> ContrastGraph:
         """How the ``top`` first firings make one another differ: see :class:`ContrastGraph`."""
-        with self.model.turns.reading():
-            here, there = (self.ask_again(ids) for ids in (self.answer.tokens, self.counterfactual_ids))
-            return graph_between(here, there, self.alignment, self.firings.head(top), self.provenance)
+        here, there = (self.ask_again(ids) for ids in (self.answer.tokens, self.counterfactual_ids))
+        return graph_between(here, there, self.alignment, self.firings.head(top), self.provenance)
 
     def ask_again(self, ids: tuple[int, ...]) -> PromptQuestion:
         """Its answer after the tokens of one of its prompts."""
@@ -486,7 +484,6 @@ class Between:
 
 
 @checked
-@in_turn
 def contrast(
     model: Model,
     prompt: str,
@@ -552,7 +549,6 @@ def contrast(
 
 
 @checked
-@in_turn
 def patch(
     model: Model,
     prompt: str,

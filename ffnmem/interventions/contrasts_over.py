@@ -20,7 +20,6 @@ from ..core.run_folders import run_folder
 from ..core.sheets import Column, Content, Sheet, Table, tokens
 from ..core.types import Count, Seed, Whole, checked
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..show.result import Result
 from .contrasts import DRAWS, MEASURES, Contrast, contrast, patch, promoted_by
 
@@ -125,7 +124,6 @@ class ContrastTask(Result):
 
 
 @checked
-@in_turn
 def contrast_over(
     model: Model,
     pairs: Iterable[Pair],

@@ -15,7 +15,6 @@ from torch import Tensor
 from ..core.errors import InputError, quoted
 from ..core.types import Count, checked
 from ..models.norms import at_least_float32
-from ..models.turns import in_turn
 from ..prompts.attribution import rank_cells
 from ..prompts.captures import Capture, Target
 from .ablating import RestartedQuestion
@@ -25,7 +24,6 @@ BATCH = 64  # steps at once, at least one layer's
 
 
 @checked
-@in_turn
 def knowledge_neurons(
     captures: Capture | Iterable[Capture],
     target: Target = None,

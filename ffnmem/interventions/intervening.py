@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..core.errors import HookError, InputError, OutOfRangeError, check_count, check_whole, counted, listed, warn
 from ..core.sheets import Column, Content, Facts, Prompt, Sheet, Table, place
 from ..core.types import checked
+from ..models.hooks import OpenBlock
 from ..models.layer_pass import ForwardPass, Reader
 from ..models.model import Model
 from ..prompts.captures import Capture
@@ -39,11 +40,6 @@ def intervene(
     and generation by the bridge or by Hugging Face, with or without a cache. What runs the layers by themselves (a
     scan, :func:`ffnmem.ablate`) refuses to run inside. Blocks nest; an inner one acts on what the outer one left.
 
-    The block belongs to the thread that opened it. Any other thread that runs the model, or reads it through ffnmem, is
-    refused by BusyError while the block is open, so none gets other numbers unawares; to work beside it, load a model
-    of its own. The block does not begin while another thread is in the middle of a pass or a function of this model.
-    Threads that only read go side by side.
-
     Args:
         model: from :func:`ffnmem.load`.
         interventions: ``{(layer, neuron): what}``, or ``{"3.17": what}``; a neuron of None (``"3.all"``) is every
@@ -59,8 +55,7 @@ def intervene(
     Raises:
         InputError: nothing to do, a neuron named twice, no finite number, a source of another model, another number of
             rows than a batch has. OutOfRangeError: no such layer, neuron or position; a position that no pass inside
-            the block reached is named at its end. HookError: a pass whose positions cannot be told. BusyError: another
-            thread changes or reads the model.
+            the block reached is named at its end. HookError: a pass whose positions cannot be told.
     """
     return Intervention(model, make_plan(model, interventions), choose_positions(model, positions))
 
@@ -86,7 +81,7 @@ class Intervention(ContextDecorator):
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        with self.model.turns.changing(f"intervene ({self.what})") as block:
+        with OpenBlock() as block:
             active = RunningIntervention(self.model, self.plan, self.positions)
             active.reader.follow(block)
             for module, change in self.changed.items():

@@ -14,7 +14,6 @@ from ..core.errors import InputError, check_count, check_seed, quoted
 from .model import Model
 from .norms import at_least_float32
 from .replaying import Change, PlainLayers, Replay, inputs
-from .turns import in_turn
 
 # Probabilities of answers to many prompts at once, before and after a change of some layers, rows packed into batches.
 #
@@ -265,7 +264,6 @@ def written_on(
 # Continuations of a prompt, by Hugging Face's own generation with its cache.
 
 
-@in_turn
 def generate(
     model: Model, tokens: Sequence[int], new: int, *, temperature: float | None = None, seed: int = 0
 ) -> list[int]:

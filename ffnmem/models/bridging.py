@@ -60,19 +60,16 @@ def update_cache(
     return type(attention)._update_kv_cache(attention, keys, values, past_key_values=held, **kwargs)
 
 
-def copy_around(
-    network: nn.Module, shared: Any, hooked: Sequence[nn.Module]
-) -> tuple[Any, list[tuple[nn.Module, nn.Module]]]:
+def copy_around(network: nn.Module, hooked: Sequence[nn.Module]) -> tuple[Any, list[tuple[nn.Module, nn.Module]]]:
     """Modules of their own around the very parameters of a Hugging Face model, which stays whole, for a bridge.
 
     Args:
         network: the Hugging Face model.
-        shared: what its modules refer to and their copies shall refer to as well.
         hooked: some of its modules.
 
     Returns: The copy, without any hooks, and each of ``hooked`` beside its own copy.
     """
-    memo: dict[int, Any] = {id(one): one for one in (*network.parameters(), *network.buffers(), shared)}
+    memo: dict[int, Any] = {id(one): one for one in (*network.parameters(), *network.buffers())}
     memo |= {id(table): OrderedDict() for module in network.modules() for table in hook_tables(module).values()}
     copied: Any = copy.deepcopy(network, memo)
     copies = dict(zip(network.modules(), copied.modules(), strict=True))

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 OnTensor = Callable[[Tensor], None]
 Key = TypeVar("Key")
+
+
+class OpenBlock(ExitStack):
+    """A block that changes a model: what undoes it, by ``callback``."""
+
+    def hook(self, module: nn.Module, hook: Callable[..., Any], before: bool = False, **options: bool) -> None:
+        """Hang a hook on a module's passes, or before them, until the block ends."""
+        register: Any = module.register_forward_pre_hook if before else module.register_forward_hook
+        self.callback(register(hook, **options).remove)
 
 
 def first_tensor(value: Any) -> Tensor:

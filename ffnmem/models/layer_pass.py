@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from ..core.errors import HookError, UnsupportedModelError, listed
 from .experts import ExpertProjection, Mixture, find_mixture
-from .hooks import OnTensor, keeper, listening
+from .hooks import OnTensor, OpenBlock, keeper, listening
 from .layout import bound_masks, decoder_of, inner
 from .model import AGREE, HALF, PROBE, Model
 from .norms import widen
-from .turns import OpenBlock
 
 # What forward passes read: which positions of which rows, with pads and caches, told before the layers run.
 
@@ -291,10 +290,8 @@ class Counterparts:
 def network_around(model: Model, dtype: torch.dtype, attention: str = "sdpa") -> tuple[nn.Module, str]:
     """A plain Hugging Face model around a bridge's weights, and the attention that it uses.
 
-    Raises UnsupportedModelError while :func:`ffnmem.intervene` changes the model: its hooks are not seen here;
-    BusyError, as every pass through it does, while another thread changes it.
+    Raises UnsupportedModelError while :func:`ffnmem.intervene` changes the model: its hooks are not seen here.
     """
-    model.turns.check()
     if model.interventions:
         raise UnsupportedModelError(
             f"{model.name} is under an intervention ({listed(model.interventions, 3)}), which its layers by themselves "
@@ -332,7 +329,6 @@ def network_around(model: Model, dtype: torch.dtype, attention: str = "sdpa") ->
         plain = Counterparts(model, network)
         for block in model.layout.blocks:
             bound_masks(plain(block.attention), model.layout.architecture.mask_leaves_out)
-    model.turns.watch(decoder_of(network))
     return network.eval(), attention
 
 

@@ -17,7 +17,6 @@ from .architectures import BRIDGE_PATHS, DESCRIBED, Architecture, Paths, derive_
 from .configs import MERGING, check_unquantised
 from .experts import Expert, ExpertProjection, Mixture, find_mixture
 from .norms import NormKind, NormMap, computes, kind_of, width_of
-from .turns import KEPT, Turns
 
 # One FFN of a model as keys and values, in one orientation whatever the weights' own.
 
@@ -124,12 +123,7 @@ class FFN:
 
     @property
     def values(self) -> Float[Tensor, "d_mlp d_model"]:
-        """Row i is neuron i's value: what it writes into the residual stream, times its coefficient.
-
-        Raises BusyError while another thread changes the model.
-        """
-        if (turns := self.project_out.__dict__.get(KEPT)) is not None:
-            turns.check()
+        """Row i is neuron i's value: what it writes into the residual stream, times its coefficient."""
         return oriented(self.project_out)
 
     @property
@@ -473,18 +467,6 @@ def check_weights(model: nn.Module, name: str) -> None:
         if parameter.is_floating_point() and not bool(parameter.isfinite().all()):
             clean = parameter_name.replace("_original_component.", "")
             raise ModelError(f"{name}: parameter {clean} holds NaN or infinite values; the checkpoint is broken")
-
-
-def share_turns(layout: Layout) -> Turns:
-    """The turns of a model's modules, begun if there are none yet."""
-    kept = [inner(block.project_out).__dict__ for block in layout.blocks]
-    turns: Turns = kept[0].setdefault(KEPT, Turns())  # one step, so that two threads get the same
-    with turns.lock:
-        if not turns.watched:
-            turns.watch(layout.body if layout.decoder is None else layout.decoder)
-            for attributes in kept:
-                attributes[KEPT] = turns
-    return turns
 
 
 def bound_masks(attention: nn.Module, leaves_out: bool) -> None:

@@ -30,7 +30,7 @@ from .chat import ChatText, Messages, render_chat
 from .configs import Hyperparameters, notes_of
 from .fingerprints import bridge_parameters, network_parameters
 from .hooks import hook_tables
-from .layout import FFN, Layout, bound_masks, inner, read_activation, read_layout, share_turns
+from .layout import FFN, Layout, bound_masks, inner, read_activation, read_layout
 from .norms import NormMap
 
 RUNS_BY = (
@@ -59,7 +59,8 @@ class Model(Live):
         prepend_bos: whether texts get the beginning-of-sequence token in front.
         layout: the modules from embedding to unembedding.
         edits: the edits that its weights hold now, in their order; empty for a model as it was loaded.
-        turns: who changes its weights and who reads them at this moment; models around one bridge share it.
+
+    Use a model from one thread at a time, and load another model for another thread.
 
     TransformerLens is imported when ``to_bridge`` is called, and for an architecture that only TransformerLens knows
     the parts of: one that is not in the table of architectures.
@@ -88,7 +89,6 @@ class Model(Live):
         )
         self.prepend_bos = self.numbers.prepend_bos if prepend_bos is None else prepend_bos
         self.edits: Sequence[Any] = ()
-        self.turns = share_turns(self.layout)
         self._fingerprint: tuple[dict[str, tuple[int, int]], str] | None = None
         if self.prepend_bos and self.bos_token_id is None:
             raise InputError(f"{name}'s tokenizer has no beginning-of-sequence token: load with prepend_bos=False")
@@ -110,25 +110,22 @@ class Model(Live):
                     f"{self.name} ({self.architecture}) has no bridge: its experts run as one FFN a layer here, which "
                     "TransformerLens does not know; hand the original model to TransformerLens itself"
                 )
-            with self.turns.reading():
-                changed = [self.layout.decoder or self.layout.body, *(ffn.project_out for ffn in self.ffn)]
-                network, copies = copy_around(self.hf_model, self.turns, changed)
-                expected = self.probe(network.base_model)
-                bridge = boot(network, self.tokenizer, self.name, self.dtype)
-                if self.dtype == torch.float64:
-                    for block in bridge.blocks:
-                        bound_masks(block.attn, self.layout.architecture.mask_leaves_out)
-                who = f"{self.name} ({self.architecture})"
-                with foreign(UnsupportedModelError, f"{who} does not run under TransformerLens"):
-                    found = self.probe(bridge.original_model.base_model)
-                off = float((found - expected).abs().max() / expected.abs().max().clamp(min=1.0))
-                if not off <= AGREE.get(self.dtype, HALF):
-                    raise UnsupportedModelError(
-                        f"{who}: under TransformerLens it gives other logits (off by {off:.1g})"
-                    )
-                for module, copied in copies:  # only now, so that nobody's hooks see the probes
-                    vars(copied).update(hook_tables(module))
-                self._bridge = bridge
+            changed = [self.layout.decoder or self.layout.body, *(ffn.project_out for ffn in self.ffn)]
+            network, copies = copy_around(self.hf_model, changed)
+            expected = self.probe(network.base_model)
+            bridge = boot(network, self.tokenizer, self.name, self.dtype)
+            if self.dtype == torch.float64:
+                for block in bridge.blocks:
+                    bound_masks(block.attn, self.layout.architecture.mask_leaves_out)
+            who = f"{self.name} ({self.architecture})"
+            with foreign(UnsupportedModelError, f"{who} does not run under TransformerLens"):
+                found = self.probe(bridge.original_model.base_model)
+            off = float((found - expected).abs().max() / expected.abs().max().clamp(min=1.0))
+            if not off <= AGREE.get(self.dtype, HALF):
+                raise UnsupportedModelError(f"{who}: under TransformerLens it gives other logits (off by {off:.1g})")
+            for module, copied in copies:  # only now, so that nobody's hooks see the probes
+                vars(copied).update(hook_tables(module))
+            self._bridge = bridge
         return self._bridge
 
     def probe(self, body: nn.Module) -> Float[Tensor, "pos vocab"]:
@@ -370,12 +367,8 @@ class Model(Live):
         """Twelve hexadecimal digits that change with any weight, its type, or how the weights are put together.
 
         Hashed when first asked for, and again after an in-place change of a parameter (writes through ``.data`` are
-        not noticed). Raises BusyError while another thread changes the model.
+        not noticed).
         """
-        with self.turns.reading():
-            return self.hashed()
-
-    def hashed(self) -> str:
         state = self.weight_state()
         if self._fingerprint is None or self._fingerprint[0] != state:
             numbers = self.numbers

@@ -22,7 +22,6 @@ from .architectures import DESCRIBED, Architecture
 from .configs import CONTEXT, Hyperparameters, find_description, first, quiet, read_config
 from .layout import inner, read_activation
 from .model import Model
-from .turns import in_turn
 
 # `Anatomy`: where the parameters and the arithmetic of a model are, and what its FFNs are as memories.
 
@@ -368,7 +367,6 @@ def component_by_name(path: Sequence[str]) -> str:
 
 
 @checked
-@in_turn
 def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
     """Where the parameters and the arithmetic of a model are, and what its FFNs are as memories.
 

@@ -328,7 +328,6 @@ class Replay:
         change: Change | None = None,
     ) -> Float[Tensor, "some kept d_model"]:
         """One layer on the positions from ``first`` on; with ``last``, its FFN at the last so many alone."""
-        self.model.turns.check()
         norm = self.layers.parts[layer].attention_norm
         a = self.attend(layer, x if norm is None else norm(x), first, rows)
         if change is not None:

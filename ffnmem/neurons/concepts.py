@@ -18,7 +18,6 @@ from ..core.sheets import Column, Origin, Sheet, Span, Table, line, rows, tokens
 from ..core.token_text import printable, visible
 from ..core.types import COEFFICIENT_SIGNS, CoefficientSign, Count, Seed, Whole, at_least, checked
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..scanning.contexts import Example, Passage, Window, example_list
 from ..scanning.neuron import context_column
 from ..scanning.state import position_of, sequence_of
@@ -245,7 +244,6 @@ class SortedExamples:
 
 
 @checked
-@in_turn
 def meanings(
     store: Store,
     layer: LayerName | NeuronName,

@@ -38,7 +38,6 @@ from ..models.layer_pass import check_same
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers
-from ..models.turns import in_turn
 from ..scanning.store import load_table
 from ..show.result import Result
 
@@ -404,7 +403,6 @@ TOKENS = 20_000
 
 
 @checked
-@in_turn
 def neuron_health(
     model: Model,
     texts: Any,

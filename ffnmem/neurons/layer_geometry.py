@@ -21,7 +21,6 @@ from ..core.sheets import Column, Origin, Sheet, Table
 from ..core.token_text import printable
 from ..core.types import Seed, checked
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..prompts.captures import choose_layers
 from ..show.result import Result
 from . import overlap
@@ -192,7 +191,6 @@ class Geometry(Result):
 
 
 @checked
-@in_turn
 def geometry(
     model: Model,
     *,

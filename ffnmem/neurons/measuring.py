@@ -23,7 +23,6 @@ from ..core.neuron_names import LayerName
 from ..core.progress import Progress
 from ..core.types import COEFFICIENT_SIGNS, CoefficientSign, Seed, at_least, checked
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..scanning.store import Store
 from ..scanning.tables import GROUP, STATS, NeuronTable
 from .clustering import compare
@@ -49,7 +48,6 @@ class Shared:
 
 
 @checked
-@in_turn
 def polysemanticity(
     store: Store,
     model: Model | None = None,

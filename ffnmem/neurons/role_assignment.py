@@ -17,7 +17,6 @@ from ..core.progress import Progress
 from ..core.sheets import Column, Origin, Promoted, Sheet, Table, promoted_column, rows
 from ..core.types import Basis, Count, Number, Range, Seed, checked
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..prompts.means import over_all_tokens
 from ..scanning.store import Store
 from .counting import FiringCounts, content_counts, count_firings, position_information, token_detection
@@ -155,7 +154,6 @@ def assign(statistics: pd.DataFrame, thresholds: Thresholds, n_layers: int) -> p
 
 
 @checked
-@in_turn
 def roles(
     model: Model,
     store: Store | None = None,

@@ -31,7 +31,6 @@ from ..models.attention import Heads
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import passed_on
-from ..models.turns import in_turn
 from ..show.result import Result
 from ..vocabulary.projections import promoted_tokens
 from ..vocabulary.vectors import matrix_of
@@ -117,7 +116,6 @@ class VirtualWeights(Result):
 
 
 @checked
-@in_turn
 def virtual_weights(
     model: Model,
     layer: LayerName | NeuronName,

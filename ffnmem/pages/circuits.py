@@ -16,7 +16,6 @@ from ..core.progress import Progress
 from ..core.token_text import visible
 from ..core.types import Count, checked
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..prompts.circuits import ANSWER, GROUP, PRUNED, Circuit
 from ..scanning.neuron import Neuron
 from ..scanning.store import Store
@@ -70,7 +69,6 @@ class NodeRow:
 
 
 @checked
-@in_turn
 def circuit(
     circuit: Circuit,
     out: str | Path = "circuit.html",

@@ -11,7 +11,6 @@ from ..core.files import check_destination, write_whole
 from ..core.sheets import Block, Column, Sheet, Table, tokens
 from ..core.types import Count, checked
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..vocabulary.projections import end_tokens
 from .rendering import sheet_html
 
@@ -19,7 +18,6 @@ TOKENS = 6
 
 
 @checked
-@in_turn
 def comparison(
     comparison: Comparison, out: str | Path = "comparison.html", first: Model | None = None, *, top: Count = 20
 ) -> Path:

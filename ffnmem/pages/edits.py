@@ -15,7 +15,6 @@ from ..editing.edit import Edit
 from ..evaluation.effects import EditEffects, Effects, moved_neighbours, prompt_tables
 from ..facts.fact import Fact
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..tracing.maps import Trace
 from ..tracing.tracing import trace_fact
 from ..vocabulary.projections import promoted_tokens
@@ -36,7 +35,6 @@ WRITES = (
 
 
 @checked
-@in_turn
 def edit(
     edit: Edit,
     model: Model,

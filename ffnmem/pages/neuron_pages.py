@@ -19,7 +19,6 @@ from ..core.progress import Progress
 from ..core.sheets import Column, Sheet, Table, line
 from ..core.types import LOGIT, Count, Whole, checked
 from ..describing.describing import Descriptions
-from ..models.turns import in_turn
 from ..scanning.neuron import Known, Neuron, kinds_shown
 from ..scanning.neuron_sides import scored
 from ..scanning.store import SHADES, Store
@@ -82,7 +81,6 @@ Item = TypeVar("Item")
 
 
 @checked
-@in_turn
 def neurons(
     store: Store,
     neurons: pd.DataFrame | NeuronNames,

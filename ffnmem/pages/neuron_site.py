@@ -18,7 +18,6 @@ from ..core.progress import Progress
 from ..core.run_folders import run_folder
 from ..core.sheets import Column, Fitting, Sheet, Span, Table, token
 from ..core.types import CASES, COEFFICIENT_SIGNS, Whole, checked
-from ..models.turns import in_turn
 from ..neurons.measuring import opened
 from ..neurons.readable import find_readable
 from ..scanning.blocks import blocks
@@ -40,7 +39,6 @@ WORTH = (
 
 
 @checked
-@in_turn
 def site(store: Store, out: str | Path, *, context: Whole = 12, progress: Progress | None = None) -> Path:
     """Write a page of every neuron of a store, and a search over all of them, into one folder.
 

@@ -14,7 +14,6 @@ from ..core.files import check_destination, write_whole
 from ..core.sheets import Grid, Line, Sheet, Span, Words, line, token
 from ..core.types import LOGIT, Basis, Count, checked
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..prompts.attribution import Attribution, attribute
 from ..prompts.captures import Capture, Prompt, capture, with_answer
 from ..prompts.paths import PathAttribution, attribute_paths
@@ -42,7 +41,6 @@ SUM = "Every component in the order of the residual stream. Each bar starts wher
 
 
 @checked
-@in_turn
 def report(
     model: Model,
     prompt: Prompt,

@@ -42,7 +42,6 @@ from ..core.types import Count, Whole, checked
 from ..facts.answers import Answer, check_foil
 from ..models.norms import at_least_float32
 from ..models.residual import pulled_through
-from ..models.turns import in_turn
 from ..show.result import Result
 from .answer_text import describe_answer
 from .captures import Capture, answer_after, with_answer
@@ -356,7 +355,6 @@ Targets = str | SupportsIndex | Answer | Next | Iterable[SupportsIndex] | None
 
 
 @checked
-@in_turn
 def decompose(
     capture: Capture,
     layer: LayerName,
@@ -443,7 +441,6 @@ def rank_cells(
 
 
 @checked
-@in_turn
 def attribute(
     capture: Capture,
     target: Targets = None,

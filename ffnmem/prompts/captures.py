@@ -41,7 +41,6 @@ from ..models.layout import inner
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, model_logits
-from ..models.turns import Turns, in_turn
 from ..show.result import Result
 
 # Answers as users write them, after a position of a captured prompt; and prompts that end in a space.
@@ -187,11 +186,6 @@ class Capture(Result):
     provenance: Provenance
     attended: AttentionPass | None = field(default=None, repr=False, metadata=NOT_SAVED)
     """How attention was called, and of a short prompt where it looked; None of several, which run again if needed."""
-
-    @property
-    def turns(self) -> Turns:
-        """Of its model."""
-        return self.model.turns
 
     @property
     def content(self) -> Bool[Tensor, "batch pos"]:
@@ -412,7 +406,6 @@ class Capture(Result):
 
 
 @checked
-@in_turn
 def capture(
     model: Model,
     prompt: Prompt | None = None,

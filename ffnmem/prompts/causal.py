@@ -18,7 +18,6 @@ from ..core.progress import Progress
 from ..core.sheets import Sheet
 from ..core.types import CausalRule, Count, Whole, checked
 from ..models.norms import at_least_float32
-from ..models.turns import in_turn
 from .answer_text import describe_answer
 from .attribution import largest
 from .captures import Capture, Target
@@ -111,7 +110,6 @@ class CausalScores(Firings):
 
 
 @checked
-@in_turn
 def causal_scores(
     capture: Capture,
     target: Target = None,

@@ -19,7 +19,6 @@ from ..core.files import check_destination, write_whole
 from ..core.progress import Progress
 from ..core.sheets import FIRED_AT, Column, Content, Fitting, Sheet, Span, Table, line, token
 from ..core.types import CircuitForm, Count, Range, Seed, Whole, checked
-from ..models.turns import in_turn
 from .answer_text import AnswerResult, describe_answer
 from .captures import Capture, Target, single_token
 from .circuit_edges import Firing, FrozenPass, Head
@@ -373,7 +372,6 @@ def sort_nodes(nodes: pd.DataFrame) -> pd.DataFrame:
 
 
 @checked
-@in_turn
 def circuit(
     capture: Capture,
     target: Target = None,

@@ -14,7 +14,6 @@ from ..core.errors import InputError, counted
 from ..core.progress import Progress
 from ..core.sheets import FIRED_AT, Column, Sheet, Table
 from ..core.types import Count, Whole, checked
-from ..models.turns import in_turn
 from .answer_text import AnswerResult, describe_answer, name_quantity
 from .captures import Capture, Target
 from .causal import check_plain
@@ -84,7 +83,6 @@ class MinimalCircuit(AnswerResult):
 
 
 @checked
-@in_turn
 def minimal_circuit(
     capture: Capture,
     target: Target = None,

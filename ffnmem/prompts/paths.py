@@ -15,7 +15,6 @@ from ..core.types import Whole, checked
 from ..models.attention import FrozenAttention
 from ..models.norms import at_least_float32
 from ..models.residual import pulled_through
-from ..models.turns import in_turn
 from .answer_text import describe_answer
 from .captures import Capture, Target
 from .firings import Firings, PromptQuestion
@@ -60,7 +59,6 @@ class PathAttribution(Firings):
 
 
 @checked
-@in_turn
 def attribute_paths(
     capture: Capture,
     target: Target = None,

@@ -15,7 +15,6 @@ from ..core.neuron_names import LayerName
 from ..core.sheets import Column, Content, Prompt, Sheet, Table, place
 from ..core.types import Whole, checked
 from ..models.norms import at_least_float32
-from ..models.turns import in_turn
 from .captures import Capture
 from .circuit_edges import FFNReader, FrozenPass, Input
 from .firings import Firings, PromptQuestion
@@ -69,7 +68,6 @@ class RouterAttribution(Firings):
 
 
 @checked
-@in_turn
 def attribute_router(
     capture: Capture,
     layer: LayerName,

@@ -14,7 +14,6 @@ from ..core.number_text import format_interval, format_share
 from ..core.progress import Progress
 from ..core.sheets import Column, Content, Sheet, Table
 from ..core.types import Count, Seed, Whole, checked
-from ..models.turns import in_turn
 from .answer_text import AnswerResult, describe_answer, name_quantity
 from .captures import Capture, Target
 from .causal import check_plain
@@ -179,7 +178,6 @@ def curve_table(curve: pd.DataFrame) -> Table:
 
 
 @checked
-@in_turn
 def faithfulness(
     capture: Capture,
     target: Target = None,

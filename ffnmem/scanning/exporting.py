@@ -262,9 +262,8 @@ def delphi(
     }
     with appearing(path) as room:
         firings = Firings(thresholds, numbers, room)
-        with model.turns.reading():
-            forward = Forward(model, [firings], torch.float32, max(thresholds))
-            read(Selection(store.sequences, store.settings, numbers), forward, "text", progress)
+        forward = Forward(model, [firings], torch.float32, max(thresholds))
+        read(Selection(store.sequences, store.settings, numbers), forward, "text", progress)
         for layer in thresholds:
             place = room / layer_name(layer)
             place.mkdir()

@@ -15,7 +15,6 @@ from ..corpus.excerpts import BATCH_TOKENS, TextSettings, check_shard
 from ..corpus.packed import Packed
 from ..corpus.passes import CHECKPOINT_SECONDS
 from ..models.model import Model
-from ..models.turns import in_turn
 from .jobs import check_shards, most_frequent, packed_corpus, prepared, remove_shards, scan_with_workers, start
 from .manifest import NAMES, write_manifest
 from .passes import Scanner
@@ -100,7 +99,6 @@ MOST = 10_000  # examples at each end of a neuron: their memory grows with this,
 
 
 @checked
-@in_turn
 def scan(
     model: Model,
     source: Any,

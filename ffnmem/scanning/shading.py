@@ -131,12 +131,11 @@ def read_passages(
             progress(phase, before + done, total)
 
     text = replace(settings, batch_tokens=BATCH_TOKENS)
-    with model.turns.reading():
-        for reader.until in sorted(set(deepest.values())):
-            here = np.array(sorted(n for n, layer in deepest.items() if layer == reader.until), np.int64)
-            selection = Selection(contexts.sequences, text, here, together=len(here))
-            read(selection, reader, "shade", report)
-            before += selection.n_tokens
+    for reader.until in sorted(set(deepest.values())):
+        here = np.array(sorted(n for n, layer in deepest.items() if layer == reader.until), np.int64)
+        selection = Selection(contexts.sequences, text, here, together=len(here))
+        read(selection, reader, "shade", report)
+        before += selection.n_tokens
     return with_texts(reader.found, contexts, sorted(deepest))
 
 

@@ -17,7 +17,6 @@ import pandas as pd
 from ..core.checked_files import check_tensors, digest_of
 from ..core.defaults import SEQUENCES_READ
 from ..core.errors import (
-    BusyError,
     FfnmemError,
     FileError,
     InputError,
@@ -61,7 +60,6 @@ from ..corpus.batches import Sequences
 from ..corpus.packed import Packed, open_packed
 from ..corpus.readers import problem_table
 from ..models.model import Model
-from ..models.turns import in_turn
 from ..show.result import Result
 from ..vocabulary.lenses import Lens
 from ..vocabulary.projections import COLUMNS as PROJECTED
@@ -553,8 +551,6 @@ class Store(Scanned, Result):
         """:meth:`read_model`, which says what it was needed for where it fails."""
         try:
             return self.read_model()
-        except BusyError:
-            raise
         except FfnmemError as error:
             raise lacking(what, self.folder, self.manifest, error) from None
 
@@ -663,7 +659,7 @@ class Store(Scanned, Result):
             return neuron
         try:
             return self.shaded([neuron])[0] if shadable(model, self.fingerprint) else neuron
-        except (BusyError, ModelError):  # it is changed, or being changed: what the files have can be shown
+        except ModelError:  # it is changed: what the files have can be shown
             return neuron
 
     def search(
@@ -754,7 +750,6 @@ class Store(Scanned, Result):
 
 
 @checked
-@in_turn
 def open_store(folder: str | Path, model: Model | None = None) -> Store:
     """Open what a scan wrote.
 

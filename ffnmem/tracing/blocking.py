@@ -21,7 +21,6 @@ from ..facts.questions import SubjectPrompt
 from ..models.attention import Blocking
 from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
-from ..models.turns import in_turn
 from .mapping import BATCH_TOKENS, Mapper, find_question
 from .maps import Knockout, Knockouts
 from .places import VIEWS, Place
@@ -32,7 +31,6 @@ KNOCKOUTS = Kind("manifest.json", "ffnmem knockouts", 1, "the knockouts", subfol
 
 
 @checked
-@in_turn
 def knockout(
     model: Model,
     fact: Fact | str,
@@ -76,7 +74,6 @@ def knockout(
 
 
 @checked
-@in_turn
 def knockout_facts(
     model: Model,
     facts: Fact | Iterable[Fact],

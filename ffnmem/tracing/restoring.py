@@ -21,14 +21,12 @@ from ..facts.questions import SubjectPrompt, ask_about
 from ..models.layout import inner
 from ..models.model import Model
 from ..models.replaying import Change, PlainLayers, Replay
-from ..models.turns import in_turn
 from .settings import FACTOR, PARTS
 
 # Noise on the token embeddings of a subject: how much, and which, so that a prompt's depends on nothing else.
 
 
 @checked
-@in_turn
 def noise_scale(model: Model, facts: Iterable[Fact], factor: float = FACTOR, prepend_bos: bool | None = None) -> float:
     """The standard deviation of the noise that hides the subjects of some facts.
 

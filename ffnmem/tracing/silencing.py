@@ -19,7 +19,6 @@ from ..facts.fact import Fact
 from ..facts.questions import SubjectPrompt
 from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
-from ..models.turns import in_turn
 from ..prompts.captures import Capture
 from ..prompts.means import check_source, name_source, read_means
 from ..scanning.store import Store
@@ -33,7 +32,6 @@ SILENCINGS = Kind("manifest.json", "ffnmem silencings", 1, "the silencings", sub
 
 
 @checked
-@in_turn
 def silence_fact(
     model: Model,
     fact: Fact | str,
@@ -76,7 +74,6 @@ def silence_fact(
 
 
 @checked
-@in_turn
 def silence_facts(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -18,7 +18,6 @@ from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
 from ..models.model import Model
 from ..models.replaying import Replay
-from ..models.turns import in_turn
 from .mapping import BATCH_TOKENS, Mapper, find_question
 from .maps import Trace, Traces
 from .restoring import Restoring, corrupted, noise_scale, scale_of
@@ -28,7 +27,6 @@ TRACES = Kind("manifest.json", "ffnmem traces", 1, "the traces", subfolders=("fa
 
 
 @checked
-@in_turn
 def trace_fact(
     model: Model,
     fact: Fact | str,
@@ -84,7 +82,6 @@ def trace_fact(
 
 
 @checked
-@in_turn
 def trace_facts(
     model: Model,
     facts: Fact | Iterable[Fact],

@@ -53,7 +53,6 @@ from ..corpus.tokenizing import tokenizer_hash
 from ..models.hooks import OnTensor, listening
 from ..models.model import Model
 from ..models.replaying import PlainLayers
-from ..models.turns import in_turn
 from ..show.result import Result
 from .published_lenses import METADATA, is_published, read_published, write_published
 
@@ -510,7 +509,6 @@ BATCH_TOKENS = 2048
 
 
 @checked
-@in_turn
 def jacobian_lens(
     model: Model,
     corpus: Any,

@@ -14,7 +14,6 @@ from torch import Tensor
 from ..core.neuron_names import LayerName, NeuronName
 from ..core.types import LOGIT, Basis, Count, Seed, at_least, checked
 from ..models.model import Model
-from ..models.turns import in_turn
 from .lenses import Lens, describe_lens, load_lens, name_of
 from .projections import choose_neurons
 from .scoring import Scorer, row_norms
@@ -24,7 +23,6 @@ TIED = 1e-6  # relative: scores of equal vectors of other lengths differ by roun
 
 
 @checked
-@in_turn
 def projection_null(
     model: Model,
     layer: LayerName | NeuronName,

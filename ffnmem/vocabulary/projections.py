@@ -31,7 +31,6 @@ from ..core.sheets import Column, Origin, Sheet, Table, Words
 from ..core.types import LOGIT, Basis, Count, checked
 from ..models.model import Model
 from ..models.norms import at_least_float32
-from ..models.turns import in_turn
 from .lenses import JacobianLens, Lens, describe_lens, load_lens, name_of
 from .scoring import BLOCK, Scorer, in_threads, loops_for
 from .vectors import SIDES, SIGNS, check_sides, everything, side_tokens, side_vectors
@@ -157,7 +156,6 @@ def project(
 
 
 @checked
-@in_turn
 def project(
     model: Model,
     layer: LayerName | NeuronName | NeuronNames | None = None,
@@ -523,7 +521,6 @@ Tokens = str | SupportsIndex | Iterable[str | SupportsIndex]
 
 
 @checked
-@in_turn
 def promoters(
     model: Model,
     tokens: Tokens,

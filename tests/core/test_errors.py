@@ -27,7 +27,6 @@ TREE: dict[type[Exception], type[Exception]] = {
     errors.ModelNotFoundError: FileNotFoundError,
     errors.UnsupportedModelError: ValueError,
     errors.HookError: RuntimeError,
-    errors.BusyError: RuntimeError,
     errors.FileError: OSError,
     errors.WorkerError: RuntimeError,
     errors.EndpointError: ConnectionError,

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ffnmem.core.errors import BusyError
 from ffnmem.core.progress import Progress
 from ffnmem.explorer import jobs as module
-from ffnmem.explorer.jobs import WAITING, Abandoned, Jobs
+from ffnmem.explorer.jobs import WAITING, Abandoned, Jobs, UnavailableError
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def test_one_runs_at_a_time_and_the_queue_is_bounded(jobs: Jobs) -> None:
         pass
     assert [jobs.submit(key, work) for key in range(WAITING + 1)] == queued
     assert [jobs.before(job) for job in queued] == list(range(WAITING + 1))
-    with pytest.raises(BusyError, match="8 pages wait"):
+    with pytest.raises(UnavailableError, match="8 pages wait"):
         jobs.submit("more", work)
     go.set()
     assert [job.future.result(10) for job in queued] == list(range(1, WAITING + 2))

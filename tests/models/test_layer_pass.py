@@ -13,7 +13,7 @@ from torch import nn
 
 import ffnmem as fm
 from ffnmem.core.errors import HookError, UnsupportedModelError
-from ffnmem.models.hooks import first_tensor, listening
+from ffnmem.models.hooks import OpenBlock, first_tensor, listening
 from ffnmem.models.layer_pass import LayerPass, Reader, check_same, resolve
 
 from ..helpers import Pair, allclose, hook_count, refuses
@@ -139,7 +139,7 @@ def positions_seen(model: fm.Model, run: Any) -> list[list[list[int]]]:
         seen.append(reader.current.positions.tolist())
 
     handle = model.ffn[0].project_out.register_forward_pre_hook(look)
-    with model.turns.changing("a test") as block:
+    with OpenBlock() as block:
         reader.follow(block)
         run()
     handle.remove()
@@ -174,7 +174,7 @@ def test_what_cannot_be_followed_leaves_nothing(tiny: fm.Model) -> None:
         reader.begin(reader.decoder, (), {})
     with refuses(HookError, RuntimeError, "[1, 1, 3, 3]"):
         reader.begin(reader.decoder, (torch.ones(1, 3).long(),), {"attention_mask": torch.ones(1, 1, 3, 3)})
-    with tiny.turns.changing("a test") as block:
+    with OpenBlock() as block:
         reader.follow(block)
         with pytest.raises(IndexError):
             tiny.body(torch.tensor([[10**6]]))
