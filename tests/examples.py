@@ -21,7 +21,6 @@ from ffnmem.scanning import Store
 from ffnmem.scanning.searching import Found
 from ffnmem.tracing import Traces, knockout_facts, silence_facts
 
-from .architectures import DECODERS
 from .comparing.made import TEXTS
 from .editing.edits import change
 from .editing.edits import made as random_edit
@@ -137,9 +136,6 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Neuron": lambda e: e.store.neuron(1, 5, shade=True),
     "NeuronHealth": lambda e: fm.neurons.neuron_health(
         pushed("opt", e.tiny.tokenizer, {(0, 3): -1000.0, (1, 5): 1000.0}), HEALTHY
-    ),
-    "RouterAttribution": lambda e: fm.prompts.attribute_router(
-        fm.capture(fm.load(DECODERS["OLMoE"](), tokenizer=e.tiny.tokenizer), HOSTILE), 1, 3, 1
     ),
     "PathAttribution": lambda e: fm.attribute_paths(e.capture, *e.answers),
     "Scores": lambda e: made_scores(e.tiny),

@@ -27,7 +27,6 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "circuit": "circuit",
     "explore": "explore",
     "decompose": "attribute",
-    "routing": "routing",
     "causal": "causal",
     "ablate": "intervene",
     "intervene": "intervene",

@@ -229,8 +229,8 @@ def edit_fact(
         target: The new target, such as " Rome" or Rome.
         true: The target that is true. [default: the known fact's, else the model's own word, if that can be a fact]
         editor: How the fact is written.
-        expert: With rome, in a layer of experts: change the values of this one alone, to which the subject must go
-            (ffnmem routing). [default: those of the whole layer]
+        expert: With rome, in a layer of experts: change the values of this one alone, to which the subject must go.
+            [default: those of the whole layer]
         facts: Facts to find the prompt and subject in, for paraphrases and neighbours. [default: those of atlas for it]
         paraphrase: The same in other words (repeatable).
         neighbour: A prompt about another subject with the same true target (repeatable).

@@ -82,9 +82,9 @@ def rome(
             editor's published program in everything, its hyperparameters by the model's name, and here
             ``keys="original"`` and no ridge, unless they are given. ``{"base": "published", "steps": 40}`` changes it.
         expert: in a layer of experts, the one whose values alone are changed, by its number; the subject's last token
-            must go to it in the prompt (:func:`ffnmem.prompts.attribute_router` says why it does). C⁻¹k* is then
-            that of the expert's own neurons, so that tokens that go to others are not touched in this layer. Default:
-            all neurons, also of experts that the subject does not go to.
+            must go to it in the prompt (``capture.routing()`` says where it goes). C⁻¹k* is then that of the expert's
+            own neurons, so that tokens that go to others are not touched in this layer. Default: all neurons, also of
+            experts that the subject does not go to.
         force: make an edit also where it changes the layer by more than twice its own norm.
         progress: called with "edit", the facts done and all of them.
 

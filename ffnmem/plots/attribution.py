@@ -17,7 +17,6 @@ from ..prompts.attribution import Attribution
 from ..prompts.causal import CausalScores
 from ..prompts.firings import Firings
 from ..prompts.paths import PathAttribution
-from ..prompts.routing import RouterAttribution
 from ..prompts.sufficiency import Faithfulness
 from . import shapes
 from .figures import draws
@@ -52,36 +51,34 @@ def layers(attribution: Attribution, ax: Axes | None = None) -> Axes:
     return shapes.finish(ax, title, "layer", f"logit{attribution.provenance.before_cap}", legend="inside")
 
 
-@draws(PathAttribution, CausalScores, RouterAttribution)
-def map(paths: PathAttribution | CausalScores | RouterAttribution, ax: Axes | None = None) -> Axes:
+@draws(PathAttribution, CausalScores)
+def map(paths: PathAttribution | CausalScores, ax: Axes | None = None) -> Axes:
     """What the memories of each layer, firing at each position, add to the answer, as a heat map.
 
     Args:
-        paths: from :func:`ffnmem.attribute_paths`, :func:`ffnmem.causal_scores` or
-            :func:`ffnmem.prompts.attribute_router`.
+        paths: from :func:`ffnmem.attribute_paths` or :func:`ffnmem.causal_scores`.
     """
     values = paths.map.cpu().numpy()
     rows, positions = values.shape
     ax = shapes.axes_for(ax, (min(2.4 + 0.52 * positions, 24), min(2.4 + 0.38 * rows, 6)))
-    along_paths = isinstance(paths, PathAttribution | RouterAttribution)
+    along_paths = isinstance(paths, PathAttribution)
     shapes.heat(ax, values, f"{paths.column}{name_quantity(paths, along_paths)[1]}", origin="lower")
     shapes.token_ticks(ax, paths.tokens)
     what = "Where memories wrote" if along_paths else "What the firings are worth for"
     return shapes.finish(ax, f"{what} {answer(paths)}", "position", "layer", whole="y")
 
 
-@draws(Attribution, PathAttribution, CausalScores, RouterAttribution)
+@draws(Attribution, PathAttribution, CausalScores)
 def neurons(
-    attribution: Attribution | PathAttribution | CausalScores | RouterAttribution,
+    attribution: Attribution | PathAttribution | CausalScores,
     ax: Axes | None = None,
     top: Count = 20,
 ) -> Axes:
     """The neurons that write most towards (blue) or against (orange) the target, as bars, largest first.
 
     Args:
-        attribution: of one position, from :func:`ffnmem.attribute`; or from :func:`ffnmem.attribute_paths`,
-            :func:`ffnmem.causal_scores` or :func:`ffnmem.prompts.attribute_router`, and then a bar is one neuron
-            firing at one position.
+        attribution: of one position, from :func:`ffnmem.attribute`; or from :func:`ffnmem.attribute_paths` or
+            :func:`ffnmem.causal_scores`, and then a bar is one neuron firing at one position.
         top: how many neurons.
     """
     rows = attribution.top(top)

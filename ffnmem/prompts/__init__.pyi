@@ -12,7 +12,5 @@ from .minimal import MinimalCircuit as MinimalCircuit
 from .minimal import minimal_circuit as minimal_circuit
 from .paths import PathAttribution as PathAttribution
 from .paths import attribute_paths as attribute_paths
-from .routing import RouterAttribution as RouterAttribution
-from .routing import attribute_router as attribute_router
 from .sufficiency import Faithfulness as Faithfulness
 from .sufficiency import faithfulness as faithfulness

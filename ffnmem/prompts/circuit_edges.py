@@ -53,31 +53,14 @@ class Head:
         return f"{name}@{self.position}"
 
 
-@dataclass(frozen=True, eq=False)
-class FFNReader:
-    """Something beside neurons that reads what a layer's FFN reads, at a position: ``direction``·x + ``bias``."""
-
-    layer: int
-    position: int
-    direction: Float[Tensor, " d_model"]
-    bias: float
-
-
 class Input(NamedTuple):
     """One thing that a node reads: a sum over all that stands below it. ``node``: None for the answer.
 
-    ``name``: "pre" of a classic neuron, "gate" and "linear" of a gated one, "logit" of the answer, "write" of a head,
-    "reader" of what is no node of a circuit and given as ``reader``.
+    ``name``: "pre" of a classic neuron, "gate" and "linear" of a gated one, "logit" of the answer, "write" of a head.
     """
 
     node: Firing | Head | None
     name: str
-    reader: FFNReader | None = None
-
-    @property
-    def place(self) -> Firing | Head | FFNReader | None:
-        """What reads: it has a layer and a position, unless it is the answer."""
-        return self.reader or self.node
 
 
 class FrozenPass:
@@ -134,7 +117,7 @@ class FrozenPass:
         return float(held[one.node.layer][self.row, one.node.position, one.node.neuron])
 
     def layer_of(self, one: Input) -> int:
-        return self.model.n_layers if one.place is None else one.place.layer
+        return self.model.n_layers if one.node is None else one.node.layer
 
     # -- the walk ------------------------------------------------------------------------------------------------
 
@@ -178,7 +161,7 @@ class FrozenPass:
     ) -> tuple[Float[Tensor, "input d_model"], Int[Tensor, " input"], Float[Tensor, " input"]]:
         """The direction of the residual stream that each input reads, its position, and what biases add to it."""
         device, pos = self.answer.device, self.pos
-        at = torch.tensor([pos if one.place is None else one.place.position for one in inputs], device=device)
+        at = torch.tensor([pos if one.node is None else one.node.position for one in inputs], device=device)
         found = torch.zeros(len(inputs), self.model.d_model, dtype=self.dtype, device=device)
         own = torch.zeros(len(inputs), dtype=torch.float64, device=device)
         groups: dict[tuple[int, str], list[int]] = {}
@@ -191,13 +174,9 @@ class FrozenPass:
             ffn, norm = self.model.ffn[layer], self.model.norm_before(layer)
             keys, bias = (ffn.keys, ffn.key_bias) if name == "linear" else (ffn.activated, ffn.activated_bias)
             neurons = [node.neuron for place in places if isinstance(node := inputs[place].node, Firing)]
-            readers = [reader for place in places if (reader := inputs[place].reader) is not None]
             directions = at_least_float32(keys.detach()[neurons])
             bias = None if bias is None else bias.detach()[neurons].double()
-            if readers:
-                directions = torch.stack([one.direction for one in readers])
-                bias = torch.tensor([one.bias for one in readers], dtype=own.dtype, device=device)
-            elif ffn.mixture is not None:
+            if ffn.mixture is not None:
                 x = self.capture.ffn_in[layer][self.row, at[places]]
                 factors = ffn.mixture.factors(x).gather(1, torch.tensor(neurons, device=device).unsqueeze(1)).squeeze(1)
                 which = int(name == "linear")

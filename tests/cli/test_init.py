@@ -20,7 +20,6 @@ from ffnmem.cli.options import ModelChoice
 from ffnmem.cli.reference import every_command, help_text
 from ffnmem.scanning import Store
 
-from ..helpers import build
 from .running import run, saved
 
 COMMANDS = sorted(every_command())
@@ -119,10 +118,6 @@ def test_examples_work(
     monkeypatch.setattr(
         "ffnmem.explorer.server.serve", lambda explorer, port, ready: ready(f"http://localhost:{port}/")
     )
-    if "path/to/mixtral" in line:
-        folder = Path("path/to/mixtral")
-        build("Mixtral", num_hidden_layers=6, num_local_experts=4).save_pretrained(folder)
-        tiny.tokenizer.save_pretrained(folder)
     loaded: list[fm.Model] = []
 
     def load(choice: ModelChoice) -> fm.Model:

@@ -36,7 +36,6 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"attribute {P} --target ''", "--target empty id:220"),
     (f"circuit {P} {M} --target ' Parisian'", "4 tokens ·Paris | i | a | n --first-token"),
     (f"attribute {P} {M} --target ' Paris' --foil ' Paris'", "the same token, ' Paris' name two"),
-    ("routing x --layer 1 --top 3", "--top give --layer and --expert"),
     (f"circuit {P} {M} --export {{tmp}}", "is a folder"),
     (f"circuit {P} {M} --store {{tmp}}", "--store --html"),
     (f"circuit {P} {M} --html c.html --site {{tmp}}", "{tmp} no site of neurons"),

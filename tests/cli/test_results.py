@@ -19,7 +19,6 @@ from ffnmem.interventions.intervening import compare_predictions
 from ffnmem.neurons.role_assignment import strongest
 from ffnmem.scanning import Store
 
-from ..architectures import DECODERS
 from ..editing.edits import made as random_edit
 from ..scanning.texts import tiny_texts
 from .running import PROMPT, data, run, table
@@ -34,7 +33,6 @@ class Given(NamedTuple):
     corpus: Path
     edit: Path
     edited: Path
-    mixture: Path
 
     @property
     def capture(self) -> fm.prompts.Capture:
@@ -49,9 +47,7 @@ def given(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path_factory
     run("project", "all", "--out", file, "--model", tiny_folder, "--top", 3)
     edit = random_edit(fm.load(tiny_folder), (1,))
     edited = edit.export(fm.load(tiny_folder), folder / "edited")
-    DECODERS["OLMoE"]().save_pretrained(folder / "mixture")
-    tiny.tokenizer.save_pretrained(folder / "mixture")
-    return Given(tiny, tiny_store, file, corpus, edit.save(folder / "edit.zip"), edited, folder / "mixture")
+    return Given(tiny, tiny_store, file, corpus, edit.save(folder / "edit.zip"), edited)
 
 
 CHANGES: dict[Any, Any] = {
@@ -91,11 +87,6 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
     f"attribute '{PROMPT}' --target id:300 {M} --top 5": (lambda g: fm.attribute(g.capture, 300).top(5), "neurons"),
     f"attribute '{PROMPT}' {M} --position 2": (lambda g: fm.attribute(g.capture, position=2).top(20), "neurons"),
     f"paths {ASKED} {M} --top 6": (lambda g: fm.attribute_paths(g.capture, *RIVALS).top(6), "firings"),
-    f"routing '{PROMPT}' --model {{mixture}}": (lambda g: fm.capture(fm.load(g.mixture), PROMPT).routing(), "routing"),
-    f"routing '{PROMPT}' --model {{mixture}} --layer 1 --expert 3 --against 0 --position 4 --top 6": (
-        lambda g: fm.prompts.attribute_router(fm.capture(fm.load(g.mixture), PROMPT), 1, 3, 0, 4).top(6),
-        "firings",
-    ),
     f"circuit {ASKED} {M} --nodes 30": (lambda g: fm.circuit(g.capture, *RIVALS, nodes=30).edges, "edges"),
     f"contrast '{PROMPT}' 'Rome is' --target ' London' --foil ' Paris' {M} --full": (
         lambda g: fm.contrast(g.model, PROMPT, "Rome is", " London", " Paris").to_frame(),
@@ -220,7 +211,7 @@ def test_a_command_says_what_the_library_says(line: str, given: Given, tiny_fold
         pd.testing.assert_frame_equal(records[both], expected[both], check_dtype=False, rtol=1e-5, atol=1e-7)
     if not line.endswith("--neurons"):
         out = table(*words, width=60)
-        model = fm.load(given.mixture) if "{mixture}" in line else given.model
+        model = given.model
         assert model.fingerprint in out or words[0] in ("activations", "anatomy", "facts")
         assert "\x1b" not in out
     if re.match(FIGURES, line):

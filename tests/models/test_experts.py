@@ -81,6 +81,10 @@ def test_only_routed_experts_fire(model: fm.Model) -> None:
         assert len(rows) == 2  # of four
         fire = [bool((own[list(expert.neurons)] != 0).any()) for expert in model.ffn[layer].experts[:4]]
         assert fire == [place in set(rows["expert"]) for place in range(4)]
+        if model.architecture.startswith("Mixtral"):  # others scale or round what they give
+            logits = capture.ffn_in[layer][prompt, position] @ model.ffn[layer].mixture.router.weight.detach().T
+            weights = logits[rows["expert"].tolist()].softmax(0)
+            assert allclose(torch.tensor(rows["weight"].tolist()), weights, 1e-6)
     assert (found["position"] < capture.mask.sum(1).numpy()[found["prompt"]]).all()
     with torch.no_grad():
         router = next(ffn.mixture.router for ffn in model.ffn if ffn.mixture is not None)
@@ -88,6 +92,21 @@ def test_only_routed_experts_fire(model: fm.Model) -> None:
         with refuses(InputError, ValueError, "changed since"):
             capture.routing()
         router.weight.mul_(-1)
+
+
+def test_every_layer_of_a_mixture_is_its_own(tokenizer: Any) -> None:
+    """A layer read after another would be the other's, which was laid out last."""
+    capture = fm.capture(fm.load(DECODERS["Mixtral"](), tokenizer=tokenizer), PROMPT)
+    for layer in (0, 1, 0):
+        alone = fm.capture(capture.model, PROMPT, layers=layer)
+        assert torch.equal(capture.coefficients[layer], alone.coefficients[layer])
+    assert fm.circuit(capture, " Paris", nodes=20).error < 1e-4  # edges take what the router gives as it is
+
+
+def test_a_narrower_layer_has_cells_of_its_own(tokenizer: Any) -> None:
+    dense = fm.load(DECODERS["Qwen 3 MoE with a dense layer"](), tokenizer=tokenizer)
+    cells = fm.causal_scores(fm.capture(dense, PROMPT), " Paris").top(None)  # of the narrower layer, what it has
+    assert len(cells) == sum(dense.widths) * cells["position"].nunique()
 
 
 def test_names_of_experts(model: fm.Model, store: fm.scanning.Store) -> None:

@@ -153,7 +153,6 @@ def case(
 case("layers", "Attribution", attribution_layers)
 case("neurons", "Attribution", lambda m: {"bars 0": m.Attribution.top(9)["logit"]}, top=9)
 case("neurons of paths", "PathAttribution", lambda m: {"bars 0": m.PathAttribution.top(5)["logit"]}, top=5)
-case("neurons of a router", "RouterAttribution", lambda m: {"bars 0": m.RouterAttribution.top(5)["logit"]}, top=5)
 case("neurons of scores", "CausalScores", lambda m: {"bars 0": m.CausalScores.top(5)["score"]}, top=5)
 case(
     "components",
@@ -161,7 +160,6 @@ case(
     lambda m: {"bars 0": [*m.Attribution.components["logit"], m.Attribution.components["logit"].sum()]},
 )
 case("map", "PathAttribution", lambda m: {"map": m.PathAttribution.map})
-case("map of a router", "RouterAttribution", lambda m: {"map": m.RouterAttribution.map})
 case("map of scores", "CausalScores", lambda m: {"map": m.CausalScores.map})
 case(
     "faithfulness",
