@@ -120,21 +120,6 @@ BRIDGE_PATHS: Paths = {**{name: name for name in PARTS}, "in": "mlp.in", "gate":
 
 
 @dataclass(frozen=True)
-class FusedAttention:
-    """One projection for queries, keys and values: its name, that of attention's output, and the order of its rows.
-
-    Attributes:
-        order: ``"parts"``: all queries, all keys, all values; ``"heads"``: the three of one head after the other;
-            ``"quarters"``: queries, values and keys of a quarter of the heads after the other (CodeGen); ``"falcon"``:
-            by heads or in parts, as its config says.
-    """
-
-    whole: str
-    out: str
-    order: str = "parts"
-
-
-@dataclass(frozen=True)
 class ExpertForm:
     """How an architecture keeps its experts and what its router does.
 
@@ -174,7 +159,6 @@ class Architecture:
         refused: settings with which a model cannot be read.
         parallel: whether the FFN reads beside attention: always, never, or where a field of the config says so.
         prepend_bos: whether the model was trained with a token before every text.
-        fused: the projection that attention's queries, keys and values share; None where each has its own.
         experts: how it keeps its experts; None where its layers have none.
     """
 
@@ -194,12 +178,11 @@ class Architecture:
     refused: tuple[Refusal, ...] = ()
     parallel: bool | str = False
     prepend_bos: bool = True
-    fused: FusedAttention | None = None
     experts: ExpertForm | None = None
 
 
-GPT = Architecture("GPT-2", GPT_PATHS, activation="activation_function", fused=FusedAttention("c_attn", "c_proj"))
-GPT_J = replace(GPT, title="GPT-J", paths=GPT_J_PATHS, parallel=True, fused=None)
+GPT = Architecture("GPT-2", GPT_PATHS, activation="activation_function")
+GPT_J = replace(GPT, title="GPT-J", paths=GPT_J_PATHS, parallel=True)
 LLAMA = Architecture("Llama", LLAMA_PATHS, RMS)
 GEMMA_2 = Architecture(
     "Gemma 2", GEMMA_2_PATHS, RMS_OFFSET, activation="hidden_activation", soft_cap="final_logit_softcapping"
@@ -208,22 +191,20 @@ OLMO_2 = replace(LLAMA, title="OLMo 2", paths=NORMS_BEHIND)
 COHERE = replace(
     LLAMA, title="Cohere", paths=but(LLAMA_PATHS, ln2=None), norm_kind=LAYER, logit_scale="logit_scale", parallel=True
 )
-PHI_3 = replace(LLAMA, title="Phi 3", joint="gate_up_proj", fused=FusedAttention("qkv_proj", "o_proj"))
-GLM = replace(PHI_3, title="GLM", prepend_bos=False, fused=None)
+PHI_3 = replace(LLAMA, title="Phi 3", joint="gate_up_proj")
+GLM = replace(PHI_3, title="GLM", prepend_bos=False)
 FALCON = Architecture(
     "Falcon",
     but(BLOOM_PATHS, ln1="ln_attn|input_layernorm", ln2="ln_mlp|post_attention_layernorm"),
     activation="activation",
     refused=(Refusal("alibi", "Hugging Face rounds its ALiBi biases to bfloat16, TransformerLens does not"),),
     parallel="parallel_attn",
-    fused=FusedAttention("query_key_value", "dense", "falcon"),
 )
 OPT = replace(
     GPT,
     title="OPT",
     paths=OPT_PATHS,
     refused=(Refusal("do_layer_norm_before", "it normalises after its layers, not before", when=False),),
-    fused=None,
 )
 BLOOM = Architecture(
     "Bloom",
@@ -236,14 +217,12 @@ BLOOM = Architecture(
         Refusal("slow_but_exact", "it computes its projections slice by slice (slow_but_exact), without its modules"),
     ),
     prepend_bos=False,
-    fused=FusedAttention("query_key_value", "dense", "heads"),
 )
 PYTHIA = Architecture(
     "Pythia / GPT-NeoX",
     NEOX_PATHS,
     parallel="use_parallel_residual",
     prepend_bos=False,
-    fused=FusedAttention("query_key_value", "dense", "heads"),
 )
 MPT = Architecture(
     "MPT",
@@ -252,7 +231,6 @@ MPT = Architecture(
     mask_leaves_out=True,
     clip="attn_config.clip_qkv",
     prepend_bos=False,
-    fused=FusedAttention("Wqkv", "out_proj"),
 )
 PHI = Architecture(
     "Phi 1 and 2",
@@ -278,9 +256,9 @@ LLAMA_4 = replace(
 DESCRIBED: Mapping[str, Architecture] = MappingProxyType(
     {
         "GPT2LMHeadModel": GPT,
-        "GPTNeoForCausalLM": replace(GPT, title="GPT-Neo", paths=but(GPT_PATHS, attn="attn.attention"), fused=None),
+        "GPTNeoForCausalLM": replace(GPT, title="GPT-Neo", paths=but(GPT_PATHS, attn="attn.attention")),
         "GPTJForCausalLM": GPT_J,
-        "CodeGenForCausalLM": replace(GPT_J, title="CodeGen", fused=FusedAttention("qkv_proj", "out_proj", "quarters")),
+        "CodeGenForCausalLM": replace(GPT_J, title="CodeGen"),
         "GPTBigCodeForCausalLM": replace(GPT, title="StarCoder"),
         "GPTNeoXForCausalLM": PYTHIA,
         "OPTForCausalLM": OPT,

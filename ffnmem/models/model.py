@@ -28,7 +28,7 @@ from ..core.types import checked
 from .bridging import boot, copy_around
 from .chat import ChatText, Messages, render_chat
 from .configs import Hyperparameters, notes_of
-from .fingerprints import bridge_parameters, network_parameters
+from .fingerprints import hashed_parameters
 from .hooks import hook_tables
 from .layout import FFN, Layout, bound_masks, inner, read_activation, read_layout
 from .norms import NormMap
@@ -367,7 +367,8 @@ class Model(Live):
         """Twelve hexadecimal digits that change with any weight, its type, or how the weights are put together.
 
         Hashed when first asked for, and again after an in-place change of a parameter (writes through ``.data`` are
-        not noticed).
+        not noticed). A bridge's is that of the same model without one where TransformerLens shows the weights as
+        Hugging Face keeps them, and for GPT-2.
         """
         state = self.weight_state()
         if self._fingerprint is None or self._fingerprint[0] != state:
@@ -381,11 +382,7 @@ class Model(Live):
                 value = getattr(self.hf_model.config, field, None)
                 if value is not None:
                     digest.update(f"{field}:{value}".encode())
-            for name, parameter in (
-                network_parameters(self.hf_model, self.layout.architecture, numbers)
-                if self._bridge is None or self._bridge.original_model is not self.hf_model
-                else bridge_parameters(self.hf_model)
-            ):
+            for name, parameter in hashed_parameters(self.hf_model):
                 digest.update(f"{name}:{tuple(parameter.shape)}:{parameter.dtype}".encode())
                 flat = parameter.detach().cpu().contiguous().flatten()
                 digest.update(memoryview(flat.view(torch.uint8).numpy()))  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ from ..core.sheets import Content, Fitting, Line, Sheet, line, token
 from ..core.token_text import printable
 from ..core.types import Count, Whole, checked
 from ..facts.answers import Answer, read_answer
-from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_of, read_cache
+from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_of
 from ..models.attention import AttentionPass
 from ..models.chat import ChatText, Messages, prompt_provenance
 from ..models.experts import RoutedTensor
@@ -414,7 +414,6 @@ def capture(
     layers: Layers = None,
     logits: bool = False,
     prepend_bos: bool | None = None,
-    cache: Any = None,
 ) -> Capture:
     """Run the model once and keep what its FFNs read, computed and wrote.
 
@@ -429,14 +428,12 @@ def capture(
         logits: also keep the logits ``[batch, pos, vocab]``.
         prepend_bos: put the beginning-of-sequence token in front of texts that do not begin with it; default
             ``model.prepend_bos``, and of messages what the template writes.
-        cache: TransformerLens' ``ActivationCache`` of a pass over the same prompt, or a dict of its names: nothing is
-            run then, and what it holds is taken as it is.
 
     A prompt that ends in a space which is a token of its own is warned of.
 
     Raises:
         InputError: an empty or over-long prompt, or both a prompt and messages; messages without a chat template, or
-            that it does not take; a cache that lacks some tensors, or is of another prompt or model.
+            that it does not take.
         OutOfRangeError: no such layer. HookError: a module did not run.
 
     Source: Geva et al. 2021 (2012.14913), eq. 2, for the words; the values are the model's own.
@@ -448,18 +445,10 @@ def capture(
     everything = layers is None
     chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
     attended = None
-    if cache is None:
-        with ExitStack() as stack:
-            if everything and len(tokens) == 1:
-                attended = stack.enter_context(AttentionPass(model).recorded())
-            found = record(model, tokens, mask, chosen, everything, logits)
-    else:
-        if model.interventions:
-            raise InputError(
-                f"a cache does not say under which intervention it was taken, and {model.name} is under "
-                f"{listed(model.interventions, 3)}: leave that block, or capture without cache="
-            )
-        found = read_cache(model, cache, tokens, mask, chosen, everything=everything, logits=logits)
+    with ExitStack() as stack:
+        if everything and len(tokens) == 1:
+            attended = stack.enter_context(AttentionPass(model).recorded())
+        found = record(model, tokens, mask, chosen, everything, logits)
     cap = model.layout.soft_cap
     return Capture(
         model=model,
