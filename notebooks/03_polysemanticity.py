@@ -47,7 +47,7 @@ sys.path.insert(0, "../benchmarks/planted")
 from planting import plant
 
 planted = plant("meanings", seed=7, n_features=64, neurons=96, n_layers=1, superposition=1.2, n_tokens=20_000)
-planted.truth[["layer", "neuron", "meanings", "features", "leak"]].head(6)
+planted.truth[["layer", "neuron", "meanings", "features"]].head(6)
 
 # %%
 store = fm.scan(planted.model, list(planted.texts), folder / "planted")

@@ -258,8 +258,8 @@ def draw_facts(
     """The words (first names, last names, relations, all objects, fillers), the names of each subject, the object of
     each subject and relation, and the facts, the relations of a subject together. No name is one subject's only."""
     names = max(ceil(sqrt(n_subjects)), min(ceil(sqrt(2 * n_subjects)), n_subjects // 2))
-    words = iter(stems(2 * names + n_relations * (1 + n_objects) + 12, rng))
-    groups = [[next(words) for _ in range(n)] for n in (names, names, n_relations, n_relations * n_objects, 12)]
+    words = iter(stems(2 * names + n_relations * (1 + n_objects) + 16, rng))
+    groups = [[next(words) for _ in range(n)] for n in (names, names, n_relations, n_relations * n_objects, 16)]
     first, last, relations, objects, fillers = groups
     # Along diagonals every name comes round before one comes again; then numbered at random.
     pairs = [(int(i) % names, (int(i) + int(i) // names) % names) for i in rng.permutation(n_subjects)]
@@ -271,13 +271,13 @@ def draw_facts(
     return groups, pairs, answers, tuple(facts)
 
 
-def draw_texts(facts: Sequence[fm.Fact], fillers: Sequence[str], rng: np.random.Generator) -> tuple[str, ...]:
-    """Every fact four times, fillers in front of it, up to three facts to a document."""
-    stated = [f"{fact.text} {fact.target_true}" for fact in facts for _ in range(4)]
+def draw_texts(facts: Sequence[fm.Fact], words: Sequence[str], rng: np.random.Generator) -> tuple[str, ...]:
+    """Every fact six times, other words in front of it, up to three facts to a document."""
+    stated = [f"{fact.text} {fact.target_true}" for fact in facts for _ in range(6)]
     shuffled, texts = [stated[i] for i in rng.permutation(len(stated))], []
     while shuffled:
         count = int(rng.integers(1, 4))
-        texts.append(" ".join(" ".join([*rng.choice(fillers, 2), one]) for one in shuffled[:count]))
+        texts.append(" ".join(" ".join([*rng.choice(words, 4), one]) for one in shuffled[:count]))
         del shuffled[:count]
     return tuple(texts)
 
@@ -294,7 +294,7 @@ def plant_facts(
     groups, pairs, answers, facts = draw_facts(said, n_subjects, n_relations, n_objects)
     rng = np.random.default_rng([seed, 1])
     tokenizer = word_tokenizer([word for group in groups for word in group])
-    texts = draw_texts(facts, groups[-1], np.random.default_rng([seed, 2]))
+    texts = draw_texts(facts, [*groups[0], *groups[1], *groups[-1]], np.random.default_rng([seed, 2]))
     prompts = padded(tokenizer([fact.text for fact in facts])["input_ids"])
     documents = padded(tokenizer(list(texts[:200]))["input_ids"])
 
@@ -313,7 +313,7 @@ def plant_facts(
     first, previous, last, relation = (room.take(n) for n in (names, names, names, n_relations))
     objects, codes = (room.take(n_relations * n_objects).reshape(n_relations, n_objects, -1) for _ in range(2))
     blank = room.take(12)
-    special, rest = unit_rows(2, blank, rng), unit_rows(12, blank, rng)
+    special, rest = unit_rows(2, blank, rng), unit_rows(16, blank, rng)
     asking = RELATION * relation + (1 - RELATION**2) ** 0.5 * unit_rows(n_relations, blank, rng)
     angle = (torch.arange(CONTEXT, dtype=torch.float64) / (CONTEXT - 1) - 0.5) * torch.pi / 2
     arc = torch.stack([angle.cos(), angle.sin()], dim=-1) @ torch.stack([slow, rising])

@@ -348,12 +348,4 @@ def plant_facts(
         reads, writes = (who, relation.repeat(n_subjects, 1)), OBJECT * objects[answers].flatten(0, 1)
         truth += fill_layer(hf, CARRIER, Memories(x, reads, writes, rows, FIRES, BOTH_MISS), documents, rng)
     add_noise(hf, noise, rng)
-    return Planted(
-        kind="facts",
-        model=load(hf, tokenizer, f"planted-facts-{site}-{seed}"),
-        hf=hf,
-        truth=pd.DataFrame(truth),
-        texts=texts,
-        settings={"seed": seed, "site": site, "n_subjects": n_subjects, "n_relations": n_relations, "noise": noise},
-        facts=facts,
-    )
+    return Planted(load(hf, tokenizer, f"planted-facts-{site}-{seed}"), hf, pd.DataFrame(truth), texts, facts)

@@ -22,8 +22,6 @@ from mixtures import (
     SHUT,
     draw_groups,
     empty_mixtral,
-    expert_coefficients,
-    route,
     with_bias,
     write_expert,
     write_look_back,
@@ -42,7 +40,6 @@ from skeleton import (
     empty_gpt2,
     ffn_inputs,
     load,
-    mean_by,
     solve_rows,
     stems,
     unit_rows,
@@ -100,13 +97,7 @@ def plant_meanings(
         experts: of each layer, which share its neurons; 0 for a GPT-2, else a Mixtral in which the words of a concept
             go to two of the experts.
 
-    Returns:
-        A :class:`Planted` whose truth has layer, neuron, meanings (0 for dead), verdict, features, strengths,
-        written (the concepts that its value writes), and leak: the mean coefficient at the feature that it should not
-        fire for and most does, as a share of that at its weakest planted one, on the text that keys were solved on.
-        Of a mixture also expert, and routed: the share of the words with one of its features that go to its expert
-        (what comes after a concept goes to all experts). Leak is of the words that go there.
-
+    The truth has layer, neuron, meanings (0 for dead), features by name, and of a mixture expert.
     """
     rng = np.random.default_rng([seed, 0])
     concepts = stems(n_features, rng)
@@ -142,18 +133,8 @@ def plant_meanings(
     if n_layers > 1:
         see_previous(hf, clock, content, float((1 + noise**2 + POSITION**2) ** 0.5), rng)
     planned = [write_memories(hf, layer, sample, directions, words, (groups, marks), rng) for layer in range(n_layers)]
-    settings = {
-        "seed": seed, "n_features": n_features, "neurons": neurons, "superposition": superposition, "noise": noise,
-        "words": words, "n_layers": n_layers, "n_tokens": n_tokens, "experts": experts,
-    }  # fmt: skip
-    return Planted(
-        kind="meanings",
-        model=load(hf, tokenizer, f"planted-meanings-{seed}"),
-        hf=hf,
-        truth=truth(hf, planned, concepts, sample, words),
-        texts=tuple(" ".join(vocabulary[i] for i in row) for row in documents),
-        settings=settings,
-    )
+    texts = tuple(" ".join(vocabulary[i] for i in row) for row in documents)
+    return Planted(load(hf, tokenizer, f"planted-meanings-{seed}"), hf, truth(planned, concepts, experts), texts)
 
 
 class Text:
@@ -313,46 +294,12 @@ def solve_layer(
     write_expert(hf, layer, expert, with_bias(keys, bias, x), with_bias(there, offset, x), values)
 
 
-@torch.no_grad()
-def truth(
-    hf: Any,
-    planned: Sequence[Sequence[PlannedMeanings]],
-    concepts: Sequence[str],
-    sample: Tensor,
-    words: int,
-) -> pd.DataFrame:
-    """One row a neuron, with what it was measured to do besides."""
-    names = [*concepts, *(f"after {concept}" for concept in concepts), "after BOS"]
-    features = active(sample, words, len(concepts))
-    rows = []
+def truth(planned: Sequence[Sequence[PlannedMeanings]], concepts: Sequence[str], experts: int) -> pd.DataFrame:
+    """One row a neuron."""
+    names, rows = [*concepts, *(f"after {concept}" for concept in concepts), "after BOS"], []
     for layer, neurons in enumerate(planned):
-        x = ffn_inputs(hf, layer, sample)[:, 1:].flatten(0, 1).float()
-        if hf.config.model_type == "gpt2":
-            mlp = blocks(hf)[layer].mlp
-            m, goes = mlp.act(mlp.c_fc(x)).double(), torch.ones(len(x), 1, dtype=torch.bool)
-        else:
-            m, goes = expert_coefficients(hf, layer, x).double(), route(hf, layer, x) > 0
-        strength = strengths_of(neurons, len(names))
-        width = len(neurons) // goes.shape[1]
-        parts = zip(goes.T, m.split(width, 1), strict=True)
-        means = [mean_by(features[there], part[there], len(names)) for there, part in parts]
         for i, neuron in enumerate(neurons):
-            wanted, expert = strength[i] > 0, i // width
-            mine = means[expert][:, i % width]
-            others = mine[~wanted].nan_to_num(-1.0)
-            weakest = float(mine[wanted].min()) if neuron.features else float("nan")
-            row: dict[str, Any] = {
-                "layer": layer,
-                "neuron": i,
-                **({"expert": expert} if goes.shape[1] > 1 else {}),
-                "meanings": len(neuron.features),
-                "verdict": ("inactive", "monosemantic", "polysemantic")[min(len(neuron.features), 2)],
-                "features": ", ".join(names[f] for f in neuron.features),
-                "strengths": ", ".join(f"{s:.2f}" for s in neuron.strengths),
-                "written": ", ".join(concepts[f] for f in neuron.written),
-                "leak": max(float(others.max()), 0.0) / weakest if neuron.features else float("nan"),
-            }
-            if goes.shape[1] > 1:
-                row["routed"] = float(goes[wanted[features].any(1), expert].double().mean())
-            rows.append(row)
+            row: dict[str, Any] = {"layer": layer, "neuron": i, "meanings": len(neuron.features)}
+            row["features"] = ", ".join(names[f] for f in neuron.features)
+            rows.append({**row, "expert": i * experts // len(neurons)} if experts else row)
     return pd.DataFrame(rows)

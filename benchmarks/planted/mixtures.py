@@ -129,11 +129,3 @@ def route(hf: Any, layer: int, x: Tensor) -> Tensor:
     """What the router gives each expert, 0 where it is not chosen."""
     _, weights, chosen = hf.model.layers[layer].mlp.gate(x)
     return x.new_zeros(len(x), hf.config.num_local_experts).scatter(1, chosen, weights)
-
-
-def expert_coefficients(hf: Any, layer: int, x: Tensor) -> Tensor:
-    """Those of all experts' neurons, 0 where the router does not choose the expert."""
-    experts = hf.model.layers[layer].mlp.experts
-    gate, linear = (x @ rows.flatten(0, 1).T for rows in experts.gate_up_proj.chunk(2, dim=1))
-    scale = route(hf, layer, x).repeat_interleave(hf.config.intermediate_size, 1)
-    return experts.act_fn(gate) * linear * scale

@@ -1,4 +1,11 @@
-"""Planted roles: neurons that predict, suppress, split the vocabulary, set the entropy, tell positions or tokens."""
+"""Planted roles: neurons that predict, suppress, split the vocabulary, set the entropy, tell positions or tokens.
+
+A role that shows in what a neuron writes has a value of its kind and a key that fires for no clear reason; a role that
+shows in when it fires has a key of its kind and a value that says nothing clear. Nothing is taken from the rules that
+find roles; only sizes are chosen so that the published thresholds, made for GPT-2, can tell roles from chance: a random
+value's cosines with the vocabulary have the variance 1/d_model, which must lie well below the .005 of a partition
+neuron, and be so small that two or three tokens among a thousand make the kurtosis of a prediction neuron, above 10.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +37,17 @@ from skeleton import (
 )
 from torch import Tensor
 
+D_MODEL = 384  # 1/384 = .0026
+HEADS = 4
+UNREAD = D_MODEL // 64  # as many near-null directions of W_U as Stolfo et al. count in GPT-2 small, for its width
+POSITION = 0.3  # the size of a position embedding beside a word's, which is 1
+ATTENTION = 0.2  # the size of what attention adds, about
+SMALL, LARGE = (0.03, 0.05), (0.15, 0.2)  # lengths of values, of entropy neurons'
+RATES = (0.1, 0.5)  # of words, for which a neuron without a role of its key fires
+FALSE = 0.9995  # of the text that is not a detector's, below where it fires
+MARGIN, REDRAWS = 0.5, 20  # of the pre-activation, between a detector's words and the rest; draws of noise to get it
+ROUNDS = 8  # times that each word occurs in what keys are solved on
+
 # A vocabulary whose embeddings say how frequent a word is and what letters it has, and text drawn from it.
 #
 # Every word has a direction of its own. Besides, all share one direction on which log-frequency lies, and one for each
@@ -41,7 +59,6 @@ FREQUENT = 0.003  # of an embedding's square, on the direction of log-frequency
 WAVES, WEAKER = 10, 0.5  # directions kept for positions, and what an embedding has there, against one of its own
 FAINT = 0.05  # what an embedding has on an unread direction, against one of its own
 FLATTER = 10  # of the Zipf–Mandelbrot law 1/(rank + 10): no word makes up more than some 2% of the text
-PLACES = ("1st", "2nd", "3rd", "4th")
 SHORTEST = 40  # words of a document; the longest fill the context
 
 
@@ -52,16 +69,13 @@ class Lexicon:
     Attributes:
         words: with token ids from ``len(SPECIAL)`` on.
         rows: the text, documents as word numbers. counts: how often each word occurs there.
-        splits: by attribute, the letters of the + side, as words. signs: by attribute, +1 or −1 for each word.
         embeddings: of all tokens, special ones too; nearly of length 1. own: the part that each shares with no other.
         attributes, frequency, unread, waves: directions, orthonormal; the last are for positions.
     """
 
     words: tuple[str, ...]
-    rows: tuple[np.ndarray, ...]
+    rows: list[np.ndarray]
     counts: np.ndarray
-    splits: tuple[str, ...]
-    signs: np.ndarray
     embeddings: Tensor
     own: Tensor
     attributes: Tensor
@@ -69,75 +83,48 @@ class Lexicon:
     unread: Tensor
     waves: Tensor
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(" ".join(self.words[i] for i in row) for row in self.rows)
 
-
-def draw_lexicon(
-    rng: np.random.Generator, *, n_words: int, n_tokens: int, d_model: int, unread: int, longest: int
-) -> Lexicon:
-    """Words, text and embeddings.
-
-    Args:
-        rng: draws everything.
-        n_words: how many words. n_tokens: about how long the text is.
-        d_model: of the embeddings. unread: how many directions hold next to nothing of any word.
-        longest: words of a document at most.
-
-    """
+def draw_lexicon(rng: np.random.Generator, *, n_words: int, n_tokens: int) -> Lexicon:
+    """So many words, about so long a text, and embeddings."""
     words = stems(n_words, rng)
-    rows = draw_text(rng, n_words, n_tokens, longest)
+    rows = draw_text(rng, n_words, n_tokens)
     counts = np.bincount(np.concatenate(rows), minlength=n_words)
-    splits, signs = split_words(words, rng)
-    room = Room(d_model, rng)
-    attributes, frequency, faint = room.take(len(splits)), room.take(1)[0], room.take(unread)
+    signs = split_words(words, rng)
+    room = Room(D_MODEL, rng)
+    attributes, frequency, faint = room.take(len(signs)), room.take(1)[0], room.take(UNREAD)
     waves = room.take(WAVES)
     kept = torch.cat([WEAKER * waves, room.take(len(room.free))])
     vocabulary = len(SPECIAL) + n_words
-    own = (1 - ATTRIBUTE * len(splits) - FREQUENT) ** 0.5 * unit_rows(vocabulary, kept, rng)
+    own = (1 - ATTRIBUTE * len(signs) - FREQUENT) ** 0.5 * unit_rows(vocabulary, kept, rng)
     rare = np.log1p(np.concatenate([np.zeros(len(SPECIAL)), counts]))
     rare = FREQUENT**0.5 * (rare - rare.mean()) / rare.std()
-    sides = np.concatenate([np.zeros((len(splits), len(SPECIAL))), signs], axis=1)
-    traces = FAINT * len(kept) ** -0.5 * rng.standard_normal((vocabulary, unread))
+    sides = np.concatenate([np.zeros((len(signs), len(SPECIAL))), signs], axis=1)
+    traces = FAINT * len(kept) ** -0.5 * rng.standard_normal((vocabulary, UNREAD))
     shared = torch.tensor(ATTRIBUTE**0.5 * sides.T) @ attributes + torch.outer(torch.tensor(rare), frequency)
-    return Lexicon(
-        words=tuple(words),
-        rows=tuple(rows),
-        counts=counts,
-        splits=splits,
-        signs=signs,
-        embeddings=own + shared + torch.tensor(traces) @ faint,
-        own=own,
-        attributes=attributes,
-        frequency=frequency,
-        unread=faint,
-        waves=waves,
-    )
+    embeddings = own + shared + torch.tensor(traces) @ faint
+    return Lexicon(tuple(words), rows, counts, embeddings, own, attributes, frequency, faint, waves)
 
 
-def draw_text(rng: np.random.Generator, n_words: int, n_tokens: int, longest: int) -> list[np.ndarray]:
-    """Documents of ``SHORTEST`` to ``longest`` words, word 0 the most frequent."""
+def draw_text(rng: np.random.Generator, n_words: int, n_tokens: int) -> list[np.ndarray]:
+    """Documents that ``SHORTEST`` words or more make, up to the context; word 0 is the most frequent."""
     weight = 1 / (1 + np.arange(n_words) + FLATTER)
     weight /= weight.sum()
     rows = []
     left = n_tokens
     while left > 0:
-        length = int(rng.integers(SHORTEST, longest + 1))
+        length = int(rng.integers(SHORTEST, CONTEXT))
         rows.append(rng.choice(n_words, length, p=weight))
         left -= length
     return rows
 
 
-def split_words(words: list[str], rng: np.random.Generator) -> tuple[tuple[str, ...], np.ndarray]:
-    """Four splits of words in two halves: by which consonant or vowel is their 1st, 2nd, 3rd and 4th letter."""
-    splits, signs = [], []
-    for place, name in enumerate(PLACES):
-        letters = CONSONANTS if place % 2 == 0 else VOWELS
-        side = sorted(rng.choice(list(letters), len(letters) // 2, replace=False))
-        splits.append(f"{name} letter {' '.join(side)}")
+def split_words(words: list[str], rng: np.random.Generator) -> np.ndarray:
+    """Four splits of words in two halves, +1 and −1: by which consonant or vowel is their 1st, 2nd, 3rd, 4th letter."""
+    signs = []
+    for place, letters in enumerate((CONSONANTS, VOWELS) * 2):
+        side = rng.choice(list(letters), len(letters) // 2, replace=False)
         signs.append([1.0 if word[place] in side else -1.0 for word in words])
-    return tuple(splits), np.array(signs)
+    return np.array(signs)
 
 
 def even_rows(rng: np.random.Generator, n_words: int, rounds: int, longest: int) -> Tensor:
@@ -161,7 +148,7 @@ class PlannedRole:
     """What a neuron is made for, which is the truth about it.
 
     Attributes:
-        role, detail: as the truth has them.
+        role: as the truth has it.
         writes: its value points there, or away from there (``sign`` −1); None: in a random direction.
         words, span: for which a detector fires; the first and last position of a position neuron.
         cosine: of its key with its value.
@@ -169,17 +156,12 @@ class PlannedRole:
     """
 
     role: str
-    detail: str = ""
     writes: Tensor | None = None
     words: tuple[int, ...] = ()
     sign: int = 1
     span: tuple[int, int] = (0, 0)
     cosine: float = 0.0
     gain: float = 0.0
-
-    @property
-    def io(self) -> str:
-        return "none" if self.cosine == 0 else "strengthening" if self.cosine > 0 else "weakening"
 
 
 def plan_layer(
@@ -198,65 +180,25 @@ def plan_layer(
 def plan_neuron(rng: np.random.Generator, role: str, n: int, lexicon: Lexicon) -> PlannedRole:
     """The words, the attribute, the direction or the positions of a role."""
     sign = (-1) ** n
-    way = "up" if sign > 0 else "down"
     if role in ("prediction", "suppression"):
-        words = rng.choice(len(lexicon.words), int(rng.integers(2, 4)), replace=False).tolist()
+        words = rng.choice(len(lexicon.words), int(rng.integers(2, 4)), replace=False)
         # Of what tells the words from others; what they share with half of the vocabulary would move that too.
-        writes = lexicon.own[[len(SPECIAL) + word for word in words]].sum(0)
-        return PlannedRole(role, spell(words, lexicon), writes, sign=1 if role == "prediction" else -1)
+        return PlannedRole(role, lexicon.own[words + len(SPECIAL)].sum(0), sign=1 if role == "prediction" else -1)
     if role == "detector":
         common = np.flatnonzero(lexicon.counts >= SEEN)
         words = rng.choice(common, int(rng.integers(1, 6)), replace=False).tolist()
-        return PlannedRole(role, spell(words, lexicon), words=tuple(words), gain=float(rng.uniform(*GAINS)))
+        return PlannedRole(role, words=tuple(words), gain=float(rng.uniform(*GAINS)))
     if role == "partition":
-        which = int(rng.integers(len(lexicon.splits)))
-        return PlannedRole(role, f"{lexicon.splits[which]} {way}", lexicon.attributes[which], sign=sign)
+        return PlannedRole(role, lexicon.attributes[int(rng.integers(len(lexicon.attributes)))], sign=sign)
     if role == "entropy":
-        which = int(rng.integers(len(lexicon.unread)))
-        return PlannedRole(role, f"unread direction {which}", lexicon.unread[which], sign=sign)
+        return PlannedRole(role, lexicon.unread[int(rng.integers(len(lexicon.unread)))], sign=sign)
     if role == "frequency":
-        return PlannedRole(role, f"frequent tokens {way}", lexicon.frequency, sign=sign)
+        return PlannedRole(role, lexicon.frequency, sign=sign)
     if role == "position":
         length, start = int(rng.integers(14, 33)), int(rng.integers(-6, 36))
         span = (max(start, 1), min(start + length, CONTEXT - 1))
-        return PlannedRole(role, f"positions {span[0]} to {span[1]}", span=span, gain=float(rng.uniform(*GAINS)))
+        return PlannedRole(role, span=span, gain=float(rng.uniform(*GAINS)))
     return PlannedRole(role, sign=sign)
-
-
-def spell(words: Sequence[int], lexicon: Lexicon) -> str:
-    return ", ".join(lexicon.words[word] for word in words)
-
-
-def truth(planned: Sequence[Sequence[PlannedRole]]) -> pd.DataFrame:
-    """One row a neuron."""
-    return pd.DataFrame(
-        [
-            {"layer": layer, "neuron": i, "role": neuron.role, "io": neuron.io, "detail": neuron.detail}
-            for layer, neurons in enumerate(planned)
-            for i, neuron in enumerate(neurons)
-        ]
-    )
-
-
-# Planted roles: neurons that predict, suppress, split the vocabulary, set the entropy, tell positions or tokens.
-#
-# A role that shows in what a neuron writes has a value of its kind and a key that fires for no clear reason; a role
-# that shows in when it fires has a key of its kind and a value that says nothing clear. So each neuron has one role,
-# and its input–output cosine besides. Nothing is taken from the rules that find roles; only sizes are chosen so that
-# the published thresholds, made for GPT-2, can tell roles from chance: a random value's cosines with the vocabulary
-# have the variance 1/d_model, which must lie well below the .005 of a partition neuron, and be so small that two or
-# three tokens among a thousand make the kurtosis of a prediction neuron, above 10.
-
-D_MODEL = 384  # 1/384 = .0026
-HEADS = 4
-UNREAD = D_MODEL // 64  # as many near-null directions of W_U as Stolfo et al. count in GPT-2 small, for its width
-POSITION = 0.3  # the size of a position embedding beside a word's, which is 1
-ATTENTION = 0.2  # the size of what attention adds, about
-SMALL, LARGE = (0.03, 0.05), (0.15, 0.2)  # lengths of values, of entropy neurons'
-RATES = (0.1, 0.5)  # of words, for which a neuron without a role of its key fires
-FALSE = 0.9995  # of the text that is not a detector's, below where it fires
-MARGIN, REDRAWS = 0.5, 20  # of the pre-activation, between a detector's words and the rest; draws of noise to get it
-ROUNDS = 8  # times that each word occurs in what keys are solved on
 
 
 def plant_roles(
@@ -274,21 +216,18 @@ def plant_roles(
     Args:
         seed: of everything.
         n_layers: how many; all hold every role, but entropy neurons are in the last one only.
-        neurons: per layer. per_role: how many of them have each role, strengthen and weaken; the rest has none.
+        neurons: per layer. per_role: how many of them have each role; the rest has none. As many keys lie along, and
+            against, their values.
         noise: on keys and values, Gaussian, its length against theirs; drawn again (up to 20 times) for a detector that
             it would leave unable to tell its tokens.
         n_words: of the vocabulary, 768 to 2000: with fewer, W_U has a near-null space that nobody planted; with more,
             two tokens are too few for a kurtosis above 10.
         n_tokens: about how long the corpus is, 20 a word at least; words' frequencies follow Zipf's law.
 
-    Returns:
-        A :class:`Planted` whose truth has layer, neuron, role (prediction, suppression, partition, entropy, position,
-        frequency, detector, dead, none), io (strengthening, weakening, none) and detail: the tokens, letters,
-        direction or positions of the role.
-
+    The truth has layer, neuron and role: one of :data:`ROLES`.
     """
     rng = np.random.default_rng([seed, 2])
-    lexicon = draw_lexicon(rng, n_words=n_words, n_tokens=n_tokens, d_model=D_MODEL, unread=UNREAD, longest=CONTEXT - 1)
+    lexicon = draw_lexicon(rng, n_words=n_words, n_tokens=n_tokens)
     tokenizer = build_tokenizer(lexicon.words)
     hf = empty_gpt2(len(tokenizer), n_layers=n_layers, d_model=D_MODEL, d_mlp=neurons, n_ctx=CONTEXT, n_heads=HEADS)
     write_embeddings(hf, lexicon.embeddings, waves(lexicon))
@@ -298,18 +237,13 @@ def plant_roles(
         planned.append(plan_layer(rng, neurons, per_role, lexicon, last=layer == n_layers - 1))
         mix_positions(hf, layer, rng)
         write_layer(hf, layer, planned[-1], sample, noise, rng)
-    settings = {
-        "seed": seed, "n_layers": n_layers, "neurons": neurons, "per_role": per_role, "noise": noise,
-        "n_words": n_words, "n_tokens": n_tokens,
-    }  # fmt: skip
-    return Planted(
-        kind="roles",
-        model=load(hf, tokenizer, f"planted-roles-{seed}"),
-        hf=hf,
-        truth=truth(planned),
-        texts=lexicon.texts,
-        settings=settings,
-    )
+    truth = [
+        {"layer": layer, "neuron": i, "role": neuron.role}
+        for layer, roles in enumerate(planned)
+        for i, neuron in enumerate(roles)
+    ]
+    texts = tuple(" ".join(lexicon.words[i] for i in row) for row in lexicon.rows)
+    return Planted(load(hf, tokenizer, f"planted-roles-{seed}"), hf, pd.DataFrame(truth), texts)
 
 
 def waves(lexicon: Lexicon) -> Tensor:

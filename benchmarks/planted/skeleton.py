@@ -6,7 +6,7 @@ LayerNorm's centring changes nothing and no neuron lies along an axis of the res
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,20 +29,16 @@ class Planted:
     """A planted model.
 
     Attributes:
-        kind: what was planted: "meanings", "roles" or "facts".
         model: a GPT-2 or a Mixtral. hf: the same as it was built; a GPT-2's ``model`` is a copy of it behind a bridge.
         truth: one row a neuron: layer, neuron, in mixtures its expert, and what it was made for.
         texts: a corpus that exercises it, one document each.
-        settings: all parameters; the same settings give the same weights.
         facts: those that it was made to recall.
     """
 
-    kind: str
     model: fm.Model
     hf: Any
     truth: pd.DataFrame
     texts: tuple[str, ...]
-    settings: Mapping[str, Any]
     facts: tuple[fm.Fact, ...] = ()
 
 
@@ -81,17 +77,8 @@ def empty_gpt2(d_vocab: int, *, n_layers: int, d_model: int, d_mlp: int, n_ctx: 
     """A GPT-2 of Hugging Face's whose weights and biases are all 0 and whose norms only normalise (float32)."""
     import transformers
 
-    config = transformers.GPT2Config(
-        vocab_size=d_vocab,
-        n_positions=n_ctx,
-        n_embd=d_model,
-        n_layer=n_layers,
-        n_head=n_heads,
-        n_inner=d_mlp,
-        activation_function="gelu_new",
-        bos_token_id=0,
-        eos_token_id=0,
-    )
+    sizes = {"n_layer": n_layers, "n_embd": d_model, "n_inner": d_mlp, "n_positions": n_ctx, "n_head": n_heads}
+    config = transformers.GPT2Config(vocab_size=d_vocab, bos_token_id=0, eos_token_id=0, **sizes)
     hf = transformers.GPT2LMHeadModel(config).eval()
     with torch.no_grad():
         for name, parameter in hf.named_parameters():
@@ -188,18 +175,13 @@ def write_previous_token_head(hf: Any, layer: int, clock: Clock, *, scale: float
 @torch.no_grad()
 def add_noise(hf: Any, noise: float, rng: np.random.Generator) -> None:
     """Noise on every weight matrix, of ``noise`` times the root mean square of each neuron's, token's or head's row."""
+    matrices = []
     for block in hf.transformer.h:
-        for weight in (block.mlp.c_fc.weight.T, block.mlp.c_proj.weight, block.attn.c_attn.weight.T):
-            blur(weight, noise, rng)
-        blur(block.attn.c_proj.weight, noise, rng)
-    blur(hf.transformer.wte.weight, noise, rng)
-    blur(hf.transformer.wpe.weight, noise, rng)
-
-
-def blur(rows: Tensor, noise: float, rng: np.random.Generator) -> None:
-    """Add noise to rows where they stand, as large as each row is."""
-    drawn = torch.tensor(rng.standard_normal(tuple(rows.shape)), dtype=rows.dtype)
-    rows += noise * rows.pow(2).mean(-1, keepdim=True).sqrt() * drawn
+        mlp, attention = block.mlp, block.attn
+        matrices += [mlp.c_fc.weight.T, mlp.c_proj.weight, attention.c_attn.weight.T, attention.c_proj.weight]
+    for rows in (*matrices, hf.transformer.wte.weight, hf.transformer.wpe.weight):
+        drawn = torch.tensor(rng.standard_normal(tuple(rows.shape)), dtype=rows.dtype)
+        rows += noise * rows.pow(2).mean(-1, keepdim=True).sqrt() * drawn
 
 
 # Reading back.
