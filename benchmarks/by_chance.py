@@ -155,9 +155,8 @@ def chance_verdicts(
     frames = []
     with Inputs(store, model, places) as inputs:
         for (layer, kind), firing in firings.items():
-            keys = np.stack([keys.float().cpu().numpy() for keys, _ in reading[layer, kind]], axis=1)
             shared = Draws(draws, seed, len(backgrounds[layer].units))
-            examples = Examples(firing, partial(inputs.at, layer), keys, backgrounds[layer], shared)
+            examples = Examples(firing, partial(inputs.at, layer), backgrounds[layer], shared)
             estimates = examples.estimates("meanings", "ms")
             told, why = verdicts(firing.extreme > 0, firing.counts, estimates["meanings"], RULE)
             columns = {"layer": layer, "neuron": firing.neurons, "kind": kind, "examples": firing.counts}

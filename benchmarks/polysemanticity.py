@@ -1,8 +1,8 @@
 """How alike neurons' examples are, block by block, against one neuron and one draw at a time with SciPy.
 
 Random inputs of GPT-2 small's width: 128 neurons of 40 examples, 200 draws of bootstrap and null each. Ours is
-``ffnmem.neurons.clustering``; the other calls ``linkage``, ``fcluster`` and ``connected_components`` in a Python loop
-over draws, is timed on a few of the neurons and counted for all. What both say is compared. The two take turns; the
+``ffnmem.neurons.clustering``; the other calls ``linkage`` and ``fcluster`` in a Python loop over
+draws, is timed on a few of the neurons and counted for all. What both say is compared. The two take turns; the
 figure is the median of the paired ratios.
 
 ``--whole`` instead scans so many tokens with a model of GPT-2 small's shape and random weights, times
@@ -23,21 +23,12 @@ from typing import Any
 import numpy as np
 from common import gpt2_small, machine, paired, seconds, toy_tokenizer
 from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
 from scipy.stats import entropy
 
 import ffnmem as fm
-from ffnmem.neurons.clustering import (
-    FOOTE_ABOVE,
-    FOOTE_CUT,
-    Draws,
-    Examples,
-    count_strong,
-    estimate_measure,
-    estimate_number,
-)
-from ffnmem.neurons.inputs import MOST, Background, Firing, background_of, normalise
+from ffnmem.neurons.clustering import Draws, Examples, estimate_measure, estimate_number
+from ffnmem.neurons.inputs import MOST, Background, Firing, background_of
 from ffnmem.neurons.verdicts import Estimate
 
 D_MODEL, POSITIONS, MEANINGS = 768, 4096, 3
@@ -56,7 +47,6 @@ class Data:
         which = rng.integers(MEANINGS, size=(neurons, MOST))
         own = rng.standard_normal((neurons, MOST, D_MODEL))
         self.inputs = (np.take_along_axis(kinds, which[..., None], 1) + own).astype(np.float32)
-        self.keys = rng.standard_normal((neurons, 1, D_MODEL)).astype(np.float32)
         strengths = np.sort(rng.uniform(0.5, 1.0, (neurons, MOST)))[:, ::-1].copy()
         places = np.arange(neurons * MOST).reshape(neurons, MOST)
         self.firing = Firing(0, np.arange(neurons), places, strengths, strengths[:, 0].copy())
@@ -64,21 +54,20 @@ class Data:
 
     def ours(self) -> dict[str, Estimate]:
         rows = self.inputs.reshape(-1, D_MODEL)
-        examples = Examples(self.firing, lambda places: rows[places], self.keys, self.background, self.draws)
-        return examples.estimates("meanings", "clusters", "ms")
+        examples = Examples(self.firing, lambda places: rows[places], self.background, self.draws)
+        return examples.estimates("meanings", "ms")
 
     def plain(self, neurons: int) -> dict[str, Estimate]:
         found = [self.one(neuron) for neuron in range(neurons)]
-        meanings, clusters, ms = (np.array([row[i] for row in found]) for i in range(3))
+        meanings, ms = (np.array([row[i] for row in found]) for i in range(2))
         draws = self.draws.draws
         return {
             "meanings": estimate_number(meanings, draws, self.firing.counts[:neurons]),
-            "clusters": estimate_number(clusters, draws, count_strong(self.firing.strengths[:neurons])),
             "ms": estimate_measure(ms, draws, "greater"),
         }
 
-    def one(self, neuron: int) -> tuple[list[float], list[float], list[float]]:
-        """Meanings, clusters and MS of a neuron: the value, its bootstrap draws, its null draws."""
+    def one(self, neuron: int) -> tuple[list[float], list[float]]:
+        """Meanings and MS of a neuron: the value, its bootstrap draws, its null draws."""
         weights, draws = self.firing.strengths[neuron], self.draws
         units = self.background.unit(self.inputs[neuron])
         similarity, unrelated = units @ units.T, self.background.cosines
@@ -91,34 +80,13 @@ class Data:
         for picks in draws.picks:
             meanings.append(linked(unrelated, picks, weights, self.background.cut))
             ms.append(pairs(unrelated, picks, weights))
-        return meanings, self.foote(neuron), ms
-
-    def foote(self, neuron: int) -> list[float]:
-        weights, draws, key = self.firing.strengths[neuron], self.draws, self.keys[neuron]
-        count = int((weights >= FOOTE_ABOVE * weights[0]).sum())
-        units = normalise(self.inputs[neuron] * key)
-        random = normalise(self.background.rows[draws.rows(np.array([neuron]))[0]] * key)
-        similarity, unrelated = units @ units.T, random @ random.T
-        upper = unrelated[np.triu_indices(len(random), 1)].astype(np.float64)
-        cut = upper.mean() + FOOTE_CUT * upper.std()
-        every = np.arange(count)
-        found = [joined(similarity, every, weights[:count], cut)]
-        for times in draws.multiplicity[count][:, :count]:
-            rows = np.repeat(every, times)
-            found.append(joined(similarity, rows, weights[rows], cut))
-        return found + [joined(unrelated, few[:count], weights[:count], cut) for few in draws.few]
+        return meanings, ms
 
 
 def linked(similarity: np.ndarray, rows: np.ndarray, weights: np.ndarray, cut: float) -> float:
     distance = np.clip(1 - similarity[np.ix_(rows, rows)].astype(np.float64), 0, None)
     distance[rows[:, None] == rows] = 0
     labels = fcluster(linkage(squareform(distance, checks=False), "average"), 1 - cut, "distance")
-    return float(np.exp(entropy(np.bincount(labels, weights))))
-
-
-def joined(similarity: np.ndarray, rows: np.ndarray, weights: np.ndarray, cut: float) -> float:
-    near = similarity[np.ix_(rows, rows)] > cut
-    labels = connected_components(near | (rows[:, None] == rows), directed=False)[1]
     return float(np.exp(entropy(np.bincount(labels, weights))))
 
 

@@ -66,11 +66,10 @@ both.groupby("meanings_planted")["verdict"].value_counts().unstack(fill_value=0)
 # rule was made, for every measure there is, for roles and for facts. The manual has its table.
 
 # %%
-both.groupby("meanings_planted")[["meanings", "clusters", "ms", "trigger_tokens", "kurtosis"]].median().round(2)
+both.groupby("meanings_planted")[["meanings", "ms", "kurtosis"]].median().round(2)
 
 # %% [markdown]
-# Each column is a measure that somebody has proposed. The number of trigger tokens says little: one concept has many
-# words.
+# MS and kurtosis are measures that others have proposed.
 #
 # ## `atlas`
 #

@@ -150,8 +150,8 @@ def example_nulls(shared: Shared) -> pd.DataFrame:
     for layer in range(store.n_layers):
         found = at_random(firing(store, layer), random_places(store, shared.seed + 1), shared.seed)
         with Inputs(store, shared.model, {layer: found.places[found.places >= 0]}) as inputs:
-            background, counts = shared.backgrounds[layer], shared.counts
-            examples = compare(store, shared.model, found, inputs, background, counts, shared.seed, shared.draws)
+            background = shared.backgrounds[layer]
+            examples = compare(found, inputs, background, shared.seed, shared.draws)
         frames.append(pd.DataFrame({f"{name}_p": one.p for name, one in examples.estimates.items()}))
     return pd.concat(frames, ignore_index=True)
 

@@ -14,11 +14,11 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64, Int64, Real
 
+from ..core.errors import InputError
 from ..core.token_text import visible
 from ..neurons.counting import content_counts
-from ..neurons.triggers import shares
 from ..scanning.store import Store
 from .extracts import Extract, NeuronContexts
 
@@ -98,6 +98,14 @@ class Rule:
 
 SAID = {"word": "", "beginning": "words that begin with ", "ending": "words that end in ", "class": ""}
 KINDS = list(SAID)
+
+def shares(unigram: Real[np.ndarray, " vocab"]) -> Float64[np.ndarray, " vocab"]:
+    """Counts or shares as probabilities that sum to 1; raises InputError."""
+    counts = unigram.astype(np.float64)
+    total = float(counts.sum())
+    if not np.isfinite(total) or not total > 0 or (counts < 0).any():
+        raise InputError(f"unigram must hold counts or shares of at least 0 with a sum above 0, not a sum of {total}")
+    return counts / total
 
 
 class Vocabulary:

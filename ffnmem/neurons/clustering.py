@@ -12,14 +12,10 @@ import torch
 from jaxtyping import Float32, Float64, Int64
 from numba import njit
 
-from ..models.model import Model
-from ..scanning.state import position_of, sequence_of
-from ..scanning.store import Store
 from ..vocabulary.scoring import in_threads
-from .inputs import MOST, Background, Firing, Inputs, normalise
+from .inputs import MOST, Background, Firing, Inputs
 from .measures import MEASURES, measure, measures_of
-from .triggers import spread_around, trigger_tokens
-from .verdicts import Estimate, interval, p_values
+from .verdicts import Estimate, interval, p_values, spread_around
 
 # Clusters of a neuron's examples by what it read there, how many they amount to, and how sure that is.
 #
@@ -169,58 +165,6 @@ def measure_block(
             out[b, 1, 1 + draws + d] = weighted_cosine(background, picks[d], w)
 
 
-@njit(nogil=True, cache=True)
-@no_type_check
-def connect_examples(similarity, size, cut, out):
-    """Labels of the connected components of the graph of cosines above ``cut``; −1 where size is 0. Returns how
-    many there are."""
-    n = len(size)
-    out[:] = -1
-    stack = np.empty(n, np.int64)
-    found = 0
-    for start in range(n):
-        if size[start] == 0 or out[start] >= 0:
-            continue
-        out[start] = found
-        stack[0], depth = start, 1
-        while depth:
-            depth -= 1
-            i = stack[depth]
-            for j in range(n):
-                if size[j] > 0 and out[j] < 0 and similarity[i, j] > cut:
-                    out[j] = found
-                    stack[depth] = j
-                    depth += 1
-        found += 1
-    return found
-
-
-@njit(nogil=True, cache=True)
-@no_type_check
-def component_block(similarity, weights, counts, cuts, background, picks, multiplicity, out, first, last):
-    """As :func:`measure_block` for the effective number of connected components; ``background`` ``[b, m, m]`` and
-    ``cuts`` ``[b]`` are each neuron's own. ``out`` ``[b, 1 + 2·draws]``."""
-    draws = picks.shape[0]
-    for b in range(first, last):
-        n = counts[b]
-        if n < 2:
-            out[b] = np.nan
-            continue
-        s, w, labels = similarity[b, :n, :n], weights[b, :n], np.empty(n, np.int64)
-        whole = np.ones(n, np.int64)
-        out[b, 0] = effective(labels, connect_examples(s, whole, cuts[b], labels), w)
-        for d in range(draws):
-            times = multiplicity[n, d, :n]
-            found = connect_examples(s, times, cuts[b], labels)
-            out[b, 1 + d] = effective(labels, found, w * times)
-            null = np.empty((n, n), similarity.dtype)
-            for i in range(n):
-                for j in range(n):
-                    null[i, j] = background[b, picks[d, i], picks[d, j]]
-            found = connect_examples(null, whole, cuts[b], labels)
-            out[b, 1 + draws + d] = effective(labels, found, w)
-
-
 def order_by_share(labels: Int64[np.ndarray, " n"], weights: Float64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """Cluster labels renumbered from 0 by falling share of the weights, ties by first example; −1 stays."""
     there = labels >= 0
@@ -247,12 +191,9 @@ def draw_null_rows(size: int, most: int, draws: int, seed: int) -> Int64[np.ndar
     return np.stack([np.resize(rng.permutation(size), most) for _ in range(draws)])
 
 
-# How alike a neuron's examples are: the effective number of meanings, of Foote's clusters, and MS, block by block.
+# How alike a neuron's examples are: the effective number of meanings, and MS, block by block.
 
 BLOCK = 64  # neurons at once
-FOOTE_ABOVE = 0.75  # of the largest coefficient (Foote 2024)
-FOOTE_CUT = 3.0  # standard deviations above the mean cosine of random inputs in the neuron's own space
-FOOTE_NULL = 192  # random inputs that say what that is
 Read = Callable[[Int64[np.ndarray, " n"]], Float32[np.ndarray, "n d_model"]]
 
 
@@ -260,16 +201,9 @@ class Draws:
     """The random numbers that every neuron's intervals and nulls share."""
 
     def __init__(self, draws: int, seed: int, pairs: int) -> None:
-        self.draws, self.seed, self.pairs = draws, seed, pairs
+        self.draws = draws
         self.multiplicity = draw_multiplicities(MOST, draws, seed)
         self.picks = draw_null_rows(pairs, MOST, draws, seed)
-        # With replacement: few inputs stand for all, and without it draws would be more alike than samples of all are.
-        self.few = np.random.default_rng([seed, 0, 2]).integers(min(FOOTE_NULL, pairs), size=(draws, MOST))
-
-    def rows(self, neurons: Int64[np.ndarray, " b"]) -> Int64[np.ndarray, "b m"]:
-        """Random inputs for each neuron, its own, so that no few of them speak for a whole layer."""
-        few = min(FOOTE_NULL, self.pairs)
-        return np.stack([np.random.default_rng([self.seed, 11, n]).permutation(self.pairs)[:few] for n in neurons])
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,13 +211,12 @@ class Sorted:
     """Examples sorted into meanings.
 
     Attributes:
-        meanings, ms, clusters: ``[n, 1 + 2·draws]`` the value, its bootstrap draws, its null draws.
+        meanings, ms: ``[n, 1 + 2·draws]`` the value, its bootstrap draws, its null draws.
         labels: ``[n, MOST]`` the meaning of each example, 0 the one of the largest share; −1 behind the last.
     """
 
     meanings: Float64[np.ndarray, "n draws2"]
     ms: Float64[np.ndarray, "n draws2"]
-    clusters: Float64[np.ndarray, "n draws2"]
     labels: Int64[np.ndarray, "n most"]
 
 
@@ -293,17 +226,13 @@ class Examples:
 
     Attributes:
         firing: where the neurons fire. read: gives what the layer's FFN read at places.
-        keys: what each compares its input with, see :func:`reading_keys`. background: the layer's. draws: shared ones.
-        tokens: ``[n, MOST]``, at each place. counts: how often each token id occurs in the store's corpus.
+        background: the layer's. draws: shared ones.
     """
 
     firing: Firing
     read: Read
-    keys: Float32[np.ndarray, "n keys d_model"]
     background: Background
     draws: Draws
-    tokens: Int64[np.ndarray, "n most"] | None = None
-    counts: Int64[np.ndarray, " vocab"] | None = None
 
     @cached_property
     def sorted(self) -> Sorted:
@@ -311,7 +240,7 @@ class Examples:
         found, background, draws = self.firing, self.background, self.draws
         n = len(found.neurons)
         labels = np.full(found.places.shape, -1, np.int64)
-        meanings, ms, clusters = (np.full((n, 1 + 2 * draws.draws), np.nan) for _ in range(3))
+        meanings, ms = (np.full((n, 1 + 2 * draws.draws), np.nan) for _ in range(2))
         cosines, cut = background.cosines, background.cut
         null_labels = np.full((MOST + 1, draws.draws, MOST), -1, np.int64)
         null_found = np.zeros((MOST + 1, draws.draws), np.int64)
@@ -328,11 +257,9 @@ class Examples:
             similarity = pairwise(units)
             in_threads(partial(measure_block, similarity, weights, counts, *fixed, out, labels[block]), len(counts))
             meanings[block], ms[block] = out[:, 0], out[:, 1]
-            rows = background.rows[draws.rows(found.neurons[block])]
-            clusters[block] = cluster_by_key(inputs, weights, self.keys[block], rows, draws)
         for row, weights in zip(labels, found.strengths, strict=True):
             row[:] = order_by_share(row, weights)
-        return Sorted(meanings, ms, clusters, labels)
+        return Sorted(meanings, ms, labels)
 
     def estimates(self, *names: str) -> dict[str, Estimate]:
         """The measures of these names."""
@@ -345,26 +272,10 @@ def count_meanings(examples: Examples) -> Estimate:
     return estimate_number(examples.sorted.meanings, examples.draws.draws, examples.firing.counts)
 
 
-@measure("clusters", reads="examples", many=1)
-def count_clusters(examples: Examples) -> Estimate:
-    """The effective number of Foote's clusters, see :func:`cluster_by_key`."""
-    return estimate_number(examples.sorted.clusters, examples.draws.draws, count_strong(examples.firing.strengths))
-
-
 @measure("ms", reads="examples", many=-1)
 def mean_similarity(examples: Examples) -> Estimate:
     """MS, see :func:`weighted_cosine`."""
     return estimate_measure(examples.sorted.ms, examples.draws.draws, "greater")
-
-
-@measure("trigger_tokens", reads="examples", many=1)
-def count_trigger_tokens(examples: Examples) -> Estimate:
-    """The effective number of token types, see :func:`ffnmem.neurons.triggers.trigger_tokens`."""
-    assert examples.tokens is not None
-    assert examples.counts is not None
-    weights = np.where(examples.firing.places >= 0, examples.firing.strengths, np.nan)
-    draws = examples.draws
-    return trigger_tokens(examples.tokens, weights, examples.counts, seed=draws.seed, draws=draws.draws)
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,39 +287,21 @@ class Alike:
     labels: Int64[np.ndarray, "n most"]
 
 
-def compare(
-    store: Store,
-    model: Model,
-    found: Firing,
-    inputs: Inputs,
-    background: Background,
-    counts: Int64[np.ndarray, " vocab"],
-    seed: int,
-    draws: int,
-) -> Alike:
+def compare(found: Firing, inputs: Inputs, background: Background, seed: int, draws: int) -> Alike:
     """Measure what the examples of some neurons of a layer say.
 
     Args:
         found: where the neurons fire. inputs: what the layer's FFN read there. background: the layer's.
-        counts: how often each token id occurs in the store's corpus. draws: of bootstrap and null each.
+        draws: of bootstrap and null each.
     """
-    places, tokens = found.places[found.places >= 0], np.zeros(found.places.shape, np.int64)
-    tokens[found.places >= 0] = store.sequences.tokens_at(sequence_of(places), position_of(places))
-    keys, shared = reading_keys(model, found.layer, found.neurons), Draws(draws, seed, len(background.units))
-    examples = Examples(found, partial(inputs.at, found.layer), keys, background, shared, tokens, counts)
+    shared = Draws(draws, seed, len(background.units))
+    examples = Examples(found, partial(inputs.at, found.layer), background, shared)
     return Alike(examples.estimates(*measures_of("examples")), examples.sorted.labels)
-
-
-def reading_keys(model: Model, layer: int, neurons: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n keys d_model"]:
-    """What some neurons compare their input with: the key of each, of a gated one its gate and its key."""
-    ffn = model.ffn[layer]
-    parts = [ffn.keys] if ffn.gates is None else [ffn.gates, ffn.keys]
-    return np.stack([part[neurons].detach().float().cpu().numpy() for part in parts], axis=1)
 
 
 def estimate_number(found: Float64[np.ndarray, "n draws2"], draws: int, examples: Int64[np.ndarray, " n"]) -> Estimate:
     """An effective number; drawing examples again loses clusters, so the interval is around the value as
-    :func:`ffnmem.neurons.triggers.spread_around` has it."""
+    :func:`ffnmem.neurons.verdicts.spread_around` has it."""
     plain = estimate_measure(found, draws, "less")
     low, high = spread_around(plain.value, found[:, 1 : 1 + draws], examples)
     return replace(plain, low=low, high=high)
@@ -418,45 +311,6 @@ def estimate_measure(found: Float64[np.ndarray, "n draws2"], draws: int, directi
     """From the value, its bootstrap draws and its null draws, side by side."""
     value, again, null = found[:, 0], found[:, 1 : 1 + draws], found[:, 1 + draws :]
     return Estimate(value, *interval(again), null.mean(axis=1), p_values(value, null, direction))
-
-
-def cluster_by_key(
-    inputs: Float32[np.ndarray, "b most d_model"],
-    weights: np.ndarray,
-    keys: Float32[np.ndarray, "b keys d_model"],
-    rows: Float32[np.ndarray, "b m d_model"],
-    draws: Draws,
-) -> np.ndarray:
-    """Foote's clusters: inputs times the key, dimension by dimension; examples above FOOTE_ABOVE of the largest
-    coefficient; components of the graph of cosines above what random inputs have in that space. NaN without a pair of
-    random inputs.
-
-    A gated neuron's coefficient is a product of what gate and key read, so two of its examples are alike as far as both
-    read the same dimensions: the mean of the two cosines, for examples and random inputs alike. That is the cosine of
-    the two embeddings joined, each of length 1; turning the key round changes nothing."""
-    out = np.full((len(keys), 1 + 2 * draws.draws), np.nan)
-    if rows.shape[1] < 2:
-        return out
-    counts = count_strong(weights)
-    similarity, random = compare_reads(inputs, keys), compare_reads(rows, keys)
-    upper = random[:, *np.triu_indices(rows.shape[1], 1)].astype(np.float64)
-    cuts = upper.mean(1) + FOOTE_CUT * upper.std(1)
-    fixed = (cuts, random, draws.few, draws.multiplicity, out)
-    in_threads(partial(component_block, similarity, weights, counts, *fixed), len(keys))
-    return out
-
-
-def count_strong(weights: Float64[np.ndarray, "n most"]) -> Int64[np.ndarray, " n"]:
-    """How many of each neuron's examples are above FOOTE_ABOVE of its largest coefficient."""
-    return (weights >= FOOTE_ABOVE * weights[:, :1]).sum(1) * (weights[:, 0] > 0)
-
-
-def compare_reads(
-    inputs: Float32[np.ndarray, "b n d_model"], keys: Float32[np.ndarray, "b keys d_model"]
-) -> Float32[np.ndarray, "b n n"]:
-    """The cosines of all pairs of a neuron's inputs times its key, averaged over its keys."""
-    found = [pairwise(normalise(inputs * keys[:, which, None])) for which in range(keys.shape[1])]
-    return found[0] if len(found) == 1 else (sum(found[1:], start=found[0]) / np.float32(len(found)))
 
 
 def pairwise(units: Float32[np.ndarray, "b n d_model"]) -> Float32[np.ndarray, "b n n"]:

@@ -24,7 +24,6 @@ from ..scanning.state import position_of, sequence_of
 from ..scanning.store import Store
 from ..show.result import Result
 from .clustering import compare
-from .counting import content_counts
 from .inputs import Background, Inputs, firing, read_background
 from .measures import measures_of
 from .measuring import fires, read_one, rule_key, settings_key
@@ -58,7 +57,7 @@ class Meanings(Result):
         store: where it comes from.
         layer, neuron, sign: which, and whether of its positive or negative coefficients.
         verdict, why: as :func:`ffnmem.polysemanticity` has them.
-        estimates: one row a measure (meanings, clusters, ms, trigger_tokens): measure, value, low, high, null, p.
+        estimates: one row a measure (meanings, ms): measure, value, low, high, null, p.
         table: one row a meaning: meaning (0 is the largest), share (of the examples' activation), examples (how many),
             strongest (the coefficient furthest from 0), tokens (trigger tokens, most activation first, for eyes).
         examples: meaning, rank (1 is the strongest of its meaning), coefficient, sequence, position,
@@ -347,7 +346,7 @@ def measured_anew(
         model = store.read_model() if model is None else model
         background = read_background(store, layer)
         with Inputs(store, model, {layer: places}, progress) as inputs:
-            examples = compare(store, model, found, inputs, background, content_counts(store), seed, draws)
+            examples = compare(found, inputs, background, seed, draws)
             estimates, labels = examples.estimates, examples.labels[0, :n]
             similarity = cosines(background, inputs, layer, places, labels)
     gated = model is None or model.gated  # without a model there are no examples, and the size of none is 0

@@ -26,7 +26,7 @@ from ..models.model import Model
 from ..scanning.store import Store
 from ..scanning.tables import GROUP, STATS, NeuronTable
 from .clustering import compare
-from .counting import content_counts, within_budget
+from .counting import within_budget
 from .inputs import CUT, FLOOR, RIDGE, SAMPLED, TOP, Background, Firing, Inputs, firing, read_background
 from .measures import MEASURES
 from .sample_measures import Sample, sample_measures, token_sample
@@ -44,7 +44,6 @@ class Shared:
     rule: Rule
     backgrounds: Mapping[int, Background]
     sample: Sample
-    counts: Int64[np.ndarray, " vocab"]
 
 
 @checked
@@ -89,10 +88,7 @@ def polysemanticity(
         a bootstrap over sequences), ``_null`` (its mean by chance) and ``_p`` (of something as notable by chance):
 
         - ``meanings``: the effective number (exp of the entropy of activation shares) of groups of alike examples.
-        - ``clusters``: the same of Foote's: key ⊙ input, examples above .75 of the largest, connected components; of
-          gated neurons the mean of the cosines of gate ⊙ input and of key ⊙ input.
         - ``ms``: mean cosine of whitened inputs weighted by activations; one meaning is near 1, unrelated inputs 0.
-        - ``trigger_tokens``: the effective number of token types.
         - ``firing_rate`` (of a coefficient of the sign), ``kurtosis`` (excess, of coefficients of either sign).
 
         Then verdict (monosemantic, polysemantic, unclear, inactive) and why it is unclear.
@@ -101,7 +97,7 @@ def polysemanticity(
         OutOfRangeError: no such layer. InputError: another model's store, or settings out of range. ModelError: the
             model cannot be loaded by its name.
 
-    Source: Pach et al. 2025 for MS, Foote et al. 2024 for clusters; meanings and the verdict are ours, calibrated by
+    Source: Pach et al. 2025 for MS; meanings and the verdict are ours, calibrated by
         ``benchmarks/planted/calibrate.py``.
     """
     signs = COEFFICIENT_SIGNS if sign == "both" else (sign,)
@@ -185,7 +181,7 @@ def begin(
     """Load what is missing, with the backgrounds of some layers."""
     model = store.read_model() if model is None else model
     backgrounds = {layer: read_background(store, layer) for layer in layers}
-    return Shared(store, model, seed, draws, rule, backgrounds, token_sample(store, seed=seed), content_counts(store))
+    return Shared(store, model, seed, draws, rule, backgrounds, token_sample(store, seed=seed))
 
 
 def layer_rows(
@@ -193,7 +189,7 @@ def layer_rows(
 ) -> tuple[pd.DataFrame, Int64[np.ndarray, "n most"]]:
     """All measures of one layer's neurons, for one sign."""
     layer, store, model = found.layer, shared.store, shared.model
-    examples = compare(store, model, found, inputs, shared.backgrounds[layer], shared.counts, shared.seed, shared.draws)
+    examples = compare(found, inputs, shared.backgrounds[layer], shared.seed, shared.draws)
     sampled = sample_measures(
         model, layer, shared.sample, inputs.at(layer, shared.sample.places), sign=sign, seed=shared.seed,
         draws=shared.draws,

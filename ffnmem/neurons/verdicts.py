@@ -117,6 +117,23 @@ def unseen_number(examples: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"
     return np.exp(-share * np.log(share) - (1 - share) * np.log1p(-share))
 
 
+def spread_around(
+    value: Float64[np.ndarray, " n"], draws: Float64[np.ndarray, "n draws"], examples: Int64[np.ndarray, " n"]
+) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
+    """An interval around an effective number of groups: the draws' quantiles over their median, times the value; not
+    below 1.
+
+    Examples that are all of one group are so in every draw, however few they are. So the upper end is never below what
+    that many examples of one group leave possible (:func:`unseen_number`).
+    """
+    low, high = interval(draws)
+    median = np.full(len(draws), np.nan)
+    known = np.isfinite(draws).any(axis=1)  # a draw without activation is NaN
+    median[known] = np.nanmedian(draws[known], axis=1)
+    high = np.maximum(value * high / median, value)
+    return np.maximum(value * low / median, 1.0), np.maximum(high, unseen_number(examples))
+
+
 def share_interval(count: float, total: int) -> tuple[float, float]:
     """The ends of a share's 95% interval (Wilson 1927); NaN of nothing."""
     if not total:

@@ -179,7 +179,7 @@ def test_listing_holds_each_meaning(surveyed: Store) -> None:
     assert found.lacks_examples == (found.verdict == "unclear" and len(found.examples) < 20)
     assert replace(found, verdict="unclear").lacks_examples != replace(found, verdict="polysemantic").lacks_examples
     measures = found.measure_table()
-    assert [row[0] for row in measures.rows] == ["meanings", "clusters", "ms", "trigger tokens"]
+    assert [row[0] for row in measures.rows] == ["meanings", "ms"]
     assert [row[1] for row in measures.rows] == pytest.approx(found.estimates["value"].tolist(), nan_ok=True)
     assert found.to_frame()[["layer", "neuron", "sign"]].drop_duplicates().to_numpy().tolist() == [[1, 5, "positive"]]
     records = json.loads(json.dumps(found.to_dict()))["meanings"]

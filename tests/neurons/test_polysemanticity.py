@@ -30,7 +30,7 @@ from ..planted_models import Planted
 from ..scanning.texts import tiny_texts
 from .gated import made, scanned
 
-MEASURES = ("meanings", "clusters", "ms", "trigger_tokens", "firing_rate", "kurtosis")
+MEASURES = ("meanings", "ms", "firing_rate", "kurtosis")
 PARTS = ("", "_low", "_high", "_null", "_p")
 Survey = tuple[Store, pd.DataFrame, list[tuple[str, int, int]]]
 
@@ -92,7 +92,6 @@ def test_verdicts_are_the_planted_ones(survey: Survey, meanings: Planted) -> Non
     assert one.ms.median() > several.ms.median()
     after = one.features.str.startswith("after ")
     assert after.sum() >= 3
-    assert one[after].trigger_tokens.median() > 2 * one[~after].trigger_tokens.median()
     assert one[after].meanings.median() < 1.5
 
 
@@ -123,14 +122,13 @@ def test_both_signs(tiny: fm.Model, own: Store) -> None:
 
 
 def test_little_text_and_a_padded_vocabulary(tiny: fm.Model, tokenizer: Any, tmp_path: Path) -> None:
-    """Of little text neurons are unclear, the very first token's too; rows of the unembedding that are no token count
-    as never seen."""
+    """Of little text neurons are unclear, the very first token's too; rows of the unembedding may be no token."""
     texts = ["The city of", " Paris"]
     store = fm.scan(tiny, texts, tmp_path / "s", k=3, sample=8, draws=2, frequent=2, prepend_bos=False)
     assert set(polysemanticity(store, tiny, draws=20).verdict) <= {"unclear", "inactive"}
     model = fm.load(build_gpt2(vocab_size=len(tokenizer) + 7), tokenizer=tokenizer)
     store = fm.scan(model, tiny_texts(), tmp_path / "padded", k=3, sample=8, draws=4)
-    assert polysemanticity(store, model, layers=1, draws=20)["trigger_tokens"].notna().any()
+    assert polysemanticity(store, model, layers=1, draws=20)["meanings"].notna().any()
 
 
 def test_another_models_store(survey: Survey, tiny: fm.Model, make_tiny: Any, tiny_store: Store) -> None:
@@ -150,7 +148,7 @@ def test_turning_a_gated_neuron_round_exchanges_its_signs(
     gated: fm.Model, gated_store: Store, turned: fm.Model, turned_store: Store
 ) -> None:
     """Which is the same neuron: nothing may depend on which way it happens to be written."""
-    names = ["sign", "examples", "meanings", "clusters", "ms", "trigger_tokens", "firing_rate", "verdict"]
+    names = ["sign", "examples", "meanings", "ms", "firing_rate", "verdict"]
     one = polysemanticity(gated_store, gated, sign="both", draws=20)
     other = polysemanticity(turned_store, turned, sign="both", draws=20)
     swapped = other["sign"].map({"positive": "negative", "negative": "positive"})
@@ -158,7 +156,6 @@ def test_turning_a_gated_neuron_round_exchanges_its_signs(
     one, other = (frame.sort_values(["layer", "neuron", "sign"], ignore_index=True) for frame in (one, other))
     assert_frame_equal(one[names], other[names], check_exact=False, rtol=1e-4, atol=1e-5)
     assert set(one["verdict"]) <= set(VERDICTS)
-    assert one["clusters"].notna().any()
 
 
 def test_a_gated_neuron_is_dead_on_the_side_it_never_takes(gated_kind: str, tokenizer: Any, tmp_path: Path) -> None:

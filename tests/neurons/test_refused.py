@@ -12,7 +12,6 @@ import ffnmem as fm
 from ffnmem.core.errors import FfnmemError, InputError
 from ffnmem.neurons.counting import sample_of
 from ffnmem.neurons.inputs import Inputs
-from ffnmem.neurons.triggers import trigger_tokens
 from ffnmem.scanning import Store
 
 from ..helpers import refuses
@@ -27,7 +26,6 @@ CALLS: dict[str, Callable[..., Any]] = {
     "virtual": lambda model, _, at: fm.virtual_weights(model, *at),
     "readable": lambda _, store, **options: fm.neurons.find_readable(store, **options),
     "rule": lambda _, __, **options: fm.neurons.Rule(**options),
-    "triggers": lambda _, __, unigram: trigger_tokens(np.array([[1, 2]]), np.array([[1.0, 2.0]]), unigram),
     "sample": lambda _, store, **options: sample_of(store, **options),
 }
 
@@ -43,7 +41,6 @@ CALLS: dict[str, Callable[..., Any]] = {
         ("roles", {"kurtosis": NAN}, ("kurtosis", "nan")),  # nothing is above NaN: a role without neurons
         ("rule", {"above": NAN}, ("above", "nan")),
         ("rule", {"enough": 1}, ("enough", "1")),
-        ("triggers", {"unigram": np.zeros(9)}, ("unigram", "0")),
         ("meanings", {"at": (1, 64)}, ("neuron 64", "0 to 63")),
         ("meanings", {"sign": "both"}, ("sign", "'both'", "'positive'")),
         ("polysemanticity", {"layers": 2}, ("layer 2", "0 to 1")),
