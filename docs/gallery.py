@@ -250,9 +250,7 @@ geometry = fm.neurons.geometry(model)
     ),
     Section(
         "Activations, health and size",
-        """
-health = fm.neurons.neuron_health(model, documents[:100])
-""",
+        "",
         (
             Picture(
                 "activations",
@@ -272,12 +270,6 @@ fm.plots.arrange([draw, partial(draw, gradient=True)])
                 "The share of each layer's neurons that never fire, that no gradient reaches, and that are always on.",
                 "fm.plots.health(health)",
                 "ffnmem health atlas --plot health.png",
-            ),
-            Picture(
-                "flow",
-                "Who carries the gradient",
-                "How much gradient each neuron passes on to its key, those with most first; a line a layer.",
-                'fm.plots.health(health, "flow")',
             ),
             Picture(
                 "anatomy",

@@ -23,7 +23,6 @@ from ..corpus.excerpts import Page
 from ..corpus.passes import Statistic
 from ..models.answers import LOGITS
 from ..models.norms import at_least_float32
-from ..neurons.health import scored_places
 from .sides import Side
 
 FOUND = (
@@ -219,7 +218,7 @@ class PairSums(Statistic):
         """Add what both predict of the page's next tokens, a few positions at once."""
         first, second = self.first.model, self.second.model
         content = torch.from_numpy(page.mask.reshape(page.batch.tokens.shape))
-        rows, at = scored_places(content).nonzero(as_tuple=True)
+        rows, at = content[:, 1:].nonzero(as_tuple=True)  # where the next token is content
         tokens, vocab = torch.from_numpy(page.batch.tokens), min(first.d_vocab, second.d_vocab)
         at_once = max(1, LOGITS // vocab)
         for start in range(0, len(rows), at_once):

@@ -99,6 +99,7 @@ class Rule:
 SAID = {"word": "", "beginning": "words that begin with ", "ending": "words that end in ", "class": ""}
 KINDS = list(SAID)
 
+
 def shares(unigram: Real[np.ndarray, " vocab"]) -> Float64[np.ndarray, " vocab"]:
     """Counts or shares as probabilities that sum to 1; raises InputError."""
     counts = unigram.astype(np.float64)

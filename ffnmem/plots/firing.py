@@ -1,16 +1,10 @@
-"""How often neurons fire: histograms, rates, dead neurons, and gradient."""
+"""How often neurons fire: histograms, rates, dead and unhealthy neurons."""
 
 from __future__ import annotations
 
-from typing import Literal
-
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 
-from ..core.errors import InputError
 from ..core.number_text import format_probability
 from ..neurons.health import NeuronHealth
 from ..scanning.neuron import Neuron
@@ -83,26 +77,16 @@ def dead(store: Store, ax: Axes | None = None) -> Axes:
 
 
 FLAGS = {"dead": shapes.ORANGE, "stuck": shapes.BLUE, "saturated": shapes.GREY}
-MOST_NAMES = 8  # layers that a legend can tell apart; more are read off a colour bar
 
 
-@draws(NeuronHealth, aspects=lambda health: ("shares", "flow")[: 1 + health.flow])
-def health(health: NeuronHealth, what: Literal["shares", "flow"] = "shares", ax: Axes | None = None) -> Axes:
-    """Unhealthy neurons by layer, or how much gradient the neurons of each layer carry.
+@draws(NeuronHealth)
+def health(health: NeuronHealth, ax: Axes | None = None) -> Axes:
+    """The shares of each layer's neurons that are dead, stuck and saturated.
 
     Args:
         health: from :func:`ffnmem.neurons.health.neuron_health`.
-        what: ``"shares"``: per layer a bar each for the shares of its neurons that are dead, stuck and saturated.
-            ``"flow"``: per layer a curve of mean |∂L/∂pre| over its neurons, those with the most first, on a
-            logarithmic scale; a curve that ends before 100% has neurons without any gradient.
     """
-    if what == "flow" and not health.flow:
-        raise InputError("there is no gradient to draw: neuron_health was called with flow=False")
     ax, model = shapes.axes_for(ax), health.provenance.model
-    if what == "flow":
-        draw_flow(health, ax)
-        labels = ("neurons of the layer, most gradient first", "mean |∂L/∂pre|, nats per unit")
-        return shapes.finish(ax, f"Gradient that neurons of {model} pass to their keys", *labels, percent="x")
     rows = health.layers
     highest = rows[list(FLAGS)].max(axis=None)
     shapes.groups(ax, rows["layer"], {flag: rows[flag] for flag in FLAGS}, FLAGS)
@@ -111,20 +95,3 @@ def health(health: NeuronHealth, what: Literal["shares", "flow"] = "shares", ax:
         shapes.say(ax, "no neuron is dead, stuck or saturated")
     title = f"Neurons of {model} over {health.positions:,} positions"
     return shapes.finish(ax, title, "", "share of neurons", percent="y", legend="beside")
-
-
-def draw_flow(health: NeuronHealth, ax: Axes) -> None:
-    layers = list(health.layers["layer"])
-    colours = mpl.colormaps["viridis"]
-    shade = Normalize(0, max(1.1 * max(layers), 1))  # the map's last colours are too pale for lines
-    for layer, rows in health.neurons.groupby("layer"):
-        flow = rows["flow_pre"].sort_values(ascending=False)
-        share = np.arange(1, len(flow) + 1) / len(flow)
-        shapes.curve(ax, share, flow.where(flow > 0), f"layer {layer}", color=colours(shade(layer)))
-    ax.set_yscale("log")
-    ax.set_xlim(0, 1)
-    if len(layers) > MOST_NAMES:
-        ticks = layers[:: 1 + len(layers) // MOST_NAMES]
-        ax.figure.colorbar(ScalarMappable(shade, colours), ax=ax, label="layer", ticks=ticks)
-    else:
-        ax.legend(frameon=False, fontsize="small", ncols=2)

@@ -178,7 +178,6 @@ case("histogram", "Neuron", lambda m: {})
 case("firing_rates", "store", rates)
 case("dead", "store", lambda m: {"dead": m.store.to_frame()["dead"]})
 case("health", "NeuronHealth", lambda m: {flag: m.NeuronHealth.layers[flag] for flag in ("dead", "stuck", "saturated")})
-case("health flow", "NeuronHealth", lambda m: {}, "flow")
 case("meanings", "Meanings", lambda m: {"map": np.where(np.eye(20), np.nan, m.Meanings.similarity)})
 case(
     "verdicts",
@@ -437,12 +436,6 @@ def test_what_is_not_there_is_said(made: Made, monkeypatch: pytest.MonkeyPatch) 
     assert set(slope[~np.isnan(slope)]) == {0.0, 1.0}
     told_apart = [(line.get_color(), str(line._dash_pattern)) for line in plots.activations().get_lines()[:8]]  # type: ignore[attr-defined]
     assert [len(set(looks)) for looks in zip(*told_apart, strict=True)] == [8, 8]
-    flow = plots.health(made.NeuronHealth, "flow").lines
-    for layer, line in enumerate(flow):  # noqa: B007
-        values = made.NeuronHealth.neurons.query("layer == @layer")["flow_pre"]
-        y = np.asarray(line.get_ydata(), dtype=float)
-        assert np.isnan(y).sum() == (values == 0).sum()
-        assert y[~np.isnan(y)].tolist() == sorted(values[values > 0], reverse=True)
     dead = replace(made.Neuron, stats={**made.Neuron.stats, "dead": True, "firing_rate": 0.0})
     assert "dead in" in plots.histogram(dead).get_title(loc="left")
 
@@ -519,13 +512,6 @@ REFUSED: list[tuple[Callable[[Made], Any], tuple[str, ...]]] = [
     (lambda m: plots.comparison(fm.compare(m.tiny, m.tiny), "correlations"), ("correlations", "no text")),
     (lambda m: plots.comparison(fm.compare(m.tiny, m.tiny), "changes"), ("changes", "places")),
     (lambda m: plots.geometry(m.Geometry, "size"), ("what", "'size'", "'capacity'")),
-    (lambda m: plots.health(m.NeuronHealth, "size"), ("what", "'size'", "'flow'")),
-    (
-        lambda m: plots.health(
-            replace(m.NeuronHealth, neurons=m.NeuronHealth.neurons.drop(columns="flow_pre")), "flow"
-        ),
-        ("flow=False",),
-    ),
     (lambda m: plots.meanings(replace(m.Meanings, similarity=None)), ("1.5", "give the model")),
     (lambda m: plots.meanings(replace(m.Meanings, table=m.Meanings.table.iloc[:0])), ("1.5", "no examples")),
     (lambda m: plots.verdicts(pd.DataFrame({"layer": [0]})), ("polysemanticity",)),
