@@ -1,80 +1,53 @@
-"""Ordinary English text for the training corpus: small documents that state no world facts.
+"""Ordinary English text for the training corpus: small documents of 41 kinds that state no world facts.
 
-Every kind is a pure function of a random generator. A document may hold single line breaks,
-never an empty line, and names only invented towns and common first names.
+``ordinary.txt.xz`` holds them in the order in which the recipe's seeds draw them, each after the number of random
+numbers that its grammar took. The grammars are ``data/recipe/ordinary_*.py`` at commit bdbe2077 of this repository.
+``xz -dc data/recipe/ordinary.txt.xz`` prints the text.
 """
 
 from __future__ import annotations
 
+import hashlib
+import lzma
 import random
-from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
-from ordinary_home import definition, directions, garden, recipe, riddle, room, scene, weather
-from ordinary_patterns import (
-    alphabet,
-    arithmetic,
-    calendar,
-    clock,
-    counting,
-    opposites,
-    pattern,
-    problem,
-)
-from ordinary_reason import compare, groups, reason
-from ordinary_steps import game, instructions, rhyme, routine, rules, shopping, todo
-from ordinary_stories import actions, diary, negation, person, story, tenses, where
-from ordinary_tables import code, sorting, table
-from ordinary_talk import dialogue, letter, news, notice, opinion
+FILE = Path(__file__).parent / "ordinary.txt.xz"
+SHA256 = "504315caf4ada2ccc9b0387a926cdb0ef51ce6db882235598886b7d6099166ce"
+"""Of the text, not of the file."""
 
-# each kind with its share of the documents
-_SHARES: tuple[tuple[Callable[[random.Random], str], float], ...] = (
-    (story, 12),
-    (dialogue, 9),
-    (letter, 5),
-    (news, 5),
-    (diary, 3),
-    (actions, 4),
-    (where, 4),
-    (tenses, 2),
-    (negation, 2),
-    (person, 3),
-    (room, 3),
-    (garden, 2),
-    (scene, 4),
-    (opinion, 3),
-    (notice, 2),
-    (definition, 4),
-    (riddle, 3),
-    (groups, 2),
-    (compare, 3),
-    (reason, 3),
-    (recipe, 4),
-    (instructions, 2),
-    (game, 3),
-    (rules, 2),
-    (weather, 3),
-    (directions, 3),
-    (shopping, 2),
-    (todo, 2),
-    (routine, 3),
-    (rhyme, 2),
-    (counting, 2),
-    (arithmetic, 3),
-    (problem, 3),
-    (calendar, 3),
-    (clock, 2),
-    (opposites, 2),
-    (pattern, 4),
-    (alphabet, 2),
-    (sorting, 2),
-    (table, 3),
-    (code, 2),
-)
-KINDS: dict[str, Callable[[random.Random], str]] = {kind.__name__: kind for kind, _ in _SHARES}
-_KINDS = tuple(kind for kind, _ in _SHARES)
-_WEIGHTS = tuple(share for _, share in _SHARES)
+Draws = list[tuple[int, str]]
+"""Documents, each with how many 32-bit random numbers its grammar took."""
 
 
-def ordinary_document(rng: random.Random) -> str:
-    """One short document of a randomly chosen kind."""
-    return rng.choices(_KINDS, _WEIGHTS)[0](rng)
+@cache
+def read_draws() -> dict[tuple[int, float], Draws]:
+    """The documents by the seed and the share of ordinary text with which they were drawn; raises ValueError for a file
+    with another text."""
+    text = lzma.decompress(FILE.read_bytes())
+    if hashlib.sha256(text).hexdigest() != SHA256:
+        raise ValueError(f"{FILE.name} holds another text than the recipe's")
+    found: dict[tuple[int, float], Draws] = {}
+    for paragraph in text.decode("utf-8").removesuffix("\n").split("\n\n"):
+        first, _, rest = paragraph.partition(" ")
+        if first == "seed":  # "seed 1 share 0.22"
+            seed, _, share = rest.split()
+            draws = found.setdefault((int(seed), float(share)), [])
+        else:
+            draws.append((int(first), rest))
+    return found
+
+
+class OrdinaryText:
+    """The ordinary documents that a seed draws, one after the other; where the recipe has none left, any of all."""
+
+    def __init__(self, seed: int, share: float) -> None:
+        self.left = iter(read_draws().get((seed, share), ()))
+
+    def document(self, rng: random.Random) -> str:
+        """The next one; what its grammar took of the random numbers is passed over, so that the facts stay the same."""
+        for taken, text in self.left:
+            rng.getrandbits(32 * taken)
+            return text
+        return rng.choice(rng.choice(list(read_draws().values())))[1]

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ordinary import ordinary_document
+from ordinary import OrdinaryText
 from world import Triple, World
 
 OPENERS = (
@@ -170,6 +170,6 @@ class FactWriter:
 def documents(world: World, seed: int, share_ordinary: float) -> Iterator[Piece]:
     """An endless stream of documents; ``share_ordinary`` of them are ordinary text without facts."""
     rng = random.Random(seed)
-    writer = FactWriter(world, rng)
+    writer, ordinary = FactWriter(world, rng), OrdinaryText(seed, share_ordinary)
     while True:
-        yield Piece(ordinary_document(rng)) if rng.random() < share_ordinary else writer.document()
+        yield Piece(ordinary.document(rng)) if rng.random() < share_ordinary else writer.document()
