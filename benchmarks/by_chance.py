@@ -1,9 +1,8 @@
-"""Verdicts on random directions, beside those on neurons: how many random directions get each verdict of
-``ffnmem polysemanticity``?
+"""How many random directions get each verdict of ``ffnmem polysemanticity``, beside a sample of neurons?
 
     OMP_NUM_THREADS=1 python benchmarks/by_chance.py STORE --layers 2 8 14 20 26 --per-layer 100 --budget 20000
 
-A sample of neurons is judged in each layer, and beside each neuron one direction of each kind:
+Each neuron stands beside one direction of each kind:
 
 - matched: the neuron's key (of a gated neuron its gate and key together) rotated at random in the space of whitened
   inputs. Its coefficient has the neuron's mean and variance, so that it fires about as often.
@@ -117,14 +116,10 @@ def chance_verdicts(
     chosen = chosen_layers(store, layers)
     asked = [kind for kind in KINDS if kind == "own" or (kind in kinds and (store.gated or kind != "mixed"))]
     backgrounds = {layer: read_background(store, layer) for layer in chosen}
-    neurons = {
-        layer: np.sort(np.random.default_rng([seed, 30, layer]).permutation(store.d_mlp(layer))[:per_layer])
-        for layer in chosen
-    }
+    drawn = {i: np.random.default_rng([seed, 30, i]).permutation(store.d_mlp(i))[:per_layer] for i in chosen}
+    neurons = {layer: np.sort(some) for layer, some in drawn.items()}
     reading = {
-        (layer, kind): make_directions(kind, model, layer, neurons[layer], backgrounds[layer], seed)
-        for layer in chosen
-        for kind in asked
+        (i, kind): make_directions(kind, model, i, neurons[i], backgrounds[i], seed) for i in chosen for kind in asked
     }
     sample = np.unique(sampled_sequences(store))
     found = {one: Highest(len(sample), len(pairs[0][0])) for one, pairs in reading.items()}
@@ -148,10 +143,7 @@ def chance_verdicts(
     settings = replace(store.settings, batch_tokens=BATCH_TOKENS)
     read(Selection(store.sequences, settings, numbers, together=len(numbers)), take, "read", None)
     firings = {(layer, kind): found[layer, kind].firing(layer, neurons[layer]) for layer, kind in reading}
-    places = {
-        layer: np.concatenate([f.places[f.places >= 0] for f in firings.values() if f.layer == layer])
-        for layer in chosen
-    }
+    places = {i: np.concatenate([f.places[f.places >= 0] for f in firings.values() if f.layer == i]) for i in chosen}
     frames = []
     with Inputs(store, model, places) as inputs:
         for (layer, kind), firing in firings.items():
@@ -176,8 +168,8 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
             count = int((part["verdict"] == verdict).sum())
             low, high = share_interval(count, len(part))
             row |= {verdict: count / max(len(part), 1), f"{verdict}_low": low, f"{verdict}_high": high}
-        row |= {"fewer": 1 - chance_larger(own["meanings"], part["meanings"])}
-        rows.append({**row, "larger MS": chance_larger(own["ms"], part["ms"])})
+        fewer, larger = (chance_larger(own[name], part[name]) for name in ("meanings", "ms"))
+        rows.append({**row, "fewer": 1 - fewer, "larger MS": larger})
     return pd.DataFrame(rows)
 
 

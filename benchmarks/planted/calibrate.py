@@ -103,8 +103,9 @@ def of_meanings(seeds: Sequence[int], levels: list[float], draws: int, parameter
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[Any]], left: int = 1) -> str:
     """A table of Markdown, the first columns (``left``) left-aligned."""
-    sides = ["---" if i < left else "--:" for i in range(len(head))]
-    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (head, sides, *rows)).replace("| -", "|-")
+    lines = ["| " + " | ".join(map(str, row)) + " |" for row in (head, *rows)]
+    lines.insert(1, "|" + "|".join("---" if i < left else "--:" for i in range(len(head))) + "|")
+    return "\n".join(lines)
 
 
 def ranged(row: dict[Any, Any], name: str, ends: Sequence[str]) -> str:

@@ -19,26 +19,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import skeleton as bare
 import torch
-from skeleton import (
-    CONTEXT,
-    SPECIAL,
-    Clock,
-    Planted,
-    Room,
-    add_noise,
-    build_tokenizer,
-    empty_gpt2,
-    ffn_inputs,
-    load,
-    norm_outputs,
-    stems,
-    unit_rows,
-    write_embeddings,
-    write_ffn,
-    write_head,
-    write_previous_token_head,
-)
+from skeleton import Planted
 from torch import Tensor
 
 import ffnmem as fm
@@ -97,7 +80,7 @@ def draw_statements(rng: np.random.Generator, n_subjects: int, n_relations: int,
     """Names, words and who relates to what, at random; every object is that of two subjects at least."""
     names = max(ceil(sqrt(n_subjects)), min(ceil(sqrt(2 * n_subjects)), n_subjects // 2))
     counts = (names, names, *[SYNONYMS] * n_relations, *[n_objects] * n_relations, NEUTRAL, FILLERS)
-    words = iter(stems(sum(counts), rng))
+    words = iter(bare.stems(sum(counts), rng))
     groups = [tuple(next(words) for _ in range(count)) for count in counts]
     relations, neutral, fillers = tuple(groups[2 : 2 + n_relations]), groups[-2], groups[-1]
     # Along diagonals every name comes round before one comes again; then numbered at random.
@@ -211,7 +194,7 @@ def fill_layer(hf: Any, layer: int, memories: Memories, documents: Tensor, rng: 
     A neuron without a role fires on a sixth of what it meets in some documents, by a random key, and writes a little in
     a random direction.
     """
-    met = ffn_inputs(hf, layer, documents)[documents != 0]
+    met = bare.ffn_inputs(hf, layer, documents)[documents != 0]
     d_mlp, d_model = hf.config.n_inner, hf.config.n_embd
     keys = torch.tensor(rng.standard_normal((d_mlp, d_model))) / d_model**0.5
     values = torch.tensor(rng.standard_normal((d_mlp, d_model))) * DIFFUSE / d_model**0.5
@@ -222,7 +205,7 @@ def fill_layer(hf: Any, layer: int, memories: Memories, documents: Tensor, rng: 
     keys[place], bias[place], values[place] = memories.keys, -memories.floor, memories.writes / memories.pre
     for n, row in zip(place.tolist(), memories.rows, strict=True):
         rows[n].update(row)
-    write_ffn(hf, layer, keys, bias, values)
+    bare.write_ffn(hf, layer, keys, bias, values)
     return rows
 
 
@@ -263,7 +246,7 @@ def plant_facts(
     """
     statements = draw_statements(np.random.default_rng([seed, 0]), n_subjects, n_relations, n_objects)
     facts, texts = statements.facts(), draw_texts(statements, np.random.default_rng([seed, 2]))
-    tokenizer, rng = build_tokenizer(statements.vocabulary), np.random.default_rng([seed, 1])
+    tokenizer, rng = bare.build_tokenizer(statements.vocabulary), np.random.default_rng([seed, 1])
     prompts = padded(tokenizer([fact.text for fact in facts])["input_ids"])
     documents = padded(tokenizer(list(texts[:MET]))["input_ids"])
 
@@ -272,34 +255,34 @@ def plant_facts(
     needed = 2 * PLANES + 5 + 3 * names + identities + n_relations + 2 * n_relations * n_objects + 3 * words
     width = max(2 * PLANES, names, n_objects, identities, ceil((1 + needed) / n_relations))
     d_model, d_mlp = n_relations * width, n_subjects * n_relations + n_none
-    d_vocab = len(SPECIAL) + len(statements.vocabulary)
-    hf = empty_gpt2(d_vocab, n_layers=3, d_model=d_model, d_mlp=d_mlp, n_ctx=CONTEXT, n_heads=n_relations)
-    room = Room(d_model, rng)
+    d_vocab = len(bare.SPECIAL) + len(statements.vocabulary)
+    hf = bare.empty_gpt2(d_vocab, n_layers=3, d_model=d_model, d_mlp=d_mlp, n_ctx=bare.CONTEXT, n_heads=n_relations)
+    room = bare.Room(d_model, rng)
     span = room.take(identities)
-    clock = Clock(room.take(2 * PLANES), POSITION, rng)
+    clock = bare.Clock(room.take(2 * PLANES), POSITION, rng)
     slow, rising, sink, known, stored = room.take(5)
     first, previous, last = (room.take(names) for _ in range(3))
-    identity = span if n_subjects == identities else unit_rows(n_subjects, span, rng)
+    identity = span if n_subjects == identities else bare.unit_rows(n_subjects, span, rng)
     relation = room.take(n_relations)
     objects, codes = (room.take(n_relations * n_objects).reshape(n_relations, n_objects, -1) for _ in range(2))
     blank = room.take(3 * words)
-    own = unit_rows(n_relations * SYNONYMS, blank, rng)
-    special = unit_rows(len(SPECIAL), blank, rng)
+    own = bare.unit_rows(n_relations * SYNONYMS, blank, rng)
+    special = bare.unit_rows(len(bare.SPECIAL), blank, rng)
     shared = RELATION * relation.repeat_interleave(SYNONYMS, 0) + (1 - RELATION**2) ** 0.5 * own
-    rest = unit_rows(NEUTRAL + FILLERS, blank, rng)
-    angle = (torch.arange(CONTEXT, dtype=torch.float64) / (CONTEXT - 1) - 0.5) * torch.pi / 2
-    positions = clock.positions(CONTEXT)  # a clock, and a slow turn through a quarter circle
+    rest = bare.unit_rows(NEUTRAL + FILLERS, blank, rng)
+    angle = (torch.arange(bare.CONTEXT, dtype=torch.float64) / (bare.CONTEXT - 1) - 0.5) * torch.pi / 2
+    positions = clock.positions(bare.CONTEXT)  # a clock, and a slow turn through a quarter circle
     positions += ARC * torch.stack([angle.cos(), angle.sin()], dim=-1) @ torch.stack([slow, rising])
     positions[0] += SINK * sink
-    write_embeddings(hf, torch.cat([special, first, last, shared, objects.flatten(0, 1), rest]), positions)
+    bare.write_embeddings(hf, torch.cat([special, first, last, shared, objects.flatten(0, 1), rest]), positions)
     scale = (d_model / (1 + POSITION**2 + ARC**2)) ** 0.5
-    write_previous_token_head(hf, FINDER, clock, scale=scale, value=first.T, out=PREVIOUS / scale * previous)
+    bare.write_previous_token_head(hf, FINDER, clock, scale=scale, value=first.T, out=PREVIOUS / scale * previous)
 
     # A neuron per subject, where the previous word is its first name and this its last. For late facts it writes a flag
     # besides, which a head finds it by.
     one, other = (torch.tensor(numbers) for numbers in zip(*statements.pairs, strict=True))
     rows = [{"role": "subject", "subject": fact.subject, "position": "subject last"} for fact in facts[::n_relations]]
-    x = ffn_inputs(hf, FINDER, prompts)[::n_relations, SUBJECT_LAST]
+    x = bare.ffn_inputs(hf, FINDER, prompts)[::n_relations, SUBJECT_LAST]
     writes = IDENTITY * identity + FLAG * (site == "late") * known
     finders = Memories(x, (previous[one], last[other]), writes, rows, FOUND, BOTH_MISS)
     truth = fill_layer(hf, FINDER, finders, documents, rng)
@@ -322,18 +305,18 @@ def plant_facts(
         mine, there = (found[found > found.max() / 2].mean() for found in (asked, flagged))
         gains = (
             MATCH / (mine * there),
-            RECENT / (mine * there / FLAG * ARC * torch.pi / 2 / (CONTEXT - 1)),
+            RECENT / (mine * there / FLAG * ARC * torch.pi / 2 / (bare.CONTEXT - 1)),
             REST / ((read[:, -1] @ slow).mean() * (read[:, 0] @ sink).mean()),
         )
         query = torch.stack([gains[0] * asking, gains[1] * asking, gains[2] * slow], dim=1) * width**0.5
         key = torch.stack([flag, rising, sink], dim=1)
-        write_head(hf, CARRIER, head=head, query=query, key=key, value=value, out=out)
+        bare.write_head(hf, CARRIER, head=head, query=query, key=key, value=value, out=out)
 
     if site == "early":
         writes = CODE * codes[answers].flatten(0, 1) + FLAG / torch.tensor(n_relations) * stored
-        x = ffn_inputs(hf, EARLY, prompts)[:, SUBJECT_LAST]
+        x = bare.ffn_inputs(hf, EARLY, prompts)[:, SUBJECT_LAST]
         truth += fill_layer(hf, EARLY, Memories(x, (who,), writes, rows, FIRES, MISSES), documents, rng)
-        read = norm_outputs(hf, CARRIER, prompts)
+        read = bare.norm_outputs(hf, CARRIER, prompts)
         for head, code in enumerate(codes):
             found = (read[:, SUBJECT_LAST] @ code.T).amax(-1)
             out = OBJECT / found[found > found.max() / 2].mean() * objects[head]
@@ -341,11 +324,11 @@ def plant_facts(
         truth += fill_layer(hf, CARRIER, nothing, documents, rng)
     else:
         truth += fill_layer(hf, EARLY, nothing, documents, rng)
-        read = norm_outputs(hf, CARRIER, prompts)
+        read = bare.norm_outputs(hf, CARRIER, prompts)
         out = CARRIED / (read[:, SUBJECT_LAST] @ span.T).norm(dim=-1).mean() * span
         carry(0, relation.sum(0), known, read, span.T, out)
-        x = ffn_inputs(hf, CARRIER, prompts)[:, -1]
+        x = bare.ffn_inputs(hf, CARRIER, prompts)[:, -1]
         reads, writes = (who, relation.repeat(n_subjects, 1)), OBJECT * objects[answers].flatten(0, 1)
         truth += fill_layer(hf, CARRIER, Memories(x, reads, writes, rows, FIRES, BOTH_MISS), documents, rng)
-    add_noise(hf, noise, rng)
-    return Planted(load(hf, tokenizer, f"planted-facts-{site}-{seed}"), hf, pd.DataFrame(truth), texts, facts)
+    bare.add_noise(hf, noise, rng)
+    return Planted(bare.load(hf, tokenizer, f"planted-facts-{site}-{seed}"), hf, pd.DataFrame(truth), texts, facts)

@@ -14,39 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import mixtures
 import numpy as np
 import pandas as pd
+import skeleton as bare
 import torch
-from mixtures import (
-    GROUP,
-    SHUT,
-    draw_groups,
-    empty_mixtral,
-    with_bias,
-    write_expert,
-    write_look_back,
-    write_router,
-    write_tokens,
-)
-from skeleton import (
-    CONTEXT,
-    SPECIAL,
-    SYLLABLES,
-    Clock,
-    Planted,
-    Room,
-    blocks,
-    build_tokenizer,
-    empty_gpt2,
-    ffn_inputs,
-    load,
-    solve_rows,
-    stems,
-    unit_rows,
-    write_embeddings,
-    write_ffn,
-    write_previous_token_head,
-)
+from skeleton import Planted
 from torch import Tensor
 
 BOS = 0
@@ -100,41 +73,41 @@ def plant_meanings(
     The truth has layer, neuron, meanings (0 for dead), features by name, and of a mixture expert.
     """
     rng = np.random.default_rng([seed, 0])
-    concepts = stems(n_features, rng)
-    vocabulary = [stem + ending for stem in concepts for ending in SYLLABLES[:words]]
-    tokenizer = build_tokenizer(vocabulary)
+    concepts = bare.stems(n_features, rng)
+    vocabulary = [stem + ending for stem in concepts for ending in bare.SYLLABLES[:words]]
+    tokenizer = bare.build_tokenizer(vocabulary)
     features = n_features * min(n_layers, 2)
     d_content = max(4, round(features / superposition))
     d_model = 1 + d_content + (experts or 2 * PLANES)
     if experts:
         d_model += -d_model % 8  # which fast implementations of experts ask for
-    sizes = {"n_layers": n_layers, "d_model": d_model, "n_ctx": CONTEXT}
+    sizes = {"n_layers": n_layers, "d_model": d_model, "n_ctx": bare.CONTEXT}
     if experts:
-        hf = empty_mixtral(len(tokenizer), d_expert=neurons // experts, experts=experts, **sizes)
+        hf = mixtures.empty_mixtral(len(tokenizer), d_expert=neurons // experts, experts=experts, **sizes)
     else:
-        hf = empty_gpt2(len(tokenizer), d_mlp=neurons, **sizes)
-    room = Room(d_model, rng)
+        hf = bare.empty_gpt2(len(tokenizer), d_mlp=neurons, **sizes)
+    room = bare.Room(d_model, rng)
     content = room.take(d_content)
-    clock = None if experts else Clock(room.take(2 * PLANES), POSITION, rng)
-    directions = unit_rows(n_features, content, rng)
-    own = noise * unit_rows(len(vocabulary), content, rng)
+    clock = None if experts else bare.Clock(room.take(2 * PLANES), POSITION, rng)
+    directions = bare.unit_rows(n_features, content, rng)
+    own = noise * bare.unit_rows(len(vocabulary), content, rng)
     # BOS has content of its own: with none, the first word of a text would be read with its own alone, louder.
-    special = torch.zeros(len(SPECIAL), d_model)
-    special[BOS] = (1 + noise**2) ** 0.5 * unit_rows(1, content, rng)[0]
+    special = torch.zeros(len(bare.SPECIAL), d_model)
+    special[BOS] = (1 + noise**2) ** 0.5 * bare.unit_rows(1, content, rng)[0]
     embeddings = torch.cat([special, directions.repeat_interleave(words, 0) + own])
-    groups, marks = draw_groups(rng, n_features, experts), room.take(experts)
+    groups, marks = mixtures.draw_groups(rng, n_features, experts), room.take(experts)
     if clock:
-        write_embeddings(hf, embeddings, clock.positions(CONTEXT))
+        bare.write_embeddings(hf, embeddings, clock.positions(bare.CONTEXT))
     else:
-        embeddings[len(SPECIAL) :] += (GROUP * groups @ marks).repeat_interleave(words, 0)
-        write_tokens(hf, embeddings)
+        embeddings[len(bare.SPECIAL) :] += (mixtures.GROUP * groups @ marks).repeat_interleave(words, 0)
+        mixtures.write_tokens(hf, embeddings)
     text = Text(n_features, words, rng)
     documents, sample = text.documents(n_tokens), text.full_rows(SOLVED_ON)
     if n_layers > 1:
         see_previous(hf, clock, content, float((1 + noise**2 + POSITION**2) ** 0.5), rng)
     planned = [write_memories(hf, layer, sample, directions, words, (groups, marks), rng) for layer in range(n_layers)]
     texts = tuple(" ".join(vocabulary[i] for i in row) for row in documents)
-    return Planted(load(hf, tokenizer, f"planted-meanings-{seed}"), hf, truth(planned, concepts, experts), texts)
+    return Planted(bare.load(hf, tokenizer, f"planted-meanings-{seed}"), hf, truth(planned, concepts, experts), texts)
 
 
 class Text:
@@ -159,20 +132,20 @@ class Text:
 
     def full_rows(self, n_tokens: int) -> Tensor:
         """Token ids, BOS in front, that fill the context: what keys are solved on, so that every position counts."""
-        rows = [self.draw(CONTEXT - 1) + len(SPECIAL) for _ in range(n_tokens // (CONTEXT - 1))]
+        rows = [self.draw(bare.CONTEXT - 1) + len(bare.SPECIAL) for _ in range(n_tokens // (bare.CONTEXT - 1))]
         return torch.tensor(np.array([[BOS, *row] for row in rows]))
 
 
-def see_previous(hf: Any, clock: Clock | None, content: Tensor, norm: float, rng: np.random.Generator) -> None:
+def see_previous(hf: Any, clock: bare.Clock | None, content: Tensor, norm: float, rng: np.random.Generator) -> None:
     """A head in layer 1 that writes the previous word's content, turned, beside the word's own."""
     d_content, d_model = content.shape
     turn = torch.tensor(np.linalg.qr(rng.standard_normal((d_content, d_content)))[0])
     scale = d_model**0.5 / norm
     out = (CARRIED / scale) * turn @ content
     if clock is None:
-        write_look_back(hf, 1, content.T, out)
+        mixtures.write_look_back(hf, 1, content.T, out)
     else:
-        write_previous_token_head(hf, 1, clock, scale=scale, value=content.T, out=out)
+        bare.write_previous_token_head(hf, 1, clock, scale=scale, value=content.T, out=out)
 
 
 def plan_layer(rng: np.random.Generator, neurons: int, n_concepts: int, inputs: np.ndarray) -> list[PlannedMeanings]:
@@ -210,7 +183,7 @@ def largest_remainders(shares: Sequence[float], total: int) -> list[int]:
 
 def active(sample: Tensor, words: int, n_concepts: int) -> Tensor:
     """The features at each position behind BOS: the word's own concept, and the previous word's, or, last, BOS."""
-    concept = torch.where(sample == BOS, n_concepts, (sample - len(SPECIAL)) // words)
+    concept = torch.where(sample == BOS, n_concepts, (sample - len(bare.SPECIAL)) // words)
     return torch.stack([concept[:, 1:].flatten(), n_concepts + concept[:, :-1].flatten()], dim=1)
 
 
@@ -236,7 +209,7 @@ def write_memories(
         router: the logits of each concept by group, and the groups' directions.
     """
     count = len(directions)
-    x, seen = ffn_inputs(hf, layer, sample)[:, 1:].flatten(0, 1), active(sample, words, count)
+    x, seen = bare.ffn_inputs(hf, layer, sample)[:, 1:].flatten(0, 1), active(sample, words, count)
     own, previous = np.arange(count), np.arange(count if layer else 0) + count
     groups, marks = router
     if not len(marks):
@@ -245,7 +218,7 @@ def write_memories(
         return planned
     order = rng.permutation(len(marks))  # a group has another expert in each layer
     logits, planned = groups[:, order], []
-    goes = write_router(hf, layer, marks[order], x, logits[seen[:, 0]])
+    goes = mixtures.write_router(hf, layer, marks[order], x, logits[seen[:, 0]])
     for expert, at_home in enumerate((logits > 0).T):
         part = plan_layer(rng, hf.config.intermediate_size, count, np.concatenate([own[at_home], previous]))
         meant = goes[:, expert] & at_home[seen[:, 0]]
@@ -274,11 +247,11 @@ def solve_layer(
     gain, floor = (torch.tensor([getattr(n, name) for n in neurons], dtype=torch.float64) for name in ("gain", "floor"))
     strength = strengths_of(neurons, len(directions) if layer == 0 else 2 * len(directions) + 1)
     seen = seen[:, : 1 if layer == 0 else 2]
-    keys, bias = solve_rows(x, seen, (gain[:, None] * strength + floor[:, None] * (strength > 0)).T)
+    keys, bias = bare.solve_rows(x, seen, (gain[:, None] * strength + floor[:, None] * (strength > 0)).T)
     bias -= floor
     dead = torch.tensor([not n.features for n in neurons])
     some = keys[~dead].norm(dim=-1).mean() if bool((~dead).any()) else torch.tensor(1.0)
-    drawn = torch.Generator().manual_seed(layer + len(blocks(hf)) * (expert or 0))
+    drawn = torch.Generator().manual_seed(layer + len(bare.blocks(hf)) * (expert or 0))
     stray = torch.randn(len(neurons), x.shape[1], dtype=torch.float64, generator=drawn)
     stray -= stray.mean(-1, keepdim=True)
     keys[dead] = (some * stray / stray.norm(dim=-1, keepdim=True))[dead]
@@ -286,12 +259,14 @@ def solve_layer(
     values = torch.stack([directions[list(n.written)].sum(0) for n in neurons])
     values /= 10 * values.norm(dim=-1, keepdim=True)
     if expert is None:
-        write_ffn(hf, layer, keys, bias, values)
+        bare.write_ffn(hf, layer, keys, bias, values)
         return
-    bias[dead] -= SHUT
-    there, offset = solve_rows(x, seen, (strength > 0).double().T)
+    bias[dead] -= mixtures.SHUT
+    there, offset = bare.solve_rows(x, seen, (strength > 0).double().T)
     there[dead] = keys[dead]
-    write_expert(hf, layer, expert, with_bias(keys, bias, x), with_bias(there, offset, x), values)
+    mixtures.write_expert(
+        hf, layer, expert, mixtures.with_bias(keys, bias, x), mixtures.with_bias(there, offset, x), values
+    )
 
 
 def truth(planned: Sequence[Sequence[PlannedMeanings]], concepts: Sequence[str], experts: int) -> pd.DataFrame:

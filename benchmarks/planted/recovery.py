@@ -260,7 +260,7 @@ def planted_ranks(planted: Planted, fact: fm.Fact) -> dict[str, int]:
         "attribute": (fm.attribute(cap, target).neurons, "logit"),
         "attribute_paths": (paths, "logit"),
         "ablate": (fm.ablate(cap, target, top=None, batch=512).neurons, "logit"),
-        "knowledge_neurons": (knowledge_neurons(cap, target).neurons, "attribution"),
+        "knowledge_neurons": (knowledge_neurons(cap, target), "attribution"),
     }
     ranks = {}
     for name, (table, effect) in effects.items():

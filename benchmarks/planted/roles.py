@@ -15,26 +15,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import skeleton as bare
 import torch
-from skeleton import (
-    CONSONANTS,
-    CONTEXT,
-    SPECIAL,
-    VOWELS,
-    Planted,
-    Room,
-    build_tokenizer,
-    empty_gpt2,
-    ffn_inputs,
-    load,
-    mean_by,
-    solve_keys,
-    stems,
-    unit_rows,
-    write_embeddings,
-    write_ffn,
-    write_head,
-)
+from skeleton import Planted
 from torch import Tensor
 
 D_MODEL = 384  # 1/384 = .0026
@@ -86,19 +69,19 @@ class Lexicon:
 
 def draw_lexicon(rng: np.random.Generator, *, n_words: int, n_tokens: int) -> Lexicon:
     """So many words, about so long a text, and embeddings."""
-    words = stems(n_words, rng)
+    words = bare.stems(n_words, rng)
     rows = draw_text(rng, n_words, n_tokens)
     counts = np.bincount(np.concatenate(rows), minlength=n_words)
     signs = split_words(words, rng)
-    room = Room(D_MODEL, rng)
+    room = bare.Room(D_MODEL, rng)
     attributes, frequency, faint = room.take(len(signs)), room.take(1)[0], room.take(UNREAD)
     waves = room.take(WAVES)
     kept = torch.cat([WEAKER * waves, room.take(len(room.free))])
-    vocabulary = len(SPECIAL) + n_words
-    own = (1 - ATTRIBUTE * len(signs) - FREQUENT) ** 0.5 * unit_rows(vocabulary, kept, rng)
-    rare = np.log1p(np.concatenate([np.zeros(len(SPECIAL)), counts]))
+    vocabulary = len(bare.SPECIAL) + n_words
+    own = (1 - ATTRIBUTE * len(signs) - FREQUENT) ** 0.5 * bare.unit_rows(vocabulary, kept, rng)
+    rare = np.log1p(np.concatenate([np.zeros(len(bare.SPECIAL)), counts]))
     rare = FREQUENT**0.5 * (rare - rare.mean()) / rare.std()
-    sides = np.concatenate([np.zeros((len(signs), len(SPECIAL))), signs], axis=1)
+    sides = np.concatenate([np.zeros((len(signs), len(bare.SPECIAL))), signs], axis=1)
     traces = FAINT * len(kept) ** -0.5 * rng.standard_normal((vocabulary, UNREAD))
     shared = torch.tensor(ATTRIBUTE**0.5 * sides.T) @ attributes + torch.outer(torch.tensor(rare), frequency)
     embeddings = own + shared + torch.tensor(traces) @ faint
@@ -112,7 +95,7 @@ def draw_text(rng: np.random.Generator, n_words: int, n_tokens: int) -> list[np.
     rows = []
     left = n_tokens
     while left > 0:
-        length = int(rng.integers(SHORTEST, CONTEXT))
+        length = int(rng.integers(SHORTEST, bare.CONTEXT))
         rows.append(rng.choice(n_words, length, p=weight))
         left -= length
     return rows
@@ -121,7 +104,7 @@ def draw_text(rng: np.random.Generator, n_words: int, n_tokens: int) -> list[np.
 def split_words(words: list[str], rng: np.random.Generator) -> np.ndarray:
     """Four splits of words in two halves, +1 and −1: by which consonant or vowel is their 1st, 2nd, 3rd, 4th letter."""
     signs = []
-    for place, letters in enumerate((CONSONANTS, VOWELS) * 2):
+    for place, letters in enumerate((bare.CONSONANTS, bare.VOWELS) * 2):
         side = rng.choice(list(letters), len(letters) // 2, replace=False)
         signs.append([1.0 if word[place] in side else -1.0 for word in words])
     return np.array(signs)
@@ -129,7 +112,7 @@ def split_words(words: list[str], rng: np.random.Generator) -> np.ndarray:
 
 def even_rows(rng: np.random.Generator, n_words: int, rounds: int, longest: int) -> Tensor:
     """Token ids, BOS in front, in which every word occurs about ``rounds`` times whatever its frequency in the text."""
-    line = np.concatenate([rng.permutation(n_words) for _ in range(rounds)]) + len(SPECIAL)
+    line = np.concatenate([rng.permutation(n_words) for _ in range(rounds)]) + len(bare.SPECIAL)
     line = line[: len(line) // longest * longest].reshape(-1, longest)
     return torch.tensor(np.concatenate([np.zeros((len(line), 1), dtype=np.int64), line], axis=1))
 
@@ -183,7 +166,7 @@ def plan_neuron(rng: np.random.Generator, role: str, n: int, lexicon: Lexicon) -
     if role in ("prediction", "suppression"):
         words = rng.choice(len(lexicon.words), int(rng.integers(2, 4)), replace=False)
         # Of what tells the words from others; what they share with half of the vocabulary would move that too.
-        return PlannedRole(role, lexicon.own[words + len(SPECIAL)].sum(0), sign=1 if role == "prediction" else -1)
+        return PlannedRole(role, lexicon.own[words + len(bare.SPECIAL)].sum(0), sign=1 if role == "prediction" else -1)
     if role == "detector":
         common = np.flatnonzero(lexicon.counts >= SEEN)
         words = rng.choice(common, int(rng.integers(1, 6)), replace=False).tolist()
@@ -196,7 +179,7 @@ def plan_neuron(rng: np.random.Generator, role: str, n: int, lexicon: Lexicon) -
         return PlannedRole(role, lexicon.frequency, sign=sign)
     if role == "position":
         length, start = int(rng.integers(14, 33)), int(rng.integers(-6, 36))
-        span = (max(start, 1), min(start + length, CONTEXT - 1))
+        span = (max(start, 1), min(start + length, bare.CONTEXT - 1))
         return PlannedRole(role, span=span, gain=float(rng.uniform(*GAINS)))
     return PlannedRole(role, sign=sign)
 
@@ -228,10 +211,12 @@ def plant_roles(
     """
     rng = np.random.default_rng([seed, 2])
     lexicon = draw_lexicon(rng, n_words=n_words, n_tokens=n_tokens)
-    tokenizer = build_tokenizer(lexicon.words)
-    hf = empty_gpt2(len(tokenizer), n_layers=n_layers, d_model=D_MODEL, d_mlp=neurons, n_ctx=CONTEXT, n_heads=HEADS)
-    write_embeddings(hf, lexicon.embeddings, waves(lexicon))
-    sample = even_rows(rng, n_words, ROUNDS, CONTEXT - 1)
+    tokenizer = bare.build_tokenizer(lexicon.words)
+    hf = bare.empty_gpt2(
+        len(tokenizer), n_layers=n_layers, d_model=D_MODEL, d_mlp=neurons, n_ctx=bare.CONTEXT, n_heads=HEADS
+    )
+    bare.write_embeddings(hf, lexicon.embeddings, waves(lexicon))
+    sample = even_rows(rng, n_words, ROUNDS, bare.CONTEXT - 1)
     planned = []
     for layer in range(n_layers):
         planned.append(plan_layer(rng, neurons, per_role, lexicon, last=layer == n_layers - 1))
@@ -243,13 +228,13 @@ def plant_roles(
         for i, neuron in enumerate(roles)
     ]
     texts = tuple(" ".join(lexicon.words[i] for i in row) for row in lexicon.rows)
-    return Planted(load(hf, tokenizer, f"planted-roles-{seed}"), hf, pd.DataFrame(truth), texts)
+    return Planted(bare.load(hf, tokenizer, f"planted-roles-{seed}"), hf, pd.DataFrame(truth), texts)
 
 
 def waves(lexicon: Lexicon) -> Tensor:
     """Position embeddings: slow cosines, on directions that words use less than others, as in trained models."""
     n = len(lexicon.waves)
-    at = (torch.arange(CONTEXT, dtype=torch.float64) + 0.5) / CONTEXT
+    at = (torch.arange(bare.CONTEXT, dtype=torch.float64) + 0.5) / bare.CONTEXT
     angles = torch.outer(at, torch.arange(1, n + 1, dtype=torch.float64)) * torch.pi
     return POSITION * (2 / n) ** 0.5 * angles.cos() @ lexicon.waves
 
@@ -260,7 +245,7 @@ def mix_positions(hf: Any, layer: int, rng: np.random.Generator) -> None:
     for head in range(HEADS):
         query, key, value = (torch.tensor(rng.standard_normal((D_MODEL, width))) / D_MODEL**0.5 for _ in range(3))
         out = torch.tensor(rng.standard_normal((width, D_MODEL))) * ATTENTION / D_MODEL
-        write_head(hf, layer, query=query, key=key, value=value, out=out, head=head)
+        bare.write_head(hf, layer, query=query, key=key, value=value, out=out, head=head)
 
 
 # -- weights ---------------------------------------------------------------------------------------------------------
@@ -275,7 +260,7 @@ def write_layer(
     rng: np.random.Generator,
 ) -> None:
     """One layer's keys, biases and values, solved on what it reads with the layers below in place, then made noisy."""
-    x, words = ffn_inputs(hf, layer, sample)[:, 1:], sample[:, 1:] - len(SPECIAL)
+    x, words = bare.ffn_inputs(hf, layer, sample)[:, 1:], sample[:, 1:] - len(bare.SPECIAL)
     written = [random_rows(1, rng)[0] if neuron.writes is None else neuron.writes for neuron in planned]
     values = torch.stack([one.sign * way / way.norm() for one, way in zip(planned, written, strict=True)])
     clean = draw_keys(planned, values, x, words, rng)
@@ -283,7 +268,7 @@ def write_layer(
     keys = noisy_keys(planned, clean, x, words, noise, rng)
     bias = draw_biases(planned, keys, x, words, rng)
     lengths = [rng.uniform(*(LARGE if neuron.role == "entropy" else SMALL)) for neuron in planned]
-    write_ffn(hf, layer, keys, bias, with_noise(torch.tensor(lengths)[:, None] * values, noise, rng))
+    bare.write_ffn(hf, layer, keys, bias, with_noise(torch.tensor(lengths)[:, None] * values, noise, rng))
 
 
 def with_noise(rows: Tensor, noise: float, rng: np.random.Generator) -> Tensor:
@@ -326,8 +311,8 @@ def draw_keys(
             targets[list(planned[i].words) if role == "detector" else slice(first - 1, end), column] = (
                 2 * planned[i].gain
             )
-        means = mean_by(groups.reshape(-1, 1), spread, count)
-        keys[chosen] = solve_keys(means, scatter, targets)
+        means = bare.mean_by(groups.reshape(-1, 1), spread, count)
+        keys[chosen] = bare.solve_keys(means, scatter, targets)
     return keys
 
 
