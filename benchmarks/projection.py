@@ -1,9 +1,9 @@
 """Every value of a model in tokens, 20 promoted and 20 suppressed, against the bare float32 product of the same size.
 
-GPT-2 small's shape with random weights. Ours is ``project(model, side="value", k=20, out=…)``, exact and written to a
-Parquet file; the other is ``values @ W_Uᵀ`` in the same blocks, its result thrown away. The two take turns; the figure
-is the median of the paired ratios. The bar stands for machines with bfloat16 units; the limit is what the candidates'
-product alone takes on this one.
+GPT-2 small's shape with random weights. Ours is ``project(model, side="value", k=20)``, exact; the other is
+``values @ W_Uᵀ`` in the same blocks, its result thrown away. The two take turns; the figure is the median of the paired
+ratios. The bar stands for machines with bfloat16 units; the limit is what the candidates' product alone takes on this
+one.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import tempfile
-from functools import partial
 from pathlib import Path
 
 import torch
 from common import gpt2_small, machine, paired, seconds, toy_tokenizer
 
 import ffnmem as fm
-from ffnmem.vocabulary import read_projection
 from ffnmem.vocabulary.scoring import BLOCK, choose
 
 BAR = 0.6
@@ -64,22 +61,15 @@ def main() -> None:
     neurons = model.n_layers * model.d_mlp
     products = choose(model.unembedding.detach(), arguments.candidates, neurons)
 
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "values.parquet"
+    def ours() -> object:
+        return fm.project(model, side="value", k=K, candidates=products[0].name)
 
-        def ours() -> object:
-            return fm.project(model, side="value", k=K, out=out, candidates=products[0].name)
-
-        before = status("VmRSS")
-        forget_peak()
-        ours()
-        peak = status("VmHWM") - before
-        times = paired(ours, lambda: bare(model, torch.float32), arguments.rounds, warmups=1)
-        limit = min(seconds(lambda: bare(model, products[0].matrix.dtype)) for _ in range(2))
-        reading = statistics.median(
-            seconds(partial(read_projection, out, model.n_layers - 1, neuron)) for neuron in range(0, 3072, 300)
-        )
-        size = out.stat().st_size
+    before = status("VmRSS")
+    forget_peak()
+    ours()
+    peak = status("VmHWM") - before
+    times = paired(ours, lambda: bare(model, torch.float32), arguments.rounds, warmups=1)
+    limit = min(seconds(lambda: bare(model, products[0].matrix.dtype)) for _ in range(2))
     result = {
         "ratio": round(statistics.median(a / b for a, b in times), 3),
         "bar": BAR,
@@ -88,8 +78,6 @@ def main() -> None:
         "candidates": products[0].name,
         "limit_candidates_product_s": round(limit, 2),
         "peak_memory_gb": round(peak, 2),
-        "file_mb": round(size / 1e6, 1),
-        "reading_one_neuron_ms": round(1e3 * reading, 1),
         "neurons": neurons,
         "rounds": arguments.rounds,
         "shape": f"GPT-2 small's, {model.n_layers} x 768 x 3072, vocabulary {model.d_vocab}, float32",
@@ -103,7 +91,6 @@ def main() -> None:
     print(f"median ratio                         {result['ratio']}   (bar: {BAR} with bfloat16 units)")
     print(f"limit: the candidates' product       {result['limit_candidates_product_s']} s")
     print(f"peak memory over the model           {result['peak_memory_gb']} GB   (bar: {MEMORY})")
-    print(f"file, reading one neuron             {result['file_mb']} MB, {result['reading_one_neuron_ms']} ms")
     print(f"{result['shape']}, {arguments.rounds} paired rounds")
     print(f"{result['threads']} threads, torch {result['torch']}, {result['machine']}")
 

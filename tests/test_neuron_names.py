@@ -14,7 +14,6 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import InputError, InputTypeError, OutOfRangeError
 from ffnmem.core.neuron_names import ExpertSizes, pair_of, place_of, read_neuron_or_layer
-from ffnmem.vocabulary import read_projection
 
 from .helpers import refuses
 
@@ -81,16 +80,10 @@ class Given(NamedTuple):
     capture: fm.prompts.Capture
     out: Path
 
-    @property
-    def projection(self) -> Path:
-        return self.out / "all.parquet"
-
 
 @pytest.fixture(scope="module")
 def given(tiny: fm.Model, tiny_store: fm.scanning.Store, tmp_path_factory: pytest.TempPathFactory) -> Given:
-    found = Given(tiny, tiny_store, fm.capture(tiny, "The cat sat on the mat"), tmp_path_factory.mktemp("names"))
-    fm.project(tiny, out=found.projection, k=2)
-    return found
+    return Given(tiny, tiny_store, fm.capture(tiny, "The cat sat on the mat"), tmp_path_factory.mktemp("names"))
 
 
 def one(place: tuple[Any, ...]) -> Any:
@@ -105,8 +98,6 @@ def changed(model: fm.Model, name: Any) -> pd.DataFrame:
 NEURONS: dict[str, Callable[..., Any]] = {  # everything that takes layer and neuron, or a name in their place
     "Model.neuron": lambda g, *place: g.tiny.neuron(*place),
     "project": lambda g, *place: fm.project(g.tiny, *place, k=3),
-    "projection_null": lambda g, *place: fm.vocabulary.projection_null(g.tiny, *place, draws=5),
-    "read_projection": lambda g, *place: read_projection(g.projection, *place),
     **{
         f"Store.{name}": lambda g, *place, name=name: getattr(g.store, name)(*place)
         for name in ("index", "stats", "examples", "histogram", "by_token", "by_position", "values")
@@ -127,7 +118,6 @@ LAYERS: dict[str, Callable[..., Any]] = {  # everything that takes a layer
     "decompose": lambda g, at: fm.decompose(g.capture, at),
     "project": lambda g, at: fm.project(g.tiny, at, k=2),
     "projects": lambda g, at: fm.project(g.tiny, at, 7, k=2),
-    "read_projection": lambda g, at: read_projection(g.projection, at),
     "promoters": lambda g, at: fm.vocabulary.promoters(g.tiny, " Paris", layer=at),
     "roles": lambda g, at: fm.roles(g.tiny, layer=at),
     "geometry": lambda g, at: fm.neurons.geometry(g.tiny, layers=at).to_frame(),
@@ -160,9 +150,8 @@ def test_the_same_neuron_by_whatever_name(door: str, given: Given) -> None:
     ):
         with refuses(InputError, ValueError, *says.split(": ")):
             ask(wrong)
-    if door != "read_projection":  # which has no rows of it
-        with refuses(OutOfRangeError, IndexError, "out of range"):
-            ask("1.100000")
+    with refuses(OutOfRangeError, IndexError, "out of range"):
+        ask("1.100000")
 
 
 @pytest.mark.parametrize("door", LAYERS)
@@ -175,11 +164,8 @@ def test_a_layer_by_the_name_of_a_place_in_it(door: str, given: Given) -> None:
         same(ask(place), expected)
     with refuses(InputError, ValueError, "'blocks.1.mlp.hook_pots' names no layer", "perhaps blocks.1.mlp.hook_post"):
         ask("blocks.1.mlp.hook_pots")
-    if door == "read_projection":
-        assert ask("blocks.99.mlp.hook_post").empty
-    else:
-        with refuses(fm.FfnmemError, Exception, "99"):
-            ask("blocks.99.mlp.hook_post")
+    with refuses(fm.FfnmemError, Exception, "99"):
+        ask("blocks.99.mlp.hook_post")
 
 
 @pytest.mark.parametrize("where", ["mlp.hook_pre", "mlp.in.hook_out", "mlp.gate.hook_out"])

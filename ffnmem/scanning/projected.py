@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from ..core.checked_files import Form, open_parquet, parsed, reading
 from ..core.errors import FfnmemError, FileError, InputError, ModelError
 from ..core.progress import Progress
 from ..core.types import Basis
 from ..models.loading import load
 from ..models.model import Model
-from ..vocabulary.lenses import JacobianLens, Lens, load_lens
-from ..vocabulary.projections import Projector, project, stored
+from ..vocabulary.lenses import JacobianLens, Lens, describe_lens, load_lens
+from ..vocabulary.projections import COLUMNS, Projector, choose_neurons, plain_frame, project_blocks
 from ..vocabulary.vectors import SIDES
+from .tables import write_row_groups
 
 # The two keys of gated neurons are read in tokens beside their values; a classic one's key is a question to the model.
 
+SCHEMA_VERSION = 2
+METADATA = b"ffnmem.projection"
+FORM = Form("", SCHEMA_VERSION, "table of what neurons write")
+ORDER = ["rank", "_strength", "layer", "neuron", "side", "sign"]
 PROMOTED = 10  # tokens a side kept of each value
 BASIS: Basis = "folded"
 AT_ONCE = 10**11
@@ -44,7 +55,43 @@ def is_quick(model: Model) -> bool:
 
 def write_values(model: Model, path: Path, progress: Progress | None = None) -> None:
     """The table of all neurons of a model, into a file that appears whole or not at all. Raises FileError."""
-    project(model, k=PROMOTED, basis=BASIS, side=sides_kept(model.gated), out=path, progress=progress)
+    sides, k = sides_kept(model.gated), min(PROMOTED, model.d_vocab)
+    provenance = model.provenance(basis=BASIS, lens=describe_lens(None)).to_dict()
+    about = json.dumps({"schema": SCHEMA_VERSION, "k": k, "sides": sides, "provenance": provenance})
+    tables = project_blocks(model, choose_neurons(model, None, None), sides, BASIS, None, k, "auto", progress)
+    coded = [name for name in COLUMNS if name not in ("token_id", "score")]  # hardly any of these come twice
+    write_row_groups(path, tables, coded, {METADATA: about.encode()}, write_page_checksum=True, store_schema=True)
+
+
+@contextmanager
+def stored(path: Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
+    """An open table and what it says about itself; raises FileError for any other file, and for a broken one.
+
+    What is read from it stands in a block of :func:`.checked_files.reading`.
+    """
+    with open_parquet(path) as file:
+        metadata = file.schema_arrow.metadata or {}
+        if METADATA not in metadata or tuple(file.schema_arrow.names) != COLUMNS:
+            raise FORM.none(path)
+        yield file, FORM.fit(path, parsed(path, metadata[METADATA]))
+
+
+def search_values(path: Path, text: str, limit: int) -> pd.DataFrame:
+    """The rows of a table whose token contains a text, upper and lower case alike: at most ``limit``, best rank first,
+    of equal ranks the largest \\|score\\|. Raises FileError."""
+    found = []
+    with stored(path) as (file, about):
+        for group in range(file.num_row_groups):
+            with reading(path):
+                part = file.read_row_group(group)
+            tokens = part["token"].combine_chunks()  # asked once a word
+            mask = pc.take(pc.match_substring(tokens.dictionary, text, ignore_case=True), tokens.indices)
+            found.append(part.filter(mask))
+    frame = plain_frame(pa.concat_tables(found).unify_dictionaries(), about["provenance"])
+    ordered = frame.assign(_strength=-frame["score"].abs()).sort_values(ORDER, kind="stable", ignore_index=True)
+    result = ordered.drop(columns="_strength").head(limit)
+    result.attrs = frame.attrs
+    return result
 
 
 def is_table_of(path: Path, manifest: Mapping[str, Any]) -> bool:

@@ -63,12 +63,11 @@ from ..models.model import Model
 from ..show.result import Result
 from ..vocabulary.lenses import Lens
 from ..vocabulary.projections import COLUMNS as PROJECTED
-from ..vocabulary.projections import search_projection
 from .contexts import Contexts, Window
 from .manifest import check_agreement, check_file, read_manifest
 from .neuron import Neuron, Scanned
 from .neuron_sides import side_signs
-from .projected import Source, check_scanned, is_table_of, lacking, write_values
+from .projected import Source, check_scanned, is_table_of, lacking, search_values, write_values
 from .searching import search_examples, with_stronger_side
 from .settings import ScanSettings
 from .shading import is_quick, shadable, shaded
@@ -582,8 +581,8 @@ class Store(Scanned, Result):
         else:
             with TemporaryDirectory() as room:
                 write_values(self.model_for(), Path(room) / VALUES, progress)
-                return search_projection(Path(room) / VALUES, text, limit=limit)
-        return search_projection(path, text, limit=limit)
+                return search_values(Path(room) / VALUES, text, limit)
+        return search_values(path, text, limit)
 
     def neuron(
         self,

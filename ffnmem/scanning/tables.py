@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from einops import rearrange
 from jaxtyping import Float32, Int64
 
 from ..core.checked_files import open_parquet, reading
 from ..core.errors import InputError
+from ..core.files import replacing
 from ..corpus.batches import Sequences
-from ..vocabulary.projections import write_row_groups
 from .state import NOWHERE, PARTS, SIDES, LayerState, ScanState, case_names, position_of, sequence_of
 from .state_file import StateFile
 from .statistics import layer_stats
@@ -195,6 +196,26 @@ STATS, VALUES, TOKENIZER = "stats.parquet", "values.parquet", "tokenizer.json"
 CORPUS = "corpus"
 SHARDS = "shards"  # of workers, while they run
 GROUP = 256  # neurons a Parquet row group: reading one neuron reads one group
+
+
+def write_row_groups(
+    path: Path,
+    tables: Iterator[pa.Table],
+    coded: Sequence[str],
+    metadata: dict[bytes, bytes] | None = None,
+    **options: Any,
+) -> None:
+    """Stream tables into a Parquet file, one row group each; the file appears when it is complete. Raises FileError.
+
+    Args:
+        coded: columns of few values, which dictionaries make small. options: of pyarrow's writer.
+    """
+    with replacing(path) as temporary:
+        first = next(tables)
+        schema = first.schema if metadata is None else first.schema.with_metadata(metadata)
+        with pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=list(coded), **options) as writer:
+            for table in chain([first], tables):
+                writer.write_table(table, row_group_size=max(1, len(table)))
 
 
 def write_stats(folder: Path, state: ScanState) -> None:

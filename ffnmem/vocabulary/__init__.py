@@ -1,4 +1,4 @@
-"""Keys and values in token space: ``project`` and its nulls, the neurons behind a token, and stored projections."""
+"""Keys and values in token space: ``project``, and the neurons behind a token."""
 
 import lazy_loader
 

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
-from typing import Any, SupportsIndex, overload
+from typing import Any, SupportsIndex
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.checked_files import Form, open_parquet, parsed, reading
-from ..core.errors import InputError, check_choice, check_whole, listed, quoted
-from ..core.files import check_destination, replacing, user_path
-from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, layer_of, pair_of, place_of
+from ..core.errors import InputError, quoted
+from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, pair_of
 from ..core.number_text import decimals
 from ..core.progress import Progress
 from ..core.provenance import experts_in
@@ -35,11 +28,8 @@ from .lenses import JacobianLens, Lens, describe_lens, load_lens, name_of
 from .scoring import BLOCK, Scorer, in_threads, loops_for
 from .vectors import SIDES, SIGNS, check_sides, everything, side_tokens, side_vectors
 
-# Projections as tables: the columns, the Parquet file, and reading it back.
+# Projections as tables.
 
-SCHEMA_VERSION = 2
-METADATA = b"ffnmem.projection"
-FORM = Form("", SCHEMA_VERSION, "projection: project(model, out=…) or ffnmem project all --out writes one")
 COLUMNS = ("layer", "neuron", "side", "sign", "rank", "token", "token_id", "score", "basis", "lens")
 PLAIN = {"layer": pa.int64(), "neuron": pa.int64(), "rank": pa.int64(), "token_id": pa.int64(), "score": pa.float64()}
 
@@ -56,103 +46,12 @@ def plain_frame(table: pa.Table, provenance: dict[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def write_row_groups(
-    path: Path,
-    tables: Iterator[pa.Table],
-    coded: Sequence[str],
-    metadata: dict[bytes, bytes] | None = None,
-    **options: Any,
-) -> None:
-    """Stream tables into a Parquet file, one row group each; the file appears when it is complete. Raises FileError.
-
-    Args:
-        coded: columns of few values, which dictionaries make small. options: of pyarrow's writer.
-    """
-    with replacing(path) as temporary:
-        first = next(tables)
-        schema = first.schema if metadata is None else first.schema.with_metadata(metadata)
-        with pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=list(coded), **options) as writer:
-            for table in chain([first], tables):
-                writer.write_table(table, row_group_size=max(1, len(table)))
-
-
-def write_projection(out: str | Path, tables: Iterator[pa.Table], provenance: dict[str, Any], **settings: Any) -> Path:
-    """Stream tables into a file of a projection. Raises FileError."""
-    path = check_destination(out)
-    about = json.dumps({"schema": SCHEMA_VERSION, **settings, "provenance": provenance})
-    coded = [name for name in COLUMNS if name not in ("token_id", "score")]  # hardly any of these come twice
-    write_row_groups(path, tables, coded, {METADATA: about.encode()}, write_page_checksum=True, store_schema=True)
-    return path
-
-
-@contextmanager
-def stored(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
-    """An open projection and what it says about itself; raises FileError for any other file, and for a broken one.
-
-    What is read from it stands in a block of :func:`.checked_files.reading`.
-    """
-    missing = f"there is no file {path}: write one with project(model, out=…) or ffnmem project all --out"
-    place = user_path(path)
-    with open_parquet(place, missing) as file:
-        schema, metadata = file.schema_arrow, file.schema_arrow.metadata or {}
-        if METADATA not in metadata or tuple(schema.names) != COLUMNS:
-            raise FORM.none(place)
-        yield file, FORM.fit(place, parsed(place, metadata[METADATA]))
-
-
-@checked
-def read_projection(
-    path: str | Path, layer: LayerName | NeuronName | None = None, neuron: SupportsIndex | None = None
-) -> pd.DataFrame:
-    """Rows of a projection that ``project(model, out=…)`` wrote: all, a layer's, or one neuron's (in milliseconds).
-
-    Args:
-        path: the file. layer, neuron: which, or a neuron's name such as ``"3.17"`` alone; neuron None
-            for all of the layer, layer None for that neuron of all.
-
-    Returns:
-        The columns of :func:`project`; no rows where the file does not hold that neuron.
-
-    Raises:
-        FileError: no such file, or none that is a whole projection.
-    """
-    if is_place(layer) and neuron is None:
-        layer = layer_of(layer)
-    elif isinstance(layer, str | Sequence):
-        layer, neuron = place_of(layer, neuron)
-    wanted = {
-        name: check_whole(name, value) for name, value in (("layer", layer), ("neuron", neuron)) if value is not None
-    }
-    filters = [(name, "==", value) for name, value in wanted.items()] or None
-    with stored(path) as (_, about), reading(Path(path)):
-        table = pq.read_table(user_path(path), filters=filters, page_checksum_verification=True)
-    return plain_frame(table, about["provenance"])
-
-
 # `project`: what memories write, and what excites them, in tokens: one, a layer's, or all of a model's.
 
-GROUP = 256  # neurons in a row group of a file: the smaller, the less is read for one and the longer the file's index
-
-
+GROUP = 256  # neurons of a table, which is a row group where it is written into a file
 PROMOTED = 12  # tokens: more than a line of 120 columns holds
 Layers = SupportsIndex | NeuronName | NeuronNames | None
 Neurons = SupportsIndex | Iterable[SupportsIndex] | None
-
-
-@overload
-def project(
-    model: Model, layer: Layers = None, neuron: Neurons = None, *, k: Count = 10, basis: Basis = "folded",
-    lens: Lens = LOGIT, side: str | Sequence[str] | None = None, out: None = None, candidates: str = "auto",
-    progress: Progress | None = None,
-) -> pd.DataFrame: ...  # fmt: skip
-
-
-@overload
-def project(
-    model: Model, layer: Layers = None, neuron: Neurons = None, *, k: Count = 10, basis: Basis = "folded",
-    lens: Lens = LOGIT, side: str | Sequence[str] | None = None, out: str | Path, candidates: str = "auto",
-    progress: Progress | None = None,
-) -> Path: ...  # fmt: skip
 
 
 @checked
@@ -165,10 +64,9 @@ def project(
     basis: Basis = "folded",
     lens: Lens = LOGIT,
     side: str | Sequence[str] | None = None,
-    out: str | Path | None = None,
     candidates: str = "auto",
     progress: Progress | None = None,
-) -> pd.DataFrame | Path:
+) -> pd.DataFrame:
     """What neurons write (values) and what excites them (keys), in tokens.
 
     Args:
@@ -186,7 +84,6 @@ def project(
             column, and with its text in the provenance.
         side: ``"value"``, ``"key"``, in a gated model ``"gate"``, or several; None for all that the model has, of
             a Jacobian lens the values: what excites a neuron is not written anywhere.
-        out: stream the rows into this Parquet file instead; memory then does not grow with the number of neurons.
         candidates: how the tokens in question are found, ``"auto"``, ``"bfloat16"`` or ``"float32"``: the faster on
             this machine, or that one. It never changes the result.
         progress: called after every block with "project", the neurons done and the neurons to do.
@@ -196,12 +93,11 @@ def project(
         ties by token id. A score is the dot product taken in float64 in one fixed order and rounded once to float32
         (kept in float64 for a float64 model): the same whatever the block and the path. A key's score tells how a
         token's embedding moves the pre-activation; it says nothing about context, which grows with depth.
-        Of a whole model, text columns are categorical and numbers have 32 bits. With ``out``, the file's path.
+        Of a whole model, text columns are categorical and numbers have 32 bits.
 
     Raises:
         OutOfRangeError: no such layer or neuron. InputError: unknown basis, side or candidates, or neurons without a
-        layer, no Jacobian lens of this model, or one for keys. ModelError: a lens of other weights. FileError: a file
-        that cannot be written.
+        layer, no Jacobian lens of this model, or one for keys. ModelError: a lens of other weights.
 
     Source: Geva et al. 2022 (2203.14680), §4, for values; Dar et al. 2023 (2209.02535) for keys; Gurnee et al. 2026
     (transformer-circuits.pub/2026/workspace) for the Jacobian lens.
@@ -210,12 +106,8 @@ def project(
     sides = check_sides(side, model, through)
     wanted = choose_neurons(model, layer, neuron)
     k = min(k, model.d_vocab)
-    if out is not None:
-        check_destination(out)
     tables = project_blocks(model, wanted, sides, basis, through, k, candidates, progress)
     provenance = model.provenance(basis=basis, lens=describe_lens(through)).to_dict()
-    if out is not None:
-        return write_projection(out, tables, provenance, k=k, sides=sides)
     whole = pa.concat_tables(list(tables)).unify_dictionaries()
     if layer is not None:
         return plain_frame(whole, provenance)
@@ -434,87 +326,6 @@ class Projector:
         return pa.array(self.texts[ids], pa.string()).dictionary_encode()
 
 
-# `search_projection`: the neurons whose lists hold a word.
-
-ORDER = ["rank", "_strength", "layer", "neuron", "side", "sign"]
-
-
-@checked
-def search_projection(
-    source: str | Path | pd.DataFrame,
-    text: str,
-    *,
-    side: str | None = None,
-    sign: str | None = None,
-    exact: bool = False,
-    limit: Count | None = None,
-) -> pd.DataFrame:
-    """Rows of a projection whose token contains a text, or is it.
-
-    Args:
-        source: a Parquet file that ``project(model, out=…)`` wrote, or a table of :func:`project`.
-        text: looked for anywhere in the token, upper and lower case alike.
-        side: only ``"value"``, ``"key"`` or ``"gate"``. sign: only ``"promoted"`` or ``"suppressed"``.
-        exact: the token must be ``text``, with its leading space and its case.
-        limit: at most this many rows.
-
-    Returns:
-        The columns of :func:`project`, best rank first; of equal ranks, the largest \\|score\\|.
-
-    Raises:
-        FileError: no such file, or none that is a projection. InputError: an empty text, an unknown side or sign, or a
-        table without the columns.
-    """
-    if not text:
-        raise InputError("the text to search for is empty")
-    only = {}
-    for name, value, choices in (("side", side, SIDES), ("sign", sign, SIGNS)):
-        if value is not None:
-            only[name] = check_choice(name, value, choices)
-    if isinstance(source, pd.DataFrame):
-        missing = [name for name in COLUMNS if name not in source.columns]
-        if missing:
-            raise InputError(f"this table is no projection: it has no column {listed(missing)}")
-        whole = pa.Table.from_pandas(source[list(COLUMNS)], preserve_index=False).replace_schema_metadata()
-        found, provenance = [hits(whole, text, exact, only)], source.attrs.get("provenance", {})
-    else:
-        found = []
-        with stored(source) as (file, about):
-            provenance = about["provenance"]
-            for group in range(file.num_row_groups):
-                with reading(Path(source)):
-                    part = file.read_row_group(group)
-                found.append(hits(part, text, exact, only))
-    frame = plain_frame(pa.concat_tables(found), provenance)
-    ordered = frame.assign(_strength=-frame["score"].abs()).sort_values(ORDER, kind="stable", ignore_index=True)
-    result = ordered.drop(columns="_strength").head(limit if limit is not None else len(ordered))
-    result.attrs = frame.attrs
-    return result
-
-
-def hits(table: pa.Table, text: str, exact: bool, only: dict[str, str]) -> pa.Table:
-    """The rows that match; text columns become plain strings, so that hits of several blocks fit together."""
-
-    def matching(tokens: pa.Array) -> pa.Array:
-        return pc.equal(tokens, text) if exact else pc.match_substring(tokens, text, ignore_case=True)
-
-    mask = chosen(table["token"], matching)
-    for name, value in only.items():
-        mask = pc.and_(mask, chosen(table[name], lambda words, value=value: pc.equal(words, value)))
-    found = table.filter(mask)
-    strings = [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in found.schema]
-    return found.cast(pa.schema(strings))
-
-
-def chosen(column: pa.ChunkedArray, test: Any) -> pa.ChunkedArray:
-    """``test`` of every row; of dictionary-encoded text it is asked once a word."""
-    parts = [
-        pc.take(test(chunk.dictionary), chunk.indices) if isinstance(chunk, pa.DictionaryArray) else test(chunk)
-        for chunk in column.chunks
-    ]
-    return pa.chunked_array(parts, pa.bool_())
-
-
 # `promoters`: the neurons that most promote and most suppress a token.
 
 Tokens = str | SupportsIndex | Iterable[str | SupportsIndex]
@@ -650,11 +461,3 @@ def both_ends(found: pd.DataFrame, what: Column, places: int, title: str) -> Tab
     columns = (from_end(end, column) for end in (0, 1) for column in (what, score))
     rank = Column("rank", "count", of=lambda row: row[0]["rank"])
     return Table.of([dict(enumerate(pair)) for pair in zip(high, low, strict=True)], rank, *columns, title=title)
-
-
-def hits_sheet(frame: pd.DataFrame) -> Sheet:
-    """Of :func:`ffnmem.vocabulary.search_projection`: the rows of a stored projection whose token was searched for."""
-    neuron = Column("neuron", "neuron", left=False, of=("layer", "neuron"))
-    table = Table.of(frame, neuron, "side sign rank", Column("token", "token", limit=LIMIT), "score")
-    found = Words.of("no token in this file matches") if frame.empty else table
-    return Sheet.of(found, Origin(frame.attrs["provenance"]))

@@ -99,8 +99,6 @@ def test_examples_work(
         Path("runs").mkdir()
         store = Path("runs", "atlas")
         shutil.copytree(tiny_store.folder, store) if small else store.symlink_to(atlas_store.folder)
-    if "--in values.parquet" in line:
-        shutil.copyfile(atlas_store.folder / "values.parquet", "values.parquet")
     if re.search(r"(apply|--edits?) eiffel.zip", line):
         saved(atlas, Path("eiffel.zip"))
     if re.search("ffnmem (scan|merge|moment|lens|health|compare)|--corpus atlas", line):

@@ -16,7 +16,6 @@ from ffnmem.ffn import activations
 from ffnmem.neurons.measuring import file_of
 from ffnmem.neurons.role_assignment import ROLES, role_counts
 from ffnmem.scanning import Store, open_store
-from ffnmem.vocabulary import read_projection
 
 from ..describing.endpoints import said, serving
 from ..scanning.texts import tiny_texts
@@ -201,23 +200,6 @@ def test_descriptions(atlas: fm.Model, atlas_store: Store, tmp_path: Path, monke
 # -- projections and lenses --------------------------------------------------------------------------------------------
 
 
-def test_all_says_what_it_wrote(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
-    """The path by itself on a line, so that it can be copied; the counts are those of the file."""
-    out = tmp_path / "one layer.parquet"
-    asked = ["project", "all", "--layer", 1, "--out", out, "--model", tiny_folder, "--top", 2, "--side", "value"]
-    shown = run(*asked)
-    assert shown.stdout.splitlines()[:3] == [f"model  {tiny_folder}", "", str(out)]
-    assert "64 neurons, value, 2 + 2 tokens: 256 rows" in shown.stdout
-    assert shown.stderr == ""
-    rows, expected = read_projection(out), fm.project(tiny, 1, k=2, side="value")
-    for column in expected.columns:
-        assert rows[column].tolist() == expected[column].tolist()
-    found = data(*asked)
-    assert (found["rows"], found["neurons"], found["bytes"]) == (len(rows), 64, out.stat().st_size)
-    assert found["provenance"]["basis"] == "folded"
-    assert csv(*asked).iloc[0].to_dict() == {name: found[name] for name in ("file", "neurons", "rows", "bytes")}
-
-
 def test_a_lens(
     tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,10 +222,6 @@ def test_a_lens(
     for file in (made, shared):
         mistake("project", "0.5", "--lens", file, named=("other weights",))
     mistake(*asked, made, "--side", "key", named=("values",))
-    out = tmp_path / "all.parquet"
-    found = data("project", "all", "--out", out, "--lens", made, *model, "--top", 2)
-    assert found["rows"] == len(pd.read_parquet(out)) == 2 * 64 * 2 * 2
-    assert {hit["lens"] for hit in data("project", "search", "a", "--in", out)["tokens"]} == {"jacobian"}
     card = data("neuron", "0.5", "--store", tiny_store.folder, "--lens", made, *model)["neurons"][0]
     assert card["lens"] == "jacobian"
     run("report", "The city of", *model, "--lens", made, "-o", tmp_path / "report.html")

@@ -50,7 +50,6 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("geometry --neurons", "--neurons --csv"),
     ("roles --role dead", "dead --store"),
     *((f"project -- '{text}'", "LAYER.NEURON 3.17") for text in ("3.x", "3", "-1.3", "3.1,", "")),
-    (f"project all {M} --out no/such/folder.parquet", "no/such"),
     (f"project token ' Colosseum' {M}", "' Colosseum' --first-token"),
     # Stores.
     ("neuron 1.5 --store {tmp}", "{tmp} scan"),

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -113,7 +111,6 @@ REPLACED: dict[str, Callable[[Path], object]] = {
     },
     f"report '{PROMPT}' -o page.html": write_text,
     f"circuit '{PROMPT}' --nodes 3 --export graph.json": write_text,
-    "project all --layer 0 --top 2 --out values.parquet": partial(pq.write_table, pa.table({"text": ["Paris"]})),
     f"edit '{PROMPT}' --subject 'Eiffel Tower' --target Oslo --editor ft_l --set steps=1 --unreached -o e": (
         partial(save_file, {"weight": torch.zeros(2)}, metadata={"format": "pt"})
     ),

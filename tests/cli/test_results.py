@@ -29,7 +29,6 @@ class Given(NamedTuple):
 
     model: fm.Model
     store: Store
-    projection: Path
     corpus: Path
     edit: Path
     edited: Path
@@ -42,12 +41,11 @@ class Given(NamedTuple):
 @pytest.fixture(scope="module")
 def given(tiny: fm.Model, tiny_folder: Path, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Given:
     folder = tmp_path_factory.mktemp("given")
-    file, corpus = folder / "values.parquet", folder / "corpus.txt"
+    corpus = folder / "corpus.txt"
     corpus.write_text("\n\n".join(tiny_texts()), "utf-8")
-    run("project", "all", "--out", file, "--model", tiny_folder, "--top", 3)
     edit = random_edit(fm.load(tiny_folder), (1,))
     edited = edit.export(fm.load(tiny_folder), folder / "edited")
-    return Given(tiny, tiny_store, file, corpus, edit.save(folder / "edit.zip"), edited)
+    return Given(tiny, tiny_store, corpus, edit.save(folder / "edit.zip"), edited)
 
 
 CHANGES: dict[Any, Any] = {
@@ -166,10 +164,6 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
     f"project token ' Paris' ' Rome' {M} --layer 1 --basis raw": (
         lambda g: fm.vocabulary.promoters(g.model, list(RIVALS), layer=1, basis="raw"),
         "neurons",
-    ),
-    "project search a --in {projection} --side key --top 4": (
-        lambda g: fm.vocabulary.search_projection(g.projection, "a", side="key", limit=4),
-        "tokens",
     ),
     f"neuron 1.5,0.3 {S} --kind top --kind random --context 2": (
         lambda g: pd.concat([g.store.examples(*n, kind=("top", "random"), context=2) for n in ((1, 5), (0, 3))]),

@@ -191,12 +191,10 @@ DOORS: dict[str, Callable[[Any], Any]] = {
     "Edit.load": fm.Edit.load,
     "SecondMoment.load": fm.editing.SecondMoment.load,
     "Scores.load": fm.evaluation.Scores.load,
-    "search_projection": lambda path: fm.vocabulary.search_projection(path, "Paris"),
     "write a pack": lambda path: fm.corpus.pack(["a text"], tiny(), path),
     "write a merge": lambda path: fm.merge([tiny_store()], path),
     "write a page": lambda path: fm.pages.neurons(tiny_store(), [(0, 1)], path),
     "write facts": lambda path: formats.write_facts([], path),
-    "write a projection": lambda path: fm.project(tiny(), out=path),
 }
 SUFFIXES = ("", ".txt", ".csv", ".jsonl", ".parquet", ".txt.gz", ".safetensors", ".html", ".json")
 MANIFESTS = ("manifest.json", "corpus.json", "config.json")

@@ -86,7 +86,6 @@ OPERATIONS = [
     Operation("traces", traces),
     Operation("edit save", lambda root: edit(1).save(root / "edit"), lambda root: edit(2).save(root / "edit")),
     Operation("export", export),
-    Operation("projection", lambda root: fm.project(tiny(), k=3, out=root / "values.parquet")),
     Operation(
         "values of a store",
         lambda root: fm.open_store(root / "out", model=tiny()).search("e"),

@@ -21,7 +21,6 @@ from ffnmem.evaluation import Scores, evaluate
 from ffnmem.neurons.inputs import read_background
 from ffnmem.scanning import open_store
 from ffnmem.tracing import trace_facts
-from ffnmem.vocabulary import read_projection, search_projection
 
 from ..corpus.packs import packed
 from ..editing.edits import made as made_edit
@@ -81,14 +80,6 @@ SAVED: Mapping[str, tuple[Callable[[Path], Any], list[Read]]] = {
         [lambda at: evaluate(tiny(), FACTS, "none", metrics=("ES",), target="Rome", draws=5, out=at).cases],
     ),
     "corpus": (lambda at: packed([5, 0, 12, 3, 9], at), [corpus]),
-    "projection": (
-        lambda at: fm.project(tiny(), k=3, out=at / "p.parquet"),
-        [
-            lambda at: read_projection(at / "p.parquet", 1, 5),
-            lambda at: read_projection(at / "p.parquet"),
-            lambda at: search_projection(at / "p.parquet", "e", limit=20),
-        ],
-    ),
     "store": (
         lambda at: shutil.copytree(tiny_store().folder, at, dirs_exist_ok=True),
         [

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import ffnmem as fm
@@ -93,16 +96,41 @@ def test_a_search_makes_the_table_and_keeps_it(both: tuple[Store, Store], model:
     assert scan(model, packed, bare, project=True, **SMALL).projected
 
 
+@pytest.mark.parametrize("text", ["tHE", " the", "a", "É", "(", "no such token"])
+def test_a_search_finds_what_a_plain_filter_finds(both: tuple[Store, Store], model: fm.Model, text: str) -> None:
+    """Best rank first; the text is a text, not a pattern."""
+    sides = projected.sides_kept(model.gated)
+    rows = fm.project(model, k=projected.PROMOTED, side=sides).itertuples(index=False)
+    kept = [row for row in rows if text.lower() in row.token.lower()]
+    kept.sort(key=lambda row: (row.rank, -abs(row.score), row.layer, row.neuron, row.side, row.sign))
+    path = both[0].folder / VALUES
+    found = projected.search_values(path, text, 10**6)
+    assert list(found.itertuples(index=False, name=None)) == [tuple(row) for row in kept]
+    assert found.attrs["provenance"]["fingerprint"] == model.fingerprint
+    assert projected.search_values(path, text, 7).equals(found.head(7))
+
+
 def test_a_kept_table_that_is_not_the_store_s_or_not_whole(
     both: tuple[Store, Store], bare: Path, model: fm.Model
 ) -> None:
-    """A projection that somebody put there would answer for the store; half of one is made again, as it is a copy."""
-    sides = ["value", "key", "gate"] if model.gated else ["value"]
-    for changed, its in (({"k": 3}, True), ({"basis": "raw"}, False), ({"side": "key"}, False), ({"layer": 0}, False)):
-        fm.project(model, out=bare / VALUES, **{"k": 10, "side": sides, **changed})  # type: ignore[call-overload]
+    """A table that somebody put there would answer for the store; half of one is made again, as it is a copy."""
+    open_store(bare, model=model).keep_values()
+    table = pq.read_table(bare / VALUES)
+    about = json.loads(table.schema.metadata[projected.METADATA])
+    provenance = about["provenance"]
+    for change, rows, its in (
+        ({"k": 3}, pc.less(table["rank"], 4), True),
+        ({}, pc.equal(table["layer"], 0), False),
+        ({"sides": ["key"]}, None, False),
+        ({"provenance": {**provenance, "basis": "raw"}}, None, False),
+        ({"provenance": {**provenance, "fingerprint": "f" * 12}}, None, False),
+        ({"schema": 99}, None, False),
+        (None, None, False),
+    ):
+        kept = table if rows is None else table.filter(rows)
+        own = {} if change is None else {projected.METADATA: json.dumps({**about, **change}).encode()}
+        pq.write_table(kept.replace_schema_metadata(own), bare / VALUES)
         assert open_store(bare).projected == its
-    fm.project(made("gemma2"), k=10, side=sides[:1], out=bare / VALUES)  # type: ignore[call-overload]
-    assert not open_store(bare).projected
     open_store(bare, model=model).keep_values()
     data = (bare / VALUES).read_bytes()
     for share in (0.0, 0.99):

@@ -19,7 +19,6 @@ from ffnmem.corpus.passes import STATE
 from ffnmem.models.hooks import first_tensor
 from ffnmem.models.replaying import PlainLayers
 from ffnmem.vocabulary.lenses import JacobianLens, jacobian_row, lens_file, load_lens, streams
-from ffnmem.vocabulary.projections import read_projection
 
 from ..editing.edits import made as random_edit
 from ..helpers import PROMPT, Pair, allclose, printed, refuses
@@ -265,7 +264,7 @@ def test_what_is_no_published_lens(tiny: fm.Model, tmp_path: Path, monkeypatch: 
 def test_scores_are_those_of_what_arrives(
     basis: Any, gated: fm.Model, gated_store: fm.scanning.Store, tmp_path: Path
 ) -> None:
-    """A norm behind the FFN comes before J, the final norm's gain after it; so for promoters, files and nulls."""
+    """A norm behind the FFN comes before J, the final norm's gain after it; so for promoters and cards."""
     lens = jacobian_lens(gated, tmp_path / "lens")
     values, post = gated.ffn[0].values.detach(), gated.norm_after(0)
     written = values if post is None else values * post.gain
@@ -273,8 +272,7 @@ def test_scores_are_those_of_what_arrives(
     if basis == "folded":
         arrived = arrived * gated.layout.norm(gated.layout.final_norm, gated.d_model).gain  # type: ignore[union-attr]
     expected = arrived @ gated.unembedding.detach().double().T
-    file = fm.project(gated, k=gated.d_vocab, basis=basis, lens=lens, out=tmp_path / "lens.parquet")
-    table = read_projection(file, 0)
+    table = fm.project(gated, 0, k=gated.d_vocab, basis=basis, lens=lens)
     assert set(table["side"]) == {"value"}
     assert set(table["lens"]) == {"jacobian"}
     for neuron, rows in table[table["sign"] == "promoted"].groupby("neuron"):
@@ -282,10 +280,6 @@ def test_scores_are_those_of_what_arrives(
     found = fm.vocabulary.promoters(gated, 7, layer=0, k=4, lens=lens, basis=basis)
     assert allclose(found["score"][:4].to_numpy(), expected[:, 7].topk(4).values, 1e-6)
     assert found.attrs["provenance"]["lens"] == f"jacobian ({lens.text}, seed 0)"
-    null = fm.vocabulary.projection_null(gated, 0, 3, draws=20, lens=lens, basis=basis)
-    plain = fm.vocabulary.projection_null(gated, 0, 3, draws=20, side="value", basis=basis)
-    assert set(null["lens"]) == {"jacobian"}
-    assert not np.allclose(null["null_mean"], plain["null_mean"])
     card = fm.open_store(gated_store.folder, model=gated).neuron(0, 3, lens=lens)
     promoted = fm.project(gated, 0, 3, lens=lens, side="value").query("sign == 'promoted'")
     assert (card.lens, card.tokens("promoted")) == ("jacobian", promoted["token"].tolist())

@@ -1,32 +1,25 @@
-"""Keys and values in token space, the neurons behind a token, projections on disk, and words in them."""
+"""Keys and values in token space, and the neurons behind a token."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
 import ffnmem as fm
-from ffnmem.core.errors import FfnmemError, FileError
+from ffnmem.core.errors import FfnmemError
 from ffnmem.models.layout import inner
 from ffnmem.vocabulary.projections import (
     COLUMNS,
     FAR,
-    GROUP,
-    METADATA,
-    hits_sheet,
     projection_sheet,
     promoted_tokens,
     promoters_sheet,
-    read_projection,
     standings,
     token_moments,
     written_tokens,
@@ -63,7 +56,7 @@ def naive(model: Any, layer: int, side: str, basis: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("basis", ["folded", "raw"])
-def test_scores_are_those_written_out(pair64: Pair, basis: Any, tmp_path: Path) -> None:
+def test_scores_are_those_written_out(pair64: Pair, basis: Any) -> None:
     """A neuron would be said to write what it does not: wrong gain, matrix, layer or end of the ranking."""
     model = pair64.model
     before = {name: tensor.clone() for name, tensor in model.hf_model.state_dict().items()}
@@ -89,8 +82,6 @@ def test_scores_are_those_written_out(pair64: Pair, basis: Any, tmp_path: Path) 
     for record in (table.attrs["provenance"], found.attrs["provenance"]):
         assert (record["basis"], record["lens"], record["fingerprint"]) == (basis, "logit", model.fingerprint)
     assert all(torch.equal(model.hf_model.state_dict()[name], tensor) for name, tensor in before.items())
-    file = fm.project(model, k=1, basis=basis, out=tmp_path / "values.parquet")
-    assert read_projection(file, 1, 17)["score"].tolist() == table.query("neuron == 17 and rank == 1")["score"].tolist()
 
 
 def test_a_values_folded_score_is_its_effect(pair64: Pair) -> None:
@@ -133,33 +124,23 @@ def test_ties_go_by_token_id_and_k_ends_with_the_vocabulary(make_tiny: Callable[
         assert score.is_monotonic_decreasing if sign == "promoted" else score.is_monotonic_increasing
 
 
-def test_the_whole_model_is_its_layers_and_its_file(tokenizer: Any, tmp_path: Path) -> None:
-    """Bit for bit, in blocks of neurons and alone; a file has a row group for so many neurons, and says what it is."""
+def test_the_whole_model_is_its_layers(tokenizer: Any, tmp_path: Path) -> None:
+    """Bit for bit, in blocks of neurons and alone; a file of the table has its rows."""
     n = BLOCK + 44
     model = fm.load(build_gpt2(n_inner=n), tokenizer=tokenizer)
     seen: list[tuple[int, int]] = []
-    whole = fm.project(model, k=2)
-    out = fm.project(model, k=2, out=tmp_path / "v.parquet", progress=lambda *done: seen.append(done[1:]))
+    whole = fm.project(model, k=2, progress=lambda *done: seen.append(done[1:]))
     assert seen == [(BLOCK, 2 * n), (n, 2 * n), (BLOCK + n, 2 * n), (2 * n, 2 * n)]
     layers = pd.concat([fm.project(model, layer, k=2) for layer in range(2)], ignore_index=True)
-    read = read_projection(out)
-    pd.testing.assert_frame_equal(read, layers)
+    whole.to_parquet(tmp_path / "whole.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "whole.parquet"), whole)
     assert list(whole.columns) == list(COLUMNS)
     assert all(whole[name].tolist() == layers[name].tolist() for name in COLUMNS)
     assert whole.memory_usage(index=False, deep=True).sum() < 40 * len(whole)  # text as objects takes ten times as much
     for neuron in (0, BLOCK - 1, BLOCK, n - 1):
         one = fm.project(model, 1, neuron, k=2)
-        pd.testing.assert_frame_equal(read_projection(out, 1, neuron), one)
         assert layers.query("layer == 1 and neuron == @neuron").reset_index(drop=True).equals(one)
-    assert whole.attrs == layers.attrs == read.attrs == one.attrs
-    assert len(read_projection(out, 1)) == n * 8
-    assert read_projection(out, neuron=5)["layer"].unique().tolist() == [0, 1]
-    assert read_projection(out, 2, 0).empty
-    groups = pq.read_metadata(out)
-    rows = [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
-    assert rows == 2 * [*[8 * GROUP] * (BLOCK // GROUP), 8 * 44]
-    about = json.loads(pq.read_schema(out).metadata[METADATA])
-    assert (about["k"], about["sides"], about["provenance"]) == (2, ["value", "key"], whole.attrs["provenance"])
+    assert whole.attrs == layers.attrs == one.attrs
 
 
 # -- the neurons behind a token, and what neurons wrote --------------------------------------------------------------
@@ -229,70 +210,8 @@ def test_sheets_show_the_tables(tiny: fm.Model) -> None:
     shown = "\n".join(printed(promoters_sheet(found)))
     assert "' Paris', ' Rome'" in shown
     assert all(f" {row.layer}.{row.neuron} " in shown for row in found.itertuples())
-    assert "no token" in str(printed(hits_sheet(table.head(0))))
     zeros = printed(projection_sheet(table.assign(score=0.0)))
     assert any("1.5 value: all zeros" in line for line in zeros)
-
-
-# -- files and words -------------------------------------------------------------------------------------------------
-
-
-def test_files_that_are_none(tiny: fm.Model, tmp_path: Path) -> None:
-    """One line that names the file, whatever is wrong with it."""
-    file = fm.project(tiny, k=3, out=tmp_path / "values.parquet")
-    other, text, cut, bent, newer = (tmp_path / f"{name}.parquet" for name in ("other", "text", "cut", "bent", "newer"))
-    pq.write_table(pa.table({"token": ["a"]}), other)
-    text.write_text("no Parquet")
-    whole = file.read_bytes()
-    cut.write_bytes(whole[: len(whole) // 2])
-    bent.write_bytes(whole[:400] + bytes([whole[400] ^ 255]) + whole[401:])
-    pq.write_table(pq.read_table(file).replace_schema_metadata({METADATA: json.dumps({"schema": 99})}), newer)
-    for path, named in (
-        (tmp_path / "none.parquet", "there is no file"),
-        (other, "is no projection"),
-        (text, "Parquet magic bytes not found"),
-        (cut, "truncated"),
-        (bent, "damaged"),
-        (newer, "schema 99"),
-    ):
-        for read in (read_projection, lambda path: fm.vocabulary.search_projection(path, "a")):
-            with refuses(FileError, OSError, str(path), named):
-                read(path)
-    with refuses(FileError, OSError, "no folder"):
-        fm.project(tiny, out=tmp_path / "none" / "values.parquet")
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "matches"),
-    [
-        ("tHE", {}, lambda row: "the" in row.token.lower()),
-        (" the", {"exact": True}, lambda row: row.token == " the"),
-        (" THE", {"exact": True}, lambda row: False),
-        ("a", {"side": "key", "sign": "suppressed"}, lambda row: "a" in row.token.lower()),
-        ("École", {}, lambda row: "école" in row.token.lower()),
-        ("(", {}, lambda row: "(" in row.token),
-    ],
-)
-def test_search_finds_what_a_plain_filter_finds(
-    tiny: fm.Model, tmp_path: Path, text: str, options: dict[str, Any], matches: Callable[[Any], bool]
-) -> None:
-    """In file and table alike, best rank first; the text is a text, not a pattern, and É is é."""
-    table = fm.project(tiny, k=20)
-    frame = fm.project(tiny, 0, k=20)
-    frame.loc[:2, "token"] = ["éCOLE", "a.b", "ab"]
-    out = fm.project(tiny, k=20, out=tmp_path / "values.parquet")
-    for source, rows in ((table, table), (str(out), table), (frame, frame)):
-        found = fm.vocabulary.search_projection(source, text, **options)
-        kept = [
-            row
-            for row in rows.itertuples(index=False)
-            if matches(row)
-            and all(getattr(row, name) == options.get(name, getattr(row, name)) for name in ("side", "sign"))
-        ]
-        kept.sort(key=lambda row: (row.rank, -abs(row.score), row.layer, row.neuron, row.side, row.sign))
-        assert list(found.itertuples(index=False, name=None)) == [tuple(row) for row in kept]
-        assert found.attrs == rows.attrs
-        assert fm.vocabulary.search_projection(source, text, limit=7, **options).equals(found.head(7))
 
 
 FOLD: Any = "fold"
@@ -309,9 +228,6 @@ REFUSED: list[tuple[Callable[[Any], Any], type[Exception], list[str]]] = [
     (lambda m: fm.vocabulary.promoters(m, " Colosseum"), ValueError, ["' Colosseum'", "tokens", "--first-token"]),
     (lambda m: fm.vocabulary.promoters(m, []), ValueError, ["no token"]),
     (lambda m: fm.vocabulary.promoters(m, 5, layer=2), IndexError, ["layer 2"]),
-    (lambda m: fm.vocabulary.search_projection(fm.project(m, 0, 0), ""), ValueError, ["empty"]),
-    (lambda m: fm.vocabulary.search_projection(pd.DataFrame({"rank": [1]}), "a"), ValueError, ["no column layer"]),
-    (lambda m: fm.vocabulary.search_projection(fm.project(m, 0, 0), "a", sign="up"), ValueError, ["'up'"]),
 ]
 
 
