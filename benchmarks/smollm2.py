@@ -137,22 +137,15 @@ def print_shares(silenced: fm.tracing.Silencings) -> None:
             print(f"share lost, {group}, windows {band.start}-{band.stop - 1}".ljust(58), interval(shares))
 
 
-def recall(
-    path: Path, limit: int, samples: int, out: Path, severed: list[str], mean: Path | None, traces_only: bool
-) -> None:
+def recall(path: Path, limit: int, samples: int, out: Path, traces_only: bool) -> None:
     model = fm.load("smollm2")
     facts, noise = known_in_random_order(model, path)
-    kinds = () if severed else ("state", "ffn", "attention")
-    folder = out / "-".join(["traces", *severed])
-    traces = fm.tracing.trace_facts(
-        model, facts[:limit], out=folder, kinds=kinds, severed=severed, samples=samples, noise=noise
-    )
+    folder = out / "traces"
+    traces = fm.tracing.trace_facts(model, facts[:limit], out=folder, samples=samples, noise=noise)
     print(traces.to_markdown())
     fm.plots.figure(traces).savefig(folder.with_suffix(".png"), dpi=110)
     for name in ("clean", "corrupted", "total"):
         print(name.ljust(58), interval([getattr(trace, name) for trace in traces.traces]))
-    if severed:
-        return
     ffn, attention = (at_last_subject(traces, kind) for kind in ("ffn", "attention"))
     for words, values in (
         ("FFNs at the last subject token, mean of windows 0-9", ffn[:, :10].mean(axis=1)),
@@ -167,19 +160,16 @@ def recall(
         print(words.ljust(58), interval(values))
     if traces_only:
         return
-    for words, more in (
-        ("without-ffn", {}),
-        ("without-attention", {"kinds": ("attention",)}),
-        ("without-ffn-of-one-layer", {"window": 1}),
-        ("mean-ffn", {"mean": None if mean is None else fm.open_store(mean)}),
+    for words, kind, window in (
+        ("without-ffn", "ffn", None),
+        ("without-attention", "attention", None),
+        ("without-ffn-of-one-layer", "ffn", 1),
     ):
-        if words == "mean-ffn" and mean is None:
-            continue
         kept = out / f"{words}-{limit}.safetensors"
         if kept.exists():
             silenced = fm.tracing.Silencings.load(kept)
         else:
-            silenced = fm.tracing.silence_facts(model, facts[:limit], **more)
+            silenced = fm.tracing.trace_facts(model, facts[:limit], way="silence", kinds=(kind,), window=window)
             silenced.save(kept)
         print(silenced.to_markdown())
         print_shares(silenced)
@@ -199,16 +189,14 @@ def main() -> None:
     recalled.add_argument("--limit", type=int, default=DRAWN, help=f"at most {DRAWN}")
     recalled.add_argument("--samples", type=int, default=10)
     recalled.add_argument("--out", type=Path, required=True)
-    recalled.add_argument("--severed", action="append", default=[], choices=["ffn", "attention"])
     recalled.add_argument("--traces-only", action="store_true", help="silence nothing")
-    recalled.add_argument("--mean", type=Path, help="a store: silence by its means, too")
     given = parser.parse_args()
     if given.command == "prose":
         prose(given.file)
     elif given.command == "bos":
         bos(given.facts, given.limit)
     elif given.command == "recall":
-        recall(given.facts, given.limit, given.samples, given.out, given.severed, given.mean, given.traces_only)
+        recall(given.facts, given.limit, given.samples, given.out, given.traces_only)
     else:
         identities()
 

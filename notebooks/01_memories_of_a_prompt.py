@@ -179,7 +179,7 @@ strongest.assign(token=along.target_tokens)
 # 2. Is there a foil that leaves fewer of the twenty memories than " Rome" does? *Hint: try a city of the same country,
 #    and one that has nothing to do with it.*
 # 3. Silence the FFNs at " Tower", then at both tokens of the name. Which loses the answer? *Hint:
-#    `fm.tracing.silence_fact(model, fact)`, with the fact from `fm.load_facts("atlas")`; its `plot()` shows all
+#    `fm.trace_fact(model, fact, way="silence")`, with the fact from `fm.load_facts("atlas")`; its `plot()` shows all
 #    layers.*
 # 4. How many memories of a layer does it take for 90% of its output's direction, and is it the same in every layer?
 #    *Hint: `fm.decompose(capture, layer)["share"].cumsum()`, without the bias, `neuron == -1`.*

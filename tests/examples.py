@@ -19,7 +19,7 @@ from ffnmem.facts.listing import list_facts
 from ffnmem.neurons.survey import Survey, clearest
 from ffnmem.scanning import Store
 from ffnmem.scanning.searching import Found
-from ffnmem.tracing import Traces, knockout_facts, silence_facts
+from ffnmem.tracing import Traces, knockout_facts, trace_facts
 
 from .comparing.made import TEXTS
 from .editing.edits import change
@@ -139,10 +139,10 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     ),
     "PathAttribution": lambda e: fm.attribute_paths(e.capture, *e.answers),
     "Scores": lambda e: made_scores(e.tiny),
-    "Silencing": lambda e: fm.tracing.silence_fact(
-        e.tiny, PROMPT, "Eiffel Tower", kinds=("ffn", "attention"), window=1
+    "Silencing": lambda e: fm.trace_fact(
+        e.tiny, PROMPT, "Eiffel Tower", way="silence", kinds=("ffn", "attention"), window=1
     ),
-    "Silencings": lambda e: silence_facts(e.tiny, [UNKNOWN] * 2, window=1),
+    "Silencings": lambda e: trace_facts(e.tiny, [UNKNOWN] * 2, way="silence", window=1),
     "Survey": survey,
     "Sweep": lambda e: Sweep(dict.fromkeys((0, 2), replace(e.Scores, cases=e.Scores.of("rome"))), e.Scores.provenance),
     "Trace": trace,

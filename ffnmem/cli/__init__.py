@@ -44,7 +44,6 @@ COMMANDS = {  # a command and the module that holds it, in the manual's order
     "scan": "scan",
     "merge": "scan",
     "trace": "tracing",
-    "silence": "tracing",
     "knockout": "tracing",
     "edit": "edit",
     "audit": "audit",

@@ -1,4 +1,4 @@
-"""``ffnmem trace``, ``silence`` and ``knockout``: where in a model, and at which token, a fact is recalled."""
+"""``ffnmem trace`` and ``knockout``: where in a model, and at which token, a fact is recalled."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from cyclopts import App, Parameter
 import ffnmem as fm
 
 from ..core.defaults import TRACE_SAMPLES
-from ..core.types import TRACE_KINDS, TraceKind, TracePart
+from ..core.types import TraceKind, TraceWay
 from .facts import FactChoice
 from .options import (
     Count,
-    Directory,
     FactSource,
     Full,
     PlottedOutput,
@@ -28,7 +27,7 @@ from .options import (
 )
 from .progress import show_progress
 
-# What the three commands share: they map one prompt, or many facts, and print and draw the result.
+# What the two commands share: they map one prompt, or many facts, and print and draw the result.
 
 
 @option_group
@@ -94,15 +93,17 @@ class TraceSettings:
     """How a trace is made, as the library's arguments of it.
 
     Attributes:
-        kinds: What is restored: state, ffn or attention (repeatable). [default: all]
-        severed: Also states whose later ffn or attention is kept as it was corrupted (repeatable).
-        window: Layers whose FFN or attention is restored at once. [default: 10 of every 48, at least 3]
+        way: restore: hide the subject with noise and put one clean output back; silence: let FFNs or attention write
+            nothing at one place of a clean run.
+        kinds: What is restored: state, ffn or attention; or silenced: ffn or attention (repeatable). [default: all that
+            is restored; ffn]
+        window: Layers whose FFN or attention is restored or silenced at once. [default: 10 of every 48, at least 3]
         samples: Runs with noise.
         noise: Its standard deviation. [default: three times that of the subjects' embeddings]
     """
 
-    kinds: Annotated[tuple[TraceKind, ...], Parameter(name="--kind", show_default=False)] = TRACE_KINDS
-    severed: tuple[TracePart, ...] = ()
+    way: TraceWay = "restore"
+    kinds: Annotated[tuple[TraceKind, ...] | None, Parameter(name="--kind")] = None
     window: Count | None = None
     samples: Count = TRACE_SAMPLES
     noise: Annotated[float | None, Parameter(metavar="SIGMA")] = None
@@ -122,15 +123,20 @@ def trace_prompt(
 
     Hides a subject with noise, puts one clean output back, and sees how much of the answer returns: where it is
     recalled. The table shades each layer by the indirect effect: how much likelier the answer is for the output
-    restored there.
+    restored there. With --way silence, what FFNs write at one token is taken away instead, or at all tokens of the
+    subject, and the table has how much of the answer is lost: a trace says which outputs are enough to bring an answer
+    back, silencing says which it cannot do without.
 
     Examples
       ffnmem trace "The Eiffel Tower is located in the city of" \\
           --subject "Eiffel Tower" --plot eiffel.png
       ffnmem trace "The capital of France is" --subject France \\
           --target Paris --kind ffn --window 1 --samples 3
+      ffnmem trace "The Eiffel Tower is located in the city of" \\
+          --subject "Eiffel Tower" --way silence --window 1
 
-    --csv has a row a cell: kind, layer, position, token, score, indirect. --json has the largest effects, the
+    --csv has a row a cell: kind, layer, position, token, score, indirect; of silencing kind, layer, place, positions,
+    score, loss, share. --json has the largest effects, the
     probabilities and the provenance; with --full every cell.
     """
     output.emit(about.map(partial(fm.trace_fact, seed=seed, **vars(settings)), prompt))
@@ -152,81 +158,13 @@ def trace_facts(
 
     Examples
       ffnmem trace facts atlas --relation landmark.city --limit 3 --samples 2
-      ffnmem trace facts atlas --known --limit 2 --samples 2 --severed ffn
+      ffnmem trace facts atlas --known --limit 2 --way silence
 
-    --csv has a row a group: kind, group, layer, mean, low, high, n. --json has the largest effects and the
+    --csv has a row a group: kind, group, layer, mean, low, high, n; of silencing loss, low, high, share, share_low,
+    share_high, n. --json has the largest effects and the
     provenance; with --full every fact.
     """
     output.emit(facts.map(partial(fm.tracing.trace_facts, seed=facts.seed, **vars(settings)), source))
-
-
-# `ffnmem silence`
-
-silence = App(name="silence")
-
-
-@option_group
-class Silenced:
-    """What is silenced.
-
-    Attributes:
-        kinds: What is silenced: ffn or attention (repeatable). [default: ffn]
-        window: Layers that are silenced at once. [default: 10 of every 48, at least 3]
-        mean: Silenced FFNs write what they write on the mean over this scan, not nothing.
-    """
-
-    kinds: Annotated[tuple[TracePart, ...], Parameter(name="--kind", show_default=False)] = ("ffn",)
-    window: Count | None = None
-    mean: Directory | None = None
-
-    def arguments(self) -> dict[str, Any]:
-        """The library's arguments."""
-        return {**vars(self), "mean": None if self.mean is None else fm.open_store(self.mean)}
-
-
-@silence.default
-def silence_prompt(
-    prompt: Prompt, /, *, about: PromptFact, silenced: Silenced = Silenced(), output: MapOutput = MapOutput()
-) -> None:
-    """What an answer loses where FFNs write nothing: by token and layer.
-
-    Takes away what FFNs write at one token, in a window of layers, and sees how much of the answer is lost. The tokens
-    of the subject are silenced together, too. A trace says which outputs are enough to bring an answer back; this says
-    which it cannot do without.
-
-    Examples
-      ffnmem silence "The Eiffel Tower is located in the city of" \\
-          --subject "Eiffel Tower" --window 1 --plot eiffel.png
-      ffnmem silence "The capital of France is" --subject France \\
-          --kind ffn --kind attention
-
-    --csv has a row a cell: kind, layer, place, positions, score, loss, share. --json has the largest effects, the
-    probabilities and the provenance; with --full every cell.
-    """
-    output.emit(about.map(partial(fm.tracing.silence_fact, **silenced.arguments()), prompt))
-
-
-@silence.command(name="facts")
-def silence_facts(
-    source: FactSource,
-    /,
-    *,
-    facts: ManyFacts = ManyFacts(),
-    silenced: Silenced = Silenced(),
-    output: MapOutput = MapOutput(),
-) -> None:
-    """Silence FFNs on many facts.
-
-    The losses are averaged by where tokens stand towards the subject, and a group's tokens are silenced together; facts
-    that the model does not know are skipped.
-
-    Examples
-      ffnmem silence facts atlas --known --limit 3
-
-    --csv has a row a group: kind, group, layer, loss, low, high, share, share_low, share_high, n. --json has the
-    largest effects and the provenance; with --full every fact.
-    """
-    output.emit(facts.map(partial(fm.tracing.silence_facts, **silenced.arguments()), source))
 
 
 # `ffnmem knockout`

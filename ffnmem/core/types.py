@@ -108,11 +108,9 @@ FACT_FORMATS = get_args(FactFormat)
 KnownBy = Literal["target", "first"]
 """What of a fact's true target a model must say to know it."""
 TraceKind = Literal["state", "ffn", "attention"]
-"""What a trace restores."""
+"""What a trace restores or silences."""
 TRACE_KINDS = get_args(TraceKind)
-TracePart = Literal["ffn", "attention"]
-"""What a trace can keep corrupted above a restored state."""
-TRACE_PARTS = get_args(TracePart)
+TraceWay = Literal["restore", "silence"]
 
 EditorName = Literal[
     "rome",
@@ -168,8 +166,8 @@ FROM = {
     "Knockouts": "fm.tracing.knockout_facts",
     "VirtualWeights": "fm.virtual_weights",
     "Comparison": "fm.compare",
-    "Silencing": "fm.tracing.silence_fact",
-    "Silencings": "fm.tracing.silence_facts",
+    "Silencing": "fm.trace_fact(way='silence')",
+    "Silencings": "fm.tracing.trace_facts(way='silence')",
 }
 """Where the classes that users hand on come from; of the others, the name says it."""
 PLAIN = {

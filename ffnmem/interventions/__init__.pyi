@@ -2,7 +2,6 @@ from .ablating import Ablation as Ablation
 from .ablating import ablate as ablate
 from .changes import Add as Add
 from .changes import Mean as Mean
-from .changes import Resample as Resample
 from .changes import Scale as Scale
 from .changes import Set as Set
 from .contrast_graphs import ContrastGraph as ContrastGraph

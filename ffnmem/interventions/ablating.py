@@ -36,7 +36,7 @@ from ..prompts.captures import Capture, Target, single_token
 from ..prompts.causal import check_plain
 from ..prompts.firings import PromptQuestion
 from ..prompts.paths import attribute_paths
-from .changes import Change, Mean, Resample, Set, as_change, make_plan
+from .changes import Change, Mean, Set, as_change, make_plan
 
 # What ablation and knowledge-neuron attribution share: an answer whose prompt can be run again from any layer on.
 
@@ -297,9 +297,8 @@ def ablate(
     frame["probability"], frame["loss"] = np.exp(log) - np.exp(frame["log"]), log - frame["log"]
     frame = frame.sort_values("logit", key=lambda total: -total.abs(), kind="stable", ignore_index=True)
     frame = frame[["layer", "neuron", "coefficient", "direct", "logit", "probability", "loss", "peak_position", "peak"]]
-    seed = {"seed": change.seed} if isinstance(change, Resample) else {}
     where = "all" if cells is None else list(cells)
-    provenance = capture.provenance.with_settings(ablated=words, positions=where, **seed)
+    provenance = capture.provenance.with_settings(ablated=words, positions=where)
     frame.attrs = {"provenance": provenance.to_dict()}
     return Ablation(
         neurons=frame,
@@ -403,7 +402,4 @@ def difference(
         where = torch.zeros(m.shape[:2], dtype=torch.bool, device=m.device)
         where[0, list(cells)] = True
 
-    def uniforms(seed: int) -> Float[Tensor, "batch pos"]:
-        return torch.tensor(np.random.default_rng([seed, 0]).random(question.model.n_ctx)[: m.shape[1]]).unsqueeze(0)
-
-    return (make_plan(question.model, {(layer, None): change}).layers[layer].applied(m, where, uniforms) - m)[0]
+    return (make_plan(question.model, {(layer, None): change}).layers[layer].applied(m, where) - m)[0]

@@ -1,8 +1,8 @@
-"""What an intervention does to coefficients: set, scale, add, means, draws; and what that is row by row."""
+"""What an intervention does to coefficients: set, scale, add, means; and what that is row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,11 @@ from torch import Tensor
 
 from ..core.errors import InputError, listed, quoted
 from ..core.neuron_names import layer_of_coefficients, read_neuron_or_layer
-from ..core.types import Finite, Seed, checked, is_number
+from ..core.types import Finite, checked, is_number
 from ..models.model import Model
-from ..prompts.captures import Capture
-from ..prompts.means import Source, check_source, name_source, read_content, read_means
+from ..prompts.means import Source, check_source, name_source, read_means
 
-# What an intervention may do to a coefficient: set, scale, add a number; its mean; values drawn from elsewhere.
+# What an intervention may do to a coefficient: set, scale, add a number; its mean.
 
 
 @checked
@@ -70,28 +69,7 @@ class Mean:
         return f"= mean of {name_source(self.source)}"
 
 
-@checked
-@dataclass(frozen=True, eq=False)
-class Resample:
-    """The coefficient becomes one that it had elsewhere: at a random position of a ``Store``'s, or a ``Capture``'s
-    content positions.
-
-    Each position of each row draws one place from the source, by the seed, the row's number and the position alone, so
-    that a cache or the batch changes nothing. All neurons with the same source and seed take their value from that same
-    place, so that what they do together stays together.
-    """
-
-    source: Source
-    seed: Seed = 0
-
-    def __post_init__(self) -> None:
-        check_source("Resample", self.source)
-
-    def __str__(self) -> str:
-        return f"resampled from {name_source(self.source)} (seed {self.seed})"
-
-
-Change = Set | Scale | Add | Mean | Resample
+Change = Set | Scale | Add | Mean
 
 
 def as_change(what: Any) -> Change:
@@ -102,42 +80,18 @@ def as_change(what: Any) -> Change:
         return what
     if is_number(what):
         return Set(float(what))
-    raise InputError(f"a coefficient becomes a number, Set, Scale, Add, Mean or Resample, not {quoted(what)}")
-
-
-def read_draws(source: Source, model: Model, layer: int) -> Float[Tensor, "n d_mlp"]:
-    """Coefficients of a layer's neurons at places of a source. Raises InputError: another model's, or none."""
-    if isinstance(source, Capture):
-        return read_content(source, model, layer)
-    source.check_model(model)
-    seen = source.state.shared["draw_positions"] >= 0
-    # 0 where the text was not routed to a neuron's expert
-    kept = torch.tensor(source.view(layer).draw[seen], device=model.device).nan_to_num(0.0)
-    if not len(kept):
-        raise InputError("the store kept no random positions to resample from: scan with draws of at least 1")
-    return kept
+    raise InputError(f"a coefficient becomes a number, Set, Scale, Add or Mean, not {quoted(what)}")
 
 
 # From what a user asks of neurons, row by row, to tensors; and those applied to a layer's coefficients.
 
 NeuronChanges = Mapping[Any, Any]
 """(layer, neuron or None), or ``"3.17"``: what. Keys are invariant: no narrower type would fit a plain dict."""
-Uniforms = Callable[[int], Float[Tensor, "batch pos"]]
-"""A seed's random numbers in [0, 1), one a position."""
-
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """Neurons of some rows that take their values from places of a source."""
-
-    chosen: Bool[Tensor, "rows k"]
-    values: Float[Tensor, "n k"]
-    seed: int
 
 
 @dataclass(frozen=True, eq=False)
 class LayerChange:
-    """What happens to one layer: m becomes factor·m + shift, or shift alone where the factor is 0, or what is drawn.
+    """What happens to one layer: m becomes factor·m + shift, or shift alone where the factor is 0.
 
     ``rows`` is 1 where all rows of a batch get the same.
     """
@@ -145,27 +99,19 @@ class LayerChange:
     neurons: Int[Tensor, " k"]
     factor: Float[Tensor, "rows k"]
     shift: Float[Tensor, "rows k"]
-    drawn: tuple[Drawn, ...]
 
     @property
     def uniform(self) -> bool:
         """Whether rows and positions need not be known."""
-        return len(self.factor) == 1 and not self.drawn
+        return len(self.factor) == 1
 
     def applied(
-        self,
-        m: Float[Tensor, "batch pos d_mlp"],
-        cells: Bool[Tensor, "batch pos"] | None = None,
-        uniforms: Uniforms | None = None,
+        self, m: Float[Tensor, "batch pos d_mlp"], cells: Bool[Tensor, "batch pos"] | None = None
     ) -> Float[Tensor, "batch pos d_mlp"]:
         """The coefficients changed in ``cells``, or everywhere; what is not named stays as it is, bit for bit."""
         part = m[..., self.neurons]
         factor, shift = (x.to(m.dtype).unsqueeze(1) for x in (self.factor, self.shift))
         new = torch.where(factor == 0, shift, part * factor + shift)
-        for drawn in self.drawn:
-            assert uniforms is not None
-            index = (uniforms(drawn.seed) * len(drawn.values)).long()
-            new = torch.where(drawn.chosen.unsqueeze(1), drawn.values.to(m.dtype)[index], new)
         if cells is not None:
             new = torch.where(cells.unsqueeze(-1), new, part)
         out = m.clone()
@@ -194,7 +140,7 @@ def make_plan(model: Model, asked: Any) -> Plan:
     if not any(named):
         raise InputError("nothing is intervened: name at least one neuron, as in {(3, 17): 0.0}")
     layers = sorted({layer for row in named for layer, _ in row})
-    memo: dict[tuple[int, int, str], Tensor] = {}
+    memo: dict[tuple[int, int], Tensor] = {}
     changes = {
         layer: make_layer_change(
             model, layer, [{n: c for (at, n), c in row.items() if at == layer} for row in named], memo
@@ -223,7 +169,7 @@ def read_changes(model: Model, asked: NeuronChanges) -> dict[tuple[int, int | No
 
 
 def make_layer_change(
-    model: Model, layer: int, rows: Sequence[Mapping[int | None, Change]], memo: dict[tuple[int, int, str], Tensor]
+    model: Model, layer: int, rows: Sequence[Mapping[int | None, Change]], memo: dict[tuple[int, int], Tensor]
 ) -> LayerChange:
     """The changes of one layer as tensors. A neuron named by itself takes that, whatever its whole layer takes."""
     d_mlp = model.ffn[layer].d_mlp
@@ -232,19 +178,16 @@ def make_layer_change(
     place = {neuron: column for column, neuron in enumerate(columns)}
     factor = torch.ones(len(rows), len(columns), dtype=torch.float64)
     shift = torch.zeros_like(factor)
-    pools: dict[tuple[int, int], tuple[Resample, Tensor]] = {}
 
-    def once(source: Any, kind: str) -> Tensor:
-        key = (id(source), layer, kind)
+    def means(source: Source) -> Tensor:
+        key = (id(source), layer)
         if key not in memo:
-            memo[key] = (read_means if kind == "mean" else read_draws)(source, model, layer).cpu()
+            memo[key] = read_means(source, model, layer).cpu()
         return memo[key]
 
     for row, changes in enumerate(rows):
         for neuron, change in sorted(changes.items(), key=lambda item: item[0] is not None):  # the whole layer first
             at = slice(None) if neuron is None else place[neuron]
-            for _, chosen in pools.values():
-                chosen[row, at] = False
             match change:
                 case Set(value):
                     factor[row, at], shift[row, at] = 0.0, value
@@ -254,19 +197,12 @@ def make_layer_change(
                     factor[row, at], shift[row, at] = 1.0, value
                 case Mean(source):
                     factor[row, at] = 0.0
-                    shift[row, at] = once(source, "mean")[columns if neuron is None else neuron]
-                case Resample(source, seed):
-                    key = (id(source), seed)
-                    pools.setdefault(key, (change, torch.zeros(factor.shape, dtype=torch.bool)))[1][row, at] = True
-    drawn = tuple(
-        Drawn(chosen.to(model.device), once(c.source, "draws")[:, columns].to(model.device), c.seed)
-        for c, chosen in pools.values()
-    )
+                    shift[row, at] = means(source)[columns if neuron is None else neuron]
     neurons, factor, shift = (tensor.to(model.device) for tensor in (torch.tensor(columns), factor, shift))
-    for tensor in (factor, shift, *(d.values for d in drawn)):
+    for tensor in (factor, shift):
         if not bool(tensor.to(model.dtype).isfinite().all()):
             raise InputError(f"layer {layer}: a coefficient to set is NaN or too large for {model.dtype}")
-    return LayerChange(neurons, factor, shift, drawn)
+    return LayerChange(neurons, factor, shift)
 
 
 def name_place(place: tuple[int, int | None]) -> str:

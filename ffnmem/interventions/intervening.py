@@ -8,10 +8,9 @@ from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from functools import partial
 from typing import Any, SupportsIndex
 
-import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from ..core.errors import HookError, InputError, OutOfRangeError, check_count, check_whole, counted, listed, warn
@@ -44,8 +43,8 @@ def intervene(
         model: from :func:`ffnmem.load`.
         interventions: ``{(layer, neuron): what}``, or ``{"3.17": what}``; a neuron of None (``"3.all"``) is every
             neuron of that layer, and one named beside its layer keeps its own. ``what`` is a number, which the
-            coefficient becomes, or ``Set(v)``, ``Scale(f)``, ``Add(v)``, ``Mean(source)``, ``Resample(source, seed)``
-            with a Store or a Capture as the source. A list of such dicts has one for each row of the batch; an empty
+            coefficient becomes, or ``Set(v)``, ``Scale(f)``, ``Add(v)``, ``Mean(source)`` with a Store or a
+            Capture as the source. A list of such dicts has one for each row of the batch; an empty
             one leaves its row alone.
         positions: where: None is every position, the beginning-of-sequence token's too, and every token generated.
             Numbers count tokens of a row's own text from 0, pads left out, through what is generated; negative ones
@@ -124,7 +123,6 @@ class RunningIntervention:
         self.reached: set[int] = set()
         self.lengths: set[int] = set()
         self.known: tuple[ForwardPass, Bool[Tensor, "batch pos"] | None] | None = None
-        self.random: dict[tuple[int, int], Float[np.ndarray, " n_ctx"]] = {}
 
     def cells(self, reading: ForwardPass) -> Bool[Tensor, "batch pos"] | None:
         """Which cells of a pass to change; worked out once for all layers. None is all."""
@@ -161,17 +159,6 @@ class RunningIntervention:
             found |= here
         return found
 
-    def uniforms(self, seed: int) -> Float[Tensor, "batch pos"]:
-        """A random number in [0, 1) for each cell of the pass, a function of the seed, the row and the position."""
-        assert self.reader.current is not None
-        positions = self.reader.current.positions
-        rows = [(seed, row) for row in range(len(positions))]
-        for key in rows:
-            if key not in self.random:
-                self.random[key] = np.random.default_rng(key).random(self.model.n_ctx)
-        table = torch.tensor(np.stack([self.random[key] for key in rows]), device=positions.device)
-        return table.gather(1, positions.clamp(0, self.model.n_ctx - 1))
-
     def check_reached(self) -> None:
         """Raise OutOfRangeError naming positions that no pass reached: nothing was changed there."""
         missed = [p for p in self.positions or () if p not in self.reached]
@@ -190,7 +177,7 @@ class RunningIntervention:
                 raise HookError("an FFN ran outside a pass of its model, so its rows and positions cannot be told")
             return (change.applied(m.reshape(1, -1, m.shape[-1])).reshape(m.shape), *args[1:])
         shaped = m.reshape(*reading.positions.shape, m.shape[-1])  # OPT flattens batch and position
-        return (change.applied(shaped, self.cells(reading), self.uniforms).reshape(m.shape), *args[1:])
+        return (change.applied(shaped, self.cells(reading)).reshape(m.shape), *args[1:])
 
 
 # The next tokens of one prompt before and after an intervention, side by side.

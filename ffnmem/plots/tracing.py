@@ -30,8 +30,8 @@ def fact_map(result: Trace | Silencing | Knockout, kind: str | None = None, ax: 
     """What a fact's answer gains or loses by what is done at each layer (across) and place (down), as a heat map.
 
     Args:
-        result: from :func:`ffnmem.trace_fact` (indirect effects), :func:`ffnmem.tracing.silence_fact` (losses of
-            probability) or :func:`ffnmem.knockout` (shares lost). Tokens of the subject have a star.
+        result: from :func:`ffnmem.trace_fact` (indirect effects, or losses of probability by silencing) or
+            :func:`ffnmem.knockout` (shares lost). Tokens of the subject have a star.
         kind: one of its kinds; default the first.
     """
     kind = check_choice("kind", kind or result.kinds[0], result.kinds)
@@ -57,9 +57,8 @@ def fact_curves(result: Traces | Silencings | Knockouts, kind: str | None = None
     """Effects averaged over facts, by layer: a line for each group of positions, with its 95% interval.
 
     Args:
-        result: from :func:`ffnmem.tracing.trace_facts`, :func:`ffnmem.tracing.silence_facts` or
-            :func:`ffnmem.tracing.knockout_facts`; of knockouts the groups of Geva et al. 2023 (2304.14767, figure 2,
-            which shows minus the share) and the first token.
+        result: from :func:`ffnmem.tracing.trace_facts` or :func:`ffnmem.tracing.knockout_facts`; of knockouts the
+            groups of Geva et al. 2023 (2304.14767, figure 2, which shows minus the share) and the first token.
         kind: one of its kinds; default the first.
     """
     kinds = kinds_of(result)

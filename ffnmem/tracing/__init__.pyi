@@ -7,7 +7,5 @@ from .maps import Silencings as Silencings
 from .maps import Trace as Trace
 from .maps import Traces as Traces
 from .restoring import noise_scale as noise_scale
-from .silencing import silence_fact as silence_fact
-from .silencing import silence_facts as silence_facts
 from .tracing import trace_fact as trace_fact
 from .tracing import trace_facts as trace_facts

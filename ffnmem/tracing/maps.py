@@ -25,8 +25,6 @@ NAMES = {
     "state": "state",
     "ffn": "FFN",
     "attention": "attention",
-    "severed_ffn": "state, FFN severed",
-    "severed_attention": "state, attention severed",
     "edges": "edges to the last token",
 }
 OF_WINDOWS = {"ffn": "of", "attention": "of", "edges": "in"}
@@ -272,7 +270,7 @@ class PlaceMap(FactMap):
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Silencing(PlaceMap):
-    """What silencing does to the answer of one prompt. Made by :func:`ffnmem.tracing.silence_fact`.
+    """What silencing does to the answer of one prompt. Made by :func:`ffnmem.trace_fact` with ``way="silence"``.
 
     Attributes:
         scores: by kind ``[n_layers, places]``, the probability of the answer where that part of a window of layers
@@ -283,17 +281,13 @@ class Silencing(PlaceMap):
         text: the prompt; tokens: its tokens; subject: the positions of the subject's.
         fact: the fact's id, or the prompt where it has none.
         window: how many layers are silenced at once.
-        replaced_by: what a silenced part writes: nothing ("zero"), or what it writes on the mean, and over what.
     """
 
-    in_json = f"{PlaceMap.in_json} replaced_by"
     EFFECT, SHOWN = "loss", Column("loss", "percent")
-
-    replaced_by: str
 
     @property
     def how(self) -> dict[str, Content]:
-        return {"silenced": "writes nothing" if self.replaced_by == "zero" else f"writes its {self.replaced_by}"}
+        return {"silenced": "writes nothing"}
 
     def title_of(self, kind: str) -> str:
         return f"without {super().title_of(kind)}"
@@ -471,7 +465,7 @@ class Traces(FactMaps):
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Silencings(FactMaps):
-    """What silencing does to many answers, as :class:`Traces`. Made by :func:`ffnmem.tracing.silence_facts`."""
+    """What silencing does to many answers, as :class:`Traces`. Made by :func:`ffnmem.tracing.trace_facts`."""
 
     GROUPS, MEANS, MORE = PLACES, {"loss": "loss", "share": "share"}, {"of clean": "share"}
     COLUMNS = "kind group layer loss low high share share_low share_high n"

@@ -126,8 +126,6 @@ def cells_of(kind: str, n_layers: int, window: int) -> list[RestoredCell]:
     """
     if kind == "state":
         return [RestoredCell(layer, layer, layer + 1) for layer in range(n_layers)]
-    if kind.startswith("severed_"):
-        return [RestoredCell(layer, layer, n_layers) for layer in range(n_layers)]
     spans = [(max(0, layer - window // 2), min(n_layers, layer + (window + 1) // 2)) for layer in range(n_layers)]
     return [RestoredCell(layer, start, end) for layer, (start, end) in enumerate(spans)]
 
@@ -229,7 +227,7 @@ class Restoring(Imposing):
 
     Args:
         replay: row 0 clean, each further row a corrupted run, from the embeddings on.
-        kind: one of ``KINDS`` and ``SEVERED``.
+        kind: one of ``KINDS``.
         position: where the clean output is put back.
         corrupted_from: the first position with noise.
         reads: how many positions are read, the last ones.
@@ -237,21 +235,12 @@ class Restoring(Imposing):
 
     def __init__(self, replay: Replay, kind: str, position: int, corrupted_from: int, reads: int = 1) -> None:
         self.window = kind in PARTS
-        # A severed part writes what it writes in the corrupted runs; a restored one what it writes in the clean run.
-        source = slice(0, 1) if self.window else slice(1, None)
 
         def written(part: str, layer: int) -> Tensor:
             found = replay.ffn if part == "ffn" else replay.attention
-            return found[layer][source, position : position + 1]
+            return found[layer][:1, position : position + 1]
 
-        super().__init__(
-            replay,
-            None if kind == "state" else kind.removeprefix("severed_"),
-            [position],
-            slice(1, None),
-            written,
-            reads,
-        )
+        super().__init__(replay, kind if self.window else None, [position], slice(1, None), written, reads)
         if kind == "state" and position == corrupted_from and position < replay.length - reads:
             self.first = position + 1
             self.rows = torch.zeros_like(self.rows)

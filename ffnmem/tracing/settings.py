@@ -7,10 +7,10 @@ from math import isfinite
 
 from ..core.defaults import TRACE_SAMPLES
 from ..core.errors import InputError, check_choice, check_number, quoted
-from ..core.types import TRACE_KINDS, TRACE_PARTS
+from ..core.types import TRACE_KINDS
 
-KINDS, PARTS, SAMPLES = TRACE_KINDS, TRACE_PARTS, TRACE_SAMPLES
-SEVERED = ("severed_ffn", "severed_attention")
+KINDS, SAMPLES = TRACE_KINDS, TRACE_SAMPLES
+PARTS = ("ffn", "attention")
 FACTOR = 3.0  # noise, in standard deviations of the subjects' embeddings
 WIDEST, OF_LAYERS = 10, 48  # the paper's window in GPT-2 XL
 NARROWEST = 3
@@ -23,27 +23,11 @@ def noise_of_all(facts: int) -> str:
     return f"{FACTOR:g} sd of the embeddings of {facts} facts' subjects"
 
 
-def check_kinds(kinds: Sequence[str], severed: Sequence[str]) -> tuple[str, ...]:
-    """The kinds to trace, each once, the severed ones by their names; raises InputError."""
-    chosen = several("kinds", kinds, (*KINDS, *SEVERED))
-    chosen += [f"severed_{part}" for part in several("severed", severed, PARTS)]
-    return some_of(chosen, (*KINDS, *SEVERED), "trace")
-
-
-def check_parts(kinds: Sequence[str]) -> tuple[str, ...]:
-    """The parts to silence, each once; raises InputError."""
-    return some_of(several("kinds", kinds, PARTS), PARTS, "silence")
-
-
-def several(name: str, given: Sequence[str], possible: Sequence[str]) -> list[str]:
-    """Names that are among the possible ones; InputError for another one, or for a text in place of several."""
-    if isinstance(given, str):
-        raise InputError(f"{name} must be several names, such as ({quoted(given)},), not the text {quoted(given)}")
-    return [check_choice(name.removesuffix("s"), one, possible) for one in given]
-
-
-def some_of(chosen: Sequence[str], possible: Sequence[str], what: str) -> tuple[str, ...]:
-    """Each once; InputError where there is none."""
+def check_kinds(kinds: Sequence[str], possible: Sequence[str], what: str) -> tuple[str, ...]:
+    """The kinds to trace or silence, each once. Raises InputError for another one, or for none."""
+    if isinstance(kinds, str):
+        raise InputError(f"kinds must be several names, such as ({quoted(kinds)},), not the text {quoted(kinds)}")
+    chosen = [check_choice("kind", kind, possible) for kind in kinds]
     if not chosen:
         raise InputError(f"no kinds to {what}: choose among {', '.join(possible)}")
     return tuple(dict.fromkeys(chosen))

@@ -1,29 +1,49 @@
-"""``trace_fact`` and ``trace_facts``: hide a subject with noise, put back one clean output, read the answer."""
+"""``trace_fact`` and ``trace_facts``: where a fact is recalled, by restoring outputs or by silencing them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 
+from ..core.errors import InputError
 from ..core.folders import Kind
 from ..core.progress import Progress
 from ..core.run_folders import read_run
-from ..core.types import Count, Seed, checked
+from ..core.types import Count, Seed, TraceWay, checked
 from ..facts.answers import Answer
 from ..facts.fact import Fact, as_facts
 from ..facts.questions import SubjectPrompt
 from ..models.model import Model
 from ..models.replaying import Replay
 from .mapping import BATCH_TOKENS, Mapper, find_question
-from .maps import Trace, Traces
+from .maps import Silencing, Silencings, Trace, Traces
 from .restoring import Restoring, corrupted, noise_scale, scale_of
 from .settings import GIVEN, KINDS, OWN, SAMPLES, check_kinds, check_noise, check_window, noise_of_all
+from .silencing import Silencer
 
 TRACES = Kind("manifest.json", "ffnmem traces", 1, "the traces", subfolders=("facts",))
+
+
+@overload
+def trace_fact(
+    model: Model, fact: Fact | str, subject: str | None = None, *, way: Literal["restore"] = "restore",
+    target: str | None = None, first_token: bool = False, kinds: Sequence[str] | None = None,
+    window: Count | None = None, samples: Count = SAMPLES, noise: float | None = None, seed: Seed = 0,
+    prepend_bos: bool | None = None, batch_tokens: Count = BATCH_TOKENS, progress: Progress | None = None,
+) -> Trace: ...  # fmt: skip
+
+
+@overload
+def trace_fact(
+    model: Model, fact: Fact | str, subject: str | None = None, *, way: Literal["silence"],
+    target: str | None = None, first_token: bool = False, kinds: Sequence[str] | None = None,
+    window: Count | None = None, samples: Count = SAMPLES, noise: float | None = None, seed: Seed = 0,
+    prepend_bos: bool | None = None, batch_tokens: Count = BATCH_TOKENS, progress: Progress | None = None,
+) -> Silencing: ...  # fmt: skip
 
 
 @checked
@@ -32,53 +52,80 @@ def trace_fact(
     fact: Fact | str,
     subject: str | None = None,
     *,
+    way: TraceWay = "restore",
     target: str | None = None,
     first_token: bool = False,
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] | None = None,
     window: Count | None = None,
     samples: Count = SAMPLES,
     noise: float | None = None,
     seed: Seed = 0,
-    severed: Sequence[str] = (),
     prepend_bos: bool | None = None,
     batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
-) -> Trace:
-    """Where a fact is recalled: what restoring each clean output brings back of an answer whose subject is hidden.
+) -> Trace | Silencing:
+    """Where a fact is recalled: what restoring each clean output brings back of an answer whose subject is hidden, or
+    what silencing it takes away of the answer.
+
+    Restoring says which outputs are enough to bring an answer back; silencing says which it cannot do without.
 
     Args:
         model: from :func:`ffnmem.load`.
         fact: a fact, or a prompt: a whole text, or a template with ``{}`` for the subject.
         subject: of a prompt, as it is spelled there.
+        way: ``"restore"``: the subject is hidden by noise, and one clean output is put back. ``"silence"``: FFNs or
+            attention write nothing at one token, or at all of the subject, of an otherwise clean run.
         target: the known attribute, as :func:`ffnmem.facts.read_answer` reads it; default the fact's own, and of a
             prompt the model's own top token. Of several tokens, scores are the probability of all of them.
         first_token: of a known attribute of several tokens the first one alone.
         kinds: what is restored, at one position: ``"state"`` (a layer's output: the whole residual stream), ``"ffn"``
-            or ``"attention"`` (what these write in ``window`` layers around one).
+            or ``"attention"`` (what these write in ``window`` layers around one); default all three. Of silencing
+            ``"ffn"``, the default, and ``"attention"``.
         window: in layers; default 10 of every 48, but at least 3 unless that is more than half of all.
-        samples: corrupted runs.
+        samples: corrupted runs. This, noise and seed are of restoring alone.
         noise: standard deviation of the Gaussian noise on the subject's token embeddings; default three times that
             of these embeddings. :func:`noise_scale` takes it over many facts.
         seed: of the noise, which further depends on the prompt's text (with its subject) and on nothing else.
-        severed: ``"ffn"`` or ``"attention"`` for another kind, ``"severed_ffn"`` or ``"severed_attention"``: the state
-            is restored, and in all later layers that part writes at this position what it wrote in the corrupted run.
         prepend_bos: whether the prompt gets the beginning-of-sequence token; None for the model's own way.
         batch_tokens: tokens that are run at once; memory grows with it, results do not depend on it.
-        progress: called with "trace", the maps' columns done and all of them.
+        progress: called with "trace" or "silence", the maps' columns done and all of them.
 
-    Returns: A :class:`Trace`.
+    Returns: A :class:`Trace`; of silencing a :class:`Silencing`, whose places are the prompt's tokens, the whole
+        subject, and the whole prompt.
 
     Raises:
         InputError: a subject that is not found, an option that cannot be used, or a model that does not say the known
             attribute, each of its tokens being the likeliest where it stands.
         UnsupportedModelError: a model under an intervention, or whose layers cannot be run by themselves.
 
-    Source: Meng et al. 2022 (2202.05262), section 2; severed: section 2.2, figure 3.
+    Source: Meng et al. 2022 (2202.05262), section 2; taking outputs away as Geva et al. 2023 (2304.14767), section 5.
     """
     question = find_question(model, fact, subject, prepend_bos)
+    if way == "silence":
+        refuse_noise(samples, noise)
+        silencer = Silencer(model, kinds, window, prepend_bos, batch_tokens)
+        return silencer.map_fact(question, target, first_token, progress=progress)
     sigma = (scale_of(model, [question[0]]), OWN) if noise is None else (check_noise(noise), GIVEN)
-    tracer = Tracer(model, check_kinds(kinds, severed), window, samples, sigma, seed, prepend_bos, batch_tokens)
+    tracer = Tracer(model, kinds, window, samples, sigma, seed, prepend_bos, batch_tokens)
     return tracer.map_fact(question, target, first_token, progress=progress)
+
+
+@overload
+def trace_facts(
+    model: Model, facts: Fact | Iterable[Fact], *, way: Literal["restore"] = "restore", out: str | Path | None = None,
+    kinds: Sequence[str] | None = None, window: Count | None = None, samples: Count = SAMPLES,
+    noise: float | None = None, seed: Seed = 0, prepend_bos: bool | None = None, batch_tokens: Count = BATCH_TOKENS,
+    progress: Progress | None = None,
+) -> Traces: ...  # fmt: skip
+
+
+@overload
+def trace_facts(
+    model: Model, facts: Fact | Iterable[Fact], *, way: Literal["silence"], out: str | Path | None = None,
+    kinds: Sequence[str] | None = None, window: Count | None = None, samples: Count = SAMPLES,
+    noise: float | None = None, seed: Seed = 0, prepend_bos: bool | None = None, batch_tokens: Count = BATCH_TOKENS,
+    progress: Progress | None = None,
+) -> Silencings: ...  # fmt: skip
 
 
 @checked
@@ -86,28 +133,30 @@ def trace_facts(
     model: Model,
     facts: Fact | Iterable[Fact],
     *,
+    way: TraceWay = "restore",
     out: str | Path | None = None,
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] | None = None,
     window: Count | None = None,
     samples: Count = SAMPLES,
     noise: float | None = None,
     seed: Seed = 0,
-    severed: Sequence[str] = (),
     prepend_bos: bool | None = None,
     batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
-) -> Traces:
+) -> Traces | Silencings:
     """Trace many facts, each by itself; those that the model does not know are skipped, with the reason.
 
     Args:
-        model, kinds, window, samples, seed, severed, prepend_bos, batch_tokens: as of :func:`trace_fact`.
+        model, way, kinds, window, samples, seed, prepend_bos, batch_tokens: as of :func:`trace_fact`. What is silenced
+            is silenced together at a group's positions: the six of restoring, the beginning-of-sequence token, what
+            stands before the subject, the whole subject, and the whole prompt.
         facts: to trace, one or some.
         out: a folder to keep each fact's result in as soon as it is there, made if missing. The same call goes on
             where one was stopped; other facts may be added.
         noise: the same for all facts; default that of the traces in ``out``, else :func:`noise_scale` of all facts.
-        progress: called with "traces", the facts done and all of them.
+        progress: called with "traces" or "silences", the facts done and all of them.
 
-    Returns: :class:`Traces`: ``.traces``, ``.groups``, ``.skipped``.
+    Returns: :class:`Traces`: ``.traces``, ``.groups``, ``.skipped``; of silencing :class:`Silencings`.
 
     Raises:
         InputError: no facts, or an option that cannot be used.
@@ -118,6 +167,9 @@ def trace_facts(
     Source: Meng et al. 2022 (2202.05262), section 2.2.
     """
     some = as_facts(facts)
+    if way == "silence":
+        refuse_noise(samples, noise)
+        return Silencings(*Silencer(model, kinds, window, prepend_bos, batch_tokens).map_facts(some, out, progress))
     before = None if noise is not None or out is None else read_run(out, TRACES).get("settings", {}).get("noise")
     if before is not None:  # facts that are added would ask for another one
         sigma = check_noise(before), "the traces kept before"
@@ -125,8 +177,14 @@ def trace_facts(
         sigma = check_noise(noise), GIVEN
     else:
         sigma = noise_scale(model, some, prepend_bos=prepend_bos), OWN if len(some) == 1 else noise_of_all(len(some))
-    tracer = Tracer(model, check_kinds(kinds, severed), window, samples, sigma, seed, prepend_bos, batch_tokens)
+    tracer = Tracer(model, kinds, window, samples, sigma, seed, prepend_bos, batch_tokens)
     return Traces(*tracer.map_facts(some, out, progress))
+
+
+def refuse_noise(samples: int, noise: float | None) -> None:
+    """Raise InputError for settings of noise where nothing is hidden by it."""
+    if samples != SAMPLES or noise is not None:
+        raise InputError("nothing is hidden by noise where parts are silenced: leave out samples and noise")
 
 
 class Tracer(Mapper[Trace]):
@@ -137,7 +195,7 @@ class Tracer(Mapper[Trace]):
     def __init__(
         self,
         model: Model,
-        kinds: tuple[str, ...],
+        kinds: Sequence[str] | None,
         window: int | None,
         samples: int,
         noise: tuple[float, str],
@@ -145,17 +203,18 @@ class Tracer(Mapper[Trace]):
         prepend_bos: bool | None,
         batch_tokens: int,
     ) -> None:
-        self.kinds, self.samples, self.seed, (self.noise, noise_from) = kinds, samples, seed, noise
+        self.kinds = check_kinds(KINDS if kinds is None else kinds, KINDS, "trace")
+        self.samples, self.seed, (self.noise, noise_from) = samples, seed, noise
         width = check_window(window, model.n_layers)
         recorded = {
-            "kinds": ", ".join(kinds),
+            "kinds": ", ".join(self.kinds),
             "window": width,
             "noise": self.noise,
             "noise_from": noise_from,
             "samples": samples,
             "seed": seed,
         }
-        deciding = {"kinds": kinds, "noise": self.noise, "samples": samples, "seed": seed}
+        deciding = {"kinds": self.kinds, "noise": self.noise, "samples": samples, "seed": seed}
         super().__init__(model, width, prepend_bos, batch_tokens, recorded, deciding)
 
     def measure(

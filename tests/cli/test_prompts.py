@@ -97,7 +97,10 @@ FACTS = ("facts", "atlas", "--relation", "landmark.city", "--limit", 2)
     ("command", "columns"),
     [
         (("trace", *FACTS, "--samples", 2), "kind group layer mean low high n"),
-        (("silence", *FACTS, "--known"), "kind group layer loss low high share share_low share_high n"),
+        (
+            ("trace", *FACTS, "--way", "silence", "--known"),
+            "kind group layer loss low high share share_low share_high n",
+        ),
         (("knockout", *FACTS, "--known"), "kind group layer share low high loss n"),
     ],
     ids=["trace", "silence", "knockout"],

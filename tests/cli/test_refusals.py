@@ -79,7 +79,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     # Traces and comparisons.
     *(
         (f"{name} {rest}", says)
-        for name in ("trace", "silence", "knockout")
+        for name in ("trace", "knockout")
         for rest, says in ((f"{ABOUT} {M} --target zzz", "does not know"), ("fakts atlas", "'facts'"))
     ),
     ("audit {model} {model} --prompt x", "--prompt --subject --facts"),

@@ -44,7 +44,7 @@ NEEDED = {
 MORE = {
     "report neurons": ("--layer", "0"),
     "compare": ("--edit", "EDIT"),
-    **dict.fromkeys(("trace facts", "silence facts", "knockout facts", "evaluate", "evaluate sweep"), ("--limit", "1")),
+    **dict.fromkeys(("trace facts", "knockout facts", "evaluate", "evaluate sweep"), ("--limit", "1")),
     "evaluate sequential": ("--at", "1", "--limit", "1"),
 }
 

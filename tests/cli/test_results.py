@@ -113,14 +113,14 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: fm.ablate(g.capture, " Paris", position=4, top=9).neurons,
         "neurons",
     ),
-    f"trace {ABOUT} {M} --samples 2 --noise 1 --severed ffn --kind ffn --window 1 --full": (
+    f"trace {ABOUT} {M} --samples 2 --noise 1 --kind ffn --window 1 --full": (
         lambda g: fm.trace_fact(
-            g.model, PROMPT, "Eiffel Tower", samples=2, noise=1.0, kinds=("ffn",), window=1, severed=("ffn",)
+            g.model, PROMPT, "Eiffel Tower", samples=2, noise=1.0, kinds=("ffn",), window=1
         ).to_frame(),
         "",
     ),
-    f"silence {ABOUT} {M} --mean {{store}}": (
-        lambda g: fm.tracing.silence_fact(g.model, PROMPT, "Eiffel Tower", mean=g.store).to_frame(),
+    f"trace {ABOUT} {M} --way silence --kind attention": (
+        lambda g: fm.trace_fact(g.model, PROMPT, "Eiffel Tower", way="silence", kinds=("attention",)).to_frame(),
         "",
     ),
     f"knockout {ABOUT} {M} --window 1 --at 1 --at -1": (

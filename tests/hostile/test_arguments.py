@@ -47,7 +47,7 @@ METHODS = [
 PUBLIC = public_things()
 CALLED = [name for name, thing in PUBLIC.items() if inspect.isfunction(thing)]
 CALLED += ["Fact", "facts.Probe", "neurons.Rule"]
-CALLED += [f"interventions.{name}" for name in ("Set", "Scale", "Add", "Mean", "Resample")]
+CALLED += [f"interventions.{name}" for name in ("Set", "Scale", "Add", "Mean")]
 
 
 @cache

@@ -13,7 +13,7 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.core.sheets import Table
-from ffnmem.interventions import Add, Mean, Resample, Scale, integrated_gradients, knowledge_neurons
+from ffnmem.interventions import Add, Mean, Scale, integrated_gradients, knowledge_neurons
 
 from ..helpers import PROMPT, Pair, allclose, build_twins, refuses
 from ..planted_models import plant_facts
@@ -75,17 +75,6 @@ def test_equals_whole_passes(pair64: Pair) -> None:
         (Mean(mean), average, -1, (-4, 0)),
     ):
         check_effects(pair64, how, new, position, positions)
-
-
-def test_resampled_as_intervene_does(tiny64: fm.Model) -> None:
-    capture, source = fm.capture(tiny64, IDS), fm.capture(tiny64, [PROMPT, "The Tower"])
-    found = fm.ablate(capture, TARGET, neurons=NEURONS, how=Resample(source, seed=3))
-    assert found.how == "resampled from a capture (seed 3)"
-    assert found.provenance.to_dict()["seed"] == 3
-    for row in found.neurons.itertuples():
-        with fm.intervene(tiny64, {(row.layer, row.neuron): Resample(source, seed=3)}):
-            after = fm.capture(tiny64, IDS)
-        assert allclose(found.logit - row.logit, after.logits_at(0, -1)[TARGET], 1e-10)
 
 
 def test_which_neurons_and_how_many_at_once(tiny64: fm.Model) -> None:

@@ -13,7 +13,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, HookError, InputError, OutOfRangeError, UnsupportedModelError
-from ffnmem.interventions import Add, Mean, Resample, Scale, Set
+from ffnmem.interventions import Add, Mean, Scale, Set
 from ffnmem.interventions.intervening import compare_predictions, comparison_sheet
 from ffnmem.models.answers import generate
 from ffnmem.models.layer_pass import LayerPass
@@ -104,7 +104,7 @@ def test_numbers_and_layers(tiny: fm.Model) -> None:
         assert (changed(tiny, {(0, 3): number})[..., 3] == 2).all()
     capture = fm.capture(tiny, IDS)
     m = capture.coefficients[0]
-    for whole, own in ((Set(0.0), Set(4.0)), (Resample(capture), Set(4.0)), (Add(1.0), Scale(1.0))):
+    for whole, own in ((Set(0.0), Set(4.0)), (Mean(capture), Set(4.0)), (Add(1.0), Scale(1.0))):
         expected = {Set: torch.zeros_like(m), Add: m + 1}.get(type(whole), changed(tiny, {(0, None): whole}))
         expected[..., 6] = 4.0 if isinstance(own, Set) else m[..., 6]
         items = [((0, None), whole), ((0, 6), own)]
@@ -112,32 +112,13 @@ def test_numbers_and_layers(tiny: fm.Model) -> None:
             assert torch.equal(changed(tiny, dict(some)), expected)
 
 
-def test_draws(tiny: fm.Model) -> None:
-    """One place for each cell, from the seed, the row and the position alone; never a pad; neurons of one source and
-    seed move together."""
-    source = fm.capture(tiny, [PROMPT, "The Tower"])
-    pool = source.coefficients[0][source.content]
-    asked = {(0, None): Resample(source, 1), (0, 9): Resample(source, 2)}
-    found = changed(tiny, asked, torch.tensor([IDS, IDS]))
-    for row in range(2):
-        draws = [np.random.default_rng([seed, row]).random(tiny.n_ctx)[: len(IDS)] for seed in (1, 2)]
-        one, two = ((draw * len(pool)).astype(int) for draw in draws)
-        expected = pool[one]
-        expected[:, 9] = pool[two, 9]
-        assert torch.equal(found[row], expected)
-    assert torch.equal(changed(tiny, asked, IDS[:4])[0], found[0, :4])
-
-
-def test_means_and_draws_of_sources(tiny: fm.Model, tiny_store: Store) -> None:
+def test_means_of_sources(tiny: fm.Model, tiny_store: Store) -> None:
     """Of a store, and of a capture's content: neither pads nor the beginning-of-sequence token."""
     capture = fm.capture(tiny, ["The city of", PROMPT])
     content = torch.cat([capture.coefficients[1][row, 1 : capture.length(row)] for row in (0, 1)])
     stored = tiny_store.stats(1).set_index("neuron")["mean"]
     for source, mean in ((capture, content.double().mean(0)), (tiny_store, [stored[n] for n in range(tiny.d_mlp)])):
         assert allclose(changed(tiny, {(1, None): Mean(source)}, layer=1)[0, 0], mean, 1e-6)
-    values, positions = tiny_store.view(1).draw, tiny_store.state.shared["draw_positions"]
-    drawn = changed(tiny, {(1, None): Resample(tiny_store)}, layer=1)[0]
-    assert {tuple(row) for row in drawn.tolist()} <= {tuple(row) for row in values[positions >= 0].tolist()}
 
 
 def test_gradients_pass(make_tiny: Callable[..., fm.Model]) -> None:
@@ -191,12 +172,12 @@ def cached(model: fm.Model, ids: torch.Tensor, new: int, mask: torch.Tensor | No
 def test_generation_with_a_cache(pair64: Pair) -> None:
     """With a cache the text's positions go on; each step equals a whole pass over the text so far."""
     model = pair64.model
-    resampled = {(0, None): Resample(fm.capture(model, PROMPT), seed=2)}
+    averaged = {(0, None): Mean(fm.capture(model, PROMPT))}
     for asked, positions, absolute in (
         ({**EVERY, (1, 20): Add(4.0)}, None, None),
         (EVERY, (1, 4, 6), [1, 4, 6]),
         (EVERY, -1, [len(SHORT) - 1]),
-        (resampled, None, None),
+        (averaged, None, None),
     ):
         with fm.intervene(model, asked, positions=positions):
             (tokens,), found = cached(model, torch.tensor([SHORT]), 5)
@@ -224,7 +205,7 @@ def test_a_prompt_read_before_the_block(tiny: fm.Model) -> None:
 
 @pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")
 def test_every_way_to_generate(tiny64: fm.Model) -> None:
-    asked = {(0, None): Resample(fm.capture(tiny64, PROMPT), seed=2)}
+    asked = {(0, None): Mean(fm.capture(tiny64, PROMPT))}
     with fm.intervene(tiny64, asked):
         (tokens,), _ = cached(tiny64, torch.tensor([SHORT]), 4)
         assert generate(tiny64, SHORT, 4) == tokens
@@ -302,7 +283,7 @@ REFUSED: list[tuple[Any, Any, tuple[str, ...]]] = [
     ({3: 0.0}, InputError, ("3 names no neuron", "(layer, None)")),
     ({(0, 63): 0.0, (0, -1): 1.0}, InputError, ("0.63 is named twice",)),
     ({(1, None): 0.0, (-1, None): 1.0}, InputError, ("every neuron of layer 1 is named twice",)),
-    ({(0, 1): "zero"}, InputError, ("'zero'", "Set, Scale, Add, Mean or Resample")),
+    ({(0, 1): "zero"}, InputError, ("'zero'", "Set, Scale, Add or Mean")),
     ([{(0, 1): 0.0}, (0, 2)], InputError, ("interventions[1]", "a dict")),
     *(({(0, 1): what}, InputError, ()) for what in (True, None, float("nan"), torch.zeros(2))),
 ]
@@ -321,9 +302,8 @@ def test_what_is_refused(tiny: fm.Model, make_tiny: Callable[..., fm.Model]) -> 
     for make in (Set, Scale, Add):
         with refuses(InputError, ValueError, make.__name__, "inf"):
             make(float("inf"))
-    for source in (Mean, Resample):
-        with refuses(InputError, ValueError, source.__name__, "str", "Store or a Capture"):
-            source("atlas")
+    with refuses(InputError, ValueError, "Mean", "str", "Store or a Capture"):
+        Mean("atlas")
     half = make_tiny(dtype="float16")
     with fm.intervene(half, {(0, 3): 6e4}):
         assert half.interventions == ("0.3 = 60000",)
@@ -339,19 +319,15 @@ def test_sources_that_cannot_be_read(
     other = make_tiny()
     with torch.no_grad():
         other.ffn[0].keys[0] += 1
-    for make in (Mean, Resample):
-        for source in (fm.capture(tiny, PROMPT), tiny_store):
-            with refuses(InputError, ValueError, other.name):
-                fm.intervene(other, {(0, 3): make(source)})
-    positions = tiny_store.state.shared["draw_positions"]
-    monkeypatch.setitem(tiny_store.state.shared, "draw_positions", np.full_like(positions, -1))
+    for source in (fm.capture(tiny, PROMPT), tiny_store):
+        with refuses(InputError, ValueError, other.name):
+            fm.intervene(other, {(0, 3): Mean(source)})
     stats = tiny_store.stats(0).assign(mean=np.nan)
     monkeypatch.setattr(Store, "stats", lambda store, layer: stats)
     for change, named in (
         (Mean(fm.capture(tiny, torch.tensor([0]))), ["no content positions"]),
         (Mean(fm.capture(tiny, PROMPT, layers=1)), ["layer 0", "[1]"]),
         (Mean(tiny_store), ["layer 0", "no tokens"]),
-        (Resample(tiny_store), ["no random positions"]),
     ):
         with refuses(InputError, ValueError, *named):
             fm.intervene(tiny, {(0, 3): change})

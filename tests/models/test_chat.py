@@ -57,7 +57,7 @@ def test_provenance_says_roles_and_template(talker: fm.Model) -> None:
     digests = {dict(fm.capture(m, messages=TALK).provenance.settings)["chat_template"] for m in (talker, other)}
     assert len(digests) == 2
     traced = fm.trace_fact(talker, talker.chat_text([{**QUESTION[0], "content": "{} is"}]), "Paris", samples=1)
-    asked = [ask(talker, text, "France") for ask in (fm.knockout, fm.tracing.silence_fact)]
+    asked = [fm.knockout(talker, text, "France"), fm.trace_fact(talker, text, "France", way="silence")]
     for found in (fm.attribute(fm.capture(talker, text), first_token=True), traced, *asked):
         assert dict(found.provenance.settings)["chat"] == ("user" if found is traced else "system, user")
         assert found.provenance.prepend_bos

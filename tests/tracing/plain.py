@@ -105,15 +105,10 @@ def trace(hf: Any, found: Trace, prompt: Sequence[int], noise: Tensor) -> dict[s
         value = written[part, layer][:1, [position]].repeat(len(noise), 1, 1)
         return passes.module(layer, part), put([position], value)
 
-    def severed(part: str, layer: int, position: int) -> Any:
-        return passes.module(layer, part), put([position], written[part, layer][1:, [position]])
-
     def changes(kind: str, layer: int, position: int) -> Changes:
         if kind in ("ffn", "attention"):
             return [clean(kind, one, position) for one in passes.window(layer)]
-        later = range(layer + 1, len(passes.blocks)) if kind != "state" else ()
-        cut = [severed(kind.removeprefix("severed_"), one, position) for one in later]
-        return [clean("state", layer, position), *cut]
+        return [clean("state", layer, position)]
 
     return {
         kind: np.array(
@@ -126,13 +121,14 @@ def trace(hf: Any, found: Trace, prompt: Sequence[int], noise: Tensor) -> dict[s
     }
 
 
-def silence(hf: Any, found: Silencing, prompt: Sequence[int], written: Sequence[Tensor]) -> dict[str, np.ndarray]:
-    """``written``: what is written in each layer in place of what the part writes."""
+def silence(hf: Any, found: Silencing, prompt: Sequence[int]) -> dict[str, np.ndarray]:
     passes = Passes(hf, found, prompt)
 
     def cell(kind: str, layer: int, positions: Sequence[int]) -> float:
-        layers = passes.window(layer)
-        return float(passes.chances([(passes.module(one, kind), put(positions, written[one][None])) for one in layers]))
+        def nothing(x: Tensor) -> None:
+            x[:, list(positions)] = 0
+
+        return float(passes.chances([(passes.module(one, kind), nothing) for one in passes.window(layer)]))
 
     layers = range(len(passes.blocks))
     return {

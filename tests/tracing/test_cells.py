@@ -13,9 +13,8 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import UnsupportedModelError
 from ffnmem.models.attention import SOFTMAX, Blocking
-from ffnmem.tracing import noise_scale, silence_fact
+from ffnmem.tracing import noise_scale
 from ffnmem.tracing.restoring import standard_noise
-from ffnmem.tracing.settings import KINDS, SEVERED
 
 from ..architectures import DECODERS, MIXTURES, SWEEP
 from ..helpers import allclose, build_gpt2, build_gpt_neox, refuses
@@ -24,8 +23,8 @@ from . import plain
 PROMPT, SUBJECT, NOISE, SAMPLES = "The Eiffel Tower is in", "Eiffel Tower", 2.0, 2
 DEEP = {"serial": lambda: build_gpt2(n_layer=4), "parallel": lambda: build_gpt_neox(num_hidden_layers=3)}
 WAYS: dict[str, Callable[..., Any]] = {
-    "trace": partial(fm.trace_fact, kinds=(*KINDS, *SEVERED), samples=SAMPLES, noise=NOISE),
-    "silence": partial(silence_fact, kinds=("ffn", "attention")),
+    "trace": partial(fm.trace_fact, samples=SAMPLES, noise=NOISE),
+    "silence": partial(fm.trace_fact, way="silence", kinds=("ffn", "attention")),
     "knockout": partial(fm.knockout, positions=[1, -1]),
 }
 
@@ -40,12 +39,10 @@ def check(build: Callable[[], Any], way: str, tokenizer: Any, tolerance: float, 
     target = model.tokenizer.decode(said) if tokens > 1 else None
     found = WAYS[way](model, PROMPT, SUBJECT, target=target, **options)
     assert found.answer_ids == tuple(said)
-    own: dict[str, Any] = {
-        "trace": {"noise": NOISE * standard_noise(0, PROMPT, SAMPLES, len(found.subject), model.d_model)},
-        "silence": {"written": [torch.zeros(1, model.d_model)] * model.n_layers},
-        "knockout": {},
-    }
-    expected = getattr(plain, way)(build().to(model.dtype), found, prompt, **own[way])
+    own: dict[str, Any] = {}
+    if way == "trace":
+        own["noise"] = NOISE * standard_noise(0, PROMPT, SAMPLES, len(found.subject), model.d_model)
+    expected = getattr(plain, way)(build().to(model.dtype), found, prompt, **own)
     for kind in found.kinds:
         assert allclose(found.scores[kind], expected[kind], tolerance)
         assert np.ptp(expected[kind]) > 1e-5, "nothing changes the answer, so that anything would pass"
@@ -68,21 +65,6 @@ def test_every_cell_equals_a_whole_pass(way: str, name: str, window: int, tokeni
 def test_every_architecture(way: str, name: str, tokenizer: Any) -> None:
     """Sliding windows, caps, position biases, shared keys, experts: each keeps its own. Routers may be in float32."""
     check(DECODERS[name], way, tokenizer, 1e-8 if name in MIXTURES else 1e-10, window=1)
-
-
-def test_silenced_ffns_write_what_mean_coefficients_do(tokenizer: Any) -> None:
-    """Through the down projection with its bias, of the source's content positions."""
-    hf = DEEP["serial"]().double()
-    model = fm.load(DEEP["serial"](), tokenizer=tokenizer, dtype="float64")
-    capture = fm.capture(model, "The city of Paris is in France")
-    found = silence_fact(model, PROMPT, SUBJECT, window=1, mean=capture)
-    written = [
-        capture.coefficients[layer][capture.content].mean(0, keepdim=True) @ ffn.values + block.mlp.c_proj.bias
-        for layer, (ffn, block) in enumerate(zip(model.ffn, hf.transformer.h, strict=True))
-    ]
-    expected = plain.silence(hf, found, model.tokenize(PROMPT), written)
-    assert allclose(found.scores["ffn"], expected["ffn"], 1e-10)
-    assert found.replaced_by == "mean over a capture"
 
 
 def test_noise(tiny: fm.Model) -> None:

@@ -16,7 +16,7 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError
 from ffnmem.core.provenance import Provenance
-from ffnmem.tracing import Trace, Traces, knockout_facts, mapping, noise_scale, silence_facts, trace_facts
+from ffnmem.tracing import Trace, Traces, knockout_facts, mapping, noise_scale, trace_facts
 
 from ..evaluation.made import FACTS
 from ..helpers import allclose, printed, refuses
@@ -25,6 +25,7 @@ HOW = Provenance("m", "f", "float32", "cpu")
 KNOWN = [replace(fact, target_true="") for fact in FACTS]
 ASKED = [KNOWN[0], FACTS[1], *KNOWN[1:]]  # the model does not know the second
 TRACE: Callable[..., Any] = partial(trace_facts, samples=2, noise=0.5)
+SILENCE: Callable[..., Any] = partial(trace_facts, way="silence")
 
 
 def made(subject: range, length: int, effect: float = 0.0) -> Trace:
@@ -71,7 +72,7 @@ def test_no_facts() -> None:
 
 @pytest.mark.parametrize(
     ("ask", "means"),
-    [(TRACE, ("indirect",)), (silence_facts, ("loss", "share")), (knockout_facts, ("share", "loss"))],
+    [(TRACE, ("indirect",)), (SILENCE, ("loss", "share")), (knockout_facts, ("share", "loss"))],
     ids=["trace", "silence", "knockout"],
 )
 def test_means_of_many_facts(ask: Any, means: tuple[str, ...], tiny: fm.Model) -> None:
@@ -145,15 +146,14 @@ def test_goes_on_where_it_stopped(tiny: fm.Model, tmp_path: Path, monkeypatch: p
 def test_another_run_or_a_damaged_file_is_named(
     tiny: fm.Model, make_tiny: Callable[..., fm.Model], tmp_path: Path
 ) -> None:
-    """Results of two models, settings or means must not be averaged. Facts may be added, with the noise of the rest."""
-    paris, rome = (fm.capture(tiny, text) for text in ("The Eiffel Tower is in Paris", "Rome is in Italy"))
+    """Results of two models or settings must not be averaged. Facts may be added, with the noise of the rest."""
     traced = partial(trace_facts, kinds=("state",), samples=2, window=1)
-    silenced = partial(silence_facts, window=1, mean=paris)
+    silenced = partial(SILENCE, window=1)
     for ask, changes in (
         (traced, {"window": {"window": 2}, "noise": {"noise": 9.0}, "kinds": {"kinds": ("ffn",)}}),
-        (silenced, {"window": {"window": 2}, "means": {"mean": rome}, "replaced_by": {"mean": None}}),
+        (silenced, {"window": {"window": 2}, "kinds": {"kinds": ("attention",)}}),
     ):
-        out = tmp_path / next(reversed(changes))
+        out = tmp_path / ("traced" if ask is traced else "silenced")
         first = ask(tiny, KNOWN[:1], out=out).of_facts[0]
         assert ask(tiny, KNOWN[:2], out=out).of_facts[0].to_dict() == first.to_dict()
         for name, changed in changes.items():
@@ -165,12 +165,14 @@ def test_another_run_or_a_damaged_file_is_named(
         one.write_bytes(two.read_bytes())  # whole, but another fact's
         with refuses(FileError, OSError, one.name, "another run", "remove it"):
             ask(tiny, KNOWN[:2], out=out)
+    with refuses(FileError, OSError, "other things"):
+        SILENCE(tiny, KNOWN, window=1, out=tmp_path / "traced")
     with refuses(FileError, OSError, "fingerprint"):
-        traced(make_tiny(dtype="float64"), KNOWN, out=tmp_path / "kinds")
+        traced(make_tiny(dtype="float64"), KNOWN, out=tmp_path / "traced")
 
 
 def test_facts_are_told_by_all_that_they_say(tiny: fm.Model, tmp_path: Path) -> None:
     """A skipped fact whose answer was corrected is asked again."""
     wrong = replace(KNOWN[0], target_true="zzz")
-    assert list(silence_facts(tiny, [wrong], window=1, out=tmp_path).skipped["fact"]) == [wrong.id]
-    assert len(silence_facts(tiny, [KNOWN[0]], window=1, out=tmp_path)) == 1
+    assert list(SILENCE(tiny, [wrong], window=1, out=tmp_path).skipped["fact"]) == [wrong.id]
+    assert len(SILENCE(tiny, [KNOWN[0]], window=1, out=tmp_path)) == 1

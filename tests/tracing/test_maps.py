@@ -13,11 +13,10 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
-from ffnmem.tracing import silence_fact
 from ffnmem.tracing.places import CHOSEN, GROUPS, PLACES, VIEWS, group_places, token_places
 from ffnmem.tracing.settings import WIDEST, WIDEST_KNOCKOUT, check_window
 
-from ..helpers import BOS, PROMPT, allclose, build_gpt2, printed, refuses
+from ..helpers import BOS, PROMPT, allclose, printed, refuses
 
 SUBJECT = "Eiffel Tower"
 # The random model answers " France" to everything, so that this is a fact it knows.
@@ -88,12 +87,12 @@ def test_the_default_window(widest: int, windows: dict[int, int]) -> None:
 
 ONE = {
     "trace": (
-        partial(TRACE, severed=("attention",)),
+        TRACE,
         ("kind", "layer", "position", "token", "score", "indirect"),
-        ("state", "FFN of one layer", "state, attention severed", "standard deviation 1 (given), 2 samples, seed 0"),
+        ("state", "FFN of one layer", "attention of one layer", "standard deviation 1 (given), 2 samples, seed 0"),
     ),
     "silence": (
-        partial(silence_fact, kinds=("ffn", "attention"), window=1),
+        partial(fm.trace_fact, way="silence", kinds=("ffn", "attention"), window=1),
         ("kind", "layer", "place", "positions", "score", "loss", "share"),
         ("writes nothing", "without FFN of one layer", "without attention of one layer", "whole subject"),
     ),
@@ -182,15 +181,17 @@ def test_beginning_of_sequence(tiny: fm.Model, bos: bool) -> None:
 
 
 TRACED, HERE = ONE["trace"][0], (PROMPT, SUBJECT)
-SILENCED, BLOCKED = silence_fact, fm.knockout
+SILENCED: Any = partial(fm.trace_fact, way="silence")
+BLOCKED = fm.knockout
 REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], tuple[str, ...]]] = [
     (TRACED, (PROMPT,), {}, ("subject",)),
     (TRACED, (PROMPT, "Colosseum"), {}, ("Colosseum",)),
     (TRACED, HERE, {"target": " Rome"}, ("' France'", "' Rome'", PROMPT)),
     (TRACED, (replace(FACT, target_true="Rome"),), {}, ("' Rome'",)),
     (TRACED, HERE, {"kinds": "state"}, ("kinds",)),
-    (TRACED, HERE, {"kinds": (), "severed": ()}, ("state",)),
-    (TRACED, HERE, {"severed": ("state",)}, ("state",)),
+    (TRACED, HERE, {"kinds": ()}, ("state",)),
+    (SILENCED, HERE, {"samples": 3}, ("samples",)),
+    (SILENCED, HERE, {"noise": 0.5}, ("noise",)),
     (SILENCED, HERE, {"kinds": ("state",)}, ("kind", "'state'", "'attention'")),
     (SILENCED, HERE, {"kinds": ()}, ("no kinds",)),
     (SILENCED, HERE, {"target": "zzz"}, ("does not know",)),
@@ -199,7 +200,7 @@ REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], tuple[str, ...]]] = [
 ]
 
 
-def test_refusals(tiny: fm.Model, tokenizer: Any) -> None:
+def test_refusals(tiny: fm.Model) -> None:
     for ask, arguments, options, says in REFUSED:
         with refuses(InputError, ValueError, *says):
             ask(tiny, *arguments, **options)
@@ -207,8 +208,3 @@ def test_refusals(tiny: fm.Model, tokenizer: Any) -> None:
         BLOCKED(tiny, *HERE, positions=[99])
     with fm.intervene(tiny, {(0, 1): 0.0}), refuses(UnsupportedModelError, ValueError, "intervention"):
         TRACED(tiny, *HERE)  # hooks would not be seen, and the trace be that of another model
-    capture = fm.capture(tiny, PROMPT)
-    with refuses(InputError, ValueError, "mean", "coefficients"):
-        SILENCED(tiny, *HERE, kinds=("ffn", "attention"), mean=capture)
-    with refuses(InputError, ValueError, "not of this model"):
-        SILENCED(fm.load(build_gpt2(n_layer=3), tokenizer=tokenizer), *HERE, mean=capture)
