@@ -22,7 +22,6 @@ from ..corpus.excerpts import BATCH_TOKENS, Page, Selection
 from ..corpus.passes import read
 from ..models.layer_pass import LayerPass
 from ..models.model import Model
-from ..scanning import reduction
 from ..scanning.state import NOWHERE, LayerState, place_of, position_of, sequence_of
 from ..scanning.store import Store
 from ..scanning.tables import spread
@@ -303,11 +302,6 @@ def sampled_sequences(store: Store, random: np.random.Generator | None = None) -
     """The store's random sequences, as far as its text has them; in random order if a generator is given."""
     numbers = store.state.shared["sequences"] if random is None else random.permutation(store.state.shared["sequences"])
     return numbers[(numbers >= 0) & (numbers < store.sequences.n_sequences)].astype(np.int64)
-
-
-def random_places(store: Store, seed: int) -> Int64[np.ndarray, " n"]:
-    """Random positions of the store's shared sample of sequences, without BOS and special tokens, in random order."""
-    return reduction.random_places(store.sequences, store.settings.special, sampled_sequences(store), seed)
 
 
 KEPT: WeakKeyDictionary[LayerState, Background] = WeakKeyDictionary()  # as long as a store keeps the layer's arrays

@@ -25,14 +25,19 @@ from ffnmem.neurons.inputs import (
     background_of,
     choose_sampled,
     firing,
-    random_places,
     read_background,
+    sampled_sequences,
 )
-from ffnmem.scanning import Store, merge, scan
+from ffnmem.scanning import Store, merge, reduction, scan
 from ffnmem.scanning.state import place_of, position_of, sequence_of
 
 from ..helpers import allclose, refuses
 from ..scanning.texts import tiny_texts
+
+
+def random_places(store: Store, seed: int) -> np.ndarray:
+    """Random positions of the store's random sequences."""
+    return reduction.random_places(store.sequences, store.settings.special, sampled_sequences(store), seed)
 
 
 def everywhere(store: Store, sequences: list[int]) -> np.ndarray:
