@@ -115,7 +115,8 @@ answer = fm.attribute(capture, " Paris")
     Section(
         "Circuits",
         """
-circuit = fm.circuit(capture, " Paris", foil=" Rome")
+smallest = fm.minimal_circuit(capture, " Paris", foil=" Rome")
+circuit = fm.circuit(capture, smallest, " Paris", foil=" Rome")
 scores = fm.causal_scores(capture, " Paris", foil=" Rome")
 found = fm.contrast(model, "The Eiffel Tower is located in the city of", "The Kremlin is located in the city of")
 """,
@@ -136,9 +137,8 @@ found = fm.contrast(model, "The Eiffel Tower is located in the city of", "The Kr
             Picture(
                 "circuit",
                 "Which memory made which fire",
-                "The firings of most influence, by position and layer; lines say what a source adds (blue) to what "
-                "its target "
-                "reads, or takes (orange).",
+                "Few firings that are enough for an answer, by position and layer; lines say what a source adds (blue) "
+                "to what its target reads, or takes (orange).",
                 "fm.plots.circuit(circuit, top=12)",
                 f"ffnmem circuit {TOWER} {RIVAL} --plot circuit.png",
             ),

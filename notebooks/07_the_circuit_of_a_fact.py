@@ -65,51 +65,14 @@ task = fm.interventions.contrast_over(real, pairs)
 task
 
 # %% [markdown]
-# ## Which memories made which fire?
+# ## How few are enough?
 #
-# Back to `atlas`, and to one prompt. `fm.circuit` begins at the answer, the logit of " Paris" minus that of " Rome",
-# and looks into the firings (a neuron at a position) that had most influence on it: what made them fire, and what made
-# those fire, down to the embeddings.
+# Back to `atlas`, and to one prompt. Keep some firings (a neuron at a position), set all others to what they are on
+# average over other facts, and run the model: how much of the difference between " Paris" and " Rome" is left?
+# `random` is the same with as many firings drawn at random.
 
 # %%
 capture = fm.capture(model, prompt)
-circuit = fm.circuit(capture, " Paris", foil=" Rome")
-circuit
-
-# %%
-ax = circuit.plot(plt.subplots(figsize=(9, 5.4), layout="constrained")[1], top=16)
-
-# %% [markdown]
-# Two places matter: " Tower", the end of the name, mostly in the first layer, and " of", where the answer is read off,
-# mostly in the last. In between, attention carries. One of these memories, 3.17, [has a
-# name](03_polysemanticity.ipynb): it fires where the name of a landmark ends.
-#
-# An edge is no estimate. With attention patterns and norm scales as they were, what a neuron reads is a sum over the
-# embeddings, the biases and every firing below it; what was pruned is one node, so that the sum stays whole:
-
-# %%
-first = circuit.firings.iloc[0]
-into = circuit.edges[circuit.edges["target"] == first["id"]]
-print(f"edges into {first['id']} sum to {into['weight'].sum():.5f}; it read {first['pre']:.5f}")
-into[["source", "weight", "share"]].head(6).round(3)
-
-# %% [markdown]
-# It reads *Eiffel* (position 2) and *Tower* (3) together: the name, not one of its words. `fm.pages.circuit` writes
-# all of it as one page to walk around in, with the tokens that memories promote, and with examples where there is a
-# scan:
-
-# %%
-folder = Path(tempfile.mkdtemp())
-page = fm.pages.circuit(circuit, folder / "circuit.html", model=model)
-print(f"{page.name}: {page.stat().st_size / 1000:,.0f} kB")
-
-# %% [markdown]
-# ## How few are enough?
-#
-# Influence is not yet proof. Keep some firings, set all others to what they are on average over other facts, and run
-# the model: how much of the difference is left? `random` is the same with as many firings drawn at random.
-
-# %%
 facts = fm.load_facts("atlas")
 others = fm.capture(model, [fact.text for fact in facts[:100]])
 scores = fm.causal_scores(capture, " Paris", foil=" Rome", mean=others)
@@ -124,20 +87,44 @@ smallest
 smallest.firings.groupby(["token", "layer"]).size().unstack(fill_value=0)
 
 # %% [markdown]
-# 83 of 55,296 firings bring 90% of the answer back, each of them needed among these. Nearly all are at " Tower" in the
-# first layer, and at " of" in the last: the two places of the graph. They are enough, and yet not all that there is:
-# without them, 43% of the answer is left. A model knows a fact more than once.
+# 104 of 55,296 firings bring 90% of the answer back, each of them needed among these. Most are at " Tower", the end of
+# the name, in the first layer, and at " of", where the answer is read off. Without them, nothing of the answer is left.
 #
-# The graph's own firings are another choice:
+# ## Which memories made which fire?
+#
+# `fm.circuit` draws the graph of these firings: what made each of them fire, and what each wrote for the answer, down
+# to the tokens' embeddings.
 
 # %%
-of_graph = fm.faithfulness(capture, " Paris", foil=" Rome", firings=circuit.firings, mean=others)
-of_graph.curve[["size", "faithfulness", "completeness", "random"]].round(3)
+circuit = fm.circuit(capture, smallest, " Paris", foil=" Rome", mean=others)
+circuit
+
+# %%
+ax = circuit.plot(plt.subplots(figsize=(9, 5.4), layout="constrained")[1], top=16)
 
 # %% [markdown]
-# They keep a fifth of the answer. The graph shows what was read, whether it pushed towards Paris or away; to choose
-# what is enough, take `causal_scores`.
+# In between, attention carries.
 #
+# An edge is no estimate. With attention patterns and norm scales as they were, what a neuron reads is a sum over the
+# embeddings, the biases and every firing below it; what is not drawn is one source, `rest`, so that the sum stays
+# whole:
+
+# %%
+first = circuit.firings.iloc[0]
+into = circuit.edges[circuit.edges["target"] == first["id"]]
+print(f"edges into {first['id']} sum to {into['weight'].sum():.5f}; it read {first['reads']:.5f}")
+into.sort_values("share", ascending=False)[["source", "weight", "share"]].head(6).round(3)
+
+# %% [markdown]
+# It reads *Eiffel* (position 2) and *Tower* (3) together: the name, not one of its words. `fm.pages.circuit` writes
+# the picture and what each firing read as one page:
+
+# %%
+folder = Path(tempfile.mkdtemp())
+page = fm.pages.circuit(circuit, folder / "circuit.html")
+print(f"{page.name}: {page.stat().st_size / 1000:,.0f} kB")
+
+# %% [markdown]
 # ## Where is it fetched?
 #
 # What is known at " Tower" must get to " of". Attention from the last token to each other one is cut, in three layers
@@ -153,46 +140,41 @@ ax = fm.plots.fact_map(fm.knockout(model, fact))
 #
 # ## What does an edit do to the graph?
 #
-# [ROME](04_locating_and_editing_facts.ipynb) changes one layer so that the tower stands in Rome. The same question,
-# Paris against Rome, is asked of the edited model, and the graph drawn again.
+# [ROME](04_locating_and_editing_facts.ipynb) changes one layer so that the tower stands in Rome. The same firings are
+# drawn again in the edited model.
 
 # %%
 edit = fm.rome(model, fact, " Rome")
 with edit.applied(model):
-    edited_capture = fm.capture(model, prompt)
-    edited = fm.circuit(edited_capture, " Paris", foil=" Rome")
+    edited = fm.circuit(fm.capture(model, prompt), smallest, " Paris", foil=" Rome")
 print(f"layers edited: {list(edit.layers)}; the difference was {circuit.logit:+.2f}, and is {edited.logit:+.2f}")
 
-# %%
-fig, axes = plt.subplots(2, 1, figsize=(9, 10), layout="constrained")
-for ax, graph, title in zip(axes, (circuit, edited), ("before", "after"), strict=True):
-    graph.plot(ax=ax, top=12)
-    ax.set_title(title, loc="left")
-
-# %% [markdown]
-# The same places. So who changed?
 
 # %%
-columns = ["coefficient", "score"]
-both = pd.merge(circuit.firings, edited.firings[["id", *columns]], on="id", suffixes=("", " after"))
-both["change"] = both["score after"] - both["score"]
+def writes(graph):
+    """Each firing, with what it adds to the answer with no other firing between."""
+    into = graph.edges[graph.edges["target"] == "answer"].set_index("source")["weight"]
+    return graph.firings.assign(writes=graph.firings["id"].map(into).fillna(0.0))
+
+
+columns = ["id", "coefficient", "writes"]
+both = pd.merge(writes(circuit), writes(edited)[columns], on="id", suffixes=("", " after"))
+both["change"] = both["writes after"] - both["writes"]
 most = both.sort_values("change", key=abs, ascending=False)
-most[["id", "token", "coefficient", "coefficient after", "score", "score after"]].head(8).round(2)
+most[["id", "token", "coefficient", "coefficient after", "writes", "writes after"]].head(8).round(2)
 
 # %%
-by_layer = [graph.firings.groupby("layer")["score"].sum() for graph in (circuit, edited)]
-pd.concat(by_layer, axis=1, keys=["before", "after"]).round(2)
+both.groupby("layer")[["writes", "writes after"]].sum().round(2)
 
 # %% [markdown]
-# These neurons fire as they did: nothing below them has changed. What changed is what they write, a little each; the
-# name is recognised as before, and now says Rome. Later layers, which were not touched, follow: what they add has
-# turned its sign, too.
+# The neurons of the edited layer fire as they did: nothing below them has changed. What changed is what they write, a
+# little each; the name is recognised as before, and now says Rome. Later layers, which were not touched, follow: they
+# fire less.
 #
 # ## The fact in a real model
 #
 # Asked for *everything* that makes it say Paris, SmolLM2 has no circuit that one could read: some twenty thousand of
-# its firings are needed against their means, and a drawn graph leaves nearly all of the influence to what was pruned.
-# Against a second prompt the question is smaller:
+# its firings are needed against their means. Against a second prompt the question is smaller:
 
 # %%
 fact_found = fm.contrast(real, "The capital of Germany is the city of", "The capital of France is the city of")
@@ -214,12 +196,12 @@ ax = fm.plots.fact_map(fm.knockout(real, tower))
 #
 # 1. Another pair: a pronoun ("John said that" / "Mary said that"), a tense, two capitals. How many firings decide, and
 #    does `recorded=True`, which keeps them as they were whatever is below, need fewer? *Hint: `len(found.firings)`.*
-# 2. Ask `atlas` for another landmark, or without the foil. Which of its 83 firings come back, and are they about the
+# 2. Ask `atlas` for another landmark, or without the foil. Which of its 104 firings come back, and are they about the
 #    tower, about cities, or about the question? *Hint: compare `smallest.firings[["layer", "neuron"]]` as sets.*
-# 3. `circuit.merge(other)` joins the graphs of two prompts of one length. What is left of the graph of one? *Hint:
-#    another landmark whose name has two tokens.*
-# 4. `fm.circuit(..., heads=True)` puts attention heads between. Which one carries " Tower" to " of"? *Hint: `nodes`
-#    with `kind == "head"`, by influence.*
+# 3. `fm.circuit(capture, ["3.17", "5.97"], …)` draws firings that you name, at every position. Which position counts?
+#    *Hint: the edges whose target is the answer.*
+# 4. `fm.circuit(capture, found)` takes the firings of a contrast. How much of the answer do they keep alone? *Hint:
+#    `.kept`.*
 # 5. Edit with `fm.editing.memit` over several layers instead. Do the first layer's neurons still turn? *Hint: its
 #    `layers=`, and the table `both` again.*
 # 6. Set the others to zero instead of their mean. Are fewer firings enough then, and for what? *Hint: leave `mean=`

@@ -106,8 +106,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "ContrastTask": lambda e: fm.interventions.contrast_over(
         e.tiny, [(PROMPT, "Rome is", " the", " in")] * 2, random=1
     ),
-    "ContrastGraph": lambda e: e.Contrast.graph(),
-    "Circuit": lambda e: fm.circuit(e.capture, e.answers[0], nodes=60),
+    "Circuit": lambda e: fm.circuit(e.capture, e.CausalScores.top(60), e.answers[0]),
     "Comparison": lambda e: fm.compare(e.tiny, corpus=TEXTS[:30], edit=random_edit(e.tiny, (1,))),
     "Decay": decay,
     "Descriptions": lambda e: fm.describe(e.store, ["1.5", "0.3"], str, scores="detection", model=e.tiny),

@@ -144,7 +144,7 @@ def test_a_logit_before_a_soft_cap_says_so(tokenizer: Any, tmp_path: Path) -> No
     assert allclose(5 * math.tanh(alone.logit / 5), own, 1e-5)
     paths, scores = fm.attribute_paths(capture, " Paris"), fm.causal_scores(capture, " Paris")
     ablated, diff = fm.ablate(capture, " Paris", neurons=[(0, 1), (1, 2)]), made(model, (1,)).diff(model, PROMPT)
-    every, circuit = fm.attribute(capture, fm.prompts.NEXT), fm.circuit(capture, " Paris")
+    every, circuit = fm.attribute(capture, fm.prompts.NEXT), fm.circuit(capture, ["0.1", "1.2"], " Paris")
     kept = fm.faithfulness(capture, " Paris", sizes=[4], random=1), fm.minimal_circuit(capture, " Paris")
     whole = fm.causal_scores(capture, " Paris Rome")  # a log-probability is after it
     assert CAPPED not in repr(whole) + " ".join(printed(whole.sheet()))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 import ffnmem as fm
 
-from ..core.defaults import CIRCUIT_NODES, EDGE_THRESHOLD, NODE_THRESHOLD
+from ..core.defaults import CIRCUIT_NODES, CIRCUIT_SHARE
 from ..core.errors import InputError
 from .guard import note
-from .options import Answer, Count, Directory, GraphFile, Page, PlottedOutput, Prompt, PromptChoice, Share, Top
+from .options import Answer, Count, GraphFile, Page, PlottedOutput, Prompt, PromptChoice, Share, Top
 from .progress import show_progress
 
-if TYPE_CHECKING:
-    from ..core.sheets import Sheet
+Firings = Annotated[list[str], Parameter(metavar="FIRING", n_tokens=1)]
+PICTURED = 40
 
 
 def circuit(
@@ -22,79 +24,60 @@ def circuit(
     /,
     *,
     answer: Answer = Answer(),
+    firings: Firings | None = None,
+    share: Share | None = None,
     nodes: Count = CIRCUIT_NODES,
-    minimal: Share | None = None,
-    node_threshold: Share = NODE_THRESHOLD,
-    edge_threshold: Share = EDGE_THRESHOLD,
-    heads: bool = False,
-    attention: bool = False,
     top: Top = 20,
     export: GraphFile | None = None,
     html: Page | None = None,
     site: str | None = None,
-    store: Directory | None = None,
     model: PromptChoice = PromptChoice(),
     output: PlottedOutput = PlottedOutput(),
 ) -> None:
     """The graph of memories behind an answer: which made which fire.
 
-    Finds the graph of firings behind an answer: which memories made which others fire, and which wrote it. An edge is
-    what its source adds to its target's pre-activation, carried along all paths through attention as it was; the edges
-    into a node sum to what it read, with what was pruned as one node. Firings are chosen by their influence on the
-    answer; "alone" says how much of it they keep when all others are zero: where that is far from 100%, they are not
-    what makes the answer.
+    Draws the graph of some firings (a neuron at a position): which made which others fire, and which wrote the answer.
+    Without --firings they are the fewest found that keep nine tenths of the answer, as ffnmem causal minimal finds
+    them. An edge is what its source adds to its target's pre-activation, carried along all paths through attention as
+    it was; the edges into a firing sum to what it read, with all that is not in the graph as one source, "rest".
 
     Examples
       ffnmem circuit "The Eiffel Tower is located in the city of" --foil " Rome"
-      ffnmem circuit "The capital of France is" --heads --plot circuit.png
+      ffnmem circuit "The capital of France is" --share .8 --plot circuit.png
+      ffnmem circuit "The capital of France is" --firings 0.895@4,1.811@4
       ffnmem circuit "The capital of France is" --export g.json --csv > e.csv
-      ffnmem circuit "The capital of France is" --minimal .9 --html circuit.html
 
     --json has the nodes, the edges, their error and the provenance; --csv has the edges: source, target, input, weight,
     share.
 
     Args:
-        nodes: Firings that are expanded at most.
-        minimal: The graph of the smallest set found that keeps this share of the answer, as ffnmem causal minimal.
-        node_threshold: Keep the fewest firings that have this share of their influence.
-        edge_threshold: Then the fewest edges that carry this share of it.
-        heads: Attention heads are nodes, and paths end there.
-        attention: The same with whole attention layers; with --heads, heads.
+        firings: The firings to draw, as LAYER.NEURON@POSITION, or LAYER.NEURON for every position; several with commas
+            between them.
+        share: The fewest firings that keep this share of the answer. [default: 0.9]
+        nodes: Firings of the graph at most; what others add is in the rest. A picture has the 40 of most influence.
         export: Also write the graph JSON that circuit-tracer's page and Neuronpedia read.
-        html: Also write the graph as a page: nodes by layer and position, what each read and who reads it.
-        site: With --html: a site of the model's neurons (ffnmem report site), to which names of neurons without a card
-            lead.
-        store: With --html: cards and examples of the top neurons, from this scan.
+        html: Also write the graph as a page: its picture, and what each firing read.
+        site: With --html: a site of the model's neurons (ffnmem report site), to which their names lead.
     """
-    for flag, given in (("--store", store), ("--site", site)):
-        if given is not None and html is None:
-            raise InputError(f"{flag} is for the page: give --html FILE, too")
-    loaded = model.load()
+    if site is not None and html is None:
+        raise InputError("--site is for the page: give --html FILE, too")
+    if firings and share is not None:
+        raise InputError("--firings and --share exclude each other: name firings, or ask for the fewest that keep it")
+    capture = model.capture(prompt)
     if html is not None:
         from ..pages.links import to_site
 
-        to_site(site, Path(html), loaded.fingerprint)  # one that will not do is told of before the work
-    examples = None if store is None else fm.open_store(store, model=loaded)
-    capture = fm.capture(loaded, model.prompt_text(loaded, prompt))
-    with show_progress() as progress:
-        settings: dict[str, Any] = {"nodes": nodes, "heads": heads, "attention": attention, "progress": progress}
-        if minimal is not None:
-            settings["firings"] = fm.minimal_circuit(capture, **vars(answer), faithfulness=minimal, progress=progress)
-        found = fm.circuit(
-            capture, **vars(answer), node_threshold=node_threshold, edge_threshold=edge_threshold, **settings
-        )
-
-    def sheet() -> Sheet:
-        try:
-            return found.sheet(top, found.faithfulness(capture))
-        except InputError:  # no firing that could be left out, or an answer that none makes
-            return found.sheet(top)
-
-    output.emit(found, sheet=sheet, drawn={"top": top})
+        to_site(site, Path(html), capture.model.fingerprint)  # one that will not do is told of before the work
+    if firings:
+        given: Any = ",".join(firings).split(",")
+    else:
+        with show_progress() as progress:
+            share = CIRCUIT_SHARE if share is None else share
+            given = fm.minimal_circuit(capture, **vars(answer), faithfulness=share, progress=progress)
+    found = fm.circuit(capture, given, **vars(answer), nodes=nodes)
+    output.emit(found, sheet=lambda: found.sheet(top), drawn={"top": min(nodes, PICTURED)})
     if export is not None:
-        found.export("circuit-tracer", export, supernodes=found.supernodes())
+        found.export("circuit-tracer", export)
         note(f"wrote {export}")
     if html is not None:
-        with show_progress() as progress:
-            page = fm.pages.circuit(found, html, examples, loaded, site=site, progress=progress)
-        note(f"wrote {page}")
+        note(f"wrote {fm.pages.circuit(found, html, site=site)}")

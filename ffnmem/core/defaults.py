@@ -30,5 +30,5 @@ SEQUENCES_READ = 2048
 COMPARED_TOKENS, CHANCE, REACH = 10_000, 0.01, 1
 
 # circuits
-CIRCUIT_NODES, NODE_THRESHOLD, EDGE_THRESHOLD = 500, 0.8, 0.98
-SUPERNODE_SIMILARITY = 0.5
+CIRCUIT_NODES, CIRCUIT_SHARE = 200, 0.9
+"""Firings that are drawn, and the share of the answer that those which nobody named keep."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 Phase = Literal[
     "download", "convert", "verify", "compare", "pack", "scan", "rescore", "project", "read", "pages", "reports",
-    "shade", "ablate", "circuit", "weights", "text", "inputs", "meanings",
+    "shade", "ablate", "weights", "text", "inputs", "meanings",
     "explain", "judge", "geometry", "edit", "trace", "traces", "silence",
     "silences", "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "causal", "exact",
     "faithfulness", "prune", "variants", "effects", "contrast", "contrasts", "audit", "answers",
@@ -30,7 +30,6 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "reports": ("writing reports", "reports"),
     "shade": ("reading examples again", "tokens"),
     "ablate": ("removing neurons", "neurons"),
-    "circuit": ("expanding firings", "firings"),
     "weights": ("comparing values with the vocabulary", "neurons"),
     "text": ("reading text", "tokens"),
     "inputs": ("reading inputs again", "tokens"),

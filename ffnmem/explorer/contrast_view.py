@@ -11,8 +11,7 @@ from ..core.pictures import picture
 from ..core.progress import Progress
 from ..interventions.contrasts import contrast
 from ..pages.contrasts import contrast_sections
-from .circuit_view import memory_address
-from .queries import Query, Text, Token, form_field, read_token
+from .queries import Query, Text, Token, form_field, memory_address, read_token
 from .rendering import fragment
 from .views import Explorer, View, view
 

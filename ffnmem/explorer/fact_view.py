@@ -29,8 +29,7 @@ from ..facts.questions import own_answer
 from ..facts.templates import as_spelled, prompt_template
 from ..pages.edits import edit_sections, trace_or_reason, trace_section
 from ..pages.rendering import Section
-from .circuit_view import memory_address
-from .queries import CARRIED, Query, Text, choice_of, form_field
+from .queries import CARRIED, Query, Text, choice_of, form_field, memory_address
 from .rendering import fragment
 from .views import Explorer, View, view
 

@@ -30,6 +30,11 @@ def address(path: str, *pairs: tuple[str, Any], **named: Any) -> str:
     return f"{path}?{shown}" if shown else path
 
 
+def memory_address(layer: int, neuron: int) -> str:
+    """The address of a neuron's view."""
+    return f"/memory/{layer}.{neuron}"
+
+
 def form_field(label: str, default: Any = "", *, hint: str = "", words: Mapping[str, str] | None = None,
                number: bool = False, wide: bool = False, lines: int = 1, required: bool = False, folded: bool = False,
                most: int = 0, **limits: Any) -> Any:  # fmt: skip

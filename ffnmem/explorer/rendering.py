@@ -87,13 +87,13 @@ def download(form: str, name: str, make: Callable[[], Any]) -> Download:
     return Download(f"{name}.{form}", media, written(make()))
 
 
-def saved_page(title: str, body: Markup, styles_of_view: str, provenance: Mapping[str, Any]) -> str:
+def saved_page(title: str, body: Markup, provenance: Mapping[str, Any]) -> str:
     """A page to keep, of a view's content: without scripts, forms or links to the explorer."""
     return render(
         "saved.html",
         title=title,
         body=Markup(re.sub("<form.*?</form>", "", body, flags=re.DOTALL)),
-        styles=Markup(styles() + styles_of_view),
+        styles=Markup(styles()),
         provenance=provenance,
         scripts=(),
         script_hashes=(),

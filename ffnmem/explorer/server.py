@@ -67,15 +67,14 @@ Typed = Mapping[str, Sequence[str]]
 """The parameters of an address as typed, without those that are empty."""
 
 
-def html_page(status: int = 200, *, scripts: str = "", more: str = "", **values: Any) -> Response:
+def html_page(status: int = 200, **values: Any) -> Response:
     """A whole page with the headers that hold it to its own styles and scripts."""
-    own = [script_of(TABLES, HERE), asset("explorer.js"), *([scripts] if scripts else [])]
-    sheets = [styles(), *([more] if more else [])]
+    own, sheet = [script_of(TABLES, HERE), asset("explorer.js")], styles()
     policy = "; ".join(
         (
             "default-src 'none'",
             f"script-src {' '.join(repr(content_hash(script)) for script in own)}",
-            f"style-src-elem {' '.join(repr(content_hash(sheet)) for sheet in sheets)}",
+            f"style-src-elem {content_hash(sheet)!r}",
             "style-src-attr 'unsafe-inline'",  # the strength of a shade; elements and scripts need a hash
             "img-src 'self' data:",
             "connect-src 'self'",
@@ -87,7 +86,7 @@ def html_page(status: int = 200, *, scripts: str = "", more: str = "", **values:
     nothing: dict[str, Any] = dict.fromkeys(("here", "form", "view", "error", "again", "waiting", "model", "store"))
     html = render(
         "base.html",
-        styles=[Markup(sheet) for sheet in sheets],
+        styles=[Markup(sheet)],
         scripts=[Markup(script) for script in own],
         version=__version__,
         pages=PAGES,
@@ -184,8 +183,6 @@ class Site:
             title=result.title,
             view=result,
             saved=saved,
-            scripts=result.scripts,
-            more=result.styles,
             **self.frame(page, typed),
         )
 
@@ -226,7 +223,7 @@ def with_warnings(make: Callable[[], View]) -> View | FfnmemError:
 
 def files_of(view: View) -> dict[str, Callable[[], Any]]:
     """What can be saved of a view, by format; every view with numbers as the page that it shows."""
-    page = partial(saved_page, view.title, view.body, view.styles, view.provenance)
+    page = partial(saved_page, view.title, view.body, view.provenance)
     return ({"html": page} if view.provenance else {}) | dict(view.files)
 
 

@@ -40,7 +40,6 @@ class View:
         name: of its files. provenance: of its numbers.
         files: by format, what is made when the file is asked for, on the worker: a table ("csv"), plain values
             ("json"), a figure ("png"), a page ("html"; else what is shown), bytes ("zip").
-        styles, scripts: what the page needs besides the explorer's own, as text; admitted by their hashes.
         notes: what was warned of; the explorer adds to them.
     """
 
@@ -49,8 +48,6 @@ class View:
     name: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
-    styles: str = ""
-    scripts: str = ""
     notes: tuple[str, ...] = ()
 
 

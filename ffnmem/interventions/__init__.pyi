@@ -4,7 +4,6 @@ from .changes import Add as Add
 from .changes import Mean as Mean
 from .changes import Scale as Scale
 from .changes import Set as Set
-from .contrast_graphs import ContrastGraph as ContrastGraph
 from .contrasts import Contrast as Contrast
 from .contrasts import contrast as contrast
 from .contrasts import patch as patch

@@ -20,12 +20,12 @@ from ..core.types import Count, Seed, Whole, checked
 from ..models.model import Model
 from ..prompts.answer_text import AnswerResult, describe_answer
 from ..prompts.captures import Target, capture
+from ..prompts.circuits import Circuit, circuit_between
 from ..prompts.firings import PromptQuestion
 from ..prompts.keeping import BATCH_TOKENS, Keeping
 from ..prompts.minimal import Search
 from ..prompts.sufficiency import chance_interval
 from ..vocabulary.projections import promoted_tokens
-from .contrast_graphs import ContrastGraph, graph_between
 
 DRAWS = 10  # random sets
 BEGIN, PART = 8, 4  # the search begins with so many firings, and a step adds a part of those that there are
@@ -113,10 +113,11 @@ class Contrast(AnswerResult):
         """``sufficiency``, ``necessity`` or ``transfer`` of the firings."""
         return float(self.proof.set_index("measure").loc[measure, "share"])
 
-    def graph(self, top: Count = NODES) -> ContrastGraph:
-        """How the ``top`` first firings make one another differ: see :class:`ContrastGraph`."""
+    def graph(self, top: Count = NODES) -> Circuit:
+        """How the ``top`` first firings make one another differ: see :class:`ffnmem.prompts.Circuit`."""
         here, there = (self.ask_again(ids) for ids in (self.answer.tokens, self.counterfactual_ids))
-        return graph_between(here, there, self.alignment, self.firings.head(top), self.provenance)
+        drawn = self.firings.head(top)
+        return circuit_between(here, there, self.alignment, drawn, len(self.firings), self.provenance)
 
     def ask_again(self, ids: tuple[int, ...]) -> PromptQuestion:
         """Its answer after the tokens of one of its prompts."""

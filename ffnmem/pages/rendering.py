@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -46,6 +47,16 @@ def script_of(name: str, package: str = PACKAGE) -> str:
 def content_hash(script: str) -> str:
     """The source expression of a content security policy that admits this script and no other."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+def picture_source(figure: Any) -> str:
+    """A figure of matplotlib as the source of an image: an SVG whose texts are texts."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "ffnmem"}):
+        figure.savefig(buffer, format="svg", facecolor="white", metadata={"Date": None})
+    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 # Pages of sheets: sections, each with a heading, how to read it, and the blocks of a sheet.

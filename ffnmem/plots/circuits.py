@@ -8,9 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.patheffects import withStroke
 
-from ..core.errors import InputError
 from ..core.types import Count
-from ..interventions.contrast_graphs import ContrastGraph
 from ..prompts.circuits import ANSWER, Circuit
 from . import shapes
 from .attribution import answer
@@ -21,13 +19,9 @@ NAMED = 16
 KINDS = {
     "firing": ("o", "#2F3640"),
     "embedding": ("s", shapes.DARK_GREY),
-    "position": ("d", shapes.DARK_GREY),
-    "attention": ("^", shapes.PINK),
-    "head": ("^", shapes.PINK),
     "answer": ("D", shapes.GREEN),
 }
 """Mark and colour of each kind of node."""
-COMPUTED = ("firing", "attention", "head")
 ABREAST, LINES, LINE = 4, 3, 0.34
 """Nodes of one layer and position side by side, unless they would need more lines than fit between two layers; and how
 far lines are apart, in layers."""
@@ -35,17 +29,17 @@ INCHES = 0.55  # that a name needs, and so a node
 LEAST, LARGEST = 16.0, 230.0  # areas of marks, in points²
 
 
-@draws(Circuit, ContrastGraph)
-def circuit(circuit: Circuit | ContrastGraph, ax: Axes | None = None, top: Count = 40) -> Axes:
+@draws(Circuit)
+def circuit(circuit: Circuit, ax: Axes | None = None, top: Count = 40) -> Axes:
     """The graph of firings behind an answer: positions across, layers up, the answer on top.
 
     A mark is a node, the larger the more influence it has; a line an edge, blue where it adds and orange where it
-    takes, the wider the more of its target's influence it carries. Biases and what was pruned are left out. The most
+    takes, the wider the more of its target's influence it carries. What is no node of the graph is left out. The most
     influential firings are named.
 
     Args:
         circuit: from :func:`ffnmem.circuit`, or the graph of a contrast.
-        top: how many firings and heads, those of most influence.
+        top: how many firings, those of most influence.
     """
     nodes = choose_nodes(circuit, top)
     columns = place_nodes(nodes, circuit)
@@ -65,26 +59,23 @@ def circuit(circuit: Circuit | ContrastGraph, ax: Axes | None = None, top: Count
     return shapes.finish(ax, f"The circuit behind {answer(circuit)}", "fired at", "layer", legend="beside")
 
 
-def choose_nodes(circuit: Circuit | ContrastGraph, top: int) -> pd.DataFrame:
-    """The nodes to draw: the answer, the strongest firings and heads, and the embeddings that these read."""
+def choose_nodes(circuit: Circuit, top: int) -> pd.DataFrame:
+    """The nodes to draw: the answer, the strongest firings, and the embeddings that these read."""
     nodes = circuit.nodes
-    strong = nodes[nodes["kind"].isin(COMPUTED)].nlargest(top, "influence")
-    if strong.empty:
-        raise InputError("the circuit has no firings to draw: expand more (nodes=) or prune less (node_threshold=)")
+    strong = nodes[nodes["kind"] == "firing"].nlargest(top, "influence")
     kept = {ANSWER, *strong["id"]}
     read = set(circuit.edges.loc[circuit.edges["target"].isin(kept), "source"])
-    ends = nodes["kind"].isin(["embedding", "position"]) & nodes["id"].isin(read)
+    ends = (nodes["kind"] == "embedding") & nodes["id"].isin(read)
     return nodes[nodes["id"].isin(kept) | ends].reset_index(drop=True)
 
 
-def place_nodes(nodes: pd.DataFrame, circuit: Circuit | ContrastGraph) -> pd.DataFrame:
+def place_nodes(nodes: pd.DataFrame, circuit: Circuit) -> pd.DataFrame:
     """Give every node its x and y; nodes of one layer and position stand side by side.
 
     Returns one row a position: where its column starts, its width and its middle.
     """
     level = nodes["layer"].astype("float64").fillna(-1.0) + 0.0
     level[nodes["kind"] == "answer"] = circuit.n_layers
-    level[nodes["kind"].isin(["attention", "head"])] -= 0.42  # attention comes before the layer's FFN
     position = nodes["position"].astype(int)
     cells = nodes.groupby([position, level], sort=False)
     rank, count = cells.cumcount(), cells["id"].transform("size")
@@ -100,7 +91,7 @@ def place_nodes(nodes: pd.DataFrame, circuit: Circuit | ContrastGraph) -> pd.Dat
     return pd.DataFrame({"start": start, "width": width, "middle": middle})
 
 
-def draw_edges(ax: Axes, circuit: Circuit | ContrastGraph, nodes: pd.DataFrame) -> None:
+def draw_edges(ax: Axes, circuit: Circuit, nodes: pd.DataFrame) -> None:
     """Lines between the nodes, the strongest last; of a gated neuron, one for what both inputs are given."""
     by_id = nodes.set_index("id")
     edges = circuit.edges[circuit.edges["source"].isin(by_id.index) & circuit.edges["target"].isin(by_id.index)]
@@ -121,7 +112,7 @@ def draw_edges(ax: Axes, circuit: Circuit | ContrastGraph, nodes: pd.DataFrame) 
 
 
 def draw_nodes(ax: Axes, nodes: pd.DataFrame) -> None:
-    """Marks, and the strongest firings' names above them and heads' below: of one layer, they are near each other."""
+    """Marks, and the strongest firings' names above them."""
     largest = float(nodes.loc[nodes["kind"] != "answer", "influence"].max()) or 1.0
     nodes["area"] = LEAST + (LARGEST - LEAST) * (nodes["influence"] / largest).clip(upper=1.0)
     for kind, some in nodes.groupby("kind", sort=False):
@@ -129,9 +120,7 @@ def draw_nodes(ax: Axes, nodes: pd.DataFrame) -> None:
         style: shapes.Style = {"marker": mark, "color": colour, "edgecolor": "white", "linewidth": 0.7, "zorder": 4}
         ax.scatter(some["x"], some["y"], s=some["area"], clip_on=False, label=kind, **style)
     readable = [withStroke(linewidth=1.5, foreground=ax.get_facecolor())]  # above the lines
-    for row in nodes[nodes["kind"].isin(COMPUTED)].nlargest(NAMED, "influence").itertuples():
-        above = 1 if row.kind == "firing" else -1
-        place = (0, above * (row.area**0.5 / 2 + 1.5))
-        style = {"textcoords": "offset points", "ha": "center", "va": "bottom" if above > 0 else "top", "fontsize": 6.5}
-        name = str(row.id).split("@")[0].replace("attention.", "attention ").replace("head.", "head ")
+    for row in nodes[nodes["kind"] == "firing"].nlargest(NAMED, "influence").itertuples():
+        style = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 6.5}
+        name, place = str(row.id).split("@")[0], (0, row.area**0.5 / 2 + 1.5)
         ax.annotate(name, (row.x, row.y), place, zorder=5, path_effects=readable, **style)

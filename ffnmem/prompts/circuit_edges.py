@@ -38,28 +38,13 @@ class Firing:
         return f"{self.layer}.{self.neuron}@{self.position}"
 
 
-@dataclass(frozen=True)
-class Head:
-    """What an attention head writes at a position; ``head`` None: the whole layer."""
-
-    layer: int
-    head: int | None
-    position: int
-
-    @property
-    def name(self) -> str:
-        """Its id in a circuit: ``"head.3.2@5"``, ``"attention.3@5"``."""
-        name = f"attention.{self.layer}" if self.head is None else f"head.{self.layer}.{self.head}"
-        return f"{name}@{self.position}"
-
-
 class Input(NamedTuple):
     """One thing that a node reads: a sum over all that stands below it. ``node``: None for the answer.
 
-    ``name``: "pre" of a classic neuron, "gate" and "linear" of a gated one, "logit" of the answer, "write" of a head.
+    ``name``: "pre" of a classic neuron, "gate" and "linear" of a gated one, "logit" of the answer.
     """
 
-    node: Firing | Head | None
+    node: Firing | None
     name: str
 
 
@@ -103,6 +88,9 @@ class FrozenPass:
     def coefficients(self, layer: int) -> Float[Tensor, "pos d_mlp"]:
         return self.at(self.capture.coefficients[layer])
 
+    def coefficient(self, firing: Firing) -> float:
+        return float(self.capture.coefficients[firing.layer][self.row, firing.position, firing.neuron])
+
     def inputs(self, firing: Firing | None) -> list[Input]:
         """What a node reads; None: the answer."""
         if firing is None:
@@ -111,7 +99,7 @@ class FrozenPass:
 
     def value(self, one: Input) -> float:
         """What an input came to in the model's own pass, which its edges must sum to."""
-        if not isinstance(one.node, Firing):
+        if one.node is None:
             return self.logit
         held = self.capture.linear if one.name == "linear" else self.capture.pre
         return float(held[one.node.layer][self.row, one.node.position, one.node.neuron])
@@ -125,7 +113,8 @@ class FrozenPass:
     def walk(self, inputs: Sequence[Input], visit: Visit) -> Float[Tensor, "input other"]:
         """Carry the directions of inputs, those of higher layers first, down to the embeddings.
 
-        Returns what the sources that are no firings add, in float64: see :meth:`other_names`, the biases last.
+        Returns what the sources that are no firings add, in float64: token embeddings by position, positions' where
+        there are any, the input's own bias, and each layer's biases.
         """
         model, layers = self.model, [self.layer_of(one) for one in inputs]
         assert layers == sorted(layers, reverse=True)
@@ -190,40 +179,11 @@ class FrozenPass:
             found[places] = directions / self.scales[layer][at[places]].unsqueeze(-1)
         return found, at, own
 
-    @property
-    def n_biases(self) -> int:
-        """How many of the other sources are biases: the input's own, and each layer's."""
-        return 1 + self.model.n_layers
-
-    def other_names(self) -> list[tuple[str, str, int | None, int | None]]:
-        """Of the sources that are no firings: id, kind, layer and position."""
-        kinds = ["embedding"] if self.position is None else ["embedding", "position"]
-        found: list[tuple[str, str, int | None, int | None]]
-        found = [(f"{kind}@{p}", kind, None, p) for kind in kinds for p in range(self.pos + 1)]
-        found.append(("bias", "bias", None, None))
-        return [*found, *((f"bias.{layer}", "bias", layer, None) for layer in range(self.model.n_layers))]
-
-    # -- rows of edges -------------------------------------------------------------------------------------------
-
-    def rows(
-        self, inputs: Sequence[Input]
-    ) -> tuple[dict[int, Float[Tensor, "active pos d_mlp"]], Float[Tensor, "input other"]]:
-        """All that firings of every layer add to a few inputs, and what the other sources do.
-
-        Inputs come by falling layer. A layer's tensor has the inputs above it only.
-        """
-        found: dict[int, Tensor] = {}
-
-        def visit(layer: int, along: Tensor) -> None:
-            values = at_least_float32(self.model.ffn[layer].values.detach())
-            found[layer] = (along @ values.T).mul_(self.coefficients(layer))
-
-        return found, self.walk(inputs, visit)
-
     def edges(
         self, inputs: Sequence[Input], firings: Sequence[Firing]
-    ) -> tuple[Float[Tensor, "input firing"], Float[Tensor, "input other"], Float[Tensor, " input"]]:
-        """What some firings add to inputs, what the other sources do, and the sum over all that there are.
+    ) -> tuple[Float[Tensor, "input firing"], Float[Tensor, "input pos"], Float[Tensor, " input"]]:
+        """What some firings add to inputs, what the embeddings at each position do, and the sum over all that there
+        are.
 
         Inputs come by falling layer. In float64.
         """
@@ -244,7 +204,8 @@ class FrozenPass:
                     weights[:active, [places[i] for i in here]] = (along[:, position] @ written[here].T).double()
 
         others = self.walk(inputs, visit)
-        return weights, others, total + others.sum(-1)
+        embedded = others[:, : -1 - self.model.n_layers].reshape(len(inputs), -1, self.pos + 1).sum(1)
+        return weights, embedded, total + others.sum(-1)
 
     def writes(self, firings: Sequence[Firing]) -> dict[int, tuple[list[int], list[int], Float[Tensor, "n d_model"]]]:
         """By layer: which of the firings are there, where they fired, and what each wrote."""

@@ -1,9 +1,7 @@
 """A circuit as the graph JSON that circuit-tracer's page and Neuronpedia read.
 
-Their ids are ``layer_feature_position``, whole numbers all; here a feature is a neuron. What is none has a negative
-number in its place, so that no id can be another's: of what was pruned −1 (which theirs is for what transcoders leave
-out), of a layer's biases −2, of a reader's own −3, of an attention layer −4, of head h −10 − h. Token and position
-embeddings are one node a token there.
+Their ids are ``layer_feature_position``, whole numbers all; here a feature is a neuron. What is no node of the graph is
+an error node of layer 0 with −1 in the place of a feature, as theirs for what transcoders leave out.
 
 Source: ``circuit_tracer/frontend/graph_models.py`` of safety-research/circuit-tracer, and ``graph-schema.json`` of
 hijohnnylin/neuronpedia.
@@ -12,22 +10,15 @@ hijohnnylin/neuronpedia.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from .._version import __version__
 
-PRUNED, BIASES, OWN, LAYER, HEADS = -1, -2, -3, -4, -10
 FEATURE, ERROR, EMBEDDING, LOGIT = "cross layer transcoder", "mlp reconstruction error", "embedding", "logit"
 """The types of nodes that their pages know."""
-ATTENTION = "attention head"
-
-
-def cantor(x: int, y: int) -> int:
-    """The pairing of two whole numbers in one that circuit-tracer numbers features by."""
-    return (x + y) * (x + y + 1) // 2 + y
 
 
 def make_slug(text: str) -> str:
@@ -35,22 +26,19 @@ def make_slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "circuit"
 
 
-def graph_json(circuit: Any, slug: str | None, groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """A whole circuit as plain values; ``groups``: names of supernodes, and the ids of their nodes."""
-    nodes, edges, settings = circuit.nodes, circuit.edges, dict(circuit.provenance.settings)
+def graph_json(circuit: Any, slug: str | None) -> dict[str, Any]:
+    """A whole circuit as plain values."""
     prompt = "".join(circuit.tokens[circuit.starts_with_bos :])
-    known = {str(row["id"]): node_json(row, circuit) for row in nodes.to_dict("records")}
-    for name, share in accumulate_influence(nodes).items():
-        known[name]["influence"] = share
-    found: dict[str, dict[str, Any]] = {}
-    for node in known.values():
-        found.setdefault(node["node_id"], node)
-    ids = {name: str(node["node_id"]) for name, node in known.items()}
+    rest = {"kind": "rest", "layer": 0, "position": circuit.position}
+    table = circuit.nodes.set_index("id", drop=False)
+    up_to = circuit.firings.set_index("id")["influence"].cumsum()
+    known = {str(row["id"]): node_json(row, circuit, up_to) for row in table.to_dict("records")}
+    known["rest"] = node_json(rest, circuit, up_to)
     weights: dict[tuple[str, str], float] = {}
-    for edge in weigh_links(nodes, edges).itertuples():
-        pair = ids[str(edge.source)], ids[str(edge.target)]
-        weights[pair] = weights.get(pair, 0.0) + float(edge.weight)
-    supernodes = [[name, *(ids[member] for member in members)] for name, members in groups.items()]
+    for edge in circuit.edges.itertuples():
+        pair = known[edge.source]["node_id"], known[edge.target]["node_id"]
+        weights[pair] = weights.get(pair, 0.0) + float(edge.weight) * slope(table, edge.target, edge.input)
+    answer = known["answer"]["node_id"]
     return {
         "metadata": {
             "slug": make_slug(prompt if slug is None else slug),
@@ -58,89 +46,61 @@ def graph_json(circuit: Any, slug: str | None, groups: Mapping[str, Sequence[str
             "transcoder_list": [],
             "prompt_tokens": list(circuit.tokens),
             "prompt": prompt,
-            "node_threshold": settings.get("node_threshold"),
+            "node_threshold": None,
             "schema_version": 1,
             "info": {
                 "description": "Neurons (memories) of the model itself, no transcoder; edges through frozen attention.",
                 "generator": {"name": "ffnmem", "version": __version__},
             },
-            "generation_settings": {"max_feature_nodes": settings.get("nodes")},
-            "pruning_settings": {name: settings.get(name) for name in ("node_threshold", "edge_threshold")},
         },
-        "qParams": {
-            "pinnedIds": list(dict.fromkeys([ids["answer"], *(one for group in supernodes for one in group[1:])])),
-            "supernodes": supernodes,
-            "linkType": "both",
-            "clickedId": ids["answer"],
-            "sg_pos": "",
-        },
-        "nodes": list(found.values()),
+        "qParams": {"pinnedIds": [answer], "supernodes": [], "linkType": "both", "clickedId": answer, "sg_pos": ""},
+        "nodes": list(known.values()),
         "links": [
             {"source": source, "target": target, "weight": weight} for (source, target), weight in weights.items()
         ],
     }
 
 
-def accumulate_influence(nodes: pd.DataFrame) -> dict[str, float]:
-    """The share of all influence that firings and heads up to each have together, by which their pages prune."""
-    some = nodes[nodes["kind"].isin(["firing", "attention", "head"])]
-    some = some.sort_values("influence", ascending=False, kind="stable")
-    total = float(some["influence"].sum()) or 1.0
-    return {str(name): float(share) for name, share in zip(some["id"], some["influence"].cumsum() / total, strict=True)}
+def slope(nodes: pd.DataFrame, target: str, name: str) -> float:
+    """What makes one number of a gated neuron's two inputs: half of what is added to each, in coefficients."""
+    read = nodes.at[target, {"gate": "reads", "linear": "linear"}[name]] if name in ("gate", "linear") else 0.0
+    return float(nodes.at[target, "coefficient"] / read / 2) if read else 1.0
 
 
-def weigh_links(nodes: pd.DataFrame, edges: pd.DataFrame) -> pd.DataFrame:
-    """One number a link: of a gated neuron, half of what is added to each input, in coefficients."""
-    by_id = nodes.set_index("id")
-    inputs = {"gate": by_id["pre"], "linear": by_id["linear"]}
-    scale = [
-        1.0
-        if one not in inputs or not inputs[one][target]
-        else float(by_id["coefficient"][target] / inputs[one][target] / 2)
-        for target, one in zip(edges["target"], edges["input"], strict=True)
-    ]
-    return edges.assign(weight=edges["weight"] * scale)
-
-
-def node_json(row: Mapping[Any, Any], circuit: Any) -> dict[str, Any]:
-    """One node by their rules."""
-    kind, position = row["kind"], circuit.position if pd.isna(row["position"]) else int(row["position"])
-    layer = 0 if pd.isna(row["layer"]) else int(row["layer"])
+def node_json(row: Mapping[Any, Any], circuit: Any, up_to: pd.Series) -> dict[str, Any]:
+    """One node by their rules. ``up_to``: by id, the share of all influence of the firings up to each one, by which
+    their pages prune."""
+    kind, position = row["kind"], int(row["position"])
     if kind == "answer":
         against = "" if circuit.foil is None else f' against "{circuit.foil}"'
-        name = {"layer": str(circuit.n_layers + 1), "feature": circuit.target_id, "feature_type": LOGIT}
-        return base(name, position, f"L_{circuit.target_id}-{position}") | {
-            "clerp": f'Output "{circuit.target}"{against} (p={circuit.probability:.3f})',
-            "token_prob": circuit.probability,
-            "is_target_logit": True,
-        }
-    if kind in ("embedding", "position"):
-        token = circuit.token_ids[position]
-        found = base({"layer": "E", "feature": position, "feature_type": EMBEDDING}, position, f"E_{token}-{position}")
-        return found | {"node_id": f"E_{token}_{position}", "clerp": f'Emb: "{row["token"]}"'}
-    if kind == "firing":
-        neuron = int(row["neuron"])
-        found = base({"layer": str(layer), "feature": neuron, "feature_type": FEATURE}, position, f"{layer}_{neuron}-0")
-        clerp = f'memory {layer}.{neuron} at "{row["token"]}"'
-        return found | {"feature": cantor(layer, neuron), "clerp": clerp, "activation": float(row["coefficient"])}
-    if kind in ("attention", "head"):
-        number = LAYER if kind == "attention" else HEADS - int(row["head"])
-        words = f"attention {layer}" if kind == "attention" else f"head {layer}.{int(row['head'])}"
-        clerp, kind = f'{words} at "{row["token"]}"', ATTENTION
-    elif kind == "pruned":
-        number, clerp, kind = PRUNED, "what was pruned", ERROR
-    else:
-        number = OWN if pd.isna(row["layer"]) else BIASES
-        clerp, kind = "biases of what reads" if number == OWN else f"biases of layer {layer}", ERROR
-    name = {"layer": str(layer), "feature": number, "feature_type": kind}
-    return base(name, position, f"{layer}_{number}-{position}") | {"clerp": clerp}
+        clerp, layer, target = f'Output "{circuit.target}"{against}', str(circuit.n_layers + 1), circuit.target_id
+        found = base(layer, target, position, LOGIT, f"L_{target}-{position}")
+        clerp = f"{clerp} (p={circuit.probability:.3f})"
+        return found | {"clerp": clerp, "token_prob": circuit.probability, "is_target_logit": True}
+    if kind == "embedding":
+        of = circuit.token_ids[position]
+        found = base("E", position, position, EMBEDDING, f"E_{of}-{position}")
+        return found | {"node_id": f"E_{of}_{position}", "clerp": f'Emb: "{row["token"]}"'}
+    if kind == "rest":
+        return base("0", -1, position, ERROR, f"0_-1-{position}") | {"clerp": "all that is not in the graph"}
+    of_layer, neuron = int(row["layer"]), int(row["neuron"])
+    found = base(str(of_layer), neuron, position, FEATURE, f"{of_layer}_{neuron}-0")
+    return found | {
+        "feature": (of_layer + neuron) * (of_layer + neuron + 1) // 2
+        + neuron,  # the pairing by which features are numbered
+        "clerp": f'memory {of_layer}.{neuron} at "{row["token"]}"',
+        "activation": float(row["coefficient"]),
+        "influence": float(up_to[row["id"]]),
+    }
 
 
-def base(name: dict[str, Any], position: int, js: str) -> dict[str, Any]:
+def base(layer: str, feature: int, position: int, kind: str, js: str) -> dict[str, Any]:
     return {
-        "node_id": f"{name['layer']}_{name['feature']}_{position}",
-        **name,
+        "node_id": f"{layer}_{feature}_{position}",
+        "feature": feature,
+        "layer": layer,
         "ctx_idx": position,
+        "feature_type": kind,
         "token_prob": 0.0,
         "is_target_logit": False,
         "run_idx": 0,

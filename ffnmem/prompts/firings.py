@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..core.errors import InputError, OutOfRangeError, quoted
-from ..core.neuron_names import add_experts
+from ..core.neuron_names import add_experts, read_neuron
 from ..core.number_text import decimals
 from ..core.provenance import experts_in
 from ..core.sheets import FIRED_AT, Column, Table, rows, token
@@ -167,11 +167,14 @@ class PromptQuestion:
         """Named firings as (layer, neuron, position), each once, in their order.
 
         Args:
-            firings: a table with these columns, such triples, or a result that has them as ``.firings``.
+            firings: a table with these columns, such triples, names such as "3.17@5" or "3.17" (at every position), or
+                a result that has them as ``.firings``.
 
         Raises InputError: what names none. OutOfRangeError: a firing that this prompt does not have.
         """
         table, columns = getattr(firings, "firings", firings), ["layer", "neuron", "position"]
+        if isinstance(table, list | tuple) and any(isinstance(one, str) for one in table):
+            table = [place for one in table for place in (self.read_firing(one) if isinstance(one, str) else [one])]
         if not isinstance(table, pd.DataFrame):
             try:
                 table = pd.DataFrame([*table], columns=columns, dtype=object)
@@ -188,6 +191,15 @@ class PromptQuestion:
                 raise OutOfRangeError(f"position {position} is right of the answer's, {self.position}")
             found[layer, self.model.neuron(layer, number), position] = None
         return list(found)
+
+    def read_firing(self, name: str) -> list[tuple[int, SupportsIndex, int]]:
+        """A firing as "3.17@5", or "3.17" for a neuron at every position. Raises InputError."""
+        neuron, at, place = name.strip().partition("@")
+        if at and not place.lstrip("-").isdecimal():
+            raise InputError(
+                f"a firing is LAYER.NEURON@POSITION, such as 3.17@5, or 3.17 for every position, not {quoted(name)}"
+            )
+        return [(*read_neuron(neuron), p) for p in ([int(place)] if at else range(self.position + 1))]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

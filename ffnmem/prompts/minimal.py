@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,7 +113,8 @@ def minimal_circuit(
         faithfulness: the share of the answer to keep, above 0.
         one_by_one: the largest set of which single firings are still left out, each tried; larger ones are pruned by
             gradients alone.
-        progress: called with "prune", what was taken away, and the firings that pruning began with.
+        progress: called with "prune", what was taken away, and the firings that pruning began with; and with "exact",
+            the firings that were left out one by one.
 
     Returns: A :class:`MinimalCircuit`: ``.firings``, ``.faithfulness``, ``.search``, ``.minimal``.
 
@@ -242,7 +243,14 @@ class Search:
         """The set without as many of its parts as can go together, those that it can spare most first; and what it
         keeps without each part alone."""
         chunks = np.array_split(kept, parts)
-        shares = self.measure(np.setdiff1d(kept, chunk, assume_unique=True) for chunk in chunks)
+
+        def without() -> Iterator[Int[np.ndarray, " _"]]:
+            for done, chunk in enumerate(chunks):
+                if self.progress is not None:
+                    self.progress("exact", done, parts)
+                yield np.setdiff1d(kept, chunk, assume_unique=True)
+
+        shares = self.measure(without())
         spare = np.flatnonzero(shares >= self.wanted)
         if not len(spare):
             return kept, shares

@@ -61,15 +61,15 @@ def test_a_missing_space_is_noticed(atlas: fm.Model, monkeypatch: pytest.MonkeyP
     assert run("attribute", prompt, "--target", " of", "--csv").stderr == ""
 
 
-def test_files_beside_a_circuit(asked: list[Any], tiny_store: Store, tmp_path: Path) -> None:
+def test_files_beside_a_circuit(asked: list[Any], tmp_path: Path) -> None:
     graph, html = tmp_path / "graph.json", tmp_path / "circuit.html"
-    files = ("--export", graph, "--html", html, "--store", tiny_store.folder)
-    result = run("circuit", *asked, "--nodes", 30, "--heads", *files, "--json")
+    result = run("circuit", *asked, "--firings", "0.5@3,1.7", "--export", graph, "--html", html, "--json")
     assert result.stderr == f"ffnmem: wrote {graph}\nffnmem: wrote {html}\n"
     nodes = json.loads(result.stdout)["nodes"]
-    assert {node["kind"] for node in nodes} >= {"head", "firing"}
-    assert any(node["feature_type"] == "attention head" for node in json.loads(graph.read_text("utf-8"))["nodes"])
-    assert len(Page(html.read_text("utf-8")).tables["nodes"]) == len(nodes) + 1
+    assert {node["kind"] for node in nodes} == {"answer", "embedding", "firing"}
+    assert len(json.loads(graph.read_text("utf-8"))["nodes"]) == len(nodes) + 1
+    images = [attrs for tag, attrs in Page(html.read_text("utf-8")).tags if tag == "img"]
+    assert [one["src"].partition(",")[0] for one in images] == ["data:image/svg+xml;base64"]
 
 
 def test_a_text_goes_on_both_ways(tiny: fm.Model, tiny_folder: Path) -> None:
@@ -197,7 +197,7 @@ def test_names_on_every_page_lead_to_the_site(
     common = ("--model", tiny_folder, "--site", site)
     run("report", PROMPT, "-o", pages / "prompt.html", *common)
     run("edit", "apply", tmp_path / "e.zip", "--html", pages / "edit.html", *common)
-    run("circuit", PROMPT, "--nodes", 10, "--html", pages / "circuit.html", *common)
+    run("circuit", PROMPT, "--firings", "0.5@3,1.7", "--html", pages / "circuit.html", *common)
     for path in pages.glob("*.html"):
         page = Page(path.read_text("utf-8"))
         found = {attrs["href"] for tag, attrs in page.tags if tag == "a" and "site/" in attrs.get("href", "")}

@@ -110,7 +110,7 @@ REPLACED: dict[str, Callable[[Path], object]] = {
         for ending in ("md", "csv", "html", "parquet")
     },
     f"report '{PROMPT}' -o page.html": write_text,
-    f"circuit '{PROMPT}' --nodes 3 --export graph.json": write_text,
+    f"circuit '{PROMPT}' --firings 0.1@2 --export graph.json": write_text,
     f"edit '{PROMPT}' --subject 'Eiffel Tower' --target Oslo --editor ft_l --set steps=1 --unreached -o e": (
         partial(save_file, {"weight": torch.zeros(2)}, metadata={"format": "pt"})
     ),

@@ -85,7 +85,14 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
     f"attribute '{PROMPT}' --target id:300 {M} --top 5": (lambda g: fm.attribute(g.capture, 300).top(5), "neurons"),
     f"attribute '{PROMPT}' {M} --position 2": (lambda g: fm.attribute(g.capture, position=2).top(20), "neurons"),
     f"paths {ASKED} {M} --top 6": (lambda g: fm.attribute_paths(g.capture, *RIVALS).top(6), "firings"),
-    f"circuit {ASKED} {M} --nodes 30": (lambda g: fm.circuit(g.capture, *RIVALS, nodes=30).edges, "edges"),
+    f"circuit {ASKED} {M} --firings 0.5@3,1.7": (
+        lambda g: fm.circuit(g.capture, ["0.5@3", "1.7"], *RIVALS).edges,
+        "edges",
+    ),
+    f"circuit {ASKED} {M} --share .8": (
+        lambda g: fm.circuit(g.capture, fm.minimal_circuit(g.capture, *RIVALS, faithfulness=0.8), *RIVALS).edges,
+        "edges",
+    ),
     f"contrast '{PROMPT}' 'Rome is' --target ' London' --foil ' Paris' {M} --full": (
         lambda g: fm.contrast(g.model, PROMPT, "Rome is", " London", " Paris").to_frame(),
         "firings",
@@ -217,7 +224,7 @@ def test_a_command_says_what_the_library_says(line: str, given: Given, tiny_fold
 
 LINES = (
     *("attribute {text}", "paths {text}", "ablate {text} --top 2", "intervene {text} --set 0.1=0 --generate 2"),
-    *("decompose {text} --layer 0", "causal {text} --top 2", "circuit {text} --nodes 3"),
+    *("decompose {text} --layer 0", "causal {text} --top 2", "circuit {text} --firings 0.1@2"),
 )
 
 

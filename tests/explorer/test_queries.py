@@ -8,7 +8,6 @@ import pytest
 from starlette.testclient import TestClient
 
 import ffnmem as fm
-from ffnmem.explorer.circuit_view import CircuitQuery
 from ffnmem.explorer.prompt_view import PromptQuery
 from ffnmem.explorer.queries import address, read_variant, spell_variant
 from ffnmem.explorer.views import Explorer
@@ -18,7 +17,6 @@ from .conftest import asking, mistake
 
 TEXT = "The Eiffel Tower is in"
 FACT = {"text": PROMPT, "subject": "Eiffel Tower", "target": "Rome"}
-GRAPH = {"text": PROMPT, "target": " Paris", "foil": " Rome", "firings": 24}
 
 REFUSED = [
     (address("/prompt", text="x" * 4001), "at most 4000 characters"),
@@ -44,15 +42,12 @@ REFUSED = [
     (address("/find", layer="-9"), "layer -9 is out of range"),
     (address("/find", role="position"), "role 'position' is unknown"),
     (address("/find", verdict="inactive"), "there are no verdicts"),
-    (address("/circuit", remove="7.1@2", **GRAPH), "layer 7 is out of range"),
-    (address("/circuit", remove="0.64@2", **GRAPH), "neuron 64 is out of range"),
-    (address("/circuit", remove="0.1@99", **GRAPH), "there is no firing 0.1@99"),
-    (address("/circuit", remove="everything", **GRAPH), "remove takes firings such as 3.17@5"),
-    (address("/circuit", prune="<b>", **GRAPH), "nodes are named such as 3.17@5"),
-    (address("/circuit", group="no colon", **GRAPH), "a group is a name"),
-    (address("/circuit", ("group", "a:0.1@1"), ("group", "a:0.2@1"), **GRAPH), "two groups have the same name"),
-    (address("/circuit", **GRAPH, do="remove"), "tick the nodes to remove"),
-    (address("/circuit", **GRAPH, do="remove", pick="position"), "only firings can be removed"),
+    (address("/circuit", firings="7.1@2", text=TEXT), "layer 7 is out of range"),
+    (address("/circuit", firings="0.64@2", text=TEXT), "neuron 64 is out of range"),
+    (address("/circuit", firings="0.1@99", text=TEXT), "position 99"),
+    (address("/circuit", firings="0.1@here", text=TEXT), "a firing is LAYER.NEURON@POSITION"),
+    (address("/circuit", firings="everything", text=TEXT), "names no neuron"),
+    (address("/circuit", share=2, text=TEXT), "'or the fewest that keep' must be less than or equal to 1"),
     (address("/fact", **{**FACT, "subject": ""}), "the subject is missing"),
     (address("/fact", **{**FACT, "subject": "Louvre"}), "does not stand in the prompt"),
     (address("/fact", **{**FACT, "target": ""}, edit=1), "the new target is missing"),
@@ -77,28 +72,6 @@ def test_an_address_is_read_back_as_it_was_written() -> None:
     assert spell_variant(read_variant(" L3N17 , 5.97:-1.5")) == "3.17:0,5.97:-1.5"
 
 
-@pytest.mark.parametrize(
-    ("state", "action", "after"),
-    [
-        ({}, {"do": "remove", "pick": ("0.1@1", "1.2@3")}, {"remove": "0.1@1,1.2@3"}),
-        ({"remove": "0.1@1"}, {"do": "remove", "pick": ("0.1@1", "position")}, {"remove": "0.1@1"}),
-        ({"remove": "0.1@1,1.2@3"}, {"do": "back", "pick": ("0.1@1",)}, {"remove": "1.2@3"}),
-        ({"prune": "0.1@1"}, {"do": "prune", "pick": ("1.2@3",)}, {"prune": "0.1@1,1.2@3"}),
-        ({}, {"do": "group", "pick": ("0.1@1",), "name": "city: <b>"}, {"group": ("city: <b>:0.1@1",)}),
-        ({"group": ("x:0.1@1,1.2@3",)}, {"do": "group", "pick": ("1.2@3", "1.3@3")},
-         {"group": ("x:0.1@1", "group 1:1.2@3,1.3@3")}),
-        ({"prune": "0.1@1", "remove": "1.2@3", "group": ("x:0.3@1",)}, {"do": "draw"}, {}),
-    ],
-)  # fmt: skip
-def test_what_is_done_with_ticked_nodes_is_another_address(
-    state: dict[str, object], action: dict[str, object], after: dict[str, object]
-) -> None:
-    assert (
-        CircuitQuery(text="The", nodes=0.5, **state, **action).moved()
-        == CircuitQuery(text="The", nodes=0.5, **after).address()
-    )
-
-
 def test_ticked_memories_become_a_variant(client: TestClient) -> None:
     where = address("/prompt", ("off", "0.1"), ("off", "1.2"), text=TEXT, v="0.3:2", strength="half")
     found = client.get(where, follow_redirects=False)
@@ -119,9 +92,7 @@ def test_a_form_keeps_what_was_typed_and_carries_what_is_done_along(client: Test
         assert f">\n{typed}</textarea>" in page
     assert f'value="{typed}"' in client.get(address("/find", text=text)).text
     assert 'name="v" size="10" value="1.1:x"' in client.get(address("/prompt", text="The", v="1.1:x")).text
-    page = client.get(address("/circuit", **GRAPH, remove="0.5", alike="x")).text
-    assert '<input type="hidden" name="remove" value="0.5">' in page
-    assert '<details class="settings" open>' in page
+    assert '<details class="settings" open>' in client.get(address("/circuit", text=TEXT, firings="x")).text
 
 
 def test_long_texts_are_refused(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:

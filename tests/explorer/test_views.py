@@ -59,7 +59,7 @@ def csv(client: TestClient, where: str) -> pd.DataFrame:
         "/memory/1.3",
         "/memory/0.0?part=wires",
         address("/find", words="the", text=TEXT, role="any", sort="memory"),
-        address("/circuit", ("group", "pair:0.5@3,0.6@3"), text=PROMPT, firings=24, remove="0.5"),
+        address("/circuit", text=PROMPT, firings="0.5@3,0.6"),
     ],
 )
 def test_every_view_has_headings_in_order_files_and_links_that_lead_somewhere(client: TestClient, where: str) -> None:
@@ -219,12 +219,12 @@ HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u2
 @pytest.mark.parametrize("where", ["/prompt", "/find", "/memory", "/circuit", "/fact", "/contrast"])
 def test_what_a_user_types_is_never_markup(client: TestClient, where: str) -> None:
     names = ("text", "target", "foil", "words", "neuron", "by", "v", "at", "layer", "role", "sort", "part", "side")
-    names = (*names, "other", "subject", "find", "free", "remove", "group", "editor")
+    names = (*names, "other", "subject", "find", "free", "firings", "editor")
     for name in names:
         pairs = [("text", HOSTILE if name == "text" else TEXT), *([(name, HOSTILE)] if name != "text" else [])]
         page = client.get(address(where, *pairs)).text
         assert "<script>alert" not in page
-        assert "<img" not in page
+        assert "<img" not in page.replace('<img src="data:image/svg+xml;base64,', "")
         shown = re.sub(r'<textarea.*?</textarea>|<input[^>]* value="[^"]*"', "", page, flags=re.DOTALL)
         assert "\u202e" not in shown, "but in fields, which hold what was typed"
         assert "\x1b" not in shown
@@ -280,7 +280,7 @@ def test_a_memory_that_fires_negatively_promotes_what_its_value_suppresses(tmp_p
     [
         ("/fact", {"text": PROMPT, "subject": "Eiffel Tower", "target": "Rome", "editor": "ft_l", "edit": 1}),
         ("/fact", {"text": PROMPT, "subject": "Eiffel Tower", "target": "Rome", "trace": 1}),
-        ("/circuit", {"text": PROMPT, "remove": "0.5", "minimal": 0.5}),
+        ("/circuit", {"text": PROMPT, "share": 0.5}),
         ("/prompt", {"text": PROMPT, "v": "0.1:0,1.2:3", "by": "causal"}),
         ("/memory", {"neuron": "1.3", "part": "wires"}),
     ],

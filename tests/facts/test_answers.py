@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from functools import partial
 from typing import Any
 
 import pytest
@@ -196,7 +197,7 @@ def test_all_functions_read_targets_alike(tiny: fm.Model, word: str) -> None:
         "attribute": lambda **answer: fm.attribute(capture, **answer),
         "paths": lambda **answer: fm.attribute_paths(capture, **answer),
         "causal": lambda **answer: fm.causal_scores(capture, **answer),
-        "circuit": lambda **answer: fm.circuit(capture, **answer),
+        "circuit": lambda **answer: fm.circuit(capture, [(0, 1, 2)], **answer),
         "ablate": lambda **answer: fm.ablate(capture, **answer, neurons=[(0, 0)]),
     }
     text, plain, spaced = both(tiny)
@@ -214,10 +215,10 @@ def test_all_functions_read_targets_alike(tiny: fm.Model, word: str) -> None:
         assert getattr(call(**answer), word) == f" {text}"
 
 
-@pytest.mark.parametrize("call", [fm.circuit, fm.ablate])
+@pytest.mark.parametrize("call", [partial(fm.circuit, firings=[(0, 1, 2)]), fm.ablate])
 def test_what_is_of_one_token_says_so(tiny: fm.Model, call: Any) -> None:
     """The first of several tokens would be explained in their name."""
     capture = fm.capture(tiny, PROMPT)
     with refuses(InputError, ValueError, "' Paris Rome' is 2 tokens", "·Paris | ·Rome", "--first-token"):
-        call(capture, " Paris Rome")
-    assert call(capture, " Paris Rome", first_token=True).target == " Paris"
+        call(capture, target=" Paris Rome")
+    assert call(capture, target=" Paris Rome", first_token=True).target == " Paris"

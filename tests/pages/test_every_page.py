@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -27,6 +29,7 @@ WORDS = [BAD.replace("{}", str(i)) for i in range(40)]
 PROMPT = " ".join(WORDS[:6])
 FACT = fm.Fact(WORDS[0], "r", "{} " + WORDS[1], WORDS[2], WORDS[3], id="f", paraphrases=("{} " + WORDS[4],))
 ASSETS = Path(fm.__file__).parent
+DRAWN = "data:image/svg+xml;base64,"
 
 
 def hostile_model(**changes: Any) -> fm.Model:
@@ -52,7 +55,7 @@ PAGES: dict[str, Make] = {
     "report": lambda model, store, out: fm.report(model, PROMPT, foil=f" {WORDS[7]}", out=out),
     "neurons": lambda model, store, out: fm.pages.neurons(store, [(1, 5), (0, 3)], out),
     "circuit": lambda model, store, out: fm.pages.circuit(
-        fm.circuit(fm.capture(model, PROMPT), nodes=20), out, store, model, cards=2
+        fm.circuit(fm.capture(model, PROMPT), ["0.5", "0.6", "1.7"]), out
     ),
     "edit": lambda model, store, out: fm.pages.edit(random_edit(model, fact=FACT), model, out=out),
     "comparison": lambda model, store, out: fm.pages.comparison(
@@ -99,7 +102,12 @@ def test_nothing_of_others_is_markup(html: str) -> None:
     page = Page(html)
     assert "alert(1)</script>" in page.text + " ".join(page.titles)
     assert not set(UNSEEN) & set(html)
-    assert "img" not in {tag for tag, _ in page.tags}
+    images = [attrs["src"] for tag, attrs in page.tags if tag == "img"]
+    for source in images:  # of a circuit, in which tokens are texts
+        assert source.startswith(DRAWN)
+        drawn = list(ElementTree.fromstring(base64.b64decode(source.removeprefix(DRAWN))).iter())
+        assert "alert(1)" in " ".join(one.text or "" for one in drawn)
+        assert not {one.tag.rpartition("}")[2] for one in drawn} & {"script", "foreignObject", "image", "a"}
     assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
 
 
@@ -184,7 +192,7 @@ def test_displays_and_terminals_keep_it_text(model: fm.Model, store: Store) -> N
     capture = fm.capture(model, PROMPT)
     results: list[Any] = [
         *(store.neuron(1, 5, shade=True), fm.meanings(store, 1, 5, model), capture),
-        *(fm.attribute(capture), fm.attribute_paths(capture), fm.circuit(capture, nodes=20)),
+        *(fm.attribute(capture), fm.attribute_paths(capture), fm.circuit(capture, ["0.5", "1.7"])),
         *(fm.evaluate(model, FACT, "none", protocol="generated", drift=False), random_edit(model, fact=FACT)),
     ]
     for result in results:

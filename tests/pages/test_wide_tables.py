@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 PAGES = (
-    "pages/templates/circuit.html",
     "pages/templates/site_page.html",
     "show/templates/sheet.html",
 )

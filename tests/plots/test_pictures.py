@@ -504,7 +504,6 @@ REFUSED: list[tuple[Callable[[Made], Any], tuple[str, ...]]] = [
     (lambda m: plots.components(fm.attribute(m.capture, fm.prompts.NEXT)), ("positions",)),
     (lambda m: plots.neurons(m.Attribution, top=0), ("top", "0")),
     (lambda m: plots.circuit(m.Circuit, top=0), ("top", "0")),
-    (lambda m: plots.circuit(replace(m.Circuit, nodes=m.Circuit.nodes.query("kind == 'answer'"))), ("no firings",)),
     (lambda m: plots.activations(["mish"]), ("'mish'",)),
     (lambda m: plots.activations(limit=0), ("limit", "0")),
     (lambda m: plots.anatomy(m.Anatomy, "size"), ("what", "'size'", "'layer'")),

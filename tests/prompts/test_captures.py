@@ -249,8 +249,20 @@ def test_what_it_shows(tiny: fm.Model) -> None:
 def test_several_prompts_are_told_apart(tiny: fm.Model) -> None:
     """What is said of the first of four prompts would be taken for what holds of all."""
     several = fm.capture(tiny, [PROMPT, OTHER_PROMPT, "The", PROMPT])
-    explain = (fm.attribute, fm.attribute_paths, fm.causal_scores, fm.circuit, fm.faithfulness, fm.minimal_circuit)
-    other = (fm.ablate, fm.interventions.knowledge_neurons, partial(fm.decompose, layer=0), Capture.token_strings)
+    explain = (
+        fm.attribute,
+        fm.attribute_paths,
+        fm.causal_scores,
+        fm.faithfulness,
+        fm.minimal_circuit,
+    )
+    other = (
+        partial(fm.circuit, firings=[(0, 1, 2)]),
+        fm.ablate,
+        fm.interventions.knowledge_neurons,
+        partial(fm.decompose, layer=0),
+        Capture.token_strings,
+    )
     for ask in (Capture.predictions, *explain, *other):
         with refuses(InputError, ValueError, "4 prompts", "prompt=0 to 3"):
             ask(several)  # type: ignore[operator]

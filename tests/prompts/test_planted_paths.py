@@ -40,13 +40,16 @@ def check_circuit(planted: Planted, fact: fm.Fact, stages: tuple[str, ...]) -> N
     """The circuit is the planted path: its firings, its edges, and all of the difference."""
     foil = next(one.target_true for one in planted.facts if one.target_true != fact.target_true)
     capture = fm.capture(planted.model, fact.text)
-    circuit = fm.circuit(capture, f" {fact.target_true}", f" {foil}")
-    assert circuit.faithfulness(capture).curve["faithfulness"].iloc[-1] >= 0.95
+    asked = f" {fact.target_true}", f" {foil}"
+    circuit = fm.circuit(capture, fm.minimal_circuit(capture, *asked, faithfulness=0.95), *asked)
+    assert circuit.kept is not None
+    assert circuit.kept >= 0.95
     truth, length = of_fact(planted, fact).set_index("role"), len(circuit.tokens)
     path = [f"{row.layer}.{row.neuron}@{length + AT[row.position]}" for row in (truth.loc[one] for one in stages)]
     assert set(circuit.firings["id"]) == set(path)
     ends = {*path, "answer"}
-    drawn = {(edge.source, edge.target) for edge in circuit.edges.itertuples()}
+    strong = circuit.edges[circuit.edges["share"] > 0.02]
+    drawn = {(edge.source, edge.target) for edge in strong.itertuples()}
     assert {edge for edge in drawn if set(edge) <= ends} == set(zip(path, [*path[1:], "answer"], strict=True))
 
 

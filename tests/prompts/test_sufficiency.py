@@ -168,13 +168,6 @@ def test_target_and_foil_may_change_places(capture: fm.prompts.Capture, mean: An
     assert one.pruned > 0
 
 
-def test_the_faithfulness_of_a_circuit(capture: fm.prompts.Capture, mean: Any) -> None:
-    graph = fm.circuit(capture, " Paris", " Rome")
-    found = graph.faithfulness(capture, mean=mean, random=0)
-    expected = fm.faithfulness(capture, " Paris", " Rome", graph.firings, mean=mean, random=0)
-    pd.testing.assert_frame_equal(found.curve, expected.curve)
-
-
 def test_refusals(capture: fm.prompts.Capture, tiny: Model) -> None:
     theirs = fm.load(randomise(build_gpt2(), seed=7), tokenizer=tiny.tokenizer)
     refused: list[tuple[Any, str]] = [
