@@ -23,7 +23,6 @@ import pandas as pd
 from jaxtyping import Float32, Float64, Int64
 
 import ffnmem as fm
-from ffnmem.describing.scoring import SHOWN, find_odd_one
 from ffnmem.models.model import Model
 from ffnmem.neurons.counting import content_counts
 from ffnmem.neurons.inputs import Background, Inputs, normalise, read_background
@@ -34,6 +33,7 @@ from ffnmem.scanning.state import position_of, sequence_of
 from ffnmem.vocabulary.vectors import side_tokens
 
 JUDGES = ("state", "around", "token", "trigger")
+SHOWN = 5  # examples of which one is an intruder
 ODD_ONES = ("meaning", "neuron", "half")
 COLUMNS = ("layer", "neuron", "sign", "verdict", "odd", "meaning", "other")
 
@@ -170,6 +170,15 @@ def judged(
         found = embeddings.token(places) if judge == "token" else embeddings.around(places)
     units = found.reshape(-1, SHOWN, found.shape[-1]).astype(np.float64)
     return find_odd_one(units @ units.transpose(0, 2, 1))
+
+
+def find_odd_one(similarity: Float64[np.ndarray, "n shown shown"]) -> Float64[np.ndarray, " n"]:
+    """Whether the last of five is the least like the others: 1, 0, or a share of 1 where it is so with others."""
+    alone = similarity.copy()
+    alone[:, range(SHOWN), range(SHOWN)] = 0.0
+    likeness = alone.sum(2) / (SHOWN - 1)
+    least = likeness <= likeness.min(1, keepdims=True) + 1e-9
+    return np.where(least[:, -1], 1 / least.sum(1), 0.0)
 
 
 def all_judged(

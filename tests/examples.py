@@ -22,6 +22,7 @@ from ffnmem.scanning.searching import Found
 from ffnmem.tracing import Traces, knockout_facts, trace_facts
 
 from .comparing.made import TEXTS
+from .describing.known import answer_knowing
 from .editing.edits import change
 from .editing.edits import made as random_edit
 from .evaluation.made import EIFFEL, FACTS
@@ -109,7 +110,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Circuit": lambda e: fm.circuit(e.capture, e.CausalScores.top(60), e.answers[0]),
     "Comparison": lambda e: fm.compare(e.tiny, corpus=TEXTS[:30], edit=random_edit(e.tiny, (1,))),
     "Decay": decay,
-    "Descriptions": lambda e: fm.describe(e.store, ["1.5", "0.3"], str, scores="detection", model=e.tiny),
+    "Descriptions": lambda e: fm.describe(e.store, ["1.5", "0.3"], answer_knowing, shown=4, tested=4),
     "EditDiff": lambda e: e.edit.diff(e.tiny, EIFFEL),
     "EditEffects": lambda e: Effects(e.edit, e.tiny).measure(top=3),
     "Edit": lambda e: (

@@ -104,7 +104,7 @@ NEURONS: dict[str, Callable[..., Any]] = {  # everything that takes layer and ne
     },
     "Store.neuron": lambda g, *place: repr(g.store.neuron(*place, k=2).to_dict()),
     "meanings": lambda g, at, n=None: fm.meanings(g.store, at, n, g.tiny, draws=20).examples,
-    "describe": lambda g, *place: fm.describe(g.store, one(place)).table,
+    "describe": lambda g, *place: fm.describe(g.store, one(place), str, shown=4).table,
     "ablate": lambda g, *place: fm.ablate(g.capture, neurons=[one(place)]).neurons,
     "intervene": lambda g, *place: changed(g.tiny, one(place)),
     "neuron_report": lambda g, *place: fm.pages.neurons(g.store, [one(place)], g.out / "cards.html").read_text("utf-8"),

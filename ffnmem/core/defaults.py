@@ -14,9 +14,9 @@ MEANING_DRAWS = 200
 MEANING_BUDGET = 300_000  # tokens read again, at most
 
 # descriptions
-RULES = "rules"
-"""The explainer, and the judge, that asks nobody."""
 CONTEXTS_SHOWN = CONTEXTS_TESTED = 20
+JUDGED_TOGETHER = 5
+"""Contexts in a question, as delphi's default."""
 
 # traces and edits
 TRACE_SAMPLES = 10

@@ -10,7 +10,6 @@ FfnmemError
 ├── HookError            (RuntimeError)  a hook that did not fire, so that the numbers would be wrong
 ├── FileError            (OSError)       a file that is missing, broken or of another kind
 ├── WorkerError          (RuntimeError)  a process of a scan that died time and again
-├── EndpointError        (ConnectionError)  a language model behind an address that does not answer, or refuses to
 └── MissingExtraError    (ImportError)   an optional dependency that is not installed
 
 Beside it stands FfnmemWarning (UserWarning): nothing failed, but the question is likely not what was meant.
@@ -85,10 +84,6 @@ class FileError(FfnmemError, OSError):
 
 class WorkerError(FfnmemError, RuntimeError):
     """A process of a scan that died time and again."""
-
-
-class EndpointError(FfnmemError, ConnectionError):
-    """A language model behind an address does not answer, or refuses the request."""
 
 
 class MissingExtraError(FfnmemError, ImportError):

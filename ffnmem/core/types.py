@@ -100,8 +100,6 @@ CoefficientSign = Literal["positive", "negative"]
 COEFFICIENT_SIGNS = get_args(CoefficientSign)
 Verdict = Literal["monosemantic", "polysemantic", "unclear", "inactive"]
 VERDICTS = get_args(Verdict)
-DescriptionScore = Literal["detection", "fuzzing", "intruder"]
-DESCRIPTION_SCORES = get_args(DescriptionScore)
 
 FactFormat = Literal["ffnmem", "counterfact", "known_1000", "zsre", "knowedit"]
 FACT_FORMATS = get_args(FactFormat)

@@ -1,4 +1,4 @@
-"""Words for neurons, and how well they fit: explainers, judges, scores."""
+"""Descriptions of neurons in words, scored on contexts that were held back."""
 
 import lazy_loader
 

@@ -1,3 +1,3 @@
+from .answers import ask_model as ask_model
 from .describing import Descriptions as Descriptions
 from .describing import describe as describe
-from .endpoint import Endpoint as Endpoint

@@ -1,178 +1,97 @@
-"""Questions to whoever explains or judges: each is asked once, and what was answered is kept."""
+"""Whoever is asked: a loaded model as a function from text to text, and the answers that are kept."""
 
 from __future__ import annotations
 
 import json
-import queue
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ..core.checked_files import digest_of, parsed
 from ..core.errors import FileError, InputError, InputTypeError, quoted
 from ..core.files import check_destination, check_ordinary, writing
 from ..core.progress import Phase, Progress
-from .endpoint import Endpoint
-from .prompts import Messages
+from ..core.types import Count, checked
+from ..models.answers import generate
+from ..models.model import Model
 
-Asker = Callable[[Messages], str]
-KIND, SCHEMA = "ffnmem answers", 1
-
-
-@dataclass(frozen=True)
-class Question:
-    """``kind``: "description", or the score that it is for."""
-
-    kind: str
-    layer: int
-    neuron: int
-    messages: Messages
+HEAD = '{"kind": "ffnmem answers", "schema": 1}'
+Read = TypeVar("Read")
 
 
-def name_asker(asker: Asker) -> str:
-    """Who is asked, for provenance."""
-    if isinstance(asker, Endpoint):
-        return asker.name
-    return f"function {getattr(asker, '__qualname__', type(asker).__qualname__)}"
+@checked
+def ask_model(model: Model, new: Count = 60) -> Callable[[str], str]:
+    """A function that puts a question to a model and returns its answer, for :func:`ffnmem.describe`.
 
+    The question is a user's message by the model's chat template, where it has one. The answer is decoded greedily.
+    Where the question contains the text of a special token, such as one that ends a message, a space breaks it up.
 
-def question_key(asker: Asker, messages: Messages) -> str:
-    """What tells a question to somebody from every other."""
-    identity = asker.identity() if isinstance(asker, Endpoint) else {"name": name_asker(asker)}
-    return digest_of({"asker": identity, "messages": messages})
+    Args:
+        model: from :func:`ffnmem.load`. new: tokens of an answer, at most.
+
+    Raises: InputError, when called: a question longer than the model reads.
+    """
+    special = [str(token) for token in model.tokenizer.added_tokens_decoder.values() if token.special]
+
+    def ask(question: str) -> str:
+        for token in special:
+            question = question.replace(token, f"{token[:1]} {token[1:]}")
+        has_template = getattr(model.tokenizer, "chat_template", None)
+        text = model.chat_text([{"role": "user", "content": question}]) if has_template else question
+        return str(model.tokenizer.decode(generate(model, model.tokenize(text), new), skip_special_tokens=True))
+
+    ask.__qualname__ = f"{model.name} {model.fingerprint}"
+    return ask
 
 
 class Answers:
-    """Asks, and keeps what was answered: in a file of JSON lines where one is named, which is read first.
+    """Asks each question once, and logs it: asked, layer, neuron, question, answer, and whether that could be read.
 
-    Attributes:
-        rows: what was asked in this call, answered now or before: asked, layer, neuron, asker, messages, answer.
+    With a file of JSON lines, what it has is not asked again, and answers are added as they come.
     """
 
-    def __init__(self, path: str | Path | None) -> None:
+    def __init__(self, ask: Callable[[str], str], path: str | Path | None, progress: Progress | None) -> None:
+        self.ask, self.name = ask, getattr(ask, "__qualname__", type(ask).__qualname__)
         self.path = None if path is None else check_destination(path)
-        self.known: dict[str, str] = {}
-        self.rows: list[tuple[Any, ...]] = []
-        self.lock = threading.Lock()
-        if self.path is not None and self.path.exists():
-            self.known = read_answers(self.path)
+        self.progress, self.log = progress, list[tuple[Any, ...]]()
+        self.known = read_answers(self.path, self.name) if self.path is not None and self.path.exists() else {}
 
-    def ask(
-        self, asker: Asker, questions: Sequence[Question], progress: Progress | None = None, phase: Phase = "explain"
-    ) -> list[str]:
-        """The answers, in order; empty where there was none. Several at once only of an endpoint.
+    def begin(self, phase: Phase, total: int) -> None:
+        """Count questions anew."""
+        self.phase, self.total, self.done = phase, total, 0
 
-        Raises: EndpointError, InputError. What was answered before is kept.
-        """
-        keys = [question_key(asker, question.messages) for question in questions]
-        missing = {key: question for key, question in zip(keys, questions, strict=True) if key not in self.known}
-        done = len(keys) - len(missing)
-        for _ in self.answered(asker, missing):
-            done += 1
-            if progress is not None:
-                progress(phase, done, len(keys))
-        for key, question in zip(keys, questions, strict=True):
-            asked = (question.kind, question.layer, question.neuron, name_asker(asker))
-            self.rows.append((*asked, json.dumps(question.messages, ensure_ascii=False), self.known[key]))
-        return [self.known[key] for key in keys]
-
-    def answered(self, asker: Asker, missing: Mapping[str, Question]) -> Iterator[None]:
-        """Each as it comes."""
-        if not isinstance(asker, Endpoint):  # which may be good for one thread only
-            for key, question in missing.items():
-                self.answer(asker, key, question)
-                yield
-            return
-        todo, done = iter(missing.items()), queue.SimpleQueue[BaseException | None]()
-        stopped = threading.Event()
-
-        def work() -> None:
-            while not stopped.is_set():
-                with self.lock:
-                    one = next(todo, None)
-                if one is None:
-                    return
-                try:
-                    self.answer(asker, *one)
-                    done.put(None)
-                except BaseException as error:  # noqa: BLE001 (raised below)
-                    done.put(error)
-                    return
-
-        for _ in range(min(asker.together, len(missing))):
-            threading.Thread(target=work, daemon=True).start()  # which keep nobody from ending
-        try:
-            for _ in missing:
-                error = done.get()
-                if error is not None:
-                    raise error
-                yield
-        finally:
-            stopped.set()
-
-    def answer(self, asker: Asker, key: str, question: Question) -> None:
-        found = asker([dict(one) for one in question.messages])
-        if not isinstance(found, str):
-            raise InputTypeError(f"{name_asker(asker)} must answer with a text, not {quoted(found)}")
-        found = found.encode("utf-8", "replace").decode()
-        with self.lock:
-            self.known[key] = found
+    def put(self, asked: str, layer: int, neuron: int, question: str, read: Callable[[str], Read]) -> Read:
+        """What can be read in the answer to a question; nothing (empty, None) where that is not possible."""
+        if question not in self.known:
+            answer = self.ask(question)
+            if not isinstance(answer, str):
+                raise InputTypeError(f"ask must answer with a text, not {quoted(answer)}")
+            self.known[question] = answer.encode("utf-8", "replace").decode()
             if self.path is not None:
-                self.keep(key, name_asker(asker), question, found)
-
-    def keep(self, key: str, asker: str, question: Question, answer: str) -> None:
-        """Append a line. Raises FileError."""
-        assert self.path is not None
-        line = {
-            "key": key, "asked": question.kind, "layer": question.layer, "neuron": question.neuron, "asker": asker,
-            "messages": question.messages, "answer": answer,
-        }  # fmt: skip
-        with writing(self.path):
-            new = not self.path.exists()
-            with self.path.open("ab") as file:
-                head = {"kind": KIND, "schema": SCHEMA}
-                lines = [head, line] if new else [line]
-                # A line that a kill cut short is ended first, and stays unread.
-                cut = not new and not ends_with_newline(self.path)
-                file.write(
-                    b"\n" * cut + b"".join(json.dumps(one, ensure_ascii=False).encode() + b"\n" for one in lines)
-                )
+                line = json.dumps({"asked": self.name, "question": question, "answer": self.known[question]})
+                with writing(self.path), self.path.open("a", encoding="utf-8") as file:
+                    file.write(f"\n{line}" if file.tell() else f"{HEAD}\n{line}")  # so ends one that was cut short
+        found = read(self.known[question])
+        self.log.append((asked, layer, neuron, question, self.known[question], bool(found)))
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.phase, self.done, self.total)
+        return found
 
 
-def ends_with_newline(path: Path) -> bool:
-    """Whether a file's last line is whole."""
-    with path.open("rb") as file:
-        file.seek(0, 2)
-        if not file.tell():
-            return True
-        file.seek(-1, 2)
-        return file.read(1) == b"\n"
-
-
-def read_answers(path: Path) -> dict[str, str]:
-    """What a file of answers holds, by key; a line that a kill cut short is left out. Raises FileError, InputError."""
-    check_ordinary(path)
+def read_answers(path: Path, name: str) -> dict[str, str]:
+    """The answers that a file has of somebody, without lines that were cut short. Raises FileError, InputError."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        head, *lines = check_ordinary(path).read_text("utf-8", "replace").split("\n")
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from None
-    try:
-        head = json.loads(lines[0])
-    except (ValueError, RecursionError):
-        head = None
-    if not isinstance(head, dict) or head.get("kind") != KIND:
+    if head != HEAD:
         raise InputError(f"{path} is there already and holds no answers of ffnmem: name another file")
-    if head.get("schema") != SCHEMA:
-        raise FileError(f"{path} is of another version of ffnmem (schema {head.get('schema')}): name another file")
     found: dict[str, str] = {}
-    for line in lines[1:]:
-        if not line.strip():
-            continue
+    for line in lines:
         try:
-            value = parsed(path, line)
-            found[value["key"]] = str(value["answer"])
-        except (FileError, KeyError, TypeError):
-            continue  # cut short, and asked again
+            value = json.loads(line)
+            if value["asked"] == name:
+                found[value["question"]] = str(value["answer"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue  # asked again
     return found

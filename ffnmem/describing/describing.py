@@ -1,73 +1,72 @@
-"""``describe``: words for neurons, and how well they fit."""
+"""``describe``: descriptions of neurons in words, and how well they fit contexts that were held back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
+from math import ceil, nan
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
 
-from ..core.defaults import CONTEXTS_SHOWN, CONTEXTS_TESTED, RULES
-from ..core.errors import InputError, check_choice, counted
-from ..core.json_values import plain
+from ..core.defaults import CONTEXTS_SHOWN, CONTEXTS_TESTED, JUDGED_TOGETHER
+from ..core.errors import InputError, counted
 from ..core.neuron_names import NeuronName, place_of
 from ..core.progress import Progress
-from ..core.sheets import Column, Origin, Sheet, Table, rows
+from ..core.sheets import Column, Origin, Sheet, Table, Words, rows
 from ..core.token_text import printable
-from ..core.types import DESCRIPTION_SCORES, CoefficientSign, Seed, Whole, at_least, checked
-from ..models.model import Model
+from ..core.types import CoefficientSign, Count, Seed, Whole, at_least, checked
 from ..scanning.neuron import Neuron
 from ..scanning.store import Store
 from ..show.result import Result
 from . import prompts
-from .answers import Answers, Asker, Question, name_asker
-from .endpoint import Endpoint
-from .extracts import BANDS, FIRES, MARKED, QUIET, ContextSettings, NeuronContexts, draw
-from .rules import Rule, Vocabulary, learn_rule
-from .scoring import TOGETHER, Trial, compute_score, judge_by_asking, judge_by_rule, make_trial_groups
+from .answers import Answers
+from .contexts import BANDS, FIRES, ContextSettings, DrawnContexts, draw_contexts
+from .scoring import balanced_accuracy, judge_contexts, pair_others
 
 CONTEXT = 16
-DEAD, FEW, SILENT = "never fires", "fires in too few contexts", "no usable answer"
+DEAD, FEW, SILENT = "never fires", "fires in too few contexts", "no description could be read"
+TRIED = 100  # neurons of a layer, for one to compare a single neuron with
 TABLE = (
-    "layer", "neuron", "sign", "description", "why",
-    *(f"{score}{end}" for score in DESCRIPTION_SCORES for end in ("", "_low", "_high")), "n", "shown", "unanswered",
+    "layer", "neuron", "sign", "description", "why", "score", "score_low", "score_high", "null", "null_low",
+    "null_high", "null_of", "n", "shown", "unread",
 )  # fmt: skip
-EXTRACTS = ("layer", "neuron", "part", "band", "coefficient", "sequence", "position", "document", "token", "context")
-TRIALS = ("layer", "neuron", "score", "sequence", "position", "band", "truth", "right")
-ANSWERS = ("asked", "layer", "neuron", "asker", "messages", "answer")
+CONTEXTS = (
+    "layer", "neuron", "part", "coefficient", "sequence", "position", "document", "token", "context", "applies",
+    "null_applies",
+)  # fmt: skip
+ANSWERS = ("asked", "layer", "neuron", "question", "answer", "read")
 
 
 @checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Descriptions(Result):
-    """Words for neurons. Made by :func:`ffnmem.describe`.
+    """Descriptions of neurons in words. Made by :func:`ffnmem.describe`.
 
     Attributes:
         model: the name of the one described.
         table: one row a neuron: layer, neuron, sign (of the coefficients that are described), description (empty where
-            there is none), why (there is none), and for each score its value with ``_low`` and ``_high`` (95%; NaN
-            where it was not asked for or nothing could be judged), n (contexts held back, firing and quiet), shown
-            (contexts that the description is made of), unanswered (trials without a usable answer, which no score
-            counts).
-        extracts: one row a context: layer, neuron, part ("shown", "tested", "quiet"), band (by strength, 0 the
-            strongest; −1 quiet), coefficient, sequence, position, document, token, context.
-        trials: one row for each thing judged: layer, neuron, score, trial, sequence, position, band, truth (1 or 0; of
-            an intruder its place), right (1, 0, a share, or NaN without a usable answer).
-        answers: one row a question: asked ("description" or a score), layer, neuron, asker, messages (JSON), answer;
-            none where nobody was asked.
-        provenance: plain values; ``describe`` has who explained and who judged.
+            there is none), why (there is none), score (balanced accuracy of the description on held-out contexts) with
+            ``score_low`` and ``score_high`` (95%), null (the same under the description of another neuron, ``null_of``)
+            with its interval, n (contexts held back, half of them firing), shown (contexts that the description was
+            made of), unread (questions about contexts whose answer could not be read; no score counts them).
+        contexts: one row a context: layer, neuron, part ("shown", "firing", "quiet"), coefficient (NaN of quiet ones),
+            sequence, position, document, token, context; applies and null_applies (whether the description, and that
+            of the other neuron, was said to apply: 1, 0, or NaN where it was not asked or not read).
+        answers: one row a question: asked ("description", "score" or "null"), layer, neuron, question, answer, read
+            (whether the answer could be read).
+        provenance: plain values; ``describe`` has who was asked, and the settings.
     """
 
     model: str
     table: pd.DataFrame
-    extracts: pd.DataFrame
-    trials: pd.DataFrame
+    contexts: pd.DataFrame
     answers: pd.DataFrame
     provenance: dict[str, Any]
 
-    main = "table"
+    main, in_json = "table", "table answers"
 
     def of(self, layer: int | NeuronName, neuron: int | None = None) -> str:
         """The description of a neuron; empty where there is none. Raises InputError: it was not asked for."""
@@ -89,50 +88,38 @@ class Descriptions(Result):
         return replace(neuron, description=f"{row['description']}{side}")
 
     @property
-    def scores(self) -> list[str]:
-        """Those that were asked for."""
-        return list(self.provenance["describe"]["scores"])
-
-    @property
     def origin(self) -> dict[str, Any]:
-        """Who found the words, and who judged them where they were judged."""
-        own = self.provenance["describe"]
-        return {"explained by": own["explainer"], **({"judged by": own["judge"]} if self.scores else {})}
-
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON: the neurons, the questions and answers, and the provenance."""
-        return {
-            "neurons": plain(self.naming_experts(self.table[:top])),
-            "answers": plain(self.answers),
-            "provenance": self.provenance,
-        }
+        """Who was asked for the descriptions and the scores."""
+        return {"described by": self.provenance["describe"]["asked"]}
 
     def summary(self) -> str:
         said = [f"{row.layer}.{row.neuron} {row.description or row.why}" for row in self.table.head(3).itertuples()]
         return printable(f"{counted(len(self.table), 'neuron')} of {self.model}: {'; '.join(said)}")
 
     def sheet(self) -> Sheet:
-        """The descriptions with their scores, and who made them."""
-        own = self.provenance["describe"]
-        rest = {name: value for name, value in self.provenance.items() if name not in ("describe", "seed", "ffnmem")}
-        origin = {**rest, **self.origin, "seed": own["seed"], "ffnmem": self.provenance["ffnmem"]}
-        return Sheet.of(self.listing(), Origin(origin), title=f"Descriptions of neurons of {self.model}")
+        """The descriptions with their scores, what could not be read, and who was asked."""
+        rest = {name: value for name, value in self.provenance.items() if name not in ("describe", "ffnmem")}
+        own = {**self.origin, "seed": self.provenance["describe"]["seed"], "ffnmem": self.provenance["ffnmem"]}
+        lost, title = self.answers[~self.answers["read"]], f"Descriptions of neurons of {self.model}"
+        if lost.empty:
+            return Sheet.of(self.listing(), Origin({**rest, **own}), title=title)
+        number, first = counted(len(self.answers), "answer"), printable(lost["answer"].iloc[0])[:60]
+        unread = Words.of(f"{len(lost)} of {number} could not be read and are not counted; the first: {first!r}")
+        return Sheet.of(self.listing(), unread, Origin({**rest, **own}), title=title)
 
     def listing(self) -> Table:
         """A row a neuron; its side where any is the negative one."""
         sides = (self.table["sign"] == "negative").any()
         shown = rows(
             Column("neuron", "neuron"), *(["side"] if sides else []), Column("description", wraps=True),
-            *(Column(score, left=False) for score in self.scores), Column("contexts", "count"),
+            Column("score", left=False), Column("null", left=False), Column("contexts", "count"),
         )  # fmt: skip
         for row in self.table.to_dict("records"):
-            ends = [within(*(row[f"{score}{end}"] for end in ("", "_low", "_high"))) for score in self.scores]
+            ends = [within(*(row[f"{name}{end}"] for end in ("", "_low", "_high"))) for name in ("score", "null")]
             words = printable(row["description"]) or f"– ({row['why']})"
             shown.add((row["layer"], row["neuron"]), *([row["sign"]] if sides else []), words, *ends, row["n"])
-        chance = {"detection": "50%", "fuzzing": "50%", "intruder": "20%"}
-        told = ", ".join(f"{score} {chance[score]}" for score in self.scores)
-        caption = f"of contexts that were not shown; 95% intervals; by chance {told}" if told else ""
-        return shown.table(caption=caption)
+        told = "score: balanced accuracy on contexts that were not shown, by chance 50%, with its 95% interval"
+        return shown.table(caption=f"{told}; null: on the same contexts, with another neuron's description")
 
 
 def within(share: float, low: float, high: float) -> str:
@@ -144,163 +131,104 @@ def within(share: float, low: float, high: float) -> str:
 def describe(
     store: Store,
     neurons: NeuronName | Iterable[NeuronName],
-    explainer: str | Callable[..., str] = RULES,
+    ask: Callable[..., str],
     *,
-    judge: str | Callable[..., str] | None = None,
-    scores: str | Iterable[str] = (),
-    model: Model | None = None,
     sign: CoefficientSign | None = None,
     shown: Annotated[int, at_least(BANDS)] = CONTEXTS_SHOWN,
     tested: Annotated[int, at_least(BANDS)] = CONTEXTS_TESTED,
     context: Whole = CONTEXT,
+    together: Count = JUDGED_TOGETHER,
     out: str | Path | None = None,
     seed: Seed = 0,
     progress: Progress | None = None,
 ) -> Descriptions:
-    """Say in words what neurons fire at, and how well that fits contexts that were not shown.
+    """Describe in words what neurons fire at, and score the descriptions on contexts that were held back.
 
-    Contexts are drawn from every band of strength; some are shown to the explainer, others, of other documents and
-    texts, are held back for the scores. Nothing is sent anywhere unless an :class:`ffnmem.describing.Endpoint` is
-    given.
+    ``ask`` is shown contexts in which a neuron fires, and describes it. It is then asked to which of other contexts,
+    half of them firing and half quiet, the description applies; and the same with the description of another neuron,
+    the null. That is another of ``neurons``, drawn at random; for a single one, a random neuron of its layer.
 
     Args:
         store: from :func:`ffnmem.scan`.
         neurons: one or several, such as ``"3.17"`` or ``[(3, 17), (5, 97)]``.
-        explainer: "rules" (what the tokens have in common that it fires at; asks nobody), an
-            :class:`ffnmem.describing.Endpoint`, or a function: given the messages of a chat, a list of
-            ``{"role": …, "content": …}``, it returns the answer as a text, empty to refuse.
-        judge: who is asked for the scores, likewise; default: the explainer. "rules" judges by the trigger tokens that
-            the explainer "rules" found, and no other descriptions.
-        scores: any of "detection", "fuzzing" and "intruder"; default none.
-        model: the one scanned; needed for scores and for all explainers but "rules". Default: loaded by its name.
+        ask: any function from a question to an answer, both texts, such as
+            :func:`ffnmem.describing.ask_model` makes of a model.
         sign: of "positive" or "negative" coefficients; default: those of each neuron's stronger side.
-        shown, tested: contexts that are shown, and held back, of each neuron, at most; of quiet ones as many are held
-            back.
-        context: tokens on each side of the one that fires most.
+        shown: contexts that are shown, at most. tested: contexts held back of each kind, at most.
+        context: tokens on each side of the one that fires.
+        together: contexts in a question of the score.
         out: a file of JSON lines that keeps questions and answers as they come. What it has is not asked again, so the
             same call goes on where one was stopped; a function is known by its name.
-        seed: of what is drawn.
-        progress: called as (phase, done, total) with the phases "shade" (tokens of text), "explain" and "judge"
-            (questions).
+        seed: of every random choice.
+        progress: called as (phase, done, total) with the phases "explain" and "judge" (questions).
 
     Returns: :class:`Descriptions`.
 
     Raises:
-        OutOfRangeError: no such neuron. InputError: an unknown explainer, judge or score, numbers out of range, a file
-        that holds no answers. ModelError: the model is needed and cannot be loaded by its name. EndpointError: an
-        endpoint that does not answer; what was answered is in ``out``.
+        OutOfRangeError: no such neuron. InputError: numbers out of range, an answer that is no text, a file that holds
+        no answers. Whatever ``ask`` raises; what was answered before is in ``out``.
 
-    Source: Bills et al. 2023, "Language models can explain neurons in language models"; Paulo et al. 2024 (delphi) for
-        detection and fuzzing.
+    Source: Bills et al. 2023, "Language models can explain neurons in language models"; Paulo et al. 2024,
+        "Automatically interpreting millions of features in large language models" (delphi) for detection.
     """
-    places = store.places(neurons)
-    chosen = {
-        check_choice("score", one, DESCRIPTION_SCORES) for one in ([scores] if isinstance(scores, str) else scores)
-    }
-    wanted = [score for score in DESCRIPTION_SCORES if score in chosen]
-    by, judged_by = resolve_asker("explainer", explainer), resolve_asker("judge", explainer if judge is None else judge)
-    if judged_by is None and by is not None and wanted:
-        raise InputError(
-            "the judge 'rules' knows what the explainer 'rules' found and no other description: "
-            "give an endpoint or a function as judge"
-        )
     settings = ContextSettings(sign, shown, tested, context, seed)
-    answers = Answers(out)
-    if model is not None:
-        store.check_model(model)
-    elif wanted or by is not None:
-        model = store.model_for("coefficients at every token of a context")
-    for one in (by, judged_by):
-        if isinstance(one, Endpoint) and not answers.known:
-            one.key()  # one that is missing is told before any work is done for nothing
-    drawn = draw(store, places, model, settings, progress)
-    rules: list[Rule] = []
-    if by is None:
-        vocabulary = Vocabulary.of(store)
-        rules = [learn_rule(one, vocabulary) for one in drawn]
-        described = [rule.words if one.shown else "" for one, rule in zip(drawn, rules, strict=True)]
-    else:
-        described = ask_descriptions(drawn, by, answers, progress)
-    groups = [
-        [group for score in wanted for group in make_trial_groups(one, score, seed)] if text else []
-        for one, text in zip(drawn, described, strict=True)
-    ]
-    if judged_by is not None:
-        pairs = [(group, text) for some, text in zip(groups, described, strict=True) for group in some]
-        judge_by_asking(pairs, judged_by, answers, progress)
-    elif rules:
-        for some, rule in zip(groups, rules, strict=True):
-            judge_by_rule(some, rule)
-    trials = [[trial for group in some for trial in group] for some in groups]
-    table = [table_row(*one, wanted) for one in zip(drawn, described, trials, strict=True)]
-    judged = pd.DataFrame([trial.row() for some in trials for trial in some], columns=list(TRIALS))
-    judged.insert(3, "trial", judged.groupby(["layer", "neuron", "score"]).cumcount())
-    provenance = {
-        **store.provenance,
-        "describe": {
-            "explainer": RULES if by is None else name_asker(by),
-            "judge": (RULES if judged_by is None else name_asker(judged_by)) if wanted else None,
-            "scores": wanted,
-            **asdict(settings),
-            "fires": FIRES,
-            "quiet": QUIET,
-            "marked": MARKED,
-            "together": TOGETHER,
-        },
+    drawn = [draw_contexts(store, place, settings) for place in store.places(neurons)]
+    there = [one for one in drawn if one.shown]
+    there += [find_other(store, there[0], settings)] if len(there) == 1 else []
+    answers = Answers(ask, out, progress)
+    answers.begin("explain", len(there))
+    texts = {}
+    for one in there:
+        question = prompts.ask_description(one.shown)
+        texts[one.place] = answers.put("description", *one.place, question, prompts.read_description)
+    others = pair_others([place for place, text in texts.items() if text], seed)
+    judged = {one.place: one for one in drawn if one.place in others}
+    answers.begin("judge", sum(2 * ceil(2 * len(one.firing) / together) for one in judged.values()))
+    said = {
+        place: [
+            judge_contexts(one, asked, texts[of], answers, together, seed)
+            for asked, of in (("score", place), ("null", others[place]))
+        ]
+        for place, one in judged.items()
     }
+    log = pd.DataFrame(answers.log, columns=list(ANSWERS)).astype({"read": bool})
+    lost = log[~log["read"] & (log["asked"] != "description")].value_counts(["layer", "neuron"]).to_dict()
+    table, contexts = [], []
+    for one in drawn:
+        description = texts.get(one.place, "")
+        why = "" if description else DEAD if one.largest <= 0 else SILENT if one.shown else FEW
+        both = said.get(one.place, [[nan] * 2 * len(one.firing)] * 2)
+        scores = [end for each in both for end in balanced_accuracy(each, len(one.firing))]
+        counts = 2 * len(one.firing), len(one.shown), lost.get(one.place, 0)
+        other = ".".join(map(str, others.get(one.place, ())))
+        table.append((*one.place, one.sign, description, why, *scores, other, *counts))
+        contexts += context_rows(one, *both)
+    own = {"asked": answers.name, **asdict(settings), "together": together, "fires": FIRES}
     return Descriptions(
         store.model,
         pd.DataFrame(table, columns=list(TABLE)),
-        pd.DataFrame([row for one in drawn for row in extract_rows(one)], columns=list(EXTRACTS)),
-        judged,
-        pd.DataFrame(answers.rows, columns=list(ANSWERS)),
-        provenance,
+        pd.DataFrame(contexts, columns=list(CONTEXTS)),
+        log,
+        {**store.provenance, "describe": own},
     )
 
 
-def resolve_asker(what: str, given: str | Callable[..., str]) -> Asker | None:
-    """Who is asked; None for the rules. Raises InputError."""
-    if isinstance(given, str):
-        if given != RULES:
-            raise InputError(
-                f"{what} {given!r} is unknown: give 'rules', fm.describing.Endpoint(url, model), or a function"
-            )
-        return None
-    return given
+def find_other(store: Store, one: DrawnContexts, settings: ContextSettings) -> DrawnContexts:
+    """A random other neuron of the layer that fires, whose description a single neuron's is compared with; the same
+    one where none of many does."""
+    layer, neuron = one.place
+    rng = np.random.default_rng([settings.seed, 53, layer, neuron])
+    some = (draw_contexts(store, (layer, i), settings) for i in rng.permutation(store.d_mlp(layer))[:TRIED].tolist())
+    return next((other for other in some if other.shown and other.place != one.place), one)
 
 
-def ask_descriptions(
-    drawn: Sequence[NeuronContexts], by: Asker, answers: Answers, progress: Progress | None
-) -> list[str]:
-    """The descriptions that somebody gives; empty where a neuron never fires, or the answer has none."""
-    there = [one for one in drawn if one.shown]
-    questions = [Question("description", one.layer, one.neuron, prompts.explain(one.shown)) for one in there]
-    found = answers.ask(by, questions, progress, "explain")
-    said = {(one.layer, one.neuron): prompts.find_description(text) for one, text in zip(there, found, strict=True)}
-    return [said.get((one.layer, one.neuron), "") for one in drawn]
-
-
-def table_row(
-    drawn: NeuronContexts, description: str, trials: Sequence[Trial], wanted: Sequence[str]
-) -> dict[str, Any]:
-    """A row of the table."""
-    why = "" if description else DEAD if drawn.largest <= 0 else SILENT if drawn.shown else FEW
-    row: dict[str, Any] = {
-        "layer": drawn.layer, "neuron": drawn.neuron, "sign": drawn.sign, "description": description, "why": why,
-    }  # fmt: skip
-    for score in DESCRIPTION_SCORES:
-        found = compute_score(trials, score) if score in wanted else (float("nan"),) * 3
-        row |= dict(zip((score, f"{score}_low", f"{score}_high"), found, strict=True))
-    unanswered = sum(trial.right != trial.right for trial in trials)
-    return row | {"n": len(drawn.tested) + len(drawn.quiet), "shown": len(drawn.shown), "unanswered": unanswered}
-
-
-def extract_rows(drawn: NeuronContexts) -> Iterator[tuple[Any, ...]]:
-    """Rows of the contexts, in the order of EXTRACTS."""
-    for part in ("shown", "tested", "quiet"):
-        for one in getattr(drawn, part):
-            place = one.sequence, one.position, one.document
-            yield (
-                *(drawn.layer, drawn.neuron, part, one.band, one.coefficient),
-                *(*place, one.tokens[one.at], "".join(one.tokens)),
-            )
+def context_rows(one: DrawnContexts, said: list[float], null: list[float]) -> list[tuple[Any, ...]]:
+    """Rows of a neuron's contexts, in the order of CONTEXTS."""
+    blank, found = [nan] * len(one.shown), []
+    parts = ["shown"] * len(one.shown) + ["firing"] * len(one.firing) + ["quiet"] * len(one.quiet)
+    every = [*one.shown, *one.firing, *one.quiet]
+    for part, each, applies, null_applies in zip(parts, every, blank + said, blank + null, strict=True):
+        place = each.sequence, each.position, each.document
+        texts = each.tokens[each.at], each.text
+        found.append((*one.place, part, each.coefficient, *place, *texts, applies, null_applies))
+    return found

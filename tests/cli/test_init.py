@@ -20,6 +20,7 @@ from ffnmem.cli.options import ModelChoice
 from ffnmem.cli.reference import every_command, help_text
 from ffnmem.scanning import Store
 
+from ..describing.known import answer_knowing
 from .running import run, saved
 
 COMMANDS = sorted(every_command())
@@ -99,6 +100,8 @@ def test_examples_work(
         Path("runs").mkdir()
         store = Path("runs", "atlas")
         shutil.copytree(tiny_store.folder, store) if small else store.symlink_to(atlas_store.folder)
+    if "--with smollm2" in line:
+        monkeypatch.setattr(fm.describing, "ask_model", lambda model: answer_knowing)
     if re.search(r"(apply|--edits?) eiffel.zip", line):
         saved(atlas, Path("eiffel.zip"))
     if re.search("ffnmem (scan|merge|moment|lens|health|compare)|--corpus atlas", line):

@@ -17,7 +17,7 @@ from ffnmem.neurons.measuring import file_of
 from ffnmem.neurons.role_assignment import ROLES, role_counts
 from ffnmem.scanning import Store, open_store
 
-from ..describing.endpoints import said, serving
+from ..describing.known import answer_knowing
 from ..scanning.texts import tiny_texts
 from .running import csv, data, mistake, run, table
 
@@ -176,25 +176,28 @@ def test_a_survey_of_ones_own(tiny_store: Store, tmp_path: Path) -> None:
     assert set(zip(both["layer"], both["sign"], strict=True)) == {(1, "negative"), (1, "positive")}
 
 
-def test_descriptions(atlas: fm.Model, atlas_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By rules with scores, and by an endpoint, which is asked once."""
-    monkeypatch.setattr(ModelChoice, "load", lambda choice: atlas)
-    asked = ["describe", "--store", atlas_store.folder, "3.17"]
-    frame = csv(*asked, "--score")
-    assert frame["fuzzing"].notna().all()
-    assert frame["intruder"].isna().all()
-    assert "by chance detection 50%" in table(*asked, "--score", "--intruder")
-    file = tmp_path / "answers.jsonl"
-    with serving(lambda number, body: said("DESCRIPTION: museums")) as server:
-        model = ("--endpoint", server.url, "--explainer-model", "m", "--out", file)
-        found = data(*asked, *model)
-        assert found["neurons"][0]["description"] == "museums"
-        assert found["provenance"]["describe"]["explainer"] == f"m at {server.url}"
-        data(*asked, *model)
-        assert len(server.requests) == 1
-        assert "judged by m" in " ".join(table(*asked, *model[:4], "--rules", "--score").split())
-    with serving(lambda number, body: (401, {}, b'{"error": {"message": "no"}}')) as server:
-        mistake(*asked, "--endpoint", server.url, "--explainer-model", "m", named=("401", "no key was sent"))
+def test_descriptions(
+    atlas: fm.Model, atlas_store: Store, tiny_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model of --with is asked, in its own precision; what its file has is not asked again."""
+    asked, loaded = [], []
+
+    def ask(question: str) -> str:
+        asked.append(question)
+        return answer_knowing(question)
+
+    monkeypatch.setattr(ModelChoice, "load", lambda choice: loaded.append(vars(choice)) or atlas)
+    monkeypatch.setattr(fm.describing, "ask_model", lambda model: ask)
+    command = ["describe", "--store", atlas_store.folder, "3.17", "--with", "some-model", "--dtype", "bfloat16"]
+    command += ["--out", tmp_path / "answers.jsonl"]
+    found = data(*command)
+    assert loaded[0] == {"model": "some-model", "device": None, "dtype": "bfloat16", "prepend_bos": None}
+    assert found["table"][0]["neuron"] == 17
+    assert len(found["answers"]) == len(asked) > 2
+    count = len(asked)
+    assert "null" in table(*command, width=120)
+    assert csv(*command)["n"].tolist() == [found["table"][0]["n"]]
+    assert len(asked) == count
 
 
 # -- projections and lenses --------------------------------------------------------------------------------------------

@@ -60,8 +60,8 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"neuron 1.5 {S} --shade", "every token {name}"),
     (f"neuron 1.5 {S} --shade --csv", "--shade --csv --json"),
     (f"polysemanticity {S} --draws 3", "--draws 20"),
-    (f"describe 1.5 {S} --explainer-model m", "--explainer-model --endpoint"),
-    (f"describe 1.5 {S} --endpoint http://127.0.0.1:9/v1", "--explainer-model"),
+    (f"describe 1.5 {S}", "--with"),
+    (f"describe 9.5 {S} --with no/such/model", "layer 9"),
     # Reports and facts.
     (f"report {P} {M} -o /nowhere/at/all.html", "/nowhere/at"),
     (f"report neurons {S}", "--neurons --layer --top-by"),

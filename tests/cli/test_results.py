@@ -75,6 +75,7 @@ ABOUT = f'"{PROMPT}" --subject "Eiffel Tower"'
 M, S = "--model {model}", "--store {store}"
 CITY = "landmark.city"
 
+
 # The command, its table by the library, and the name of the same records in JSON.
 RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
     f"attribute {ASKED} {M} --top 9": (lambda g: fm.attribute(g.capture, *RIVALS).top(9), "neurons"),
@@ -138,7 +139,6 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: fm.compare(g.model, corpus=g.corpus, edit=fm.Edit.load(g.edit)).neurons,
         "neurons",
     ),
-    f"describe 1.5 0.3 {S}": (lambda g: fm.describe(g.store, ["1.5", "0.3"]).to_frame(), "neurons"),
     "activations gelu_new swish --at -0.5,3 --at=-7": (
         lambda g: activation_table([-0.5, 3, -7], ["gelu_tanh", "swish"]).drop(columns="title"),
         "",

@@ -29,7 +29,6 @@ TREE: dict[type[Exception], type[Exception]] = {
     errors.HookError: RuntimeError,
     errors.FileError: OSError,
     errors.WorkerError: RuntimeError,
-    errors.EndpointError: ConnectionError,
     errors.MissingExtraError: ImportError,
 }
 

@@ -1,10 +1,10 @@
-"""Words for neurons: the rules on planted memories, other explainers and judges, what is held back, what is kept."""
+"""Descriptions of planted neurons: known answers score 1 and their null .5, what is held back is not shown, what cannot
+be read is counted, and long work goes on."""
 
 from __future__ import annotations
 
 import json
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,15 @@ import pytest
 from scipy.stats import norm
 
 import ffnmem as fm
-from ffnmem.core.errors import EndpointError, FileError, InputError
-from ffnmem.describing import Descriptions, Endpoint, endpoint
-from ffnmem.describing.extracts import BANDS, FIRES, QUIET, ContextSettings, draw
+from ffnmem.core.errors import FileError, InputError, InputTypeError
+from ffnmem.describing import Descriptions, ask_model
+from ffnmem.describing.contexts import FIRES
 from ffnmem.scanning import Store, open_store
 
 from ..helpers import refuses
 from ..planted_models import Planted
-from .endpoints import said, serving
+from .known import answer_knowing
 
-ALL = ("detection", "fuzzing", "intruder")
 FEW = {"shown": 8, "tested": 8, "seed": 1}
 
 
@@ -40,265 +39,202 @@ def single(meanings: Planted) -> list[tuple[int, int]]:
     return [(int(row.layer), int(row.neuron)) for row in some.itertuples()]
 
 
-def plain_score(trials: pd.DataFrame) -> list[float]:
-    """A score and its interval of the trials: shares with Wilson's intervals, those of both sides joined."""
-    judged = trials.dropna(subset="right")
-    if set(trials["score"]) == {"detection"}:
-        sides = [judged.loc[judged["truth"] == truth, "right"] for truth in (1, 0)]
-    elif set(trials["score"]) == {"fuzzing"}:
-        sides = [judged.groupby(["sequence", "position"])["right"].mean()]
-    else:
-        sides = [judged["right"]]
-    shares, counts = np.array([side.mean() for side in sides]), np.array([len(side) for side in sides])
-    if not counts.all():
-        return [np.nan] * 3
-    z2 = norm.ppf(0.975) ** 2 / counts
-    middles, halves = (shares + z2 / 2) / (1 + z2), np.sqrt(z2 * shares * (1 - shares) + z2**2 / 4) / (1 + z2)
-    below, above = (np.linalg.norm(shares - middles + sign * halves) / len(sides) for sign in (1, -1))
-    return [shares.mean(), shares.mean() - below, shares.mean() + above]
+@pytest.fixture(scope="module")
+def found(store: Store, single: list[tuple[int, int]]) -> Descriptions:
+    return fm.describe(store, single, answer_knowing)
 
 
-def test_planted_concepts_are_found_and_fit(store: Store, single: list[tuple[int, int]], meanings: Planted) -> None:
-    """A concept is a stem with endings: the rules name it, and contexts that were held back tell it from others."""
-    found = fm.describe(store, single, scores=ALL)
+def test_known_answers_score_one_and_their_null_a_half(found: Descriptions, meanings: Planted) -> None:
+    """A concept is a stem with endings; that of another neuron says nothing of where this one fires."""
     features = meanings.truth.set_index(["layer", "neuron"])["features"]
     for row in found.table.itertuples():
-        assert f'"{features[row.layer, row.neuron]}' in row.description
-    assert (found.table["detection"] > 0.9).all()
-    assert (found.table["fuzzing"] > 0.9).all()
-    assert found.table[list(ALL)].mean().min() > 0.95
-    assert (found.table["unanswered"] == 0).all()
-    some = found.extracts.groupby(["layer", "neuron"])["part"].value_counts().unstack()
-    assert (found.table["n"].to_numpy() == (some["tested"] + some["quiet"]).to_numpy()).all()
-    assert (found.table["shown"].to_numpy() == some["shown"].to_numpy()).all()
+        assert features[row.layer, row.neuron].endswith(row.description)
+    assert found.table["score"].min() > 0.85
+    assert found.table["score"].mean() > 0.97
+    assert found.table["null"].mean() == pytest.approx(0.5, abs=0.05)
+    assert (found.table["unread"] == 0).all()
+    names = [f"{row.layer}.{row.neuron}" for row in found.table.itertuples()]
+    assert sorted(found.table["null_of"]) == sorted(names), "each description is the null of one other"
+    assert not any(found.table["null_of"] == names)
 
 
-def test_scores_are_shares_of_the_trials(store: Store, meanings: Planted) -> None:
-    """Of neurons of many meanings, where they are near chance; each context is marked rightly and wrongly."""
-    truth = meanings.truth
-    many = [(int(row.layer), int(row.neuron)) for row in truth[truth["meanings"] == 8].itertuples()]
-    found = fm.describe(store, many, scores=ALL)
-    for (layer, neuron, score), trials in found.trials.groupby(["layer", "neuron", "score"]):
+def test_scores_are_shares_of_the_contexts(found: Descriptions) -> None:
+    """Balanced accuracy of what was said of each context, with Wilson's intervals of both kinds joined."""
+    z = norm.ppf(0.975)
+    for (layer, neuron), some in found.contexts.groupby(["layer", "neuron"]):
         row = found.row(layer, neuron)
-        mine = [row[f"{score}{end}"] for end in ("", "_low", "_high")]
-        np.testing.assert_allclose(mine, plain_score(trials), atol=1e-12)
-        if score == "fuzzing":
-            assert (trials.groupby(["sequence", "position"])["truth"].agg(["sum", "size"]) == [1, 2]).all(axis=None)
-    assert found.table["detection"].mean() == pytest.approx(0.5, abs=0.07)
-    assert found.table["fuzzing"].mean() == pytest.approx(0.5, abs=0.07)
+        counts = some["part"].value_counts()
+        assert counts["firing"] == counts["quiet"]
+        assert (row["n"], row["shown"]) == (2 * counts["firing"], counts["shown"])
+        for name, column in (("score", "applies"), ("null", "null_applies")):
+            parts = [some.loc[some["part"] == part, column] for part in ("firing", "quiet")]
+            shares = np.array([parts[0].mean(), 1 - parts[1].mean()])
+            z2 = z**2 / counts["firing"]
+            middles = (shares + z2 / 2) / (1 + z2)
+            halves = np.sqrt(z2 * shares * (1 - shares) + z2**2 / 4) / (1 + z2)
+            below, above = (np.linalg.norm(shares - middles + sign * halves) / 2 for sign in (1, -1))
+            expected = [shares.mean(), shares.mean() - below, shares.mean() + above]
+            np.testing.assert_allclose([row[f"{name}{end}"] for end in ("", "_low", "_high")], expected, atol=1e-12)
 
 
-def test_what_describes_never_scores(store: Store, single: list[tuple[int, int]]) -> None:
-    """No document, and no text, is in two parts; every band of strength is in both that fire."""
-    found = fm.describe(store, single, scores="detection")
-    for _, some in found.extracts.groupby(["layer", "neuron"]):
+def test_what_is_held_back_is_never_shown(found: Descriptions) -> None:
+    """No document and no text is in two parts; no question for a description has a context that is scored."""
+    for place, some in found.contexts.groupby(["layer", "neuron"]):
         parts = dict(list(some.groupby("part")))
-        assert set(parts) == {"shown", "tested", "quiet"}
+        assert set(parts) == {"shown", "firing", "quiet"}
         for column in ("document", "sequence", "context"):
             values = [value for part in parts.values() for value in part[column].unique()]
             assert len(values) == len(set(values)), column
-        assert set(parts["quiet"]["band"]) == {-1}
-        assert set(parts["shown"]["band"]) == set(parts["tested"]["band"]) == set(range(BANDS))
-    judged = set(zip(found.trials["sequence"], found.trials["layer"], found.trials["neuron"], strict=True))
-    shown = found.extracts[found.extracts["part"] == "shown"]
-    assert not judged & set(zip(shown["sequence"], shown["layer"], shown["neuron"], strict=True))
+        asked = found.answers.set_index(["layer", "neuron"]).loc[[place]].set_index("asked")["question"]
+        clean = re.sub("[⟦⟧]", "", asked["description"])
+        for part, there in (("shown", True), ("firing", False), ("quiet", False)):
+            assert all((f">{text}<" in clean) == there for text in parts[part]["context"])
+        for kind in ("score", "null"):
+            assert all(any(f">{text}<" in one for one in asked[kind]) for text in parts["firing"]["context"])
+            assert "⟦" not in "".join(asked[kind]), "marks would tell where the neuron fires"
 
 
-def test_strengths_are_the_models(store: Store, single: list[tuple[int, int]], meanings: Planted) -> None:
-    """What is called firing or quiet is so."""
-    for one in draw(store, single[:4], meanings.model, ContextSettings("positive", 20, 20, 16, 0)):
-        assert one.largest == pytest.approx(float(store.stats(one.layer, one.neuron)["max"].iloc[0]))
-        assert max(len(one.shown), len(one.tested)) <= len(one.quiet) == 20
-        for extract in (*one.shown, *one.tested, *one.quiet):  # as many tokens on each side as the text has, up to 16
-            text = store.sequences.sequence_tokens(extract.sequence)[store.sequences.lead :]
-            sides = extract.position - store.sequences.lead, len(text) - 1 - extract.position + store.sequences.lead
-            assert len(extract.tokens) == 1 + sum(min(side, 16) for side in sides)
-        for extract in (*one.shown, *one.tested):
-            assert extract.strengths is not None
-            assert extract.strengths[extract.at] == pytest.approx(extract.coefficient / one.largest, abs=1e-3)
-            assert extract.strengths[extract.at] >= FIRES - 1e-3
-        assert all(max(extract.strengths or (1,)) < QUIET for extract in one.quiet)
+def test_firing_and_quiet_are_so(found: Descriptions, store: Store, meanings: Planted) -> None:
+    """By the model's own run over the contexts' sequences."""
+    table = found.contexts[found.contexts["neuron"] == found.contexts["neuron"].iloc[0]]
+    layer, neuron = int(table["layer"].iloc[0]), int(table["neuron"].iloc[0])
+    largest = float(store.stats(layer, neuron)["max"].iloc[0])
+    for row in table.itertuples():
+        ids = store.sequences.sequence_tokens(row.sequence)
+        values = fm.capture(meanings.model, [int(i) for i in ids]).coefficients[layer][0, :, neuron]
+        if row.part == "quiet":
+            assert float(values[store.sequences.lead :].max()) < FIRES * largest
+            assert np.isnan(row.coefficient)
+        else:
+            assert float(values[row.position]) == pytest.approx(row.coefficient, abs=1e-3)
+            assert row.coefficient >= (FIRES - 1e-3) * largest
 
 
-# Functions and endpoints.
+def test_seeds_decide_every_choice(store: Store, single: list[tuple[int, int]]) -> None:
+    first, again, other = (fm.describe(store, single[:3], answer_knowing, **{**FEW, "seed": n}) for n in (1, 1, 2))
+    for name in ("table", "contexts", "answers"):
+        pd.testing.assert_frame_equal(getattr(first, name), getattr(again, name))
+    assert first.answers["question"].tolist() != other.answers["question"].tolist()
+    assert first.provenance["describe"]["seed"] == 1
 
 
-def describing(messages: list[dict[str, str]]) -> str:
-    """A model that knows: it says what the marked words share, and judges by the description, its own or a rule's."""
-    system, user = messages[0]["content"], messages[1]["content"]
-    texts = re.findall(r"^\d+\. <text-\w+>(.*)</text-", user, re.M)
-    if "DESCRIPTION:" in system:
-        texts = re.findall(r"^\d+\. <text-\w+>(.*)$", user, re.M)
-        marked = [word for text in texts for word in re.findall(r"⟦ ?(\w{4})", text)]
-        return f"Let me see.\nDESCRIPTION: {max(set(marked), key=marked.count)}"
-    if "does not belong" in system:
-        stems = [re.findall(r"⟦ ?(\w{4})", text) for text in texts]
-        every = [stem for some in stems for stem in set(some)]
-        return str(1 + min(range(len(texts)), key=lambda i: max((every.count(stem) for stem in stems[i]), default=0)))
-    stem = re.findall(r'Description: <text-\w+>(?:.*?begin with ")?(\w{4})', user)[0]
-    wanted = rf"⟦ ?{stem}" if "⟦" in system else stem
-    return f"[{', '.join(str(int(bool(re.search(wanted, text)))) for text in texts)}]"
-
-
-def test_a_function_explains_and_judges(store: Store, single: list[tuple[int, int]], tmp_path: Path) -> None:
-    found = fm.describe(store, single[:3], describing, scores=ALL, **FEW)
-    assert found.table[list(ALL)].min().min() > 0.85
-    assert set(found.answers["asked"]) == {"description", *ALL}
-    assert found.provenance["describe"]["explainer"] == "function describing"
-    asked = json.loads(found.answers["messages"].iloc[0])
-    assert [one["role"] for one in asked] == ["system", "user"]
-    by_rules = fm.describe(store, single[:2], judge=describing, scores=ALL[:2], **FEW)
-    assert (by_rules.table["detection"] > 0.85).all()
-    own = by_rules.provenance["describe"]
-    assert (own["explainer"], own["judge"]) == ("rules", "function describing")
-    again = Descriptions.load(found.save(tmp_path / "words.safetensors"))
+def test_a_single_neuron_has_a_null_too(store: Store, single: list[tuple[int, int]], tmp_path: Path) -> None:
+    found = fm.describe(store, single[0], answer_knowing, **FEW)
+    (row,) = found.table.to_dict("records")
+    assert row["score"] > 0.8
+    assert row["null_of"].startswith("0.")
+    assert row["null_of"] != f"{row['layer']}.{row['neuron']}"
+    assert row["null"] < row["score"]
+    again = Descriptions.load(found.save(tmp_path / "words.zip"))
     pd.testing.assert_frame_equal(again.table, found.table)
-    assert again.of(*single[0]) == found.of(f"{single[0][0]}.{single[0][1]}") == found.table["description"].iloc[0]
+    assert again.of(*single[0]) == row["description"]
+    one = found.on(store.neuron(single[0]))
+    assert one.to_dict()["description"] == row["description"]
+    with refuses(InputError, ValueError, "0.99", "was not described"):
+        found.of("0.99")
+
+
+def test_nonsense_is_counted_and_shown(store: Store, single: list[tuple[int, int]]) -> None:
+    """An answer that cannot be read is neither right nor wrong."""
+
+    def mumbling(question: str) -> str:
+        return answer_knowing(question) if "DESCRIPTION:" in question else "I cannot \x1b[31msay."
+
+    found = fm.describe(store, single[:2], mumbling, **FEW)
+    assert found.table[["score", "null"]].isna().all(axis=None)
+    assert found.table["unread"].sum() == (~found.answers["read"]).sum() == len(found.answers) - 2
+    shown = str(found.sheet().blocks)
+    assert f"{len(found.answers) - 2} of {len(found.answers)} answers could not be read" in shown
+    assert "I cannot" in shown
+    assert "\x1b" not in shown
+    silent = fm.describe(store, single[:2], lambda question: "", **FEW)
+    assert silent.table["why"].tolist() == ["no description could be read"] * 2
+    assert set(silent.answers["asked"]) == {"description"}
+    always = fm.describe(
+        store, single[:2], lambda q: answer_knowing(q) if "DESCR" in q else "[1, 1]", together=2, **FEW
+    )
+    assert always.table[["score", "null"]].to_numpy().tolist() == [[0.5, 0.5]] * 2
+
+
+def test_dead_neurons_and_the_other_side(store: Store, meanings: Planted, gated_store: Store) -> None:
+    truth = meanings.truth
+    dead = truth[truth["meanings"] == 0].iloc[0]
+    found = fm.describe(store, [(dead["layer"], dead["neuron"])], answer_knowing)
+    assert found.table["why"].tolist() == ["never fires"]
+    assert "never fires" in found.summary()
+    assert found.answers.empty
+    for sign, factor in (("positive", 1), ("negative", -1)):
+        both: Any = fm.describe(gated_store, ["0.1", "1.2"], str, sign=sign, shown=4, tested=4)
+        assert (np.sign(both.contexts.query("part != 'quiet'")["coefficient"]) == factor).all()
+        assert set(both.table["sign"]) == {sign}
+        assert ("side" in [column.name for column in both.listing().columns]) == (sign == "negative")
 
 
 def test_nothing_is_asked_twice(store: Store, single: list[tuple[int, int]], tmp_path: Path) -> None:
-    """A call that was stopped goes on: what its file has is not asked again, a line cut short is."""
+    """A call that was stopped goes on: what its file has is not asked again, a line that was cut short is."""
     file, asked = tmp_path / "answers.jsonl", []
 
-    def counting(messages: list[dict[str, str]]) -> str:
-        asked.append(messages)
+    def counting(question: str) -> str:
+        asked.append(question)
         if len(asked) == 5:
             raise KeyboardInterrupt
-        return describing(messages)
+        return answer_knowing(question)
 
     with pytest.raises(KeyboardInterrupt):
-        fm.describe(store, single[:2], counting, scores="detection", out=file, **FEW)
+        fm.describe(store, single[:2], counting, out=file, **FEW)
     assert len(file.read_text("utf-8").splitlines()) == 5  # what it is, and four answers
     file.write_bytes(file.read_bytes()[:-20])
-    told: list[tuple[Any, ...]] = []
+    told: list[tuple[str, int, int]] = []
     report: Any = lambda *step: told.append(step)  # noqa: E731
-    whole = fm.describe(store, single[:2], counting, scores="detection", out=file, progress=report, **FEW)
-    assert told[-1][1] == told[-1][2]  # what was answered before is done
-    assert all(done <= total for _, done, total in told)
+    whole = fm.describe(store, single[:2], counting, out=file, progress=report, **FEW)
+    assert [step for step in told if step[1] == step[2]] == [("explain", 2, 2), told[-1]]
     assert len(asked) == 5 + len(whole.answers) - 3
     before = len(asked)
-    same = fm.describe(store, single[:2], counting, scores="detection", out=file, **FEW)
+    same = fm.describe(store, single[:2], counting, out=file, **FEW)
     assert len(asked) == before
     pd.testing.assert_frame_equal(same.table, whole.table)
-    pd.testing.assert_frame_equal(same.answers, whole.answers)
-    lines = [json.loads(line) for line in file.read_text("utf-8").splitlines() if line.endswith("}")]
-    assert {"key", "asked", "asker", "messages", "answer"} <= set(lines[-1])
+    fm.describe(store, single[:2], answer_knowing, out=file, **FEW)  # somebody else is asked all
+    names = [json.loads(line)["asked"] for line in file.read_text("utf-8").splitlines()[1:] if line.endswith("}")]
+    assert names.count("answer_knowing") == len(whole.answers)
 
 
-def test_an_endpoint(store: Store, single: list[tuple[int, int]], tmp_path: Path, monkeypatch: Any) -> None:
-    """Busy now and then, several questions at once, the same result; the key is nowhere; earlier answers are kept."""
-    monkeypatch.setattr(endpoint, "PAUSE", 0.01)
-    monkeypatch.setenv("A_KEY", "sk-secret")
-    file = tmp_path / "answers.jsonl"
+def test_a_model_is_asked(tiny: fm.Model, make_tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its chat template where it has one; a text that spells a special token does not become one."""
+    asked: list[list[int]] = []
 
-    def reply(number: int, body: dict[str, Any]) -> Any:
-        return (503, {}, b"") if number % 7 == 3 else said(describing(body["messages"]))
+    def generated(model: fm.Model, tokens: list[int], new: int) -> list[int]:
+        asked.append(tokens)
+        return tiny.ids_of(" Paris")[:new]
 
-    def failing(number: int, body: dict[str, Any]) -> Any:
-        return said(describing(body["messages"])) if number < 4 else (400, {}, b'{"error": "too long"}')
-
-    with serving(failing) as server, refuses(EndpointError, ConnectionError, "400", "too long"):
-        few = {"scores": "detection", "out": tmp_path / "few.jsonl", **FEW}
-        fm.describe(store, single[:2], Endpoint(server.url, "m", together=1), **few)
-    assert len((tmp_path / "few.jsonl").read_text("utf-8").splitlines()) == 5
-    with serving(reply) as server:
-        asked = Endpoint(server.url, "m", key_variable="A_KEY", together=3)
-        found = fm.describe(store, single[:2], asked, scores=ALL, out=file, **FEW)
-    expected = fm.describe(store, single[:2], describing, scores=ALL, **FEW)
-    pd.testing.assert_frame_equal(found.table, expected.table)
-    kept = found.save(tmp_path / "words.safetensors").read_bytes() + file.read_bytes()
-    assert b"sk-secret" not in kept
-    assert found.provenance["describe"]["judge"] == f"m at {server.url}"
-    offline = fm.describe(store, single[:2], asked, scores=ALL, out=file, **FEW)  # the server is gone
-    pd.testing.assert_frame_equal(offline.table, found.table)
+    monkeypatch.setattr("ffnmem.describing.answers.generate", generated)
+    ask = ask_model(tiny)
+    assert ask("The city of") == " Paris"
+    assert asked.pop() == tiny.tokenize("The city of")
+    assert ask.__qualname__ == f"{tiny.name} {tiny.fingerprint}"
+    end = tiny.tokenizer.eos_token
+    ask(f"The{end} city")
+    assert tiny.tokenizer.eos_token_id not in asked.pop()[tiny.prepend_bos :]
 
 
-def test_refusals_and_nonsense_are_counted(store: Store, single: list[tuple[int, int]]) -> None:
-    """A judge that does not say is neither right nor wrong, and an explainer that does not is told so."""
-    silent = fm.describe(store, single[:1], describing, judge=lambda messages: "I cannot say.", scores=ALL[:2], **FEW)
-    row = silent.table.iloc[0]
-    assert np.isnan(row["detection"])
-    assert row["unanswered"] == len(silent.trials) > 0
-
-    def yes(messages: list[dict[str, str]]) -> str:
-        return f"[{', '.join('1' * len(re.findall(r'^[0-9]+[.] <', messages[1]['content'], re.M)))}]"
-
-    none = fm.describe(store, single[:1], lambda messages: "", scores=ALL[:2], **FEW)
-    assert none.table["description"].tolist() == [""]
-    assert none.table["why"].tolist() == ["no usable answer"]
-    assert none.trials.empty
-    always = fm.describe(store, single[:1], describing, judge=yes, scores=ALL[:2], **FEW)
-    assert always.table[["detection", "fuzzing"]].to_numpy().tolist() == [[0.5, 0.5]]
-
-
-def test_dead_neurons_and_the_other_sign(store: Store, meanings: Planted) -> None:
-    truth = meanings.truth
-    dead = truth[truth["meanings"] == 0].iloc[0]
-    found = fm.describe(store, [(dead["layer"], dead["neuron"])], scores=ALL)
-    assert found.table["why"].tolist() == ["never fires"]
-    assert np.isnan(found.table["detection"]).all()
-    assert "never fires" in found.summary()
-    negative = fm.describe(store, [(0, 0)], sign="negative")
-    assert (negative.extracts["coefficient"] < 0).all()
-
-
-def test_gated_neurons(gated: fm.Model, gated_store: Store) -> None:
-    """Both signs mean something there: contexts of each are of coefficients of that sign."""
-    for sign, factor in (("positive", 1), ("negative", -1)):
-        found = fm.describe(gated_store, ["0.1", "1.2"], model=gated, sign=sign, scores=ALL, shown=4, tested=4)
-        firing = found.extracts[found.extracts["part"] != "quiet"]
-        assert (np.sign(firing["coefficient"]) == factor).all()
-        assert set(firing["part"]) == {"shown", "tested"}
-        assert ("side" in [column.name for column in found.listing().columns]) == (sign == "negative")
-
-
-def test_a_card_has_the_words(store: Store, single: list[tuple[int, int]]) -> None:
-    found = fm.describe(store, single[0])
-    one = found.on(store.neuron(single[0]))
-    with refuses(InputError, ValueError, "0.5", "was not described"):
-        fm.describe(store, "0.0").of("0.5")
-    assert found.of(*single[0]) in one._repr_html_().replace("&#34;", '"')
-    assert one.to_dict()["description"] == found.of(*single[0])
-    assert not store.neuron(single[0]).heading()["described as"]
-
-
-def test_rules_ask_nobody(
-    meanings_store: Store, store: Store, single: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever gives no address must be sure that no text of theirs goes anywhere; without scores no model is needed."""
-
-    def connected(*_of: Any) -> None:
-        raise AssertionError("something was sent")
-
-    monkeypatch.setattr(socket.socket, "connect", connected)
-    scored = fm.describe(store, single[:2], scores=ALL)
-    assert scored.answers.empty
-    alone = open_store(meanings_store.folder)
-    assert fm.describe(alone, single[:2]).table["description"].tolist() == scored.table["description"].tolist()
-    assert alone._source.held is None
-
-
-FOREIGN = '{"kind": "ffnmem answers", "schema": 9}'
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"explainer": "gpt"}, InputError, "explainer gpt Endpoint"),
-    ({"explainer": describing, "judge": "rules", "scores": "detection"}, InputError, "rules"),
-    ({"scores": "simulation"}, InputError, "score simulation detection"),
     ({"shown": 3}, InputError, "shown 3"),
+    ({"together": 0}, InputError, "together 0"),
     ({"neurons": []}, InputError, "3.17"),
-    ({"explainer": lambda messages: 3}, InputError, "text 3"),
-    ({"explainer": describing, "out": "my own text\n"}, InputError, "mine.txt answers"),
-    ({"explainer": describing, "out": FOREIGN}, FileError, "mine.txt another version"),
-    ({"explainer": Endpoint("http://127.0.0.1:9/v1", "m", key_variable="NO_SUCH_KEY")}, InputError, "NO_SUCH_KEY"),
+    ({"ask": "smollm2"}, InputTypeError, "ask smollm2"),
+    ({"ask": lambda question: 3}, InputTypeError, "ask text 3"),
+    ({"out": "my own text\n"}, InputError, "mine.txt answers"),
+    ({"out": '{"kind": "ffnmem answers", "schema": 9}'}, InputError, "mine.txt answers"),
+    ({"out": "no/such/folder"}, FileError, "no/such"),
 ]
 
 
 @pytest.mark.parametrize(("wrong", "kind", "named"), REFUSED, ids=[row[2] for row in REFUSED])
 def test_mistakes(store: Store, wrong: dict[str, Any], kind: type[Exception], named: str, tmp_path: Path) -> None:
     """A file that is no file of answers is left as it is."""
-    file = tmp_path / "mine.txt"
-    if "out" in wrong:
-        file.write_text(wrong["out"])
+    file, text = tmp_path / "mine.txt", wrong.get("out", "")
+    if text and "/" not in text:
+        file.write_text(text)
         wrong = {**wrong, "out": file}
-    with refuses(kind, fm.FfnmemError, *named.split()):
-        fm.describe(store, **{"neurons": "0.0", **wrong})
-    assert "out" not in wrong or file.read_text() in ("my own text\n", FOREIGN)
+    with refuses(kind, fm.FfnmemError, *named.split(), typed=kind is InputTypeError):
+        fm.describe(store, **{"neurons": "0.0", "ask": answer_knowing, **wrong})
+    assert not file.exists() or file.read_text() == text

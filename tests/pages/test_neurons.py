@@ -46,7 +46,7 @@ LAST = ["Where these numbers come from"]
 @pytest.fixture(scope="module")
 def descriptions(tiny_store: Store, tiny: fm.Model) -> fm.describing.Descriptions:
     store = open_store(tiny_store.folder, tiny)
-    return fm.describe(store, PLACES[:2], lambda _messages: f"fires at {HOSTILE.splitlines()[0]}", shown=4)
+    return fm.describe(store, PLACES[:2], lambda _question: f"fires at {HOSTILE.splitlines()[0]}", shown=4)
 
 
 def test_cards_have_the_words_that_were_found(
