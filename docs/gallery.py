@@ -274,8 +274,8 @@ fm.plots.arrange([draw, partial(draw, gradient=True)])
             Picture(
                 "anatomy",
                 "Where the parameters are",
-                "Each component's share of all parameters, and one layer's matrices to scale.",
-                "fm.plots.figure(fm.models.anatomy(model))",
+                "Each component's share of all parameters.",
+                'fm.plots.anatomy(fm.models.anatomy("atlas"))',
                 "ffnmem anatomy atlas --plot anatomy.png",
             ),
         ),

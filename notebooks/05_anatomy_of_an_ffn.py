@@ -79,8 +79,22 @@ print(f"shares sum to {table['share'].sum():.4f}; {half} of {model.d_mlp:,} memo
 
 # %%
 matrices = (parts.keys.T, parts.values, parts.key_bias, parts.value_bias)
+
+
+def position_leak(f, x):
+    """The largest change of an output at any other position, each position's input replaced in turn."""
+    generator, before, largest = torch.Generator().manual_seed(0), f(x), 0.0
+    for place in range(x.shape[-2]):
+        changed = x.clone()
+        changed[..., place, :] = torch.randn(x.shape[-1], generator=generator) * x.std()
+        moved = (f(changed) - before).abs()
+        moved[..., place, :] = 0
+        largest = max(largest, float(moved.max()))
+    return largest
+
+
 with torch.no_grad():
-    print("FFN", ffn.position_leak(lambda x: ffn.classic_ffn(x, *matrices, activation=gelu), x))
+    print("FFN", position_leak(lambda x: ffn.classic_ffn(x, *matrices, activation=gelu), x))
 
 # %% [markdown]
 # Zero, exactly. So a memory can be asked about one token at a time, and whatever it knows of the tokens before was
@@ -91,12 +105,19 @@ with torch.no_grad():
 # Without it the two matrices are one: $(xW_\mathrm{in})W_\mathrm{out} = x(W_\mathrm{in}W_\mathrm{out})$. Half a
 # million numbers would do what an eighth of them can.
 
+
 # %%
+def collapse(w_in, w_out, b_in, b_out):
+    """What is left of a classic FFN without its activation: a matrix, and the affine map x(W_in W_out) + …"""
+    weight, bias = w_in @ w_out, b_in @ w_out + b_out
+    return weight, lambda x: x @ weight + bias
+
+
 exact = [tensor.detach().double() for tensor in matrices]
-collapsed = ffn.collapse(*exact)
+weight, collapsed = collapse(*exact)
 linear = ffn.classic_ffn(x.double(), *exact, activation="identity")
-rank = int(torch.linalg.matrix_rank(collapsed.weight))
-print(f"{2 * parts.keys.numel():,} weights collapse to {collapsed.weight.numel():,}, of rank {rank}")
+rank = int(torch.linalg.matrix_rank(weight))
+print(f"{2 * parts.keys.numel():,} weights collapse to {weight.numel():,}, of rank {rank}")
 print(f"largest difference without the activation: {float((linear - collapsed(x.double())).abs().max()):.0e}")
 
 # %% [markdown]
@@ -135,7 +156,7 @@ for number, one in enumerate(model.ffn):
     inputs, outputs = (side[number][texts.content].detach().double() for side in (texts.ffn_in, texts.ffn_out))
     half = len(inputs) // 2
     own = [tensor.detach().double() for tensor in (one.keys.T, one.values, one.key_bias, one.value_bias)]
-    fitted, fallen = affine_fit(inputs[:half], outputs[:half]), ffn.collapse(*own)
+    fitted, (_, fallen) = affine_fit(inputs[:half], outputs[:half]), collapse(*own)
     rows.append(
         {
             "where fitted": explained_by(fitted, inputs[:half], outputs[:half]),
@@ -267,8 +288,9 @@ print(f"largest difference from transformers' own {len(off)} layers, in float64:
 # What FFNs take of a layer's parameters, `fm.models.anatomy` counts:
 
 # %%
-counts = fm.models.anatomy(model)
-print(f"{counts.ffn_share_of_layers:.1%} of the layers, {counts.ffn_share:.1%} of the whole model")
+counts = fm.models.anatomy("atlas").components.set_index("component")
+in_layers = counts["layer_parameters"]
+print(f"{in_layers['FFN'] / in_layers.sum():.1%} of the layers, {counts['share']['FFN']:.1%} of the whole model")
 
 # %% [markdown]
 # ## To try

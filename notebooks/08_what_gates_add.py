@@ -14,6 +14,7 @@
 # %%
 import random
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
@@ -148,7 +149,11 @@ students.groupby("kind").agg(weights=("weights", "first"), least=("missed", "min
 # where the other has $4d$, which Llama rounds up to a multiple of 256.
 
 # %%
-print(ffn.parity(4096))
+d_model, classic = 4096, 4 * 4096
+gated = -(-2 * classic // (3 * 256)) * 256  # 2/3 of the classic one's neurons, rounded up to a multiple of 256
+ours, theirs = 3 * d_model * gated, 2 * d_model * classic
+print(f"d_model {d_model}: gated {gated} neurons, {ours:,} weights; classic {classic}, {theirs:,}")
+print(f"{ours / theirs - 1:+.1%}")
 
 # %% [markdown]
 # `fm.models.anatomy` counts a model from its config alone (`ffnmem anatomy gpt2`), so that nothing large has to be at
@@ -167,19 +172,19 @@ sources = {
     "Gemma 2B": {"model_type": "gemma", "num_attention_heads": 8, **gemma},
 }
 found = {name: fm.models.anatomy(source) for name, source in sources.items()}
-pd.DataFrame(
-    {
-        name: {
-            "parameters": f"{one.parameters:,}",
-            "kind": "gated" if one.gated else "classic",
-            "d_mlp / d_model": f"{one.expansion:.3g}",
-            "FFN of all": f"{one.ffn_share:.1%}",
-            "FFN of the layers": f"{one.ffn_share_of_layers:.1%}",
-            "memories": f"{one.neurons:,}",
-        }
-        for name, one in found.items()
+rows = {}
+for name, one in found.items():
+    parts = one.components.set_index("component")
+    in_layers = parts["layer_parameters"]
+    rows[name] = {
+        "parameters": f"{one.parameters:,}",
+        "kind": "gated" if one.gated else "classic",
+        "d_mlp / d_model": f"{one.widths[0] / one.d_model:.3g}",
+        "FFN of all": f"{parts['share']['FFN']:.1%}",
+        "FFN of the layers": f"{in_layers['FFN'] / in_layers.sum():.1%}",
+        "memories": f"{sum(one.widths):,}",
     }
-).T
+pd.DataFrame(rows).T
 
 # %% [markdown]
 # GPT-2 and Llama 7B have two thirds of their layers in FFNs: attention has four matrices of $d^2$ weights, and
@@ -187,7 +192,16 @@ pd.DataFrame(
 # 7B, its layer to scale:
 
 # %%
-ax = fm.plots.anatomy(found["Llama 7B"], "layer")
+attention = {f"attention {name}": (d_model, "#8A9099") for name in "QKVO"}
+colours = {"keys": "#0072B2", "gates": "#CC79A7", "values": "#009E73"}
+matrices = attention | {f"FFN {name}": (gated, colour) for name, colour in colours.items()}
+figure, ax = plt.subplots(figsize=(6.5, 5.3), layout="constrained")
+for number, (name, (vectors, colour)) in enumerate(matrices.items()):
+    top = 1.08 * d_model * number
+    ax.add_patch(plt.Rectangle((0, top), vectors, d_model, facecolor=colour))
+    ax.text(vectors + 200, top + d_model / 2, f"{name}   {vectors:,} × {d_model:,}", va="center", fontsize="small")
+ax.set(xlim=(0, gated), ylim=(1.08 * d_model * len(matrices), 0), xticks=[], yticks=[], aspect="equal")
+ax.spines[:].set_visible(False)
 
 # %% [markdown]
 # ## What to be careful about

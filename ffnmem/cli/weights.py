@@ -68,12 +68,11 @@ def weights(
 
 
 def anatomy(model: str = "atlas", /, *, context: Count | None = None, output: PlottedOutput = PlottedOutput()) -> None:
-    """Where parameters and FLOPs are, and the FFNs as memories; no weights are read.
+    """Where parameters and FLOPs are; no weights are read.
 
-    Counts a model's parameters and the FLOPs of a token by component, and describes its FFNs as memories. Only the
-    config is read and no weights, so that the largest model takes as long as the smallest. FLOPs are those of matrix
-    products in one forward pass, two for a multiply-add. Parity is the width at which an FFN of the other kind, gated
-    or classic, has as many weights.
+    Counts a model's parameters and the FLOPs of a token by component. Only the config is read and no weights, so that
+    the largest model takes as long as the smallest. FLOPs are those of matrix products in one forward pass, two for a
+    multiply-add.
 
     Examples
       ffnmem anatomy

@@ -7,11 +7,5 @@ from .layers import classic_coefficients as classic_coefficients
 from .layers import classic_ffn as classic_ffn
 from .layers import gated_coefficients as gated_coefficients
 from .layers import gated_ffn as gated_ffn
-from .matched_width import Parity as Parity
-from .matched_width import parity as parity
-from .matched_width import parity_width as parity_width
-from .memory import Affine as Affine
 from .memory import Memory as Memory
 from .memory import as_memory as as_memory
-from .memory import collapse as collapse
-from .memory import position_leak as position_leak

@@ -1,22 +1,20 @@
-"""One FFN read as an unnormalised key–value memory, and what it would be without its activation or with a neighbour."""
+"""One FFN read as an unnormalised key–value memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import torch
-from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..core.errors import InputError, check_count, check_index, check_seed, counted
+from ..core.errors import InputError, check_count, counted
 from ..core.sheets import Column, Sheet, Table, Words
 from ..show.result import Result
 from .activations import Activation, widened
-from .layers import affine, chosen, classic_coefficients, classic_ffn, gated_coefficients
+from .layers import affine, chosen, classic_coefficients, gated_coefficients
 
 SHOWN = 10
 
@@ -148,89 +146,3 @@ def as_memory(
         bias_norm=0.0 if bias is None else float(bias.detach().norm()),
         output=output,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Affine:
-    """The map x ↦ xW + b, with W ``[d_model, d_model]`` and b ``[d_model]``."""
-
-    weight: Float[Tensor, "d_model d_model"]
-    bias: Float[Tensor, " d_model"]
-
-    def __call__(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
-        """xW + b."""
-        return x @ self.weight + self.bias
-
-    def __repr__(self) -> str:
-        return f"Affine({self.weight.shape[0]} to {self.weight.shape[1]})"
-
-
-def collapse(
-    w_in: Float[Tensor, "d_in d_mlp"],
-    w_out: Float[Tensor, "d_mlp_out d_out"],
-    b_in: Float[Tensor, " b_mlp"] | None = None,
-    b_out: Float[Tensor, " b_model"] | None = None,
-) -> Affine:
-    """What is left of a classic FFN without its activation: x(W_inW_out) + (b_inW_out + b_out), one affine map.
-
-    However wide, two linear layers with nothing between them are one: the activation is what makes memories of them.
-    (A bilinear gated FFN has no activation either and does not collapse: it is quadratic in x.)
-
-    Args: as :func:`classic_ffn`.
-
-    Returns:
-        The map, equal to ``classic_ffn(…, activation="identity")``.
-
-    Raises:
-        InputError: shapes that do not fit.
-    """
-    nothing = torch.zeros(1, w_in.shape[0], dtype=w_in.dtype, device=w_in.device)
-    bias = classic_ffn(nothing, w_in, w_out, b_in, b_out, "identity")  # checks every shape; 0·W_in + b_in is b_in
-    return Affine(w_in @ w_out, rearrange(bias, "1 d_model -> d_model"))
-
-
-def position_leak(
-    f: Callable[[Tensor], Tensor],
-    x: Float[Tensor, "*rows pos d_model"],
-    position: int | None = None,
-    *,
-    seed: int = 0,
-) -> float:
-    """How far the outputs at other positions move when the input at one position changes: 0 for an FFN.
-
-    An FFN is position-wise: what it writes at a position depends on that position's input alone, so that text can
-    only be mixed by attention, for which this is not 0.
-
-    Args:
-        f: from ``[*rows, pos, d_model]`` to the same shape, without randomness.
-        x: its input.
-        position: the position whose input is replaced; default each in turn.
-        seed: of the input put there, normal with the spread of ``x``.
-
-    Returns:
-        The largest absolute change of an output at any other position, in the unit of the outputs.
-
-    Raises:
-        InputError: fewer than two positions, or an ``f`` that changes the shape. OutOfRangeError: no such position.
-    """
-    n = x.shape[-2]
-    if n < 2:
-        raise InputError(f"x {list(x.shape)} has {n} positions: position_leak compares at least 2")
-    places = range(n) if position is None else [check_index("position", position, n, "x")]
-    generator = torch.Generator().manual_seed(check_seed(seed))
-    with torch.no_grad():
-        before = f(x)
-        if before.shape != x.shape:
-            raise InputError(f"f turned x {list(x.shape)} into {list(before.shape)}: it must keep the shape")
-        spread = float(x.double().std()) or 1.0
-        largest = 0.0
-        for place in places:
-            noise = torch.randn(x[..., place, :].shape, generator=generator, dtype=torch.float64)
-            changed = x.clone()
-            changed[..., place, :] = (noise * spread).to(x)
-            moved = (f(changed) - before).abs()
-            moved[..., place, :] = 0
-            if not bool(moved.isfinite().all()):
-                raise InputError("f gives NaN or infinite outputs: nothing can be said of what moved")
-            largest = max(largest, float(moved.max()))
-    return largest

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 
 from ..core.errors import InputError, check_choice
 from ..core.token_text import visible
@@ -114,18 +112,13 @@ DRAWS: dict[str, Callable[[pd.DataFrame, Axes, Geometry], Axes]] = {
 }
 
 
-@draws(Anatomy, aspects=lambda anatomy: ("whole", "layer"))
-def anatomy(anatomy: Anatomy, what: Literal["whole", "layer"] = "whole", ax: Axes | None = None) -> Axes:
-    """Where the parameters of a model are.
+@draws(Anatomy)
+def anatomy(anatomy: Anatomy, ax: Axes | None = None) -> Axes:
+    """Where the parameters of a model are: a bar a component, as long as its share of all parameters.
 
     Args:
         anatomy: from :func:`ffnmem.models.anatomy`.
-        what: ``"whole"``: a bar a component, as long as its share of all parameters. ``"layer"``: the matrices of one
-            layer to scale, below each other: the height of a rectangle is d_model, its width the number of its vectors
-            in the same unit, so that areas are parameters.
     """
-    if what == "layer":
-        return draw_layer(anatomy, ax)
     rows = anatomy.to_frame().query("parameters > 0")
     ax = shapes.axes_for(ax, (6, 1.2 + 2 * shapes.PER_ROW * len(rows)))
     names = [
@@ -137,31 +130,7 @@ def anatomy(anatomy: Anatomy, what: Literal["whole", "layer"] = "whole", ax: Axe
     return shapes.finish(ax, f"{anatomy.name}: {anatomy.parameters:,} parameters", "share of parameters", percent="x")
 
 
-PARTS = {
-    "FFN": shapes.BLUE,
-    "attention": shapes.DARK_GREY,
-    "keys": shapes.BLUE,
-    "values": shapes.GREEN,
-    "gates": shapes.PINK,
-}
-
-
-def draw_layer(anatomy: Anatomy, ax: Axes | None) -> Axes:
-    widest, step = int(anatomy.matrices["rows"].max()), 1.08 * anatomy.d_model
-    ax = shapes.axes_for(ax, (6.5, 5.3))
-    for number, matrix in enumerate(anatomy.matrices.itertuples()):
-        colour = PARTS.get(matrix.name, shapes.DARK_GREY)
-        ax.add_patch(Rectangle((0, number * step), matrix.rows, anatomy.d_model, facecolor=colour))
-        words = f"{matrix.part} {matrix.name}   {matrix.rows:,} × {matrix.d_model:,}"
-        ax.text(matrix.rows + 0.02 * widest, number * step + anatomy.d_model / 2, words, va="center", fontsize="small")
-    ax.set(xlim=(0, widest), ylim=(step * len(anatomy.matrices), 0), xticks=[], yticks=[])
-    ax.set_aspect("equal", anchor="NW")
-    numbers, n = parameter_count(int(anatomy.matrices["numbers"].sum())), anatomy.n_layers
-    shapes.titled(
-        ax, f"{f'The first of {n:,} layers' if n > 1 else 'The layer'}, to scale: {numbers} weights in matrices"
-    )
-    ax.spines[:].set_visible(False)
-    return ax
+PARTS = {"FFN": shapes.BLUE, "attention": shapes.DARK_GREY}
 
 
 def parameter_count(number: int) -> str:

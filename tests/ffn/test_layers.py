@@ -12,10 +12,9 @@ from torch.nn import functional as F
 
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemError
-from ffnmem.ffn import parity, parity_width
 from ffnmem.ffn.activations import swish
 from ffnmem.ffn.layers import GATED, classic_coefficients, classic_ffn, gated_coefficients, gated_ffn
-from ffnmem.ffn.memory import as_memory, collapse, position_leak
+from ffnmem.ffn.memory import as_memory
 
 from ..helpers import PROMPT, allclose, randomise, refuses
 
@@ -141,46 +140,6 @@ def test_tables_and_sheets() -> None:
     assert as_memory(draw(2, 3, D), **weights()).summary() == "6 inputs, 9 neurons, 9 slots kept"
 
 
-def test_without_its_activation_an_ffn_is_one_affine_map() -> None:
-    x, w_in, w_out, b_in, b_out = draw(8, D), draw(D, M), draw(M, D, seed=1), draw(M, seed=2), draw(D, seed=3)
-    one, bare = collapse(w_in, w_out, b_in, b_out), collapse(w_in, w_out)
-    assert allclose(one(x), classic_ffn(x, w_in, w_out, b_in, b_out, "identity"), 1e-12)
-    assert allclose(bare(x), x @ w_in @ w_out, 1e-12)
-
-
-def attention(x: Tensor) -> Tensor:
-    """One causal head whose queries, keys and values are its inputs."""
-    return F.scaled_dot_product_attention(x, x, x, is_causal=True)
-
-
-def test_an_ffn_leaks_nothing_to_other_positions() -> None:
-    """An FFN would mix positions, or the check see none where there is: attention leaks, forwards alone."""
-    x, w_in, w_out = draw(2, 7, D), draw(D, M), draw(M, D, seed=1)
-    assert position_leak(lambda x: classic_ffn(x, w_in, w_out), x) == 0
-    assert position_leak(attention, x, position=-1) == 0  # causal: nothing stands behind the last position
-    each = [position_leak(attention, x, position=i) for i in range(7)]
-    assert position_leak(attention, x, position=0) == each[0] > 1e-3
-    assert position_leak(attention, x) > 1e-3
-    assert position_leak(attention, x, seed=3) == position_leak(attention, x, seed=3) != position_leak(attention, x)
-    x[:, 0] = 0  # the new input there has the spread of all the others
-    sums = [position_leak(lambda x: x.cumsum(-2), scale * x, 0) for scale in (1, 100)]
-    assert allclose(sums[1], 100 * sums[0], 1e-12)
-
-
-# -- the width at which gating costs nothing --------------------------------------------------------------------------
-
-
-def test_parity_is_llamas() -> None:
-    """The rule 8d/3, rounded up, gives the published widths; Mistral and Llama 3 spend more."""
-    assert [parity_width(d) for d in (4096, 5120, 8192)] == [11008, 13824, 22016]
-    assert parity_width(768, multiple=1, d_mlp=3073) == 2049
-    found = parity(4096)
-    assert (found.h, found.gated, found.classic, found.difference) == (11008, 135_266_304, 134_217_728, 1_048_576)
-    assert found.to_dict()["relative"] == found.relative == 1_048_576 / 134_217_728
-    assert parity(4096, 14336).relative > 0.3
-    assert parity(768, d_mlp=3072, h=2048).difference == 0
-
-
 X, IN, OUT, BIASES = draw(3, D), draw(D, M), draw(M, D), weights()
 
 
@@ -197,12 +156,6 @@ X, IN, OUT, BIASES = draw(3, D), draw(D, M), draw(M, D), weights()
         (lambda: as_memory(draw(D), **{**BIASES, "values": draw(M - 1, D)}), ("must",)),
         (lambda: as_memory(draw(D), **BIASES, gate_bias=draw(M)), ("gate_bias", "gates")),
         (lambda: as_memory(draw(D), **BIASES, top=0), ("top", "0")),
-        (lambda: position_leak(torch.clone, draw(1, D)), ("[1, 6]", "1 positions")),
-        (lambda: position_leak(lambda x: x[..., :5], draw(3, D)), ("[3, 6]", "[3, 5]")),
-        (lambda: position_leak(torch.sqrt, draw(3, D)), ("NaN",)),
-        (lambda: position_leak(torch.clone, draw(3, D), position=3), ("position 3",)),
-        (lambda: parity_width(8, multiple=0), ("multiple",)),
-        (lambda: parity(8, 0), ("h must", "0")),
     ],
 )
 def test_what_does_not_fit_is_named(call: Callable[[], Any], says: tuple[str, ...]) -> None:

@@ -212,7 +212,6 @@ case(
 )
 case("virtual_weights", "VirtualWeights", lambda m: {"bars 0": m.VirtualWeights.incoming["z"]})
 case("anatomy", "Anatomy", lambda m: {"bars 0": m.Anatomy.to_frame().query("parameters > 0")["share"]})
-case("anatomy layer", "Anatomy", lambda m: {}, "layer")
 case("fact_map", "Trace", lambda m: {"map": m.Trace.indirect("state").T})
 case("fact_map kind", "Trace", lambda m: {"map": m.Trace.indirect("ffn").T}, "ffn")
 case("fact_map of silencing", "Silencing", lambda m: {"map": m.Silencing.loss("ffn").T})
@@ -295,7 +294,7 @@ def test_a_picture_can_be_read(name: str, made: Made) -> None:
     if name in ("ablation", "circuit"):  # whose names make room for one another, by the size of their letters
         stands[0].pop("texts")
     draw_whole(ax)
-    assert any(one.get_xlabel() for one in ax.figure.axes) or name == "anatomy layer"
+    assert any(one.get_xlabel() for one in ax.figure.axes)
     for one in ax.figure.axes:
         box, frame = one.get_tightbbox(), ax.figure.bbox
         assert box is not None
@@ -462,18 +461,6 @@ def test_what_changed_stands_in_its_layer(made: Made) -> None:
     assert ax.get_xlim() == (0, 1)
 
 
-def test_matrices_are_to_scale(made: Made) -> None:
-    """Areas would not be parameters."""
-    ax = plots.anatomy(made.Anatomy, "layer")
-    drawn = [(box.get_width(), box.get_height()) for box in ax.patches]  # type: ignore[attr-defined]
-    assert drawn == [(matrix.rows, matrix.d_model) for matrix in made.Anatomy.matrices.itertuples()]
-    assert ax.get_aspect() == 1.0
-    assert all(
-        f"{matrix.rows:,} × " in text.get_text()
-        for matrix, text in zip(made.Anatomy.matrices.itertuples(), ax.texts, strict=True)
-    )
-
-
 def test_panels_below(made: Made) -> None:
     """A trace in the scores' units, a collapse in one panel only, or little that looks like much."""
     ax = plots.sweep(made.Sweep, made.Traces)
@@ -506,7 +493,6 @@ REFUSED: list[tuple[Callable[[Made], Any], tuple[str, ...]]] = [
     (lambda m: plots.circuit(m.Circuit, top=0), ("top", "0")),
     (lambda m: plots.activations(["mish"]), ("'mish'",)),
     (lambda m: plots.activations(limit=0), ("limit", "0")),
-    (lambda m: plots.anatomy(m.Anatomy, "size"), ("what", "'size'", "'layer'")),
     (lambda m: plots.comparison(m.Comparison, "size"), ("what", "verdicts")),
     (lambda m: plots.comparison(fm.compare(m.tiny, m.tiny), "correlations"), ("correlations", "no text")),
     (lambda m: plots.comparison(fm.compare(m.tiny, m.tiny), "changes"), ("changes", "places")),
