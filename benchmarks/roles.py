@@ -15,9 +15,7 @@ import pandas as pd
 import torch
 
 import ffnmem as fm
-from ffnmem.neurons.counting import content_counts
 from ffnmem.neurons.role_assignment import ROLES
-from ffnmem.neurons.unembedding import frequency_direction, read_unembedding
 from ffnmem.neurons.verdicts import share_interval
 
 FIVE = 5  # layers in a column
@@ -96,14 +94,11 @@ def roles(store_folder: Path, text: Path) -> None:
     amounts = ", ".join(f"{amount:.1f}" for amount in write[shut])
     print(f"gate never open: {int(shut.sum())} neurons, which write {amounts} of their layer's median")
     print(f"the least that a neuron writes: {write.min():.2f} of it")
-    direction = frequency_direction(read_unembedding(model), content_counts(store))
-    largest = frame["frequency_cosine"].abs().max()
-    print(f"frequency: reach {direction.reach:.3f}, random {direction.null:.3f}, the largest of a neuron {largest:.3f}")
-    both = int((frame["is_partition"] & frame["is_token_frequency"]).sum())
-    print(f"partition neurons that are token-frequency neurons: {both} of {int(frame['is_partition'].sum())}")
     last = frame[(frame["layer"] == model.n_layers - 1)].assign(write=write)
-    mine = last[last["is_entropy"]]
-    rest = last[~last["is_entropy"] & last["write"].between(mine["write"].min(), mine["write"].max())]
+    flat = last["cosine_variance"] < 0.75 * last["cosine_variance"].median()
+    chosen = flat & (last["write"] > 1.25) & (last["null_share"] > 0.5)
+    mine = last[chosen]
+    rest = last[~chosen & last["write"].between(mine["write"].min(), mine["write"].max())]
     drawn = rest.sample(min(DRAWN, len(rest)), random_state=0)
     for what, part in (("entropy neurons", mine), (f"{len(drawn)} others of the layer that write as much", drawn)):
         moved = by_norm(model, part["neuron"].tolist(), text.read_text())

@@ -202,7 +202,7 @@ def null_rates(examples: Sequence[pd.DataFrame], weights: Sequence[pd.DataFrame]
 
 # Roles: precision and recall of ``fm.roles``.
 
-PLANTED_AS = {"token-frequency": "frequency", "token-detector": "detector"}  # where the truth's name is another
+PLANTED_AS = {"token-detector": "detector"}  # where the truth's name is another
 
 
 def role_scores(models: Sequence[tuple[Planted, pd.DataFrame]]) -> pd.DataFrame:

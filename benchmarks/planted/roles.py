@@ -121,7 +121,7 @@ def even_rows(rng: np.random.Generator, n_words: int, rounds: int, longest: int)
 
 ROLES = ("prediction", "suppression", "partition", "entropy", "position", "frequency", "detector", "dead", "none")
 TURNED = ("prediction", "suppression", "partition", "frequency", "dead", "none")  # whose key may lie along ± the value
-ALONG = (0.65, 0.95)  # cosine of key and value of strengthening neurons, before noise
+ALONG = (0.65, 0.95)  # cosine of key and value of neurons that write along or against what they read, before noise
 SEEN = 25  # times at least that a detector's tokens occur in the text
 GAINS = (2.0, 3.0)  # pre-activation of detectors and position neurons where they fire, and below 0 elsewhere
 

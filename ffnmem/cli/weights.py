@@ -143,12 +143,13 @@ def roles(
 ) -> None:
     """What part each neuron plays: prediction, position, entropy, …
 
-    Assigns roles by the rules of the papers. From weights: prediction and suppression neurons raise and lower a small
-    set of tokens (kurtosis and skew of the cosines between value and vocabulary), partition neurons split the
-    vocabulary (their variance), entropy neurons write where no logit moves. With --store, a scan of the model, also:
-    dead, position, token-frequency and token-detector neurons (a gated neuron fires where its gate is open), and of
-    gated neurons the sign and the size of what they write, which weights can only guess. A neuron counts for every role
-    that applies to it; the help of fm.roles has every rule and its source.
+    Assigns roles by the rules of the papers. From weights (Gurnee et al. 2024): prediction and suppression neurons
+    raise and lower a small set of tokens (kurtosis and skew of the cosines between value and vocabulary), partition
+    neurons split the vocabulary (their variance), entropy neurons of the last two layers write much that moves no
+    logit. With --store, a scan of the model, also (Voita et al. 2023): dead, position and token-detector neurons (a
+    gated neuron fires where its gate is open), and of gated neurons the sign and the size of what they write, which
+    weights can only guess. A neuron counts for every role that applies to it; the help of fm.roles has every rule and
+    its source.
 
     Examples
       ffnmem roles

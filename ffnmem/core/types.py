@@ -130,7 +130,6 @@ RoleName = Literal[
     "dead",
     "position",
     "entropy",
-    "token-frequency",
     "prediction",
     "suppression",
     "partition",
@@ -138,7 +137,7 @@ RoleName = Literal[
 ]
 """In order of precedence: a neuron's primary role is the first one that applies."""
 ROLE_NAMES = get_args(RoleName)
-TEXT_ROLES = ("dead", "position", "token-frequency", "token-detector")
+TEXT_ROLES = ("dead", "position", "token-detector")
 """Those that need a store."""
 ComparisonBaseline = Literal["keys", "coefficients"]
 """What random neurons are made of: what neurons take in, rotated, or what comes out."""

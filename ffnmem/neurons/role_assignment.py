@@ -19,11 +19,10 @@ from ..core.types import Basis, Count, Number, Range, Seed, checked
 from ..models.model import Model
 from ..prompts.means import over_all_tokens
 from ..scanning.store import Store
-from .counting import FiringCounts, content_counts, count_firings, position_information, token_detection
+from .counting import FiringCounts, count_firings, position_information, token_detection
 from .overlap import memory_sides, neuron_cosines, side_rows
 from .unembedding import (
     cosine_moments,
-    frequency_direction,
     null_dimension,
     null_space,
     read_unembedding,
@@ -33,25 +32,21 @@ from .unembedding import (
 
 # The rules: statistics and thresholds become roles, and nothing is measured here.
 
+LATE, LONG, FLAT = 2, 0.9, 0.1
+"""Layers in which entropy neurons are sought, and the quantiles of their layer beyond which they lie."""
+
 
 @checked
 @dataclass(frozen=True)
 class Thresholds:
-    """Where each role begins; see :func:`roles` for what each is."""
+    """The papers' numbers: where each role begins; see :func:`roles`."""
 
     kurtosis: Number = 10.0
     partition: Number = 0.005
-    null_share: Number = 0.5
-    null_dimension: int | None = None
-    norm: Number = 1.25
-    variance: Number = 0.75
-    late: Count = 1
     position: Number = 0.05
-    frequency: Number = 0.5
     types: Count = 5
     coverage: Annotated[float, Range(above=0, most=1)] = 0.95
-    min_count: Count = 10
-    silent: Number = 0.1
+    null_dimension: int | None = None
 
     def resolved(self, d_model: int) -> Thresholds:
         """With what depends on the model's width filled in."""
@@ -63,18 +58,14 @@ class Evidence:
     """What the rules of roles look at: statistics of all neurons of some layers, and where each role begins.
 
     Args:
-        statistics: of :func:`weight_statistics`, or joined with :func:`firing_statistics`.
-            ``attrs["partition_null"]`` and ``attrs["frequency_null"]``, where given, are what their thresholds are
-            raised to: what random directions have is no role; ``attrs["frequency_reach"]`` is what that of frequency is
-            a share of.
+        statistics: of :func:`weight_statistics`, or joined with :func:`firing_statistics`. ``attrs["partition_null"]``,
+            where given, is what the threshold of partition is raised to: what random directions have is no role.
         at: the thresholds, resolved. n_layers: of the model, to know which layers are late.
     """
 
     def __init__(self, statistics: pd.DataFrame, at: Thresholds, n_layers: int) -> None:
         self.frame, self.at, self.n_layers = statistics, at, n_layers
         self.partition = max(at.partition, statistics.attrs.get("partition_null", 0.0))
-        reach, chance = (statistics.attrs.get(f"frequency_{name}", by) for name, by in (("reach", 1.0), ("null", 0.0)))
-        self.frequency = max(at.frequency * reach, chance)
         # Of a gated neuron the value's length and direction say nothing alone: the key's can take them over.
         self.length, self.skew = self["value_norm"], self["cosine_skew"]
         if "gate_key_cosine" in statistics:
@@ -86,9 +77,9 @@ class Evidence:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.frame[name].to_numpy()
 
-    def medians(self, values: np.ndarray) -> np.ndarray:
-        """Of each neuron, the median of its layer's values."""
-        return pd.Series(values, self.frame.index).groupby(self.frame["layer"]).transform("median").to_numpy()
+    def quantile(self, values: np.ndarray, share: float) -> np.ndarray:
+        """Of each neuron, a quantile of its layer's values."""
+        return pd.Series(values, self.frame.index).groupby(self.frame["layer"]).transform("quantile", share).to_numpy()
 
 
 @dataclass(frozen=True)
@@ -105,24 +96,17 @@ class Role:
         return "is_" + self.name.replace("-", "_")
 
 
-def is_dead(e: Evidence) -> np.ndarray:
-    return e["dead"].astype(bool) & (e["write_norm"] <= e.at.silent * e.medians(e["write_norm"]))
-
-
 def is_entropy(e: Evidence) -> np.ndarray:
-    late, variance = e["layer"] >= e.n_layers - e.at.late, e["cosine_variance"]
-    long, flat = e.length > e.at.norm * e.medians(e.length), variance < e.at.variance * e.medians(variance)
-    return late & long & flat & (e["null_share"] > e.at.null_share)
+    variance = e["cosine_variance"]
+    long, flat = e.length > e.quantile(e.length, LONG), variance < e.quantile(variance, FLAT)
+    return (e["layer"] >= e.n_layers - LATE) & long & flat
 
 
 NONE = "none"
 ROLES = (
-    Role("dead", "firing_rate", is_dead, needs_store=True),
+    Role("dead", "firing_rate", lambda e: e["dead"].astype(bool), needs_store=True),
     Role("position", "position_information", lambda e: e["position_information"] > e.at.position, needs_store=True),
     Role("entropy", "null_share", is_entropy),
-    Role(
-        "token-frequency", "frequency_cosine", lambda e: np.abs(e["frequency_cosine"]) > e.frequency, needs_store=True
-    ),
     Role("prediction", "cosine_kurtosis", lambda e: e.peaked & (e.skew > 0)),
     Role("suppression", "cosine_kurtosis", lambda e: e.peaked & (e.skew < 0)),
     Role("partition", "cosine_variance", lambda e: e["cosine_variance"] > e.partition),
@@ -162,17 +146,10 @@ def roles(
     basis: Basis = "folded",
     kurtosis: float = 10.0,
     partition: float = 0.005,
-    null_share: float = 0.5,
-    null_dimension: int | None = None,
-    norm: float = 1.25,
-    variance: float = 0.75,
-    late: int = 1,
     position: float = 0.05,
-    frequency: float = 0.5,
     types: int = 5,
     coverage: float = 0.95,
-    min_count: int = 10,
-    silent: float = 0.1,
+    null_dimension: int | None = None,
     n_sequences: Count | None = SEQUENCES_READ,
     seed: Seed = 0,
     progress: Progress | None = None,
@@ -185,21 +162,20 @@ def roles(
       ``kurtosis``, with positive, negative skew; of a gated neuron with the skew turned as below.
     - *partition*: variance above ``partition``, and above what 99.9% of random directions have: a random variance is
       about 1/d_model, more where W_U has main directions, so that in narrow models chance alone passes 0.005.
-    - *entropy*: in the last ``late`` layers, ρ = ‖V₀ᵀvᵢ‖/‖vᵢ‖ above ``null_share`` (V₀: W_U's last ``null_dimension``
-      singular vectors, default d_model/64, the published 12 of GPT-2 small), ‖vᵢ‖ above ``norm`` times the layer's
-      median, variance below ``variance`` times it. The paper picks outliers by eye; these three numbers are ours.
+    - *entropy*: in the last two layers, ‖vᵢ‖ above 90% and variance below 90% of its layer's neurons. The paper picks
+      by eye from those; its program has these percentiles, beyond which no neuron serves as a baseline. Beside it
+      stands ``null_share``, ρ = ‖V₀ᵀvᵢ‖/‖vᵢ‖ (V₀: W_U's last ``null_dimension`` singular vectors, default d_model/64,
+      the published 12 of GPT-2 small).
 
     With a store of the model, and from its own text (``n_sequences`` of it are read again; None for all). A neuron
     fires where its pre-activation is above 0, which for ReLU, GELU and SiLU is where its coefficient is; a gated one
     where its gate is open:
 
-    - *dead*: never fired in the whole scan, and what it writes, √E[mᵢ²]·‖vᵢ‖, is at most ``silent`` of the layer's
-      median: a gate of SiLU or GELU lets something through while it is closed.
+    - *dead*: never fired in the whole scan. A gate of SiLU or GELU lets something through while it is closed: what the
+      neuron writes all the same, √E[mᵢ²]·‖vᵢ‖, stands beside it as ``write_norm``.
     - *position*: I(fires; position) above ``position`` nats, less its bias.
-    - *token-frequency*: \\|cos(W_U vᵢ, log-unigram)\\| above ``frequency`` of the most that any direction can have
-      (ours: the paper gives none), and above what 99.9% of random directions have. The distribution is the corpus's.
     - *token-detector*: at most ``types`` tokens make up ``coverage`` of its firings, and so do the tokens at which it
-      fires ``coverage`` of the time; of tokens that the reading holds ``min_count`` times or more.
+      fires ``coverage`` of the time; of tokens that the reading holds 10 times or more.
 
     Of a gated neuron, act(g·x)(k·x)v, key and value may be turned round together, and one made longer as the other
     becomes shorter, without a change of what it does, so no role may depend on that. The skew does, and the value's
@@ -217,8 +193,7 @@ def roles(
         store: a finished scan of the model; without it the text's roles and columns are absent.
         layer: only this layer; default all.
         basis: of the cosines: ``"folded"``: final gain folded into W_U, centred over d_model and vocabulary, values
-            centred (over d_model under LayerNorm only); ``"raw"``: as they are. ρ and frequency are always folded.
-        silent: see *dead*.
+            centred (over d_model under LayerNorm only); ``"raw"``: as they are. ρ is always folded.
         seed: of the sequences read, and of the random directions.
         progress: told ("weights", neurons done, in all) and ("text", sequences done, in all).
 
@@ -228,23 +203,20 @@ def roles(
         cosine_skew, cosine_kurtosis, null_share, io_cosine; of a gated model gate_io_cosine (cos(gᵢ, vᵢ)),
         gate_key_cosine (cos(gᵢ, kᵢ)) and key_norm; with a store also firing_rate (whole scan), write_norm
         (√E[mᵢ²]·‖vᵢ‖), of a gated model coefficient_sign (of E[mᵢ³]), position_information, position_p,
-        frequency_cosine, firings (of the reading), covering_types, covered_types, trigger_share and triggers (tokens,
-        of detectors). NaN where a value is zero. ``attrs``: thresholds as used, settings, null_space, partition_null,
-        frequency_null (what random directions have), frequency_reach (the most that any has), provenance.
+        firings (of the reading), covering_types, covered_types, trigger_share and triggers (tokens, of detectors). NaN
+        where a value is zero. ``attrs``: thresholds as used, settings, null_space, partition_null (what random
+        directions have), provenance.
 
     Raises:
         OutOfRangeError: no such layer. InputError: another model's store, an unknown basis, senseless thresholds.
 
     Source: Gurnee et al. 2024 (2401.12181); Stolfo et al. 2024 (2406.16254); Voita et al. 2023 (2309.04827).
     """
-    thresholds = Thresholds(
-        kurtosis, partition, null_share, null_dimension, norm, variance, late, position, frequency, types, coverage,
-        min_count, silent,
-    ).resolved(model.d_model)  # fmt: skip
+    thresholds = Thresholds(kurtosis, partition, position, types, coverage, null_dimension).resolved(model.d_model)
     layers = list(range(model.n_layers)) if layer is None else [model.layer(layer)]
     if store is not None:
         store.check_model(model)
-    frame = weight_statistics(model, layers, basis, thresholds, store, seed, progress)
+    frame = weight_statistics(model, layers, basis, thresholds, seed, progress)
     settings: dict[str, Any] = {"basis": basis, "layers": layers, "seed": seed}
     about = dict(frame.attrs)
     if store is not None:
@@ -277,20 +249,18 @@ def weight_statistics(
     layers: Sequence[int],
     basis: Basis,
     thresholds: Thresholds,
-    store: Store | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
-    """What weights say: one row a neuron; with a store the cosine with its log-unigram direction too.
+    """What weights say: one row a neuron.
 
-    ``attrs["null_space"]`` describes W_U's near-null space, ``attrs["partition_null"]`` and ``attrs["frequency_null"]``
-    the variances and cosines of random directions, ``attrs["frequency_reach"]`` the largest cosine that there is.
+    ``attrs["null_space"]`` describes W_U's near-null space, ``attrs["partition_null"]`` the variances of random
+    directions.
     """
     folded = read_unembedding(model)
     unembedding = folded if basis == "folded" else read_unembedding(model, basis)
     assert thresholds.null_dimension is not None
     null = null_space(folded, thresholds.null_dimension)
-    frequency = None if store is None else frequency_direction(folded, content_counts(store), seed)
     total, done, frames = sum(model.ffn[layer].d_mlp for layer in layers), 0, []
     for layer in layers:
         sides = {side: side_rows(model, layer, side) for side in memory_sides(model)}
@@ -306,8 +276,6 @@ def weight_statistics(
         columns |= {f"{name}_cosine": cosine for name, cosine in neuron_cosines(sides).items()}
         if model.gated:
             columns["key_norm"] = sides["key"].double().norm(dim=-1).cpu().numpy()
-        if frequency is not None:
-            columns["frequency_cosine"] = frequency.cosines(centred)
         frames.append(pd.DataFrame(columns))
         done += len(values)
         if progress is not None:
@@ -321,8 +289,6 @@ def weight_statistics(
             "median_singular_value": null.median,
         },
     }
-    if frequency is not None:
-        frame.attrs |= {"frequency_null": frequency.null, "frequency_reach": frequency.reach}
     return frame
 
 
@@ -341,8 +307,7 @@ def firing_statistics(
         mean, std = stats["mean"].to_numpy(), stats["std"].to_numpy()
         cubed = over_all_tokens(third_moment(mean, std, stats["skewness"]), stats)
         information = position_information(firing.at_position[layer], firing.positions)
-        rule = {name: getattr(thresholds, name) for name in ("types", "coverage", "min_count")}
-        detection = token_detection(firing, layer, **rule)
+        detection = token_detection(firing, layer, types=thresholds.types, coverage=thresholds.coverage)
         found = detection.triggers
         columns = {
             "firing_rate": stats["firing_rate"].to_numpy(),

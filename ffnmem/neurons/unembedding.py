@@ -1,14 +1,14 @@
-"""What values do to the vocabulary, from weights alone: moments of cos(W_U, vᵢ), near-null space, word frequency."""
+"""What values do to the vocabulary, from weights alone: moments of cos(W_U, vᵢ), and the near-null space."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import no_type_check
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64
 from numba import njit
 from torch import Tensor
 
@@ -45,8 +45,6 @@ def power_sums(scores: np.ndarray, shifts: np.ndarray, first: int, last: int, su
         sums[r, 3] += s4
 
 
-# What values do to the vocabulary, from weights alone: moments of cos(W_U, vᵢ), near-null space, word frequency.
-#
 # The papers behind it process the weights first, as TransformerLens does when it loads a model, and so do we
 # (`basis="folded"`): the final norm's gain is folded into W_U, W_U is centred over d_model (LayerNorm removes the mean)
 # and over the vocabulary (softmax does not see a constant), and values are centred over d_model. An RMSNorm removes no
@@ -232,67 +230,3 @@ def null_space(unembedding: Unembedding, dimension: int) -> NullSpace:
     values, vectors = torch.linalg.eigh(gram)
     singular = values[:kept].clamp_min(0).sqrt()
     return NullSpace(vectors[:, :dimension], float(singular[dimension - 1]), float(singular.median()))
-
-
-def log_unigram(counts: Int64[np.ndarray, " vocab"]) -> Float64[np.ndarray, " vocab"]:
-    """The direction of the log-unigram distribution in logit space: log(count + 1), centred, of length 1.
-
-    Raises InputError where all tokens are equally frequent.
-
-    Source: Stolfo et al. 2024 (2406.16254), §4, with one added to every count as their program does.
-    """
-    direction = np.log1p(counts.astype(np.float64))
-    direction -= direction.mean()
-    length = float(np.linalg.norm(direction))
-    if not length > 0:
-        raise InputError("all tokens of the corpus are equally frequent, so there is no direction of frequency")
-    return direction / length
-
-
-@dataclass(frozen=True, eq=False)
-class FrequencyDirection:
-    """How far values move all logits along (or against) the log-unigram distribution.
-
-    Attributes:
-        pulled: W_Uᵀ u, u the log-unigram direction.
-        gram: of W_U.
-        null: the 99.9% quantile of \\|cosine\\| of random directions: where frequency is W_U's main direction, even
-            they are aligned with it.
-        reach: the largest cosine that any direction has: d_model directions reach a part of the vocabulary's only, and
-            less of a distribution that was counted in a small corpus.
-    """
-
-    pulled: Float64[Tensor, " d_model"]
-    gram: Float64[Tensor, "d_model d_model"]
-    null: float
-    reach: float
-
-    def cosines(self, vectors: Float[Tensor, "rows d_model"]) -> Float64[np.ndarray, " rows"]:
-        """cos(W_U v, u) of each vector, over the vocabulary; NaN where a vector moves no logit.
-
-        Without W_U v: the product is v · W_Uᵀu, the length √(vᵀ W_UᵀW_U v).
-        """
-        wide = vectors.double()
-        lengths = ((wide @ self.gram) * wide).sum(dim=-1).clamp_min(0).sqrt()
-        cosine = ((wide @ self.pulled) / lengths).clamp(-1.0, 1.0)
-        return torch.where(lengths > 0, cosine, torch.nan).cpu().numpy()
-
-
-def frequency_direction(
-    unembedding: Unembedding, counts: Int64[np.ndarray, " vocab"], seed: int = 0
-) -> FrequencyDirection:
-    """The log-unigram direction as values see it, with its null; raises InputError as :func:`log_unigram` does."""
-    tokens = unembedding.tokens
-    known = np.zeros(len(tokens), np.int64)  # a vocabulary may be padded beyond its tokenizer's
-    known[: min(len(counts), len(tokens))] = counts[: len(tokens)]
-    direction = torch.from_numpy(log_unigram(known)).to(tokens.device)
-    pulled = torch.zeros(tokens.shape[1], dtype=torch.float64, device=tokens.device)
-    for start in range(0, len(tokens), GRAM):
-        pulled += direction[start : start + GRAM] @ tokens[start : start + GRAM].double()
-    drawn = torch.from_numpy(np.random.default_rng(seed).standard_normal((NULL_DRAWS, tokens.shape[1])))
-    gram = unembedding.gram
-    # Of W_U v the part along u is largest where v solves W_U v ≈ u.
-    reach = (pulled @ torch.linalg.pinv(gram, hermitian=True) @ pulled).clamp(0.0, 1.0).sqrt()
-    found = FrequencyDirection(pulled, gram, np.nan, float(reach))
-    random = np.abs(found.cosines(drawn.to(tokens.device)))
-    return replace(found, null=float(np.nanquantile(random, NULL_QUANTILE)))

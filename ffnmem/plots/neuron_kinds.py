@@ -93,7 +93,6 @@ ROLE_COLOURS = {
     "dead": shapes.BLACK,
     "position": shapes.PINK,
     "entropy": shapes.RED,
-    "token-frequency": "#F0C000",
     "prediction": shapes.BLUE,
     "suppression": shapes.GOLD,
     "partition": shapes.GREEN,

@@ -30,7 +30,6 @@ STATISTICS: dict[str, Any] = {
     "firing_rate": (0, 1),
     "position_information": (0, 0.08),
     "null_share": (0, 1),
-    "frequency_cosine": (-1, 1),
     "cosine_kurtosis": (2, 13),
     "cosine_skew": (-1, 1),
     "cosine_variance": (0, 0.007),
@@ -40,7 +39,7 @@ STATISTICS: dict[str, Any] = {
     "gate_key_cosine": (-1, 1),
     "write_norm": (0, 3),
 }
-TEXT = ("firing_rate", "position_information", "frequency_cosine", "trigger_share", "write_norm")
+TEXT = ("firing_rate", "position_information", "trigger_share", "write_norm")
 
 
 def drawn(gated: bool, text: bool) -> pd.DataFrame:
@@ -67,21 +66,19 @@ def plain(frame: pd.DataFrame, at: role_assignment.Thresholds, n_layers: int) ->
     if gated:
         frame["length"] = frame["write_norm"] if text else frame["value_norm"] * frame["key_norm"]
         frame["cosine_skew"] *= frame["coefficient_sign"] if text else np.sign(frame["gate_key_cosine"])
-    middle = frame.groupby("layer").median(numeric_only=True)
+    of_layer = frame.groupby("layer")
+    long, flat = of_layer["length"].quantile(0.9), of_layer["cosine_variance"].quantile(0.1)
     partition = max(at.partition, attrs.get("partition_null", 0))
-    frequency = max(at.frequency * attrs.get("frequency_reach", 1), attrs.get("frequency_null", 0))
     found = []
     for n in frame.itertuples():
-        of, peaked = middle.loc[n.layer], n.cosine_kurtosis > at.kurtosis
+        peaked = n.cosine_kurtosis > at.kurtosis
         of_text = {
-            "dead": n.dead and n.write_norm <= at.silent * of["write_norm"],
+            "dead": n.dead,
             "position": n.position_information > at.position,
-            "token-frequency": abs(n.frequency_cosine) > frequency,
             "token-detector": n.detects,
         } if text else {}  # fmt: skip
-        long, flat = n.length > at.norm * of["length"], n.cosine_variance < at.variance * of["cosine_variance"]
         of_weights = {
-            "entropy": n.layer >= n_layers - at.late and n.null_share > at.null_share and long and flat,
+            "entropy": n.layer >= n_layers - 2 and n.length > long[n.layer] and n.cosine_variance < flat[n.layer],
             "prediction": peaked and n.cosine_skew > 0,
             "suppression": peaked and n.cosine_skew < 0,
             "partition": n.cosine_variance > partition,
@@ -90,7 +87,7 @@ def plain(frame: pd.DataFrame, at: role_assignment.Thresholds, n_layers: int) ->
     return found
 
 
-MOVED = {"kurtosis": 12.0, "partition": 0.006, "position": 0.06, "frequency": 0.9, "null_share": 0.7}
+MOVED = {"kurtosis": 12.0, "partition": 0.006, "position": 0.06}
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -99,9 +96,9 @@ MOVED = {"kurtosis": 12.0, "partition": 0.006, "position": 0.06, "frequency": 0.
     ("changes", "attrs"),
     [
         ({}, {}),
-        ({**MOVED, "late": 2, "silent": 0.5, "norm": 1.0, "variance": 1.0}, {}),
-        ({}, {"partition_null": 0.0061, "frequency_null": 0.8}),
-        ({}, {"partition_null": 0.001, "frequency_null": 0.2, "frequency_reach": 0.6}),
+        (MOVED, {}),
+        ({}, {"partition_null": 0.0061}),
+        ({}, {"partition_null": 0.001}),
     ],
 )
 def test_rules_are_the_papers(gated: bool, text: bool, changes: dict[str, Any], attrs: dict[str, float]) -> None:
@@ -114,7 +111,7 @@ def test_rules_are_the_papers(gated: bool, text: bool, changes: dict[str, Any], 
         assert {role.name: row[role.column] for role in role_assignment.ROLES if role.column in row} == expected
         first = next((role for role in role_assignment.ROLES if expected.get(role.name)), None)
         told = (row["role"], row["statistic"], row["value"])
-        reached.add(row["role"])
+        reached |= {row["role"], *(name for name, applies in expected.items() if applies)}
         np.testing.assert_equal(
             told,
             (role_assignment.NONE, "", np.nan)
@@ -154,8 +151,7 @@ def test_one_row_a_neuron(frame: pd.DataFrame, tiny: fm.Model, tiny_store: Store
     assert frame.columns[:5].tolist() == ["layer", "neuron", "role", "statistic", "value"]
     stats = tiny_store.stats()
     assert allclose(frame["write_norm"], np.hypot(stats["mean"], stats["std"]) * frame["value_norm"])
-    silent = frame["write_norm"] <= 0.1 * frame.groupby("layer")["write_norm"].transform("median")
-    assert (frame["is_dead"] == (stats["dead"] & silent)).all()
+    assert (frame["is_dead"] == stats["dead"]).all()
     assert allclose(frame["firing_rate"], tiny_store.stats()["firing_rate"], 1e-12)
     assert {role.column for role in role_assignment.ROLES} <= set(frame)
     counts = count_firings(tiny, tiny_store, n_sequences=None)
@@ -178,7 +174,6 @@ def test_provenance_and_settings(frame: pd.DataFrame, tiny: fm.Model, tiny_store
     assert (about["thresholds"]["kurtosis"], about["thresholds"]["partition"]) == (10.0, 0.005)
     assert (frame["is_partition"] == (frame["cosine_variance"] > about["partition_null"])).all()
     assert (about["settings"]["tokens_read"], about["settings"]["basis"]) == (tiny_store.n_tokens, "folded")
-    assert 0 < about["frequency_null"] <= 1
     assert about["provenance"]["fingerprint"] == tiny.fingerprint
     assert about["provenance"]["corpus"] == tiny_store.manifest["corpus"]["hash"]
 
@@ -191,7 +186,7 @@ def test_parts_are_as_the_whole(frame: pd.DataFrame, tiny: fm.Model, tiny_store:
     told: list[tuple[str, int, int]] = []
     alone = fm.roles(tiny, progress=lambda *now: told.append(now))
     shared = alone.columns.drop(["role", "statistic", "value"])
-    assert not {"is_dead", "firing_rate", "frequency_cosine", "corpus"} & {*shared, *alone.attrs["provenance"]}
+    assert not {"is_dead", "firing_rate", "corpus"} & {*shared, *alone.attrs["provenance"]}
     pd.testing.assert_frame_equal(alone[shared], frame[shared], check_exact=False, rtol=1e-6)
     assert told[-1] == ("weights", 2 * tiny.d_mlp, 2 * tiny.d_mlp)
     raw = fm.roles(tiny, basis="raw")
@@ -224,7 +219,7 @@ def test_planted_roles_are_recovered(tmp_path: Path) -> None:
     """Each role, by the default thresholds, of neurons that were made for it on a text of their own."""
     planted = plant_roles(100)
     found, truth = fm.roles(planted.model, fm.scan(planted.model, planted.texts, tmp_path / "store")), planted.truth
-    named = {"frequency": "token-frequency", "detector": "token-detector"}
+    named = {"detector": "token-detector"}
     for role in role_assignment.ROLES:
         true = truth["role"].replace(named) == role.name
         got = found[role.column].astype(bool)
@@ -304,7 +299,12 @@ def test_gated_models(gated: fm.Model, gated_store: Store) -> None:
 
 
 def test_no_role_depends_on_how_a_gated_neuron_is_written(
-    gated: fm.Model, gated_store: Store, gated_kind: str, tokenizer: Any, tmp_path: Path
+    gated: fm.Model,
+    gated_store: Store,
+    gated_kind: str,
+    tokenizer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Key and value turned round together, or one longer as the other is shorter, are the same neuron."""
     stretched, by = made(gated_kind, tokenizer), torch.tensor([-4.0, 1.0, 0.25, -1.0]).repeat(16).unsqueeze(1)
@@ -312,8 +312,9 @@ def test_no_role_depends_on_how_a_gated_neuron_is_written(
         for ffn in stretched.ffn:
             ffn.keys.mul_(by)
             ffn.values.div_(by)
-    loose: dict[str, Any] = {"kurtosis": 2.5, "position": 0.01, "types": 20, "coverage": 0.5, "min_count": 3}
-    loose |= {"late": 2, "null_share": 0.2, "norm": 1.0, "variance": 1.0, "n_sequences": None}
+    monkeypatch.setattr(role_assignment, "LONG", 0.5)
+    monkeypatch.setattr(role_assignment, "FLAT", 0.5)
+    loose: dict[str, Any] = {"kurtosis": 2.5, "position": 0.01, "types": 20, "coverage": 0.5, "n_sequences": None}
     signs = np.tile(np.sign(by.numpy()[:, 0]), 2)
     for ours, theirs in ((None, None), (gated_store, scanned(stretched, tmp_path / "store"))):
         one, other = fm.roles(gated, ours, **loose), fm.roles(stretched, theirs, **loose)
@@ -321,13 +322,13 @@ def test_no_role_depends_on_how_a_gated_neuron_is_written(
         assert one[[*flags, "role"]].equals(other[[*flags, "role"]])
         assert one[["is_entropy", "is_prediction", "is_suppression"]].any().all()
         assert (one["value_norm"] / other["value_norm"]).max() > 3.9
-        for name in ("cosine_skew", "gate_io_cosine", "gate_key_cosine", "frequency_cosine", "coefficient_sign"):
+        for name in ("cosine_skew", "gate_io_cosine", "gate_key_cosine", "coefficient_sign"):
             assert name not in one or allclose(other[name], one[name] * signs, 1e-4)
         for name in ("io_cosine", "write_norm"):
             assert name not in one or allclose(other[name], one[name], 1e-4)
 
 
-# -- moments of cosines, the near-null space and word frequency, against plain computations ----------------------------
+# -- moments of cosines and the near-null space, against plain computations ----------------------------
 
 
 def gaussian(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -397,31 +398,6 @@ def test_null_space_is_of_the_svd(architecture: fm.Model) -> None:
     assert [unembedding.null_dimension(width) for width in (768, 16)] == [12, 1]
     with refuses(InputError, ValueError, "null_dimension", str(kept), str(kept + 1)):
         unembedding.null_space(folded, kept + 1)
-
-
-def test_frequency_cosine_is_that_of_the_logits(tiny: fm.Model) -> None:
-    """Its null is that of random directions, its reach the length of the direction within W_U's columns."""
-    folded = unembedding.read_unembedding(tiny)
-    counts = np.random.default_rng(0).integers(0, 1000, tiny.d_vocab - 3)
-    found = unembedding.frequency_direction(folded, counts, seed=2)
-    direction = np.log(np.append(counts, [0, 0, 0]) + 1)
-    direction = (direction - direction.mean()) / np.linalg.norm(direction - direction.mean())
-    assert allclose(unembedding.log_unigram(np.append(counts, [0, 0, 0])), direction)
-    tokens = folded.tokens.double().numpy()
-
-    def plain(vectors: np.ndarray) -> np.ndarray:
-        logits = vectors @ tokens.T
-        return logits @ direction / np.linalg.norm(logits, axis=1)
-
-    values = unembedding.read_values(tiny, 0, "folded")
-    assert allclose(found.cosines(values), plain(values.double().numpy()), 1e-6)
-    assert np.isnan(found.cosines(torch.zeros(1, tiny.d_model))[0])
-    drawn = np.random.default_rng(2).standard_normal((1000, 16))
-    assert found.null == pytest.approx(np.quantile(np.abs(plain(drawn)), 0.999), abs=1e-6)
-    columns = np.linalg.svd(tokens, full_matrices=False)[0][:, :15]  # the last is (1, …, 1), which reads nothing
-    assert found.reach == pytest.approx(np.linalg.norm(direction @ columns), abs=1e-6)
-    with refuses(InputError, ValueError, "equally frequent"):
-        unembedding.log_unigram(np.array([3, 3, 3]))
 
 
 @pytest.mark.parametrize(("basis", "centred"), [("raw", True), ("folded", True), ("folded", False)])

@@ -423,7 +423,8 @@ def test_what_is_not_there_is_said(made: Made, monkeypatch: pytest.MonkeyPatch) 
     alive = made.store.to_frame().assign(dead=0)
     monkeypatch.setattr(Store, "to_frame", lambda store: alive)
     healthy = made.NeuronHealth.layers.assign(dead=0.0, stuck=0.0, saturated=0.0)
-    roles = fm.roles(made.tiny, kurtosis=1e9, partition=1e9, null_share=1.0)
+    monkeypatch.setattr("ffnmem.neurons.role_assignment.LONG", 1.0)
+    roles = fm.roles(made.tiny, kurtosis=1e9, partition=1e9)
     for ax, words in (
         (plots.health(replace(made.NeuronHealth, layers=healthy)), "no neuron is dead"),
         (plots.dead(made.store), "every neuron fired"),
