@@ -14,7 +14,6 @@ import torch
 from pydantic import Field
 
 from ..core.errors import InputError, check_choice, counted, quoted
-from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.types import ROLE_NAMES, TEXT_ROLES, VERDICTS
 from ..models.model import Model
@@ -117,9 +116,6 @@ def find_page(explorer: Explorer, query: FindQuery, progress: Progress) -> View:
         "csv": lambda: frame,
         "json": lambda: {"memories": shown.to_dict("records"), "total": len(frame), "provenance": provenance},
     }
-    drawn = next((name for name in (sort, default) if name in frame and name not in TEXTS), "")
-    if drawn and len(shown):
-        files["png"] = lambda: picture("memories")(shown.head(20), drawn, label=HEADS[drawn])
     return View("Find memories", body, "memories", provenance, files)
 
 

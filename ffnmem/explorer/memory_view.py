@@ -126,19 +126,16 @@ def memory_page(explorer: Explorer, query: MemoryQuery, progress: Progress) -> V
         meanings=groups,
     )
 
-    def plot() -> Any:
-        if wires is not None and len(wires.edges):
-            return wires.plot()
-        if stored is not None:
-            return picture("histogram")(stored)
-        return picture("tokens")(projected, title=f"Tokens of {query.neuron} of {model.name}")
-
     def values() -> dict[str, Any]:
         found = {"layer": layer, "neuron": neuron, "tokens": projected.to_dict("records"), "role": role}
         more = {} if wires is None else {"wires": wires.to_dict()}
         return found | more | ({} if stored is None else {"store": stored.to_dict()}) | {"provenance": provenance}
 
-    files = {"csv": lambda: projected, "png": plot, "json": values}
+    files: dict[str, Any] = {"csv": lambda: projected, "json": values}
+    if wires is not None and len(wires.edges):
+        files["png"] = wires.plot
+    elif stored is not None:
+        files["png"] = lambda: picture("histogram")(stored)
     return View(f"Memory {query.neuron}", body, f"memory-{query.neuron}", provenance, files)
 
 

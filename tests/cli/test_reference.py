@@ -84,6 +84,5 @@ def test_every_option_says_what_it_does_in_one_wording() -> None:
             if flag in shared:
                 words[flag].add(option.parameter.help)
     several = {flag: len(texts) for flag, texts in words.items() if len(texts) > 1}
-    # A model to load, one that was scanned, a store's own unless it is named, and one whose tokenizer is taken; a foil,
-    # and what a counterfactual says.
-    assert several == {"--model": 4, "--foil": 2}
+    # A model to load, one that was scanned, and one whose tokenizer is taken; a foil, and what a counterfactual says.
+    assert several == {"--model": 3, "--foil": 2}
