@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import ceil, nan
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from ..scanning.store import Store
 from ..show.result import Result
 from . import prompts
 from .answers import Answers
-from .contexts import BANDS, FIRES, ContextSettings, DrawnContexts, draw_contexts
+from .contexts import BANDS, FIRES, DrawnContexts, draw_contexts
 from .scoring import balanced_accuracy, judge_contexts, pair_others
 
 CONTEXT = 16
@@ -171,8 +171,8 @@ def describe(
     Source: Bills et al. 2023, "Language models can explain neurons in language models"; Paulo et al. 2024,
         "Automatically interpreting millions of features in large language models" (delphi) for detection.
     """
-    settings = ContextSettings(sign, shown, tested, context, seed)
-    drawn = [draw_contexts(store, place, settings) for place in store.places(neurons)]
+    settings: dict[str, Any] = {"sign": sign, "shown": shown, "tested": tested, "context": context, "seed": seed}
+    drawn = [draw_contexts(store, place, **settings) for place in store.places(neurons)]
     there = [one for one in drawn if one.shown]
     there += [find_other(store, there[0], settings)] if len(there) == 1 else []
     answers = Answers(ask, out, progress)
@@ -183,7 +183,7 @@ def describe(
         texts[one.place] = answers.put("description", *one.place, question, prompts.read_description)
     others = pair_others([place for place, text in texts.items() if text], seed)
     judged = {one.place: one for one in drawn if one.place in others}
-    answers.begin("judge", sum(2 * ceil(2 * len(one.firing) / together) for one in judged.values()))
+    answers.begin("judge", sum(2 * ceil(len(one.held) / together) for one in judged.values()))
     said = {
         place: [
             judge_contexts(one, asked, texts[of], answers, together, seed)
@@ -197,13 +197,13 @@ def describe(
     for one in drawn:
         description = texts.get(one.place, "")
         why = "" if description else DEAD if one.largest <= 0 else SILENT if one.shown else FEW
-        both = said.get(one.place, [[nan] * 2 * len(one.firing)] * 2)
-        scores = [end for each in both for end in balanced_accuracy(each, len(one.firing))]
-        counts = 2 * len(one.firing), len(one.shown), lost.get(one.place, 0)
+        both = said.get(one.place, [[nan] * len(one.held)] * 2)
+        scores = [end for each in both for end in balanced_accuracy(each)]
+        counts = len(one.held), len(one.shown), lost.get(one.place, 0)
         other = ".".join(map(str, others.get(one.place, ())))
         table.append((*one.place, one.sign, description, why, *scores, other, *counts))
         contexts += context_rows(one, *both)
-    own = {"asked": answers.name, **asdict(settings), "together": together, "fires": FIRES}
+    own = {"asked": answers.name, **settings, "together": together, "fires": FIRES}
     return Descriptions(
         store.model,
         pd.DataFrame(table, columns=list(TABLE)),
@@ -213,21 +213,21 @@ def describe(
     )
 
 
-def find_other(store: Store, one: DrawnContexts, settings: ContextSettings) -> DrawnContexts:
+def find_other(store: Store, one: DrawnContexts, settings: dict[str, Any]) -> DrawnContexts:
     """A random other neuron of the layer that fires, whose description a single neuron's is compared with; the same
     one where none of many does."""
     layer, neuron = one.place
-    rng = np.random.default_rng([settings.seed, 53, layer, neuron])
-    some = (draw_contexts(store, (layer, i), settings) for i in rng.permutation(store.d_mlp(layer))[:TRIED].tolist())
+    rng = np.random.default_rng([settings["seed"], 53, layer, neuron])
+    some = (draw_contexts(store, (layer, i), **settings) for i in rng.permutation(store.d_mlp(layer))[:TRIED].tolist())
     return next((other for other in some if other.shown and other.place != one.place), one)
 
 
 def context_rows(one: DrawnContexts, said: list[float], null: list[float]) -> list[tuple[Any, ...]]:
     """Rows of a neuron's contexts, in the order of CONTEXTS."""
-    blank, found = [nan] * len(one.shown), []
-    parts = ["shown"] * len(one.shown) + ["firing"] * len(one.firing) + ["quiet"] * len(one.quiet)
-    every = [*one.shown, *one.firing, *one.quiet]
-    for part, each, applies, null_applies in zip(parts, every, blank + said, blank + null, strict=True):
+    blank, half, found = [nan] * len(one.shown), len(one.held) // 2, []
+    parts = ["shown"] * len(one.shown) + ["firing"] * half + ["quiet"] * half
+    every = zip(parts, [*one.shown, *one.held], blank + said, blank + null, strict=True)
+    for part, each, applies, null_applies in every:
         place = each.sequence, each.position, each.document
         texts = each.tokens[each.at], each.text
         found.append((*one.place, part, each.coefficient, *place, *texts, applies, null_applies))

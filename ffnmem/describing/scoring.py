@@ -24,24 +24,25 @@ def pair_others(described: Sequence[Place], seed: int) -> dict[Place, Place]:
 def judge_contexts(
     one: DrawnContexts, asked: str, description: str, answers: Answers, together: int, seed: int
 ) -> list[float]:
-    """Whether a description is said to apply to each context that was held back, firing ones first: 1, 0, or NaN where
-    the answer could not be read."""
-    held = [*one.firing, *one.quiet]
-    said = [nan] * len(held)
-    order = np.random.default_rng([seed, 52, *one.place]).permutation(len(held)).tolist()
-    for start in range(0, len(held), together):
+    """Whether a description is said to apply to each context that was held back: 1, 0, or NaN where the answer could
+    not be read."""
+    said = [nan] * len(one.held)
+    order = np.random.default_rng([seed, 52, *one.place]).permutation(len(said)).tolist()
+    for start in range(0, len(said), together):
         some = order[start : start + together]
-        question = prompts.ask_score(description, [held[i] for i in some])
+        question = prompts.ask_score(description, [one.held[i] for i in some])
         choices = answers.put(asked, *one.place, question, partial(prompts.read_choices, n=len(some)))
         for i, choice in zip(some, choices or (), strict=False):
             said[i] = float(choice)
     return said
 
 
-def balanced_accuracy(said: Sequence[float], firing: int) -> tuple[float, float, float]:
-    """The mean of the shares of right answers on firing contexts (the first) and on quiet ones, those without an answer
-    left out; with its interval, Wilson's of both joined as Newcombe 1998 does. NaN where one kind has no answer."""
-    sides = [np.array(said[:firing]), 1 - np.array(said[firing:])]
+def balanced_accuracy(said: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of the shares of right answers on firing contexts (the first half) and on quiet ones, those without an
+    answer left out; with its interval, Wilson's of both joined as Newcombe 1998 does. NaN where a half has no answer.
+    """
+    half = len(said) // 2
+    sides = [np.array(said[:half]), 1 - np.array(said[half:])]
     right = [side[~np.isnan(side)] for side in sides]
     if not all(map(len, right)):
         return nan, nan, nan

@@ -39,6 +39,7 @@ NEEDED = {
     "--store": "STORE",
     "--subject": "Eiffel Tower",
     "--target": "Rome",
+    "--with": "atlas",
 }
 """What stands for what commands need besides."""
 MORE = {

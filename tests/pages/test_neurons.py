@@ -57,11 +57,11 @@ def test_cards_have_the_words_that_were_found(
     assert page.words.count("described asfires at <script>alert(1)") == 2, "the third was not described"
     _, *rows = page.listed[0][2]
     assert [row[-1].text.startswith("fires at <script>") for row in rows] == [True, True, False]
-    assert "explained by" in page.words
+    assert "described by" in page.words
     assert "alert(1)</script>" not in read(path)
     found = read(fm.pages.neurons(tiny_store, PLACES, tmp_path / "cards.md", descriptions=descriptions))
     assert found.count("described as") == 2
-    assert "explained by" in found
+    assert "described by" in found
     assert "described as" not in read(fm.pages.neurons(tiny_store, PLACES, tmp_path / "page.html"))
 
 
