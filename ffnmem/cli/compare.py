@@ -12,7 +12,7 @@ import ffnmem as fm
 
 from ..core.defaults import CHANCE, COMPARED_TOKENS, REACH
 from ..core.errors import InputError
-from ..core.types import ComparisonBaseline, Dtype
+from ..core.types import Dtype
 from .guard import note
 from .options import (
     BOS,
@@ -20,7 +20,6 @@ from .options import (
     Count,
     CountOrAll,
     Device,
-    EditFile,
     Full,
     Page,
     PlottedOutput,
@@ -41,8 +40,6 @@ class ComparedText(CorpusReading):
         tokens: Read whole sequences, drawn at random, until they hold so many tokens; all reads everything.
         reach: Look for a neuron in layers up to N away from its own depth; -1 for all layers.
         chance: A match is better than that of all but this share of neurons among random ones.
-        baseline: Random neurons: what neurons take in, rotated, or, as published, what comes out.
-        memory: For sums; with less, the text is read several times.
         batch_tokens: Tokens of one pass; fewer need less memory.
         prepend_bos: Put the beginning-of-sequence token before the text, or not. [default: the model's own convention]
     """
@@ -50,8 +47,6 @@ class ComparedText(CorpusReading):
     tokens: CountOrAll = COMPARED_TOKENS
     reach: Annotated[int, Parameter(validator=Number(gte=-1), metavar="N")] = REACH
     chance: Share = CHANCE
-    baseline: ComparisonBaseline = "keys"
-    memory: Annotated[float, Parameter(metavar="GIB")] = 4.0
     batch_tokens: Count = 2048
     seed: Seed = 0
     prepend_bos: Annotated[bool | None, BOS] = None
@@ -65,7 +60,6 @@ def compare(
     edit: Annotated[str | None, Parameter(metavar="FILE")] = None,
     corpus: str | None = None,
     reading: ComparedText = ComparedText(),
-    out: EditFile | None = None,
     html: Page | None = None,
     top: Top = 10,
     full: Full = False,
@@ -91,15 +85,14 @@ def compare(
     most like another. new: like none beyond chance. silent: changed, and never varies on the text.
 
     --csv has one row a neuron of B: layer, neuron, with --corpus match_layer, match_neuron, correlation, baseline,
-    excess and more, then cosines with the match, changes and verdict. --json has the conclusion, layers, the neurons
-    that moved most (with --full all) and verdicts at other thresholds.
+    excess and more, then cosines with the match, changes and verdict. --json has the counts, layers, the neurons that
+    moved most (with --full all) and verdicts at other thresholds.
 
     Args:
         a: The first model.
         b: The second.
         edit: Compare A with itself and this edit, in place of B.
         corpus: Both read it: what fires alike, and what they say. What ffnmem scan takes. [default: weights alone]
-        out: Also keep the result; a run that was killed goes on where it was.
         html: Also write the comparison as a page.
         dtype: Numeric type of the weights.
     """
@@ -115,7 +108,7 @@ def compare(
     second = first if b is None else replace(choice, model=b).load()
     settings = {**vars(reading), "reach": None if reading.reach < 0 else reading.reach}
     with show_progress() as report:
-        result = fm.compare(first, second, corpus, edit=saved, out=out, progress=report, **settings)
+        result = fm.compare(first, second, corpus, edit=saved, progress=report, **settings)
     output.emit(result, top=top, full=full)
     if html is not None:
         note(f"wrote {fm.pages.comparison(result, html, first)}")

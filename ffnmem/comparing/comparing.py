@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,15 +15,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.defaults import CHANCE, COMPARED_TOKENS, REACH
-from ..core.errors import FileError, InputError, listed
-from ..core.files import check_destination
-from ..core.folders import Kind
+from ..core.errors import InputError, listed
 from ..core.neuron_names import describe_experts
 from ..core.progress import Progress
-from ..core.types import ComparisonBaseline, Count, Division, NonNegative, Range, Seed, Whole, at_least, checked
+from ..core.types import Count, Division, Range, Seed, Whole, at_least, checked
 from ..corpus.excerpts import BATCH_TOKENS, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
-from ..corpus.passes import CORPUS, MANIFEST, STATE, go_on, read, remove_partial, workplace
+from ..corpus.passes import CORPUS, read
 from ..corpus.sources import open_corpus
 from ..corpus.tokenizing import tokenizer_hash
 from ..editing.edit import Edit
@@ -31,14 +29,11 @@ from ..models.layout import FFN
 from ..models.model import Model
 from ..neurons.overlap import cosines
 from .comparison import Comparison, layer_rows, verdicts
-from .matching import FOUND, LayerPair, PairSums, group_layers, layer_pairs
+from .matching import FOUND, PairSums, layer_pairs
 from .sides import Side
 
-MEMORY = 4.0  # GiB
-CHECKPOINT_SECONDS = 600.0  # one writes all sums, up to that memory: ten times as rarely as other passes
 ROUNDINGS = 2
 """Of the numeric type's precision: a stored number is off by half of it, in each model, and that is doubled."""
-PARTIAL = Kind(MANIFEST, "ffnmem comparison under way", 1, "the comparison", subfolders=(CORPUS,))
 
 
 @checked
@@ -55,14 +50,9 @@ def compare(
     batch_tokens: Count = BATCH_TOKENS,
     chance: Annotated[float, Range(above=0, below=1)] = CHANCE,
     tolerance: Annotated[float, Range(0, below=1)] | None = None,
-    baseline: ComparisonBaseline = "keys",
-    assign: bool = True,
-    memory: Annotated[float, Range(above=0, below=10**9)] = MEMORY,
     seed: Seed = 0,
     text: str = "text",
     documents: Division | None = None,
-    out: str | Path | None = None,
-    checkpoint_seconds: NonNegative = CHECKPOINT_SECONDS,
     progress: Progress | None = None,
 ) -> Comparison:
     """Two models memory by memory: before and after an edit, two checkpoints, two seeds.
@@ -72,10 +62,8 @@ def compare(
     second is looked for among those of the first by the Pearson correlation of their coefficients (of gated neurons by
     its size, for key and value may turn round together). BOS, pads and special tokens do not count.
 
-    It holds 16 bytes × d_mlp² for each pair of layers, at most ``memory`` in all unless one layer's take more: else
-    layers go in groups, each with a pass of its own; in a pass the coefficients of ``batch_tokens`` tokens; and at its
-    end, to find matches, up to twice the 16 bytes × d_mlp² of one pair more. With ``out`` it can be killed at any
-    moment: the same call goes on where the last checkpoint was, to the same bytes.
+    It holds 16 bytes × d_mlp² for each pair of layers, of which ``reach`` says how many there are, and the coefficients
+    of ``batch_tokens`` tokens.
 
     Args:
         first: the model to compare with: the one before. second: the one after; default ``first``, for an edit.
@@ -91,64 +79,53 @@ def compare(
             neurons among random ones, between 0 and 1.
         tolerance: weights that changed by no more than this, of their length, are the same; default twice the precision
             of the coarser numeric type (2.4e-7 in float32).
-        baseline: what the random neurons are: ``"keys"``: what the first model's neurons take in (pre-activations, and
-            linear parts of gated ones) is rotated at random and goes through the activation; as ``"coefficients"``, as
-            published, what comes out is rotated.
-        assign: also match the neurons of a layer one to one with those of the layer at the same depth.
-        memory: GiB for sums.
         seed: of the draw of sequences, and of the rotations.
         text, documents: how to read the corpus, see :func:`ffnmem.corpus.open_corpus`.
-        out: a file to write the result to. What is needed to go on lies beside it meanwhile, in ``OUT.partial``.
-        checkpoint_seconds: between checkpoints.
         progress: called as ("compare", done, total) in tokens of text.
 
     Returns:
         A :class:`Comparison`. Its ``neurons`` have, for each neuron of the second model: ``layer``, ``neuron``;
         ``match_layer``, ``match_neuron``, the neuron of the first that fires most like it, ``correlation`` with it,
         ``own_correlation`` with the neuron of its own place; ``baseline``, the best correlation with as many random
-        neurons, ``excess``, the correlation (of gated neurons its size) less that; ``assigned``,
-        ``assigned_correlation``, its partner one to one in the layer at its depth. ``key_cosine``, ``value_cosine``
-        (``gate_cosine``), with the match, and ``value_norm_ratio``, its value's length of that of the match's;
-        ``key_change``, ``value_change`` (``gate_change``), the length of the difference from the neuron of its own
-        place (with the biases of keys and gates), of that one's length. NaN, and −1 of a match, where there is no such
-        thing. Without a text the match is the neuron of its own place, and what is of firing is not there. ``verdict``:
-        "same", weights as in its place; "moved", changed, and still most like the neuron of its place; "permuted", most
-        like another; "new", like none beyond chance; "silent", changed, and its coefficient does not vary on this text.
+        neurons: what the first model's take in (pre-activations, and linear parts of gated ones), rotated at random,
+        goes through the activation; ``excess``, the correlation (of gated neurons its size) less that. ``key_cosine``,
+        ``value_cosine`` (``gate_cosine``), with the match, and ``value_norm_ratio``, its value's length of that of the
+        match's; ``key_change``, ``value_change`` (``gate_change``), the length of the difference from the neuron of its
+        own place (with the biases of keys and gates), of that one's length. NaN, and −1 of a match, where there is no
+        such thing. Without a text the match is the neuron of its own place, and what is of firing is not there.
+        ``verdict``: "same", weights as in its place; "moved", changed, and still most like the neuron of its place;
+        "permuted", most like another; "new", like none beyond chance; "silent", changed, and its coefficient does not
+        vary on this text.
 
         ``layers``: counts of verdicts, ``change_median``, ``change_max`` (of key, gate or value, whichever is larger);
         medians of ``correlation`` (of gated neurons its size) and of ``baseline``, ``null``, the threshold of a match,
-        ``above_null``, the share of neurons above it, ``universal``, the share with an excess above .5, and
-        ``assigned_agrees``, the share whose best match is also their partner one to one.
+        ``above_null``, the share of neurons above it, and ``universal``, the share with an excess above .5.
 
         ``predictions``: ``tokens`` read, ``scored`` predictions, ``loss_first``, ``loss_second`` (nats), ``kl`` of the
         second's predictions from the first's, ``agreement`` of top tokens.
 
     Raises:
         InputError: nothing to compare, tokenizers that differ, settings that cannot be, a corpus without text, an
-            activation that :mod:`ffnmem.ffn` has not. ModelError: an edit of another model. FileError: ``out`` holds
-            something else, a damaged corpus.
+            activation that :mod:`ffnmem.ffn` has not. ModelError: an edit of another model. FileError: a damaged
+            corpus.
 
     Source: Gurnee et al. 2024 (2401.12181), §3: excess correlation; their baseline rotates coefficients.
     """
-    target = None if out is None else check_destination(out)
     other = resolve_second(first, second, edit)
     if tolerance is None:
         tolerance = ROUNDINGS * max(torch.finfo(model.dtype).eps for model in (first, other))
     if corpus is None:
         check_sizes(first, other)
         sides = Side.of(first, edit, False, runs=False), Side.of(other, edit, runs=False)
-        found = make_comparison(*sides, None, chance, tolerance)
-        if target is not None:
-            found.save(target)
-        return found
+        return make_comparison(*sides, None, chance, tolerance)
     if tokenizer_hash(first) != tokenizer_hash(other):
         raise InputError(
             f"{first.name} and {other.name} have other tokenizers, so no text is the same tokens for both: "
             "compare them without one"
         )
     settings = text_settings(first, other, context, prepend_bos, batch_tokens)
-    with workplace(target, PARTIAL) as folder:
-        packed = pack(open_corpus(corpus, text=text, documents=documents), first, folder / CORPUS)
+    with TemporaryDirectory(prefix="ffnmem-") as folder:
+        packed = pack(open_corpus(corpus, text=text, documents=documents), first, Path(folder) / CORPUS)
         sequences = settings.sequences(packed)
         sample = Selection(sequences, settings, draw_tokens(sequences, tokens, seed))
         recorded = {
@@ -158,59 +135,19 @@ def compare(
             "sequences": f"{len(sample)} of {len(sequences)}",
             "batch_tokens": settings.batch_tokens,
             "reach": reach,
-            "baseline": baseline,
             "chance": chance,
             "tolerance": tolerance,
-            "assign": assign,
             "seed": seed,
         }
         one, two = (
             Side.of(model, edit, present, prepend_bos=settings.prepend_bos, settings=recorded)
             for model, present in ((first, False), (other, True))
         )
-        if target is not None and target.exists():
-            return load_finished(target, one, two)
-        pairs = layer_pairs(first.n_layers, other.n_layers, reach)
-        groups = group_layers(pairs, sizes_of(first, other), int(memory * 2**30))
-        sums = PairSums(one, two, groups, baseline, assign, seed)
-        made_by = {
-            **sample.made_by(),
-            "first": one.provenance.fingerprint,
-            "second": two.provenance.fingerprint,
-            **{name: recorded[name] for name in ("reach", "baseline", "seed")},
-            "groups of layers": [len(group) for group in groups],  # which ``memory`` makes
-            "assign": assign,
-        }
-        read_groups(sums, sample, made_by, None if target is None else folder, checkpoint_seconds, progress)
-        if not sums.arrays["count"][0]:
-            raise InputError(f"{packed.source} has no text but special tokens")
-        found = make_comparison(one, two, sums, chance, tolerance)
-        if target is not None:
-            found.save(target)
-    if target is not None:
-        remove_partial(folder)
-    return found
-
-
-def read_groups(
-    sums: PairSums,
-    sample: Selection,
-    made_by: Mapping[str, Any],
-    folder: Path | None,
-    every: float,
-    progress: Progress | None,
-) -> None:
-    """Read the sample once for each group of layers, going on from what a folder keeps, if there is one."""
-    checkpoint = None if folder is None else go_on(folder / STATE, [sums], made_by, every)
-    while True:
-        read(sample, sums.take, "compare", progress, checkpoint)
-        if not sums.arrays["count"][0]:
-            return
-        sums.finish()
-        if sums.group == len(sums.groups) - 1:
-            return
-        sums.begin_group(sums.group + 1)
-        checkpoint = None if checkpoint is None else replace(checkpoint, pages=0)
+        sums = PairSums(one, two, layer_pairs(first.n_layers, other.n_layers, reach), seed)
+        read(sample, sums.take, "compare", progress)
+    if not sums.count:
+        raise InputError(f"{packed.source} has no text but special tokens")
+    return make_comparison(one, two, sums, chance, tolerance)
 
 
 def resolve_second(first: Model, second: Model | None, edit: Edit | None) -> Model:
@@ -256,29 +193,6 @@ def text_settings(
     )
 
 
-def sizes_of(first: Model, second: Model) -> Callable[[LayerPair], int]:
-    """The bytes of a layer's sums."""
-
-    def size(pair: LayerPair) -> int:
-        return 16 * second.ffn[pair.layer].d_mlp * sum(first.ffn[other].d_mlp for other in pair.others)
-
-    return size
-
-
-def load_finished(target: Path, first: Side, second: Side) -> Comparison:
-    """The result that is there already; raises FileError if it is another one."""
-    found = Comparison.load(target)
-    for held, side in ((found.provenance, first), (found.second_provenance, second)):
-        mine = side.provenance.to_dict()
-        differ = [name for name, value in mine.items() if held.to_dict().get(name) != value]
-        if differ:
-            raise FileError(
-                f"{target} is another comparison ({differ[0]} {held.to_dict().get(differ[0])}, not {mine[differ[0]]}): "
-                "name another file, or remove it"
-            )
-    return found
-
-
 # -- what comes of it --------------------------------------------------------------------------------------------------
 
 
@@ -309,7 +223,7 @@ def mean_predictions(sums: PairSums) -> dict[str, float]:
     scored, agreed = (int(n) for n in sums.scored)
     one, two, kl = (float(total) / scored if scored else float("nan") for total in sums.predictions)
     return {
-        "tokens": int(sums.arrays["count"][0]),
+        "tokens": sums.count,
         "scored": scored,
         "loss_first": one,
         "loss_second": two,
@@ -324,13 +238,11 @@ def layer_frame(first: Side, second: Side, layer: int, sums: PairSums | None, al
     columns: dict[str, Any] = {"layer": np.full(d, layer), "neuron": np.arange(d)}
     match = np.stack([np.full(d, layer), np.arange(d)], axis=1).astype(np.float64)
     if sums is not None:
-        found = dict(zip(FOUND, sums.found[slice(*sums.starts[layer : layer + 2])].T, strict=True))
+        found = dict(zip(FOUND, sums.matches(layer).T, strict=True))
         match = np.stack([found["match_layer"], found["match_neuron"]], axis=1)
         columns |= found
         sizes = np.abs(found["correlation"]) if sums.unsigned else found["correlation"]
         columns["excess"] = sizes - found["baseline"]
-        if not sums.assign:
-            del columns["assigned"], columns["assigned_correlation"]
     sides = [side for side in ("key", "gate", "value") if side in first.sides and side in second.sides]
     for side in sides:
         mine, theirs = second.rows(layer, side), matched_rows(first, side, match, second.model.ffn[layer].d_model)
@@ -340,7 +252,7 @@ def layer_frame(first: Side, second: Side, layer: int, sums: PairSums | None, al
     for side in sides:
         change = relative_change(first, second, layer, side) if alike else np.full(d, np.nan)
         columns[f"{side}_change"] = change
-    for name in ("match_layer", "match_neuron", "assigned"):
+    for name in ("match_layer", "match_neuron"):
         if name in columns:
             columns[name] = np.nan_to_num(columns[name], nan=-1).astype(np.int64)
     return pd.DataFrame(columns)

@@ -13,7 +13,7 @@ import pandas as pd
 from ..core.errors import counted, listed
 from ..core.number_text import format_share
 from ..core.provenance import Provenance
-from ..core.sheets import Block, Column, Origin, Sheet, Table, Words
+from ..core.sheets import Block, Column, Origin, Sheet, Table
 from ..core.token_text import printable
 from ..core.types import Count, Whole, checked
 from ..show.result import Result
@@ -48,7 +48,7 @@ class Comparison(Result):
 
     main = "neurons"
     in_json = (
-        "first second conclusion counts predictions other_tensors alike chance tolerance layers neurons sensitivity "
+        "first second counts predictions other_tensors alike chance tolerance layers neurons sensitivity "
         "provenance second_provenance"
     )
 
@@ -115,95 +115,45 @@ class Comparison(Result):
 
     # -- in words ------------------------------------------------------------------------------------------------
 
-    def summary(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """How many neurons each verdict is of, in words."""
         counts = ", ".join(f"{count:,} {verdict}" for verdict, count in self.counts().items() if count)
-        neurons = counted(len(self.neurons), "neuron")
-        return f"{printable(self.second)} against {printable(self.first)}, {neurons}: {counts}"
+        return f"{counted(len(self.neurons), 'neuron')}: {counts}"
 
-    def conclusion(self) -> list[str]:
-        """What the comparison says, in a few sentences."""
-        return [*self.describe_weights(), *self.describe_matches(), *self.describe_text()]
+    def summary(self) -> str:
+        return f"{printable(self.second)} against {printable(self.first)}, {self.verdict}"
 
-    def describe_weights(self) -> list[str]:
-        """Which memories moved, where and how far."""
-        if not self.alike:
-            return ["The models have other sizes, so no neuron has a place of its own in both."]
-        changed = self.neurons[largest_change(self.neurons) > self.tolerance]
-        if not len(changed):
-            found = [f"All {counted(len(self.neurons), 'neuron')} have the same weights."]
-        elif not self.in_place:
-            found = [f"Most neurons have nothing of the weights of their place in {printable(self.first)}."]
-        else:
-            layers = sorted(set(changed["layer"].astype(int)))
-            where = f"all of them in layer {layers[0]}" if len(layers) == 1 else f"in layers {listed(layers)}"
-            sides = self.changed_sides
-            what = f"in their {' and '.join(f'{side}s' for side in sides)}{' only' * (len(sides) < len(self.sides))}"
-            found = [f"{len(changed):,} of {counted(len(self.neurons), 'neuron')} changed, {what}, {where}."]
-            found += [self.describe_side(side, changed) for side in sides]
-        if self.other_tensors:
-            number = f"{counted(len(self.other_tensors), 'other tensor')} differ{'s' * (len(self.other_tensors) == 1)}"
-            found.append(f"Beside the neurons {number}: {listed(self.other_tensors, SHOWN_TENSORS)}.")
-        elif self.other_tensors is not None:
-            found.append("No other weight differs.")
-        return found
+    def describe_tensors(self) -> str | None:
+        """Which weights beside the neurons' differ; None where both models have not the same ones."""
+        if self.other_tensors is None:
+            return None
+        differ = f"{counted(len(self.other_tensors), 'tensor')}: {listed(self.other_tensors, SHOWN_TENSORS)}"
+        return differ if self.other_tensors else "none"
 
-    def describe_side(self, side: str, changed: pd.DataFrame) -> str:
-        """How far keys, gates or values moved, and which moved most."""
-        change = changed[f"{side}_change"].to_numpy()
-        moved = changed[change > self.tolerance].sort_values(f"{side}_change", ascending=False, kind="stable")
-        by_size = moved[f"{side}_change"].to_numpy()
-        places = zip(moved["layer"], moved["neuron"], by_size, strict=True)
-        most = ", ".join(f"{layer}.{neuron} ({format_change(size)})" for layer, neuron, size in list(places)[:3])
-        middle, high = np.quantile(by_size, [0.5, 0.95])
-        squares = np.cumsum(by_size**2)
-        half = int(np.searchsorted(squares, squares[-1] / 2)) + 1
-        return (
-            f"The median {side} that changed did so by {format_change(middle)} of its length, one in twenty by more "
-            f"than {format_change(high)}, most of all {most}; half of the squared change is that of "
-            f"{counted(half, 'neuron')}."
-        )
-
-    def describe_matches(self) -> list[str]:
-        """What was found elsewhere, or nowhere."""
-        if not self.has_matches:
-            return ["Whether a neuron is at another place now, only a text can say: none was given."]
-        counts, found = self.counts(), []
-        if counts["permuted"]:
-            sizes = match_sizes(self.neurons[self.neurons["verdict"] == "permuted"])
-            found.append(
-                f"{counted(counts['permuted'], 'neuron')} fire most like one at another place of "
-                f"{printable(self.first)}, with a median correlation of {np.median(sizes):.2f}."
-            )
-        if counts["new"]:
-            found.append(
-                f"{counted(counts['new'], 'neuron')} fire like none there beyond chance: "
-                f"{format_share(1 - self.chance)} of random neurons would not, either."
-            )
-        if counts["silent"]:
-            found.append(f"{counted(counts['silent'], 'neuron')} do not vary on this text, which says nothing of them.")
-        if not found and counts["moved"]:
-            found = ["Every neuron that changed still fires most like the one that it was."]
-        return found
-
-    def describe_text(self) -> list[str]:
-        """How what both say differs."""
+    def describe_predictions(self) -> str | None:
+        """How what both predict on the text differs; None where none was read."""
         if self.predictions is None:
-            return []
+            return None
         said = self.predictions
-        return [
-            f"On {said['scored']:,.0f} next tokens the first's loss is {said['loss_first']:.4f} nats, the second's "
-            f"{said['loss_second']:.4f} ({said['loss_second'] - said['loss_first']:+z.4f}). Their predictions are "
-            f"{said['kl']:.2g} nats apart (KL), with the same top token at {format_share(said['agreement'])}."
-        ]
+        return (
+            f"{said['scored']:,.0f}; loss {said['loss_first']:.4f} and {said['loss_second']:.4f} nats, "
+            f"{said['kl']:.2g} nats apart (KL), the same top token at {format_share(said['agreement'])}"
+        )
 
     # -- as blocks -----------------------------------------------------------------------------------------------
 
     def sheet(self, top: Whole = 10) -> Sheet:
-        """The conclusion, each layer, the neurons that moved most, and what other thresholds would say."""
+        """The verdicts, each layer, the neurons that moved most, and what other thresholds would say."""
         origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
         return Sheet.of(
-            {"first": printable(self.first), "second": printable(self.second)},
-            *(Words.of(sentence) for sentence in self.conclusion()),
+            {
+                "first": printable(self.first),
+                "second": printable(self.second),
+                "verdicts": self.verdict,
+                "other weights that differ": self.describe_tensors(),
+                "predictions": self.describe_predictions(),
+            },
             self.layer_table(),
             self.moved_table(top),
             self.match_table(top),
@@ -264,11 +214,6 @@ class Comparison(Result):
             *(Column(f"{side} cosine", "number", places=2, sign=True, of=f"{side}_cosine") for side in self.sides),
             title=f"best matches elsewhere, of {counted(len(found), 'neuron')}",
         )
-
-
-def format_change(share: float) -> str:
-    """A relative change in percent with two significant digits."""
-    return f"{100 * share:.2g}%" if share < 1 else f"{share:.0%}"
 
 
 def largest_change(neurons: pd.DataFrame) -> np.ndarray:
@@ -337,15 +282,5 @@ def layer_rows(neurons: pd.DataFrame, chance: float) -> pd.DataFrame:
             sizes = pd.Series(match_sizes(part))
             row |= {"correlation": sizes.median(), "baseline": part["baseline"].median(), "null": nulls[int(layer)]}
             row |= {"above_null": (sizes > nulls[int(layer)]).mean(), "universal": (part["excess"] > UNIVERSAL).mean()}
-            row |= {"assigned_agrees": agreement(part)}
         found.append(row)
     return pd.DataFrame(found)
-
-
-def agreement(part: pd.DataFrame) -> float:
-    """How many neurons of a layer have as their best match the one that they are assigned to one to one."""
-    if "assigned" not in part:
-        return math.nan
-    # A match in another layer may have the same number; and −1 says of both that there is none.
-    same = (part["match_neuron"] == part["assigned"]) & (part["correlation"] == part["assigned_correlation"])
-    return float(same.mean())

@@ -6,28 +6,22 @@ are float64, of coefficients less those of the first page on average, so that no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float64
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.errors import InputError
 from ..corpus.excerpts import Page
-from ..corpus.passes import Statistic
 from ..models.answers import LOGITS
 from ..models.norms import at_least_float32
 from .sides import Side
 
-FOUND = (
-    "match_layer", "match_neuron", "correlation", "own_correlation", "baseline", "assigned", "assigned_correlation",
-)  # fmt: skip
+FOUND = ("match_layer", "match_neuron", "correlation", "own_correlation", "baseline")
 """What is found of each neuron, in this order."""
 TIED = 1e-9
 """Correlations nearer than that are equal: then the neuron's own place goes first, and its own layer."""
@@ -35,40 +29,20 @@ CONSTANT = 1e-12
 """Of its mean, the standard deviation below which a coefficient does not vary."""
 
 
-@dataclass(frozen=True)
-class LayerPair:
-    """A layer of the second model, and layers of the first in which its neurons are looked for, nearest first."""
-
-    layer: int
-    others: tuple[int, ...]
-
-
-def layer_pairs(first: int, second: int, reach: int | None) -> list[LayerPair]:
-    """For each layer of the second model the layers of the first at the same relative depth, up to ``reach`` away.
+def layer_pairs(first: int, second: int, reach: int | None) -> dict[int, tuple[int, ...]]:
+    """For each layer of the second model those of the first in which its neurons are looked for, nearest first: at the
+    same relative depth, up to ``reach`` away.
 
     Args:
         first, second: how many layers they have.
         reach: None for all layers.
     """
-    pairs = []
+    pairs = {}
     for layer in range(second):
         at = layer if first == second else round(layer * (first - 1) / max(second - 1, 1))
         near = sorted(range(first), key=lambda other: (abs(other - at), other))
-        pairs.append(LayerPair(layer, tuple(o for o in near if reach is None or abs(o - at) <= reach)))
+        pairs[layer] = tuple(other for other in near if reach is None or abs(other - at) <= reach)
     return pairs
-
-
-def group_layers(pairs: Sequence[LayerPair], size: Callable[[LayerPair], int], limit: int) -> list[list[LayerPair]]:
-    """Consecutive layers whose sums fit into so many bytes together, each group at least one layer."""
-    groups: list[list[LayerPair]] = []
-    held = 0
-    for pair in pairs:
-        if not groups or held + size(pair) > limit:
-            groups.append([])
-            held = 0
-        groups[-1].append(pair)
-        held += size(pair)
-    return groups
 
 
 def rotated(x: Float[Tensor, "n d"], signs: Float[Tensor, " d"]) -> Float[Tensor, "n d"]:
@@ -82,56 +56,36 @@ def random_signs(d: int, seed: Sequence[int]) -> Float[Tensor, " d"]:
     return torch.from_numpy((2 * drawn - 1).astype(np.float32))
 
 
-class PairSums(Statistic):
-    """Sums over the positions of a text of what two models' neurons do there, a group of layers at a time.
+class PairSums:
+    """Sums over the positions of a text of what two models' neurons do there.
 
     Args:
         first, second: each neuron of the second is looked for in the first.
-        groups: of layers of the second model; each takes a pass of its own.
-        baseline: what is rotated for the baseline: "keys" or "coefficients".
-        assign: whether neurons are also matched one to one.
+        pairs: by layer of the second, the layers of the first.
         seed: of the rotations.
 
     Attributes:
-        group: the one that is being read.
-        found: ``[n, 7]``, see FOUND: of all neurons of the second model, those of finished groups.
+        unsigned: whether both are gated, so that correlations count by their size.
+        count: positions. predictions: sums of both losses and of KL; scored: predictions, and those that agree.
     """
 
-    def __init__(
-        self, first: Side, second: Side, groups: Sequence[Sequence[LayerPair]], baseline: str, assign: bool, seed: int
-    ) -> None:
-        self.first, self.second, self.groups = first, second, groups
-        self.baseline, self.assign, self.seed = baseline, assign, seed
+    def __init__(self, first: Side, second: Side, pairs: Mapping[int, Sequence[int]], seed: int) -> None:
+        self.first, self.second, self.pairs, self.seed = first, second, pairs, seed
         self.unsigned = first.model.gated and second.model.gated
-        widths = [ffn.d_mlp for ffn in second.model.ffn]
-        self.starts = np.cumsum([0, *widths])
-        self.found = np.full((int(self.starts[-1]), len(FOUND)), np.nan)
-        self.predictions, self.scored = np.zeros(3), np.zeros(2, np.int64)
-        self.begin_group(0)
-
-    def begin_group(self, group: int) -> None:
-        """Empty sums for a group of layers."""
-        self.group = group
-        self.pairs = {pair.layer: pair.others for pair in self.groups[group]}
-        self.wanted = sorted({other for others in self.pairs.values() for other in others})
-        sums: dict[str, np.ndarray] = {
-            "found": self.found,
-            "predictions": self.predictions,
-            "scored": self.scored,
-            "count": np.zeros(1, np.int64),
-            "group": np.array([group]),
-        }
+        self.count, self.predictions, self.scored = 0, np.zeros(3), np.zeros(2, np.int64)
+        self.wanted = sorted({other for others in pairs.values() for other in others})
+        sums: dict[str, np.ndarray] = {}
         for layer in self.wanted:
-            d = self.first.model.ffn[layer].d_mlp
+            d = first.model.ffn[layer].d_mlp
             for name in ("a", "random"):
                 sums[f"{name}.{layer}"] = np.zeros((3, d))  # what is taken off, sum, sum of squares
             sums[f"inner.{layer}"] = np.zeros((2, 2, d))  # of gates, of linear parts: mean and deviation
-        for layer, others in self.pairs.items():
-            d = self.second.model.ffn[layer].d_mlp
+        for layer, others in pairs.items():
+            d = second.model.ffn[layer].d_mlp
             sums[f"b.{layer}"] = np.zeros((3, d))
             for other in others:
                 for name in ("real", "null"):
-                    sums[f"{name}.{layer}.{other}"] = np.zeros((d, self.first.model.ffn[other].d_mlp))
+                    sums[f"{name}.{layer}.{other}"] = np.zeros((d, first.model.ffn[other].d_mlp))
         self.arrays = sums
 
     # -- a page --------------------------------------------------------------------------------------------------
@@ -144,18 +98,17 @@ class PairSums(Statistic):
             raise InputError(f"{self.second.title} has no embedding of token {int(page.batch.tokens.max())}")
         final: list[Tensor] = []
         kept: dict[int, Tensor] = {}
-        self.new = not self.arrays["count"][0]
+        self.new = not self.count
 
         def keep(layer: int, _pre: Tensor, coefficients: Tensor) -> None:
-            if layer in self.pairs:
-                kept[layer] = coefficients[places]  # in the model's own type: half of float64's room, or less
-                self.shifted(f"b.{layer}", kept[layer])
+            kept[layer] = coefficients[places]  # in the model's own type: half of float64's room, or less
+            self.shifted(f"b.{layer}", kept[layer])
 
         def multiply(layer: int, pre: Tensor, coefficients: Tensor) -> None:
             part = linear.pop(layer, None)
             if layer in self.wanted:
                 own = self.shifted(f"a.{layer}", coefficients[places])
-                null = self.random(layer, pre[places], own, None if part is None else part[places])
+                null = self.random(layer, pre[places], None if part is None else part[places])
                 for one, others in self.pairs.items():
                     if layer in others:
                         rows = self.centred(f"b.{one}", kept[one]).to(own.device)
@@ -163,16 +116,14 @@ class PairSums(Statistic):
                         add_product(self.arrays[f"null.{one}.{layer}"], rows.to(null.dtype), null)
 
         linear: dict[int, Tensor] = {}
-        says = final.append if self.group == 0 else None
         for side, hand in ((self.second, keep), (self.first, multiply)):
             places = torch.from_numpy(page.places).to(side.model.device)
             tokens = torch.from_numpy(page.batch.tokens).to(side.model.device)
             linear.clear()
             assert side.body is not None
-            side.body.run(tokens, hand, on_linear=linear.__setitem__, on_final=says)
-        self.arrays["count"] += len(page.places)
-        if final:
-            self.compare_answers(page, final[1], final[0])
+            side.body.run(tokens, hand, on_linear=linear.__setitem__, on_final=final.append)
+        self.count += len(page.places)
+        self.compare_answers(page, final[1], final[0])
         for name, sums in self.arrays.items():
             if name.startswith(("a.", "b.", "random.")) and not np.isfinite(sums[2]).all():
                 side = self.second if name.startswith("b.") else self.first
@@ -192,16 +143,13 @@ class PairSums(Statistic):
         return x.double() - torch.from_numpy(self.arrays[name][0]).to(x.device)
 
     def random(
-        self, layer: int, pre: Float[Tensor, "n d"], own: Float64[Tensor, "n d"], linear: Float[Tensor, "n d"] | None
+        self, layer: int, pre: Float[Tensor, "n d"], linear: Float[Tensor, "n d"] | None
     ) -> Float[Tensor, "n d"]:
         """What the random neurons of the baseline do, less its mean, in at least float32."""
-        if self.baseline == "coefficients":
-            found = rotated(own.float(), random_signs(own.shape[1], (self.seed, layer)).to(own.device))
-        else:
-            parts = [None if part is None else self.turned(layer, at, part) for at, part in enumerate((pre, linear))]
-            assert parts[0] is not None
-            found = self.first.fired(layer, parts[0], parts[1])
-        return self.shifted(f"random.{layer}", found).float()
+        fired = self.first.fired(
+            layer, self.turned(layer, 0, pre), None if linear is None else self.turned(layer, 1, linear)
+        )
+        return self.shifted(f"random.{layer}", fired).float()
 
     def turned(self, layer: int, part: int, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Pre-activations, or linear parts, in units of their deviations from their means, rotated among each other."""
@@ -237,28 +185,15 @@ class PairSums(Statistic):
                 ]
                 self.scored += [len(due), int((p.argmax(-1) == q.argmax(-1)).sum())]
 
-    # -- what goes on ----------------------------------------------------------------------------------------------
-
-    def restore(self, read: Callable[[str], np.ndarray], path: Path) -> None:
-        self.begin_group(int(read("group")[0]))
-        super().restore(read, path)
-
     # -- what comes of it --------------------------------------------------------------------------------------------
 
-    def finish(self) -> None:
-        """Find the matches of the group's neurons, and forget its sums."""
-        for layer, others in self.pairs.items():
-            rows = slice(*self.starts[layer : layer + 2])
-            self.found[rows] = self.matches(layer, others)
-        self.arrays = {name: self.arrays[name] for name in ("found", "predictions", "scored", "count", "group")}
-
-    def matches(self, layer: int, others: Sequence[int]) -> Float64[np.ndarray, "d found"]:
-        """The best match of each neuron of a layer, its own place's, that of the baseline, and one to one."""
+    def matches(self, layer: int) -> Float64[np.ndarray, "d found"]:
+        """FOUND of each neuron of a layer: the best match, its own place's, and that of the baseline. Its sums go."""
         d = self.second.model.ffn[layer].d_mlp
         found = np.full((d, len(FOUND)), np.nan)
         best, null = np.full(d, -np.inf), np.full(d, -np.inf)
         each = np.arange(d)
-        for place, other in enumerate(others):
+        for other in self.pairs[layer]:
             signed = self.correlations(layer, other, "real")
             sizes = np.abs(signed) if self.unsigned else signed
             filled = np.nan_to_num(sizes, nan=-np.inf)
@@ -270,9 +205,6 @@ class PairSums(Statistic):
             found[better, 0], found[better, 1] = other, at[better]
             found[better, 2] = signed[each, at][better]
             best = np.where(better, filled[each, at], best)
-            if place == 0 and self.assign:
-                mine, theirs = linear_sum_assignment(np.nan_to_num(sizes), maximize=True)
-                found[mine, 5], found[mine, 6] = theirs, signed[mine, theirs]
             random = self.correlations(layer, other, "null")
             random = np.abs(random, out=random) if self.unsigned else random
             null = np.maximum(null, np.nan_to_num(random, nan=-np.inf, copy=False).max(1))
@@ -288,8 +220,7 @@ class PairSums(Statistic):
 
     def correlations(self, layer: int, other: int, kind: str) -> Float64[np.ndarray, "d_b d_a"]:
         """Pearson's, made of the sums in their place; NaN where a coefficient does not vary."""
-        count = int(self.arrays["count"][0])
-        found = self.arrays[f"{kind}.{layer}.{other}"]
+        count, found = self.count, self.arrays.pop(f"{kind}.{layer}.{other}")
         b, a = self.arrays[f"b.{layer}"], self.arrays[f"{'a' if kind == 'real' else 'random'}.{other}"]
         found -= np.outer(b[1], a[1] / count)
         for sums, shape in ((b, (-1, 1)), (a, (1, -1))):

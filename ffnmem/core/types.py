@@ -139,9 +139,6 @@ RoleName = Literal[
 ROLE_NAMES = get_args(RoleName)
 TEXT_ROLES = ("dead", "position", "token-detector")
 """Those that need a store."""
-ComparisonBaseline = Literal["keys", "coefficients"]
-"""What random neurons are made of: what neurons take in, rotated, or what comes out."""
-BASELINES = get_args(ComparisonBaseline)
 CausalRule = Literal["gradient", "ig"]
 CircuitForm = Literal["circuit-tracer"]
 

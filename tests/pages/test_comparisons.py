@@ -29,12 +29,12 @@ def html(tiny: fm.Model, edited: Comparison, tmp_path_factory: pytest.TempPathFa
     return out.read_text("utf-8")
 
 
-def test_it_begins_with_the_conclusion(html: str, edited: Comparison) -> None:
+def test_it_begins_with_the_verdicts(html: str, edited: Comparison) -> None:
     title, *sections = Page(html).headings
     assert title == "Two models, memory by memory"
     assert [section.partition(",")[0] for section in sections[1:]] == ["moved most", "Where these numbers come from"]
     assert sections[0].endswith(f"of {edited.second}")
-    assert edited.conclusion()[0] in html
+    assert edited.verdict in html
 
 
 def test_its_tables_are_the_result(html: str, edited: Comparison) -> None:
