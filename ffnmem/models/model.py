@@ -245,6 +245,14 @@ class Model(Live):
             torch.nn.functional.linear(final, self.unembedding.detach(), None if bias is None else bias.detach())
         )
 
+    def logit_lens(self, stream: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows vocab"]:
+        """Logits that the model would give if its layers ended with these residual streams.
+
+        Source: nostalgebraist 2020, "interpreting GPT: the logit lens".
+        """
+        with torch.no_grad():
+            return self.logits_of(inner(self.layout.final_norm)(stream))
+
     def capped(self, logits: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
         """Products with the unembedding as logits: scaled and soft-capped where the model does that."""
         layout = self.layout

@@ -33,6 +33,7 @@ def test_sizes_and_ends(pair: Pair, tokenizer: Any) -> None:
     assert model.architecture == type(pair.hf).__name__
     capture = fm.capture(model, PROMPT)
     assert allclose(model.logits_of(capture.residual.final_out), pair.logits(capture.tokens), 1e-5)
+    assert allclose(model.logit_lens(capture.residual.final_in), pair.logits(capture.tokens), 1e-5)
     unembedding = inner(model.layout.unembedding)  # every capture would pay for logits that nobody asked for
     assert all(module is not unembedding for module in model.layout.body.modules())
     memory = {parameter.data_ptr() for parameter in model.hf_model.parameters()}  # edits of copies would be lost
