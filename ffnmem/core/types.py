@@ -81,9 +81,7 @@ Division = Literal["paragraph", "line", "file"]
 """What is a document of a .txt file: what blank lines separate, a line, or all of it."""
 DIVISIONS = get_args(Division)
 ScanDtype = Literal["float32", "bfloat16"]
-SCAN_DTYPES = get_args(ScanDtype)
 Engine = Literal["local", "ray"]
-ENGINES = get_args(Engine)
 
 ExampleKind = Literal["top", "bottom", "quantile", "random"]
 EXAMPLE_KINDS = get_args(ExampleKind)
@@ -91,10 +89,8 @@ SignCase = Literal["gate+ linear+", "gate+ linear-", "gate- linear+", "gate- lin
 """Of gated neurons, in the order of every array of cases; + is above 0, - is 0 or below."""
 CASES = get_args(SignCase)
 SearchPlace = Literal["weights", "examples"]
-SEARCHED = get_args(SearchPlace)
 StoreForm = Literal["neuronpedia", "delphi"]
 """Other programs' forms of a store."""
-STORE_FORMS = get_args(StoreForm)
 
 CoefficientSign = Literal["positive", "negative"]
 COEFFICIENT_SIGNS = get_args(CoefficientSign)
