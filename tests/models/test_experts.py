@@ -100,7 +100,9 @@ def test_every_layer_of_a_mixture_is_its_own(tokenizer: Any) -> None:
     for layer in (0, 1, 0):
         alone = fm.capture(capture.model, PROMPT, layers=layer)
         assert torch.equal(capture.coefficients[layer], alone.coefficients[layer])
-    assert fm.circuit(capture, " Paris", nodes=20).error < 1e-4  # edges take what the router gives as it is
+    assert (
+        fm.circuit(capture, fm.attribute_paths(capture, " Paris").top(20), " Paris").error < 1e-4
+    )  # edges take what the router gives as it is
 
 
 def test_a_narrower_layer_has_cells_of_its_own(tokenizer: Any) -> None:
