@@ -68,8 +68,8 @@ tokens = [model.tokenize(text) for text in texts]
 # ## Keys respond to patterns
 #
 # The strongest trigger examples of three keys, up to the token at which they are strongest. In the paper people name
-# the patterns of 160 keys: shallow ones in lower layers, topics in upper ones. Here: *would you* and *could you*; a
-# question after some things changed hands; and where *table* comes next.
+# the patterns of 160 keys: shallow ones in lower layers, topics in upper ones. Here: *would you* and *could you*; in
+# three of four, a question after some things changed hands; and where *table* comes next.
 
 
 # %%
@@ -81,7 +81,7 @@ def triggers(layer, neuron, k=4):
 
 
 pd.set_option("display.max_colwidth", 90)
-pd.concat([triggers(0, 429), triggers(2, 941), triggers(5, 723)]).round(2)
+pd.concat([triggers(0, 429), triggers(2, 941), triggers(5, 723)], ignore_index=True).round(2)
 
 # %% [markdown]
 # What in a prefix matters? Remove its last, a random or its first token and run it again (the paper: 50 prefixes of 100
@@ -163,14 +163,15 @@ plt.show()
 # ## Beside the paper, and SmolLM2
 #
 # SmolLM2 (`ffnmem get smollm2`, once) has 30 layers of gated neurons. Six of them, over 60 documents, are a look and no
-# measurement.
+# measurement. The paper counts its layers from 1, here they count from 0.
 
 # %%
 try:
     real = fm.load("smollm2")
     others = {"SmolLM2": layers(real, read(real, texts[:60], [0, 6, 12, 18, 24, 29], batch=10))}
 except fm.FfnmemError as missing:
-    others = print(f"SmolLM2 is left out: {missing}") or {}
+    others = {}
+    print(f"SmolLM2 is left out: {missing}")
 paper = {
     "last": "-65% in layer 1 to -20% in layer 16", "random": "-10% to -20%", "first": "-10% to -20%",
     "agreement": "near 0 in layers 1 to 10, then up to 3.5%", "active": "10% to 50%",
@@ -179,21 +180,21 @@ paper = {
 }  # fmt: skip
 beside = pd.DataFrame({"the paper": paper})
 for name, table in {"atlas": changes.join(atlas), **others}.items():
-    beside[f"{name}, % by layer"] = [" ".join(f"{x:.0f}" for x in table.get(row, [])) for row in paper]
+    beside[f"{name}, % by layer"] = [
+        " ".join(f"{x:.0f}" for x in table.get(row, [])) or "not measured" for row in paper
+    ]
 beside
 
 # %% [markdown]
 # As in the paper, the last token matters most, upper layers' values predict what follows their triggers, and the
-# answer is refined from layer to layer. Unlike there, the upper layers of `atlas` are no less shallow, and layers often
-# predict what one of their values predicts. But look at *elsewhere*: a lower layer predicts so few tokens that the
-# active memories of another document would agree nearly as often. Half of SmolLM2's memories are active anywhere, since
-# the coefficients of gated neurons have both signs.
+# answer is refined from layer to layer. Unlike there, the upper layers of `atlas` depend on the last token as much as
+# lower ones do, and layers often predict what one of their values predicts. But look at *elsewhere*: a lower layer
+# predicts so few tokens that the active memories of another document would agree nearly as often. Half of SmolLM2's
+# memories are active anywhere, since the coefficients of gated neurons have both signs.
 #
 # ## To try
 #
 # 1. Which pattern has a key of your choice? *Hint: `triggers(layer, neuron, k=20)`.*
 # 2. Is the agreement of layer 5 that of rare or of frequent tokens? *Hint: count `follows[value == follows]`.*
-# 3. Project with the final norm's gain folded in, as `fm.project` does. What changes? *Hint: in `top_token`, multiply
-#    vectors less their mean by `model.hf_model.transformer.ln_f.weight`.*
-# 4. How many memories does a layer need? Sort them by $|m_i|\,\lVert v_i\rVert$ and add up until half of the output is
-#    there (Geva et al. 2022, [2203.14680](https://arxiv.org/abs/2203.14680)). *Hint: `fm.decompose` lists them.*
+# 3. Do `fm.project`'s top tokens, with the final norm's gain folded in, agree as often with what follows?
+# 4. How many of the largest memories make half of a layer's output? *Hint: `fm.decompose` lists them.*

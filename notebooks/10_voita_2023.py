@@ -143,19 +143,22 @@ try:
     some = pd.concat([fm.roles(real, scanned, layer=layer, n_sequences=None) for layer in (0, 14, 29)])
     others = {"SmolLM2": beside(scanned, some)}
 except fm.FfnmemError as missing:
-    others = print(f"SmolLM2 is left out: {missing}") or {}
+    others = {}
+    print(f"SmolLM2 is left out: {missing}")
 paper = {
     "neurons": "OPT 125M to 66B", "tokens": "20 million", "dead": "over 70% of some lower layers of the 66B model",
-    "token detectors": "5,351 in the 66B model, all in the first half", "positional": "in smaller models",
+    "a neuron fires at": "not given", "token detectors": "5,351 in the 66B model, all in the first half",
+    "positional": "in smaller models, most in the lowest layers",
 }  # fmt: skip
 pd.DataFrame({"the paper": paper, "atlas": beside(store, neurons), **others}).fillna("")
 
 # %% [markdown]
 # Nothing in `atlas` is dead or detects a token. By the weaker rule some 280 neurons come near, most in layer 0, but
 # only a third of them suppress their tokens, among which stops and other frequent ones are. Positional neurons stand in
-# the lowest layers, where learned positions are read; SmolLM2, which has rotary positions, has most of its own in the
-# middle layers. On more text [only 5 of its gates never opened](../docs/results/smollm2_neurons.md#roles). And a neuron
-# that fires at a third of all tokens cannot detect one: the paper's rule needs a ReLU that is open at few.
+# the lowest layers, where learned positions are read; SmolLM2, which has rotary positions, has some in each of the
+# three layers that are read here. On more text
+# [only 5 of its gates never opened](../docs/results/smollm2_neurons.md#roles). And a neuron that fires at a third of
+# all tokens cannot detect one: the paper's rule needs a ReLU that is open at few.
 #
 # ## To try
 #

@@ -151,12 +151,15 @@ try:
     others = {"SmolLM2, layers 5, 14, 23 and 29": beside(some, real.n_layers)}
     print(says(real, some.nlargest(6, "cosine_kurtosis")).to_string(index=False))
 except fm.FfnmemError as missing:
-    others = print(f"SmolLM2 is left out: {missing}") or {}
+    others = {}
+    print(f"SmolLM2 is left out: {missing}")
 paper = {
     "prediction": "from the middle of the model on",
     "suppression": "take over in the last layers",
+    "partition": "examples, no count", "entropy": "examples, no count",
+    "kurtosis, 99% of the last layer": "above 10 where a neuron predicts or suppresses",
     "neurons": "GPT-2 small and medium, Pythia 160M",
-}
+}  # fmt: skip
 pd.DataFrame({"the paper": paper, "atlas": beside(neurons, model.n_layers), **others}).fillna("")
 
 # %% [markdown]
@@ -164,9 +167,9 @@ pd.DataFrame({"the paper": paper, "atlas": beside(neurons, model.n_layers), **ot
 # the upper half, as there, and can be named: given names, continents, chemical elements, quotes. Its partition neurons
 # separate frequent tokens from pieces of rare words, the main direction of the vocabulary, where the paper has classes
 # of words. 5.62 does what an entropy neuron does; the longest value does not. Peaked neurons fire a little less often
-# and have a little more skew, as universal neurons do. The last layer of SmolLM2 is as peaked as
-# GPT-2's, over quotes, brackets and stops. That nearly all of its neurons suppress is the guess of the sign: with signs
-# from a text, [47 of 119 do](../docs/results/smollm2_neurons.md#roles).
+# and have a little more skew, as universal neurons do. The last layer of SmolLM2 is far more peaked than
+# that of `atlas`, over quotes, brackets and stops. That nearly all of its neurons suppress is the guess of the sign:
+# with signs from a text, [47 of 119 do](../docs/results/smollm2_neurons.md#roles).
 #
 # ## To try
 #

@@ -63,6 +63,8 @@ def circuit(
         raise InputError("--site is for the page: give --html FILE, too")
     if firings and share is not None:
         raise InputError("--firings and --share exclude each other: name firings, or ask for the fewest that keep it")
+    if share is not None and not 0 < share <= 1:
+        raise InputError(f"--share must be above 0 and at most 1, such as .9, not {share:g}")
     capture = model.capture(prompt)
     if html is not None:
         from ..pages.links import to_site

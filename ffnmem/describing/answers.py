@@ -37,6 +37,12 @@ def ask_model(model: Model, new: Count = 60) -> Callable[[str], str]:
             question = question.replace(token, f"{token[:1]} {token[1:]}")
         has_template = getattr(model.tokenizer, "chat_template", None)
         text = model.chat_text([{"role": "user", "content": question}]) if has_template else question
+        length = len(model.ids_of(text))
+        if length >= model.n_ctx:
+            raise InputError(
+                f"a question has {length} tokens; {model.name} reads at most {model.n_ctx}: take a model that reads "
+                "more, or fewer or shorter contexts (shown, together, context)"
+            )
         return str(model.tokenizer.decode(generate(model, model.tokenize(text), new), skip_special_tokens=True))
 
     ask.__qualname__ = f"{model.name} {model.fingerprint}"

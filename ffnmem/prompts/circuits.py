@@ -93,13 +93,14 @@ class Circuit(AnswerResult):
             return None
         drawn = counted(len(self.firings), "firing")
         few = len(self.firings) < self.given
-        which = f"the first {drawn} of {self.given:,} given" if few else f"these {drawn}"
+        these = f"these {drawn}" if len(self.firings) > 1 else "this firing"
+        which = f"the first {drawn} of {self.given:,} given" if few else these
         keep = f"{format_share(self.kept)} of it is kept, all others at {self.reference}"
         if self.kept >= CARRIES:
             return f"the answer is carried by {which}: {keep}"
         more = f"draw more of them (nodes={self.given}, --nodes {self.given})"
         if not few:
-            more = "take those of a minimal circuit (fm.minimal_circuit, ffnmem circuit with a higher --share)"
+            more = "take those of a minimal circuit (fm.minimal_circuit, ffnmem circuit --share) with a higher share"
         return (
             f"the answer needs more than {which}: {keep}; {more}, or ask which few decide between two prompts "
             "(fm.contrast, ffnmem contrast)"

@@ -167,19 +167,25 @@ class PromptQuestion:
         """Named firings as (layer, neuron, position), each once, in their order.
 
         Args:
-            firings: a table with these columns, such triples, names such as "3.17@5" or "3.17" (at every position), or
-                a result that has them as ``.firings``.
+            firings: a table with these columns, such triples, one name or several such as "3.17@5" or "3.17" (at every
+                position), or a result of this prompt that has them as ``.firings``.
 
-        Raises InputError: what names none. OutOfRangeError: a firing that this prompt does not have.
+        Raises InputError: what names none, or a result of another prompt. OutOfRangeError: a firing that this prompt
+        does not have.
         """
+        if isinstance(firings, AnswerResult) and any(a != b for a, b in zip(firings.tokens, self.texts, strict=False)):
+            theirs, ours = (quoted("".join(texts)) for texts in (firings.tokens, self.texts))
+            raise InputError(f"these firings are of another prompt: {theirs}, not {ours}")
         table, columns = getattr(firings, "firings", firings), ["layer", "neuron", "position"]
+        table = [table] if isinstance(table, str) else table
         if isinstance(table, list | tuple) and any(isinstance(one, str) for one in table):
             table = [place for one in table for place in (self.read_firing(one) if isinstance(one, str) else [one])]
         if not isinstance(table, pd.DataFrame):
             try:
                 table = pd.DataFrame([*table], columns=columns, dtype=object)
             except (TypeError, ValueError):
-                raise InputError(f"firings are scores, a table, or {', '.join(columns)}, not {quoted(table)}") from None
+                what = "names such as 3.17@5, (layer, neuron, position), a table or a result"
+                raise InputError(f"firings are {what}, not {quoted(table)}") from None
         missing = [name for name in columns if name not in table]
         if missing:
             raise InputError(f"firings has no column {missing[0]}: it needs layer, neuron, position")
@@ -195,11 +201,15 @@ class PromptQuestion:
     def read_firing(self, name: str) -> list[tuple[int, SupportsIndex, int]]:
         """A firing as "3.17@5", or "3.17" for a neuron at every position. Raises InputError."""
         neuron, at, place = name.strip().partition("@")
-        if at and not place.lstrip("-").isdecimal():
+        try:
+            place_of_it = read_neuron(neuron)
+        except InputError:
+            place_of_it = None
+        if place_of_it is None or (at and not place.lstrip("-").isdecimal()):
             raise InputError(
                 f"a firing is LAYER.NEURON@POSITION, such as 3.17@5, or 3.17 for every position, not {quoted(name)}"
             )
-        return [(*read_neuron(neuron), p) for p in ([int(place)] if at else range(self.position + 1))]
+        return [(*place_of_it, p) for p in ([int(place)] if at else range(self.position + 1))]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -287,7 +287,7 @@ class Silencing(PlaceMap):
 
     @property
     def how(self) -> dict[str, Content]:
-        return {"silenced": "writes nothing"}
+        return {"silenced": "a part of some layers, which writes nothing at one token"}
 
     def title_of(self, kind: str) -> str:
         return f"without {super().title_of(kind)}"

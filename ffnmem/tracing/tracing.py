@@ -184,7 +184,9 @@ def trace_facts(
 def refuse_noise(samples: int, noise: float | None) -> None:
     """Raise InputError for settings of noise where nothing is hidden by it."""
     if samples != SAMPLES or noise is not None:
-        raise InputError("nothing is hidden by noise where parts are silenced: leave out samples and noise")
+        raise InputError(
+            "nothing is hidden by noise where parts are silenced: leave out samples= and noise= (--samples, --noise)"
+        )
 
 
 class Tracer(Mapper[Trace]):

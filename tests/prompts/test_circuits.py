@@ -180,7 +180,7 @@ REFUSED: list[tuple[type[Exception], type[Exception], Any, tuple[str, ...]]] = [
     (InputError, ValueError, [], ("firings is empty",)),
     (InputError, ValueError, ["3.17@x"], ("LAYER.NEURON@POSITION", "3.17@x")),
     (InputError, ValueError, ["x"], ("x",)),
-    (InputError, ValueError, "0.1@2", ("firings are scores",)),
+    (InputError, ValueError, 5, ("firings are names",)),
     (OutOfRangeError, IndexError, [(0, 1, 99)], ("position 99",)),
     (OutOfRangeError, IndexError, ["0.1@99"], ("position 99",)),
 ]

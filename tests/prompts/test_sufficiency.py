@@ -176,7 +176,7 @@ def test_refusals(capture: fm.prompts.Capture, tiny: Model) -> None:
         ([(9, 1, 1)], "layer 9"),
         ([(0, 1, 99)], "position 99"),
         (pd.DataFrame({"layer": [0]}), "no column neuron"),
-        ("3.17", "firings are scores"),
+        (5, "firings are names"),
         (fm.causal_scores(fm.capture(tiny, "The city of Rome is"), " Paris", " Rome"), "another prompt"),
         (fm.causal_scores(fm.capture(theirs, PROMPT), " Paris", " Rome"), "or model"),
     ]

@@ -94,7 +94,7 @@ ONE = {
     "silence": (
         partial(fm.trace_fact, way="silence", kinds=("ffn", "attention"), window=1),
         ("kind", "layer", "place", "positions", "score", "loss", "share"),
-        ("writes nothing", "without FFN of one layer", "without attention of one layer", "whole subject"),
+        ("writes nothing at one token", "without FFN of one layer", "without attention of one layer", "whole subject"),
     ),
     "knockout": (
         partial(fm.knockout, window=1, positions=[0, 1]),
