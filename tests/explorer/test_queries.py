@@ -46,7 +46,7 @@ REFUSED = [
     (address("/circuit", firings="0.64@2", text=TEXT), "neuron 64 is out of range"),
     (address("/circuit", firings="0.1@99", text=TEXT), "position 99"),
     (address("/circuit", firings="0.1@here", text=TEXT), "a firing is LAYER.NEURON@POSITION"),
-    (address("/circuit", firings="everything", text=TEXT), "names no neuron"),
+    (address("/circuit", firings="everything", text=TEXT), "LAYER.NEURON@POSITION"),
     (address("/circuit", share=2, text=TEXT), "'or the fewest that keep' must be less than or equal to 1"),
     (address("/fact", **{**FACT, "subject": ""}), "the subject is missing"),
     (address("/fact", **{**FACT, "subject": "Louvre"}), "does not stand in the prompt"),
