@@ -229,7 +229,6 @@ def write_tensors(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np
         arrays: by name.
         options: of the JSON.
     """
-    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     # Not ascontiguousarray, which makes a list of one of a single number.
@@ -237,10 +236,7 @@ def write_tensors(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np
     checksums = {name: array_checksum(array) for name, array in contiguous.items()}
     entry = header_entry({**header, "checksums": checksums}, **options)
     with replacing(path) as temporary:
-        try:
-            save_file(contiguous, temporary, entry)
-        except SafetensorError as error:
-            raise FileError(f"cannot write {path}: {error}") from None
+        save_file(contiguous, temporary, entry)
         readable(temporary)
 
 

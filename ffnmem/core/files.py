@@ -170,13 +170,30 @@ def appearing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise FileError for an OSError of the block, which writes ``path``."""
+    """Raise FileError where the block, which writes ``path``, cannot: a full disk, for one.
+
+    safetensors and torch raise errors of their own for that; a RuntimeError that is not of torch's writer passes.
+    """
     try:
         yield
     except FfnmemError:
         raise
     except OSError as error:
         raise FileError(f"cannot write {path}: {error.strerror or error}") from None
+    except library_errors() as error:
+        if isinstance(error, RuntimeError) and TORCH_WRITER not in str(error):
+            raise
+        said = "the disk may be full" if isinstance(error, RuntimeError) else error
+        raise FileError(f"cannot write {path}: {said}") from None
+
+
+TORCH_WRITER = "inline_container.cc"  # the source that a message of torch.save names
+
+
+def library_errors() -> tuple[type[Exception], ...]:
+    from safetensors import SafetensorError
+
+    return SafetensorError, RuntimeError
 
 
 def is_temporary(path: Path) -> bool:
