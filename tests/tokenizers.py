@@ -225,6 +225,4 @@ def model_with(name: str, prepend_bos: bool | None = None) -> fm.Model:
 def load_with(tokenizer: Any, **options: Any) -> fm.Model:
     """A tiny random Llama with any tokenizer."""
     hf = build("Llama", vocab_size=len(tokenizer), max_position_embeddings=64, bos_token_id=1, eos_token_id=2)
-    if tokenizer.bos_token is None:
-        options["prepend_bos"] = False
     return fm.load(hf, tokenizer=tokenizer, **options)

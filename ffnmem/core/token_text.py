@@ -21,16 +21,17 @@ def token_texts(tokenizer: Any, ids: Iterable[SupportsIndex]) -> list[str]:
     writes for that.
 
     A token of one byte shows its name, such as ``<0x41>``, where the byte is no character or another token is the
-    character. Of other tokens, bytes that are no character by themselves show as ``�``; an id without a token, as
-    nothing.
+    character. Of other tokens, bytes that are no character by themselves show as ``�``. A token without text, and an
+    id without a token (a row of the embedding behind the vocabulary), shows its id: ``[50280]``.
 
     Args:
         tokenizer: a ``tokenizers.Tokenizer``, the one inside a fast tokenizer.
     """
-    names = [tokenizer.id_to_token(int(i)) or "" for i in ids]
+    numbers = [int(i) for i in ids]
+    names = [tokenizer.id_to_token(i) or "" for i in numbers]
     decoder = tokenizer.decoder
     if decoder is None:
-        return names
+        return [name or f"[{i}]" for i, name in zip(numbers, names, strict=True)]
     if getattr(decoder, "cleanup", False):  # WordPiece's would take the space of "." and not that of words
         decoder = type(decoder)(decoder.prefix, cleanup=False)
     # After a letter: of a text's first token, decoders may drop the space.
@@ -38,7 +39,7 @@ def token_texts(tokenizer: Any, ids: Iterable[SupportsIndex]) -> list[str]:
     for at, (name, text) in enumerate(zip(names, texts, strict=True)):
         if BYTE.fullmatch(name) and ("�" in text or tokenizer.token_to_id(text.replace(" ", "▁")) is not None):
             texts[at] = name
-    return texts
+    return [text or f"[{i}]" for i, text in zip(numbers, texts, strict=True)]
 
 
 def running_texts(tokenizer: Any, ids: Sequence[int], texts: Sequence[str], at: int = -1) -> list[str]:

@@ -73,21 +73,11 @@ def open_tokenizer(name: str, path: str, local: bool) -> Any:
 
 
 def copy_tokenizer(tokenizer: Any, name: str) -> Any:
-    """A copy of a tokenizer that has an end, a pad and a beginning, as TransformerLens gives them to those without.
-
-    The end takes the place of the others; ``<|endoftext|>`` that of the end.
-    """
+    """A copy of a tokenizer that pads with its end or its beginning where it names no pad; nothing else is added."""
     with foreign(InputError, f"the tokenizer of {name} cannot be copied"):
         found = copy.deepcopy(tokenizer)
-    if found.eos_token is None:
-        found.eos_token = "<|endoftext|>"
     if found.pad_token is None:
-        found.pad_token = found.eos_token
-    if found.bos_token is None:
-        found.bos_token = found.eos_token
-    for token in ("pad_token", "eos_token", "bos_token"):
-        if getattr(found, f"{token}_id") is None:
-            found.add_special_tokens({token: getattr(found, token)})
+        found.pad_token = found.eos_token if found.eos_token is not None else found.bos_token
     return found
 
 
@@ -375,7 +365,7 @@ def load(
         model = Model(hf_model, copy_tokenizer(tokenizer, name), name, prepend_bos)
     else:  # which has parts that only TransformerLens has names for
         bridge = boot(hf_model, tokenizer, name, torch_dtype)
-        model = Model(bridge.original_model, bridge.tokenizer, name, prepend_bos, bridge)
+        model = Model(bridge.original_model, copy_tokenizer(tokenizer, name), name, prepend_bos, bridge)
     if torch_dtype == torch.float64:
         for block in model.layout.blocks:
             bound_masks(block.attention, model.layout.architecture.mask_leaves_out)

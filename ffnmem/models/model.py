@@ -87,7 +87,9 @@ class Model(Live):
             FFN(i, inner(b.project_in), inner(b.project_out), activation, b.project_gate and inner(b.project_gate))
             for i, b in enumerate(self.layout.blocks)
         )
-        self.prepend_bos = self.numbers.prepend_bos if prepend_bos is None else prepend_bos
+        # Nothing is put before a text that its tokenizer does not name as a beginning.
+        named = self.bos_token_id is not None
+        self.prepend_bos = self.numbers.prepend_bos and named if prepend_bos is None else prepend_bos
         self.edits: Sequence[Any] = ()
         self._fingerprint: tuple[dict[str, tuple[int, int]], str] | None = None
         if self.prepend_bos and self.bos_token_id is None:
@@ -264,8 +266,9 @@ class Model(Live):
 
     @property
     def bos_token_id(self) -> int | None:
+        """None where the tokenizer names none, or one that the model has no embedding of, as TransformerLens adds."""
         token_id = self.tokenizer.bos_token_id
-        return None if token_id is None else int(token_id)
+        return None if token_id is None or token_id >= self.d_vocab else int(token_id)
 
     @property
     def special_token_ids(self) -> frozenset[int]:
@@ -321,7 +324,7 @@ class Model(Live):
         """The text of each token as it stands within a text, a space before a word included: what tables show.
 
         No two tokens of a vocabulary have one text, but for those whose bytes are no character by themselves: these
-        show as ``�``.
+        show as ``�``. One without a text shows its id: ``[50280]``.
         """
         if getattr(self.tokenizer, "is_fast", False):
             return token_texts(self.tokenizer.backend_tokenizer, ids)
@@ -329,7 +332,7 @@ class Model(Live):
         return [
             name.replace("▁", " ")  # SentencePiece's space, which a text's first token loses
             if name is not None and ("▁" in name or name in special)
-            else self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False)
+            else self.tokenizer.decode([int(i)], clean_up_tokenization_spaces=False) or f"[{int(i)}]"
             for i, name in zip(ids, names, strict=True)
         ]
 

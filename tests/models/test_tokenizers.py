@@ -97,6 +97,23 @@ def test_an_absurd_id_is_refused_at_once(folder: Path, where: str) -> None:
             read(folder)
 
 
+def test_no_beginning_is_invented(tiny_hf: Any, tokenizer: Any) -> None:
+    """A token that the model never saw, or none of its own, was put before each text."""
+    bare = copy.deepcopy(tokenizer)
+    bare.bos_token = None
+    for end in (bare.eos_token, None):
+        bare.eos_token = end
+        model = fm.load(tiny_hf, tokenizer=bare)
+        assert (model.prepend_bos, model.bos_token_id, len(model.tokenizer)) == (False, None, len(bare))
+        assert fm.capture(model, "The city").tokens.tolist() == [model.ids_of("The city")]
+        with refuses(InputError, ValueError, "beginning-of-sequence", "prepend_bos=False"):
+            fm.load(tiny_hf, tokenizer=bare, prepend_bos=True)
+    bare.add_special_tokens({"bos_token": "<begin>"})  # as TransformerLens does, behind the last row
+    with refuses(InputError, ValueError, "<begin>", "rows"):
+        fm.load(tiny_hf, tokenizer=bare)
+    assert fm.load(tiny_hf, tokenizer=tokenizer).prepend_bos
+
+
 # -- tokens as tables show them, with tokenizers of every kind -------------------------------------------------------
 
 
@@ -114,7 +131,7 @@ def test_a_text_for_every_token(name: str) -> None:
     for token, text in zip(ids, texts, strict=True):
         if "�" not in text and text.strip() not in SPECIAL:
             assert model.token_id(text) == token
-    assert model.token_strings([len(model.tokenizer) + 7]) == [""]
+    assert model.token_strings([len(model.tokenizer) + 7, 99999]) == [f"[{len(model.tokenizer) + 7}]", "[99999]"]
     text = "The capital of North America is Beyoncé (Rome)."  # and side by side they are the text that was read
     shown = "".join(model.token_strings(model.ids_of(text)))
     if name == "WordPiece":
