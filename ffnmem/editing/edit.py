@@ -304,6 +304,8 @@ class Edit(Result):
             for layer in self.layers:
                 block.hook(model.ffn[layer].project_out, rows.hook(layer))
                 block.hook(model.ffn[layer].project_out, EditMark(self, words), before=True)
+            modules = {layer: model.ffn[layer].project_out for layer in self.layers}
+            block.require(model.layout.decoder or model.layout.body, modules, model.name)
             yield model
 
     def is_applied(self, model: Model) -> bool:

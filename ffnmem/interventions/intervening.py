@@ -87,6 +87,8 @@ class Intervention(ContextDecorator):
                 hook: Any = partial(active.change, change)
                 hook.intervention = self.what  # which Model.interventions reads
                 block.hook(module, hook, before=True)
+            modules = {layer: self.model.ffn[layer].project_out for layer in self.plan.layers}
+            block.require(active.reader.decoder, modules, self.model.name)
             yield
         active.check_reached()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
+
+from ..core.errors import HookError, listed
 
 OnTensor = Callable[[Tensor], None]
 Key = TypeVar("Key")
@@ -20,6 +22,22 @@ class OpenBlock(ExitStack):
         """Hang a hook on a module's passes, or before them, until the block ends."""
         register: Any = module.register_forward_pre_hook if before else module.register_forward_hook
         self.callback(register(hook, **options).remove)
+
+    def require(self, network: nn.Module, modules: Mapping[int, nn.Module], name: str) -> None:
+        """Raise HookError behind a pass of a network in which a layer's module did not run: what hangs there did
+        nothing."""
+        ran: set[int] = set()
+
+        def check(_module: nn.Module, _args: Any, _output: Any) -> None:
+            if silent := sorted({*modules} - ran):
+                raise HookError(
+                    f"the FFN of layer {listed(silent)} of {name} ran without its down projection, so nothing was "
+                    "changed there: its forward was replaced"
+                )
+
+        for layer, module in modules.items():
+            self.hook(module, lambda _module, _args, layer=layer: ran.add(layer), before=True)
+        self.hook(network, check)
 
 
 def first_tensor(value: Any) -> Tensor:

@@ -450,11 +450,34 @@ def read_activation(config: Any, found: Architecture, who: str) -> str:
     return stated
 
 
+QUANTISING = ("torch.ao.nn.", "torchao.", "optimum.quanto.", "quanto.")  # modules of these hold no plain weights
+
+
+def check_in_memory(model: nn.Module, name: str) -> None:
+    """Raise UnsupportedModelError, naming the first, where weights lie elsewhere than in memory."""
+    if away := [path for path, parameter in model.named_parameters() if parameter.is_meta]:
+        raise UnsupportedModelError(
+            f"{name} ({type(model).__name__}): {away[0]} is not in memory (on the device meta, or offloaded by "
+            "accelerate): load the whole model onto one device, without device_map"
+        )
+
+
 def check_plain(model: nn.Module, name: str) -> None:
     """Raise UnsupportedModelError where the weights are not all that a model computes with: quantised, or adapted."""
     who = f"{name} ({type(model).__name__})"
-    packed = [f"{path}, {str(p.dtype)[6:]}" for path, p in model.named_parameters() if not p.is_floating_point()]
+    packed = [
+        *(f"{path}, {str(p.dtype)[6:]}" for path, p in model.named_parameters() if not p.is_floating_point()),
+        # Of torchao and quanto, whose numbers look like any.
+        *(f"{path}, {type(p.data).__name__}" for path, p in model.named_parameters() if type(p.data) is not Tensor),
+        *(
+            f"{path}, {type(m).__name__}"
+            for path, m in model.named_modules()
+            if type(m).__module__.startswith(QUANTISING)
+        ),
+    ]
     check_unquantised(getattr(model, "config", None), who, packed)
+    if compiled := [path for path, module in model.named_modules() if hasattr(module, "_orig_mod")]:
+        raise UnsupportedModelError(f"{who}: {compiled[0]} is compiled: load the model as it was before torch.compile")
     if any(cls.__module__.startswith("peft.") for module in model.modules() for cls in type(module).__mro__):
         # One that was injected into a model of Hugging Face cannot be merged there.
         merging = "model.merge_and_unload()" if hasattr(model, "merge_and_unload") else MERGING

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from packaging.requirements import Requirement
+from torch import Tensor
 
 from .._version import __version__
 from ..core.errors import FfnmemError, InputError, ModelError, UnsupportedModelError, check_choice, listed, quoted, warn
@@ -23,7 +24,8 @@ from .bridging import boot, is_bridge, pass_caches
 from .checking import check_undescribed
 from .configs import ask_hub, check_unquantised, is_cached, locate, open_config, quiet, read_json
 from .gguf import GgufHeader, gguf_config, gguf_file, no_bar, open_gguf_tokenizer
-from .layout import bound_masks, check_plain, check_weights
+from .hooks import keeper, listening
+from .layout import bound_masks, check_in_memory, check_plain, check_weights
 from .model import Model
 from .norms import widen
 
@@ -328,6 +330,7 @@ def load(
             raise InputError(
                 f"{name} is in training mode, so its dropout would change every number: call .eval() first"
             )
+        check_in_memory(source.original_model, name)
         check_plain(source.original_model, name)
         check_weights(source.original_model, name)
         model = Model(source.original_model, source.tokenizer, name, prepend_bos, bridge=pass_caches(source))
@@ -336,11 +339,13 @@ def load(
         return model
     hf_model: Any
     if isinstance(source, torch.nn.Module):
+        source = getattr(source, "_orig_mod", source)  # of one that torch.compile wrapped
         config: Any = getattr(source, "config", None)
         if config is None:
             raise UnsupportedModelError(f"{type(source).__name__} is no Hugging Face model: it has no config")
         origin = str(getattr(config, "_name_or_path", ""))
         name = origin or type(source).__name__
+        check_in_memory(source, name)
         check_plain(source, name)
         tokenizer = tokenizer if tokenizer is not None else find_tokenizer(origin, name)
         hf_model = copy.deepcopy(source).to(torch_dtype)
@@ -375,6 +380,9 @@ def load(
     return model
 
 
+TRIED = "The capital of France is Paris, and 2 + 2 = 4."
+
+
 def check_runs(model: Model) -> None:
     """Raise UnsupportedModelError where a model does not run, ModelError where what it gives is no number.
 
@@ -385,11 +393,14 @@ def check_runs(model: Model) -> None:
     positions = model.numbers.n_ctx
     if not isinstance(positions, int) or positions < 1:
         raise ModelError(f"{who} reads {quoted(positions)} positions, says its config")
-    tokens = torch.zeros(1, min(2, positions), dtype=torch.long, device=model.device)
-    with torch.no_grad(), foreign(UnsupportedModelError, f"{who} does not run in {dtype}", lambda: advice):
+    ids = model.ids_of(TRIED)
+    ids = (model.begun(ids) if model.prepend_bos else ids)[:positions] or [0]
+    tokens, wrote = torch.tensor([ids], device=model.device), dict[int, Tensor]()
+    written = [(block.project_out, keeper(wrote, layer)) for layer, block in enumerate(model.layout.blocks)]
+    ran = foreign(UnsupportedModelError, f"{who} does not run in {dtype}", lambda: advice)
+    with torch.no_grad(), ran, listening(outputs=written):
         final = model.layout.body(input_ids=tokens, use_cache=False).last_hidden_state
-    if not bool(model.logits_of(final).isfinite().all()):
-        raise ModelError(f"{who} gives no numbers (NaN or infinity) for a token in {dtype}{advice}")
+    model.check_finite(model.logits_of(final), wrote)
 
 
 def choose_device(device: str | torch.device | None, model: Any) -> torch.device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, SupportsIndex
 
@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ..core.errors import InputError, UnsupportedModelError, check_index, quoted
+from ..core.errors import InputError, ModelError, UnsupportedModelError, check_index, quoted
 from ..core.foreign import foreign
 from ..core.neuron_names import (
     ExpertSizes,
@@ -77,6 +77,14 @@ class Model(Live):
             raise InputError(f"{name} has no tokenizer: pass tokenizer=… to load, or to the bridge when it boots")
         self._bridge = bridge
         self.layout: Layout = read_layout(hf_model, name, bridge)
+        places: dict[int, int] = {}
+        for layer, block in enumerate(self.layout.blocks):
+            other = places.setdefault(id(inner(block.project_out)), layer)
+            if other != layer:
+                raise UnsupportedModelError(
+                    f"layers {other} and {layer} of {name} are one module, whose two passes cannot be told apart: give "
+                    "each layer its own, by copy.deepcopy"
+                )
         self.numbers = (
             Hyperparameters.of_network(hf_model, self.layout.architecture)
             if bridge is None
@@ -261,6 +269,21 @@ class Model(Live):
         if layout.logit_scale != 1.0:
             logits = logits * layout.logit_scale
         return logits if layout.soft_cap is None else layout.soft_cap * torch.tanh(logits / layout.soft_cap)
+
+    def check_finite(self, end: Tensor, wrote: Mapping[int, Tensor]) -> None:
+        """Raise ModelError where the end of a pass has NaN or infinities, naming the first layer whose FFN wrote some.
+
+        ``wrote``: what FFNs wrote in the pass, by layer.
+        """
+        if bool(end.isfinite().all()):
+            return
+        first = next((layer for layer, written in wrote.items() if not bool(written.isfinite().all())), None)
+        where = "behind its last layer" if first is None else f"from layer {first} on"
+        advice = ": load it in float32" if self.dtype in (torch.bfloat16, torch.float16) else ""
+        dtype = str(self.dtype).removeprefix("torch.")
+        raise ModelError(
+            f"{self.name} ({self.architecture}) gives no numbers (NaN or infinity) {where} in {dtype}{advice}"
+        )
 
     # -- tokens --------------------------------------------------------------------------------------------------
 

@@ -434,7 +434,7 @@ def capture(
     Raises:
         InputError: an empty or over-long prompt, or both a prompt and messages; messages without a chat template, or
             that it does not take.
-        OutOfRangeError: no such layer. HookError: a module did not run.
+        OutOfRangeError: no such layer. HookError: a module did not run. ModelError: the pass gave NaN or infinities.
 
     Source: Geva et al. 2021 (2012.14913), eq. 2, for the words; the values are the model's own.
     """
@@ -525,6 +525,8 @@ def record(
     if silent:
         names = [name if layer < 0 else f"{name} of layer {layer}" for name, layer in silent]
         raise HookError(f"these hooks did not fire, so nothing is returned: {listed(names)}")
+    wrote = {layer: found["ffn_out", layer] for layer in layers}
+    model.check_finite(found["final_out", -1] if ("final_out", -1) in found else wrote[layers[-1]], wrote)
     scale = layout.write_scale
     if scale != 1.0:
         found |= {key: written * scale for key, written in found.items() if key[0] == "attention"}

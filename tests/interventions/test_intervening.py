@@ -19,6 +19,7 @@ from ffnmem.models.answers import generate
 from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning import Store
 
+from ..editing.edits import made as random_edit
 from ..helpers import PROMPT, Pair, allclose, hook_count, refuses
 from .naive import IDS, Edit, exact, logits
 
@@ -262,6 +263,20 @@ def test_nothing_stays(make_tiny: Callable[..., fm.Model]) -> None:
     assert (hook_count(model.hf_model), model.fingerprint) == before
     assert model.interventions == ()
     assert torch.equal(seen(model, IDS), clean)
+
+
+def test_an_ffn_whose_forward_was_replaced(make_tiny: Callable[..., fm.Model]) -> None:
+    """A fused FFN calls no down projection: nothing would be changed, in silence."""
+    model = make_tiny()
+    mlp = model.hf_model.transformer.h[1].mlp
+    mlp.forward = lambda x: mlp.act(x @ mlp.c_fc.weight + mlp.c_fc.bias) @ mlp.c_proj.weight + mlp.c_proj.bias
+    tokens = torch.tensor([[1, 2, 3]])
+    for block in (fm.intervene(model, {(1, 5): 0.0}), random_edit(model, (1,)).hooks(model)):
+        with block, refuses(HookError, RuntimeError, "layer 1", "forward was replaced"):
+            model.hf_model(tokens)
+        model.hf_model(tokens)
+    with fm.intervene(model, {(0, 5): 0.0}):
+        model.hf_model(tokens)
 
 
 def test_a_block_that_is_never_entered_is_told(tiny: fm.Model) -> None:

@@ -6,10 +6,12 @@ import json
 import logging
 import os
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import accelerate
 import pytest
 import torch
 import transformers
@@ -32,7 +34,7 @@ from ffnmem.models.configs import find_description, read_config
 from ffnmem.models.loading import read_checkpoint
 
 from ..architectures import DECODERS, MIXTURES, SWEEP
-from ..helpers import PROMPT, allclose, build_gpt2, build_gpt_neox, build_opt, refuses
+from ..helpers import PROMPT, allclose, build, build_gpt2, build_gpt_neox, build_opt, refuses
 
 TOKENS = torch.tensor([[0, 5, 6, 7]])
 WEIGHTS, TENSOR = "model.safetensors", "transformer.h.1.mlp.c_proj.weight"
@@ -268,6 +270,76 @@ def test_a_model_that_gives_no_numbers(tokenizer: Any) -> None:
     assert fm.load(original, tokenizer=tokenizer).dtype == torch.float32
 
 
+def test_a_layer_that_overflows_on_real_tokens(tokenizer: Any) -> None:
+    """Token 0 alone was tried, a pad of zeros: captures had NaN logits, and sums over paths a plausible 0.0."""
+    original = build_gpt2()
+    with torch.no_grad():
+        original.transformer.h[1].mlp.c_proj.weight.fill_(3e4)
+        original.transformer.h[1].mlp.c_proj.bias.zero_()
+        original.transformer.wte.weight[0].zero_()
+    with refuses(ModelError, ValueError, "from layer 1 on in float16", "float32"):
+        fm.load(original, tokenizer=tokenizer, dtype="float16")
+    model = fm.load(original, tokenizer=tokenizer)
+    with torch.no_grad():
+        model.hf_model.transformer.h[1].mlp.c_proj.weight.fill_(3e38)
+    for layers in (None, [1]):
+        with refuses(ModelError, ValueError, "from layer 1 on in float32"):
+            fm.capture(model, PROMPT, layers=layers)
+
+
+def shared_layer(model: Any) -> Any:
+    model.transformer.h[1] = model.transformer.h[0]
+    return model
+
+
+def compiled_layer(model: Any) -> Any:
+    model.transformer.h[1] = torch.compile(model.transformer.h[1], backend="eager")
+    return model
+
+
+class Packed(torch.Tensor):
+    """As torchao's: a tensor of a kind of its own."""
+
+
+def packed_weight(model: Any) -> Any:
+    norm = model.transformer.ln_f
+    norm.weight = torch.nn.Parameter(norm.weight.detach().as_subclass(Packed))
+    return model
+
+
+UNREADABLE: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
+    "one module at two places": (shared_layer, ("layers 0 and 1", "copy.deepcopy")),
+    "weights that are nowhere": (lambda model: model.to("meta"), ("transformer.wte.weight", "meta", "device_map")),
+    "offloaded weights": (accelerate.cpu_offload, ("transformer.wte.weight", "offloaded", "device_map")),
+    "a compiled layer": (compiled_layer, ("transformer.h.1", "torch.compile")),
+    "weights of a kind of their own": (packed_weight, ("quantised", "ln_f.weight, Packed")),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_models_that_cannot_be_read(what: str, tokenizer: Any) -> None:
+    """A NotImplementedError, an AttributeError or an empty AssertionError from inside a library; of a module at two
+    places, the first one reported what the second did."""
+    change, says = UNREADABLE[what]
+    with refuses(UnsupportedModelError, ValueError, "GPT2LMHeadModel", *says):
+        fm.load(change(build_gpt2()), tokenizer=tokenizer)
+
+
+def test_dynamic_quantisation_is_refused(tokenizer: Any) -> None:
+    """Its layers have a method where others have a weight."""
+    network = build("Llama")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.ao is deprecated
+        torch.ao.quantization.quantize_dynamic(network, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)
+    with refuses(UnsupportedModelError, ValueError, "quantised", "q_proj"):
+        fm.load(network, tokenizer=tokenizer)
+
+
+def test_a_compiled_model_is_unwrapped(tokenizer: Any, tiny: fm.Model) -> None:
+    model = fm.load(torch.compile(build_gpt2(), backend="eager"), tokenizer=tokenizer)
+    assert model.fingerprint == tiny.fingerprint
+
+
 def test_a_version_that_was_not_tried_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers 5.24 renamed an argument, and cached passes of a bridge were wrong in silence."""
     loading.warn_of_untested_versions.cache_clear()
@@ -422,8 +494,8 @@ def test_configs(tmp_path: Path) -> None:
             read_config(source)
     large = {"max_position_embeddings": 10_485_760, "rope_theta": 10**9, "num_hidden_layers": 96}
     assert read_config({"model_type": "llama", **large})[1].num_hidden_layers == 96
-    for build in DECODERS.values():
-        model = build()
+    for make in DECODERS.values():
+        model = make()
         assert find_description(model.config) is DESCRIBED[type(model).__name__]
 
 
