@@ -36,16 +36,15 @@ def format_interval(value: float, low: float, high: float) -> str:
 
 
 def format_probability(value: float) -> str:
-    """A probability in percent with one decimal; a small one with two digits that count, below 0.001% as mantissa and
-    exponent. One that would round to certainty says so."""
-    percent = 100 * value
-    if 99.95 <= percent < 100:
+    """A probability in percent with one decimal, below 1% with two digits that count (``0.0054%``), and below 0.001% as
+    people write it: ``5e-7``. One that would round to certainty says so."""
+    if 0.9995 <= value < 1:
         return "> 99.9%"
-    if not 0 < percent < 0.2:
+    if not 0 < value < 0.01:
         return format_share(value)
-    if percent < 0.001:
-        return f"{format_small(percent)}%"
-    return f"{float(f'{percent:.2g}'):.5f}".rstrip("0") + "%"
+    if value < 1e-5:
+        return format_small(value).replace(".0e", "e")
+    return f"{float(f'{100 * value:.2g}'):.5f}".rstrip("0").removesuffix(".") + "%"
 
 
 def format_small(value: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import quoted
-from ..core.number_text import format_value
+from ..core.number_text import format_probability, format_value
 from ..facts.fact import Fact
 
 FEW = 8  # values of a setting that are shown one by one
@@ -24,7 +24,7 @@ def missed_words(fact: Fact, target: str, after: float, says: str | None = None)
     likeliest = f" a token, which it begins with {quoted(str(says))} and then leaves" if begun else likeliest
     return (
         f"the edit of {quoted(fact.text)} is not reached: with it {quoted(f' {target}')} has a probability of "
-        f"{after:.1%}{likeliest}"
+        f"{format_probability(after)}{likeliest}"
     )
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from ..core.errors import InputError, UnsupportedModelError, quoted
+from ..core.number_text import format_probability
 from ..models.answers import generate
 from ..models.chat import ChatText
 from ..models.model import Model
@@ -127,7 +128,5 @@ def doubt_word(model: Model, text: str, word: str) -> str:
     answer = read_answer(model, text, word, word=True)
     chance = math.exp(log_probability(model, answer.prompt, answer.target))
     if chance < UNSURE:
-        return (
-            f"{model.name} says {quoted(word)} after {quoted(text)}, with a probability of only {chance:.1%}: {asked}"
-        )
+        return f"{model.name} says {quoted(word)} after {quoted(text)}, with a probability of only {format_probability(chance)}: {asked}"
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from ..core.errors import InputError, check_choice, counted
+from ..core.number_text import format_probability
 from ..core.token_text import visible
 from ..tracing.maps import Knockout, Knockouts, Silencing, Silencings, Trace, Traces, kind_in_words
 from ..tracing.places import GROUPS, OF_PAPER, TOGETHER
@@ -38,9 +39,9 @@ def fact_map(result: Trace | Silencing | Knockout, kind: str | None = None, ax: 
     names = [visible(token, shapes.LABEL) + "*" * (at in result.subject) for at, token in enumerate(result.tokens)]
     if isinstance(result, Trace):
         effects, label, what = result.indirect(kind), "indirect effect", f"What brings back {result.answer!r}"
-        clean = f"{result.clean:.1%} clean, {result.corrupted:.1%} with noise on *"
+        clean = f"{format_probability(result.clean)} clean, {format_probability(result.corrupted)} with noise on *"
     else:
-        tokens, clean = iter(names), f"{result.clean:.1%} clean"
+        tokens, clean = iter(names), f"{format_probability(result.clean)} clean"
         names = [next(tokens) if result.is_token(place) else place.name for place in result.places]
         loss = isinstance(result, Silencing)
         effects, label = (result.loss(kind), "loss") if loss else (result.share(kind), "share lost")

@@ -549,7 +549,7 @@ class Neuron(Known, Result):
 
     def summary(self) -> str:
         rate = (
-            f"fires at {self.stats['firing_rate']:.1%} of {self.counted_tokens}"
+            f"fires at {format_probability(self.stats['firing_rate'])} of {self.counted_tokens}"
             if self.stats["count"]
             else "saw no tokens"
         )

@@ -411,7 +411,10 @@ class FactMaps(Result):
     @property
     def how(self) -> dict[str, Content]:
         """The mean probability of the answers, and what was done."""
-        return {"answer": f"{float(self.facts['clean'].mean()):.1%} clean, on the mean", **self.of_facts[0].how}
+        return {
+            "answer": f"{format_probability(float(self.facts['clean'].mean()))} clean, on the mean",
+            **self.of_facts[0].how,
+        }
 
     def map(self, groups: pd.DataFrame, title: str = "") -> Table:
         """Each group with its means by layer, and of the layer of the largest: mean, interval, further columns and how
@@ -458,7 +461,7 @@ class Traces(FactMaps):
 
     @property
     def how(self) -> dict[str, Content]:
-        clean, corrupted = (f"{float(self.facts[name].mean()):.1%}" for name in ("clean", "corrupted"))
+        clean, corrupted = (format_probability(float(self.facts[name].mean())) for name in ("clean", "corrupted"))
         return {"answer": f"{clean} clean, {corrupted} with noise on the subject, on the mean"}
 
 

@@ -46,11 +46,13 @@ READS: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = [
     (format_probability, (0.9994,), "99.9%"),
     (format_probability, (1.0,), "100.0%"),
     (format_probability, (0.0,), "0.0%"),
-    (format_probability, (0.0021,), "0.2%"),  # from here on as a share
-    (format_probability, (0.0019,), "0.19%"),
-    (format_probability, (0.001,), "0.1%"),
-    (format_probability, (0.000012,), "0.0012%"),
-    (format_probability, (1e-8,), "1.0e-6%"),
+    (format_probability, (0.0124,), "1.2%"),  # from 1% on as a share
+    (format_probability, (0.00999,), "1%"),
+    (format_probability, (0.0054,), "0.54%"),
+    (format_probability, (0.000054,), "0.0054%"),
+    (format_probability, (0.00001,), "0.001%"),
+    (format_probability, (5e-7,), "5e-7"),
+    (format_probability, (7.1e-11,), "7.1e-11"),
     (format_small, (0,), "0"),
     (format_small, (1.25,), "1.2"),
     (format_small, (0.00321,), "3.2e-3"),
