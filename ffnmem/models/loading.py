@@ -409,9 +409,10 @@ def choose_device(device: str | torch.device | None, model: Any) -> torch.device
             chosen = torch.device(device)
             torch.empty(0, device=chosen)
         except (RuntimeError, AssertionError, TypeError) as error:
-            raise InputError(
-                f"device {quoted(str(device))} is not available here: {str(error).splitlines()[0]}"
-            ) from None
+            name = str(device)
+            known = name.partition(":")[0] in ("cpu", "cuda", "mps", "meta")
+            why = f"not available here: {str(error).splitlines()[0]}" if known else "unknown: cpu or cuda"
+            raise InputError(f"device {quoted(name)} is {why}") from None
         if chosen.type in ("mps", "meta"):
             lacks = "float64, in which the sums are taken" if chosen.type == "mps" else "numbers"
             raise InputError(f"device {quoted(str(device))} has no {lacks}: use 'cpu' or 'cuda'")

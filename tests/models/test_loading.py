@@ -245,6 +245,7 @@ class Odd(torch.nn.Module):
     [
         *(("atlas", {"dtype": dtype}, InputError, ("dtype",)) for dtype in ("int8", "float", torch.int64)),
         *(("atlas", {"device": name}, InputError, ("device", name)) for name in ("quantum", "cuda:99", "meta", "mps")),
+        ("atlas", {"device": "gpu"}, InputError, ("device 'gpu' is unknown: cpu or cuda",)),
         (3, {}, InputError, ("int", "folder")),
         (torch.nn.Linear(2, 2), {}, UnsupportedModelError, ("Linear", "config")),
         (Odd(), {"tokenizer": None}, UnsupportedModelError, ("Odd", "embedding")),
