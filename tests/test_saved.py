@@ -310,6 +310,8 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
     ("of another run", lambda c: c.update(run="other")),
     ("one", lambda c: FIELDS(c).pop("one")),
     ("strange", lambda c: FIELDS(c).update(strange=1)),
+    ("holds no Everything", lambda c: c.update(result=None)),
+    ("holds no Everything", lambda c: c.update(result=[c["result"]])),
     ("os.system", lambda c: FIELDS(c).update(any={"$os.system": {"command": "true"}})),
     ("Path", lambda c: FIELDS(c).update(any={"$Path": {}})),
     ("damaged", lambda c: FIELDS(c).update(any={"$frame": {"file": "arrays/one.npy", "objects": [], "attrs": {}}})),

@@ -97,6 +97,8 @@ def load_result(kind: Any, path: str | Path, live: Sequence[Live] = (), run: str
             raise FileError(f"{path} is of another run: remove it to compute it again")
         reader = Reader(archive, name, file, classes_of(kind), live)
         result = reader.unpack(content["result"])
+        if isinstance(kind, type) and not isinstance(result, kind):
+            raise FileError(f"{path} is damaged: it holds no {name}")
     if unused := [given for given in live if given not in reader.used]:
         raise InputError(f"{path} holds no {type(unused[0]).__name__}: load it without one")
     return result
