@@ -128,5 +128,6 @@ def doubt_word(model: Model, text: str, word: str) -> str:
     answer = read_answer(model, text, word, word=True)
     chance = math.exp(log_probability(model, answer.prompt, answer.target))
     if chance < UNSURE:
-        return f"{model.name} says {quoted(word)} after {quoted(text)}, with a probability of only {format_probability(chance)}: {asked}"
+        said = f"{model.name} says {quoted(word)} after {quoted(text)}"
+        return f"{said}, with a probability of only {format_probability(chance)}: {asked}"
     return ""

@@ -13,6 +13,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, InputTypeError, ModelError, OutOfRangeError, unwarned
+from ffnmem.core.number_text import format_probability
 from ffnmem.core.types import WITHOUT_MOMENT
 from ffnmem.editing import (
     Edit,
@@ -204,7 +205,7 @@ def test_edits_whose_editor_did_not_look_are_looked_at(tiny64: fm.Model) -> None
     nothing = made({"eiffel": edit, "tower": says}, "nothing")
     scores = evaluate(tiny64, facts, nothing, drift=False, **FEW)
     assert scores.cases["reached"].tolist() == [0.0, 1.0]
-    share = f"{probability(tiny64, EIFFEL.text, 'Rome', None):.1%}"
+    share = format_probability(probability(tiny64, EIFFEL.text, "Rome", None))
     words = f"the edit of {EIFFEL.text!r} is not reached: with it ' Rome' has a probability of {share}"
     assert scores.failures["failure"].tolist() == [words]
     assert scores.cases["ES"].notna().all()

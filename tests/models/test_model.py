@@ -111,10 +111,10 @@ def test_no_bos(make_tiny: Callable[..., fm.Model]) -> None:
     bridge = model.to_bridge()
     model.tokenizer.bos_token = bridge.tokenizer.bos_token = None
     assert model.bos_token_id is None
-    for call in (lambda: model.tokenize(PROMPT), lambda: fm.load(bridge)):
+    for call in (lambda: model.tokenize(PROMPT), lambda: fm.load(bridge, prepend_bos=True)):
         with refuses(InputError, ValueError, "beginning-of-sequence", "prepend_bos=False"):
             call()
-    assert len(fm.load(bridge, prepend_bos=False).tokenize(PROMPT)) == 8
+    assert len(fm.load(bridge).tokenize(PROMPT)) == 8
 
 
 def test_unknown_words() -> None:
