@@ -20,7 +20,7 @@ from ..core.errors import (
     quoted,
 )
 from ..core.foreign import Shared, foreign
-from .configs import EPSILON, check_counts, first, model_path, quiet
+from .configs import check_counts, model_path, quiet
 
 SUFFIX = ".gguf"
 READ = (
@@ -38,8 +38,12 @@ READ = (
     "bloom",
 )
 """The architectures, by llama.cpp's names, that are read back to the bit (tests/models/test_gguf.py)."""
-SIZES = ("block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size")
-"""Fields of sizes: one read otherwise gives another number of weights, which is refused."""
+FACTORS = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
+"""Tensors of factors by which rotary positions are scaled."""
+COUNTED = ("block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size")
+"""Fields of sizes: one read otherwise gives another number of weights, or weights of other shapes, which is refused."""
+OF_LAYOUT = ("tensor_data_layout", "rope.scaling.original_context_length", "rope.scaling.finetuned")
+"""Fields that say nothing more, once scaled rotary positions are refused."""
 ELSEWHERE = "load the model's Hugging Face checkpoint"
 AS_GPT2 = ("gpt-2", "mpt", "olmo", "jais", "trillion", "granite-docling")
 """Pre-tokenisers, by llama.cpp's names, that are GPT-2's; transformers takes all for it that it does not know."""
@@ -60,8 +64,7 @@ WHOLE = (
 )
 """Those whose words are one token where the vocabulary has them, whatever the merges say."""
 LARGEST = {"gemma2": 46, "gemma3": 62}
-"""How many layers the one has whose attention scores are divided by another number than the others', which no field
-says and transformers takes for theirs."""
+"""How many layers the one has whose attention scores llama.cpp divides by the root of d_model / heads."""
 
 
 def gguf_file(source: str | Path) -> Path | None:
@@ -126,13 +129,14 @@ class GgufHeader:
             weights: Counter[str] = Counter()
             for tensor in reader.tensors:
                 weights[tensor.tensor_type.name] += int(tensor.n_elements)
+            tensors = {tensor.name for tensor in reader.tensors}
         if not weights or not isinstance(self.architecture, str):
-            raise ModelError(
-                f"{name} holds no model: it has {len(reader.tensors)} tensors of {quoted(self.architecture)}"
-            )
+            raise ModelError(f"{name} holds no model: it has {len(tensors)} tensors of {quoted(self.architecture)}")
         self.n_weights = sum(weights.values())
         bos = {} if add_bos is None else {"prepend_bos": bool(add_bos)}
         self.notes = {"quantization": max(weights, key=weights.__getitem__), **bos}
+        if not FACTORS.isdisjoint(tensors):  # which transformers leaves out without a word
+            raise UnsupportedModelError(f"{name} scales its rotary positions by factors of their own: {ELSEWHERE}")
 
 
 def gguf_config(file: Path, name: str, header: GgufHeader) -> Any:
@@ -163,35 +167,67 @@ def gguf_config(file: Path, name: str, header: GgufHeader) -> Any:
 
 
 def check_fields(header: GgufHeader, config: Any, name: str) -> None:
-    """Raise UnsupportedModelError where a field did not reach the config: transformers passes over a field that it does
-    not know and takes what the class has by default, and the same weights are another model."""
-    from transformers.modeling_gguf_pytorch_utils import GGUF_TO_TRANSFORMERS_MAPPING as MAPPING
+    """Raise UnsupportedModelError where a field says other than the config made of it: transformers passes over a field
+    that it does not know and takes what the class has by default, and the same weights are another model."""
+    asked = {"attention.head_count_kv": header.fields.get("attention.head_count")}
+    if hasattr(config, "rope_parameters"):
+        asked["rope.freq_base"] = 10_000.0  # llama.cpp's own, where a file does not say
+    read = read_fields(config)
+    for field, value in {**asked, **header.fields}.items():
+        if field in COUNTED or field in OF_LAYOUT:
+            continue
+        if field not in read or not is_same(value, read[field]):
+            taken = (
+                f"which transformers reads as {read[field]}" if field in read else "which transformers does not read"
+            )
+            raise UnsupportedModelError(
+                f"{name} says {header.architecture}.{field} = {quoted(str(value))}, {taken}: {ELSEWHERE}"
+            )
+    scalar = getattr(config, "query_pre_attn_scalar", None)
+    if scalar is not None:
+        wide = LARGEST.get(header.architecture) == config.num_hidden_layers
+        meant = config.hidden_size / config.num_attention_heads if wide else config.head_dim
+        if meant != scalar:
+            raise UnsupportedModelError(
+                f"{name} divides attention scores by the root of {meant:g}, which GGUF does not say and transformers "
+                f"takes for {scalar}: {ELSEWHERE}"
+            )
 
-    names = MAPPING["config"][header.architecture]
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+def read_fields(config: Any) -> dict[str, Any]:
+    """The fields of an architecture as a config has them, whatever became of them on the way."""
+
+    def first(*names: str) -> Any:
+        return next((getattr(config, name) for name in names if getattr(config, name, None) is not None), None)
+
+    heads = first("num_attention_heads")
+    head = first("head_dim") or config.hidden_size // heads
+    eps = first("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+    kv = 1 if getattr(config, "multi_query", False) else first("num_key_value_heads") or heads
     turning: Any = getattr(config, "rope_parameters", None) or {}
     far, near = turning.get("full_attention", turning), turning.get("sliding_attention", turning)
-    read = {
-        "attention.head_count_kv": getattr(config, "num_key_value_heads", config.num_attention_heads),
+    return {
+        "attention.head_count": heads,
+        "attention.head_count_kv": kv,
         "attention.key_length": head,
         "attention.value_length": head,
-        "attention.layer_norm_epsilon": first(config, (*EPSILON, "norm_epsilon"), None),
+        "attention.layer_norm_rms_epsilon": eps,
+        "attention.layer_norm_epsilon": eps,
+        "attention.causal": True,
+        "attention.sliding_window": first("sliding_window"),
+        "attn_logit_softcapping": first("attn_logit_softcapping"),
+        "final_logit_softcapping": first("final_logit_softcapping"),
+        "expert_count": 0,
+        "expert_used_count": 0,
         "rope.dimension_count": int(head * far.get("partial_rotary_factor", 1)),
         "rope.freq_base": far.get("rope_theta"),
         "rope.freq_base_swa": near.get("rope_theta"),
+        "rope.scaling.type": "none",
+        "rope.scaling.factor": 1,
+        "rope.scale_linear": 1,
+        "rope.scaling.attn_factor": 1,
+        "use_parallel_residual": first("use_parallel_residual"),
     }
-    for field, value in header.fields.items():
-        found = read.get(field, getattr(config, names.get(field) or field.rpartition(".")[2], None))
-        if field not in SIZES and not is_same(value, found):
-            raise UnsupportedModelError(
-                f"{name} says {header.architecture}.{field} = {quoted(str(value))}, which transformers reads as "
-                f"{found}: {ELSEWHERE}"
-            )
-    if LARGEST.get(header.architecture) == config.num_hidden_layers:
-        raise UnsupportedModelError(
-            f"{name} has {config.num_hidden_layers} layers, and what divides the attention scores of the largest "
-            f"{header.architecture} is not said in GGUF files: {ELSEWHERE}"
-        )
 
 
 def is_same(given: Any, read: Any) -> bool:
