@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 Phase = Literal[
-    "download", "convert", "verify", "compare", "pack", "scan", "rescore", "project", "read", "pages", "reports",
+    "download", "convert", "verify", "compare", "pack", "scan", "rescore", "project", "read", "pages",
     "shade", "ablate", "weights", "text", "inputs", "meanings",
     "explain", "judge", "geometry", "edit", "trace", "traces", "silence",
     "silences", "virtual", "knockout", "knockouts", "evaluate", "moment", "lens", "known", "health", "causal", "exact",
@@ -27,7 +27,6 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "project": ("projecting values", "neurons"),
     "read": ("reading neurons", "neurons"),
     "pages": ("writing pages", "neurons"),
-    "reports": ("writing reports", "reports"),
     "shade": ("reading examples again", "tokens"),
     "ablate": ("removing neurons", "neurons"),
     "weights": ("comparing values with the vocabulary", "neurons"),
@@ -49,7 +48,7 @@ PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it co
     "moment": ("reading text", "tokens"),
     "lens": ("going back through text", "dimensions"),
     "known": ("asking for facts", "facts"),
-    "health": ("reading text, forward and back", "tokens"),
+    "health": ("reading text", "tokens"),
     "causal": ("integrating gradients", "steps"),
     "exact": ("removing single firings", "firings"),
     "faithfulness": ("keeping some firings", "sets of firings"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from inspect import isfunction
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,18 +24,21 @@ def ask_model(model: Model, new: Count = 60) -> Callable[[str], str]:
     """A function that puts a question to a model and returns its answer, for :func:`ffnmem.describe`.
 
     The question is a user's message by the model's chat template, where it has one. The answer is decoded greedily.
-    Where the question contains the text of a special token, such as one that ends a message, a space breaks it up.
+    Where the question contains the text of a special token, such as one that ends a message, a space breaks it up;
+    marks of a template that are ordinary text, such as ``[INST]``, are not.
 
     Args:
         model: from :func:`ffnmem.load`. new: tokens of an answer, at most.
 
-    Raises: InputError, when called: a question longer than the model reads.
+    Raises: InputError, when called: a question longer than the model reads, or weights that have changed.
     """
     special = [str(token) for token in model.tokenizer.added_tokens_decoder.values() if token.special]
 
     def ask(question: str) -> str:
+        if model.fingerprint != asked:
+            raise InputError(f"the weights of {model.name} changed since ask_model was called: call it again")
         for token in special:
-            question = question.replace(token, f"{token[:1]} {token[1:]}")
+            question = question.replace(token, f"{token[:1]} {token[1:]}" if len(token) > 1 else " ")
         has_template = getattr(model.tokenizer, "chat_template", None)
         text = model.chat_text([{"role": "user", "content": question}]) if has_template else question
         length = len(model.ids_of(text))
@@ -45,7 +49,8 @@ def ask_model(model: Model, new: Count = 60) -> Callable[[str], str]:
             )
         return str(model.tokenizer.decode(generate(model, model.tokenize(text), new), skip_special_tokens=True))
 
-    ask.__qualname__ = f"{model.name} {model.fingerprint}"
+    asked = model.fingerprint
+    ask.__qualname__ = f"{model.name} {asked}, {new} tokens"
     return ask
 
 
@@ -58,6 +63,11 @@ class Answers:
     def __init__(self, ask: Callable[[str], str], path: str | Path | None, progress: Progress | None) -> None:
         self.ask, self.name = ask, getattr(ask, "__qualname__", type(ask).__qualname__)
         self.path = None if path is None else check_destination(path)
+        if self.path is not None and (not isfunction(ask) or self.name.endswith("<lambda>")):
+            raise InputError(
+                f"answers are kept by the name of the function that gave them, and {quoted(ask)} has none of its own: "
+                "give a function made by def, or leave out= out"
+            )
         self.progress, self.log = progress, list[tuple[Any, ...]]()
         self.known = read_answers(self.path, self.name) if self.path is not None and self.path.exists() else {}
 

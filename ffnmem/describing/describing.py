@@ -158,7 +158,8 @@ def describe(
         context: tokens on each side of the one that fires.
         together: contexts in a question of the score.
         out: a file of JSON lines that keeps questions and answers as they come. What it has is not asked again, so the
-            same call goes on where one was stopped; a function is known by its name.
+            same call goes on where one was stopped. A function is known by its name: another one that has the same
+            name needs another file.
         seed: of every random choice.
         progress: called as (phase, done, total) with the phases "explain" and "judge" (questions).
 
@@ -182,13 +183,11 @@ def describe(
         question = prompts.ask_description(one.shown)
         texts[one.place] = answers.put("description", *one.place, question, prompts.read_description)
     others = pair_others([place for place, text in texts.items() if text], seed)
-    judged = {one.place: one for one in drawn if one.place in others}
-    answers.begin("judge", sum(2 * ceil(len(one.held) / together) for one in judged.values()))
+    judged = {one.place: one for one in drawn if texts.get(one.place)}
+    rounds = {place: {"score": place} | ({"null": others[place]} if place in others else {}) for place in judged}
+    answers.begin("judge", sum(len(rounds[place]) * ceil(len(one.held) / together) for place, one in judged.items()))
     said = {
-        place: [
-            judge_contexts(one, asked, texts[of], answers, together, seed)
-            for asked, of in (("score", place), ("null", others[place]))
-        ]
+        place: [judge_contexts(one, asked, texts[of], answers, together, seed) for asked, of in rounds[place].items()]
         for place, one in judged.items()
     }
     log = pd.DataFrame(answers.log, columns=list(ANSWERS)).astype({"read": bool})
@@ -197,7 +196,7 @@ def describe(
     for one in drawn:
         description = texts.get(one.place, "")
         why = "" if description else DEAD if one.largest <= 0 else SILENT if one.shown else FEW
-        both = said.get(one.place, [[nan] * len(one.held)] * 2)
+        both = [*said.get(one.place, []), *[[nan] * len(one.held)] * 2][:2]
         scores = [end for each in both for end in balanced_accuracy(each)]
         counts = len(one.held), len(one.shown), lost.get(one.place, 0)
         other = ".".join(map(str, others.get(one.place, ())))

@@ -46,12 +46,13 @@ def prompts_that_follow(facts: Sequence[Fact]) -> dict[str, set[str]]:
 def composed_relations(truth: dict[str, dict[str, str]]) -> dict[str, list[tuple[str, str]]]:
     """By relation ``first``, the pairs (second, whole) with whole(s) = second(first(s)) for nearly all subjects."""
     rules = defaultdict(list)
-    for first, of_subject in truth.items():
+    large = {relation: of_subject for relation, of_subject in truth.items() if len(of_subject) >= SUBJECTS}
+    for first, of_subject in large.items():
         for second, of_object in truth.items():
             chain = {s: of_object[o] for s, o in of_subject.items() if o in of_object}
             if len(chain) < SUBJECTS:
                 continue
-            for whole, wholes in truth.items():
+            for whole, wholes in large.items():
                 both = [s for s in chain if s in wholes]
                 agree = sum(chain[s] == wholes[s] for s in both)
                 if whole != first and len(both) >= SUBJECTS and agree >= AGREE * len(both):

@@ -57,7 +57,8 @@ def knowledge_neurons(
         that a layer's sum misses of P(coefficients) − P(all its coefficients 0).
 
     Raises:
-        InputError: no prompts, no single target, a partial or outdated capture, a threshold outside 0 to 1.
+        InputError: no prompts, or of several models, no single target, a partial or outdated capture, a threshold
+            outside 0 to 1.
         OutOfRangeError: no such position or prompt. UnsupportedModelError: layers that cannot be run by themselves.
 
     Source: Dai et al. 2022 (2104.08696), eq. 2, §3.1 and 3.2; their program's scaling of the layer's whole vector.
@@ -67,6 +68,8 @@ def knowledge_neurons(
     every = [captures] if isinstance(captures, Capture) else list(captures)
     if not every:
         raise InputError("captures is empty: give at least one")
+    if others := [one.model.name for one in every if one.provenance.fingerprint != every[0].provenance.fingerprint]:
+        raise InputError(f"captures are of one model; {others[0]} has other weights than {every[0].model.name}")
     own: list[tuple[Tensor, Tensor, Tensor]] = []
     errors, probabilities = [], []
     for capture in every:

@@ -282,10 +282,10 @@ def page_html(
     )
 
 
-def neuron_section(neuron: Known, listed: int | None = None, note: str = "") -> Section:
+def neuron_section(neuron: Known, listed: int | None = None) -> Section:
     """A neuron's card as a section of a page."""
     sheet = neuron.sheet(listed, origin=False)
-    return Section(f"Neuron {neuron.name}", Sheet(sheet.blocks), note, anchor(neuron.layer, neuron.neuron))
+    return Section(f"Neuron {neuron.name}", Sheet(sheet.blocks), anchor=anchor(neuron.layer, neuron.neuron))
 
 
 def index_table(neurons: Iterable[Known]) -> Table:

@@ -31,7 +31,7 @@ def graph_json(circuit: Any, slug: str | None) -> dict[str, Any]:
     prompt = "".join(circuit.tokens[circuit.starts_with_bos :])
     rest = {"kind": "rest", "layer": 0, "position": circuit.position}
     table = circuit.nodes.set_index("id", drop=False)
-    up_to = circuit.firings.set_index("id")["influence"].cumsum()
+    up_to = circuit.firings.set_index("id")["influence"].sort_values(ascending=False, kind="stable").cumsum()
     known = {str(row["id"]): node_json(row, circuit, up_to) for row in table.to_dict("records")}
     known["rest"] = node_json(rest, circuit, up_to)
     weights: dict[tuple[str, str], float] = {}

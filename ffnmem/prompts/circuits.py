@@ -258,8 +258,8 @@ def circuit_between(
 def share_kept(question: PromptQuestion, firings: Sequence[Firing], mean: Any) -> tuple[float | None, str]:
     """The share of the answer that firings alone keep, and what all others are at; None where firings make none."""
     reference, words = references(mean, question.model)
+    keeping = Keeping(question, reference, words)
     try:
-        keeping = Keeping(question, reference, words)
         keeping.check_matters()
     except InputError:
         return None, words

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import norm
 
 import ffnmem as fm
@@ -156,6 +158,31 @@ def test_nonsense_is_counted_and_shown(store: Store, single: list[tuple[int, int
     assert always.table[["score", "null"]].to_numpy().tolist() == [[0.5, 0.5]] * 2
 
 
+def test_one_readable_description_is_scored_alone(store: Store, single: list[tuple[int, int]]) -> None:
+    """Its score was thrown away with the null that it could not have."""
+    first: list[str] = []
+
+    def once(question: str) -> str:
+        if "DESCRIPTION:" in question:
+            first.append(question)
+            return answer_knowing(question) if len(first) == 1 else ""
+        return answer_knowing(question)
+
+    found = fm.describe(store, single[:2], once, **FEW)
+    scores = found.table.set_index("description")["score"]
+    assert scores.dropna().min() > 0.8
+    assert scores.isna().tolist() == [False, True]
+    assert found.table["null"].isna().all()
+
+
+def test_who_has_no_name_keeps_no_answers(store: Store, single: list[tuple[int, int]], tmp_path: Path) -> None:
+    """Two partials of one client would answer for each other."""
+    for ask in (partial(answer_knowing), lambda question: answer_knowing(question)):
+        with refuses(InputError, ValueError, "out= out", "def"):
+            fm.describe(store, single[:2], ask, out=tmp_path / "answers.jsonl", **FEW)
+    assert not list(tmp_path.iterdir())
+
+
 def test_dead_neurons_and_the_other_side(store: Store, meanings: Planted, gated_store: Store) -> None:
     truth = meanings.truth
     dead = truth[truth["meanings"] == 0].iloc[0]
@@ -210,7 +237,13 @@ def test_a_model_is_asked(tiny: fm.Model, make_tiny: Any, monkeypatch: pytest.Mo
     ask = ask_model(tiny)
     assert ask("The city of") == " Paris"
     assert asked.pop() == tiny.tokenize("The city of")
-    assert ask.__qualname__ == f"{tiny.name} {tiny.fingerprint}"
+    assert ask.__qualname__ == f"{tiny.name} {tiny.fingerprint}, 60 tokens"
+    model = make_tiny()
+    later = ask_model(model)
+    with torch.no_grad():
+        model.ffn[0].values[0] += 1
+    with refuses(InputError, ValueError, "changed since"):
+        later("The city of")
     end = tiny.tokenizer.eos_token
     ask(f"The{end} city")
     assert tiny.tokenizer.eos_token_id not in asked.pop()[tiny.prepend_bos :]

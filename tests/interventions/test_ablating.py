@@ -15,7 +15,7 @@ from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.core.sheets import Table
 from ffnmem.interventions import Add, Mean, Scale, integrated_gradients, knowledge_neurons
 
-from ..helpers import PROMPT, Pair, allclose, build_twins, refuses
+from ..helpers import PROMPT, Pair, allclose, build_gpt2, build_twins, refuses
 from ..planted_models import plant_facts
 from .naive import IDS, exact, logits, run
 
@@ -213,6 +213,9 @@ def test_knowledge_neurons_of_several_prompts(tiny: fm.Model) -> None:
     ordered = [frame.set_index(["layer", "neuron"]).sort_index() for frame in (*alone, found)]
     for name in ("attribution", "coefficient", "prompts"):
         assert allclose(ordered[-1][name], np.mean([one[name] for one in ordered[:-1]], axis=0), 1e-6)
+    other = fm.capture(fm.load(build_gpt2(), tokenizer=tiny.tokenizer, dtype="float64"), PROMPT)
+    with refuses(InputError, ValueError, "one model"):
+        knowledge_neurons([captures[0], other], " Paris")
     for one in alone:
         assert one["prompts"].tolist() == [float(share >= 0.5) for share in one["share"]]
     assert found.attrs["target"] == " Paris"

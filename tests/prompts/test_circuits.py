@@ -250,6 +250,11 @@ def test_the_export_keeps_their_rules_and_our_sums(name: str, tokenizer: Any, tm
     assert any('Output " Paris" against " Rome"' in name for name in names)
     assert names.count("all that is not in the graph") == 1
     assert max(node["influence"] or 0.0 for node in found["nodes"]) == pytest.approx(1)
+    least = fm.circuit(capture, some[::-1], " Paris", " Rome").export()  # in whatever order firings are given
+    strongest = f"{some['layer'][0]}_{some['neuron'][0]}_{some['position'][0]}"
+    for graph in (found, least):
+        share = {node["node_id"]: node["influence"] for node in graph["nodes"]}
+        assert share[strongest] == pytest.approx(circuit.firings["influence"].max())
     sums: dict[str, float] = {}
     for link in found["links"]:
         sums[link["target"]] = sums.get(link["target"], 0.0) + link["weight"]
