@@ -569,8 +569,8 @@ def patch(
     """Exchange given firings between the runs of two prompts: :func:`ffnmem.contrast` of a set without the search.
 
     Args:
-        firings: a table with layer, neuron and position (of the prompt), such triples, or a result that has them as
-            ``.firings``.
+        firings: a table with layer, neuron and position (of the prompt), such triples, or a result of this prompt that
+            has them as ``.firings``. To try those of another prompt at the same positions, give its table.
 
     The others, what it returns and what it raises: as :func:`ffnmem.contrast`; InputError, too: no firing, or one at a
     position that has no partner.

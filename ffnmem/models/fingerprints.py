@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
 JOINT = ".c_attn"
 
@@ -13,6 +12,8 @@ JOINT = ".c_attn"
 def hashed_parameters(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Of a Hugging Face model by itself, or inside a bridge: queries, keys and values that GPT-2 keeps in one
     projection come apart before the projection, as a TransformerBridge shows them."""
+    from transformers.pytorch_utils import Conv1D
+
     for name, parameter in network.named_parameters():
         attention, joint, leaf = name.partition(f"{JOINT}.")
         before, behind, last = name.partition(".attn.c_proj.")

@@ -381,6 +381,7 @@ def load(
 
 
 TRIED = "The capital of France is Paris, and 2 + 2 = 4."
+"""A text of ordinary tokens: a model may have a row of zeros for its first one, a pad."""
 
 
 def check_runs(model: Model) -> None:
@@ -389,7 +390,6 @@ def check_runs(model: Model) -> None:
     In half precision, or by a number of its config that no tensor's shape depends on.
     """
     who, dtype = f"{model.name} ({model.architecture})", str(model.dtype).removeprefix("torch.")
-    advice = ": load it in float32" if model.dtype in (torch.bfloat16, torch.float16) else ""
     positions = model.numbers.n_ctx
     if not isinstance(positions, int) or positions < 1:
         raise ModelError(f"{who} reads {quoted(positions)} positions, says its config")
@@ -397,7 +397,7 @@ def check_runs(model: Model) -> None:
     ids = (model.begun(ids) if model.prepend_bos else ids)[:positions] or [0]
     tokens, wrote = torch.tensor([ids], device=model.device), dict[int, Tensor]()
     written = [(block.project_out, keeper(wrote, layer)) for layer, block in enumerate(model.layout.blocks)]
-    ran = foreign(UnsupportedModelError, f"{who} does not run in {dtype}", lambda: advice)
+    ran = foreign(UnsupportedModelError, f"{who} does not run in {dtype}", lambda: model.advice)
     with torch.no_grad(), ran, listening(outputs=written):
         final = model.layout.body(input_ids=tokens, use_cache=False).last_hidden_state
     model.check_finite(model.logits_of(final), wrote)

@@ -270,6 +270,11 @@ class Model(Live):
             logits = logits * layout.logit_scale
         return logits if layout.soft_cap is None else layout.soft_cap * torch.tanh(logits / layout.soft_cap)
 
+    @property
+    def advice(self) -> str:
+        """What to try where its dtype does not do, as the end of a message; nothing where there is nothing."""
+        return ": load it in float32" if self.dtype in (torch.bfloat16, torch.float16) else ""
+
     def check_finite(self, end: Tensor, wrote: Mapping[int, Tensor]) -> None:
         """Raise ModelError where the end of a pass has NaN or infinities, naming the first layer whose FFN wrote some.
 
@@ -279,10 +284,9 @@ class Model(Live):
             return
         first = next((layer for layer, written in wrote.items() if not bool(written.isfinite().all())), None)
         where = "behind its last layer" if first is None else f"from layer {first} on"
-        advice = ": load it in float32" if self.dtype in (torch.bfloat16, torch.float16) else ""
         dtype = str(self.dtype).removeprefix("torch.")
         raise ModelError(
-            f"{self.name} ({self.architecture}) gives no numbers (NaN or infinity) {where} in {dtype}{advice}"
+            f"{self.name} ({self.architecture}) gives no numbers (NaN or infinity) {where} in {dtype}{self.advice}"
         )
 
     # -- tokens --------------------------------------------------------------------------------------------------
