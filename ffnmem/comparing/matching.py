@@ -121,7 +121,8 @@ class PairSums:
             tokens = torch.from_numpy(page.batch.tokens).to(side.model.device)
             linear.clear()
             assert side.body is not None
-            side.body.run(tokens, hand, on_linear=linear.__setitem__, on_final=final.append)
+            lengths = page.batch.lengths
+            side.body.run(tokens, hand, lengths=lengths, on_linear=linear.__setitem__, on_final=final.append)
         self.count += len(page.places)
         self.compare_answers(page, final[1], final[0])
         for name, sums in self.arrays.items():

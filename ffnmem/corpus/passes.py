@@ -255,7 +255,14 @@ class Forward:
         for observer in self.observers:
             observer.begin(page)
         tokens = torch.from_numpy(page.batch.tokens).to(self.device)
-        self.body.run(tokens, hand, on_input=read_input, on_linear=linear.__setitem__, until=self.until)
+        self.body.run(
+            tokens,
+            hand,
+            lengths=page.batch.lengths,
+            on_input=read_input,
+            on_linear=linear.__setitem__,
+            until=self.until,
+        )
         for observer in self.observers:
             observer.end(page)
 

@@ -253,9 +253,13 @@ def written_on(
                 cache.batch_select_indices(places)
                 keep(places)
                 rows, mask, new = [rows[place] for place in going], mask[places], new[places]
+                tokens = tokens[places]
+            tokens = torch.cat([tokens, new.unsqueeze(1)], dim=1)
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
             given = {"input_ids": new.unsqueeze(1)}
-            if not bare:
+            if model.short_ctx is not None and bool((mask.sum(1) == model.short_ctx + 1).any()):
+                given, cache = inputs(tokens, mask, None), DynamicCache()  # what it keeps was turned as in short texts
+            elif not bare:
                 given["attention_mask"] = mask.long()
                 given["position_ids"] = mask.long().sum(1, keepdim=True) - 1
     return written

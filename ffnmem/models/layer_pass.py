@@ -12,6 +12,7 @@ from functools import partial
 from types import MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from ..core.errors import HookError, UnsupportedModelError, listed
 from .experts import ExpertProjection, Mixture, find_mixture
 from .hooks import OnTensor, OpenBlock, keeper, listening
-from .layout import bound_masks, decoder_of, inner
+from .layout import bound_masks, decoder_of, inner, turn_rows_apart
 from .model import AGREE, HALF, PROBE, Model
 from .norms import widen
 
@@ -147,7 +148,7 @@ class LayerPass:
     """
 
     def __init__(self, model: Model, dtype: torch.dtype | None = None) -> None:
-        self.n_layers = model.n_layers
+        self.n_layers, self.own_positions = model.n_layers, model.own_positions
         self.dtype = model.dtype if dtype is None else dtype
         self.network, self.attention = network_around(model, self.dtype)
         counterparts = Counterparts(model, self.network)
@@ -163,12 +164,14 @@ class LayerPass:
         tokens: Int[Tensor, "rows pos"],
         on_layer: OnLayer | None = None,
         *,
+        lengths: Int[Tensor | np.ndarray, " rows"] | None = None,
         on_input: OnInput | None = None,
         on_linear: OnLinear | None = None,
         on_final: OnFinal | None = None,
         until: int | None = None,
     ) -> None:
-        """One pass over right-padded rows; ``on_layer(layer, pre, coefficients)`` is told of each layer at once.
+        """One pass over right-padded rows of ``lengths``, by default without pads; ``on_layer(layer, pre,
+        coefficients)`` is told of each layer at once.
 
         Both are ``[rows·pos, d_mlp]`` in the pass's dtype. ``on_input(layer, x)`` is told what each FFN reads, and
         ``on_linear(layer, linear)``, just before ``on_layer``, of the linear parts of gated FFNs.
@@ -209,7 +212,8 @@ class LayerPass:
             inputs += [(parts.modules[0], partial(read, layer)), (parts.out, partial(receive, layer))]
             outputs += parts.outputs(partial(keep, layer))
         with suppress(Enough), listening(inputs, outputs), torch.inference_mode():
-            final = self.body(input_ids=tokens, use_cache=False)[0]
+            own = {} if lengths is None else self.own_positions(lengths, tokens.shape[1])
+            final = self.body(input_ids=tokens, use_cache=False, **own)[0]
             if on_final is not None:
                 on_final(final)
         if seen != last + 1:
@@ -329,6 +333,7 @@ def network_around(model: Model, dtype: torch.dtype, attention: str = "sdpa") ->
         plain = Counterparts(model, network)
         for block in model.layout.blocks:
             bound_masks(plain(block.attention), model.layout.architecture.mask_leaves_out)
+    turn_rows_apart(network)
     return network.eval(), attention
 
 

@@ -508,3 +508,33 @@ def bound_masks(attention: nn.Module, leaves_out: bool) -> None:
         return args, {**kwargs, "attention_mask": mask & ~mask.all(-1, keepdim=True)}
 
     attention.register_forward_pre_hook(bounded, with_kwargs=True)
+
+
+def turn_rows_apart(network: nn.Module) -> int | None:
+    """Have LongRoPE choose the frequencies of each row by the row's own last position, as of a prompt alone.
+
+    Hugging Face chooses by the largest position of the batch, so that a row's numbers would depend on its neighbours.
+
+    Returns: The longest text that is read with the factors of short ones; None where positions are not LongRoPE's.
+    """
+    lengths = []
+    for module in network.modules():
+        kinds = getattr(module, "rope_type", None)  # by kind of layer where these differ
+        by_kind = kinds if isinstance(kinds, dict) else {None: kinds}
+        for layer_type in [key for key, kind in by_kind.items() if kind == "longrope"]:
+            config: Any = module.config
+            own = config.rope_parameters if layer_type is None else config.rope_parameters[layer_type]
+            lengths.append(int(own["original_max_position_embeddings"]))
+            if turned_by_row not in module._forward_hooks.values():  # a model may be loaded again
+                module.register_forward_hook(turned_by_row, with_kwargs=True)
+    return min(lengths, default=None)
+
+
+def turned_by_row(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], turned: Any) -> Any:
+    """The cosines and sines of each row by itself, where rows end at different positions."""
+    given = dict(zip(("x", "position_ids", "layer_type"), args, strict=False)) | kwargs
+    ends = given["position_ids"].amax(-1)
+    if bool((ends == ends[0]).all()):
+        return turned
+    rows = [module.forward(**given | {"position_ids": row}) for row in given["position_ids"].split(1)]
+    return tuple(torch.cat(part) for part in zip(*rows, strict=True))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, SupportsIndex
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ from .chat import ChatText, Messages, render_chat
 from .configs import Hyperparameters, notes_of
 from .fingerprints import hashed_parameters
 from .hooks import hook_tables
-from .layout import FFN, Layout, bound_masks, inner, read_activation, read_layout
+from .layout import FFN, Layout, bound_masks, inner, read_activation, read_layout, turn_rows_apart
 from .norms import NormMap
 
 RUNS_BY = (
@@ -58,6 +59,7 @@ class Model(Live):
         ffn: one :class:`FFN` view a layer.
         prepend_bos: whether texts get the beginning-of-sequence token in front.
         layout: the modules from embedding to unembedding.
+        short_ctx: the longest text, in tokens, whose positions are turned by LongRoPE's short factors; None without it.
         edits: the edits that its weights hold now, in their order; empty for a model as it was loaded.
 
     Use a model from one thread at a time, and load another model for another thread.
@@ -77,6 +79,7 @@ class Model(Live):
             raise InputError(f"{name} has no tokenizer: pass tokenizer=… to load, or to the bridge when it boots")
         self._bridge = bridge
         self.layout: Layout = read_layout(hf_model, name, bridge)
+        self.short_ctx = turn_rows_apart(hf_model)
         places: dict[int, int] = {}
         for layer, block in enumerate(self.layout.blocks):
             other = places.setdefault(id(inner(block.project_out)), layer)
@@ -246,7 +249,20 @@ class Model(Live):
     def body(self, tokens: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None = None) -> None:
         """Run every layer and the final norm, without the unembedding; hooks see what passes; mask: False at pads."""
         with torch.no_grad():
-            self.layout.body(input_ids=tokens, attention_mask=mask, use_cache=False)
+            own = {} if mask is None else self.own_positions(mask.sum(1), mask.shape[1])
+            self.layout.body(input_ids=tokens, attention_mask=mask, use_cache=False, **own)
+
+    def own_positions(
+        self, lengths: Int[Tensor | np.ndarray, " rows"], width: int
+    ) -> dict[str, Int[Tensor, "rows pos"]]:
+        """What tells a body where rows end that are padded on the right, if some have LongRoPE's factors of long texts.
+
+        Nothing where no row's length changes another's numbers.
+        """
+        if self.short_ctx is None or width <= self.short_ctx or int(lengths.min()) == width:
+            return {}
+        last = torch.as_tensor(lengths, device=self.device).unsqueeze(1) - 1
+        return {"position_ids": torch.minimum(torch.arange(width, device=self.device), last)}
 
     def logits_of(self, final: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows vocab"]:
         """Logits of outputs of the final norm."""

@@ -109,13 +109,15 @@ class Measure:
         tokens = torch.from_numpy(page.batch.tokens).to(self.model.device)
         content = torch.from_numpy(page.mask.reshape(page.batch.tokens.shape)).to(self.model.device)
         self.positions += int(content.sum())
-        self.run(tokens, content.flatten())
+        self.run(tokens, content.flatten(), self.model.own_positions(page.batch.lengths, tokens.shape[1]))
         for layer, sums in enumerate(self.sums):
             if not sums.finite:
                 raise InputError(f"coefficients of layer {layer} of {self.model.name} are not finite")
 
     @torch.no_grad()
-    def run(self, tokens: Int[Tensor, "rows pos"], places: Bool[Tensor, " cells"]) -> None:
+    def run(
+        self, tokens: Int[Tensor, "rows pos"], places: Bool[Tensor, " cells"], own_positions: dict[str, Tensor]
+    ) -> None:
         """One pass, in which every layer's positions at ``places`` are counted."""
         routed: list[Tensor | None] = [None] * len(self.sums)
         before: list[Tensor] = []  # pre-activations of the FFN that is at work
@@ -137,7 +139,7 @@ class Measure:
             inputs.append((parts.project_out, partial(receive, layer)))
             outputs += parts.projections.outputs(lambda pre, _linear: before.append(pre))
         with listening(inputs, outputs):
-            self.layers.body(input_ids=tokens, use_cache=False)
+            self.layers.body(input_ids=tokens, use_cache=False, **own_positions)
 
 
 def flatten_positions(tensor: Tensor) -> Tensor:

@@ -203,11 +203,15 @@ class Inputs:
         sequences, first = np.unique(sequence_of(everywhere), return_index=True)
         last = position_of(everywhere[np.append(first[1:], len(everywhere)) - 1])
         lengths = last + 1
+        if model.short_ctx is not None:  # the beginning of a long text is read as the long text was
+            long = store.sequences.lengths_of(sequences) > model.short_ctx
+            lengths = np.where(long, np.maximum(lengths, model.short_ctx + 1), lengths)
         body, until = LayerPass(model), max(self.places)
 
         def take(page: Page) -> None:
             tokens = torch.from_numpy(page.batch.tokens).to(model.device)
-            body.run(tokens, on_input=partial(self.keep, page.batch.sequences), until=until)
+            keep = partial(self.keep, page.batch.sequences)
+            body.run(tokens, lengths=page.batch.lengths, on_input=keep, until=until)
 
         settings = replace(store.settings, batch_tokens=BATCH_TOKENS)
         beginnings = Selection(store.sequences, settings, sequences, lengths, together=len(sequences))

@@ -163,7 +163,7 @@ class PassageReader:
             self.keep(page, layer, [coefficients] if part is None else [coefficients, pre, part])
 
         tokens = torch.from_numpy(page.batch.tokens).to(self.device)
-        self.body.run(tokens, hand, on_linear=linear.__setitem__, until=self.until)
+        self.body.run(tokens, hand, lengths=page.batch.lengths, on_linear=linear.__setitem__, until=self.until)
 
     def keep(self, page: Page, layer: int, parts: Sequence[torch.Tensor]) -> None:
         """Keep what is wanted of one layer of a page, from the first token of text on."""

@@ -413,7 +413,9 @@ def describe_lens(lens: JacobianLens | None) -> str:
 # The Jacobians themselves.
 
 
-def streams(layers: PlainLayers, tokens: Int[Tensor, "rows pos"]) -> list[Float[Tensor, "rows pos d_model"]]:
+def streams(
+    layers: PlainLayers, tokens: Int[Tensor, "rows pos"], lengths: Int64[np.ndarray, " rows"]
+) -> list[Float[Tensor, "rows pos d_model"]]:
     """The residual stream above every layer, in one graph that begins above the first. Raises HookError."""
     found: dict[int, Tensor] = {}
 
@@ -423,7 +425,8 @@ def streams(layers: PlainLayers, tokens: Int[Tensor, "rows pos"]) -> list[Float[
     readers = [*(part.whole for part in layers.parts[1:]), layers.final_norm]
     into: list[tuple[Any, OnTensor]] = [(module, partial(keep, layer)) for layer, module in enumerate(readers)]
     with listening(into), torch.enable_grad():
-        layers.body(input_ids=tokens, use_cache=False)
+        own = layers.model.own_positions(lengths, tokens.shape[1])
+        layers.body(input_ids=tokens, use_cache=False, **own)
     if len(found) != len(layers):
         raise HookError(f"{layers.model.name}: only {len(found)} of {len(layers)} layers ran")
     return [found[layer] for layer in range(len(layers))]
@@ -616,7 +619,7 @@ def measure(
         if not int(counts.sum()):
             raise InputError(f"{texts.sequences.packed.source} has no text but special tokens in a page")
         stream = []  # one page's graph at a time
-        stream = streams(layers, tokens)
+        stream = streams(layers, tokens, page.batch.lengths)
         for at, dimension in enumerate(left, start=done - len(left) + 1):
             found = jacobian_row(stream, counted, dimension)
             if not bool(found.isfinite().all()):

@@ -67,7 +67,7 @@ def summed(model: fm.Model, ids: Sequence[int], rows: Sequence[int], counted: Se
     """``[layers, rows, d_model]``: our rows of one text, of the positions that count."""
     tokens, mask = torch.tensor([list(ids)]), torch.zeros(1, len(ids), dtype=torch.bool)
     mask[:, list(counted)] = True
-    stream = streams(PlainLayers(model), tokens)
+    stream = streams(PlainLayers(model), tokens, np.array([len(ids)]))
     return torch.stack([jacobian_row(stream, mask, row)[:, 0] for row in rows], dim=1)
 
 
