@@ -47,12 +47,12 @@ class Edit(Result):
         facts: what was rewritten.
         targets: for each fact the new target, a plain word.
         settings: everything that the editor was run with, as plain values.
-        numbers: one row a fact: what the editor measured. With the change of the weights itself: ``after``, the
-            target's probability in the fact's prompt (the geometric mean over its tokens); ``reached``, whether greedy
-            decoding gives the target; ``says``, the likeliest next token; ``unseen``, the share of contexts that no
-            search had behind which the target is said; ``tried``, what each try came to, where there were several;
-            ``gain``, how much of what the change writes at the subject's last token it writes at another position
-            (:class:`ffnmem.editing.verifying.Verified`).
+        numbers: one row a fact: what the editor measured. ``before`` and ``after``, the target's probability in the
+            fact's prompt (the geometric mean over its tokens) without the change of the weights and with it; and with
+            it ``reached``, whether greedy decoding gives the target; ``says``, the likeliest next token; ``unseen``,
+            the share of contexts that no search had behind which the target is said; ``tried``, what each try came to,
+            where there were several; ``gain``, how much of what the change writes at the subject's last token it
+            writes at another position (:class:`ffnmem.editing.verifying.Verified`).
         provenance: of the model and the run.
         under: digests of the edits that the model already had.
         parts: digests of the edits that it is the sum of; its own where it is no sum.

@@ -244,7 +244,6 @@ def value_numbers(request: Request, found: FoundValue) -> dict[str, Any]:
         "steps": found.steps,
         "loss": found.loss,
         "delta": float(found.delta.norm()) / found.scale,
-        "before": found.before,
         "after_delta": found.after,
     }
 

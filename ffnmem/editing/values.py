@@ -68,8 +68,8 @@ class FoundValue:
         steps: taken until the loss was low enough, or all; looks are one more.
         passes: forward and back over all contexts, a pass over some of them counted as that share.
         loss: the last loss; nll: its part of the target.
-        before, after: the target's probability (the geometric mean over its tokens, over contexts) without and with
-            ``delta``, added where it was optimised.
+        after: the target's probability (the geometric mean over its tokens, over contexts) with ``delta``, added where
+            it was optimised.
     """
 
     keys: Float[Tensor, "contexts d_mlp"]
@@ -81,7 +81,6 @@ class FoundValue:
     passes: float
     loss: float
     nll: float
-    before: float
     after: float
 
     @property
@@ -247,9 +246,6 @@ class RequestBatch(RequestRows):
         with torch.no_grad():
             final = self.replay.stream[len(layers)]
             self.essence = self.essence_logs(final, every)
-            each = self.nll(final[:, -self.width :], every)
-            clean = torch.zeros(len(every), dtype=each.dtype, device=device).masked_scatter(~self.is_essence, each)
-            self.clean_nll = self.averages(clean, every)[0]
 
     # -- what is measured --------------------------------------------------------------------------------------------
 
@@ -426,7 +422,6 @@ class RequestBatch(RequestRows):
                 passes=descent.passes[i],
                 loss=descent.loss[i],
                 nll=descent.nll[i],
-                before=float((-self.clean_nll[i]).exp()),
                 after=math.exp(-descent.nll[i]),
             )
             for i in range(count)

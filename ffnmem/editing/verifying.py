@@ -21,7 +21,7 @@ class Verified:
     """What a model says to a fact's prompt with the change of its weights, which acts at every position.
 
     Attributes:
-        after: the target's probability, the geometric mean over its tokens.
+        before, after: the target's probability without and with the change, the geometric mean over its tokens.
         reached: whether each token of the target is the likeliest where it stands: greedy decoding gives it.
         says: the likeliest token after the prompt.
         unseen: the share of contexts that no search had in which greedy decoding gives it, of those behind which the
@@ -30,6 +30,7 @@ class Verified:
             row: the projection, largest in size over positions and layers. ΔW is δ at one position where it is 0.
     """
 
+    before: float
     after: float
     reached: bool
     says: str
@@ -38,7 +39,7 @@ class Verified:
 
     def numbers(self) -> dict[str, Any]:
         """As an edit records it."""
-        told = {"after": self.after, "reached": self.reached, "says": self.says, "gain": self.gain}
+        told = {name: getattr(self, name) for name in ("before", "after", "reached", "says", "gain")}
         return told if math.isnan(self.unseen) else {**told, "unseen": self.unseen}
 
 
@@ -83,7 +84,8 @@ def verify(layers: PlainLayers, requests: Sequence[Request], edit: Edit, unseen:
         own = [said[place].exact[0] for place in places if before[place] == before[i]]
         share = sum(own) / len(own) if own else math.nan
         says = layers.model.token_strings([likeliest(one)])[0]
-        found.append(Verified(math.exp(one.mean_log(0)), one.exact[0], says, gain, share))
+        chances = (math.exp(told.mean_log(0)) for told in (clean[i], one))
+        found.append(Verified(*chances, one.exact[0], says, gain, share))
     return found
 
 

@@ -190,14 +190,20 @@ def sections_of_edit(
 
 
 def count_kept(explorer: Explorer, edit: Edit, prompts: pd.DataFrame) -> list[str]:
-    """How many other wordings say the new target, and how many prompts about neighbours are answered as before."""
-    new = explorer.model.token_strings(word_ids(explorer.model, edit.facts[0].text, edit.targets[0])[:1])[0]
+    """How many other wordings say the new target, of those that said the old one, and how many prompts about neighbours
+    are answered as before."""
+    model, fact = explorer.model, edit.facts[0]
     wordings = prompts[prompts["kind"] == "paraphrase"]
     neighbours = prompts[prompts["kind"] == "neighbour"]
     kept = []
-    if len(wordings):
-        say = int((wordings["answer_after"] == new).sum())
-        kept.append(f"{say} of {counted(len(wordings), 'other wording')} say{'s' * (say == 1)} the new target")
+    if len(wordings) and fact.target_true:
+        ids = [word_ids(model, fact.text, word)[0] for word in (fact.target_true, edit.targets[0])]
+        old, new = model.token_strings(ids)
+        known = wordings[wordings["answer_before"] == old]
+        say = int((known["answer_after"] == new).sum())
+        which = f"of {counted(len(known), 'other wording')} that said the old target"
+        less = f" ({len(wordings) - len(known)} did not)" if len(known) < len(wordings) else ""
+        kept.append(f"{say} {which}{less} say{'s' * (say == 1)} the new one")
     if len(neighbours):
         same = int((neighbours["answer_after"] == neighbours["answer_before"]).sum())
         kept.append(

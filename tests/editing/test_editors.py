@@ -89,7 +89,7 @@ def test_a_change_is_stretched_within_the_clamp(clamp: float, times: float) -> N
     found = FoundValue(
         keys=torch.ones(2, 3), written=torch.tensor([[3.0, 4.0], [0.0, 1.0]]),
         weights=torch.tensor([0.5, 0.5], dtype=torch.float64), delta=torch.tensor([0.0, 5.0]),
-        longest=5 * clamp, steps=1, passes=2.0, loss=0.1, nll=0.1, before=0.0, after=0.9,
+        longest=5 * clamp, steps=1, passes=2.0, loss=0.1, nll=0.1, after=0.9,
     )  # fmt: skip
     for more, rarity, expected in (
         ({"stretch": 1.5}, 0.1, times),
@@ -266,6 +266,12 @@ def test_what_an_editor_takes_and_gives(editor: Callable[..., Any], model: fm.Mo
     made = editor(model, fact.text, target, subject=fact.subject, **given)
     assert isinstance(made, Edit)
     assert made.method == editor.__name__
+    (token,) = word_ids(model, fact.text, fact.target_new or "")
+    before = fm.capture(model, fact.text).logits_at(0, -1).double().softmax(-1)[token]
+    assert made.numbers["before"].tolist() == pytest.approx([float(before)], rel=1e-5)
+    with made.applied(model):
+        after = fm.capture(model, fact.text).logits_at(0, -1).double().softmax(-1)[token]
+    assert made.numbers["after"].tolist() == pytest.approx([float(after)], rel=1e-4)
     (own,) = made.facts
     assert (own.subject, own.prompt, made.targets) == (fact.subject, fact.prompt, (fact.target_new,))
     assert made.digest == editor(model, own, target, **given).digest

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 import ffnmem as fm
 from ffnmem.evaluation.effects import Effects, prompts_of
+from ffnmem.explorer.fact_view import count_kept
 from ffnmem.explorer.queries import address
 from ffnmem.explorer.views import Explorer
 
@@ -98,6 +99,13 @@ def test_a_fact_that_the_model_knows(atlas: fm.Model) -> None:
     assert says[0] == " Rome"
 
 
+def test_wordings_that_did_not_say_the_old_target_do_not_count(tiny: fm.Model, edit: fm.Edit) -> None:
+    said = [(" Paris", " Rome"), (" Paris", " Paris"), (" London", " Rome")]
+    prompts = pd.DataFrame(said, columns=["answer_before", "answer_after"]).assign(kind="paraphrase")
+    (words,) = count_kept(Explorer(tiny), edit, prompts)
+    assert words == "1 of 2 other wordings that said the old target (1 did not) says the new one"
+
+
 def test_an_edit_is_the_librarys(client: TestClient, tiny: fm.Model, edit: fm.Edit) -> None:
     found = client.get(address("/fact", edit=1, format="csv", **ABOUT))
     prompts = pd.read_csv(io.BytesIO(found.content), keep_default_na=False)
@@ -108,7 +116,7 @@ def test_an_edit_is_the_librarys(client: TestClient, tiny: fm.Model, edit: fm.Ed
     page = client.get(address("/fact", edit=1, **ABOUT)).text
     assert f"edit {edit.digest}" in page
     assert "ft_l" in page  # without a second moment, the editor that needs none
-    assert "other wording" in page
+    assert "0 of 0 other wordings that said the old target (1 did not) say the new one" in page
     assert "about neighbours keep" in page
 
 
