@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,7 +81,9 @@ def gguf_file(source: str | Path) -> Path | None:
     if not path.is_dir() or (path / "config.json").exists():
         return None
     found = sorted(file for file in path.iterdir() if file.suffix.lower() == SUFFIX and file.is_file())
-    if len(found) > 1:
+    if len(found) > 1 and not all(
+        re.search(r"-\d{5}-of-\d{5}$", file.stem) for file in found
+    ):  # parts: said of the first
         names = listed([file.name for file in found], 3)
         raise ModelNotFoundError(f"{source} holds {len(found)} GGUF files ({names}): name one of them")
     return found[0] if found else None
@@ -105,12 +108,13 @@ class GgufHeader:
             beginning-of-sequence token before a text, where it says that.
         cuts_by: how its tokenizer cuts a text before it merges, as llama.cpp names it, ``"smollm"``; "" where it does
             not say; None for a tokenizer that does not cut.
+        spaced: False for a tokenizer of SentencePiece that puts no space before a text.
         n_weights: the numbers in all of its tensors.
         fields: what it says of its architecture, ``{"block_count": 30}``.
 
     Raises:
         MissingExtraError: the package ``gguf`` is not installed. ModelError: no GGUF file, or a damaged one.
-        UnsupportedModelError: positions that transformers would read as others.
+        UnsupportedModelError: positions that transformers would read as others, or one part of several.
     """
 
     def __init__(self, file: Path, name: str) -> None:
@@ -123,13 +127,21 @@ class GgufHeader:
                 return None if found is None else found.contents()
 
             self.architecture, add_bos = value_of("general.architecture"), value_of("tokenizer.ggml.add_bos_token")
-            self.cuts_by = value_of("tokenizer.ggml.pre") or "" if value_of("tokenizer.ggml.model") == "gpt2" else None
+            kind = value_of("tokenizer.ggml.model")
+            self.cuts_by = value_of("tokenizer.ggml.pre") or "" if kind == "gpt2" else None
+            self.spaced = kind != "llama" or value_of("tokenizer.ggml.add_space_prefix") is not False
+            parts = value_of("split.count") or 1
             own = f"{self.architecture}."
             self.fields = {key.removeprefix(own): value_of(key) for key in reader.fields if key.startswith(own)}
             weights: Counter[str] = Counter()
             for tensor in reader.tensors:
                 weights[tensor.tensor_type.name] += int(tensor.n_elements)
             tensors = {tensor.name for tensor in reader.tensors}
+        if parts > 1:
+            raise UnsupportedModelError(
+                f"{name} is one of the {parts} parts of a GGUF file: merge them first, by "
+                f"llama-gguf-split --merge NAME-00001-of-{parts:05}.gguf NAME.gguf"
+            )
         if not weights or not isinstance(self.architecture, str):
             raise ModelError(f"{name} holds no model: it has {len(tensors)} tensors of {quoted(self.architecture)}")
         self.n_weights = sum(weights.values())
@@ -249,7 +261,18 @@ def open_gguf_tokenizer(file: Path, name: str) -> Any:
         )
     if header.cuts_by is not None:
         cut_as_named(found.backend_tokenizer, header.cuts_by, name)
+    elif not header.spaced:
+        take_no_space(found.backend_tokenizer)
     return found
+
+
+def take_no_space(backend: Any) -> None:
+    """Have a tokenizer of SentencePiece put no space before a text, where its file says so: transformers does not read
+    that."""
+    from tokenizers import decoders, normalizers
+
+    backend.normalizer, backend.pre_tokenizer = normalizers.Replace(" ", "▁"), None
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
 
 
 def cut_as_named(backend: Any, cuts_by: str, name: str) -> None:

@@ -111,7 +111,7 @@ def write_gguf(
     config = model.config
     said = dict(fields_of(kind, config))
     for name, value in (said | fields).items():
-        getattr(writer, name)(value)
+        getattr(writer, name)(*(value if isinstance(value, tuple) else (value,)))
     add_tokenizer(writer, config.vocab_size, cuts_by)
     names = gguf.get_tensor_name_map(
         next(a for a, said in gguf.MODEL_ARCH_NAMES.items() if said == kind), config.num_hidden_layers
@@ -145,6 +145,34 @@ def add_tokenizer(writer: gguf.GGUFWriter, size: int, cuts_by: str) -> None:
     writer.add_pad_token_id(0)
     writer.add_eos_token_id(0)
     writer.add_unk_token_id(0)
+
+
+def write_pieces(path: Path, pieces: Any, **fields: Any) -> Path:
+    """A tokenizer of SentencePiece as a GGUF file, beside a tensor of nothing."""
+    writer, every = gguf.GGUFWriter(path, "llama"), range(pieces.vocab_size())
+    kinds = gguf.TokenType
+
+    def kind(i: int) -> int:
+        if pieces.is_unknown(i) or pieces.is_control(i):
+            return kinds.UNKNOWN if pieces.is_unknown(i) else kinds.CONTROL
+        if pieces.is_byte(i):
+            return kinds.BYTE
+        return kinds.USER_DEFINED if pieces.id_to_piece(i) == "<think>" else kinds.NORMAL
+
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([pieces.id_to_piece(i) for i in every])
+    writer.add_token_scores([pieces.get_score(i) for i in every])
+    writer.add_token_types([kind(i) for i in every])
+    writer.add_bos_token_id(pieces.bos_id())
+    writer.add_unk_token_id(pieces.unk_id())
+    for name, value in fields.items():
+        getattr(writer, name)(value)
+    writer.add_tensor("nothing", np.zeros((2, 2), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
 
 
 def stored(kind: str, name: str, array: np.ndarray, config: Any) -> np.ndarray:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gguf
 import pytest
 import torch
 import transformers
@@ -16,7 +17,7 @@ from ffnmem.core.errors import InputError, ModelError, ModelNotFoundError, Unsup
 from ffnmem.models.loading import load_tokenizer, read_checkpoint
 
 from ..helpers import PROMPT, build, build_tokenizer, refuses
-from .gguf_files import SIZES, SOFT, TOYS, logits, toy, write_gguf
+from .gguf_files import SIZES, SOFT, TOYS, logits, toy, write_gguf, write_pieces
 
 ALIKE = ("qwen2", "gemma3", "starcoder2", "stablelm", "nemotron")
 """Whose tensors are stored as those of another toy."""
@@ -78,6 +79,39 @@ def test_its_tokenizer_cuts_as_the_file_says(cuts_by: str, tmp_path: Path) -> No
     assert tokenizer.backend_tokenizer.model.ignore_merges == (cuts_by == "llama-bpe")
 
 
+SPACES = (
+    *("The city of", " the city", "  two", "end ", "the  city the city", "", " ", "   ", "\n", "\nline", "a\n\nb"),
+    *("Zürich 東京 🙂", "1 234", "the<think> city", "<think>", "x<think>y"),
+)
+
+
+def test_no_space_is_put_before_a_text_where_the_file_says_so(tmp_path: Path) -> None:
+    """transformers reads no tokenizer.ggml.add_space_prefix: most texts would begin with another token."""
+    pieces = pytest.importorskip("sentencepiece", reason="the wheel is tried without SentencePiece")
+    with (tmp_path / "pieces.model").open("wb") as file:
+        pieces.SentencePieceTrainer.train(
+            sentence_iterator=iter([PROMPT] * 3),
+            model_writer=file,
+            vocab_size=300,
+            model_type="bpe",
+            byte_fallback=True,
+            add_dummy_prefix=False,
+            remove_extra_whitespaces=False,
+            normalization_rule_name="identity",
+            user_defined_symbols=["<think>"],
+            minloglevel=2,
+        )
+    theirs = pieces.SentencePieceProcessor(model_file=str(tmp_path / "pieces.model"))
+    tokenizer = load_tokenizer(write_pieces(tmp_path / "toy.gguf", theirs, add_add_space_prefix=False))
+    tokenizer.save_pretrained(tmp_path / "saved")
+    for ours in (tokenizer, transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")):
+        for text in SPACES:
+            ids = ours(text, add_special_tokens=False).input_ids
+            assert (ids, ours.decode(ids)) == (theirs.encode(text), text)
+    spaced = load_tokenizer(write_pieces(tmp_path / "spaced.gguf", theirs))
+    assert spaced.tokenize("The city")[0].startswith("▁")
+
+
 def test_what_is_no_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Broken, foreign and ambiguous files get one line that names them, and nothing else is said."""
     file = write_gguf(tmp_path / "toy.gguf", "llama", toy("llama"))
@@ -95,6 +129,16 @@ def test_what_is_no_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
         fm.load(tmp_path)
     with refuses(ModelNotFoundError, FileNotFoundError, "nothing.gguf"):
         fm.load(tmp_path / "nothing.gguf")
+
+
+def test_a_file_in_parts(tmp_path: Path) -> None:
+    """Its fields, which stand in the first part, ask for more weights than that holds; later parts have no fields."""
+    for number in (1, 2):
+        part = tmp_path / f"toy-{number:05}-of-00002.gguf"
+        write_gguf(part, "llama", toy("llama"), add_key_value=("split.count", 2, gguf.GGUFValueType.UINT16))
+    for source in (part, tmp_path):
+        with refuses(UnsupportedModelError, ValueError, "one of the 2 parts", "llama-gguf-split --merge"):
+            fm.load(source)
 
 
 def test_code_beside_a_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
