@@ -289,7 +289,6 @@ def server(explorer: Explorer, jobs: Jobs) -> uvicorn.Server:
             app(explorer, jobs),
             log_level="warning",
             access_log=False,
-            limit_concurrency=64,
             h11_max_incomplete_event_size=16384,
             http="h11",
             ws="none",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
+import urllib.request
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -19,7 +22,7 @@ from ffnmem.explorer.server import listening_at
 from ffnmem.explorer.views import Explorer, View
 from ffnmem.pages.rendering import content_hash
 
-from .conftest import BASE, asking
+from .conftest import BASE, asking, served
 
 
 @pytest.mark.parametrize(
@@ -82,6 +85,16 @@ def test_it_listens_on_this_machine_alone() -> None:
         assert taken.getsockname()[0] == "127.0.0.1"
         with pytest.raises(InputError, match="choose another with --port"):
             listening_at(taken.getsockname()[1])
+
+
+def test_half_sent_requests_keep_nobody_waiting(tiny: fm.Model) -> None:
+    with served(Explorer(tiny)) as where, ExitStack() as held:
+        port = int(where.rpartition(":")[2])
+        for _ in range(80):
+            half = held.enter_context(socket.create_connection(("127.0.0.1", port)))
+            half.sendall(b"GET / HTTP/1.1\r\nHost:")
+        with urllib.request.urlopen(where, timeout=5) as found:
+            assert found.status == 200
 
 
 class SlowView:
