@@ -491,9 +491,12 @@ class Store(Scanned, Result):
 
     def histogram(self, layer: LayerName | NeuronName, neuron: SupportsIndex | None = None) -> pd.DataFrame:
         """How often each range of the coefficient occurred: low, high, count. Bins are four to a doubling of the
-        magnitude, the same for all neurons."""
+        magnitude, the same for all neurons, and closed at the end that is nearer to zero: low ≤ x < high from 0 on,
+        low < x ≤ high below it (``attrs["closed"]``). 0 is counted above 0, −0 below it."""
         row, column = self.index(layer, neuron)
-        return pd.DataFrame(self.histograms(row, column, column + 1)[0])
+        frame = pd.DataFrame(self.histograms(row, column, column + 1)[0])
+        frame.attrs["closed"] = "nearer to zero"
+        return frame
 
     def histograms(self, layer: int, first: int, last: int) -> Cuts:
         """:meth:`histogram` of neurons ``first`` up to ``last`` of a layer, below each other."""

@@ -120,7 +120,7 @@ class JacobianLens(Result):
     def apply(self, vectors: Float[Tensor, "*rows d_model"], layer: int) -> Float[Tensor, "*rows d_model"]:
         """J v of each row, taken in float64 and rounded to the rows' type: writes above a layer as they arrive.
 
-        Raises InputError: a layer that it has not, or rows of another width.
+        Raises InputError: a layer that it has not, rows of another width, or writes too large for scores of them.
         """
         if not 0 <= layer < self.n_layers:
             raise InputError(f"layer {layer} is not in this lens of {self.model}, which has 0 to {self.n_layers - 1}")
@@ -131,7 +131,11 @@ class JacobianLens(Result):
         if layer not in self.matrices:
             raise InputError(f"this lens of {self.model} has no layer {layer}, only {listed([*self.matrices])}")
         matrix = self.matrices[layer].to(vectors.device).double()
-        return (vectors.double() @ matrix.T).to(vectors.dtype)
+        found = (vectors.double() @ matrix.T).to(vectors.dtype)
+        if not bool(found.square().sum(-1).isfinite().all()):
+            dtype = str(found.dtype).removeprefix("torch.")
+            raise InputError(f"this lens of {self.model} makes writes of layer {layer} too large for {dtype}: {MAKE}")
+        return found
 
     def check(self, model: Model) -> None:
         """Raise ModelError unless it is of these weights; or of these before their edits, where that was asked for."""

@@ -19,6 +19,7 @@ from ffnmem.scanning import exact_sums, kernels, reduction
 from ffnmem.scanning.reduction import DRAWS, SEQUENCES, Lowest, RandomSample, Reducer, choose, uniforms
 from ffnmem.scanning.settings import ScanSettings
 from ffnmem.scanning.state import BINS, NOWHERE, ScanState, place_of, position_of, sequence_of
+from ffnmem.scanning.statistics import histogram_columns
 
 from ..corpus.packs import packed
 from ..helpers import allclose
@@ -200,6 +201,20 @@ def test_a_page_without_content(sample: RandomSample, gated: bool) -> None:
     before, _ = reducer_of(sample, CHOSEN, gated)
     before.arrays["totals"][1] = 1
     assert difference(state, before) == []
+
+
+def test_a_bin_is_closed_at_its_end_nearer_to_zero(sample: RandomSample) -> None:
+    """A reader who took each bin for closed below would count −0.5 one bin too far from zero."""
+    x = np.array([-2.0, -0.5, -0.5, -0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 2.0, 0.0078125], np.float32)
+    state = one_page(sample, torch.from_numpy(np.append(9, x)[:, None]).float(), settings(context=40, frequent=()))
+    found = histogram_columns(state.layers[0].histogram)[0]
+    inside = [
+        int(((low <= x) & (x < high) & ~np.signbit(x) if low >= 0 else (low < x) & (x <= high) & np.signbit(x)).sum())
+        for low, high in zip(found["low"], found["high"], strict=True)
+    ]
+    assert found["count"].tolist() == inside
+    assert sum(inside) == len(x)
+    assert (found["low"][0], found["high"][-1]) == (-2.5, 2.5)
 
 
 @pytest.mark.parametrize("width", [1, 7, 128, 300])

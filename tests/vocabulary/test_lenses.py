@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -373,12 +374,14 @@ def test_an_edited_model_s_is_asked_for(make_tiny: Callable[..., fm.Model], lens
 
 
 def test_mistakes(atlas: fm.Model, tiny: fm.Model, lens: JacobianLens, tmp_path: Path) -> None:
+    huge = replace(lens, matrices={0: torch.full((16, 16), 3e38)})  # scores would be no numbers, and shown as zeros
     refused: list[tuple[Callable[[], Any], type[Exception], list[str]]] = [
         (lambda: load_lens(tiny, tmp_path / "none"), FileError, ["no Jacobian lens at", str(tmp_path / "none")]),
         (lambda: load_lens(tiny, "jacobain"), InputError, ["'jacobain'", "'jacobian' was meant"]),
         (lambda: lens.apply(torch.ones(1, 16), 2), InputError, ["layer 2", "0 to 1"]),
         (lambda: lens.apply(torch.ones(1, 3), 0), InputError, ["16", "3"]),
         (lambda: jacobian_lens(tiny, tmp_path / "x", dtype="float8"), InputError, ["dtype", "'float8'"]),
+        (lambda: fm.project(tiny, 0, 1, lens=huge), InputError, ["layer 0", "too large for float32"]),
         (lambda: fm.project(tiny, 0, 1, side="key", lens=lens), InputError, ["Jacobian lens", "values"]),
         (lambda: fm.project(atlas, 0, 1, lens=lens), ModelError, [tiny.fingerprint, atlas.fingerprint]),
     ]
