@@ -207,7 +207,7 @@ def contrast(
         target: What the model says after PROMPT. [default: its own top token]
         foil: What it says after COUNTERFACTUAL. [default: its own top token]
         goal: The share of the difference that the firings keep alone, and that is lost without them.
-        recorded: Keep firings as they were in the run of PROMPT, whatever is then below them.
+        recorded: Keep firings as they were in the run that keeps them, whatever is then below them.
         html: Also write the result as a page.
     """
     loaded = model.load()

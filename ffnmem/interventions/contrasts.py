@@ -355,7 +355,7 @@ class Between:
         alone = [place for place, partner in enumerate(places) if partner < 0]
         self.keeping = Keeping(here, others[:, self.at], words, recorded, batch_tokens, alone)
         unmet = sorted(set(range(others.shape[1])) - set(places))
-        self.transfer = Keeping(there, back, "those of the prompt’s run", False, batch_tokens, unmet)
+        self.transfer = Keeping(there, back, "those of the prompt’s run", recorded, batch_tokens, unmet)
         logit, counterfactual = self.keeping.everything, self.transfer.everything
         if logit <= counterfactual:
             raise InputError(
@@ -521,8 +521,9 @@ def contrast(
         alignment: for each of the prompt's tokens (with a beginning-of-sequence token, where there is one) the
             counterfactual's position, or None. Default: what both begin with and end with, and of what differs the
             last tokens one by one. Firings at positions without a partner stay as they are, and are not counted.
-        recorded: keep firings at the coefficients of the prompt's run; by default a kept firing is what its neuron
-            computes from what is then below it.
+        recorded: keep firings at the coefficients that they have in the run they are kept in, the prompt's or (for
+            transfer) the counterfactual's; by default a kept firing is what its neuron computes from what is then below
+            it. Gradients are of the same kind: of FFNs that stay as they were, or react.
         random: how many sets of as many other firings stand beside each share.
         seed: of these.
         prepend_bos: as :func:`ffnmem.capture` takes it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,35 @@ def check_proof(model: Model, found: fm.interventions.Contrast, one: str, other:
         slopes.append((bent - whole) / 1e-4)
     away = float(own[layer][place, neuron] - theirs[layer][places[place], neuron])
     assert first["score"] == pytest.approx(away * sum(slopes) / 2, rel=0.01, abs=1e3 * close)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_scores_are_the_mean_of_two_gradients_of_one_kind(tiny64: Model, recorded: bool) -> None:
+    """FFNs react in both runs, or stay as they were in both."""
+    one, other = likelier_first(tiny64, " Paris", " Rome")
+    with unwarned():
+        found = fm.patch(tiny64, one, other, [(0, 0, 1)], " Paris", " Rome", recorded=recorded, random=1)
+    foil = found.answer.foil_id
+    runs, slopes = [fm.capture(tiny64, text) for text in (one, other)], []
+    for run in runs:
+        m = [some.clone().requires_grad_() for some in run.coefficients.values()]
+
+        def hook(layer: int, _module: Any, args: tuple[Any, ...], m: list[torch.Tensor] = m) -> torch.Tensor:
+            computed = args[0] + (m[layer] - m[layer].detach()).reshape(args[0].shape)
+            return m[layer].reshape(args[0].shape) if recorded else computed
+
+        with ExitStack() as hooks, torch.enable_grad():
+            for layer, ffn in enumerate(tiny64.ffn):
+                hooks.callback(ffn.project_out.register_forward_pre_hook(partial(hook, layer)).remove)
+            logits = tiny64.hf_model(run.tokens).logits[0, -1]
+            slopes.append(torch.autograd.grad(logits[found.target_id] - logits[foil], m))
+    for layer, (here, there) in enumerate(zip(*slopes, strict=True)):
+        for place, partner in enumerate(found.alignment):
+            away = runs[0].coefficients[layer][0, place] - runs[1].coefficients[layer][0, partner]
+            mean = (here[0, place] + there[0, partner]) / 2
+            free = partner >= 0 and (place or not found.starts_with_bos)
+            expected = away * mean if free else torch.zeros_like(away)
+            assert (found.scores[layer, place] - expected).abs().max() < 1e-10
 
 
 def test_what_is_said_is_what_passes_of_the_model_give(pair64: Pair) -> None:
