@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -116,8 +117,6 @@ RIDGE = 1e-6  # of the mean diagonal
 NULL = 2e-2  # AlphaEdit's threshold
 KEPT = 8  # square matrices kept, 8·d_mlp² bytes each: 75 MB for GPT-2 small
 SHIPPED = "second_moments.safetensors"
-MAKE = "make one with second_moment(model, corpus, out), or ffnmem moment, and pass it"
-
 SCHEMA = 1
 KIND = "ffnmem second moment"
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
@@ -238,15 +237,20 @@ class SecondMoment(Result):
         """d_mlp of a layer; raises OutOfRangeError for one that is not here."""
         if layer not in self.layers:
             held = listed(self.layers)
-            raise OutOfRangeError(f"layer {layer} is not in this second moment of {self.model}, which has {held}")
+            raise OutOfRangeError(
+                f"layer {layer} is not in this second moment of {self.model}, which has {held}: "
+                f"{how_to_make(self.model, [layer])}"
+            )
         return self.widths[self.layers.index(layer)]
 
-    def check(self, model: Model) -> None:
-        """Raise ModelError unless this was made for these weights, or for these without the edits applied to them."""
+    def check(self, model: Model, layers: Iterable[int] = ()) -> None:
+        """Raise ModelError unless this was made for these weights, or for these without the edits applied to them; it
+        says how one of ``layers`` is made."""
         if self.fingerprint not in (model.unedited_fingerprint, model.fingerprint):
             raise ModelError(
                 f"this second moment is of {self.model} with other weights or in another dtype ({self.fingerprint}), "
-                f"not of {model.name} in {str(model.dtype).removeprefix('torch.')} ({model.fingerprint}): {MAKE}"
+                f"not of {model.name} in {str(model.dtype).removeprefix('torch.')} ({model.fingerprint}): "
+                f"{how_to_make(model.name, layers)}"
             )
 
     def matrix(self, layer: int) -> Float64[Tensor, "d_mlp d_mlp"]:
@@ -557,17 +561,29 @@ def moment_of(
     )
 
 
+def how_to_make(name: str, layers: Iterable[int] = ()) -> str:
+    """The command that makes the second moment of a model of that name: of some layers, by default of all."""
+    which = "".join(f" --layer {layer}" for layer in layers)
+    return (
+        f"ffnmem moment atlas --model {shlex.quote(name)}{which} -o moment.safetensors makes one, better of more "
+        "text in place of atlas; pass it as moment= or --moment"
+    )
+
+
 def format_condition(value: float | None) -> str:
     """A condition number as it is shown; a dash where it is not known."""
     return "–" if value is None or math.isnan(value) else f"{value:.2e}"
 
 
-def load_second_moment(source: SecondMoment | str | Path | None, model: Model) -> SecondMoment:
+def load_second_moment(
+    source: SecondMoment | str | Path | None, model: Model, layers: Iterable[int] = ()
+) -> SecondMoment:
     """The second moment to edit a model with.
 
     Args:
         source: one in memory, a file, ``"atlas"`` for the shipped one, or None for the shipped one of these weights.
         model: the model to edit.
+        layers: to say in what is raised how one of them is made; default all.
 
     Raises:
         InputError: None, and nothing ships for these weights. ModelError: one of other weights.
@@ -576,13 +592,15 @@ def load_second_moment(source: SecondMoment | str | Path | None, model: Model) -
     if source is None:
         found = next((m for m in map(load_shipped, EMBEDDED) if m.fingerprint == model.unedited_fingerprint), None)
         if found is None:
-            raise InputError(f"{model.name} ({model.fingerprint}) comes without a second moment: {MAKE}")
+            raise InputError(
+                f"{model.name} ({model.fingerprint}) comes without a second moment: {how_to_make(model.name, layers)}"
+            )
         return found
     if isinstance(source, SecondMoment):
         moment = source
     else:
         moment = load_shipped(str(source)) if str(source) in EMBEDDED else SecondMoment.load(source)
-    moment.check(model)
+    moment.check(model, layers)
     return moment
 
 

@@ -146,7 +146,7 @@ def plan_edits(
     warn_of_trailing_space(model, *(fact.text for fact in some))
     make_requests(model, some, target, (PLAIN,))  # tells mistakes about facts and targets
     if procedure is not None:
-        moment = load_second_moment(moment, model)
+        moment = load_second_moment(moment, model, [own.layer] if procedure == "rome" else [])
         moment.width(own.layer)
     texts, unseen = choose_contexts(model, contexts, seed)
     requests = make_requests(model, some, target, texts)

@@ -418,9 +418,10 @@ def set_up(
                 f"option {quoted(name)} is none of {whose}{perhaps(name, takes)}: they take {', '.join(takes)}"
             )
     own, _ = read_settings(model, layer, settings, "rome")
-    optimised = any(editor.procedure is not None for editor in editors)
-    source: Moment = load_second_moment(moment, model) if optimised else moment
-    texts, unseen = choose_contexts(model, contexts, seed) if optimised else ((PLAIN,), ())
+    procedures = {editor.procedure for editor in editors} - {None}  # of editors that look for v*
+    named = [own.layer] if procedures == {"rome"} else []
+    source: Moment = load_second_moment(moment, model, named) if procedures else moment
+    texts, unseen = choose_contexts(model, contexts, seed) if procedures else ((PLAIN,), ())
     # What is out of range would else be the failure of every fact.
     given = {name: value for name, value in options.items() if value is not None}
     if "keys" in given:

@@ -198,7 +198,7 @@ def test_what_cannot_be_solved_is_refused() -> None:
     ):
         with refuses(InputError, ValueError, *named):
             of.solve(layer, wrong, ridge)
-    with refuses(OutOfRangeError, IndexError, "layer 4", "made"):
+    with refuses(OutOfRangeError, IndexError, "layer 4", "made", "--layer 4"):
         poor.solve(4, keys)
 
 
@@ -230,11 +230,11 @@ def test_one_in_memory_or_in_a_file(tiny: fm.Model, tmp_path: Path) -> None:
     assert load_second_moment(own, tiny) is own
     for source in (path, str(path)):
         assert torch.equal(load_second_moment(source, tiny).matrix(0), own.matrix(0))
-    with refuses(ModelError, ValueError, FINGERPRINT, tiny.fingerprint, "second_moment("):
+    with refuses(ModelError, ValueError, FINGERPRINT, tiny.fingerprint, f"--model {tiny.name} -o"):
         made(rows_of(20)).check(tiny)
     with refuses(ModelError, ValueError, "atlas", tiny.name):
         load_second_moment("atlas", tiny)
-    with refuses(InputError, ValueError, tiny.name, "second_moment(model, corpus, out)"):
+    with refuses(InputError, ValueError, tiny.name, f"--model {tiny.name} -o"):
         load_second_moment(None, tiny)
 
 
