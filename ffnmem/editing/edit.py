@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from ..core.provenance import Provenance
 from ..core.sheets import Content, Facts, Origin, Sheet, Table, Words, line
 from ..core.types import Count, checked
 from ..facts.fact import Fact
-from ..models.hooks import OpenBlock
+from ..models.hooks import OpenBlock, UndoList
 from ..models.model import Model
 from ..prompts.attribution import attribute
 from ..prompts.captures import capture, with_answer
@@ -29,7 +29,7 @@ from ..show.result import Result
 from .changes import EditedLayer, RowChanges
 from .differing import EditDiff, read_first
 from .exporting import write_adapter, write_checkpoint
-from .ledger import check_unchanged, put_back, set_edits
+from .ledger import check_unchanged, set_edits
 from .wording import missed_words, settings_in_words
 
 SHOWN = 20  # rows of a table
@@ -274,21 +274,21 @@ class Edit(Result):
             raise InputError(f"{self.title} is not applied to {model.name}{sums}")
         set_edits(model, edits_without(self, model))
 
-    @contextmanager
-    def applied(self, model: Model) -> Iterator[Model]:
+    def applied(self, model: Model) -> AbstractContextManager[Model]:
         """A ``with`` block in which the model has it; it is reverted after the block, whatever happens in it.
 
         Raises: as :meth:`apply` and :meth:`revert`.
         """
-        self.check_absent(model)  # or leaving the block would take out what somebody else put in
-        try:
-            add_edit(self, model)
-            yield model
-        finally:
-            put_back(model, lambda: edits_without(self, model))
 
-    @contextmanager
-    def hooks(self, model: Model) -> Iterator[Model]:
+        def begin(undo: UndoList) -> Model:
+            self.check_absent(model)  # or leaving the block would take out what somebody else put in
+            undo.callback(lambda: set_edits(model, edits_without(self, model)))
+            add_edit(self, model)
+            return model
+
+        return OpenBlock(begin)
+
+    def hooks(self, model: Model) -> AbstractContextManager[Model]:
         """A ``with`` block in which hooks write what it would write, in every pass, the weights untouched.
 
         All that runs the model sees it, generation too. What runs the layers by themselves refuses to run inside, and
@@ -297,16 +297,19 @@ class Edit(Result):
         Raises: as :meth:`apply`.
         """
         words = f"edit {self.digest} ({self.title}) as hooks"
-        with OpenBlock() as block:
+
+        def begin(undo: UndoList) -> Model:
             self.check_absent(model)
             self.check_fits(model)
             rows = RowChanges([self.changes])
             for layer in self.layers:
-                block.hook(model.ffn[layer].project_out, rows.hook(layer))
-                block.hook(model.ffn[layer].project_out, EditMark(self, words), before=True)
+                undo.hook(model.ffn[layer].project_out, rows.hook(layer))
+                undo.hook(model.ffn[layer].project_out, EditMark(self, words), before=True)
             modules = {layer: model.ffn[layer].project_out for layer in self.layers}
-            block.require(model.layout.decoder or model.layout.body, modules, model.name)
-            yield model
+            undo.require(model.layout.decoder or model.layout.body, modules, model.name)
+            return model
+
+        return OpenBlock(begin)
 
     def is_applied(self, model: Model) -> bool:
         """Whether a model's weights hold it, or its like from a file."""
@@ -468,24 +471,22 @@ def edits_without(edit: Edit, model: Model) -> list[Edit]:
     return [held for held in model.edits if held.digest != edit.digest]
 
 
-@contextmanager
-def with_edit(edit: Edit, model: Model, present: bool = True) -> Iterator[None]:
+def with_edit(edit: Edit, model: Model, present: bool = True) -> OpenBlock:
     """A block in which a model has an edit, or has not, whatever it had before; then again what it had before.
 
     Raises: as :meth:`Edit.apply` and :meth:`Edit.revert`.
     """
-    if edit.is_applied(model) == present:
-        yield
-        return
-    before = tuple(model.edits)
-    try:
+
+    def begin(undo: UndoList) -> None:
+        if edit.is_applied(model) == present:
+            return
+        undo.callback(set_edits, model, tuple(model.edits))
         if present:
             add_edit(edit, model)
         else:
             set_edits(model, edits_without(edit, model))
-        yield
-    finally:
-        put_back(model, lambda: before)
+
+    return OpenBlock(begin)
 
 
 def row_changes(model: Model, edits: Sequence[Edit], rows: Int[Tensor, " rows"] | Sequence[int]) -> RowChanges:

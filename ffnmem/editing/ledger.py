@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import torch
@@ -126,15 +126,6 @@ def set_edits(model: Model, edits: Sequence[Any]) -> None:
         model.edits = ()
         if new.others_untouched():
             model.remember_fingerprint(new.fingerprint)
-
-
-def put_back(model: Model, edits: Callable[[], Sequence[Any]]) -> None:
-    """:func:`set_edits` at the end of a block, done although an interrupt comes in its middle."""
-    try:
-        set_edits(model, edits())
-    except KeyboardInterrupt:
-        set_edits(model, edits())
-        raise
 
 
 def check_unchanged(model: Model) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +21,7 @@ from ..editing.preparing import weight_norm
 from ..facts.answers import make_question
 from ..facts.fact import Fact
 from ..models.answers import Answered, Question, answer, generate
+from ..models.hooks import OpenBlock
 from ..models.model import Model
 from ..models.replaying import PlainLayers
 from ..prompts.captures import capture
@@ -150,11 +150,9 @@ class Effects:
     def layers(self) -> PlainLayers:
         return PlainLayers(self.model)
 
-    @contextmanager
-    def unedited(self) -> Iterator[None]:
+    def unedited(self) -> OpenBlock:
         """A block in which the model has not the edit."""
-        with with_edit(self.edit, self.model, present=False):
-            yield
+        return with_edit(self.edit, self.model, present=False)
 
     def on(self, prompts: Sequence[AskedPrompt]) -> pd.DataFrame:
         """What the model says to prompts before and after the edit.

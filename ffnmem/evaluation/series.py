@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,10 +24,11 @@ from ..core.sheets import Sheet
 from ..core.token_text import printable
 from ..core.types import Count, Positive, Seed, checked
 from ..editing.edit import Edit
-from ..editing.ledger import put_back, set_edits
+from ..editing.ledger import set_edits
 from ..editing.moments import SecondMoment
 from ..editing.preparing import weight_norm
 from ..facts.fact import Fact, as_facts
+from ..models.hooks import OpenBlock
 from ..models.model import Model
 from ..models.replaying import PlainLayers
 from ..show.result import Result
@@ -288,14 +288,9 @@ def checkpoints(at: Sequence[int] | None, facts: int, together: int = 1) -> list
     return sorted({min(-(-point // together) * together, facts) for point in points})
 
 
-@contextmanager
-def restored(model: Model) -> Iterator[None]:
+def restored(model: Model) -> OpenBlock:
     """A block after which the model has the edits that it had before, and no others."""
-    before = tuple(model.edits)
-    try:
-        yield
-    finally:
-        put_back(model, lambda: before)
+    return OpenBlock(lambda undo: undo.callback(set_edits, model, tuple(model.edits)))
 
 
 # -- the sequence itself -----------------------------------------------------------------------------------------------

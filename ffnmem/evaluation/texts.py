@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from ..editing.changes import RowChanges
 from ..editing.edit import Edit, row_changes
 from ..facts.templates import mentions
 from ..models.answers import LOGITS, padded
-from ..models.hooks import OpenBlock
+from ..models.hooks import OpenBlock, UndoList
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers, Replay
@@ -214,13 +213,14 @@ def write_with_edits(
     return [texts[at] for at in range(len(prompts))]
 
 
-@contextmanager
-def with_own_edits(layers: PlainLayers, rows: RowChanges | None) -> Iterator[Keep]:
+def with_own_edits(layers: PlainLayers, rows: RowChanges | None) -> OpenBlock:
     """A block in which each row of a batch has its own edit, in every pass; it takes which rows go on alone."""
-    if rows is None:
-        yield lambda _some: None
-        return
-    with OpenBlock() as block:
+
+    def begin(undo: UndoList) -> Keep:
+        if rows is None:
+            return lambda _some: None
         for layer in rows.stacks:
-            block.hook(layers.parts[layer].project_out, rows.hook(layer))
-        yield rows.keep
+            undo.hook(layers.parts[layer].project_out, rows.hook(layer))
+        return rows.keep
+
+    return OpenBlock(begin)

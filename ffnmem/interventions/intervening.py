@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ContextDecorator, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, SupportsIndex
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..core.errors import HookError, InputError, OutOfRangeError, check_count, check_whole, counted, listed, warn
 from ..core.sheets import Column, Content, Facts, Prompt, Sheet, Table, place
 from ..core.types import checked
-from ..models.hooks import OpenBlock
+from ..models.hooks import OpenBlock, UndoList
 from ..models.layer_pass import ForwardPass, Reader
 from ..models.model import Model
 from ..prompts.captures import Capture
@@ -59,38 +59,37 @@ def intervene(
     return Intervention(model, make_plan(model, interventions), choose_positions(model, positions))
 
 
-class Intervention(ContextDecorator):
+class Intervention(OpenBlock):
     """What ``intervene`` returns: nothing is changed until a ``with`` enters it, and who forgets that is told."""
 
+    entered = True  # until it is made
+
     def __init__(self, model: Model, plan: Plan, positions: tuple[int, ...] | None) -> None:
-        self.model, self.plan, self.positions, self.entered = model, plan, positions, False
-        self.blocks: list[AbstractContextManager[None]] = []  # that are open
+        super().__init__()
+        self.model, self.plan, self.positions = model, plan, positions
+        self.running: list[RunningIntervention] = []  # of blocks that are open
         self.changed = {model.ffn[layer].project_out: change for layer, change in plan.layers.items()}
         where = "" if positions is None else f" at position {listed(positions)}"
         self.what = plan.words + where
+        self.entered = False
 
-    def __enter__(self) -> None:
+    def begin(self, undo: UndoList) -> None:
         self.entered = True
-        block = self.change()
-        block.__enter__()
-        self.blocks.append(block)
+        active = RunningIntervention(self.model, self.plan, self.positions)
+        active.reader.follow(undo)
+        for module, change in self.changed.items():
+            hook: Any = partial(active.change, change)
+            hook.intervention = self.what  # which Model.interventions reads
+            undo.hook(module, hook, before=True)
+        modules = {layer: self.model.ffn[layer].project_out for layer in self.plan.layers}
+        undo.require(active.reader.decoder, modules, self.model.name)
+        self.running.append(active)
 
-    def __exit__(self, *error: Any) -> None:
-        self.blocks.pop().__exit__(*error)
-
-    @contextmanager
-    def change(self) -> Iterator[None]:
-        with OpenBlock() as block:
-            active = RunningIntervention(self.model, self.plan, self.positions)
-            active.reader.follow(block)
-            for module, change in self.changed.items():
-                hook: Any = partial(active.change, change)
-                hook.intervention = self.what  # which Model.interventions reads
-                block.hook(module, hook, before=True)
-            modules = {layer: self.model.ffn[layer].project_out for layer in self.plan.layers}
-            block.require(active.reader.decoder, modules, self.model.name)
-            yield
-        active.check_reached()
+    def leave(self, *error: Any) -> None:
+        active = self.running.pop()
+        super().leave(*error)
+        if error[0] is None:
+            active.check_reached()
 
     def __repr__(self) -> str:
         return f"<intervene: {self.plan.words}, while entered: with fm.intervene(…): …>"

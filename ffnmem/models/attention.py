@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,11 +18,10 @@ import torch
 from einops import rearrange, repeat
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ..core.errors import HookError, UnsupportedModelError, listed
 from .architectures import setting
-from .hooks import first_tensor, keeper, listening, with_input
+from .hooks import BlockMode, OpenBlock, UndoList, first_tensor, keeper, with_input
 from .layout import LayerModules
 from .model import AGREE, HALF, Model
 from .norms import NormMap, at_least_float32
@@ -36,7 +34,7 @@ SUMMED = (torch.float32, torch.float64)  # types in which sums are taken
 KEPT = 128  # positions; of longer prompts attention's patterns may take more room than all else
 
 
-class Softmax(TorchFunctionMode):
+class Softmax(BlockMode):
     """A block in which this thread's softmax is recorded, and a constant to gradients; it may be given ``instead``.
 
     So are the scales of norms inside attention, such as that of DeepSeek's latents; without ``scaled`` they are 1.
@@ -47,18 +45,18 @@ class Softmax(TorchFunctionMode):
         self.instead, self.scaled = instead, scaled
         self.patterns: list[Tensor] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def called(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         if func in ROOTS:
-            scale = func(*args, **(kwargs or {})).detach()
+            scale = func(*args, **kwargs).detach()
             return scale if self.scaled else torch.ones_like(scale)
         if func not in SOFTMAX:
-            return func(*args, **(kwargs or {}))
-        pattern = func(*args, **(kwargs or {})).detach() if self.instead is None else self.instead
+            return func(*args, **kwargs)
+        pattern = func(*args, **kwargs).detach() if self.instead is None else self.instead
         self.patterns.append(pattern)
         return pattern
 
 
-class Blocking(TorchFunctionMode):
+class Blocking(BlockMode):
     """A block in which this thread's softmax is taken without some keys, as a masked forward pass takes it.
 
     Args:
@@ -77,8 +75,7 @@ class Blocking(TorchFunctionMode):
         self.taken = 0
         self.empty: list[int] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
+    def called(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         if func not in SOFTMAX:
             return func(*args, **kwargs)
         self.taken += 1
@@ -204,11 +201,9 @@ class FrozenAttention:
         args, kwargs = with_input(args, kwargs, read)
         written: list[Tensor] = []
         output = attention.get_submodule(self.out)
-        with (
-            torch.enable_grad(),
-            listening(outputs=[(output, written.append)]),
-            Softmax(pattern, self.scaled) as softmax,
-        ):
+        with torch.enable_grad(), OpenBlock() as block:
+            block.listen(outputs=[(output, written.append)])
+            softmax = block.mode(Softmax(pattern, self.scaled))
             attention(*args, **kwargs)
         return Graph(read, written[0], softmax.patterns[0], versions_of(attention))
 
@@ -251,30 +246,19 @@ class AttentionPass:
         self.patterns: dict[int, Tensor] = {}
         self.versions: dict[int, tuple[int, ...]] = {}
         self.silent = set(range(model.n_layers))
-        self.running = ExitStack()
+        self.running = UndoList()
         self.softmax = Softmax()
 
-    @contextmanager
-    def recorded(self) -> Iterator[AttentionPass]:
-        """Record what runs inside the block."""
-        blocks = self.model.layout.blocks
-        with ExitStack() as stack:
-            stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
-            stack.callback(lambda: self.running.close())  # after an interrupt, of which modules tell no hook
-            stack.enter_context(
-                listening(
-                    [(block.whole, keeper(self.inputs, layer)) for layer, block in enumerate(blocks)],
-                    [
-                        (block.attention_out, partial(self.written.__setitem__, layer))
-                        for layer, block in enumerate(blocks)
-                    ],
-                )
-            )
-            for layer, block in enumerate(blocks):
-                begin, end = partial(self.begin, layer), partial(self.end, layer)
-                stack.callback(block.attention.register_forward_pre_hook(begin, with_kwargs=True).remove)
-                stack.callback(block.attention.register_forward_hook(end, always_call=True).remove)
-            yield self
+    def recorded(self, undo: UndoList) -> AttentionPass:
+        """Record what runs until the block ends."""
+        undo.callback(torch.set_grad_enabled, torch.is_grad_enabled())
+        undo.callback(lambda: self.running.close())  # after an interrupt, of which modules tell no hook
+        for layer, block in enumerate(self.model.layout.blocks):
+            written = partial(self.written.__setitem__, layer)
+            undo.listen([(block.whole, keeper(self.inputs, layer))], [(block.attention_out, written)])
+            undo.hook(block.attention, partial(self.begin, layer), before=True, with_kwargs=True)
+            undo.hook(block.attention, partial(self.end, layer), always_call=True)
+        return self
 
     def begin(self, layer: int, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if threading.get_ident() != self.thread:
@@ -282,9 +266,10 @@ class AttentionPass:
         x = first_tensor(args or kwargs["hidden_states"])
         self.read[layer] = x = x.detach().requires_grad_()
         self.calls[layer] = args, kwargs = with_input(args, kwargs, x)
-        self.running = ExitStack()
-        self.running.enter_context(torch.enable_grad())
-        self.softmax = self.running.enter_context(Softmax())
+        self.running = UndoList()
+        self.running.callback(torch.set_grad_enabled, torch.is_grad_enabled())
+        torch.set_grad_enabled(True)
+        self.softmax = self.running.mode(Softmax())
         return args, kwargs
 
     def end(self, layer: int, module: nn.Module, _args: Any, output: Any) -> Any:
@@ -343,7 +328,7 @@ def frozen_attention(model: Model, tokens: Tensor, known: AttentionPass | None =
     if setting(model.hf_model.config, clip) is not None:
         raise UnsupportedModelError(f"{model.name} clips what its attention reads ({clip}), which is not linear")
     if known is None:
-        with AttentionPass(model).recorded() as known:
+        with OpenBlock(AttentionPass(model).recorded) as known:
             model.body(tokens.reshape(1, -1))
     layers = known.layers()
     if not model.layout.described:

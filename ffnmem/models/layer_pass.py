@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..core.errors import HookError, UnsupportedModelError, listed
 from .experts import ExpertProjection, Mixture, find_mixture
-from .hooks import OnTensor, OpenBlock, keeper, listening
+from .hooks import OnTensor, UndoList, keeper, listening, on_meta
 from .layout import bound_masks, decoder_of, inner, turn_rows_apart
 from .model import AGREE, HALF, PROBE, Model
 from .norms import widen
@@ -73,10 +73,10 @@ class Reader:
         """The pass that runs in this thread."""
         return self.here.current
 
-    def follow(self, block: OpenBlock) -> None:
+    def follow(self, undo: UndoList) -> None:
         """Follow what runs until the block ends."""
-        block.hook(self.decoder, self.begin, before=True, with_kwargs=True)
-        block.hook(self.decoder, self.end, always_call=True)
+        undo.hook(self.decoder, self.begin, before=True, with_kwargs=True)
+        undo.hook(self.decoder, self.end, always_call=True)
 
     def begin(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         found = self.signature.bind_partial(*args, **kwargs).arguments
@@ -305,7 +305,7 @@ def network_around(model: Model, dtype: torch.dtype, attention: str = "sdpa") ->
     config = copy.deepcopy(original.config)
     if any(ffn.mixture is not None for ffn in model.ffn):
         attention = config._attn_implementation  # what rounds otherwise may be routed otherwise
-    with torch.device("meta"):
+    with on_meta():
         try:
             # dtype=None: with another one Hugging Face changes the default of the process, which is every thread's.
             network = type(original)._from_config(config, attn_implementation=attention, dtype=None)

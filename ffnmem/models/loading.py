@@ -24,7 +24,7 @@ from .bridging import boot, is_bridge, pass_caches
 from .checking import check_undescribed
 from .configs import ask_hub, check_unquantised, is_cached, locate, open_config, quiet, read_json
 from .gguf import GgufHeader, gguf_config, gguf_file, no_bar, open_gguf_tokenizer
-from .hooks import keeper, listening
+from .hooks import keeper, listening, on_meta
 from .layout import bound_masks, check_in_memory, check_plain, check_weights
 from .model import Model
 from .norms import widen
@@ -144,7 +144,7 @@ def read_checkpoint(source: str | Path, dtype: torch.dtype) -> Any:
         raise UnsupportedModelError(f"{name} is an encoder-decoder model; ffnmem reads decoder-only models")
     check_unquantised(config, name)
     # First on the device "meta", where no number is read and no memory taken, however large the sizes in the config.
-    with torch.device("meta"):  # for tables that are computed, too
+    with on_meta():  # for tables that are computed, too
         empty, report = from_files(name, path, config, local, dtype, device_map="meta")
     check_plain(empty, name)
     check_report(report, name, type(empty).__name__)
@@ -172,7 +172,7 @@ def read_gguf(file: Path, name: str, dtype: torch.dtype) -> Any:
     header = GgufHeader(file, name)
     config = gguf_config(file, name, header)
     config.ffnmem = header.notes
-    with quiet(), torch.device("meta"), foreign(ModelError, name):
+    with quiet(), on_meta(), foreign(ModelError, name):
         empty = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION)
     check_buffers(empty, name)
     expected = sum(p.numel() for p in empty.parameters())

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import torch
 from torch import nn
 
 from .._version import __version__
@@ -17,6 +16,7 @@ from ..core.types import checked
 from ..show.result import Result
 from .architectures import DESCRIBED
 from .configs import CONTEXT, Hyperparameters, find_description, first, quiet, read_config
+from .hooks import on_meta
 from .layout import inner
 from .model import Model
 
@@ -111,7 +111,7 @@ def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
         raise InputError(f"context {context} is beyond the {longest} positions of {name}")
     import transformers
 
-    with quiet(), torch.device("meta"), foreign(ModelError, f"no model can be built from the config of {name}"):
+    with quiet(), on_meta(), foreign(ModelError, f"no model can be built from the config of {name}"):
         empty: Any = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     blocks = list(next(module for module in empty.modules() if isinstance(module, nn.ModuleList)))
     rows, n, numbers = list_parameters(empty, blocks), len(blocks), Hyperparameters.of_network(empty, found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from ..core.errors import HookError, UnsupportedModelError
 from ..ffn.activations import Activation
 from ..ffn.activations import activation as named_activation
-from .hooks import OnTensor, first_tensor, keeper, listening
+from .hooks import OnTensor, OpenBlock, first_tensor, keeper
 from .layer_pass import Counterparts, Projections, fuse_gelu, network_around
 from .layout import decoder_of
 from .model import AGREE, HALF, Model
@@ -222,7 +221,7 @@ class Replay:
         before = [(self.layers.final_norm, keep(self.stream, len(self.layers)))]
         after: list[tuple[nn.Module, OnTensor]] = []
         wanted = range(max(self.start, 0), len(self.layers))
-        with ExitStack() as stack:
+        with OpenBlock() as block, torch.no_grad():
             for layer in wanted:
                 part = self.layers.parts[layer]
                 before += [
@@ -234,10 +233,9 @@ class Replay:
                     (part.attention_out, keep(self.attention, layer)),
                     (part.project_out, keep(self.ffn, layer)),
                 ]
-                handle = part.attention.register_forward_pre_hook(partial(call, layer), with_kwargs=True)
-                stack.callback(handle.remove)
-            with listening(before, after), torch.no_grad():
-                self.layers.run_cached(inputs(tokens, mask, embeddings), self.cache)
+                block.hook(part.attention, partial(call, layer), before=True, with_kwargs=True)
+            block.listen(before, after)
+            self.layers.run_cached(inputs(tokens, mask, embeddings), self.cache)
         silent = [layer for layer in wanted if layer not in self.coefficients or layer not in self.calls]
         if silent:
             raise HookError(f"{self.model.name}: layer {silent[0]} did not run as its parts")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, SupportsIndex
@@ -36,7 +36,7 @@ from ..models.activation_cache import TOKEN_IDS, Key, as_cache, hook_name, part_
 from ..models.attention import AttentionPass
 from ..models.chat import ChatText, Messages, prompt_provenance
 from ..models.experts import RoutedTensor
-from ..models.hooks import keeper, listening
+from ..models.hooks import OpenBlock, keeper, listening
 from ..models.layout import inner
 from ..models.model import Model
 from ..models.norms import at_least_float32
@@ -444,10 +444,8 @@ def capture(
     tokens, mask, added_bos = encode(model, asked, prepend_bos)
     everything = layers is None
     chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
-    attended = None
-    with ExitStack() as stack:
-        if everything and len(tokens) == 1:
-            attended = stack.enter_context(AttentionPass(model).recorded())
+    attended = AttentionPass(model) if everything and len(tokens) == 1 else None
+    with nullcontext() if attended is None else OpenBlock(attended.recorded):
         found = record(model, tokens, mask, chosen, everything, logits)
     cap = model.layout.soft_cap
     return Capture(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, SupportsIndex
@@ -22,7 +21,7 @@ from ..core.provenance import experts_in
 from ..core.sheets import FIRED_AT, Column, Table, rows, token
 from ..facts.answers import Answer
 from ..models.attention import FrozenAttention, frozen_attention
-from ..models.hooks import listening
+from ..models.hooks import OpenBlock
 from ..models.layout import inner
 from ..models.model import Model
 from ..models.residual import model_logits
@@ -120,11 +119,10 @@ class PromptQuestion:
             m: Tensor = args[0]  # which some models flatten
             return (change(layer, m.reshape(*tokens.shape, -1)).reshape(m.shape), *args[1:])
 
-        with ExitStack() as hooks:
-            for layer, block in enumerate(self.model.layout.blocks):
-                hook = inner(block.project_out).register_forward_pre_hook(partial(replace, layer))
-                hooks.callback(hook.remove)
-            hooks.enter_context(listening(outputs=[(self.model.layout.final_norm, final.append)]))
+        with OpenBlock() as block:
+            for layer, parts in enumerate(self.model.layout.blocks):
+                block.hook(inner(parts.project_out), partial(replace, layer), before=True)
+            block.listen(outputs=[(self.model.layout.final_norm, final.append)])
             self.model.layout.body(input_ids=tokens, use_cache=False)
         return self.measure(final[-1].reshape(*tokens.shape, -1))
 

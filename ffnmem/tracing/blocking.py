@@ -19,6 +19,7 @@ from ..facts.answers import Answer
 from ..facts.fact import Fact
 from ..facts.questions import SubjectPrompt
 from ..models.attention import Blocking
+from ..models.hooks import OpenBlock
 from ..models.model import Model
 from ..models.replaying import PlainLayers, Replay
 from .mapping import BATCH_TOKENS, Mapper, find_question
@@ -121,7 +122,8 @@ class LastPositions(Replay):
     ) -> Float[Tensor, "rows reads d_model"]:
         if self.hidden is None:
             return super().attend(layer, normed, first, rows)
-        with Blocking(self.hidden, self.reads) as blocking:
+        with OpenBlock() as block:
+            blocking = block.mode(Blocking(self.hidden, self.reads))
             found = super().attend(layer, normed, first, rows)
         if blocking.taken != 1:
             raise UnsupportedModelError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -53,6 +53,16 @@ def test_any_way_out_gives_it_back(model: fm.Model, block: Block) -> None:
     holder = [asking()]
     assert not torch.equal(next(holder[0]), before)
     holder.clear()
+    assert torch.equal(last_logits(model), before)
+    assert hook_count(model.hf_model) == hooks
+
+
+def test_a_stack_enters_and_leaves_it(model: fm.Model, block: Block) -> None:
+    """A block that only a ``with`` statement can enter or leave."""
+    before, hooks = last_logits(model), hook_count(model.hf_model)
+    with ExitStack() as stack:
+        stack.enter_context(block(model))
+        assert not torch.equal(last_logits(model), before)
     assert torch.equal(last_logits(model), before)
     assert hook_count(model.hf_model) == hooks
 
