@@ -149,7 +149,7 @@ found = fm.contrast(model, "The Eiffel Tower is located in the city of", "The Kr
                 "these; and as "
                 "many at random.",
                 'fm.plots.faithfulness(fm.faithfulness(capture, " Paris", foil=" Rome", firings=scores))',
-                f"ffnmem causal faithfulness {TOWER} {RIVAL} --plot faithfulness.png",
+                f"ffnmem faithfulness {TOWER} {RIVAL} --plot faithfulness.png",
             ),
         ),
     ),

@@ -61,12 +61,13 @@ capture.predictions(k=5)
 
 # %%
 layer = 4
-table = fm.decompose(capture, layer=layer)
-print(f"shares sum to {table['share'].sum():.6f}; relative error of the sum {table.attrs['error']:.1e}")
-table.head(8)
+parts = fm.decompose(capture, layer=layer)
+whole = parts.memories["share"].sum() + parts.bias_share
+print(f"shares sum to {whole:.6f}; relative error of the sum {parts.error:.1e}")
+parts.memories.head(8)
 
 # %%
-largest = table[table["neuron"] >= 0]["share"].cumsum().reset_index(drop=True)
+largest = parts.memories["share"].cumsum()
 print({k: round(float(largest[k - 1]), 2) for k in (10, 50, 200, 1024)})
 
 # %% [markdown]
@@ -182,6 +183,6 @@ strongest.assign(token=along.target_tokens)
 #    `fm.trace_fact(model, fact, way="silence")`, with the fact from `fm.load_facts("atlas")`; its `plot()` shows all
 #    layers.*
 # 4. How many memories of a layer does it take for 90% of its output's direction, and is it the same in every layer?
-#    *Hint: `fm.decompose(capture, layer)["share"].cumsum()`, without the bias, `neuron == -1`.*
+#    *Hint: `fm.decompose(capture, layer).memories["share"].cumsum()`.*
 # 5. Do the same with SmolLM2: `fm.attribute_paths(fm.capture(smollm2, prompt), " Paris", foil=" Rome")`. Which token of
 #    the name gets the credit there? *Hint: its tokens are pieces of words; `fm.plots.map` names them.*

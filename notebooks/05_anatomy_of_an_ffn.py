@@ -66,10 +66,11 @@ print(f"{parts.activation}; largest difference from what the model computed: {di
 # is how much of the output's direction it wrote.
 
 # %%
-table = fm.decompose(capture, layer)
-weights = table[table["neuron"] >= 0]["weight"].sort_values(ascending=False).cumsum()
+found = fm.decompose(capture, layer)
+weights = found.memories["weight"].cumsum()
 half = int((weights < weights.iloc[-1] / 2).sum()) + 1
-print(f"shares sum to {table['share'].sum():.4f}; {half} of {model.d_mlp:,} memories have half of the weight")
+whole = found.memories["share"].sum() + found.bias_share
+print(f"shares sum to {whole:.4f}; {half} of {model.d_mlp:,} memories have half of the weight")
 
 # %% [markdown]
 # ## Each position alone

@@ -17,6 +17,7 @@ from ffnmem.evaluation import Decay, Sweep
 from ffnmem.evaluation.effects import Effects
 from ffnmem.facts.listing import list_facts
 from ffnmem.neurons.survey import Survey, clearest
+from ffnmem.prompts.reporting import PromptReport
 from ffnmem.scanning import Store
 from ffnmem.scanning.searching import Found
 from ffnmem.tracing import Traces, knockout_facts, trace_facts
@@ -110,6 +111,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Circuit": lambda e: fm.circuit(e.capture, e.CausalScores.top(60), e.answers[0]),
     "Comparison": lambda e: fm.compare(e.tiny, corpus=TEXTS[:30], edit=random_edit(e.tiny, (1,))),
     "Decay": decay,
+    "Decomposition": lambda e: fm.decompose(e.capture, 1),
     "Descriptions": lambda e: fm.describe(e.store, ["1.5", "0.3"], answer_knowing, shown=4, tested=4),
     "EditDiff": lambda e: e.edit.diff(e.tiny, EIFFEL),
     "EditEffects": lambda e: Effects(e.edit, e.tiny).measure(top=3),
@@ -138,6 +140,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
         pushed("opt", e.tiny.tokenizer, {(0, 3): -1000.0, (1, 5): 1000.0}), HEALTHY
     ),
     "PathAttribution": lambda e: fm.attribute_paths(e.capture, *e.answers),
+    "PromptReport": lambda e: PromptReport(e.Attribution, e.PathAttribution),
     "Scores": lambda e: made_scores(e.tiny),
     "Silencing": lambda e: fm.trace_fact(
         e.tiny, PROMPT, "Eiffel Tower", way="silence", kinds=("ffn", "attention"), window=1

@@ -92,7 +92,7 @@ def one(place: tuple[Any, ...]) -> Any:
 
 def changed(model: fm.Model, name: Any) -> pd.DataFrame:
     with fm.intervene(model, {name: 2.0}):
-        return fm.decompose(fm.capture(model, "The cat sat"), layer=1)
+        return fm.decompose(fm.capture(model, "The cat sat"), layer=1).to_frame()
 
 
 NEURONS: dict[str, Callable[..., Any]] = {  # everything that takes layer and neuron, or a name in their place
@@ -115,7 +115,7 @@ LAYERS: dict[str, Callable[..., Any]] = {  # everything that takes a layer
     "Store.stats": lambda g, at: g.store.stats(at),
     "capture": lambda g, at: fm.capture(g.tiny, "The cat", layers=at).layers,
     "captures": lambda g, at: fm.capture(g.tiny, "The cat", layers=[0, at]).layers,
-    "decompose": lambda g, at: fm.decompose(g.capture, at),
+    "decompose": lambda g, at: fm.decompose(g.capture, at).to_frame(),
     "project": lambda g, at: fm.project(g.tiny, at, k=2),
     "projects": lambda g, at: fm.project(g.tiny, at, 7, k=2),
     "promoters": lambda g, at: fm.vocabulary.promoters(g.tiny, " Paris", layer=at),

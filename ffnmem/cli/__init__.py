@@ -13,48 +13,12 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, TextIOWrapper
 from typing import Any
 
-from cyclopts import App, Parameter
+from cyclopts import App, Group, Parameter
 
 from .._version import __version__
 from .guard import run_guarded, seldom_collected
 from .manual import PlainHelp
-
-COMMANDS = {  # a command and the module that holds it, in the manual's order
-    "get": "get",
-    "attribute": "attribute",
-    "paths": "attribute",
-    "contrast": "attribute",
-    "circuit": "circuit",
-    "explore": "explore",
-    "decompose": "attribute",
-    "causal": "causal",
-    "ablate": "intervene",
-    "intervene": "intervene",
-    "project": "project",
-    "polysemanticity": "polysemanticity",
-    "describe": "polysemanticity",
-    "roles": "weights",
-    "weights": "weights",
-    "geometry": "weights",
-    "facts": "facts",
-    "report": "report",
-    "pack": "scan",
-    "neuron": "neuron",
-    "store": "scan",
-    "scan": "scan",
-    "merge": "scan",
-    "trace": "tracing",
-    "knockout": "tracing",
-    "edit": "edit",
-    "audit": "audit",
-    "compare": "compare",
-    "evaluate": "evaluate",
-    "moment": "scan",
-    "lens": "scan",
-    "health": "health",
-    "activations": "weights",
-    "anatomy": "weights",
-}
+from .table import GROUPS, OPERATIONS
 
 app = App(
     name="ffnmem",
@@ -77,8 +41,11 @@ app = App(
     suppress_keyboard_interrupt=False,
     result_action="return_value",
 )
-for name, module in COMMANDS.items():
-    app.command(f"{__name__}.{module}:{name.replace('-', '_')}", name=name)
+for at, (title, commands) in enumerate(GROUPS.items()):
+    group = Group(title, sort_key=at)
+    for name, path in commands.items():
+        held = "commands" if name in OPERATIONS else path
+        app.command(f"{__name__}.{held}:{name}", name=name, group=group)
 
 
 def run(tokens: Sequence[str]) -> int:

@@ -182,7 +182,8 @@ FactSource = Annotated[str, Parameter(help="atlas (those of the embedded model),
 Device = Annotated[
     str,
     Parameter(
-        metavar="DEVICE", help="cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]"
+        metavar="DEVICE",
+        help="Where it runs: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]",
     ),
 ]
 LensName = Annotated[
@@ -266,8 +267,8 @@ class ModelChoice:
     """Which model the user asked for, and where it runs.
 
     Attributes:
-        model: atlas (embedded, offline), smollm2 (after ffnmem get), a folder in Hugging Face layout, a .gguf file,
-            or a Hugging Face id such as gpt2.
+        model: Which one: atlas (embedded, offline), smollm2 (which "get" gets), a folder in Hugging Face layout, a
+            .gguf file, or a Hugging Face id such as gpt2.
     """
 
     model: Annotated[str, Parameter(metavar="MODEL")] = "atlas"

@@ -9,8 +9,9 @@ from pathlib import Path
 from cyclopts import App
 
 from ..core.errors import FileError
-from . import COMMANDS, app, run_captured
+from . import app, run_captured
 from .guard import note, run_guarded
+from .table import COMMANDS
 
 BEGIN, END = "<!-- cli:begin -->", "<!-- cli:end -->"
 

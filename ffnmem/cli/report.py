@@ -53,7 +53,6 @@ def report_prompt(
     out: Annotated[Page, Parameter(alias="-o")] = "report.html",
     answer: Answer = Answer(),
     top: Top = 20,
-    tokens: Count = 8,
     site: str | None = None,
     lens: LensName = LOGIT,
     show: Open = False,
@@ -73,13 +72,12 @@ def report_prompt(
 
     Args:
         out: The page to write, in a folder that exists; an older one is replaced.
-        tokens: How many promoted and suppressed tokens to show for each memory.
         site: A site of the model's neurons (ffnmem report site), to which names of neurons lead.
     """
     check_replaceable(out, PAGE)  # the default, too
     loaded = model.load()
     text = model.prompt_text(loaded, prompt)
-    path = fm.report(loaded, text, out=out, lens=lens, site=site, top=top, tokens=tokens, **vars(answer))
+    path = fm.report(loaded, text, out=out, lens=lens, site=site, top=top, **vars(answer))
     finish(path, loaded.name, loaded.fingerprint, show)
 
 

@@ -313,8 +313,13 @@ class Reader:
         self.used.append(found)
         return found
 
+    def spared(self, cls: type[Any], name: str, packed: Any) -> bool:
+        """Whether a field is live, need not be there, and nothing was given."""
+        live = isinstance(packed, dict) and "$live" in packed and not self.live
+        return live and type(None) in typing.get_args(typing.cast(Any, hints_of)(cls).get(name))
+
     def record(self, cls: type[Any], packed: Mapping[str, Any]) -> Any:
-        values = {name: self.unpack(part) for name, part in packed.items()}
+        values = {name: None if self.spared(cls, name, part) else self.unpack(part) for name, part in packed.items()}
         try:
             return cls(**values)
         except FfnmemError as error:

@@ -141,6 +141,7 @@ Kind = Literal[
     "text",  # Content
     "neuron",  # (layer, neuron), shown as 5.97
     "token",  # str
+    "tokens",  # several, best first, each a str or a pair of one and its number
     "number",  # with as many decimals as the largest of the column asks for, or ``places``
     "count",  # whole numbers with thousands
     "percent",  # a share, or with ``sign`` a change: 0.5 is 50.0%
@@ -173,6 +174,10 @@ class Column:
         each: of heat, what each of its values stands for, "layer".
         stays: where a table is too wide for a terminal, it becomes several, and this column stands in each.
         spare: of bars, heat and contexts on a terminal, the columns that the others take; None: measured.
+        derive: its values from a result and some rows of a table of its, where the table does not hold them but the
+            columns that it ``needs``.
+        leads: what a cell leads to on a page with links: "neuron", "token".
+        note: said below a table that has a negative number in the column.
     """
 
     name: str
@@ -192,13 +197,17 @@ class Column:
     least: int = 0
     stays: bool = False
     of: Source = ""
+    derive: Callable[[Any, Any], list[Any]] | None = None
+    needs: tuple[str, ...] = ()
+    leads: str = ""
+    note: str = ""
 
     @property
     def to_left(self) -> bool:
         """Numbers stand right, the rest left, unless the column says so."""
         if self.left is not None:
             return self.left
-        return self.wraps or self.kind in ("text", "neuron", "token", "context", "heat", "bar")
+        return self.wraps or self.kind in ("text", "neuron", "token", "tokens", "context", "heat", "bar")
 
     def places_of(self, values: Iterable[Any]) -> int:
         """Decimal places of the column's numbers."""

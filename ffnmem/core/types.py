@@ -64,6 +64,13 @@ NonNegative = Annotated[float, Range(least=0)]
 Number = Annotated[float, Range()]
 Finite = Annotated[float, Range(above=float("-inf"), below=float("inf"))]
 
+# -- what is of no one class ------------------------------------------------------------------------------------------
+
+Means = Any
+"""What coefficients are where they are not their own: a store or a capture, whose means are taken, or numbers."""
+FiringNames = Any
+"""Firings: names such as ``"3.17@5"``, triples (layer, neuron, position), a table of these, or a result with some."""
+
 # -- allowed values ----------------------------------------------------------------------------------------------------
 # Each alias is what functions and commands are annotated with; the tuple beside it is for what loops over the values.
 

@@ -133,7 +133,7 @@ def fact_page(explorer: Explorer, query: FactQuery, progress: Progress) -> View:
     if trace is not None:
         files = {"csv": trace.to_frame, "json": trace.to_dict, "png": lambda: picture("figure")(trace)}
     if edit is not None and result is not None:
-        files |= {"csv": result.to_frame, "json": result.to_dict, "zip": lambda: edit_bytes(edit)}
+        files |= dict[str, Any](csv=result.to_frame, json=result.to_dict, zip=lambda: edit_bytes(edit))
     return View(
         title=fact.subject + ("" if edit is None else f" → {edit.targets[0]}"),
         body=body,

@@ -102,7 +102,6 @@ class Contrast(AnswerResult):
     says: tuple[str, str]
     counterfactual_tokens: tuple[str, ...]
     counterfactual_ids: tuple[int, ...]
-    model: Model
 
     def top(self, k: Count | None = 20) -> pd.DataFrame:
         """The ``k`` first firings (all for None), with what each ``promotes``."""
@@ -121,6 +120,8 @@ class Contrast(AnswerResult):
 
     def ask_again(self, ids: tuple[int, ...]) -> PromptQuestion:
         """Its answer after the tokens of one of its prompts."""
+        if self.model is None:
+            raise InputError("this contrast was loaded without its model: fm.interventions.Contrast.load(path, model)")
         prompt = ids[: len(ids) - self.answer.parting]
         return PromptQuestion(capture(self.model, torch.tensor([ids])), 0, replace(self.answer, prompt=prompt))
 
@@ -475,7 +476,6 @@ class Between:
             says=self.says,
             counterfactual_tokens=others,
             counterfactual_ids=tuple(there.tokens.tolist()),
-            model=here.model,
             **about,
             **here.result_fields(),
             provenance=here.capture.provenance.with_settings(

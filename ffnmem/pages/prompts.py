@@ -11,33 +11,20 @@ import pandas as pd
 
 from ..core.errors import InputError
 from ..core.files import check_destination, write_whole
-from ..core.sheets import Grid, Line, Sheet, Span, Words, line, token
+from ..core.sheets import line, token
 from ..core.types import LOGIT, Basis, Count, checked
 from ..models.model import Model
 from ..prompts.attribution import Attribution, attribute
-from ..prompts.captures import Capture, Prompt, capture, with_answer
+from ..prompts.captures import Capture, Prompt, capture
 from ..prompts.paths import PathAttribution, attribute_paths
+from ..prompts.reporting import PromptReport
 from ..show.notebook import Axis, bar
-from ..vocabulary.lenses import JacobianLens, Lens, describe_lens, load_lens, name_of
-from ..vocabulary.projections import project, written_tokens
-from .links import Links, nowhere, to_site
-from .rendering import Section, page_html
+from ..vocabulary.lenses import Lens, describe_lens, load_lens
+from ..vocabulary.projections import project
+from .links import to_site
+from .rendering import sheet_html
 
-FIRINGS = 10  # rows of the table of single firings
-PROMOTED = 8  # tokens of each memory
-BASIS: Basis = "folded"  # in which values are read as tokens; the page records it
-EXACT = (
-    "What the memories of each layer, firing at each position, add to the answer's logit: in the marked column where "
-    "they stand, elsewhere carried along by attention. With attention patterns and norm scales as they are here, this "
-    "is exact: all cells, the embeddings and the biases ({rest:+.2f}) add up to the logit (error {error:.1e}). That a "
-    "memory made a later one fire is not counted."
-)
-DIRECT = (
-    "The {count:,} neurons, of {neurons:,}, with the largest logits at the answer's own position {position}; share is "
-    "of the whole logit. The tokens are those that a neuron's value promotes and suppresses most in general, whatever "
-    "the prompt{lens}."
-)
-SUM = "Every component in the order of the residual stream. Each bar starts where the one above it ends."
+BASIS: Basis = "folded"  # in which values are read as tokens
 
 
 @checked
@@ -49,7 +36,6 @@ def report(
     foil: str | int | None = None,
     out: str | Path = "report.html",
     top: Count = 20,
-    tokens: Count = PROMOTED,
     position: int = -1,
     first_token: bool = False,
     prepend_bos: bool | None = None,
@@ -66,7 +52,6 @@ def report(
         foil: a second token: explain the difference of the two logits.
         out: the file to write, in a folder that exists; replaced only once the new one is complete.
         top: how many memories to list.
-        tokens: how many promoted and suppressed tokens to show for each.
         position: where the answer is read off; negatives count from the prompt's end.
         first_token: take the first token of a target or foil alone.
         prepend_bos: put the beginning-of-sequence token in front; default ``model.prepend_bos``.
@@ -82,99 +67,16 @@ def report(
     """
     path = check_destination(out)
     others = to_site(site, path, model.fingerprint)
-    through = load_lens(model, lens)
     captured = capture(model, prompt, prepend_bos=prepend_bos)
     if captured.tokens.shape[0] != 1:
         raise InputError(f"a report is of one prompt, not {captured.tokens.shape[0]}: write one for each")
     attribution = attribute(captured, target, foil, position, first_token=first_token)
-    paths = attribute_paths(captured, attribution.answer)
-    page = report_html(captured, attribution, paths, links=others, top=top, tokens=tokens, lens=through)
-    write_whole(path, page)
+    paths, through = attribute_paths(captured, attribution.answer), load_lens(model, lens)
+    found = PromptReport(attribution, paths, through or LOGIT, describe_lens(through))
+    foil_too = () if found.foil is None else (" rather than ", token(found.foil, "strong"))
+    title = line("The memories behind ", token(found.target, "strong"), *foil_too)
+    write_whole(path, sheet_html(found.sheet(top, True), title, links=others))
     return path
-
-
-def report_html(
-    captured: Capture, attribution: Attribution, paths: PathAttribution, *, links: Links = nowhere, **shown: Any
-) -> str:
-    """The page of an attribution of one position of a capture of one prompt, directly and along all paths; ``shown`` as
-    :func:`report_sections` takes it."""
-    one = attribution.total
-    foil = () if one.foil is None else (" rather than ", token(one.foil, "strong"))
-    lens: JacobianLens | None = shown.get("lens")
-    settings = {"target": one.target, "foil": one.foil, "position": one.position}
-    provenance = one.provenance.with_settings(basis=BASIS, lens=describe_lens(lens), **settings).to_dict()
-    title = line("The memories behind ", token(one.target, "strong"), *foil)
-    return page_html(title, report_sections(captured, attribution, paths, **shown), provenance, links=links)
-
-
-def report_sections(
-    captured: Capture,
-    attribution: Attribution,
-    paths: PathAttribution,
-    *,
-    top: int,
-    tokens: int = PROMOTED,
-    lens: JacobianLens | None = None,
-) -> list[Section]:
-    """The answer, where memories wrote it, the memories that wrote most, and all that adds up to it."""
-    one, read = attribution.total, attribution.answer
-    assert read is not None
-    captured, _ = with_answer(captured, read, 0)
-    neurons = one.top(top)
-    named = [one.target_ids[0], *([] if one.foil_id is None else [one.foil_id])]
-    written = written_tokens(captured.model, neurons, named, tokens, lens=lens or LOGIT)
-    memories = float(paths.map.sum())
-    exact = EXACT.format(rest=float(paths.components["logit"].sum()) - memories, error=paths.error)
-    through = "" if lens is None else f", as it arrives at the unembedding (the {name_of(lens)} lens)"
-    direct = DIRECT.format(count=len(neurons), neurons=sum(one.widths), position=one.position, lens=through)
-    return [
-        Section("The answer", Sheet.of(one.heading(neurons, (), captured))),
-        Section(
-            "Where memories wrote it",
-            Sheet.of(Words(carried_line(paths)), map_grid(paths), paths.firing_table(min(top, FIRINGS))),
-            exact,
-        ),
-        Section("The memories that wrote it directly", Sheet.of(one.neuron_table(neurons, written, full=True)), direct),
-        Section("Everything that adds up to the logit", Sheet.of(one.ledger()), SUM),
-    ]
-
-
-def carried_line(paths: PathAttribution) -> Line:
-    """What memories of all positions add to a logit, and the earlier position whose memories add most."""
-    by_position = paths.map.sum(0).tolist()
-    memories, earlier = sum(by_position), by_position[: paths.answer.positions[0]]
-    place = max(range(len(earlier)), key=earlier.__getitem__, default=None)
-    there = 0.0 if place is None else earlier[place]
-    in_percent = paths.logit > 0 and max(abs(memories), abs(there)) <= 2 * paths.logit
-
-    def share(value: float, words: str) -> str:
-        return words.format(f"{value / paths.logit:.0%}") if in_percent else ""
-
-    what = "the logit" if paths.answer.foil is None else "the difference"
-    most = () if place is None or there <= 0 else (
-        "; before the answer's own position, those at ", token(paths.tokens[place]), " add most, ",
-        signed_span(there), share(there, " ({})")
-    )  # fmt: skip
-    added = "Over all positions, memories add ", signed_span(memories), f" to {what}", share(memories, ", {} of it")
-    return line(*added, *most, ".")
-
-
-def signed_span(value: float) -> Span:
-    """A number of logits in the colour of its sign."""
-    return Span(f"{value:+.2f}", "adds" if value >= 0 else "takes")
-
-
-def map_grid(paths: PathAttribution) -> Grid:
-    """What the memories of each layer, firing at each position, add to the answer; the last layer first."""
-    values = paths.map.tolist()[::-1]
-    return Grid(
-        rows=tuple(f"layer {layer}" for layer in reversed(range(len(values)))),
-        columns=tuple(token(text) for text in paths.tokens[: len(values[0])]),
-        values=tuple(map(tuple, values)),
-        limit=float(paths.map.abs().max()) or 1.0,
-        unit="logits",
-        marked=paths.answer.positions[-1],
-    )
 
 
 # What views of the explorer say in templates of their own.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import quoted
 from ..core.number_text import format_probability
 from ..core.provenance import Provenance
 from ..core.sheets import Content, Prompt, place, token
 from ..facts.answers import Answer
+from ..models.model import Model
 from ..show.result import Result
 
 
@@ -24,7 +25,10 @@ class AnswerResult(Result):
         position: the last one that is read.
         target, foil: as they stand in the text; no foil is None.
         answer: which tokens answer the prompt.
+        model: which one was asked; None of what was loaded without it.
     """
+
+    heading = "prompt after target foil logit"
 
     tokens: tuple[str, ...]
     starts_with_bos: bool
@@ -33,6 +37,36 @@ class AnswerResult(Result):
     foil: str | None
     answer: Answer
     provenance: Provenance
+    model: Model | None = None
+
+    if TYPE_CHECKING:
+        logit: Any
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt's tokens, where the answer is read."""
+        return answered_prompt(self)
+
+    @property
+    def after(self) -> str | None:
+        """The token at which the answer is read, where that is not the last one."""
+        return self.tokens[self.position] if self.position < len(self.tokens) - 1 else None
+
+    @property
+    def quantity(self) -> str:
+        """What its number of the answer is: the log-probability of an answer of several tokens without a foil, or the
+        logit."""
+        return "log_probability" if self.answer.whole and self.foil is None else "logit"
+
+    @property
+    def none_kept(self) -> Any:
+        """Its number of the answer where no firing is kept, of those results that have one."""
+        return getattr(self, "without", None)
+
+    @property
+    def log_probability(self) -> float:
+        """What ``logit`` is of an answer of several tokens."""
+        return self.logit
 
     @property
     def target_id(self) -> int:
@@ -43,6 +77,15 @@ class AnswerResult(Result):
     def foil_id(self) -> int | None:
         """The foil's, read there too."""
         return self.answer.foil_id
+
+
+def answered_prompt(one: Any) -> Prompt:
+    """The tokens of a result's prompt, and where its answer is read, or begins to be."""
+    answer: Answer | None = one.answer
+    whole = answer is not None and answer.whole
+    tokens = one.tokens[: len(answer.prompt)] if answer is not None and whole else one.tokens
+    bos = getattr(one, "starts_with_bos", one.provenance.prepend_bos is True)
+    return Prompt(tokens, len(tokens) - 1 if whole else one.position, bos)
 
 
 def describe_answer(one: Any, summed: bool = False) -> dict[str, Content | None]:

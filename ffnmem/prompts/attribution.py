@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, SupportsIndex
+from typing import ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -17,41 +17,20 @@ from torch import Tensor
 
 from ..core.errors import InputError, counted, quoted
 from ..core.neuron_names import LayerName, add_experts
-from ..core.number_text import decimals, format_probability
 from ..core.provenance import Provenance, experts_in
-from ..core.sheets import (
-    Column,
-    Content,
-    Fitting,
-    Line,
-    Origin,
-    Prompt,
-    Rows,
-    Sheet,
-    Span,
-    Table,
-    explain_negative,
-    line,
-    place,
-    promoted_column,
-    rows,
-    token,
-    tokens,
-)
-from ..core.types import Count, Whole, checked
+from ..core.sheets import Prompt
+from ..core.types import Count, checked
 from ..facts.answers import Answer, check_foil
+from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import pulled_through
 from ..show.result import Result
-from .answer_text import describe_answer
+from .answer_text import answered_prompt
 from .captures import Capture, answer_after, with_answer
 
 # `Attribution`: a token's logit as the sum of what every memory and every other component wrote.
 
 PREDICTIONS = 5
-AGAINST = "“suppresses”: the tokens that a neuron suppresses as it fired, where these say more about the answer"
-Written = tuple[Sequence[str], Sequence[str], bool]
-"""Tokens that a neuron promoted as it fired, those that it suppressed, and whether these say more about the answer."""
 
 
 @checked
@@ -73,10 +52,13 @@ class Attribution(Result):
         positions: where the attribution is made; target_ids, target_tokens: of what.
         foil, foil_id: the foil's token and its id, or None.
         answer: which tokens answer the prompt; None of a target for every position.
+        predictions: the model's own top tokens there, and the target and the foil among all.
+        model: which one; None of what was loaded without it.
     """
 
-    main = "neurons"
-    in_json = "tokens positions target_tokens foil logits error neurons components"
+    heading = "prompt target foil logit error"
+    by_neuron: ClassVar = {"neurons": "neuron coefficient logit share promotes | suppresses"}
+    main, uncut = "neurons", "predictions ledger"
 
     neuron_logits: Float[Tensor, "n layer d_mlp"]
     coefficients: Float[Tensor, "n layer d_mlp"]
@@ -92,6 +74,8 @@ class Attribution(Result):
     foil_id: int | None
     provenance: Provenance
     answer: Answer | None = None
+    predictions: pd.DataFrame | None = None
+    model: Model | None = None
 
     @property
     def target(self) -> str:
@@ -193,150 +177,74 @@ class Attribution(Result):
         frame.attrs = {"target": self.target_tokens, "foil": self.foil, "provenance": self.provenance.to_dict()}
         return frame
 
-    def to_dict(self, top: Whole | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON; of an answer of several tokens with those of its sum."""
-        found: dict[str, Any] = super().to_dict(top)
-        return found | {"target": self.target, "total": self.total.to_dict(top)} if self.whole else found
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt's tokens, where the answer is read."""
+        self.check_single()
+        return answered_prompt(self)
 
-    def summary(self) -> str:
-        single = len(self.positions) == 1 or self.whole
-        return self.describe("target foil logit error" if single else "target_tokens foil error")
+    @property
+    def tables(self) -> dict[str, str]:  # type: ignore[override]
+        """Of a target for every position, which neuron wrote most at each; else all about the one."""
+        by_position = {"by_position": "position after target logit neuron"}
+        if self.answer is None:
+            return by_position
+        predictions = {"predictions": "rank token answer logit probability"}
+        return predictions | by_position | self.by_neuron | {"ledger": "*"}
 
-    def sheet(
-        self,
-        top: Whole = 10,
-        *,
-        layers: Sequence[int] = (),
-        capture: Capture | None = None,
-        written: Mapping[tuple[int, int], Written] | None = None,
-        full: bool = False,
-    ) -> Sheet:
-        """The answer, the neurons that wrote most towards it, and the components with what they come to.
+    @property
+    def written(self) -> float:
+        """What all neurons wrote of the logit."""
+        parts = self.components
+        return float(parts.loc[parts["component"] == "ffn", "logit"].sum())
 
-        Args:
-            top: how many neurons. layers: of these layers only.
-            capture: what was attributed: adds the model's own top tokens.
-            written: adds the tokens that each neuron promotes as it fired, or those that it suppresses where these say
-                more about target and foil, by (layer, neuron). full: both of each.
-        """
+    @property
+    def verdict(self) -> str:
+        """How much of the answer the neurons wrote."""
         if len(self.positions) > 1 and not self.whole:
-            return Sheet.of(self.position_table(), self.provenance)
-        one = self.total
-        neurons = one.strongest(top, layers)
-        return Sheet.of(
-            one.heading(neurons, layers, capture),
-            self.position_table() if self.whole else None,
-            one.neuron_table(neurons, written, full),
-            one.ledger(),
-            self.provenance if written is None else self.provenance.with_settings(basis="folded"),
+            many = counted(len(self.positions), "position")
+            return f"The largest error over {many} is {self.error:.1e}{self.provenance.before_cap}."
+        minus = "" if self.foil is None else ", the target’s minus the foil’s"
+        summed = f", the sum over its {len(self.positions)} tokens" if self.whole else ""
+        return (
+            f"All {sum(self.widths):,} neurons wrote {self.total.written:+.3f} of the logit "
+            f"{self.logit:.3f}{minus}{summed}{self.provenance.before_cap}."
         )
 
-    def strongest(self, top: Whole, layers: Sequence[int] = ()) -> pd.DataFrame:
-        """The ``top`` neurons by \\|logit\\|, of the given layers only if there are any."""
-        if not layers:
-            return (self.total if self.whole else self).top(top)
-        frame = (self.total if self.whole else self).neurons
-        return frame[frame["layer"].isin(layers)].head(min(top, len(frame))).reset_index(drop=True)
+    @property
+    def count(self) -> int:
+        return sum(self.widths)
 
-    def heading(
-        self, neurons: pd.DataFrame, layers: Sequence[int], capture: Capture | None
-    ) -> dict[str, Content | None]:
-        """The prompt, the model's top tokens, the target (and foil), and how much the memories wrote of its logit."""
-        facts = describe_answer(self, summed=True)
-        if capture is not None and not (self.answer is not None and len(self.answer.target) > 1):
-            roles = {self.target_ids[0]: "target"} | ({} if self.foil_id is None else {self.foil_id: "foil"})
-            ranked = capture.ranked(self.position, roles, PREDICTIONS)
-            first = {name: facts.pop(name) for name in ("prompt", "after")}
-            pieces: list[Line] = []
-            for p in ranked.itertuples():
-                chance = format_probability(p.probability)
-                if p.rank <= PREDICTIONS and len(pieces) < PREDICTIONS:
-                    pieces.append((token(p.token, "strong" if p.role else ""), Span(f" {chance}", "soft")))
-                if p.role:
-                    facts[p.role] = line(token(p.token, "strong"), f"   rank {p.rank:,}, logit {p.logit:.3f}, {chance}")
-            facts = first | {"next": Fitting(tuple(pieces))} | facts
-            if self.foil is None:
-                del facts["logit"]
-        return facts | {"memories": self.written(neurons, layers)}
+    def shown_neurons(self, top: Count | None = 20) -> pd.DataFrame | None:
+        """The neurons that wrote most; of an answer of several tokens, to their sum."""
+        return (self.total if self.whole else self).top(top)
 
-    def written(self, neurons: pd.DataFrame, layers: Sequence[int]) -> str:
-        """How much of the logit all FFN neurons wrote, and how much those listed."""
-        parts = self.components
-        ffn = float(parts.loc[parts["component"] == "ffn", "logit"].sum())
-        where = "" if not layers else f" (of layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))})"
-        listed = f"the {len(neurons):,} below{where} {float(neurons['logit'].sum()):+.3f}"
-        whole = f"{ffn:+.3f} of the logit {self.logit:.3f}{self.provenance.before_cap}"
-        return f"all {sum(self.widths):,} wrote {whole}, {listed}"
-
-    def neuron_table(
-        self, neurons: pd.DataFrame, written: Mapping[tuple[int, int], Written] | None = None, full: bool = False
-    ) -> Table:
-        """Neurons, and the tokens that they promote as they fired, suppress, or both."""
-        named = (self.target, self.foil)
-        ends: list[Column] = []
-        against = False
-        if written is not None:
-            places = zip(neurons["layer"], neurons["neuron"], strict=True)
-            known = {at: written.get(at, ((), (), False)) for at in places}
-            against = not full and any(tells_more for _, _, tells_more in known.values())
-
-            def promoted(row: Mapping[str, Any]) -> Fitting:
-                texts, suppressed, tells_more = known[row["layer"], row["neuron"]]
-                if full or not tells_more:
-                    return tokens(texts, named)
-                return Fitting((line(Span("suppresses", "takes")), *tokens(suppressed, named).pieces))
-
-            ends = [Column("promotes", wraps=True, of=promoted)]
-            if full:
-                suppressed = {at: one[1] for at, one in known.items()}
-                ends.append(promoted_column(suppressed, named, "suppresses"))
-        summed = self.answer is not None and self.answer.whole
-        captions = (
-            "coefficients are those at the token where a neuron adds most" if summed else "",
-            explain_negative(neurons["coefficient"]),
-            AGAINST if against else "",
-        )
-        caption = "; ".join(filter(None, captions))
-        return Table.of(neurons, "neuron coefficient logit share", *ends, caption=caption)
-
-    def ledger(self) -> Table:
-        """Every component by layer, the sum so far, and what it all comes to beside the model's own logit."""
-        parts = self.components
-        kinds = parts.loc[parts["layer"].notna(), "component"].unique().tolist()
-        places = decimals([*parts["logit"], self.logit], 5)
-        columns = [Column(kind, "number", places=places, sign=True) for kind in [*kinds, "together"]]
-        columns[-1] = replace(columns[-1], bars="steps")
-        shown = rows("component", *columns, Column("sum so far", "number", places=places))
-        names = parts["component"].where(parts["layer"].isna(), "layer " + parts["layer"].astype(str))
-        total = 0.0
-        for name, group in parts.groupby(names, sort=False):
-            cells = dict(zip(group["component"], group["logit"], strict=True))
-            together = float(group["logit"].sum())
-            total += together
-            shown.add(str(name), *(cells.get(kind) for kind in kinds), together, total)
-        blanks = [None] * (len(kinds) + 1)
-        shown.add("sum", *blanks, float(self.sums[0]), style="strong", section=True)
-        shown.add(f"model's logit{self.provenance.before_cap}", *blanks, self.logit, style="strong")
-        shown.add("error", *blanks, line(f"{self.error:.1e}"), style="soft")
-        return shown.table()
-
-    def position_table(self) -> Table:
-        """Each position with its target, the target's logit and the neuron that wrote most of it."""
-        frame = self.top(1).assign(
+    @property
+    def by_position(self) -> pd.DataFrame | None:
+        """Each position with its target, the target's logit, and the neuron that wrote most of it."""
+        if len(self.positions) == 1:
+            return None
+        return self.top(1).assign(
             position=list(self.positions),
-            token=[self.tokens[position] for position in self.positions],
+            after=[self.tokens[position] for position in self.positions],
             target=self.target_tokens,
             logit=self.logits.tolist(),
         )
-        capped = self.provenance.before_cap.replace(",", "; logits", 1)
-        return Table.of(
-            frame,
-            "position",
-            Column("after" if self.whole else "token", "token", of="token"),
-            "target logit",
-            Column("largest neuron", "neuron", of=("layer", "neuron")),
-            caption=f"{counted(len(self.positions), 'position')}, the largest error {self.error:.1e}{capped}",
+
+    @property
+    def ledger(self) -> pd.DataFrame | None:
+        """Every component by layer, and their sum so far, which ends in the model's logit but for the error."""
+        if self.answer is None:
+            return None
+        parts = self.total.components
+        names = parts["component"].where(parts["layer"].isna(), "layer " + parts["layer"].astype(str))
+        kinds = parts.loc[parts["layer"].notna(), "component"].unique().tolist()
+        wide = parts.assign(row=names).pivot_table("logit", "row", "component", sort=False).reindex(names.unique())
+        found = pd.DataFrame(
+            {"component": wide.index} | {kind.replace(" ", "_"): wide[kind].to_numpy() for kind in kinds}
         )
+        found["together"] = parts.groupby(names, sort=False)["logit"].sum().to_numpy()
+        return found.assign(sum_so_far=found["together"].cumsum())
 
 
 class Next(Enum):
@@ -355,32 +263,64 @@ Targets = str | SupportsIndex | Answer | Next | Iterable[SupportsIndex] | None
 
 
 @checked
+@dataclass(frozen=True, eq=False, repr=False)
+class Decomposition(Result):
+    """One FFN's output at one position as the sum of its memories. Made by :func:`ffnmem.decompose`.
+
+    Attributes:
+        memories: one row a neuron, by falling weight: ``layer``, ``neuron``, ``coefficient`` mᵢ, ``value_norm`` ‖vᵢ‖,
+            ``weight`` |mᵢ|·‖vᵢ‖, ``share`` mᵢvᵢ·y/‖y‖². ``attrs`` holds the error, the position and the provenance.
+        layer, position: where; tokens: the prompt's.
+        output_norm: ‖y‖. bias_norm, bias_share: the output bias's, whose share and those of all memories sum to 1.
+        error: ‖Σmᵢvᵢ + b − y‖/‖y‖.
+        model: which one; None of what was loaded without it.
+    """
+
+    heading = "prompt layer output_norm bias_norm bias_share error"
+    tables: ClassVar = {"memories": "neuron coefficient value_norm weight share promotes | suppresses"}
+
+    memories: pd.DataFrame
+    layer: int
+    position: int
+    tokens: tuple[str, ...]
+    output_norm: float
+    bias_norm: float
+    bias_share: float
+    error: float
+    provenance: Provenance
+    model: Model | None = None
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt's tokens, and the position at which the output is."""
+        return Prompt(self.tokens, self.position, self.provenance.prepend_bos is True)
+
+
+@checked
 def decompose(
-    capture: Capture,
-    layer: LayerName,
-    position: SupportsIndex = -1,
-    *,
-    prompt: SupportsIndex | None = None,
-    top: Count | None = None,
-) -> pd.DataFrame:
-    """Which memories make up one FFN's output at one position: y = Σᵢ mᵢvᵢ + b.
+    capture: Capture, layer: LayerName, position: SupportsIndex = -1, *, prompt: SupportsIndex | None = None
+) -> Decomposition:
+    """Which memories make up one layer's output.
+
+    Splits one FFN's output at one position into its memories, y = Σᵢ mᵢvᵢ + b: neurons by falling weight, which is
+    |coefficient| · the value's norm. A share is how much of the output, along its own direction, a neuron wrote.
 
     Args:
         capture: from :func:`ffnmem.capture`.
-        layer: a captured layer.
-        position: index in the prompt; negatives count from its end.
+        layer: a captured layer; -1 is the last.
+        position: where in the prompt: 0 is the first token, -1 the last.
         prompt: which one, of a capture of several.
-        top: keep only this many neurons, by weight; the bias row always stays.
 
-    Returns:
-        One row a neuron, by falling weight, and a last row ``neuron = -1`` for the output bias: ``layer``, ``neuron``,
-        ``coefficient`` mᵢ, ``value_norm`` ‖vᵢ‖, ``weight`` |mᵢ|·‖vᵢ‖, ``share`` mᵢvᵢ·y/‖y‖². The shares of all rows
-        sum to 1 (without ``top``). ``attrs`` holds the ``error`` ‖Σmᵢvᵢ + b − y‖/‖y‖, the position and the provenance.
+    Returns: A :class:`Decomposition`: ``.memories``, ``.bias_share`` and ``.error``.
 
     Raises:
         OutOfRangeError: no such layer, position or prompt. InputError: the layer was not captured.
 
     Source: Geva et al. 2022 (2203.14680), eq. 3; weight is their §3.2 for dominant sub-updates.
+
+    Example:
+        $ ffnmem decompose "The Eiffel Tower is located in the city of" 5
+        $ ffnmem decompose "The Eiffel Tower is in" -1 --position 2 --csv
     """
     index = capture.model.layer(layer)
     if index not in capture.coefficients:
@@ -394,21 +334,25 @@ def decompose(
     square = (y @ y).clamp_min(torch.finfo(y.dtype).tiny)
     norms = values.norm(dim=-1)
     weight = m.abs() * norms
-    share = m * (values @ y) / square
     order = weight.argsort(descending=True, stable=True)
-    order = order if top is None else order[:top]
-    error = (m @ values + bias - y).norm() / square.sqrt()
-    rows = {
-        "layer": [index] * (len(order) + 1),
-        "neuron": [*order.tolist(), -1],
-        "coefficient": [*m[order].tolist(), 1.0],
-        "value_norm": [*norms[order].tolist(), float(bias.norm())],
-        "weight": [*weight[order].tolist(), float(bias.norm())],
-        "share": [*share[order].tolist(), float(bias @ y / square)],
-    }
-    frame = pd.DataFrame(rows)
-    frame.attrs = {"error": float(error), "position": pos, "provenance": capture.provenance.to_dict()}
-    return frame
+    columns = {"coefficient": m, "value_norm": norms, "weight": weight, "share": m * (values @ y) / square}
+    memories = pd.DataFrame(
+        {"layer": index, "neuron": order.tolist()} | {name: some[order].tolist() for name, some in columns.items()}
+    )
+    error = float((m @ values + bias - y).norm() / square.sqrt())
+    memories.attrs = {"error": error, "position": pos, "provenance": capture.provenance.to_dict()}
+    return Decomposition(
+        memories=memories,
+        layer=index,
+        position=pos,
+        tokens=tuple(capture.token_strings(row)),
+        output_norm=float(y.norm()),
+        bias_norm=float(bias.norm()),
+        bias_share=float(bias @ y / square),
+        error=error,
+        provenance=capture.provenance,
+        model=capture.model,
+    )
 
 
 def largest(values: Float[np.ndarray, " n"], k: int | None) -> Int[np.ndarray, " k"]:
@@ -450,13 +394,19 @@ def attribute(
     prompt: SupportsIndex | None = None,
     first_token: bool = False,
 ) -> Attribution:
-    """Which memories, in all layers, wrote this answer: direct logit attribution of every neuron and component.
+    """Which memories, in all layers, wrote an answer.
 
-    The logit of token t is w_t·norm(x) + b_t, x the sum of what every component wrote into the residual stream. With
-    the norm's scale σ taken as it is (frozen), that is linear in x, so each component's share of the logit is its
-    write · u / σ with u = γ ⊙ w_t, centred for LayerNorm; a neuron's write is mᵢvᵢ. Where a norm stands behind the FFN
-    (Gemma 2), the write goes through it with its scale as it is. A soft cap on logits is not linear: what is explained
-    is the logit before it.
+    Splits the logit of an answer into what every FFN neuron, attention layer, embedding and bias wrote: direct logit
+    attribution. The neurons come by what they wrote towards the target or away from it, with the tokens that they
+    promoted there (where a coefficient is negative, those that the value suppresses); the components add up to the
+    model's logit.
+
+    Note:
+        The logit of token t is w_t·norm(x) + b_t, x the sum of what every component wrote into the residual stream.
+        With the norm's scale σ taken as it is (frozen), that is linear in x, so each component's share of the logit is
+        its write · u / σ with u = γ ⊙ w_t, centred for LayerNorm; a neuron's write is mᵢvᵢ. Where a norm stands behind
+        the FFN (Gemma 2), the write goes through it with its scale as it is. A soft cap on logits is not linear: what
+        is explained is the logit before it.
 
     Args:
         capture: of all layers.
@@ -477,6 +427,12 @@ def attribute(
         OutOfRangeError: no such position.
 
     Source: direct logit attribution as in Elhage et al. 2021; per memory, Geva et al. 2022 (2203.14680), §3.
+
+    Example:
+        $ ffnmem attribute "The Eiffel Tower is located in the city of"
+        $ ffnmem attribute "The Eiffel Tower is located in the city of" \\
+            --target " Paris" --foil " Rome"
+        $ ffnmem attribute "The capital of France is" --json | jq '.neurons[0]'
     """
     if capture.residual is None:
         raise InputError("attribution needs every layer: capture(model, prompt) without layers=")
@@ -510,48 +466,19 @@ def attribute(
         foil_id=foil_id,
         provenance=capture.provenance,
         answer=answer,
+        predictions=None if answer is None else ranked_answers(capture, answer, row),
+        model=capture.model,
     )
 
 
-BIAS = -1
-"""The neuron of the output bias's row."""
-
-
-def decomposition_sheet(
-    capture: Capture, whole: pd.DataFrame, listed: pd.DataFrame, promoted: Mapping[tuple[int, int], Sequence[str]]
-) -> Sheet:
-    """What :func:`decompose` found: the place, and the listed neurons, the others as one row, the bias and their sum.
-
-    Args:
-        whole: of all neurons. listed: those to show. promoted: the tokens that each promotes as it fired.
-    """
-    layer, position, tokens = capture.layers[0], whole.attrs["position"], capture.token_strings()
-    norm = float(capture.ffn_out[layer][0, position].norm())
-    facts: dict[str, Content] = {
-        "prompt": Prompt(tuple(tokens), position, capture.starts_with_bos),
-        "at": place(tokens, position),
-        "output": f"layer {layer} writes a vector of norm {norm:.4g}; error of the sum {whole.attrs['error']:.1e}",
-    }
-    table = Table.of(
-        listed,
-        "neuron coefficient",
-        Column("value norm", "number", places=decimals(listed["value_norm"]), of="value_norm"),
-        "weight share",
-        promoted_column(promoted),
+def ranked_answers(capture: Capture, answer: Answer, row: int) -> pd.DataFrame:
+    """The model's own top tokens where an answer is read, and the first token of target and foil among all; ``answer``
+    says which they are."""
+    position = answer.positions[0]
+    roles = {answer.target[0]: "target"} | (
+        {} if answer.foil_id is None or answer.parting else {answer.foil_id: "foil"}
     )
-    shown = Rows(table.columns, list(table.rows))
-    bias, total = whole[whole["neuron"] == BIAS].iloc[0], float(whole["share"].sum())
-    others = len(whole) - 1 - len(listed)
-    if others:
-        rest = total - float(listed["share"].sum()) - float(bias["share"])
-        shown.add(line(f"{others:,} more"), None, None, None, rest, section=True)
-    shown.add(line("bias"), None, float(bias["value_norm"]), None, float(bias["share"]), section=not others)
-    shown.add(line("all"), None, None, None, total, style="strong")
-    return Sheet.of(
-        facts,
-        shown.table(caption=explain_negative(listed["coefficient"])),
-        Origin({**whole.attrs["provenance"], "basis": "folded"}),
-    )
+    return capture.ranked(position, roles, PREDICTIONS, row).rename(columns={"role": "answer"})
 
 
 def component_logits(

@@ -15,10 +15,8 @@ from torch import Tensor
 
 from ..core.errors import InputError, counted
 from ..core.progress import Progress
-from ..core.sheets import Sheet
-from ..core.types import CausalRule, Count, Whole, checked
+from ..core.types import CausalRule, Count, Means, Whole, checked
 from ..models.norms import at_least_float32
-from .answer_text import describe_answer
 from .attribution import largest
 from .captures import Capture, Target
 from .firings import Firings, PromptQuestion
@@ -52,7 +50,11 @@ class CausalScores(Firings):
     """
 
     column: ClassVar[str] = "score"
-    in_json = "tokens position target foil logit firings map rule reference expected completeness_error"
+    tables: ClassVar = {
+        "firings": "neuron fired_at position coefficient score exact share promotes | suppresses",
+        "by_position": "token position score share strongest_layer written_there",
+        "map": "",
+    }
 
     rule: str
     reference: str
@@ -80,33 +82,26 @@ class CausalScores(Firings):
         )
         return found
 
-    def agreement(self, top: Count) -> str:
-        """How the scores of the ``top`` largest firings agree with their exact removal, in words; empty if unknown."""
-        found = self.top(top).dropna(subset="exact")
+    @property
+    def heading(self) -> str:  # type: ignore[override]
+        return f"prompt after target foil {self.quantity} rule reference expected completeness_error"
+
+    def agreement(self, top: Count | None = None) -> str:
+        """How the scores of the firings that were removed exactly agree with that, in words; empty if none was."""
+        found = self.top(len(self.exact) if top is None else top).dropna(subset="exact")
         if found.empty:
             return ""
         opposed = int((np.sign(found["score"]) * np.sign(found["exact"]) < 0).sum())
-        words = f"{counted(len(found), 'firing')} below removed one by one: {opposed:,} with the other sign"
+        wrong = f"{opposed:,} with a score of the other sign" if opposed else "all with a score of the same sign"
         many = len(found) > 2 and min(found["score"].std(), found["exact"].std()) > 0
-        return f"{words}; correlation with the scores {found['score'].corr(found['exact']):.2f}" if many else words
+        rank = f" (correlation {found['score'].corr(found['exact']):.2f})" if many else ""
+        return f"{counted(len(found), 'firing')} removed one by one, exactly: {wrong}{rank}"
 
-    def summary(self) -> str:
-        if self.answer.whole:
-            return f"{self.describe('rule target foil reference')}, log-probability {self.logit:.4g}"
-        return self.describe("rule target foil logit reference")
-
-    def sheet(self, top: Whole = 10) -> Sheet:
-        """The answer, the rule and its error, what each position's firings come to, and the ``top`` single ones."""
-        error, complete = self.completeness_error, None
-        if error is not None:
-            complete = f"the scores should sum to {self.expected:.3f}; error {error:.1e}"
-        facts = describe_answer(self) | {
-            "rule": WORDS[self.rule],
-            "reference": self.reference,
-            "complete": complete,
-            "exact": self.agreement(top) or None,
-        }
-        return Sheet.of(facts, self.position_table("firings"), self.firing_table(top), self.provenance)
+    @property
+    def verdict(self) -> str:
+        """How far the scores can be trusted."""
+        words = self.agreement() if self.exact else ""
+        return f"{words}." if words else ""
 
 
 @checked
@@ -116,7 +111,7 @@ def causal_scores(
     foil: str | int | None = None,
     rule: CausalRule = "gradient",
     *,
-    mean: Any = None,
+    mean: Means = None,
     steps: Count = STEPS,
     position: int = -1,
     prompt: int | None = None,
@@ -124,25 +119,28 @@ def causal_scores(
     exact: Whole = EXACT,
     progress: Progress | None = None,
 ) -> CausalScores:
-    """About what an answer would lose without each firing of each neuron: all of them from one backward pass.
+    """Which firings an answer depends on.
 
-    A firing is a neuron at a position. :func:`ffnmem.ablate` removes neurons one at a time, exactly; here later
-    layers' reactions are followed too, to first order, at the cost of about two more forward passes for all firings.
-    First order can be wrong, even in sign, so the largest firings are removed exactly as well. With Δ the logit, m a
-    firing's coefficient and m̄ its reference, the rules are:
+    Says about what an answer would lose without each firing of each neuron, all of them from one backward pass. A
+    firing is a neuron at a position. :func:`ffnmem.ablate` removes neurons one at a time, exactly; here later layers'
+    reactions are followed too, to first order, at the cost of about two more forward passes for all firings. First
+    order can be wrong, even in sign, so the largest firings are removed exactly as well.
 
-    - ``"gradient"``, attribution patching: (m − m̄)·∂Δ/∂m. Best for the effect of removing one firing.
-    - ``"ig"``, integrated gradients: (m − m̄)·∂Δ/∂m averaged while all coefficients go from m̄ to m together, at the
-      midpoints of ``steps`` parts; those of the beginning-of-sequence token stay as they are and score 0. Their sum is
-      Δ minus the Δ of all firings at their reference, but for what the steps miss. With a norm behind the FFN (Gemma 2)
-      the way from zero begins with a jump, which no number of steps sees: give a ``mean``.
+    Note:
+        With Δ the logit, m a firing's coefficient and m̄ its reference, the rules are:
+
+        - ``"gradient"``, attribution patching: (m − m̄)·∂Δ/∂m. Best for the effect of removing one firing.
+        - ``"ig"``, integrated gradients: (m − m̄)·∂Δ/∂m averaged while all coefficients go from m̄ to m together, at the
+          midpoints of ``steps`` parts; those of the beginning-of-sequence token stay as they are and score 0. Their sum
+          is Δ minus the Δ of all firings at their reference, but for what the steps miss. With a norm behind the FFN
+          (Gemma 2) the way from zero begins with a jump, which no number of steps sees: give a ``mean``.
 
     Args:
         capture: of all layers, without an intervention.
         target, foil, position, prompt, first_token: as :func:`ffnmem.attribute_paths` takes them.
-        rule: one of the above.
-        mean: m̄: None for zero; a Store or a Capture, for the means over its content positions; or numbers
-            ``[layer, d_mlp]`` or ``{layer: [d_mlp]}``.
+        rule: gradient is best for the effect of single firings, ig sums to the change of all.
+        mean: m̄, what a firing is compared with: None for zero; a Store or a Capture, for its neuron's mean over the
+            content positions; or numbers ``[layer, d_mlp]`` or ``{layer: [d_mlp]}``.
         steps: of "ig".
         exact: how many of the largest firings are removed exactly, each in one row of a batch: as many more runs of the
             prompt. 0 for none.
@@ -158,6 +156,11 @@ def causal_scores(
 
     Source: attribution patching, Nanda 2023 and Syed et al. 2023 (2310.10348); integrated gradients, Sundararajan et
         al. 2017 (1703.01365).
+
+    Example:
+        $ ffnmem causal "The Eiffel Tower is located in the city of" \\
+            --target " Paris" --foil " Rome"
+        $ ffnmem causal "The capital of France is" --rule ig --plot causal.png
     """
     question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)

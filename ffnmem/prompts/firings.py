@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from ..core.errors import InputError, OutOfRangeError, quoted
 from ..core.neuron_names import add_experts, read_neuron
-from ..core.number_text import decimals
 from ..core.provenance import experts_in
-from ..core.sheets import FIRED_AT, Column, Table, rows, token
+from ..core.sheets import Grid, token
 from ..facts.answers import Answer
 from ..models.attention import FrozenAttention, frozen_attention
 from ..models.hooks import OpenBlock
@@ -28,8 +27,6 @@ from ..models.residual import model_logits
 from .answer_text import AnswerResult
 from .attribution import rank_cells
 from .captures import Capture, Target, answer_after, with_answer
-
-POSITIONS = 12  # rows of the table by position
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +156,7 @@ class PromptQuestion:
             "target": self.answer.target_text,
             "foil": self.answer.foil_text,
             "answer": self.answer,
+            "model": self.model,
         }
 
     def triples(self, firings: Any) -> list[tuple[int, int, int]]:
@@ -255,44 +253,44 @@ class Firings(AnswerResult):
         """What shares are of: the logit; NaN where that is 0."""
         return self.logit or math.nan
 
-    def position_table(self, what: str) -> Table:
-        """What the memories of each position come to, largest first, and the layer that does most there."""
-        totals = self.map.sum(0)
-        places = decimals(totals.tolist())
-        shown = rows(
-            Column("fired at", left=True),
-            Column("position", "count"),
-            Column(what, "number", places=places, sign=True, bars=True),
-            Column("share", "percent"),
-            Column("strongest layer", left=False),
-        )
-        order = totals.abs().argsort(descending=True, stable=True)[:POSITIONS].tolist()
-        for position in order:
-            by_layer = self.map[:, position]
-            layer = int(by_layer.abs().argmax())
-            total = float(totals[position])
-            shown.add(
-                token(self.tokens[position]),
-                position,
-                total,
-                total / self.shared,
-                f"{layer}: {float(by_layer[layer]):+.{places}f}",
-            )
-        others = [p for p in range(len(totals)) if p not in order]
-        if others:
-            shown.add(f"{len(others)} more", None, float(totals[others].sum()))
-        return shown.table()
+    def shown_firings(self, top: int | None = 20) -> pd.DataFrame:
+        """The largest firings: a neuron at a position."""
+        return self.top(top)
 
-    def firing_table(self, top: int) -> Table:
-        """Single neurons at single positions."""
-        found = self.top(top)
-        exact = "exact" in found and bool(found["exact"].notna().any())
-        numbers = [self.column, *(["exact"] if exact else [])]
-        return Table.of(
-            found,
-            "neuron",
-            FIRED_AT,
-            "position coefficient",
-            *(Column(name, "number", sign=True, bars=not i) for i, name in enumerate(numbers)),
-            "share",
+    @cached_property
+    def firings(self) -> pd.DataFrame:
+        """All firings, as :meth:`top` has them: a neuron at a position, largest first."""
+        return self.top(None)
+
+    @property
+    def count(self) -> int:
+        return sum(self.widths) * self.scores.shape[1]
+
+    @property
+    def by_position(self) -> pd.DataFrame:
+        """What the neurons of each position come to, largest first, and the layer whose neurons do most there."""
+        totals = self.map.sum(0)
+        order = totals.abs().argsort(descending=True, stable=True)
+        layers = self.map[:, order].abs().argmax(0)
+        columns = {
+            "token": [self.tokens[position] for position in order.tolist()],
+            "position": order.tolist(),
+            self.column: totals[order].tolist(),
+            "share": (totals[order] / self.shared).tolist(),
+            "strongest_layer": layers.tolist(),
+            "written_there": self.map[layers, order].tolist(),
+        }
+        return pd.DataFrame(columns)
+
+    @property
+    def shown_map(self) -> Callable[[int | None], Grid]:
+        """The sum over all neurons of a layer at a position, the last layer first."""
+        values = self.map.tolist()[::-1]
+        return lambda _top: Grid(
+            rows=tuple(f"layer {layer}" for layer in reversed(range(len(values)))),
+            columns=tuple(token(text) for text in self.tokens[: len(values[0])]),
+            values=tuple(map(tuple, values)),
+            limit=float(self.map.abs().max()) or 1.0,
+            unit="logits",
+            marked=self.answer.positions[-1],
         )

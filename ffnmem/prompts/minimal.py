@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -12,9 +12,8 @@ from jaxtyping import Bool, Float, Int
 
 from ..core.errors import InputError, counted
 from ..core.progress import Progress
-from ..core.sheets import FIRED_AT, Column, Sheet, Table
-from ..core.types import Count, Whole, checked
-from .answer_text import AnswerResult, describe_answer, name_quantity
+from ..core.types import Count, FiringNames, Means, checked
+from .answer_text import AnswerResult
 from .captures import Capture, Target
 from .causal import check_plain
 from .firings import PromptQuestion
@@ -41,11 +40,7 @@ class MinimalCircuit(AnswerResult):
         logit, without: Δ with all firings and with none. reference: what all others are set to.
     """
 
-    main = "firings"
-    in_json = (
-        "tokens position target foil logit without total faithfulness completeness wanted minimal search runs "
-        "reference firings"
-    )
+    tables: ClassVar = {"firings": "neuron fired_at position without worth promotes | suppresses"}
     in_repr = "firings total faithfulness target"
 
     firings: pd.DataFrame
@@ -62,21 +57,18 @@ class MinimalCircuit(AnswerResult):
     without: float
     reference: str
 
-    def sheet(self, top: Whole = 20) -> Sheet:
-        """The answer, how small a set keeps it, how that was found, and its firings."""
-        quantity, how = name_quantity(self)
-        facts = describe_answer(self) | {
-            "enough": f"{len(self.firings):,} of {counted(self.total, 'firing')} keep {self.faithfulness:.1%}"
-            + ("" if self.faithfulness >= CARRIES else ", less than half: they do not carry the answer"),
-            "all others": f"at {self.reference}",
-            "without them": f"{self.completeness:.1%} is left",
-            "none kept": f"a {quantity} of {self.without:.3f}{how}, the 0% of these shares",
-            "search": f"{self.search}; {counted(self.runs, 'run')}",
-        }
-        name, head = ("without", "left without it") if self.minimal else ("worth", "lost without it, about")
-        last = Column(head, "percent", of=name)
-        table = Table.of(self.firings, "neuron", FIRED_AT, "position", last, top=top, rest="in .firings")
-        return Sheet.of(facts, table, self.provenance)
+    @property
+    def heading(self) -> str:  # type: ignore[override]
+        return f"prompt after target foil {self.quantity} none_kept reference total minimal search runs"
+
+    @property
+    def verdict(self) -> str:
+        """How small a set keeps how much of the answer."""
+        carry = "" if self.faithfulness >= CARRIES else ", less than half: they do not carry it"
+        return (
+            f"{len(self.firings):,} of {counted(self.total, 'firing')} keep {self.faithfulness:.1%} of the answer"
+            f"{carry}. Without them {self.completeness:.1%} is left."
+        )
 
 
 # The functions.
@@ -89,8 +81,8 @@ def minimal_circuit(
     foil: str | int | None = None,
     *,
     faithfulness: float = 0.9,
-    firings: Any = None,
-    mean: Any = None,
+    firings: FiringNames = None,
+    mean: Means = None,
     recorded: bool = False,
     position: int = -1,
     one_by_one: int = ONE_BY_ONE,
@@ -99,7 +91,7 @@ def minimal_circuit(
     batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> MinimalCircuit:
-    """The smallest set of firings that this search finds to keep a share of an answer.
+    """The fewest firings that keep a share of an answer.
 
     The search: the fewest first ones of a ranking that keep the share (sizes are tried in a grid that closes in on
     where it is first reached); of these, as many as can go together are taken away, those first that are worth least
@@ -119,6 +111,9 @@ def minimal_circuit(
     Returns: A :class:`MinimalCircuit`: ``.firings``, ``.faithfulness``, ``.search``, ``.minimal``.
 
     Raises: as :func:`ffnmem.faithfulness`; InputError for a share that the given firings do not keep.
+
+    Example:
+        $ ffnmem minimal "The capital of France is" --faithfulness .9 --json
     """
     if not isinstance(faithfulness, int | float) or not faithfulness > 0:
         raise InputError(f"faithfulness must be a share above 0, such as 0.9, not {faithfulness!r}")

@@ -10,12 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.sheets import Column, Sheet, Table
-from ..core.types import Whole, checked
+from ..core.types import checked
 from ..models.attention import FrozenAttention
 from ..models.norms import at_least_float32
 from ..models.residual import pulled_through
-from .answer_text import describe_answer
 from .captures import Capture, Target
 from .firings import Firings, PromptQuestion
 
@@ -35,8 +33,15 @@ class PathAttribution(Firings):
     """
 
     column: ClassVar[str] = "logit"
-    in_json = "tokens position target foil logit firings map error components by_token"
-    in_repr = "target foil logit error"
+    heading = "prompt after target foil logit error"
+    tables: ClassVar = {
+        "by_token": "token after logit",
+        "firings": "neuron fired_at position coefficient logit share promotes | suppresses",
+        "by_position": "token position logit share strongest_layer written_there",
+        "map": "",
+        "components": "| *",
+    }
+    uncut = "components"
 
     components: pd.DataFrame
     by_token: pd.DataFrame
@@ -46,16 +51,23 @@ class PathAttribution(Firings):
         """\\|sum of components − logit\\|, the largest over the tokens that are read."""
         return float((self.by_token["sum"] - self.by_token["logit"]).abs().max())
 
-    def sheet(self, top: Whole = 10) -> Sheet:
-        """The answer, what the memories of each position add to it, and the ``top`` single firings."""
+    @property
+    def verdict(self) -> str:
+        """How much of the answer the neurons of all positions wrote."""
         memories = float(self.map.sum())
         rest = float(self.components["logit"].sum()) - memories
-        facts = describe_answer(self, summed=True) | {
-            "memories": f"wrote {memories:+.3f} of it; embeddings and biases {rest:+.3f}; error {self.error:.1e}",
-        }
-        after = Column("after", "token", of=lambda row: self.tokens[row["position"]])
-        by_token = Table.of(self.by_token, "token", after, "logit") if self.answer.whole else None
-        return Sheet.of(facts, by_token, self.position_table("memories"), self.firing_table(top), self.provenance)
+        minus = "" if self.foil is None else ", the target’s minus the foil’s"
+        summed = f", the sum over its {len(self.answer.target)} tokens" if self.answer.whole else ""
+        return (
+            f"Neurons at all positions wrote {memories:+.3f} of the logit {self.logit:.3f}{minus}{summed}"
+            f"{self.provenance.before_cap}; embeddings and biases {rest:+.3f}."
+        )
+
+    @property
+    def shown_by_token(self) -> pd.DataFrame | None:
+        """Of an answer of several tokens, each with its logit."""
+        after = [self.tokens[position] for position in self.by_token["position"]]
+        return self.by_token.assign(after=after) if self.answer.whole else None
 
 
 @checked
@@ -68,19 +80,28 @@ def attribute_paths(
     prompt: int | None = None,
     first_token: bool = False,
 ) -> PathAttribution:
-    """Which memories, at which positions, wrote this answer: directly, or carried there by attention.
+    """Which memories, at which positions, wrote an answer.
 
-    :func:`ffnmem.attribute` sees only what is written at the answer's own position; what a memory wrote at the subject
-    counts there as attention's. Here the attention layers are opened: with their patterns and every norm's scale as
-    they were (frozen), attention is linear in what stands at each position, so the logit is an exact sum over the
-    embeddings and over every neuron of every layer *at every position*, along all paths through attention. FFNs are
-    sources, never paths: that a memory made a later memory fire is not counted.
+    Splits the logit of an answer into what FFN neurons at every position of the prompt wrote, directly or carried by
+    attention. :func:`ffnmem.attribute` credits attention with what it brings from elsewhere; this opens it. That a
+    memory made a later one fire is not counted.
 
-    Of a long prompt the attention pattern of one layer is held at a time, some four times heads × pos² numbers; if an
-    answer has several tokens, those of all layers.
+    Note:
+        With attention patterns and every norm's scale as they were (frozen), attention is linear in what stands at each
+        position, so the logit is an exact sum over the embeddings and over every neuron of every layer *at every
+        position*, along all paths through attention. FFNs are sources, never paths.
 
-    Args: as :func:`ffnmem.attribute`, at one position. Of an answer of several tokens the sums of all tokens, each at
-        its own position, are added; ``.by_token`` has each.
+        Of a long prompt the attention pattern of one layer is held at a time, some four times heads × pos² numbers; if
+        an answer has several tokens, those of all layers.
+
+    Args:
+        capture: of all layers.
+        target: as :func:`ffnmem.attribute` takes it, at one position. Of an answer of several tokens the sums of all
+            tokens, each at its own position, are added; ``.by_token`` has each.
+        foil: as :func:`ffnmem.attribute` takes it.
+        position: where the answer is predicted: 0 is the first token, -1 the last.
+        prompt: which one, of a capture of several.
+        first_token: take the first token of a target or foil alone.
 
     Returns:
         A :class:`PathAttribution`: ``.top(k)`` (layer, neuron, position, token, coefficient, logit, share), ``.map``
@@ -90,6 +111,11 @@ def attribute_paths(
 
     Source: the path expansion with frozen attention of Elhage et al. 2021, "A Mathematical Framework for Transformer
     Circuits", with FFN outputs as sources.
+
+    Example:
+        $ ffnmem paths "The Eiffel Tower is located in the city of"
+        $ ffnmem paths "The capital of France is" --target " Paris" --foil " Rome"
+        $ ffnmem paths "The capital of France is" --json | jq '.map'
     """
     question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
     directions, constants, logits = question.reads()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -12,9 +12,8 @@ import pandas as pd
 from ..core.errors import InputError, OutOfRangeError, counted
 from ..core.number_text import format_interval, format_share
 from ..core.progress import Progress
-from ..core.sheets import Column, Content, Sheet, Table
-from ..core.types import Count, Seed, Whole, checked
-from .answer_text import AnswerResult, describe_answer, name_quantity
+from ..core.types import Count, FiringNames, Means, Seed, Whole, checked
+from .answer_text import AnswerResult
 from .captures import Capture, Target
 from .causal import check_plain
 from .firings import PromptQuestion
@@ -61,8 +60,10 @@ class Faithfulness(AnswerResult):
         runs: how many sets were run.
     """
 
-    main = "curve"
-    in_json = "verdict tokens position target foil logit without total reference order cpr cmd curve"
+    tables: ClassVar = {
+        "curve": "size share faithfulness completeness random random_low random_high random_without random_without_low "
+        "random_without_high"
+    }
     in_repr = "cpr cmd total target logit"
 
     curve: pd.DataFrame
@@ -106,6 +107,10 @@ class Faithfulness(AnswerResult):
         return some[(enough & (some["faithfulness"] > chance)).cummax()]
 
     @property
+    def heading(self) -> str:  # type: ignore[override]
+        return f"prompt after target foil {self.quantity} none_kept total reference order cpr cmd"
+
+    @property
     def verdict(self) -> str:
         """Whether the firings carry the answer, beside as many at random, in a sentence; see :attr:`carrying`."""
         some, found = self.curve[self.curve["size"] < self.total], self.carrying
@@ -134,20 +139,6 @@ class Faithfulness(AnswerResult):
             )
         return words
 
-    def sheet(self) -> Sheet:
-        """Whether they carry it, the answer, with all firings and with none, and the curve."""
-        quantity, how = name_quantity(self)
-        facts: dict[str, Content | None] = (
-            {"verdict": self.verdict}
-            | describe_answer(self)
-            | {
-                "kept": f"of {counted(self.total, 'firing')}, {self.order}; all others at {self.reference}",
-                "none kept": f"a {quantity} of {self.without:.3f}{how}",
-                "area": None if self.cpr is None else f"CPR {self.cpr:.3f}, CMD {self.cmd:.3f}",
-            }
-        )
-        return Sheet.of(facts, curve_table(self.curve), self.provenance)
-
 
 def format_fine_share(share: float) -> str:
     """A share in percent, a small one with a digit that is not 0."""
@@ -159,32 +150,14 @@ def chance_interval(row: Mapping[str, Any] | pd.Series, name: str) -> str:
     return format_interval(row[name], row[f"{name}_low"], row[f"{name}_high"])
 
 
-def curve_table(curve: pd.DataFrame) -> Table:
-    """A row a size."""
-
-    def band(name: str, words: str) -> Column | None:
-        return Column(words, left=False, of=lambda row: chance_interval(row, name)) if name in curve else None
-
-    return Table.of(
-        curve,
-        Column("kept", "count", of="size"),
-        Column("share", left=False, of=lambda row: format_fine_share(row["share"])),
-        Column("faithful", "percent", of="faithfulness"),
-        Column("without them", "percent", of="completeness"),
-        band("random", "random"),
-        band("random_without", "without random"),
-        caption="shares of the answer: with those alone, with all others alone, with as many at random",
-    )
-
-
 @checked
 def faithfulness(
     capture: Capture,
     target: Target = None,
     foil: str | int | None = None,
-    firings: Any = None,
+    firings: FiringNames = None,
     *,
-    mean: Any = None,
+    mean: Means = None,
     recorded: bool = False,
     position: int = -1,
     sizes: Iterable[Count] | None = None,
@@ -195,9 +168,10 @@ def faithfulness(
     batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Faithfulness:
-    """Is it enough? Keep some firings, set all others to a reference, and see how much of the answer is left.
+    """How much of an answer the largest firings keep.
 
-    The reference is zero, or with ``mean`` each neuron's mean.
+    Keeps some firings, sets all others to a reference (zero, or with ``mean`` each neuron's mean), and says how much of
+    the answer is left, beside as many random ones.
 
     A firing is a neuron at a position. A kept one is whatever its neuron computes from what is then below it, so that
     what made it fire must be kept, too; or, ``recorded``, what it was. Those of the beginning-of-sequence token are
@@ -227,6 +201,9 @@ def faithfulness(
 
     Source: MIB, Mueller et al. 2025 (2504.13151), for CPR and CMD; faithfulness and completeness of Marks et al. 2024
         (2403.19647).
+
+    Example:
+        $ ffnmem faithfulness "The capital of France is"
     """
     question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
     check_plain(capture)

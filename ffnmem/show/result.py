@@ -1,10 +1,12 @@
-"""``Result``: what every result can do, once it says what it is."""
+"""``Result``: data, and a declaration of what of it is shown; all forms of it are made of these two."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sized
-from dataclasses import fields
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -14,55 +16,213 @@ from ..core.neuron_names import Experts, add_experts
 from ..core.number_text import format_value
 from ..core.pictures import picture
 from ..core.provenance import Live, experts_in
-from ..core.sheets import Sheet
+from ..core.sheets import (
+    Column,
+    Content,
+    Fitting,
+    Grid,
+    Histogram,
+    Origin,
+    Prompt,
+    Shaded,
+    Sheet,
+    Span,
+    Table,
+    Words,
+    is_line,
+    line,
+    text_cell,
+    token,
+)
 from ..core.types import checked
+from .columns import COLUMNS, column_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ResultKind = TypeVar("ResultKind", bound="Result")
 BRIEF = 20
-"""Rows of the main table in :meth:`Result.brief`."""
+"""Rows of each table, unless all are asked for."""
 
 
 class Result:
-    """A result declares what it consists of, and is shown, printed as data, drawn and saved everywhere for it.
+    """A result declares what of it is shown, and is printed, shown on pages, drawn, handed on as data and saved for it.
 
-    A class names its attributes (fields or properties) in a few texts, and writes one method, ``sheet()``, with what
-    people see. A class whose main table is large may have a method ``top(k)`` that gives its first ``k`` rows, or all
-    of them for None.
+    ``heading``: names of attributes that stand at the top; of those that are None or empty, nothing. ``tables``: by
+    attribute, the columns of that table. An attribute may be a DataFrame, or a mapping of several by their titles; a
+    method of how many rows, or have one beside it (``shown_firings(top)``, with ``count`` for how many there are); or a
+    block that is drawn (a grid, a histogram). Of the columns "*" is all that it has;
+    ``logit>`` is ``logit_before`` and ``logit_after`` together; those behind ``|`` are shown where all is asked for.
+    Columns are data of the table, or derived ones of :data:`ffnmem.show.columns.COLUMNS`, which also says how each
+    reads; what a table is, says the first sentence of its attribute's docstring. ``main``: the table of CSV and of
+    :meth:`to_frame`; by default the first one. ``verdict``: what was found, in a sentence; parts of it may be tokens.
     """
 
+    heading: Any = ""
+    tables: ClassVar[Mapping[str, str]] = {}
     main: ClassVar[str] = ""
-    """Its main table: of :meth:`to_frame`, and in JSON as many of its rows as are asked for."""
-    in_json: ClassVar[str] = ""
-    """What JSON has, in this order, before the provenance: fields, properties, and methods that need no arguments; by
-    default all fields."""
-    not_brief: ClassVar[str] = ""
-    """What of it :meth:`brief` leaves out."""
-    in_repr: ClassVar[str] = ""
-    """What ``repr`` says, see :meth:`describe`."""
+    uncut: ClassVar[str] = ""
+    """Tables of which all rows are shown, however few are asked for."""
     no_file: ClassVar[str] = ""
     """Of a result that no single file holds: where it is kept, and how it is found again."""
+    in_json: ClassVar[str] = ""
+    not_brief: ClassVar[str] = ""
+    in_repr: ClassVar[str] = ""
 
-    @abstractmethod
-    def sheet(self) -> Sheet:
-        """What it is, in blocks."""
-
-    if TYPE_CHECKING:
+    # Besides ``verdict`` a class may have ``status``, the exit status of a command that gives it: 1 where it did not
+    # reach what was asked.
+    if TYPE_CHECKING:  # no attributes of the class: of a field of a subclass they would be the default
         provenance: Any
+        verdict: Any
+
+        # As wide as those of classes that do not declare what is shown.
+        def sheet(self, *args: Any, **options: Any) -> Sheet: ...
+        def to_frame(self, *args: Any, **options: Any) -> pd.DataFrame: ...
+        def to_dict(self, *args: Any, **options: Any) -> dict[str, Any]: ...
+
+    # -- what is shown -----------------------------------------------------------------------------------------------
+
+    def sheet(  # type: ignore[no-redef]
+        self, top: int | None = BRIEF, full: bool = False
+    ) -> Sheet:
+        """What is shown of it: ``top`` rows of each table (all for None), and with ``full`` all columns."""
+        said = getattr(self, "verdict", "")
+        facts = {name: content_of(name, value) for name, value in self.heading_values().items()}
+        origin = getattr(self, "provenance", None)
+        if "logit" in facts:
+            facts["logit"] = f"{facts['logit']}{getattr(origin, 'before_cap', '')}"
+        return Sheet.of(
+            Words(line(*([said] if isinstance(said, str) else said))) if said else None,
+            {COLUMNS[name].name if name in COLUMNS else name.replace("_", " "): value for name, value in facts.items()},
+            *self.blocks(top, full),
+            Origin(origin) if isinstance(origin, Mapping) else origin,
+            title=re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).capitalize(),
+        )
+
+    def heading_values(self) -> dict[str, Any]:
+        """The attributes of the heading that there are."""
+        values = {name: self.known(name) for name in self.heading.split()}
+        return {name: value for name, value in values.items() if value is not None and value == value and value != ""}
+
+    def known(self, name: str) -> Any:
+        """An attribute; None where this result has none such."""
+        try:
+            return getattr(self, name)
+        except InputError:
+            return None
+
+    def rows_of(self, name: str, top: int | None) -> Any:
+        """A table; where it is a method, or one ``shown_NAME`` stands beside it, its first rows."""
+        value = getattr(self, f"shown_{name}" if hasattr(type(self), f"shown_{name}") else name)
+        return value(top) if callable(value) else value
+
+    def is_cut(self, name: str) -> bool:
+        """Whether a table comes with no more rows than are asked for."""
+        return hasattr(type(self), f"shown_{name}") or callable(getattr(self, name))
+
+    def cut(self, name: str, rows: Any, top: int | None) -> Any:
+        return rows if top is None or self.is_cut(name) or not hasattr(rows, "head") else rows.head(top)
+
+    def blocks(self, asked: int | None, full: bool) -> Iterator[Any]:
+        """Its tables as they are shown."""
+        for name, declared in self.tables.items():
+            if declared.startswith("|") and not full:
+                continue
+            top = None if name in self.uncut.split() else asked
+            value, about = self.rows_of(name, top), first_sentence(type(self), name)  # type: ignore[arg-type]
+            several = value if isinstance(value, Mapping) else {name.replace("_", " ").capitalize(): value}
+            for title, rows in several.items():
+                if isinstance(rows, Grid | Histogram):
+                    yield replace(rows, title=rows.title or title)
+                elif isinstance(rows, Table | Shaded):
+                    yield rows
+                elif rows is not None and len(rows):
+                    known = getattr(self, "count", None) if self.is_cut(name) else len(rows)
+                    yield self.block_of(title, self.cut(name, rows, top), declared, full, about, known)
+
+    def block_of(self, title: str, rows: Any, declared: str, full: bool, about: str, known: int | None) -> Table:
+        """Some rows with the columns of a declaration. ``known``: how many there are in all."""
+        shown = self.columns_of(rows, declared, full)
+        columns, cells, notes = [], [], []
+        for name, values in shown.items():
+            one = column_of(name.removesuffix(">"), values)
+            columns.append(replace(one, kind="text", left=False) if name.endswith(">") else shown_column(one))
+            cells.append([self.cell(one, value) for value in values])
+            if one.note and any(isinstance(value, float) and value < 0 for value in values):
+                notes.append(one.note)
+        more = f"{known - len(rows):,} more" if known is not None and known > len(rows) else ""
+        caption = "; ".join(filter(None, [about, *notes, more]))
+        return Table(tuple(columns), tuple(zip(*cells, strict=True)), title=title, caption=caption)
+
+    def columns_of(self, rows: Any, declared: str, full: bool) -> dict[str, list[Any]]:
+        """The values of the declared columns that the rows have, or that are derived for these rows alone."""
+        always, _, more = declared.partition("|")
+        names = [
+            n for name in f"{always} {more if full else ''}".split() for n in (rows.columns if name == "*" else [name])
+        ]
+        found: dict[str, list[Any]] = {}
+        for name in dict.fromkeys(names):
+            known = COLUMNS.get(name)
+            if name.endswith(">"):
+                ends = [known_values(rows[f"{name[:-1]}_{when}"]) for when in ("before", "after")]
+                found[name] = list(zip(*ends, strict=True))
+            elif known is not None and known.derive is not None and (name == "neuron" or name not in rows):
+                if set(known.needs) <= set(rows.columns):
+                    found[name] = known.derive(self, rows)
+            elif name in rows and not (name == "layer" and "neuron" in found):
+                values = known_values(rows[name])
+                if any(value is not None and value != "" for value in values):
+                    found[name] = values
+        return {name: values for name, values in found.items() if any(value not in (None, [], "") for value in values)}
+
+    def cell(self, one: Column, value: Any) -> Any:
+        """A value as its column shows it."""
+        if value is None or value == "":
+            return None
+        if isinstance(value, tuple) and len(value) == 2 and one.kind not in ("neuron", "tokens") and not is_line(value):
+            return pair_line(one, value)
+        if one.kind == "tokens":
+            named = [getattr(self, name, None) for name in ("target", "foil")]
+            return Fitting(tuple(token_line(each, named) for each in value))
+        return text_cell(value) if one.kind == "text" else value
+
+    # -- data --------------------------------------------------------------------------------------------------------
 
     def first_rows(self, top: int | None = None) -> pd.DataFrame:
         """A copy of the first rows of the main table, or of all."""
+        name = self.main or next(iter(self.tables))
+        if self.tables:
+            found = self.rows_of(name, top)
+            if isinstance(found, Mapping):
+                import pandas as pd
+
+                found = pd.concat([one.assign(table=title) for title, one in found.items()], ignore_index=True)
+            return found.copy() if top is None else self.cut(name, found, top)
         if hasattr(self, "top"):
             frame: pd.DataFrame = self.top(top)
             return frame
-        frame = getattr(self, self.main)
+        frame = getattr(self, name)
         return frame.copy() if top is None else frame.head(top)
 
-    def to_frame(self) -> pd.DataFrame:
-        """The main table, a copy."""
-        return self.naming_experts(self.first_rows())
+    def to_frame(self, top: int | None = None, *, derived: bool = False) -> pd.DataFrame:  # type: ignore[no-redef]
+        """The main table, a copy: all rows, or the first ``top``; ``derived``: with the columns that are computed for
+        rows that are shown, such as the tokens that a neuron promotes."""
+        return self.data_of(self.main or next(iter(self.tables), ""), self.first_rows(top), derived)
+
+    def data_of(self, name: str, rows: Any, derived: bool) -> Any:
+        """A table as data, with its derived columns if asked."""
+        found = self.naming_experts(rows)
+        if derived:
+            for one in self.tables.get(name, "").replace("|", " ").split():
+                known = COLUMNS.get(one)
+                if (
+                    known is not None
+                    and known.derive is not None
+                    and one not in found
+                    and set(known.needs) <= set(found)
+                ):
+                    found = found.assign(**{one: known.derive(self, found)})
+        return found
 
     def naming_experts(self, value: Any) -> Any:
         """A table of neurons with the column ``expert`` if the model has some; anything else as it is."""
@@ -73,8 +233,32 @@ class Result:
         """The sizes of layers with experts, by layer."""
         return experts_in(getattr(self, "provenance", None))
 
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON. ``top``: only so many rows of the main table."""
+    def to_dict(self, top: int | None = None, *, derived: bool = False) -> dict[str, Any]:  # type: ignore[no-redef]
+        """Plain values, ready for JSON: the verdict, the heading, the tables by name, the provenance. ``top``: the
+        first rows of each table; ``derived``: as of :meth:`to_frame`."""
+        if not self.tables:
+            return self.to_dict_by_names(top)
+        said = getattr(self, "verdict", "")
+        found: dict[str, Any] = (
+            {"verdict": "".join(one.text if isinstance(one, Span) else one for one in said)} if said else {}
+        )
+        found |= self.heading_values()
+        for name in dict.fromkeys([*self.tables, *filter(None, [self.main])]):
+            rows = None if name in self.uncut.split() else top
+            value = self.rows_of(name, rows)
+            if isinstance(value, Mapping):
+                found[name] = {
+                    title: self.data_of(name, self.cut(name, one, rows), derived) for title, one in value.items()
+                }
+            elif hasattr(value, "columns") and hasattr(value, "head"):
+                found[name] = self.data_of(name, self.cut(name, value, rows), derived)
+            elif value is not None:
+                own = getattr(self, name)
+                found[name] = own if not callable(own) else grid_values(value) if isinstance(value, Grid) else value
+        return plain(found | {"provenance": getattr(self, "provenance", None)})
+
+    def to_dict_by_names(self, top: int | None = None) -> dict[str, Any]:
+        """Of a class that names what JSON has, in ``in_json``."""
         names = self.in_json.split() or [field.name for field in fields(self) if not field.metadata]  # type: ignore[arg-type]
         if "provenance" not in names and hasattr(self, "provenance"):
             names.append("provenance")
@@ -87,8 +271,13 @@ class Result:
         left_out = self.not_brief.split()
         return {name: value for name, value in self.to_dict(top).items() if name not in left_out}
 
+    # -- in few words ------------------------------------------------------------------------------------------------
+
     def summary(self) -> str:
         """What it is, in less than a line."""
+        if self.tables and not self.in_repr:
+            short = [name for name, value in self.heading_values().items() if not isinstance(value, Prompt | Mapping)]
+            return self.describe(" ".join(short))
         return self.describe(self.in_repr)
 
     def describe(self, names: str) -> str:
@@ -106,12 +295,28 @@ class Result:
                 parts.append(words if value is True else f"{words} {format_value(value)}{capped}")
         return ", ".join(filter(None, parts))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.summary()})"
+
+    def _repr_html_(self) -> str:
+        from .notebook import html  # the templates' library: only where something is shown
+
+        return html(self.sheet())
+
+    def to_markdown(self, top: int | None = BRIEF) -> str:
+        """The same as Markdown, for notes, issues and pull requests; token text is escaped."""
+        from .markdown import markdown
+
+        return markdown(self.sheet(top) if self.tables else self.sheet())
+
     def plot(self, *args: Any, **options: Any) -> Any:
         """Draw its first picture, see :func:`ffnmem.plots.draw`; :func:`ffnmem.plots.figure` draws all of them.
 
         Raises InputError: nothing draws it.
         """
         return picture("draw")(self, *args, **options)
+
+    # -- files -------------------------------------------------------------------------------------------------------
 
     @checked
     def save(self, path: str | Path) -> Path:
@@ -144,22 +349,80 @@ class Result:
         check_fits_a_file(cls)
         return load_result(cls, path, live)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.summary()})"
-
-    def _repr_html_(self) -> str:
-        from .notebook import html  # the templates' library: only where something is shown
-
-        return html(self.sheet())
-
-    def to_markdown(self) -> str:
-        """The same as Markdown, for notes, issues and pull requests; token text is escaped."""
-        from .markdown import markdown
-
-        return markdown(self.sheet())
-
 
 def check_fits_a_file(cls: type[Result]) -> None:
     """Raise InputError for results that no single file holds."""
     if cls.no_file:
         raise InputError(f"a {cls.__name__} is no single file: {cls.no_file}")
+
+
+def grid_values(grid: Grid) -> dict[str, Any]:
+    """A grid as plain values."""
+    rows, columns = ([one.text if isinstance(one, Span) else one for one in some] for some in (grid.rows, grid.columns))
+    return {"rows": rows, "columns": columns, "values": grid.values}
+
+
+def known_values(column: Any) -> list[Any]:
+    """The values of a column, None where there is none."""
+    return column.astype(object).where(column.notna(), None).tolist()
+
+
+def shown_column(one: Column) -> Column:
+    """The column as renderers have it: several tokens are a text of them."""
+    return replace(one, kind="text") if one.kind == "tokens" else one
+
+
+def token_line(one: Any, named: Sequence[Any]) -> tuple[Span, ...]:
+    """A token, or one with its number behind it."""
+    if isinstance(one, str):
+        return (token(one, "strong" if one in named else ""),)
+    text, number = one
+    return line(token(text, "strong" if text in named else ""), Span(f" {format_value(number)}", "soft"))
+
+
+def pair_line(one: Column, ends: tuple[Any, Any]) -> Any:
+    """What a value was before and is after; one of them where both read alike."""
+    if one.kind == "token":
+        first, last = (token(value) for value in ends)
+        return (first,) if ends[0] == ends[1] else line(first, " → ", last)
+    places = one.places_of([value for value in ends if isinstance(value, int | float)])
+    texts = [
+        value if isinstance(value, str) else "" if value is None else one.format(value, places) or str(value)
+        for value in ends
+    ]
+    return texts[0] if texts[0] == texts[1] else f"{texts[0]} → {texts[1]}"
+
+
+def content_of(name: str, value: Any) -> Content:
+    """What stands beside a name in the heading."""
+    if isinstance(value, Prompt) or is_line(value):
+        return value
+    one = column_of(name, [value])
+    match one.kind:
+        case "token":
+            return token(value, "strong")
+        case "tokens":
+            return Fitting(tuple(token_line(each, ()) for each in value))
+        case "text":
+            return (
+                "yes"
+                if value is True
+                else "no"
+                if value is False
+                else value
+                if isinstance(value, str)
+                else format_value(value)
+            )
+    return replace(one, sign=False).format(value, one.places_of([value]))
+
+
+@cache
+def first_sentence(cls: Any, name: str) -> str:
+    """What a table is: the first sentence of its property's docstring, or of its line in the class's."""
+    member = inspect.getattr_static(cls, name, None)
+    text = member.__doc__ or "" if isinstance(member, property | Callable) or hasattr(member, "func") else ""
+    if not text:
+        found = re.search(rf"^ +{name}: (.+?)(?:\n {{4,8}}\w+[\w, ]*: |\n\n|\Z)", cls.__doc__ or "", re.M | re.S)
+        text = found[1] if found else ""
+    sentence = re.split(r"[.:;](?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
+    return re.sub(r":\w+:`~?\.?([^`]*)`|``([^`]*)``|\\(?=\|)", lambda one: one[1] or one[2] or "", sentence)

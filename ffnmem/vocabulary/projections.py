@@ -146,30 +146,6 @@ def promoted_tokens(
     return {end[:2]: tokens for end, tokens in found.items()}
 
 
-FAR = 2.0  # standard deviations
-
-
-def written_tokens(
-    model: Model, neurons: pd.DataFrame, answer: Sequence[int], k: int = PROMOTED, lens: Lens = LOGIT
-) -> dict[tuple[int, int], tuple[list[str], list[str], bool]]:
-    """What each neuron of a table wrote as it fired, by (layer, neuron): the ``k`` tokens that it promoted most, those
-    that it suppressed most, and whether the latter say more about an answer: whether that token of it that stands
-    furthest from the mean of all tokens' scores is suppressed, by ``FAR`` standard deviations or more.
-
-    Args:
-        neurons: layer, neuron and their coefficient. answer: ids of the target and the foil.
-        lens: what the tokens are read through, as :func:`project` takes it.
-    """
-    found: dict[tuple[int, int], tuple[list[str], list[str], bool]] = {}
-    places = [(row.layer, row.neuron) for row in neurons.itertuples()]
-    tokens = end_tokens(model, [(*at, "value", sign) for at in places for sign in SIGNS], k, lens)
-    for at, coefficient in zip(places, neurons["coefficient"], strict=True):
-        ends = [tokens[*at, "value", sign] for sign in (SIGNS if coefficient >= 0 else SIGNS[::-1])]
-        stands = standings(model, at[0], [at[1]], "value", answer)[0] * (-1 if coefficient < 0 else 1)
-        found[at] = (ends[0], ends[1], bool(stands[np.abs(stands).argmax()] <= -FAR))
-    return found
-
-
 Moments = tuple[Float[Tensor, " d_model"], Float[Tensor, "d_model d_model"]]
 
 

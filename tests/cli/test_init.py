@@ -160,6 +160,6 @@ def test_as_a_program(tiny_folder: Path, tmp_path: Path) -> None:
     picture = tmp_path / "plot.png"
     line = [Path(sys.executable).parent / "ffnmem", "attribute", "The city", "--model", tiny_folder, "--json"]
     done = subprocess.run([*line, "--plot", picture], capture_output=True, timeout=120, check=True)
-    assert json.loads(done.stdout)["tokens"] == ["<|endoftext|>", "The", " city"]
+    assert json.loads(done.stdout)["prompt"]["tokens"] == ["<|endoftext|>", "The", " city"]
     assert done.stderr.decode() == f"ffnmem: wrote {picture}\n"
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -18,7 +18,6 @@ from ffnmem.cli.explore import ASKED
 from ffnmem.cli.options import ModelChoice
 from ffnmem.models.answers import generate
 from ffnmem.scanning import Store
-from ffnmem.vocabulary.projections import written_tokens
 
 from ..comparing.made import TEXTS, permuted
 from ..editing.edits import made as random_edit
@@ -34,28 +33,29 @@ def asked(tiny_folder: Path) -> list[Any]:
 
 def test_full_tells_both_sides(asked: list[Any], tiny: fm.Model) -> None:
     mine = fm.attribute(fm.capture(tiny, PROMPT), " Paris", " Rome")
-    tokens = written_tokens(tiny, mine.top(3), [mine.target_ids[0], mine.foil_id])
-    for row in data("attribute", *asked, "--top", 3, "--full")["neurons"]:
-        promoted, suppressed, _ = tokens[row["layer"], row["neuron"]]
-        assert (row["promoted"], row["suppressed"]) == (promoted, suppressed)
-    assert "suppresses" in table("attribute", *asked, "--top", 3, "--full")
+    expected = mine.to_frame(3, derived=True)
+    for row, own in zip(data("attribute", *asked, "--top", 3)["neurons"], expected.itertuples(), strict=True):
+        assert (row["promotes"], row["suppresses"]) == (own.promotes, own.suppresses)
+    assert "suppresses" not in table("attribute", *asked, "--top", 3)
+    assert "suppresses" in table("attribute", *asked, "--full")
 
 
 def test_settings_reach_the_model(asked: list[Any], tiny: fm.Model) -> None:
     """An option that does nothing would be believed."""
     found = data("attribute", *asked, "--no-prepend-bos", "--dtype", "float64")
-    assert found["tokens"] == fm.capture(tiny, PROMPT).token_strings()[1:]
+    assert found["prompt"]["tokens"] == fm.capture(tiny, PROMPT).token_strings()[1:]
     assert (found["provenance"]["prepend_bos"], found["provenance"]["dtype"]) == (False, "float64")
     assert found["error"] < 1e-12
-    assert data("attribute", *asked[:3], "--target", " Parisian", "--first-token")["target_tokens"] == [" Paris"]
+    assert data("attribute", *asked[:3], "--target", " Parisian", "--first-token")["target"] == " Paris"
     found = data("attribute", *asked[:3], "--position", 2)
-    assert found["predictions"] == fm.capture(tiny, PROMPT).predictions(2).to_dict("records")
-    assert found["target_tokens"] == [found["predictions"][0]["token"]]
+    expected = fm.capture(tiny, PROMPT).predictions(2, 5)
+    assert [row["token"] for row in found["predictions"]] == expected["token"].tolist()
+    assert found["target"] == expected["token"][0]
 
 
 def test_a_missing_space_is_noticed(atlas: fm.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """'London' at the beginning of a text is another token than ' London', and what was meant is the likelier one."""
-    monkeypatch.setattr(ModelChoice, "load", lambda choice: atlas)
+    monkeypatch.setattr(fm, "load", lambda *_, **__: atlas)
     prompt = "The Colosseum is located in the city"
     assert "' of'" in run("attribute", prompt, "--target", "of", "--csv").stderr
     assert run("attribute", prompt, "--target", " of", "--csv").stderr == ""

@@ -30,7 +30,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("attribute x --json --csv", "--json --csv exclude"),
     ("attribute x --plot plot.gif", ".png .svg plot.gif"),
     ("attribute \udcff", "UTF-8"),
-    ("decompose x --layer first", "--layer 'first' whole number"),
+    ("decompose x first", "'first' whole number"),
     # Models, prompts and answers.
     ("attribute x --model ''", "'' folder"),
     (f"attribute {P} --target ''", "--target empty id:220"),

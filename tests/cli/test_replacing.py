@@ -27,6 +27,7 @@ NEEDED = {
     "PROMPT": PROMPT,
     "COUNTERFACTUAL": "The Kremlin is in",
     "NEURONS": "3.17",
+    "LAYER": "1",
     "NEURON": "3.17",
     "SOURCE": "atlas",
     "CORPUS": "atlas",

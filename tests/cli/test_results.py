@@ -69,6 +69,11 @@ def projected(given: Given) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+def shown(result: Any, top: int | None) -> pd.DataFrame:
+    """The main table as a command prints it."""
+    return result.to_frame(top, derived=True)
+
+
 RIVALS = (" Paris", " Rome")
 ASKED = f'"{PROMPT}" --target " Paris" --foil " Rome"'
 ABOUT = f'"{PROMPT}" --subject "Eiffel Tower"'
@@ -78,14 +83,10 @@ CITY = "landmark.city"
 
 # The command, its table by the library, and the name of the same records in JSON.
 RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
-    f"attribute {ASKED} {M} --top 9": (lambda g: fm.attribute(g.capture, *RIVALS).top(9), "neurons"),
-    f"attribute {ASKED} {M} --layer 0 --top 9": (
-        lambda g: fm.attribute(g.capture, *RIVALS).neurons.query("layer == 0").head(9),
-        "neurons",
-    ),
-    f"attribute '{PROMPT}' --target id:300 {M} --top 5": (lambda g: fm.attribute(g.capture, 300).top(5), "neurons"),
-    f"attribute '{PROMPT}' {M} --position 2": (lambda g: fm.attribute(g.capture, position=2).top(20), "neurons"),
-    f"paths {ASKED} {M} --top 6": (lambda g: fm.attribute_paths(g.capture, *RIVALS).top(6), "firings"),
+    f"attribute {ASKED} {M} --top 9": (lambda g: shown(fm.attribute(g.capture, *RIVALS), 9), "neurons"),
+    f"attribute '{PROMPT}' --target id:300 {M} --top 5": (lambda g: shown(fm.attribute(g.capture, 300), 5), "neurons"),
+    f"attribute '{PROMPT}' {M} --position 2": (lambda g: shown(fm.attribute(g.capture, position=2), 20), "neurons"),
+    f"paths {ASKED} {M} --top 6": (lambda g: shown(fm.attribute_paths(g.capture, *RIVALS), 6), "firings"),
     f"circuit {ASKED} {M} --firings 0.5@3,1.7": (
         lambda g: fm.circuit(g.capture, ["0.5@3", "1.7"], *RIVALS).edges,
         "edges",
@@ -98,17 +99,17 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: fm.contrast(g.model, PROMPT, "Rome is", " London", " Paris").to_frame(),
         "firings",
     ),
-    f"decompose '{PROMPT}' {M} --layer -1 --position 2 --top 1000": (
-        lambda g: fm.decompose(g.capture, 1, 2),
-        "neurons",
+    f"decompose '{PROMPT}' -1 {M} --position 2 --full": (
+        lambda g: shown(fm.decompose(g.capture, 1, 2), None),
+        "memories",
     ),
     f"causal {ASKED} {M} --rule ig --top 6": (
-        lambda g: fm.causal_scores(g.capture, *RIVALS, "ig").top(6),
+        lambda g: shown(fm.causal_scores(g.capture, *RIVALS, "ig"), 6),
         "firings",
     ),
-    f"causal faithfulness {ASKED} {M}": (lambda g: fm.faithfulness(g.capture, *RIVALS).curve, "curve"),
-    f"causal minimal {ASKED} {M} --share .8": (
-        lambda g: fm.minimal_circuit(g.capture, *RIVALS, faithfulness=0.8).to_frame(),
+    f"faithfulness {ASKED} {M}": (lambda g: fm.faithfulness(g.capture, *RIVALS).curve, "curve"),
+    f"minimal {ASKED} {M} --faithfulness .8 --full": (
+        lambda g: shown(fm.minimal_circuit(g.capture, *RIVALS, faithfulness=0.8), None),
         "firings",
     ),
     f"ablate {ASKED} {M} --neurons 1.5,0.3 --neurons 0.60 --at 2 --at -1 --how mean": (
@@ -190,7 +191,7 @@ def as_read(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(cells.to_csv(index=False)), keep_default_na=False, na_values=[""])
 
 
-FIGURES = r"attribute|paths|circuit|causal(?! minimal)|ablate|weights|trace|health|compare"
+FIGURES = r"attribute|paths|circuit|causal|faithfulness|ablate|weights|trace|health|compare"
 
 
 @pytest.mark.parametrize("line", RESULTS)
@@ -224,7 +225,7 @@ def test_a_command_says_what_the_library_says(line: str, given: Given, tiny_fold
 
 LINES = (
     *("attribute {text}", "paths {text}", "ablate {text} --top 2", "intervene {text} --set 0.1=0 --generate 2"),
-    *("decompose {text} --layer 0", "causal {text} --top 2", "circuit {text} --firings 0.1@2"),
+    *("decompose {text} 0", "causal {text} --top 2", "circuit {text} --firings 0.1@2"),
 )
 
 

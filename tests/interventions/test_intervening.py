@@ -89,7 +89,7 @@ def test_what_a_capture_shows(tiny: fm.Model) -> None:
     expected = m.clone()
     expected[0, -1, 3], expected[0, -1, 60] = 2.0, expected[0, -1, 60] * -1.5
     assert torch.equal(during.coefficients[0], expected)
-    assert max(fm.decompose(during, 0).attrs["error"], fm.attribute(during).error) < 1e-4
+    assert max(fm.decompose(during, 0).error, fm.attribute(during).error) < 1e-4
     expected[0, 4, 3] *= 2
     assert torch.equal(both.coefficients[0], expected)
     assert dict(both.provenance.settings)["interventions"] == f"{words}; 0.3 × 2 at position 4"

@@ -103,9 +103,9 @@ class Examined:
     def decompose(self) -> None:
         """The shares of all memories and the bias sum to 1, and their writes to the FFN's output."""
         for layer in range(self.model.n_layers):
-            frame = fm.decompose(self.captured, layer)
-            assert frame.attrs["error"] < EXACT
-            assert abs(frame["share"].sum() - 1) < 1e-10
+            found = fm.decompose(self.captured, layer)
+            assert found.error < EXACT
+            assert abs(found.memories["share"].sum() + found.bias_share - 1) < 1e-10
 
     def attribute(self) -> None:
         """Components sum to the logit; so do the memories of all positions along the paths through attention."""

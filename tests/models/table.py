@@ -69,7 +69,7 @@ def row(name: str, tokenizer: Any, measure: bool) -> list[str]:
         examined = Examined(name, Path(folder), tokenizer)
         for part in PARTS.values():
             part(examined)
-        whole = max(fm.decompose(examined.captured, layer).attrs["error"] for layer in range(examined.model.n_layers))
+        whole = max(fm.decompose(examined.captured, layer).error for layer in range(examined.model.n_layers))
         found = fm.attribute(examined.captured, " Paris")
         logit = max(found.error, fm.attribute_paths(examined.captured, " Paris").error) / max(1.0, abs(found.logit))
         return [*stated(name, examined.model), raised(whole), raised(logit)]

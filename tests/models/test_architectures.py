@@ -96,7 +96,7 @@ def same(ours: Any, theirs: Any) -> bool:
 def test_half_precision_works(name: str, tokenizer: Any) -> None:
     """A model that loads would fail at its first capture, deep inside a library."""
     capture = fm.capture(fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="bfloat16"), PROMPT)
-    assert max(fm.decompose(capture, layer).attrs["error"] for layer in range(2)) < 2e-2
+    assert max(fm.decompose(capture, layer).error for layer in range(2)) < 2e-2
     assert fm.attribute(capture).error < 0.1
     paths = fm.attribute_paths(capture)
     assert paths.scores.dtype == torch.float32
@@ -128,7 +128,7 @@ def test_others_are_read_by_the_names_of_their_parts(name: str, tokenizer: Any) 
     model = fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="float64")
     assert not model.layout.described
     capture = fm.capture(model, PROMPT)
-    assert max(fm.decompose(capture, layer).attrs["error"] for layer in range(2)) < 1e-12
+    assert max(fm.decompose(capture, layer).error for layer in range(2)) < 1e-12
     assert fm.attribute(capture).error < 1e-10
 
 

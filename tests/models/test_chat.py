@@ -109,13 +109,13 @@ def test_the_commands_and_the_explorer_ask_the_same(tmp_path: Path) -> None:
     expected = fm.attribute(fm.capture(model, messages=QUESTION), first_token=True)
     options = ["--chat", "--model", folder]
     found = data("attribute", text, *options)
-    assert found["tokens"] == list(expected.tokens)
-    assert found["components"] == expected.to_dict()["components"]
+    assert found["prompt"]["tokens"] == list(expected.tokens)
+    assert found["ledger"] == expected.to_dict()["ledger"]
     assert found["provenance"]["chat"] == "user"
     assert data("trace", text, "--subject", "France", *options)["provenance"]["chat"] == "user"
     with asking(Explorer(model)) as client:
         page = client.get(address("/prompt", text=text, chat=1, by="direct", format="json")).json()
-        assert page["components"] == found["components"]
+        assert page["ledger"] == found["ledger"]
         assert '<option value="1" selected>chat message' in client.get(address("/prompt", text=text, chat=1)).text
     with asking(Explorer(load_with(tokenizer_named("Llama 2")))) as client:
         assert 'name="chat"' not in client.get("/prompt").text

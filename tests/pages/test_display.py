@@ -6,6 +6,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.prompts.captures import PROMPTS, TOKENS
+from ffnmem.show.notebook import html
 
 from .page import Page
 
@@ -14,7 +15,7 @@ PROMPT = "The Eiffel Tower is located in the city of"
 
 def test_attribution_of_many_positions(atlas: fm.Model) -> None:
     attribution = fm.attribute(fm.capture(atlas, [5 + i for i in range(31)]), fm.prompts.NEXT)
-    _, *rows = Page(attribution._repr_html_()).listed[0][2]
+    _, *rows = Page(html(attribution.sheet(None))).listed[0][2]
     assert [int(row[0].text) for row in rows] == list(range(30))
     assert [row[3].values[0] for row in rows] == attribution.logits.tolist()
 
@@ -40,5 +41,5 @@ def test_paths_show_their_firings(atlas: fm.Model, foil: str | None) -> None:
     page, expected = Page(paths._repr_html_()), paths.top(10)
     logits = [cell.values for _, _, rows in page.listed for row in rows for cell in row]
     assert all([value] in logits for value in expected["logit"])
-    assert f"wrote {float(paths.map.sum()):+.3f} of it" in page.words
+    assert f"wrote {float(paths.map.sum()):+.3f} of the logit" in page.words
     assert ("·Rome" in page.words) == (foil is not None)

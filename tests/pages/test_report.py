@@ -8,18 +8,12 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, OutOfRangeError
-from ffnmem.pages.prompts import answer, carried, carried_line, report_html
+from ffnmem.pages.prompts import answer, carried
 
 from .page import Page
 
 PROMPT = "The Eiffel Tower is located in the city of"
-SECTIONS = [
-    "The answer",
-    "Where memories wrote it",
-    "The memories that wrote it directly",
-    "Everything that adds up to the logit",
-    "Where these numbers come from",
-]
+SECTIONS = ["Predictions", "Where memories wrote", "Firings", "Neurons", "Ledger", "Where these numbers come from"]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +34,7 @@ def paths(capture: fm.prompts.Capture, attribution: fm.prompts.Attribution) -> f
 @pytest.fixture(scope="module")
 def html(atlas: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("report") / "report.html"
-    assert fm.report(atlas, PROMPT, out=out, top=12, tokens=4) == out
+    assert fm.report(atlas, PROMPT, out=out, top=12) == out
     return out.read_text(encoding="utf-8")
 
 
@@ -56,16 +50,13 @@ def test_it_says_what_was_asked(
     assert title.split()[-1] == "·" + attribution.target.strip()
     assert sections == SECTIONS
     assert " ".join(token.replace(" ", "·") for token in capture.token_strings()) in page.words
-    best = capture.predictions(k=1).iloc[0]
-    assert f"rank 1, logit {best['logit']:.3f}, {best['probability']:.1%}" in page.words
-    ffn = attribution.components.query("component == 'ffn'")["logit"].sum()
-    assert f"wrote {ffn:+.3f} of the logit {attribution.logit:.3f}" in page.words.replace("−", "-")
-    before = paths.map.sum(0)[:-1]
-    token = capture.token_strings()[int(before.argmax())].replace(" ", "·")
-    assert f"those at {token} add most, +{float(before.max()):.2f}" in page.words
-    rest = float(paths.components["logit"].sum() - paths.map.sum())
-    assert f"the embeddings and the biases ({rest:+.2f}) add up" in page.words.replace("−", "-")
-    assert "as it arrives at the unembedding" not in page.words  # which a lens would tell
+    words = page.words.replace("−", "-")
+    assert attribution.verdict in words
+    assert paths.verdict in words
+    [(_, *predictions)] = page.below(SECTIONS[0])
+    expected = capture.predictions(k=5)
+    assert [cells[2].text for cells in predictions][:1] == ["target"]
+    assert [cells[3].values[0] for cells in predictions] == pytest.approx(expected["logit"].tolist())
     for value in (attribution.provenance.fingerprint, "float32", "folded", attribution.provenance.version):
         assert value in page.words
 
@@ -73,20 +64,18 @@ def test_it_says_what_was_asked(
 def test_its_tables_are_the_results(
     page: Page, atlas: fm.Model, attribution: fm.prompts.Attribution, paths: fm.prompts.PathAttribution
 ) -> None:
-    (_, *memories), (_, *firings) = page.below(SECTIONS[2])[0], page.below(SECTIONS[1])[1]
-    for rows, frame, at in ((memories, attribution.top(12), 1), (firings, paths.top(10), 3)):
+    (_, *memories), (_, *firings) = page.below(SECTIONS[3])[0], page.below(SECTIONS[2])[0]
+    for rows, frame, at in ((memories, attribution.top(12), 1), (firings, paths.top(12), 3)):
         assert [cells[0].text for cells in rows] == [f"{row.layer}.{row.neuron}" for row in frame.itertuples()]
         for name, column in (("coefficient", at), ("logit", at + 1), ("share", at + 3)):  # bars stand in between
             assert [cells[column].values for cells in rows] == [[value] for value in frame[name]]
     for cells, row in zip(memories, attribution.top(12).itertuples(), strict=True):
-        tokens = fm.project(atlas, row.layer, row.neuron, k=4, side="value")
+        tokens = fm.project(atlas, row.layer, row.neuron, k=8, side="value")
         ends = [tokens[tokens["sign"] == sign]["token"].tolist() for sign in ("promoted", "suppressed")]
         shown = ends if row.coefficient >= 0 else ends[::-1]
         assert [cell.chips for cell in cells[5:7]] == [[text.replace(" ", "·") for text in some] for some in shown]
-    *_, total, logit, error = page.below(SECTIONS[3])[0]
-    assert [row[0].text for row in (total, logit, error)] == ["sum", "model's logit", "error"]
-    assert total[-1].values[0] == pytest.approx(attribution.components["logit"].sum())
-    assert logit[-1].values == [attribution.logit]
+    *_, last = page.below(SECTIONS[4])[0]
+    assert last[-1].values[0] == pytest.approx(attribution.logit, abs=1e-4)
 
 
 def test_map_tells_every_value(page: Page, paths: fm.prompts.PathAttribution) -> None:
@@ -101,19 +90,15 @@ def test_what_is_carried_adds_up(paths: fm.prompts.PathAttribution, atlas: fm.Mo
     found = carried(paths)
     assert found.memories + found.rest == pytest.approx(paths.logit, abs=1e-4)
     assert found.there == pytest.approx(float(paths.map.sum(0)[:-1].max()))
-    against = replace(paths, scores=-paths.scores.abs())  # where the memories of no earlier position add anything
-    assert "add most" not in "".join(span.text for span in carried_line(against))
     alone = fm.attribute_paths(fm.capture(atlas, "The", prepend_bos=False))
     assert carried(alone).place is None
-    assert "before" not in "".join(span.text for span in carried_line(alone))
 
 
 @pytest.mark.parametrize("logit", [-3.0, 0.0, 1e-3])
 def test_no_percentage_of_a_logit_that_is_not_clearly_positive(
-    attribution: fm.prompts.Attribution, paths: fm.prompts.PathAttribution, logit: float
+    attribution: fm.prompts.Attribution, logit: float
 ) -> None:
     assert not answer(replace(attribution, logits=attribution.logits * 0 + logit), 20).in_percent
-    assert "%" not in "".join(span.text for span in carried_line(replace(paths, logit=logit)))
 
 
 def test_a_foil_turns_the_question_into_a_difference(
@@ -125,8 +110,8 @@ def test_a_foil_turns_the_question_into_a_difference(
         page = Page(fm.report(atlas, PROMPT, target=target, foil=foil, out=tmp_path / "report.html", top=3).read_text())
         assert "rather than" in page.headings[0]
         assert f"{expected.logit:.3f}, the target’s minus the foil’s" in page.words.replace("'", "’").replace("−", "-")
-        assert page.below(SECTIONS[2])[0][1][2].values == [expected.top(1)["logit"].iloc[0]]
-        assert "rank 50" in page.words
+        assert page.below(SECTIONS[3])[0][1][2].values == [expected.top(1)["logit"].iloc[0]]
+        assert "50" in [cells[0].text for cells in page.below(SECTIONS[0])[0]]
 
 
 def test_other_prompts(atlas: fm.Model, tmp_path: Path) -> None:
@@ -143,12 +128,10 @@ def test_other_prompts(atlas: fm.Model, tmp_path: Path) -> None:
         assert len(page.below(SECTIONS[1])[0][0]) == columns + 1
 
 
-def test_a_negative_coefficient_is_pointed_out(
-    capture: fm.prompts.Capture, attribution: fm.prompts.Attribution, paths: fm.prompts.PathAttribution
-) -> None:
+def test_a_negative_coefficient_is_pointed_out(attribution: fm.prompts.Attribution) -> None:
     for sign, said in ((1, False), (-1, True)):
         turned = replace(attribution, coefficients=sign * attribution.coefficients.abs())
-        words = Page(report_html(capture, turned, paths, top=3, tokens=1)).words
+        words = Page(turned._repr_html_()).words
         assert ("a negative coefficient promotes what the value suppresses" in words) == said
 
 
@@ -156,7 +139,6 @@ REFUSED = [
     ({"out": "."}, FileError, "is a folder"),
     ({"prompt": [PROMPT, PROMPT]}, InputError, "one prompt, not 2"),
     ({"top": 0}, InputError, "top must be at least 1"),
-    ({"tokens": 0}, InputError, "tokens must be at least 1"),
     ({"position": 99}, OutOfRangeError, "position 99"),
 ]
 

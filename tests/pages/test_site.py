@@ -134,7 +134,7 @@ def test_pages_lead_to_the_site(tiny: fm.Model, atlas: fm.Model, folder: Path, t
     found = links(path)
     assert len(found) >= 5
     assert all(one.exists() for one in found)
-    first = read(path).below("The memories that wrote it directly")[0][1][0].text
+    first = read(path).below("Neurons")[0][1][0].text
     assert (folder / first.replace(".", "/", 1)).with_name(f"{first.split('.')[1]}.html").resolve() in found
     assert links(fm.report(tiny, PROMPT, out=tmp_path / "plain.html", top=5)) == []
     with pytest.raises(InputError, match="is a site of"):

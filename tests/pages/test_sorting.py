@@ -96,7 +96,7 @@ def test_a_list_sorts_where_the_names_are_out_of_sight(browser: Browser, atlas: 
     page.goto(fm.report(atlas, "The Eiffel Tower is located in the city of", out=tmp_path / "a.html", top=14).as_uri())
     tables = page.locator("table.fm-plain")
     memories = tables.filter(has_text="suppresses")
-    order = page.locator(".fm-tools").filter(has=page.get_by_label("filter rows")).get_by_label("sort by")
+    order = page.locator(".fm-tools").filter(has=page.get_by_label("filter rows")).get_by_label("sort by").last
     assert memories.locator("thead button").first.get_attribute("tabindex") == "-1"
     order.select_option(label="coefficient ↑")
     found = [

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
+import numpy as np
 import pytest
 import torch
 
@@ -17,7 +17,6 @@ from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.models.layout import inner
 from ffnmem.models.residual import FinalNorm
 from ffnmem.prompts import NEXT
-from ffnmem.prompts.attribution import AGAINST, decomposition_sheet
 
 from ..architectures import DECODERS
 from ..helpers import OTHER_PROMPT, PROMPT, Pair, added, allclose, printed, refuses
@@ -30,9 +29,9 @@ def test_decompose_is_exact(pair64: Pair) -> None:
     capture = fm.capture(pair64.model, [OTHER_PROMPT, PROMPT])
     for layer, row, position in ((0, 0, -1), (1, 0, 0), (0, 1, 4), (1, 1, -1)):
         ffn, at = capture.model.ffn[layer], capture.position(position, row)
-        table = fm.decompose(capture, layer, position, prompt=row)
+        found = fm.decompose(capture, layer, position, prompt=row)
+        table = found.to_frame()
         assert list(table.columns) == ["layer", "neuron", "coefficient", "value_norm", "weight", "share"]
-        assert table["neuron"].tolist()[-1] == -1
         assert (table["layer"] == layer).all()
         assert table.attrs["position"] == at
         assert table.attrs["provenance"]["fingerprint"] == capture.model.fingerprint
@@ -40,20 +39,15 @@ def test_decompose_is_exact(pair64: Pair) -> None:
         bias = torch.zeros_like(y) if ffn.value_bias is None else ffn.value_bias.detach()
         writes = torch.cat([m.unsqueeze(-1) * values, bias.unsqueeze(0)])
         assert allclose(writes.sum(0), y, 1e-12)
-        assert table.attrs["error"] < 1e-12
-        ordered = table.set_index("neuron").loc[[*range(ffn.d_mlp), -1]]
-        assert allclose(ordered["share"], writes @ y / (y @ y), 1e-11)
-        assert allclose(ordered["weight"], writes.norm(dim=-1), 1e-11)
-        assert allclose(ordered["coefficient"].iloc[:-1], m, 1e-12)
-        assert allclose(ordered["value_norm"].iloc[:-1], values.norm(dim=-1), 1e-12)
-        assert table["weight"].iloc[:-1].is_monotonic_decreasing
-        top = fm.decompose(capture, layer, position, prompt=row, top=3)
-        assert top.equals(pd.concat([table[:3], table[-1:]], ignore_index=True))
-    one = fm.capture(pair64.model, PROMPT, layers=1)
-    whole = fm.decompose(one, 1)
-    rows: Any = decomposition_sheet(one, whole, whole[:5], {}).blocks[1].rows  # type: ignore[union-attr]
-    assert [row[0][0].text for row in rows[5:]] == [f"{len(whole) - 6} more", "bias", "all"]
-    assert sum(row[4] for row in rows[:-1]) == pytest.approx(rows[-1][4]) == pytest.approx(1)
+        assert max(found.error, table.attrs["error"]) < 1e-12
+        ordered = table.set_index("neuron").loc[list(range(ffn.d_mlp))]
+        assert allclose(np.array([*ordered["share"], found.bias_share]), writes @ y / (y @ y), 1e-11)
+        assert sum([*table["share"], found.bias_share]) == pytest.approx(1)
+        assert allclose(np.array([*ordered["weight"], found.bias_norm]), writes.norm(dim=-1), 1e-11)
+        assert allclose(ordered["coefficient"], m, 1e-12)
+        assert allclose(ordered["value_norm"], values.norm(dim=-1), 1e-12)
+        assert found.output_norm == pytest.approx(float(y.norm()))
+        assert table["weight"].is_monotonic_decreasing
 
 
 def test_an_output_of_zero(make_tiny: Callable[..., fm.Model]) -> None:
@@ -62,10 +56,10 @@ def test_an_output_of_zero(make_tiny: Callable[..., fm.Model]) -> None:
     with torch.no_grad():
         model.ffn[0].values[:] = 0
         model.ffn[0].value_bias[:] = 0
-    table = fm.decompose(fm.capture(model, PROMPT), 0)
-    assert not table.isna().any().any()
-    assert (table["share"] == 0).all()
-    assert table.attrs["error"] == 0
+    found = fm.decompose(fm.capture(model, PROMPT), 0)
+    assert not found.memories.isna().any().any()
+    assert (found.memories["share"] == 0).all()
+    assert (found.error, found.bias_share) == (0, 0)
 
 
 # -- attribute: the sum is the logit ----------------------------------------------------------------------------------
@@ -218,9 +212,9 @@ def test_half_precision_is_summed_in_more(tiny_hf: Any, tokenizer: Any) -> None:
     attribution = fm.attribute(capture, " Paris")
     assert attribution.neuron_logits.dtype == torch.float32
     assert attribution.error < 0.1
-    table = fm.decompose(capture, 1)
-    assert table.attrs["error"] < 1e-2
-    assert abs(table["share"].sum() - 1) < 1e-2
+    found = fm.decompose(capture, 1)
+    assert found.error < 1e-2
+    assert abs(found.memories["share"].sum() + found.bias_share - 1) < 1e-2
 
 
 def test_a_capture_of_other_weights_is_refused(make_tiny: Callable[..., fm.Model]) -> None:
@@ -279,8 +273,10 @@ def test_tables(tiny: fm.Model) -> None:
     ]  # fmt: skip
     assert parts["layer"].fillna(-1).tolist() == [-1, -1, 0, 0, 0, 1, 1, 1, -1]
     record = json.loads(json.dumps(one.to_dict(top=5), allow_nan=False))
-    assert (record["target_tokens"], record["foil"], record["tokens"]) == ([" Paris"], " Rome", list(one.tokens))
-    assert record["components"][0]["layer"] is None
+    assert (record["target"], record["foil"]) == (" Paris", " Rome")
+    assert record["prompt"]["tokens"] == list(one.tokens)
+    assert len(record["ledger"]) == 5
+    assert record["ledger"][0]["attention"] is None
     for name in ("logit", "target", "position"):
         with refuses(InputError, ValueError, "8 positions"):
             getattr(many, name)
@@ -303,26 +299,31 @@ def test_tables_of_given_numbers(tiny: fm.Model) -> None:
     assert some.error == pytest.approx(5.0)
 
 
-def test_the_sheet_says_what_the_model_says_of_target_and_foil(tiny: fm.Model) -> None:
+def test_it_shows_what_the_model_says_of_target_and_foil(tiny: fm.Model) -> None:
+    """Their ranks among all, how much neurons wrote, and a ledger whose last sum is the logit."""
     capture = fm.capture(tiny, PROMPT)
     logits = capture.logits_at(0, -1)
     for bos in (True, False):  # whether the first token stands out
-        shown = fm.attribute(fm.capture(tiny, PROMPT, prepend_bos=bos)).sheet().blocks[0].rows["prompt"]  # type: ignore[union-attr]
-        assert shown.bos is bos
+        assert fm.attribute(fm.capture(tiny, PROMPT, prepend_bos=bos)).prompt.bos is bos
     for foil in (None, " Rome"):
         found = fm.attribute(capture, " Paris", foil)
-        shown = " ".join(" ".join(printed(found.sheet(5, capture=capture), 200)).split())
-        for text in (" Paris", *([foil] if foil else [])):
+        shown = " ".join(" ".join(printed(found.sheet(5), 200)).split())
+        said = found.predictions.set_index("answer")  # type: ignore[union-attr]
+        for role, text in (("target", " Paris"), *([("foil", foil)] if foil else [])):
             own = logits[tiny.token_id(text)]
-            assert f"rank {1 + int((logits > own).sum()):,}, logit {float(own):.3f}" in shown
-        assert (f"logit {found.logit:.3f}, the target’s minus the foil’s" in shown) == (foil is not None)
-        assert f"the 5 below {float(found.top(5)['logit'].sum()):+.3f}" in shown
-        assert "where a neuron adds most" not in shown  # which is said of several tokens, as
-        assert "its 1 token" not in shown
-        assert "suppresses" not in shown
-    several = fm.attribute(capture, " Paris Rome").sheet(5, capture=capture).blocks[0]
-    assert "next" not in several.rows  # type: ignore[union-attr] # what is likeliest there is of one token
-    neurons = fm.attribute(capture, " Paris").top(2)
-    first = (int(neurons["layer"][0]), int(neurons["neuron"][0]))
-    table = fm.attribute(capture, " Paris").neuron_table(neurons, {first: ((" of",), (" Rome",), True)})
-    assert AGAINST in table.caption  # of one that tells more by what it suppresses
+            assert said.loc[role, "rank"] == 1 + int((logits > own).sum())
+            assert said.loc[role, "logit"] == pytest.approx(float(own))
+        ffn = found.components.query("component == 'ffn'")["logit"].sum()
+        assert f"wrote {ffn:+.3f} of the logit {found.logit:.3f}" in shown
+        assert ("the target’s minus the foil’s" in shown) == (foil is not None)
+        ledger = found.ledger
+        assert ledger is not None
+        assert ledger["together"].sum() == pytest.approx(found.components["logit"].sum())
+        assert ledger["sum_so_far"].iloc[-1] == pytest.approx(found.logit, abs=1e-4)
+        first = found.to_frame(1, derived=True).iloc[0]
+        own = fm.project(tiny, first["layer"], first["neuron"], k=8, side="value").groupby("sign")["token"].agg(list)
+        ends = ("promoted", "suppressed") if first["coefficient"] >= 0 else ("suppressed", "promoted")
+        assert (first["promotes"], first["suppresses"]) == tuple(own[end] for end in ends)
+    several = fm.attribute(capture, " Paris Rome")
+    assert "the sum over its 2 tokens" in several.verdict
+    assert several.to_frame()["logit"].iloc[0] == several.total.top(1)["logit"].iloc[0]

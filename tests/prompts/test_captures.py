@@ -197,7 +197,7 @@ def test_the_users_own_hooks_are_seen(pair: Pair, tokenizer: Any) -> None:
         assert not torch.allclose(before.logits_at(0, -1), during.logits_at(0, -1), atol=1e-4)
         if point.startswith("mlp"):
             assert not torch.allclose(before.coefficients[0], during.coefficients[0], atol=1e-4)
-        assert fm.decompose(during, 0).attrs["error"] < 1e-5
+        assert fm.decompose(during, 0).error < 1e-5
         assert fm.attribute(during).error < 1e-4
     assert torch.equal(fm.capture(model, PROMPT).coefficients[1], before.coefficients[1])
 

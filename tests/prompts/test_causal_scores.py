@@ -110,11 +110,9 @@ def test_an_answer_of_several_tokens(tiny64: Model) -> None:
         assert found.logit == pytest.approx(expected)
         assert (found.completeness_error is not None) == (rule["rule"] == "ig")
         assert dict(found.provenance.settings).get("steps") == (50 if rule["rule"] == "ig" else None)
-        assert f"of its {len(ids)} tokens" in " ".join(printed(found.sheet(), 200))
-        facts: Any = found.sheet().blocks[0]
-        tokens = facts.rows["prompt"].tokens  # the answer's own are none of it
-        assert (list(tokens), facts.rows["prompt"].position) == (capture.token_strings(), len(tokens) - 1)
-        assert facts.rows.get("after") is None
+        assert "log probability" in " ".join(printed(found.sheet(), 200))
+        asked = found.prompt  # the answer's own tokens are none of it
+        assert (list(asked.tokens), asked.position) == (capture.token_strings(), len(asked.tokens) - 1)
     assert float(found.scores.sum()) == pytest.approx(found.expected, rel=1e-3)  # of ig, the last one
 
 
@@ -125,14 +123,12 @@ def test_agreement_of_estimates_and_exact_values(tiny: Model) -> None:
     assert (
         replace(found, exact=tuple(2 * score))
         .agreement(9)
-        .endswith("4 firings below removed one by one: 0 with the other sign; correlation with the scores 1.00")
+        .endswith("4 firings removed one by one, exactly: all with a score of the same sign (correlation 1.00)")
     )
     turned = replace(found, exact=(-score[0], score[1]))  # of two no correlation is told, nor of equal ones
-    assert turned.agreement(3) == "2 firings below removed one by one: 1 with the other sign"
-    assert replace(found, exact=(1.0, 1.0, 1.0)).agreement(3).endswith(" with the other sign")
-    assert [row[5] for row in turned.sheet(3).blocks[2].rows] == pytest.approx(
-        [-score[0], score[1], float("nan")], nan_ok=True
-    )
+    assert turned.agreement(3) == "2 firings removed one by one, exactly: 1 with a score of the other sign"
+    assert replace(found, exact=(1.0, 1.0, 1.0)).agreement(3).endswith(" of the same sign")
+    assert turned.to_frame(3)["exact"].tolist() == pytest.approx([-score[0], score[1], float("nan")], nan_ok=True)
 
 
 def test_means_are_what_firings_are_compared_with(tiny: Model, tiny_store: fm.scanning.Store, tmp_path: Path) -> None:

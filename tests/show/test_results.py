@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
 from pkgutil import walk_packages
@@ -36,7 +37,9 @@ def test_every_declared_name_is_an_attribute() -> None:
     for kind in every_class():
         own = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
         declared: Any = kind
-        names = f"{declared.main} {declared.in_json} {declared.not_brief} {declared.in_repr}".split()
+        tables = declared.tables if isinstance(declared.tables, Mapping) else {}
+        names = f"{declared.main} {declared.in_json} {declared.not_brief} {declared.in_repr} {declared.uncut}".split()
+        names += [*tables, *(declared.heading.split() if tables and isinstance(declared.heading, str) else ())]
         known = own | set(dir(kind)) | {name for base in kind.__mro__ for name in getattr(base, "__annotations__", ())}
         tops = {declared.main} if hasattr(kind, "top") or "first_rows" in vars(kind) else set()
         assert not set(names) - known - tops, kind.__name__

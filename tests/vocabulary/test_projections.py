@@ -16,13 +16,11 @@ from ffnmem.core.errors import FfnmemError
 from ffnmem.models.layout import inner
 from ffnmem.vocabulary.projections import (
     COLUMNS,
-    FAR,
     projection_sheet,
     promoted_tokens,
     promoters_sheet,
     standings,
     token_moments,
-    written_tokens,
 )
 from ffnmem.vocabulary.scoring import BLOCK
 from ffnmem.vocabulary.vectors import sides_of
@@ -182,18 +180,12 @@ def test_what_neurons_wrote(make_tiny: Callable[..., fm.Model]) -> None:
     assert promoted_tokens(model, neurons, 3) == {place: both[0] for place, both in ends.items()}
     fired = promoted_tokens(model, neurons, 3, fired="coefficient")
     assert fired == {place: both[place == (1, 63)] for place, both in ends.items()}
-    written = written_tokens(model, neurons, [40, 41], 3)
     moments = token_moments(model, "value")
     for row in neurons.itertuples():
         scores = naive(model, row.layer, "value", "folded")[row.neuron].double()
         expected = ((scores[[40, 41]] - scores.mean()) / scores.std(correction=0)).numpy()
         for given in (None, moments):
             assert allclose(standings(model, row.layer, [row.neuron], "value", [40, 41], given)[0], expected, 1e-4)
-        furthest = max(np.sign(row.coefficient) * expected, key=abs)
-        place = (row.layer, row.neuron)
-        assert written[place] == (*ends[place][:: int(np.sign(row.coefficient))], furthest <= -FAR)
-    assert written[0, 7][2]
-    assert not written[1, 5][2]
 
 
 def test_sheets_show_the_tables(tiny: fm.Model) -> None:

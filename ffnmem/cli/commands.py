@@ -1,0 +1,168 @@
+"""A function as a command: its parameters as options, its docstring as help, one group of options for what is shown."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter
+from cyclopts.validators import Number
+
+from ..core.errors import InputError
+from .guard import note
+from .kinds import ONE, PLAIN, SEVERAL, type_of
+from .operations import PACKAGE, Operation, operation
+from .options import FIGURE, FIGURES, OWN, PAGE, check_replaceable, write_figure
+from .progress import show_progress
+from .table import OPERATIONS
+
+MODEL, OUTPUT = Group("Model", sort_key=1), Group("Output", sort_key=2)
+
+
+@Parameter(name="*", group=OUTPUT, negative=())
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What is shown, and what is written.
+
+    Attributes:
+        json: Print JSON (UTF-8) on standard output, and nothing else.
+        csv: Print CSV (UTF-8) on standard output, and nothing else. Cells are as they are: a spreadsheet may take
+            those that begin with =, +, - or @ for formulas, so import them there as text.
+        html: Also write it as a page, which needs nothing but a browser.
+        plot: Also draw it into FILE: .png, .svg or .pdf.
+        save: Also save all of it, to be loaded again: FILE.zip.
+        top: How many rows of each table.
+        full: All rows and all columns.
+    """
+
+    json: bool = False
+    csv: bool = False
+    html: Annotated[str | None, Parameter(metavar="FILE")] = None
+    plot: Annotated[str | None, Parameter(metavar="FILE")] = None
+    save: Annotated[str | None, Parameter(metavar="FILE")] = None
+    top: Annotated[int, Parameter(metavar="N", validator=Number(gte=1))] = 20
+    full: bool = False
+
+    def check(self, one: Operation) -> None:
+        """Refuse before anything is computed for nothing what does not go together, is not drawn, cannot be written."""
+        if self.json and self.csv:
+            raise InputError("--json and --csv exclude each other: give one of them")
+        if self.plot is not None and not self.plot.lower().endswith(FIGURES):
+            raise InputError(f"{self.plot}: a figure's name ends in {', '.join(FIGURES[:-1])} or {FIGURES[-1]}")
+        for file, mark in ((self.html, PAGE), (self.plot, FIGURE), (self.save, OWN)):
+            if file is not None:
+                check_replaceable(file, mark)
+        if self.plot is not None and one.returns not in drawn():
+            raise InputError(f"--plot: nothing draws a {one.returns}")
+
+    def emit(self, result: Any) -> None:
+        """The result on standard output, and in the files that were asked for."""
+        from ..show.records import print_csv, print_json
+        from ..show.terminal import show
+
+        rows = None if self.full else self.top
+        if self.json:
+            print_json(result.to_dict(rows, derived=True))
+        elif self.csv:
+            frame = result.to_frame(rows, derived=True)
+            print_csv(list(frame.columns), frame.to_dict("records"))
+        else:
+            show(result.sheet(rows, self.full))
+        if self.html is not None:
+            from ..core.files import check_destination, write_whole
+            from ..pages.rendering import sheet_html
+
+            write_whole(check_destination(self.html), sheet_html(result.sheet(rows, self.full)))
+            note(f"wrote {self.html}")
+        if self.plot is not None:
+            from ..core.files import user_path
+            from ..plots.figures import figure
+
+            write_figure(figure(result), user_path(self.plot))
+        if self.save is not None:
+            note(f"wrote {result.save(self.save)}")
+
+
+def drawn() -> set[str]:
+    """The names of the classes that functions of :mod:`ffnmem.plots` draw, read without importing them."""
+    texts = (path.read_text("utf-8") for path in sorted((PACKAGE / "plots").glob("*.py")))
+    return {
+        name for text in texts for found in re.findall(r"^@draws\(([\w, ]+)", text, re.M) for name in found.split(", ")
+    }
+
+
+def parser(path: str, given: Collection[str] = ()) -> Callable[..., tuple[Operation, Mapping[str, Any], Output]]:
+    """A function that cyclopts takes as a command, and that gives the operation, what was typed for it, and the output.
+
+    ``given``: names of classes of which nothing need be typed."""
+    one = operation(path)
+
+    def read(*args: Any, output: Output = Output(), **typed: Any) -> tuple[Operation, Mapping[str, Any], Output]:
+        bound = inspect.Signature([p for p in parameters if p.name != "output"]).bind_partial(*args, **typed).arguments
+        return one, {name: value for name, value in bound.items() if value is not None}, output
+
+    parameters = [option_of(each) for each in sorted(one.typed(given), key=lambda each: not each.required)]
+    if one.returns != "None":
+        parameters.append(
+            inspect.Parameter("output", inspect.Parameter.KEYWORD_ONLY, default=Output(), annotation=Output)
+        )
+    read.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    read.__annotations__ = {each.name: each.annotation for each in parameters}
+    examples = [line.removeprefix("$ ") for line in one.examples if re.match(r"\$ ffnmem|    \S", line)]
+    read.__doc__ = "\n\n".join(
+        filter(None, [one.short, one.long, "\n".join(["Examples", *(f"  {e}" for e in examples)]) if examples else ""])
+    )
+    read.__name__ = path.partition(":")[2].replace(".", "_")
+    return read
+
+
+def option_of(one: Any) -> inspect.Parameter:
+    """A parameter of an operation as cyclopts reads it: what is required is given by place, the rest by name."""
+    words = one.help[:1].upper() + one.help[1:]
+    switch = one.kind.name == "bool"
+    if one.default and not switch and "[default" not in words:
+        words = f"{words.rstrip()} [default: {one.default}]"
+    more: dict[str, Any] = {}
+    if one.kind.name in PLAIN and not switch:
+        more["metavar"] = one.name.upper().replace("_", "-")
+    if one.of == "Model" and not one.required:
+        more["group"] = MODEL
+    off = f"--no-{one.name.replace('_', '-')}" if switch and one.default != "False" else ()
+    about = Parameter(help=words, show_default=False, negative=off, **more)
+    kind = type_of(one.kind)
+    return inspect.Parameter(
+        one.name,
+        inspect.Parameter.POSITIONAL_ONLY if one.required else inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if one.required else None,
+        annotation=Annotated[kind if one.required or one.kind.name in {*ONE, *SEVERAL} else kind | None, about],
+    )
+
+
+def command(path: str) -> Callable[..., int]:
+    """The same, run: what the operation gives goes to standard output. Gives the exit status: 1 where the result says
+    that it did not reach what was asked."""
+    read = parser(path)
+
+    def run(*args: Any, **typed: Any) -> int:
+        one, values, output = read(*args, **typed)
+        output.check(one)
+        with show_progress() as progress:
+            found = one.call(values, {"progress": progress})
+        if one.returns == "None":
+            return 0
+        output.emit(found)
+        return int(getattr(found, "status", 0))
+
+    run.__signature__, run.__annotations__ = read.__signature__, read.__annotations__  # type: ignore[attr-defined]
+    run.__doc__, run.__name__ = read.__doc__, read.__name__
+    return run
+
+
+def __getattr__(name: str) -> Any:
+    """A command of the table, by its name; made when it is asked for."""
+    if name in OPERATIONS:
+        return command(OPERATIONS[name])
+    raise AttributeError(name)

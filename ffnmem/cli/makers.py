@@ -1,0 +1,73 @@
+"""Makers: how what is typed becomes a model, a prompt's run or a store. Each function's parameters are the options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import ffnmem as fm
+
+from ..core.types import Dtype
+from .guard import collect_as_usual
+from .progress import show_spinner
+
+if TYPE_CHECKING:
+    from ..models.model import Model
+    from ..prompts.captures import Capture
+    from ..scanning.store import Store
+
+
+def read_model(
+    model: str = "atlas", device: str | None = None, dtype: Dtype = "float32", prepend_bos: bool | None = None
+) -> Model:
+    """A model.
+
+    Args:
+        model: Which one: atlas (embedded, offline), smollm2 (which "get" gets), a folder in Hugging Face layout, a
+            .gguf file, or a Hugging Face id such as gpt2.
+        device: Where it runs: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]
+        dtype: Numeric type of the weights.
+        prepend_bos: Put the beginning-of-sequence token before the text, or not. [default: the model's own convention]
+    """
+    with show_spinner(f"loading {model}"):
+        import transformers
+
+        transformers.logging.set_verbosity_error()  # its advice is for programmers, and our errors are one line
+        loaded = fm.load(model, device=device, dtype=dtype, prepend_bos=prepend_bos)
+    collect_as_usual()
+    return loaded
+
+
+def read_capture(prompt: str, model: Model, chat: bool = False) -> Capture:
+    """A prompt's run.
+
+    Args:
+        prompt: A text that ends where the answer begins.
+        chat: Ask PROMPT as a user's message, by the model's chat template; the answer is what the model begins with.
+    """
+    return fm.capture(model, model.chat_text([{"role": "user", "content": prompt}]) if chat else prompt)
+
+
+def read_means(store: str) -> Store:
+    """The means of a scan.
+
+    Args:
+        store: The folder of a scan, over whose text each neuron's mean is taken.
+    """
+    return fm.open_store(store)
+
+
+def read_store(store: str, model: str | None = None, device: str | None = None) -> Store:
+    """A scan.
+
+    Args:
+        store: The folder of a scan.
+        model: The model that was scanned, if it is no longer where it was. [default: by the store's record]
+        device: Where it runs: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]
+    """
+    opened = fm.open_store(store)
+    if model is not None or device is not None:
+        about = opened.provenance
+        opened.hold(
+            read_model(model or opened.model, device, dtype=about["dtype"], prepend_bos=about.get("prepend_bos"))
+        )
+    return opened

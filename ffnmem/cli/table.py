@@ -1,0 +1,53 @@
+"""The table of commands: each is a public function, and nothing more is said of it here."""
+
+from __future__ import annotations
+
+GROUPS = {
+    "A prompt": {
+        "attribute": "ffnmem.prompts.attribution:attribute",
+        "paths": "ffnmem.prompts.paths:attribute_paths",
+        "decompose": "ffnmem.prompts.attribution:decompose",
+        "contrast": "attribute",
+        "causal": "ffnmem.prompts.causal:causal_scores",
+        "faithfulness": "ffnmem.prompts.sufficiency:faithfulness",
+        "minimal": "ffnmem.prompts.minimal:minimal_circuit",
+        "circuit": "circuit",
+        "ablate": "intervene",
+        "intervene": "intervene",
+        "report": "report",
+    },
+    "Neurons": {
+        "project": "project",
+        "neuron": "neuron",
+        "polysemanticity": "polysemanticity",
+        "describe": "polysemanticity",
+        "roles": "weights",
+        "weights": "weights",
+        "geometry": "weights",
+        "health": "health",
+    },
+    "Facts and edits": {
+        "facts": "facts",
+        "trace": "tracing",
+        "knockout": "tracing",
+        "edit": "edit",
+        "evaluate": "evaluate",
+        "audit": "audit",
+        "moment": "scan",
+    },
+    "Models and files": {
+        "explore": "explore",
+        "get": "get",
+        "scan": "scan",
+        "merge": "scan",
+        "store": "scan",
+        "pack": "scan",
+        "lens": "scan",
+        "compare": "compare",
+        "anatomy": "weights",
+        "activations": "weights",
+    },
+}
+"""By task: a command, and the public function that it is, or the module of this subpackage that holds it."""
+COMMANDS = {name: path for group in GROUPS.values() for name, path in group.items()}
+OPERATIONS = {name: path for name, path in COMMANDS.items() if ":" in path}

@@ -1,0 +1,89 @@
+"""How values read, wherever they are shown: one registry, by the names that results declare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+from ..core.sheets import NEGATIVE, Column, guess_column
+
+PLACE = ("layer", "neuron")
+Derived = Callable[[Any, Any], list[Any]]
+
+
+def neuron_pairs(result: Any, rows: Any) -> list[tuple[int, int]]:
+    """(layer, neuron) of each row."""
+    return list(zip(rows["layer"].tolist(), rows["neuron"].tolist(), strict=True))
+
+
+def from_column(name: str) -> Derived:
+    """The values of another column."""
+    return lambda _result, rows: rows[name].tolist()
+
+
+TOKENS = 8  # of a neuron
+FIRED = ("difference", "coefficient_after", "peak", "coefficient")
+"""Columns of the coefficients that neurons had somewhere, the first of those that a table has."""
+
+
+def end_tokens(end: int, fired: bool = True) -> Derived:
+    """The tokens that neurons promote (+1) or suppress (-1) as they fired; where no coefficient is there, or not
+    ``fired``, in general."""
+
+    def tokens(result: Any, rows: Any) -> list[list[str]]:
+        if result.model is None:
+            return [[] for _ in range(len(rows))]
+        column = next((name for name in FIRED if name in rows), None) if fired else None
+        signs = [end] * len(rows) if column is None else [-end if value < 0 else end for value in rows[column]]
+        ends = [
+            (*at, "value", "promoted" if sign > 0 else "suppressed")
+            for at, sign in zip(neuron_pairs(result, rows), signs, strict=True)
+        ]
+        # What stands for tokens is above everything that is shown.
+        found = import_module("ffnmem.vocabulary.projections").end_tokens(
+            result.model, ends, TOKENS, lens=getattr(result, "lens", "logit")
+        )
+        return [found[one] for one in ends]
+
+    return tokens
+
+
+def each(names: str, *args: Any, **about: Any) -> dict[str, Column]:
+    """A column of the same kind for every name; its head is the name in words."""
+    return {name: Column(name.replace("_", " "), *args, **about) for name in names.split()}
+
+
+COLUMNS: Mapping[str, Column] = {
+    "neuron": Column("neuron", "neuron", derive=neuron_pairs, needs=PLACE, leads="neuron"),
+    **each("token target foil answer other_token", "token", leads="token"),
+    "fired_at": Column("fired at", "token", limit=20, derive=from_column("token"), needs=("token",), leads="token"),
+    **each("layer position rank neurons facts tokens size total runs strongest_layer", "count"),
+    "coefficient": Column("coefficient", "number", note=NEGATIVE),
+    **each("attention ffn ffn_bias attention_bias", "number", places=3, sign=True),
+    "together": Column("together", "number", places=3, sign=True, bars="steps"),
+    **each("sum_so_far", "number", places=3),
+    **each("logit attribution change score", "number", sign=True, colour=True, bars=True),
+    **each("written written_there exact cosine", "number", sign=True),
+    **each("share influence bias_share faithfulness completeness sufficiency necessity without worth", "percent"),
+    **each("random random_low random_high random_without random_without_low random_without_high", "percent"),
+    **each("alike alike_low alike_high", "percent"),
+    **each("probability", "probability"),
+    **each("error", "small"),
+    **each("promotes", "tokens", wraps=True, derive=end_tokens(1), needs=PLACE, leads="token"),
+    **each("suppresses", "tokens", wraps=True, derive=end_tokens(-1), needs=PLACE, leads="token"),
+    **each("value_promotes", "tokens", wraps=True, derive=end_tokens(1, fired=False), needs=PLACE, leads="token"),
+    **each("context", "context"),
+}
+"""What names stand for in the declarations of results; other names read by what they hold."""
+
+
+def column_of(name: str, values: Iterable[Any]) -> Column:
+    """How the values of a column read, by its name or by what it holds."""
+    known = COLUMNS.get(name)
+    if known is not None:
+        return known
+    some = [value for value in values if value is not None]
+    if some and all(isinstance(value, list | tuple) for value in some):
+        return Column(name.replace("_", " "), "tokens", wraps=True)
+    return guess_column(name.replace("_", " "), some)

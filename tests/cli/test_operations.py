@@ -1,0 +1,158 @@
+"""Commands that are public functions: what holds of each of them, by the table of operations alone."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import ffnmem as fm
+from ffnmem.cli.commands import command, drawn
+from ffnmem.cli.operations import MAKERS, NOT_TYPED, argument_words, operation, path_of
+from ffnmem.cli.table import OPERATIONS
+from ffnmem.show.result import Result
+
+from ..pages.page import Page
+from .running import PROMPT, mistake, run, table
+
+TYPED = {"prompt": PROMPT, "layer": "1"}
+"""What is typed for parameters that are required, by name."""
+HOSTILE = "[red]\x1b<script>alert(1)"
+
+
+def words(name: str, **typed: str) -> list[str]:
+    """A call of a command with what it needs."""
+    given = TYPED | typed
+    return [name, *(given[one.name] for one in operation(OPERATIONS[name]).typed() if one.required)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded(tiny: fm.Model) -> Iterator[None]:
+    """Every command is of one small model."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fm, "load", lambda *_, **__: tiny)
+        yield
+
+
+def test_every_option_has_words() -> None:
+    for name, path in OPERATIONS.items():
+        one = operation(path)
+        assert [part.name for part in one.typed() if not part.help] == []
+        assert one.examples, name
+        for markup in ("``", ":func:", ":class:"):
+            assert markup not in run(name, "--help").stdout
+
+
+def test_every_parameter_is_in_its_functions_docstring_by_its_name() -> None:
+    for path in (*OPERATIONS.values(), *MAKERS.values()):
+        function = operation(path).load()
+        own = [
+            name for name in inspect.signature(function).parameters if name != "self" and path not in MAKERS.values()
+        ]
+        said = argument_words(inspect.getdoc(function) or "")
+        assert [name for name in own if name not in said and name not in NOT_TYPED] == [], path
+
+
+def test_the_source_says_what_the_function_has() -> None:
+    """Signatures are read without importing the function: names, order and defaults are those that it has."""
+    for path in OPERATIONS.values():
+        one = operation(path)
+        parameters = inspect.signature(one.load()).parameters
+        assert [part.name for part in one.parameters] == list(parameters)
+        for part in one.parameters:
+            default = parameters[part.name].default
+            assert part.required == (default is inspect.Parameter.empty)
+            if part.default and part.kind.name in ("int", "float", "bool", "Count", "Whole"):
+                assert ast.literal_eval(part.default) == default
+        assert path_of(path.rpartition(":")[2]) is not None, "a command is a public function"
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_command_says_the_same_in_every_form(name: str, tiny: fm.Model, tmp_path: Any) -> None:
+    """In words that fit, as JSON and CSV equal to the library's, on a page, and saved and loaded to the bit."""
+    page, saved = tmp_path / "page.html", tmp_path / "saved.zip"
+    shown = table(*words(name), "--top", 3, "--html", page, "--save", saved)
+    result = found(name, tiny)
+    assert tiny.fingerprint in shown
+    assert tiny.fingerprint in Page(page.read_text("utf-8")).words
+    values = json.loads(run(*words(name), "--json", "--top", 3).stdout)
+    assert values == json.loads(json.dumps(result.to_dict(3, derived=True)))
+    frame = pd.read_csv(
+        io.StringIO(run(*words(name), "--csv", "--top", 3).stdout), keep_default_na=False, na_values=[""]
+    )
+    expected = result.to_frame(3, derived=True)
+    assert list(frame) == list(expected)
+    assert len(frame) == len(expected) > 0
+    verdict = values.get("verdict")
+    if verdict:
+        assert verdict.split()[0] in shown
+    for again in (type(result).load(saved, tiny), type(result).load(saved)):
+        assert again.to_dict(3) == result.to_dict(3)
+        assert repr(again) == repr(result)
+    assert type(result).load(saved, tiny).sheet(3) == result.sheet(3)
+    if type(result).__name__ in drawn():
+        assert run(*words(name), "--plot", tmp_path / "a.svg", "--csv").stdout
+
+
+def found(name: str, model: fm.Model) -> Result:
+    """What the library says."""
+    one = operation(OPERATIONS[name])
+    needed = [part for part in one.typed(("Model",)) if part.required]
+    values = {part.name: int(TYPED[part.name]) if part.kind.name == "layer" else TYPED[part.name] for part in needed}
+    result = one.call(values, {"Model": model})
+    assert isinstance(result, Result)
+    return result
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_token_text_does_nothing(name: str, tmp_path: Any) -> None:
+    """A prompt could recolour a terminal, break a table, or run in a page."""
+    if "prompt" in (one.name for one in operation(OPERATIONS[name]).typed()):
+        out = table(*words(name, prompt=HOSTILE), "--top", 2, "--html", tmp_path / "page.html")
+        assert "\x1b" not in out
+        html = (tmp_path / "page.html").read_text("utf-8")
+        assert "<script>alert" not in html
+        assert "\x1b" not in html
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_mistakes_are_told_before_a_model_is_loaded(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(fm, "load", None)
+    for wrong, named in (
+        (("--json", "--csv"), ("--json", "--csv")),
+        (("--top", "0"), ("top",)),
+        (("--html", "/nowhere/at/all.html"), ("/nowhere/at",)),
+        (("--plot", "picture.doc"), ("picture.doc", ".png")),
+        (("--no-such-option",), ("--no-such-option",)),
+    ):
+        mistake(*words(name), *wrong, named=named)
+
+
+def test_what_is_shown_is_read_without_torch() -> None:
+    """--help would take seconds."""
+    code = "import sys; from ffnmem.cli import run; run(['attribute', '--help']); assert 'torch' not in sys.modules"
+    import subprocess
+    import sys
+
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_result_that_did_not_reach_what_was_asked_says_so_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind: Any = importlib.import_module("ffnmem.prompts.attribution").Attribution
+    monkeypatch.setattr(kind, "status", 1, raising=False)
+    run("attribute", PROMPT, "--csv", status=1)
+
+
+def test_a_command_is_made_of_the_signature() -> None:
+    made = inspect.signature(command(OPERATIONS["attribute"]))
+    first, *rest = made.parameters
+    assert first == "prompt"
+    assert {"model", "device", "dtype", "prepend_bos", "chat", "target", "foil", "position", "output"} <= set(rest)
+    assert "--target TOKEN" in run("attribute", "--help").stdout
