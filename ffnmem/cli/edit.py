@@ -112,12 +112,14 @@ class EditOutput(Output):
     Attributes:
         html: Also write a page about the edit: FILE.html.
         site: With --html: a site of the model's neurons (ffnmem report site), to which names of neurons lead.
+        trace: With --html: also trace where the fact is recalled.
         export: Write the edited model as a new Hugging Face checkpoint.
         lora: Write the edit as a PEFT adapter, of rank one where it is that.
     """
 
     html: Page | None = None
     site: Annotated[str | None, Parameter(metavar="DIR")] = None
+    trace: Annotated[bool, Parameter(negative="")] = False
     export: NewFolder | None = None
     lora: NewFolder | None = None
     top: Top = 8
@@ -125,8 +127,9 @@ class EditOutput(Output):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.site is not None and self.html is None:
-            raise InputError("--site is for the page: give --html FILE, too")
+        for name, given in (("site", self.site), ("trace", self.trace)):
+            if given and self.html is None:
+                raise InputError(f"--{name} is for the page: give --html FILE, too")
 
     def load(self, choice: ReaderChoice) -> Model:
         """The model; a site that is not its own is refused."""
@@ -156,7 +159,8 @@ class EditOutput(Output):
         from ..evaluation.effects import Effects, moved_neighbours
         from ..vocabulary.projections import promoted_tokens  # these need torch
 
-        effects = Effects(edit, model).measure(prompts, self.top, seed)
+        with show_progress() as progress:
+            effects = Effects(edit, model).measure(prompts, self.top, seed, progress=progress)
         doubts = (*edit.warnings, edit.unreached_words, *moved_neighbours(effects.prompts))
         effects = replace(effects, warnings=tuple(filter(None, doubts)))
         unsaid = effects.warnings[warned:]
@@ -168,8 +172,10 @@ class EditOutput(Output):
             "edit": out and edit.save(out),
             "checkpoint": self.export and edit.export(model, self.export),
             "adapter": self.lora and edit.export_lora(model, self.lora),
-            "html": self.html and fm.pages.edit(edit, model, out=self.html, site=self.site),
         }
+        if self.html:
+            with show_progress() as progress:
+                files["html"] = fm.pages.edit(edit, model, self.trace, out=self.html, site=self.site, progress=progress)
         written = {name: str(path) for name, path in files.items() if path}
         memories = effects.memories
         emit(

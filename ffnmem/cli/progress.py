@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,31 +69,40 @@ class PhaseLines:
 
 class LateBars:
     """A bar for the latest phase, with its speed and, where the end is known, the time left; the first one after
-    ``WAIT`` seconds."""
+    ``WAIT`` seconds, whether or not more was reported until then."""
 
     def __init__(self) -> None:
         self.shown_at = time.monotonic() + WAIT
         self.bars: Any = None
         self.phase, self.task = "", 0
 
-    def report(self, phase: Phase, done: int, total: int) -> None:
-        """``done`` of ``total`` of a phase; tokenising knows no total, and says documents and tokens instead."""
-        if time.monotonic() < self.shown_at:
-            return
-        from rich.console import Console
+    def start(self) -> Any:
+        """Bars that are drawn once it is time."""
+        from rich.console import Console, RenderableType
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
+        shown_at = self.shown_at
+
+        class LateProgress(RichProgress):
+            def get_renderables(self) -> Iterable[RenderableType]:
+                return super().get_renderables() if time.monotonic() >= shown_at else ()
+
+        bars = LateProgress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[speed]}", style="dim"),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        bars.start()
+        return bars
+
+    def report(self, phase: Phase, done: int, total: int) -> None:
+        """``done`` of ``total`` of a phase; tokenising knows no total, and says documents and tokens instead."""
         if self.bars is None:
-            self.bars = RichProgress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.fields[speed]}", style="dim"),
-                TimeRemainingColumn(compact=True),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self.bars.start()
+            self.bars = self.start()
         known, (words, unit) = phase != "pack", PHASES[phase]
         if phase != self.phase:
             if self.phase:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ import pandas as pd
 from ..core.errors import InputError, counted, quoted
 from ..core.json_values import plain
 from ..core.number_text import format_probability, format_share
+from ..core.progress import Progress
 from ..core.provenance import Provenance
 from ..core.sheets import Column, Content, Line, Origin, Sheet, Span, Style, Table, line, rows, token
 from ..editing.differing import EditDiff
@@ -119,6 +120,7 @@ class Effects:
         seed: int = 0,
         more: Sequence[AskedPrompt] = (),
         most: int | None = None,
+        progress: Progress | None = None,
     ) -> EditEffects:
         """What the edit does, all in all.
 
@@ -126,6 +128,7 @@ class Effects:
             texts: prompts; by default those of its facts, of their paraphrases and neighbours.
             top: how many neurons. seed: of the texts for drift.
             more: further prompts. most: of how many facts, by default, prompts are asked.
+            progress: called as ("effects", done, 4) in steps.
 
         Raises: InputError: prompts for an edit that names no facts. Otherwise as :meth:`on`.
         """
@@ -134,9 +137,18 @@ class Effects:
             asked = [one for fact, target in facts[:most] for one in prompts_of(fact, target)]
         else:
             asked = [AskedPrompt("other", text, *self.targets_of(text), fact="") for text in texts]
-        prompts = self.on([*asked, *more])
-        memories = self.edit.diff(self.model, asked[0].text, top) if asked and facts else None
-        return EditEffects(self.edit, prompts, self.changes(), self.drift(seed), memories)
+        steps: list[Callable[[], Any]] = [
+            lambda: self.on([*asked, *more]),
+            self.changes,
+            lambda: self.drift(seed),
+            lambda: self.edit.diff(self.model, asked[0].text, top) if asked and facts else None,
+        ]
+        found: list[Any] = []
+        for done, step in enumerate(steps, start=1):
+            found.append(step())
+            if progress is not None:
+                progress("effects", done, len(steps))
+        return EditEffects(self.edit, *found)
 
     def targets_of(self, prompt: str) -> tuple[str, str]:
         """The true and the new target of the fact that a prompt names, else of the first one."""
@@ -211,7 +223,7 @@ class Effects:
 
     def continued(self, texts: Sequence[str], new: int = 20) -> list[tuple[str, str, str]]:
         """Texts with their likeliest continuations before and after; those without room for one are left out."""
-        found = []
+        found: list[Any] = []
         for text in texts:
             try:
                 tokens = self.model.tokenize(text)

@@ -38,12 +38,13 @@ WRITES = (
 def edit(
     edit: Edit,
     model: Model,
-    trace: Trace | bool | None = None,
+    trace: Trace | bool = False,
     *,
     out: str | Path = "edit.html",
     top: Count = 20,
     seed: Seed = 0,
     site: str | Path | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Write the report of an edit as one HTML file that needs nothing but a browser; its one script sorts and
     filters tables.
@@ -51,11 +52,12 @@ def edit(
     Args:
         edit: of facts, made for the model.
         model: with the edit or without it, which stays as it is.
-        trace: a causal trace of its first fact; default it is traced now, where the model knows it; False for none.
+        trace: a causal trace of its first fact; True: it is traced now, if the model knows it.
         out: the file to write, in a folder that exists; replaced only once the new one is complete.
         top: how many memories to list.
         seed: of the trace, and of the texts for drift.
         site: the folder of a site of the model's neurons (:func:`ffnmem.pages.site`), to which their names lead.
+        progress: called with the phases "effects" and, of a trace, "trace".
 
     Returns: The path written.
 
@@ -68,11 +70,11 @@ def edit(
     if not edit.facts:
         raise InputError(f"{edit.title} names no facts, which a report is about")
     effects = Effects(edit, model)
-    reason = ""
-    if not isinstance(trace, Trace):
+    given, reason = (trace, "") if isinstance(trace, Trace) else (None, "")
+    if trace is True:
         with effects.unedited():
-            trace, reason = (None, "") if trace is False else trace_or_reason(model, edit.facts[0], seed)
-    write_whole(path, edit_html(effects, trace, reason, top, seed, others))
+            given, reason = trace_or_reason(model, edit.facts[0], seed, progress)
+    write_whole(path, edit_html(effects, given, reason, top, seed, others, progress))
     return path
 
 
@@ -88,14 +90,23 @@ def trace_or_reason(
         return None, str(error)
 
 
-def edit_html(effects: Effects, trace: Trace | None, reason: str, top: int, seed: int, links: Links = nowhere) -> str:
+def edit_html(
+    effects: Effects,
+    trace: Trace | None,
+    reason: str,
+    top: int,
+    seed: int,
+    links: Links = nowhere,
+    progress: Progress | None = None,
+) -> str:
     """The page of an edit."""
     edit, fact = effects.edit, effects.edit.facts[0]
     more = f" and {len(edit.facts) - 1:,} more" if len(edit.facts) > 1 else ""
     title = line(f"{fact.subject} → ", token(edit.targets[0], "strong"), more)
     provenance = {**edit.provenance.to_dict(), "edit": edit.digest}
     texts = [fact.ask(one) for one in fact.generation_prompts] or [fact.text]
-    sections = edit_sections(effects, effects.measure(top=top, seed=seed, most=FACTS), texts, NEW)
+    result = effects.measure(top=top, seed=seed, most=FACTS, progress=progress)
+    sections = edit_sections(effects, result, texts, NEW)
     return page_html(title, [*sections[:3], *trace_section(trace, reason), *sections[3:]], provenance, links=links)
 
 

@@ -91,9 +91,13 @@ def test_files(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     arguments = ("edit", "apply", tmp_path / "e.zip", "--model", tiny_folder, *files)
     assert run(*arguments, "--prompt", "The city of the Eiffel Tower is").stderr.count("ffnmem: wrote ") == 3
     assert (tmp_path / "lora" / "adapter_config.json").is_file()
-    assert "Eiffel Tower" in (tmp_path / "e.html").read_text("utf-8")
+    page = (tmp_path / "e.html").read_text("utf-8")
+    assert "Eiffel Tower" in page
+    assert "Where the fact was recalled" not in page
     assert fm.load(str(tmp_path / "edited")).fingerprint != tiny.fingerprint
     mistake(*arguments, named=(tmp_path / "edited", "not empty"))
+    run(*arguments[:5], "--html", tmp_path / "e.html", "--trace")
+    assert "Where the fact was recalled" in (tmp_path / "e.html").read_text("utf-8")
 
 
 def test_a_thousand_doubts_are_a_few_lines(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:

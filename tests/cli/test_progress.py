@@ -55,8 +55,11 @@ def test_a_terminal_gets_a_bar_of_the_latest_phase(clock: Clock, monkeypatch: py
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
     bars = module.LateBars()
     bars.report("project", 100, 10_000)
-    assert bars.bars is None
+    bars.bars.refresh()
+    assert "projecting" not in terminal.getvalue()
     clock(module.WAIT + 1)
+    bars.bars.refresh()
+    assert "projecting" in terminal.getvalue()  # also of work that reports its beginning and its end alone
     bars.report("project", 5_000, 10_000)
     bars.report("pack", 3, 500)
     bars.report("pack", 4, 600)

@@ -99,7 +99,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"{EDIT} {M}", "comes without ffnmem moment --model {model} --layer 0 -o"),
     (f"{EDIT} {M} --moment atlas", "of atlas other weights ffnmem moment --model {model} --layer 0 -o"),
     (f"{EDIT} --export {{store}}", "not empty"),
-    (f"{EDIT} --site site", "--site --html"),
+    *((f"{EDIT} --{option}", f"--{option.split()[0]} --html") for option in ("site site", "trace")),
     ("edit aply e", "'apply'"),
     # Evaluations.
     ("evaluate --editor rmoe", "rome mean"),

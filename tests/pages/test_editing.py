@@ -108,7 +108,11 @@ def test_what_is_doubtful_is_said(html: str, tiny: fm.Model, edit: fm.Edit, tmp_
 
 
 def test_why_there_is_no_trace(tiny: fm.Model, edit: fm.Edit, tmp_path: Path) -> None:
-    page = Page(edit_report(edit, tiny, out=tmp_path / "a.html").read_text("utf-8"))
+    told: list[str] = []
+    plain = edit_report(edit, tiny, out=tmp_path / "a.html", progress=lambda phase, *_: told.append(phase))
+    assert "raced" not in Page(plain.read_text("utf-8")).words  # only when it is asked for
+    assert told == ["effects"] * 4
+    page = Page(edit_report(edit, tiny, True, out=tmp_path / "a.html").read_text("utf-8"))
     assert "Not traced: " in page.words
     assert "does not know this" in page.words
 
