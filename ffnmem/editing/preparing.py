@@ -216,9 +216,9 @@ def edit_each(
     """The edits that ``make`` makes of each request of a plan."""
     edits = []
     for i in range(len(plan.requests)):
-        edits.append(make(i))
         if progress is not None:
-            progress("edit", i + 1, len(plan.requests))
+            progress("edit", i, len(plan.requests))
+        edits.append(make(i))
     return finish_edits(facts, edits)
 
 

@@ -134,6 +134,8 @@ def optimise(
         progress: called with "edit", the requests done and all of them.
     """
     found: dict[int, FoundValue] = {}
+    if progress is not None:
+        progress("edit", 0, len(requests))
     for chunk in request_batches(requests, batch_tokens):
         batch = RequestBatch(layers, [requests[i] for i in chunk], settings, directions)
         found.update(zip(chunk, batch.descend(), strict=True))

@@ -128,7 +128,7 @@ class Effects:
             texts: prompts; by default those of its facts, of their paraphrases and neighbours.
             top: how many neurons. seed: of the texts for drift.
             more: further prompts. most: of how many facts, by default, prompts are asked.
-            progress: called as ("effects", done, 4) in steps.
+            progress: called as ("effects", done, 4) before each of its steps.
 
         Raises: InputError: prompts for an edit that names no facts. Otherwise as :meth:`on`.
         """
@@ -144,10 +144,10 @@ class Effects:
             lambda: self.edit.diff(self.model, asked[0].text, top) if asked and facts else None,
         ]
         found: list[Any] = []
-        for done, step in enumerate(steps, start=1):
-            found.append(step())
+        for done, step in enumerate(steps):
             if progress is not None:
                 progress("effects", done, len(steps))
+            found.append(step())
         return EditEffects(self.edit, *found)
 
     def targets_of(self, prompt: str) -> tuple[str, str]:
