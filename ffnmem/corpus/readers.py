@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import FfnmemError, FileError, listed, quoted
+from ..core.errors import FfnmemError, FileError, listed, quoted, warn
 from ..core.files import check_ordinary
 from ..core.foreign import first_line
 from ..core.sheets import Column, Table
@@ -70,7 +70,7 @@ def without_end(line: bytes) -> bytes:
 
 MEANINGS = {
     "invalid_utf8": "bytes that are no UTF-8 (or half a surrogate pair), replaced by \N{REPLACEMENT CHARACTER}",
-    "nul": "NUL characters, kept as they are",
+    "nul": "NUL characters, as files have that are no text, skipped",
     "empty": "no text but whitespace, skipped",
     "broken_record": "no JSON object, or no CSV row (a quote that is not closed, or stands inside a field), skipped",
     "missing_text": "a record without the text column, or with nothing in it, skipped",
@@ -128,12 +128,13 @@ class Problems:
     def __init__(self, known: Iterable[Problem] = ()) -> None:
         self._by_kind = {problem.kind: problem for problem in known}
 
-    def add(self, kind: str, source: str, number: int | None = None) -> None:
-        """Count one more of ``kind``, one of MEANINGS; the first of a kind keeps its place."""
+    def add(self, kind: str, source: str, number: int | None = None) -> bool:
+        """Count one more of ``kind``, one of MEANINGS, and say whether it is the first, which keeps its place."""
         before = self._by_kind.get(kind)
         if before is None:
             before = Problem(kind, 0, source if number is None else f"{source}:{number}")
         self._by_kind[kind] = replace(before, count=before.count + 1)
+        return not before.count
 
     def table(self) -> tuple[Problem, ...]:
         """What was counted, in the order of MEANINGS."""
@@ -152,7 +153,9 @@ def clean(raw: Any, source: str, number: int, problems: Problems) -> Document | 
     if not valid:
         problems.add("invalid_utf8", source, number)
     if "\0" in text:
-        problems.add("nul", source, number)
+        if problems.add("nul", source, number):
+            warn(f"{source}:{number} has NUL characters, so it is no text: documents with such are skipped")
+        return None
     if not text or text.isspace():
         problems.add("empty", source, number)
         return None

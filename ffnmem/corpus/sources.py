@@ -83,7 +83,7 @@ def is_on_hub(path: str) -> bool:
     return True
 
 
-READING = 1  # goes up when the same bytes become other documents
+READING = 2  # goes up when the same bytes become other documents
 GLOB = "*?["
 SOURCES = (
     f"give a file, a folder, a pattern, {' or '.join(map(repr, EMBEDDED))} or 'hf:name'; "

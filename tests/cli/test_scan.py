@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
+from ffnmem.core.errors import unwarned
 from ffnmem.core.json_values import plain
 from ffnmem.corpus import Problem, pack
 from ffnmem.corpus.packed import FOLDER as PACK
@@ -29,7 +30,7 @@ from .running import csv, data, mistake, process, run, table
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     path = tmp_path / "corpus.txt"
-    path.write_bytes("\n\n".join(texts(40)).encode() + b"\n\nThe city \xff of Rome\n\nnul \x00\n")
+    path.write_bytes("\n\n".join(texts(40)).encode() + b"\n\nThe city \xff of Rome\n\nand \xff of Paris\n")
     return path
 
 
@@ -39,7 +40,10 @@ def corpus(tmp_path: Path) -> Path:
 def test_a_pack_is_the_librarys(corpus: Path, tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     """With only the tokenizer loaded, so the hash must be that of the model's; what is wrong with a text is counted."""
     arguments = ("pack", corpus, "--out", tmp_path / "a", "--model", tiny_folder)
-    found, mine = data(*arguments), pack(corpus, tiny, tmp_path / "b")
+    corpus.write_bytes(corpus.read_bytes() + b"\n\nbinary \x00\n")
+    found = data(*arguments, warning="NUL characters")
+    with unwarned():
+        mine = pack(corpus, tiny, tmp_path / "b")
     assert (found["hash"], found["tokenizer_hash"]) == (mine.hash, mine.tokenizer_hash)
     assert (found["n_documents"], found["n_tokens"]) == (42, mine.n_tokens)
     assert found["folder"] == str(tmp_path / "a")
@@ -48,7 +52,7 @@ def test_a_pack_is_the_librarys(corpus: Path, tiny: fm.Model, tiny_folder: Path,
     assert problems["kind"].tolist() == ["invalid_utf8", "nul"]
     assert problems["meaning"].tolist() == [MEANINGS["invalid_utf8"], MEANINGS["nul"]]
     assert problems["first"].str.startswith("corpus.txt:").all()
-    assert "kept as they are" in table(*arguments)
+    assert "files have that are no" in table(*arguments)
     (tmp_path / "a.txt").write_text("one\ntwo\n\nthree")
     (tmp_path / "b.csv").write_text("body,id\none,1\ntwo,2\n")
     for file, option, documents in (("a.txt", ("--documents", "line"), 3), ("b.csv", ("--text", "body"), 2)):
