@@ -115,29 +115,25 @@ class Faithfulness(AnswerResult):
         """Whether the firings carry the answer, beside as many at random, in a sentence; see :attr:`carrying`."""
         some, found = self.curve[self.curve["size"] < self.total], self.carrying
         if some.empty:
-            return "all firings are kept, which says nothing about some of them"
+            return "All firings are kept, which says nothing about some of them."
         one = (found if len(found) else some.loc[[some["faithfulness"].idxmax()]]).iloc[0]
-        alone, first = len(self.curve) == 1, f"the first {counted(int(one['size']), 'firing')}"
+        alone, size = len(self.curve) == 1, counted(int(one["size"]), "firing")
+        these = f"these {size}" if alone else f"the first {size}"
         keep = f"{format_share(one['faithfulness'])} of it is kept"
         if "random" in one:
-            band = chance_interval(one, "random")
-            keep = f"{keep}, by as many at random {band}"
+            keep += f", with as many at random {format_share(one['random'])}"
         if len(found):
-            of = f"{'these firings' if alone else first} ({format_fine_share(one['share'])} of all)"
-            words = f"the answer is carried by {of}: {keep}"
+            words = f"{these[0].upper()}{these[1:]} ({format_fine_share(one['share'])} of all) carry the answer: {keep}"
         elif alone:
-            words = f"these firings do not carry the answer: {keep}"
+            words = f"{these[0].upper()}{these[1:]} do not carry the answer: {keep}"
         else:
-            words = f"no number listed carries the answer, short of all firings: at best, with {first}, {keep}"
+            words = f"No number listed carries the answer, short of all firings: at best, with {these}, {keep}"
         if "random_without" in one:
-            band = chance_interval(one, "random_without")
-            words += f"; without them {format_share(one['completeness'])} is left, without as many at random {band}"
+            words += f"; without them {format_share(one['completeness'])} is left"
         low = some.loc[some["faithfulness"].idxmin()]
         if not alone and low["faithfulness"] < SWINGS:
-            words += (
-                f"; with {int(low['size']):,} kept it is lower than with none ({format_share(low['faithfulness'])})"
-            )
-        return words
+            words += f"; with {int(low['size']):,} kept it is lower than with none"
+        return f"{words}."
 
 
 def format_fine_share(share: float) -> str:

@@ -204,26 +204,26 @@ def curve_of(found: fm.prompts.Faithfulness, *rows: tuple[int, float, float]) ->
     return replace(found, curve=pd.DataFrame(table, columns=names))
 
 
-CHANCE = "of it is kept, by as many at random 20.0% (10.0% to 30.0%)"
+CHANCE = "of it is kept, with as many at random 20.0%"
 
 
 @pytest.mark.parametrize(
     ("rows", "verdict"),
     [
-        ([(5, 0.7, 0.3)], f"the answer is carried by these firings (0.5% of all): 70.0% {CHANCE}"),
+        ([(5, 0.7, 0.3)], f"These 5 firings (0.5% of all) carry the answer: 70.0% {CHANCE}."),
         (
             [(5, 0.7, 0.8)],
-            "these firings do not carry the answer: 70.0% of it is kept, by as many at random 70.0% (60.0% to 80.0%)",
+            "These 5 firings do not carry the answer: 70.0% of it is kept, with as many at random 70.0%.",
         ),
         (
             [(1, 0.6, 0.3), (2, -0.8, 0.3), (50, 0.5, 0.3), (100, 0.6, 0.9)],
-            f"the answer is carried by the first 50 firings (4.9% of all): 50.0% {CHANCE}; with 2 kept it is lower "
-            "than with none (-80.0%)",
+            f"The first 50 firings (4.9% of all) carry the answer: 50.0% {CHANCE}; with 2 kept it is lower than with "
+            "none.",
         ),
         (
             [(1, 0.03, 0.3), (2, 0.02, 0.3)],
-            f"no number listed carries the answer, short of all firings: at best, with the first 1 firing, "
-            f"3.0% {CHANCE}",
+            "No number listed carries the answer, short of all firings: at best, with the first 1 firing, 3.0% "
+            f"{CHANCE}.",
         ),
     ],
 )
@@ -241,4 +241,4 @@ def test_a_small_share_is_not_shown_as_none(capture: fm.prompts.Capture) -> None
     found = curve_of(fm.faithfulness(capture, " Paris", " Rome", random=0, sizes=[1]), (1, 0.1, 0.2))
     one, every = (1, 0.03, 0.3), (found.total, 1.0, 1.0)
     assert "at best, with the first 1 firing" in curve_of(found, one, every).verdict
-    assert curve_of(found, every).verdict == "all firings are kept, which says nothing about some of them"
+    assert curve_of(found, every).verdict == "All firings are kept, which says nothing about some of them."
