@@ -404,7 +404,7 @@ class Answer:
         target: The token to explain: " Paris", or id:417. A text without a space in front gets one where the model
             finds that likelier, which is noted. [default: the model's own top token]
         foil: Explain the target's logit minus this token's.
-        first_token: Take the first token of a target or foil of several tokens instead of refusing it.
+        first_token: Take the first token alone of a target or foil of several tokens.
         position: Where the answer is read off: 0 is the first token, -1 the last.
     """
 

@@ -44,7 +44,8 @@ class EditDiff(Result):
         writes: where in the prompt the edit writes: ``layer``, ``position``, ``token``, ``norm`` of what it adds to the
             FFN's output there, ``share`` of the whole output's norm.
         hidden: how many neurons are not in ``neurons``.
-        logit_before, logit_after, probability_before, probability_after: of the target; the logits minus the foil's.
+        logit_before, logit_after, probability_before, probability_after: of the target, the logits minus the foil's. Of
+            several tokens, all logits are sums over them, and coefficients those where the contribution changes most.
         target, foil, position, tokens: what was attributed, where, and the prompt's tokens.
     """
 
@@ -172,20 +173,12 @@ class EditDiff(Result):
 def read_first(
     before: Capture, target: str, foils: Sequence[str | None], position: SupportsIndex, word: bool
 ) -> Answer:
-    """The answer that is attributed, of one token that is read, against the first foil that a token tells it from."""
+    """The answer that is attributed, against the first foil that a token tells it from."""
     model, at = before.model, before.position(position)
     tokens = before.tokens[0, : at + 1].tolist()
     for foil in foils:
         try:
-            return read_answer(
-                model,
-                tokens,
-                target,
-                foil,
-                first_token=foil is None,
-                word=word,
-                logits=lambda: before.logits_at(0, at),
-            )
+            return read_answer(model, tokens, target, foil, word=word, logits=lambda: before.logits_at(0, at))
         except InputError:
             if foil is foils[-1]:
                 raise
@@ -193,25 +186,30 @@ def read_first(
 
 
 def project_written(changes: Sequence[EditedLayer], after: Capture, new: Attribution) -> Float[Tensor, "layer d_mlp"]:
-    """What the edit's own factors add to each neuron's logit: mᵢ Σᵣ leftᵣᵢ (rightᵣ·u/σ), in float64."""
+    """What the edit's own factors add to each neuron's logit: mᵢ Σᵣ leftᵣᵢ (rightᵣ·u/σ), summed over the tokens that
+    are read, in float64."""
     assert after.residual is not None
-    norm = FinalNorm(after.model)
-    final_in = at_least_float32(after.residual.final_in[0, [new.position]])
+    norm, at = FinalNorm(after.model), list(new.positions)
+    final_in = at_least_float32(after.residual.final_in[0, at])
     u, _ = norm.directions(torch.tensor(new.target_ids, device=after.model.device), new.foil_id)
     direction = u / norm.scale(final_in).unsqueeze(-1)
     found = torch.zeros(new.neuron_logits.shape[1:], dtype=torch.float64)
     for change in changes:
-        m = after.coefficients[change.layer][0, new.position].double().cpu()
-        written = after.ffn_out[change.layer][0, [new.position]]
-        along = pulled_through(after.model, change.layer, direction, written)[0].double().cpu()
-        found[change.layer, : len(m)] = m * (change.left.T @ (change.right @ along))
+        m = after.coefficients[change.layer][0, at].double().cpu()
+        along = pulled_through(after.model, change.layer, direction, after.ffn_out[change.layer][0, at]).double().cpu()
+        found[change.layer, : m.shape[1]] = (m * (along @ change.right.T @ change.left)).sum(0)
     return found
 
 
 def neuron_table(old: Attribution, new: Attribution, own: Float[Tensor, "layer d_mlp"]) -> pd.DataFrame:
     """Every neuron, by falling \\|change\\|, ties by layer and neuron."""
-    before, after = (one.neuron_logits[0].double().cpu() for one in (old, new))
-    ends = {"coefficient_before": old.coefficients[0], "coefficient_after": new.coefficients[0]}
+    logits = [one.neuron_logits.double().cpu() for one in (old, new)]
+    most = (logits[1] - logits[0]).abs().argmax(0, keepdim=True)  # of several tokens, that where it changes most
+    before, after = (one.sum(0) for one in logits)
+    ends = {
+        f"coefficient_{name}": one.coefficients.cpu().gather(0, most)[0]
+        for name, one in (("before", old), ("after", new))
+    }
     ends |= {"logit_before": before, "logit_after": after}
     frame = rank_cells(["layer", "neuron"], new.widths, None, change=after - before, written=own, **ends)
     return frame[["layer", "neuron", *ends, "change", "written"]]
@@ -219,8 +217,8 @@ def neuron_table(old: Attribution, new: Attribution, own: Float[Tensor, "layer d
 
 def component_table(old: Attribution, new: Attribution) -> pd.DataFrame:
     """Every component before and after, in the order of the residual stream."""
-    frame = old.components.rename(columns={"logit": "logit_before"})
-    frame["logit_after"] = new.components["logit"]
+    frame = old.total.components.rename(columns={"logit": "logit_before"})
+    frame["logit_after"] = new.total.components["logit"]
     frame["change"] = frame["logit_after"] - frame["logit_before"]
     frame.attrs = {}
     return frame

@@ -368,7 +368,8 @@ class Edit(Result):
             prompt: a text, or a fact whose prompt is taken.
             k: neurons to keep, by \\|change\\|; None for all.
             target: a word or some; default: the edit's target for the fact whose subject is in the prompt, or for its
-                first fact. Without a foil its first token is attributed, with one that in which the two part.
+                first fact. Without a foil all its tokens are attributed, each at its own position, and their sums
+                compared; with one that token in which the two part.
             foil: a word to attribute against; default: that fact's true target, if a token tells them apart.
             position: where the answer is predicted.
 

@@ -84,8 +84,8 @@ def verify(layers: PlainLayers, requests: Sequence[Request], edit: Edit, unseen:
         own = [said[place].exact[0] for place in places if before[place] == before[i]]
         share = sum(own) / len(own) if own else math.nan
         says = layers.model.token_strings([likeliest(one)])[0]
-        chances = (math.exp(told.mean_log(0)) for told in (clean[i], one))
-        found.append(Verified(*chances, one.exact[0], says, gain, share))
+        chance, after = math.exp(clean[i].mean_log(0)), math.exp(one.mean_log(0))
+        found.append(Verified(chance, after, one.exact[0], says, gain, share))
     return found
 
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from ..core.defaults import CIRCUIT_NODES, CIRCUIT_SHARE
-from ..core.errors import quoted
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..pages.rendering import picture_source, split_sheet, without_origin
@@ -42,7 +41,6 @@ def circuit_page(explorer: Explorer, query: CircuitQuery, progress: Progress) ->
         return View("Circuit", fragment("circuit.html", text=explorer.example))
     captured = explorer.capture(query.text)
     asked: dict[str, Any] = {"target": read_token(query.target), "foil": read_token(query.foil), "position": query.at}
-    asked["first_token"] = True
 
     def draw() -> Circuit:
         named: Any = [one for one in query.firings.split(",") if one.strip()]
@@ -59,9 +57,4 @@ def circuit_page(explorer: Explorer, query: CircuitQuery, progress: Progress) ->
         links=memory_address,
     )
     files = {"csv": graph.to_frame, "png": lambda: picture("figure")(graph, top=LISTED), "json": graph.export}
-    notes = tuple(
-        f"the {name} {quoted(typed)} is several tokens: its first one is explained"
-        for name, typed, read in (("target", asked["target"], graph.target), ("foil", asked["foil"], graph.foil))
-        if isinstance(typed, str) and read is not None and read.strip() != typed.strip()
-    )
-    return View("The circuit behind an answer", body, "circuit", graph.provenance.to_dict(), files, notes=notes)
+    return View("The circuit behind an answer", body, "circuit", graph.provenance.to_dict(), files)

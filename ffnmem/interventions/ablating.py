@@ -31,8 +31,8 @@ from ..models.norms import at_least_float32
 from ..models.replaying import PlainLayers, Replay
 from ..models.residual import model_logits, pulled_through
 from ..prompts.answer_text import AnswerResult, describe_answer
-from ..prompts.attribution import Next, attribute, targets_everywhere
-from ..prompts.captures import Capture, Target, single_token
+from ..prompts.attribution import Attribution, Next, attribute, targets_everywhere
+from ..prompts.captures import Capture, Target
 from ..prompts.causal import check_plain
 from ..prompts.firings import PromptQuestion
 from ..prompts.paths import attribute_paths
@@ -45,7 +45,7 @@ EXACT = 1e-10  # of the largest, in float64
 
 @dataclass(frozen=True, eq=False)
 class RestartedQuestion(PromptQuestion):
-    """One answer of one token, and its prompt run layer by layer, each of which can be run again by itself."""
+    """One answer, and its prompt run layer by layer, each of which can be run again by itself."""
 
     replay: Replay
 
@@ -69,7 +69,6 @@ class RestartedQuestion(PromptQuestion):
         question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
         check_plain(capture)
         model, residual = question.model, question.capture.residual
-        single_token(model, question.answer, "this")
         assert residual is not None
         expected = residual.final_in[question.row, : question.position + 1]
         tokens = question.tokens.unsqueeze(0)
@@ -86,20 +85,24 @@ class RestartedQuestion(PromptQuestion):
         return cls(question.capture, question.row, question.answer, replay)
 
     @property
-    def clean(self) -> Float[Tensor, "1 d_model"]:
-        """What reaches the final norm at the answer's position."""
-        return self.replay.stream[self.model.n_layers][:, -1]
+    def clean(self) -> Float[Tensor, "1 n d_model"]:
+        """What reaches the final norm at the positions that are read."""
+        return self.replay.stream[self.model.n_layers][:, self.answer.positions.start :]
 
-    def scores(self, final: Float[Tensor, "rows d_model"]) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
-        """The target's logit (minus the foil's), before a soft cap, and its log-probability, in float64, of what
-        reaches the final norm."""
-        logits = self.replay.logits(final).double()
-        (target,), foil = self.answer.read, self.answer.foil_id
-        log = logits[:, target] - logits.logsumexp(-1)
+    def scores(self, final: Float[Tensor, "rows n d_model"]) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
+        """The target's logit (minus the foil's), before a soft cap, and its log-probability, each summed over the
+        tokens that are read, in float64, of what reaches the final norm there."""
+        logits, targets, foil = (
+            self.replay.logits(final).double(),
+            self.targets.expand(len(final), -1),
+            self.answer.foil_id,
+        )
+        read = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+        log = (read - logits.logsumexp(-1)).sum(-1)
         if self.model.layout.soft_cap is not None:
             normed = self.replay.layers.final_norm(final)
-            return model_logits(self.model, normed, self.targets.expand(len(final)), foil), log
-        return logits[:, target] - (0.0 if foil is None else logits[:, foil]), log
+            return model_logits(self.model, normed, targets, foil).sum(-1), log
+        return (read - (0.0 if foil is None else logits[..., foil])).sum(-1), log
 
 
 def distance(replay: Replay, expected: Float[Tensor, "pos d_model"]) -> float:
@@ -128,7 +131,9 @@ class Ablation(AnswerResult):
             all, through every later layer and position), ``probability``, ``loss`` (in nats), ``peak_position`` and
             ``peak``: where among the tokens at which it was removed its coefficient is largest, and that coefficient. A
             neuron that writes at the subject for attention to read does not fire at the answer.
-        logit, probability, loss: of the target in the clean pass; the logit minus the foil's if there is one.
+        logit, probability, loss: of the target in the clean pass; the logit minus the foil's if there is one. Of an
+            answer of several tokens the logits and the direct effects are sums over its tokens, the probability and the
+            loss are those of all of them together, and ``coefficient`` is that where the direct effect is largest.
         positions: where neurons were removed, None for every one of the prompt; how: what they became.
         tokens: all of the prompt; target, foil, position: as of :class:`PathAttribution`.
     """
@@ -175,7 +180,7 @@ class Ablation(AnswerResult):
                 room for tokens.
         """
         where = "at every position" if self.positions is None else f"at position {', '.join(map(str, self.positions))}"
-        facts = describe_answer(self) | {
+        facts = describe_answer(self, summed=True) | {
             "probability": f"{format_probability(self.probability)}, loss {self.loss:.4g}",
             "removed": f"{counted(len(self.neurons), 'neuron')}, one at a time: {self.how} {where}",
             "agreement": self.agreement(),
@@ -258,7 +263,7 @@ def ablate(
 
     Args:
         capture: of all layers, without an intervention.
-        target: as :func:`ffnmem.attribute` takes it, one token; default: the model's own top token.
+        target: as :func:`ffnmem.attribute` takes it; default: the model's own top token.
         foil: a second token: effects on logit(target) − logit(foil).
         position: where the answer is read.
         neurons: ``"3.17"`` or (layer, neuron) of each; default the ``top`` ones (None: all).
@@ -274,8 +279,9 @@ def ablate(
         progress: called with "ablate", the ablations done and all of them.
 
     Raises:
-        InputError: no single target, a partial or outdated capture, an unknown ``how``, no neurons. OutOfRangeError: no
-            such layer, neuron or position. UnsupportedModelError: layers that cannot be run by themselves.
+        InputError: a target for every position, a partial or outdated capture, an unknown ``how``, no neurons.
+        OutOfRangeError: no such layer, neuron or position. UnsupportedModelError: layers that cannot be run by
+            themselves.
     """
     question = RestartedQuestion.of(capture, target, foil, position, prompt, first_token)
     if not isinstance(how, str):
@@ -337,7 +343,8 @@ def choose_neurons(
     check_choice("by", by, CHOSEN_BY)
     if neurons is None:
         attributed = attribute_paths if by == "paths" else attribute
-        frame = attributed(question.capture, question.answer, prompt=question.row).neurons[:top]
+        found = attributed(question.capture, question.answer, prompt=question.row)
+        frame = (found.total if isinstance(found, Attribution) else found).neurons[:top]
         return sorted(zip(frame["layer"].tolist(), frame["neuron"].tolist(), strict=True))
     pairs = {(question.model.layer(pair_of(pair)[0]), question.model.neuron(pair)) for pair in neurons}
     if not pairs:
@@ -356,9 +363,10 @@ def measure_effects(
 ) -> pd.DataFrame:
     """One row a neuron, in float64: layer, neuron, coefficient, direct effect, logit and log-probability without it,
     and where its coefficient is largest of the tokens at which it is removed."""
-    replay, model, first = question.replay, question.model, 0 if cells is None else cells[0]
+    replay, model, read = question.replay, question.model, len(question.answer.positions)
+    first = 0 if cells is None else min(cells[0], question.answer.positions.start)
     along, _, _ = question.reads()
-    directions = [pulled_through(model, layer, along, replay.ffn[layer][0, -1:])[0] for layer in range(model.n_layers)]
+    directions = [pulled_through(model, layer, along, replay.ffn[layer][0, -read:]) for layer in range(model.n_layers)]
     every = range(question.position + 1) if cells is None else cells
     content = question.capture.content[question.row].tolist()
     places = torch.tensor([p for p in every if content[p]] or list(every), device=model.device)
@@ -374,12 +382,14 @@ def measure_effects(
         values = torch.stack([model.ffn[layer].values[neuron] for layer, neuron in some])
         firings = torch.stack([replay.coefficients[layer][0, :, neuron] for layer, neuron in some])
         outputs = replay.outputs(layers, first, delta.unsqueeze(-1) * values.unsqueeze(1))
-        logit, log = question.scores(replay.finish(layers, outputs)[:, -1])
-        added = (at_least_float32(values) * torch.stack([directions[layer] for layer in layers])).sum(-1)
+        logit, log = question.scores(replay.finish(layers, outputs, last=read))
+        added = (at_least_float32(values).unsqueeze(1) * torch.stack([directions[layer] for layer in layers])).sum(-1)
+        direct = -at_least_float32(delta[:, -read:]) * added
+        most = direct.abs().argmax(1, keepdim=True)
         peaks = places[firings[:, places].abs().argmax(1)]
         columns = {
-            "coefficient": firings[:, -1],
-            "direct": -at_least_float32(delta[:, -1]) * added,
+            "coefficient": firings[:, -read:].gather(1, most).squeeze(1),
+            "direct": direct.sum(-1),
             "logit": logit,
             "log": log,
             "peak": firings.gather(1, peaks.unsqueeze(1)).squeeze(1),

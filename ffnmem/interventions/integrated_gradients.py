@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import SupportsIndex
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from ..core.errors import InputError, quoted
 from ..core.types import Count, checked
+from ..facts.answers import Answer
 from ..models.norms import at_least_float32
 from ..prompts.attribution import rank_cells
 from ..prompts.captures import Capture, Target
@@ -43,8 +45,9 @@ def knowledge_neurons(
 
     Args:
         captures: of all layers, without an intervention: one, or one of each prompt.
-        target: as :func:`ffnmem.attribute` takes it, one token, of all prompts; default: the first one's top token.
-        position: where the coefficients are scaled and the answer is read.
+        target: as :func:`ffnmem.attribute` takes it, of all prompts; default: the first one's top token. Of several
+            tokens, P is the probability of all of them.
+        position: where the coefficients are scaled and the answer begins to be read.
         steps: of the integral.
         threshold: the share of the prompt's largest attribution from which on a neuron is a knowledge neuron.
         prompt: which one, of a capture of several.
@@ -57,7 +60,7 @@ def knowledge_neurons(
         that a layer's sum misses of P(coefficients) − P(all its coefficients 0).
 
     Raises:
-        InputError: no prompts, or of several models, no single target, a partial or outdated capture, a threshold
+        InputError: no prompts, or of several models, a partial or outdated capture, a threshold
             outside 0 to 1.
         OutOfRangeError: no such position or prompt. UnsupportedModelError: layers that cannot be run by themselves.
 
@@ -73,9 +76,11 @@ def knowledge_neurons(
     own: list[tuple[Tensor, Tensor, Tensor]] = []
     errors, probabilities = [], []
     for capture in every:
+        if isinstance(target, Answer):  # the same tokens after every prompt
+            ids = capture.tokens[capture.row(prompt), : capture.position(position, prompt) + 1]
+            target = replace(target, prompt=tuple(ids.tolist()))
         question = RestartedQuestion.of(capture, target, None, position, prompt, first_token)
-        token, layers = question.answer.read[0], question.model.n_layers
-        target = token
+        target, layers = question.answer, question.model.n_layers
         at_once = max(1, BATCH // (steps + 1))
         parts = [
             integrate_gradients(question, range(begin, min(begin + at_once, layers)), steps)
@@ -85,7 +90,7 @@ def knowledge_neurons(
         probabilities.append(float(question.scores(question.clean)[1].exp()))
         errors.append(float((attributions.double().sum(-1) - (probabilities[-1] - without.double())).abs().max()))
         passes = (attributions >= threshold * attributions.max()) & (attributions > 0)
-        own.append((attributions, at_least_float32(question.coefficients[:, -1]), passes.double()))
+        own.append((attributions, at_least_float32(question.coefficients[:, target.positions.start]), passes.double()))
     names = ("attribution", "coefficient", "prompts")
     arrays = {name: torch.stack(some).mean(0) for name, some in zip(names, zip(*own, strict=True), strict=True)}
     frame = rank_cells(["layer", "neuron"], question.model.widths, None, **arrays)
@@ -93,7 +98,7 @@ def knowledge_neurons(
     frame = frame.assign(share=frame["attribution"] / (best if best > 0 else np.nan))
     settings = {"steps": steps, "rule": "midpoint", "threshold": threshold, "prompts": len(every)}
     frame.attrs = {
-        "target": question.model.token_strings([token])[0],
+        "target": question.answer.target_text,
         "probability": probabilities[0],
         "error": max(errors),
         "provenance": every[0].provenance.with_settings(**settings).to_dict(),
@@ -105,18 +110,19 @@ def integrate_gradients(
     question: RestartedQuestion, layers: range, steps: int
 ) -> tuple[Float[Tensor, "layer d_mlp"], Float[Tensor, " layer"]]:
     """Attributions of some layers' neurons, and the probability without each layer's coefficients."""
-    replay, model = question.replay, question.model
+    replay, model, first = question.replay, question.model, question.answer.positions.start
     shares = (torch.arange(steps, dtype=model.dtype, device=model.device) + 0.5) / steps
     shares = torch.cat([shares, shares.new_zeros(1)])  # and once without the layer, to check the sum
-    m = [replay.coefficients[layer][0, -1] for layer in layers]
+    m = [replay.coefficients[layer][0, first] for layer in layers]
     values = [model.ffn[layer].values.detach() for layer in layers]
     written = torch.stack([m[i] @ values[i] for i in range(len(layers))])
     more = (shares - 1).reshape(1, -1, 1) * written.unsqueeze(1)
     rows = rearrange(more, "layer share d_model -> (layer share) 1 d_model").requires_grad_()
     with torch.enable_grad():
         starts = [layer for layer in layers for _ in shares]
-        outputs = replay.outputs(starts, -1, rows)
-        probability = question.scores(replay.finish(starts, outputs)[:, -1])[1].exp()
+        after = rows.new_zeros(len(rows), question.position - first, model.d_model)
+        outputs = replay.outputs(starts, first, torch.cat([rows, after], 1))
+        probability = question.scores(replay.finish(starts, outputs, last=1 + after.shape[1]))[1].exp()
         (gradient,) = torch.autograd.grad(probability.sum(), rows)
     slopes = rearrange(at_least_float32(gradient), "(layer share) 1 d_model -> layer share d_model", layer=len(layers))
     mean = slopes[:, :-1].mean(1)

@@ -89,17 +89,6 @@ def with_answer(taken: Capture, answer: Answer, row: int) -> tuple[Capture, int]
     return replace(longer, provenance=taken.provenance), 0
 
 
-def single_token(model: Model, answer: Answer, what: str) -> int:
-    """The one id of an answer that is read; InputError where it has several, and ``what`` is of one."""
-    if answer.whole:
-        raise InputError(
-            f"target {quoted(answer.target_text)} is {len(answer.target)} tokens of {model.name} "
-            f"({model.token_line(answer.target)}), and {what} is of one: name a foil, which parts from it at one, "
-            "or ask for its first one (first_token=True, --first-token)"
-        )
-    return answer.read[0]
-
-
 def warn_of_trailing_space(model: Model, *prompts: str) -> None:
     """Warn, once for all of them, of prompts whose last space is a token of its own, where it would else be part of
     the word that follows."""

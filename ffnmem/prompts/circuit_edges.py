@@ -53,7 +53,8 @@ class FrozenPass:
 
     Attributes:
         attentions: of each layer. scales: ``[pos]`` of the norm in front of each FFN. parallel: whether an FFN reads
-            what the attention beside it reads. logit: the model's own, of the target (minus the foil's).
+            what the attention beside it reads. logit: the model's own, of the target (minus the foil's), summed over
+            the tokens that are read. answer: ``[n, d_model]``, the directions along which they are read.
     """
 
     def __init__(self, question: PromptQuestion) -> None:
@@ -63,7 +64,7 @@ class FrozenPass:
         self.span = slice(0, pos + 1)
         residual = capture.residual
         directions, constants, logits = question.reads()
-        self.answer, self.constant, self.logit = directions[0], float(constants[0]), float(logits[0])
+        self.answer, self.constant, self.logit = directions, float(constants.sum()), float(logits.sum())
         self.attentions: list[FrozenAttention] = [one.with_graph() for one in question.attentions()]
         self.embedding = at_least_float32(residual.embedding[row, self.span])
         self.position = None if residual.position is None else at_least_float32(residual.position[row, self.span])
@@ -121,6 +122,9 @@ class FrozenPass:
         read, at, own = self.directions_read(inputs)
         directions = torch.zeros(len(read), self.pos + 1, model.d_model, dtype=self.dtype, device=read.device)
         directions[torch.arange(len(read)), at] = read
+        for place, one in enumerate(inputs):
+            if one.node is None:
+                directions[place, list(self.question.answer.positions)] = self.answer
         biases = torch.zeros(len(read), model.n_layers, dtype=torch.float64, device=read.device)
         for layer in reversed(range(model.n_layers)):
             active = sum(one > layer for one in layers)
@@ -158,7 +162,7 @@ class FrozenPass:
             groups.setdefault((self.layer_of(one), one.name), []).append(place)
         for (layer, name), places in groups.items():
             if name == "logit":
-                found[places], own[places] = self.answer, self.constant
+                found[places], own[places] = self.answer[-1], self.constant
                 continue
             ffn, norm = self.model.ffn[layer], self.model.norm_before(layer)
             keys, bias = (ffn.keys, ffn.key_bias) if name == "linear" else (ffn.activated, ffn.activated_bias)

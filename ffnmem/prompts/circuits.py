@@ -20,7 +20,7 @@ from ..core.provenance import Provenance
 from ..core.sheets import FIRED_AT, Column, Content, Line, Sheet, Span, Table, line, token
 from ..core.types import CircuitForm, Count, Whole, checked
 from .answer_text import AnswerResult, describe_answer
-from .captures import Capture, Target, single_token
+from .captures import Capture, Target, answer_probability
 from .causal import causal_scores
 from .circuit_edges import Firing, FrozenPass, Input
 from .circuit_export import graph_json
@@ -54,7 +54,8 @@ class Circuit(AnswerResult):
             sources that there are − what was read\\|, the larger one of a gated neuron).
         edges: one row an edge: source, target, input ("pre", "gate", "linear", "logit"), weight, share (its absolute
             weight as a share of those of all edges into that input).
-        logit: the model's own logit of the target (minus the foil's). probability: the target's.
+        logit: the model's own logit of the target (minus the foil's), of several tokens the sum of theirs; their scores
+            are of the log-probability of all of them. probability: the target's.
         given: how many firings were given; the first of them are nodes.
         kept: the share of the answer that the nodes' firings keep, all others at ``reference``; None of a contrast,
             which has proofs of its own, and of an answer that is not made by firings.
@@ -122,7 +123,7 @@ class Circuit(AnswerResult):
                 pieces += [*([", "] if pieces else []), name, f" {one.weight:+.3g}"]
             return line(*pieces)
 
-        facts: dict[str, Content | None] = {"verdict": self.verdict} | describe_answer(self)
+        facts: dict[str, Content | None] = {"verdict": self.verdict} | describe_answer(self, summed=True)
         facts |= {"written by": sources(ANSWER), "error": f"{self.error:.1e}"}
         rest = "all others" if self.compared else "all other firings, and biases"
         adds = "in the one run minus in the other" if self.compared else "to what was read"
@@ -195,13 +196,12 @@ def circuit(
     Returns:
         A :class:`Circuit`: ``.nodes``, ``.edges``, ``.error``, ``.kept``, ``.verdict``, ``.plot``, ``.export``.
 
-    Raises: as :func:`ffnmem.faithfulness`; InputError, too: an answer of several tokens.
+    Raises: as :func:`ffnmem.faithfulness`.
 
     Source: the attribution graphs of Ameisen et al. 2025, "Circuit Tracing", with neurons in place of transcoders'
     features; edges through frozen attention as in Elhage et al. 2021.
     """
     question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
-    read = single_token(question.model, question.answer, "a circuit")
     given = question.triples(firings)
     if not given:
         raise InputError("firings is empty: name at least one, such as 3.17@5, or give a minimal circuit's")
@@ -215,7 +215,7 @@ def circuit(
         nodes=table,
         edges=edges,
         logit=run.logit,
-        probability=float(question.capture.logits_at(question.row, question.position).double().softmax(-1)[read]),
+        probability=answer_probability(question.capture, question.answer, question.row),
         given=len(given),
         kept=kept,
         reference=reference,
@@ -238,12 +238,11 @@ def circuit_between(
     partners = [Firing(one.layer, one.neuron, alignment[one.position]) for one in drawn]
     ours, theirs = FrozenPass(here), FrozenPass(there)
     nodes, edges = graph_of(ours, drawn, firings["score"].tolist(), theirs, partners)
-    probabilities = here.capture.logits_at(here.row, here.position).double().softmax(-1)
     return Circuit(
         nodes=nodes,
         edges=edges,
         logit=ours.logit,
-        probability=float(probabilities[here.answer.read[-1]]),
+        probability=answer_probability(here.capture, here.answer, here.row),
         given=given,
         kept=None,
         reference="the counterfactual’s",

@@ -21,12 +21,10 @@ from .conftest import sentence
 ASKED = {"text": PROMPT, "target": " Paris", "foil": " Rome"}
 
 
-def test_a_word_of_several_tokens_is_read_by_its_first_one(client: TestClient) -> None:
-    asked = {**ASKED, "target": " Parisian", "foil": " Romeian", "firings": "0.5@3"}
-    page = html.unescape(client.get(address("/circuit", **asked)).text)
-    assert "the target ' Parisian' is several tokens: its first one is explained" in page
-    assert "the foil ' Romeian' is several tokens" in page
-    assert "several tokens" not in client.get(address("/circuit", **ASKED, firings="0.5@3")).text
+def test_a_word_of_several_tokens_is_read_whole(client: TestClient) -> None:
+    page = client.get(address("/circuit", **{**ASKED, "target": " Paris Rome", "foil": ""}, firings="0.5@3")).text
+    assert "·Paris·Rome" in re.sub(r"<[^>]+>", "", html.unescape(page))
+    assert "the sum over its 2 tokens" in page
 
 
 def test_the_graph_is_the_librarys(client: TestClient, tiny: fm.Model) -> None:
