@@ -292,7 +292,7 @@ class Edit(Result):
         """A ``with`` block in which hooks write what it would write, in every pass, the weights untouched.
 
         All that runs the model sees it, generation too. What runs the layers by themselves refuses to run inside, and
-        attribution, which reads values off the weights, does not add up there: that is for :meth:`applied`.
+        attribution, which reads values off the weights, does not add up there and warns: that is for :meth:`applied`.
 
         Raises: as :meth:`apply`.
         """
@@ -386,6 +386,8 @@ class Edit(Result):
             target = self.targets[place]
             if foil is None and self.facts[place].target_true:
                 foils.insert(0, self.facts[place].target_true)
+        if not self.is_applied(model):
+            self.check_absent(model)  # as hooks it would act before, too
         with with_edit(self, model, present=False):
             before = capture(model, text)
             answer = read_first(before, str(target), foils, position, word=own)

@@ -102,6 +102,7 @@ class Model(Live):
         named = self.bos_token_id is not None
         self.prepend_bos = self.numbers.prepend_bos and named if prepend_bos is None else prepend_bos
         self.edits: Sequence[Any] = ()
+        self.inexact: set[str] = set()  # the identities that were warned of
         self._fingerprint: tuple[dict[str, tuple[int, int]], str] | None = None
         if self.prepend_bos and self.bos_token_id is None:
             raise InputError(f"{name}'s tokenizer has no beginning-of-sequence token: load with prepend_bos=False")

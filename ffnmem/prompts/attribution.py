@@ -24,6 +24,7 @@ from ..facts.answers import Answer, check_foil
 from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import pulled_through
+from ..models.tolerance import check_identity
 from ..show.result import Result
 from .answer_text import answered_prompt
 from .captures import Capture, answer_after, with_answer
@@ -339,7 +340,9 @@ def decompose(
     memories = pd.DataFrame(
         {"layer": index, "neuron": order.tolist()} | {name: some[order].tolist() for name, some in columns.items()}
     )
-    error = float((m @ values + bias - y).norm() / square.sqrt())
+    missed, size = (m @ values + bias - y).norm(), square.sqrt()
+    check_identity(capture.model, f"decompose of layer {index}", missed, torch.maximum(size, weight.max()), least=0.0)
+    error = float(missed / size)
     memories.attrs = {"error": error, "position": pos, "provenance": capture.provenance.to_dict()}
     return Decomposition(
         memories=memories,
@@ -451,7 +454,7 @@ def attribute(
     directions, constant, logits = capture.read_along(row, positions, targets, foil_id)
     components, neurons, coefficients = component_logits(capture, row, positions, directions)
     components["final bias", None] = constant.double()
-    return Attribution(
+    found = Attribution(
         neuron_logits=neurons,
         coefficients=coefficients,
         widths=capture.model.widths,
@@ -469,6 +472,9 @@ def attribute(
         predictions=None if answer is None else ranked_answers(capture, answer, row),
         model=capture.model,
     )
+    scale = torch.cat([found.component_logits, logits.unsqueeze(0)]).abs().amax(0)
+    check_identity(capture.model, "attribute", found.sums - logits, scale)
+    return found
 
 
 def ranked_answers(capture: Capture, answer: Answer, row: int) -> pd.DataFrame:

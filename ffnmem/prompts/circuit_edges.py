@@ -196,10 +196,8 @@ class FrozenPass:
         writes = self.writes(firings)
 
         def visit(layer: int, along: Tensor) -> None:
-            ffn, active = self.model.ffn[layer], len(along)
-            out = self.at(self.capture.ffn_out[layer])
-            if ffn.value_bias is not None:
-                out = out - at_least_float32(ffn.value_bias.detach())
+            active = len(along)
+            out = self.coefficients(layer) @ at_least_float32(self.model.ffn[layer].values.detach())  # of all firings
             total[:active] += (along * out).sum(-1).double().sum(-1)
             if layer in writes:
                 places, positions, written = writes[layer]

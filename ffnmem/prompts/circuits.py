@@ -19,6 +19,7 @@ from ..core.number_text import format_share
 from ..core.provenance import Provenance
 from ..core.sheets import FIRED_AT, Column, Content, Line, Sheet, Span, Table, line, token
 from ..core.types import CircuitForm, Count, Whole, checked
+from ..models.tolerance import check_identity
 from .answer_text import AnswerResult, describe_answer
 from .captures import Capture, Target, answer_probability
 from .causal import causal_scores
@@ -277,8 +278,7 @@ def graph_of(
     """The nodes and edges among firings, embeddings and the answer; with another run and the firings' partners there,
     what differs between both, embeddings in the rest."""
     inputs = ours.by_falling_layer([None, *firings])
-    weights, embedded, total = edges_into(ours, inputs, firings)
-    reads = np.array([ours.value(one) for one in inputs])
+    weights, embedded, total, reads = edges_into(ours, inputs, firings)
     coefficients = np.array([ours.coefficient(one) for one in firings])
     ids = [one.name for one in firings]
     texts = ours.question.texts
@@ -288,9 +288,8 @@ def graph_of(
     else:
         sources = ids
         others = theirs.by_falling_layer([None, *partners])
-        less, _, other_total = edges_into(theirs, others, partners)
-        weights, total = weights - less, total - other_total
-        reads = reads - np.array([theirs.value(one) for one in others])
+        less, _, other_total, other_reads = edges_into(theirs, others, partners)
+        weights, total, reads = weights - less, total - other_total, reads - other_reads
         coefficients = coefficients - np.array([theirs.coefficient(one) for one in partners])
     rest, errors = reads - weights.sum(1), np.abs(total - reads)
     rows, by_node = [], dict[str, list[int]]()
@@ -328,9 +327,13 @@ def graph_of(
 
 def edges_into(
     run: FrozenPass, inputs: Sequence[Input], firings: Sequence[Firing]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """``[input, firing]`` and ``[input, pos]``: what firings and the embeddings at each position add to inputs; and
-    ``[input]``, the sum over all that there is."""
+    ``[input]``, the sum over all that there is, and what the model's own pass read."""
     blocks = [run.edges(inputs[first : first + BLOCK], firings) for first in range(0, len(inputs), BLOCK)]
     weights, embedded, total = (torch.cat(some).cpu().numpy() for some in zip(*blocks, strict=True))
-    return weights, embedded, total
+    reads = np.array([run.value(one) for one in inputs])
+    rest = reads - weights.sum(1) - embedded.sum(1)
+    scale = np.abs(np.column_stack([weights, embedded, rest, reads])).max(1)
+    check_identity(run.model, "circuit", total - reads, scale)
+    return weights, embedded, total, reads

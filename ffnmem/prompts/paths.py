@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
@@ -14,6 +15,7 @@ from ..core.types import checked
 from ..models.attention import FrozenAttention
 from ..models.norms import at_least_float32
 from ..models.residual import pulled_through
+from ..models.tolerance import check_identity
 from .captures import Capture, Target
 from .firings import Firings, PromptQuestion
 
@@ -130,7 +132,10 @@ def attribute_paths(
         rows += [(place, *row) for row in found]
     assert scores is not None
     parts = pd.DataFrame(rows, columns=["position", "component", "layer", "logit"]).astype({"layer": "Int64"})
-    sums = {"logit": logits.tolist(), "sum": parts.groupby("position")["logit"].sum().tolist()}
+    terms = parts.groupby("position")["logit"]
+    sums = {"logit": logits.tolist(), "sum": terms.sum().tolist()}
+    scale = np.abs([terms.max(), terms.min(), logits.tolist()]).max(0)
+    check_identity(question.model, "attribute_paths", np.subtract(sums["sum"], sums["logit"]), scale)
     return PathAttribution(
         scores=scores,
         coefficients=at_least_float32(question.coefficients),

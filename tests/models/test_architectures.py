@@ -92,15 +92,18 @@ def same(ours: Any, theirs: Any) -> bool:
     return ours is theirs if ours is None or theirs is None else inner(ours) is inner(theirs)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", SWEEP)
-def test_half_precision_works(name: str, tokenizer: Any) -> None:
-    """A model that loads would fail at its first capture, deep inside a library."""
-    capture = fm.capture(fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="bfloat16"), PROMPT)
+def test_every_dtype_works(name: str, dtype: str, tokenizer: Any) -> None:
+    """A model that loads would fail at its first capture, deep inside a library; or rounding alone would be warned of
+    as an inexact sum, which is an error here."""
+    capture = fm.capture(fm.load(DECODERS[name](), tokenizer=tokenizer, dtype=dtype), PROMPT)
     assert max(fm.decompose(capture, layer).error for layer in range(2)) < 2e-2
     assert fm.attribute(capture).error < 0.1
     paths = fm.attribute_paths(capture)
     assert paths.scores.dtype == torch.float32
     assert paths.error < 0.02 * float(paths.components["logit"].abs().sum())
+    fm.circuit(capture, fm.causal_scores(capture, exact=0).top(5))
 
 
 def test_every_description_is_tried() -> None:
