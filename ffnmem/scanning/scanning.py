@@ -19,7 +19,7 @@ from .jobs import check_shards, most_frequent, packed_corpus, prepared, remove_s
 from .manifest import NAMES, write_manifest
 from .passes import Scanner
 from .projected import BASIS, is_quick, write_values
-from .settings import ScanSettings
+from .settings import DRAWS, FREQUENT, SAMPLE, ScanSettings
 from .state import ScanState
 from .state_file import Identity, ScanProgress, StateFile, save_state
 from .store import Store, open_store
@@ -94,7 +94,6 @@ def write_store(
 
 # `scan`: one pass over a corpus, and a store that answers for every neuron.
 
-FREQUENT = 128  # tokens whose mean coefficients are kept
 MOST = 10_000  # examples at each end of a neuron: their memory grows with this, whatever the corpus
 
 
@@ -109,8 +108,8 @@ def scan(
     prepend_bos: bool | None = None,
     dtype: ScanDtype = "float32",
     seed: Seed = 0,
-    sample: Count = 128,
-    draws: Count = 64,
+    sample: Count = SAMPLE,
+    draws: Count = DRAWS,
     frequent: Whole = FREQUENT,
     batch_tokens: Count = BATCH_TOKENS,
     shard: tuple[int, int] = (0, 1),

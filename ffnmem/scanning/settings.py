@@ -7,6 +7,9 @@ from typing import Any
 
 from ..corpus.excerpts import TextSettings
 
+SAMPLE, DRAWS = 128, 64  # random sequences, random positions
+FREQUENT = 128  # tokens whose mean coefficients are kept
+
 
 @dataclass(frozen=True)
 class ScanSettings(TextSettings):

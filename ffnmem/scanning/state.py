@@ -121,9 +121,13 @@ class Array:
     join: Callable[[Any, Any], Any] | None = np.add
     empty: Any = 0
 
+    def shape(self, sizes: Mapping[str, int]) -> list[int]:
+        """With the sizes of axes."""
+        return [int(size) if size.isdigit() else sizes[size] for size in self.axes.split()]
+
     def make(self, sizes: Mapping[str, int]) -> np.ndarray:
         """The array before anything was seen."""
-        array = np.empty([int(size) if size.isdigit() else sizes[size] for size in self.axes.split()], self.dtype)
+        array = np.empty(self.shape(sizes), self.dtype)
         array[...] = self.empty[: len(array)] if isinstance(self.empty, np.ndarray) else self.empty
         return array
 

@@ -19,6 +19,7 @@ from ffnmem.corpus import Problem, pack
 from ffnmem.corpus.packed import FOLDER as PACK
 from ffnmem.corpus.readers import MEANINGS
 from ffnmem.scanning import Store, open_store
+from ffnmem.scanning.jobs import expected_bytes
 from ffnmem.scanning.manifest import FOLDER
 from ffnmem.scanning.tables import CORPUS, STATE
 
@@ -169,8 +170,24 @@ def test_what_is_written_is_the_librarys(line: str, tiny: fm.Model, tiny_folder:
     expected = library(tiny, corpus, tmp_path / "theirs.safetensors").to_frame()
     asked = (name, corpus, *options, "--model", tiny_folder, "-o", out)
     result = run(*asked, "--json")
-    assert result.stderr == f"ffnmem: wrote {out}\n"
+    size = f"ffnmem: will write about 0.0 MB into {out}\n" if name == "moment" else ""
+    assert result.stderr == f"{size}ffnmem: wrote {out}\n"
     assert json.loads(result.stdout)["layers"] == plain(kind.load(out).to_dict()["layers"])
     pd.testing.assert_frame_equal(kind.load(out).to_frame(), expected)
     assert list(csv(*asked).columns) == list(expected.columns)
     assert words in table(*asked)
+
+
+def test_how_much_will_be_written_is_said_before(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
+    """A full disk would be found after hours."""
+    corpus, store, moment = tmp_path / "one.txt", tmp_path / "store", tmp_path / "m.safetensors"
+    corpus.write_text(" ".join(texts(2000)), "utf-8")
+    asked = (corpus, "--model", tiny_folder, "--out")
+    said = run("scan", *asked, store).stderr
+    assert said == f"ffnmem: will write about 1.2 MB into {store}\n"
+    written = (store / STATE).stat().st_size
+    assert expected_bytes(tiny, k=20, context=None, dtype="float32") == pytest.approx(
+        written, rel=0.15
+    )  # fewer than 128 words
+    assert run("scan", *asked, store).stderr == ""  # it is there already
+    assert run("moment", *asked, moment).stderr.startswith("ffnmem: will write about 0.0 MB into")
