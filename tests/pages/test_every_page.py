@@ -24,7 +24,7 @@ from ..planted_models import word_tokenizer
 from .hostile import HOSTILE, UNSEEN
 from .page import SCRIPT, Page
 
-BAD = "<script>alert(1)</script>\"'><img/onerror=alert(1)>|**[a](b)`&amp;\x1b[31m\x00\u202e{}"
+BAD = "<script>alert(1)</script>\"'><img/onerror=alert(1)>|**[a](b)`&amp;\x1b[31m\x07\u202e{}"
 WORDS = [BAD.replace("{}", str(i)) for i in range(40)]
 PROMPT = " ".join(WORDS[:6])
 FACT = fm.Fact(WORDS[0], "r", "{} " + WORDS[1], WORDS[2], WORDS[3], id="f", paraphrases=("{} " + WORDS[4],))
