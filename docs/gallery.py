@@ -107,7 +107,7 @@ answer = fm.attribute(capture, " Paris")
                 "ablation",
                 "Credit against effect",
                 "What each memory wrote, against what the answer loses without it; off the line, later layers react.",
-                'fm.plots.ablation(fm.ablate(capture, " Paris", top=24))',
+                'fm.plots.ablation(fm.ablate(capture, " Paris", most=24))',
                 f"ffnmem ablate {TOWER} {PARIS} --top 24 --plot ablation.png",
             ),
         ),

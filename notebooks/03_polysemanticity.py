@@ -143,7 +143,7 @@ ax = fm.plots.roles(roles)
 
 # %%
 capture = fm.capture(model, "The Eiffel Tower is located in the city of")
-ablation = fm.ablate(capture, " Paris", top=16)
+ablation = fm.ablate(capture, " Paris", most=16)
 ax = fm.plots.ablation(ablation)
 
 # %% [markdown]

@@ -109,7 +109,7 @@ store.neuron(25, 1069)
 # silenced and the rest of the model runs on.
 
 # %%
-effects = fm.ablate(capture, " Paris", foil=" Rome", top=8)
+effects = fm.ablate(capture, " Paris", foil=" Rome", most=8)
 effects.neurons[["layer", "neuron", "coefficient", "direct", "logit"]].round(2)
 
 # %% [markdown]

@@ -67,7 +67,7 @@ class Examples:
 
 def ablation(e: Examples) -> fm.interventions.Ablation:
     """With some neurons that do more against the answer than they write for it."""
-    found = fm.ablate(e.capture, e.answers[0], top=30)
+    found = fm.ablate(e.capture, e.answers[0], most=30)
     turned = found.neurons["logit"].where(found.neurons.index % 4 > 0, -found.neurons["direct"])
     return replace(found, target="$x_", neurons=found.neurons.assign(logit=turned))
 
@@ -108,6 +108,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "ContrastTask": lambda e: fm.interventions.contrast_over(
         e.tiny, [(PROMPT, "Rome is", " the", " in")] * 2, random=1
     ),
+    "ChangedPredictions": lambda e: fm.interventions.changed_predictions(e.capture, {"1.all": 0.0}, generate=2),
     "Circuit": lambda e: fm.circuit(e.capture, e.CausalScores.top(60), e.answers[0]),
     "Comparison": lambda e: fm.compare(e.tiny, corpus=TEXTS[:30], edit=random_edit(e.tiny, (1,))),
     "Decay": decay,

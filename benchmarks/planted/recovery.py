@@ -259,7 +259,7 @@ def planted_ranks(planted: Planted, fact: fm.Fact) -> dict[str, int]:
     effects = {
         "attribute": (fm.attribute(cap, target).neurons, "logit"),
         "attribute_paths": (paths, "logit"),
-        "ablate": (fm.ablate(cap, target, top=None, batch=512).neurons, "logit"),
+        "ablate": (fm.ablate(cap, target, most=None, batch=512).neurons, "logit"),
         "knowledge_neurons": (knowledge_neurons(cap, target), "attribution"),
     }
     ranks = {}

@@ -13,7 +13,7 @@ from cyclopts.validators import Number
 
 from ..core.errors import InputError
 from .guard import note
-from .kinds import ONE, PLAIN, SEVERAL, type_of
+from .kinds import ONE, PLAIN, SEVERAL, number_name, type_of
 from .operations import PACKAGE, Operation, operation
 from .options import FIGURE, FIGURES, OWN, PAGE, check_replaceable, write_figure
 from .progress import show_progress
@@ -72,11 +72,9 @@ class Output:
         else:
             show(result.sheet(rows, self.full))
         if self.html is not None:
-            from ..core.files import check_destination, write_whole
-            from ..pages.rendering import sheet_html
+            from ..pages.results import page
 
-            write_whole(check_destination(self.html), sheet_html(result.sheet(rows, self.full)))
-            note(f"wrote {self.html}")
+            note(f"wrote {page(result, self.html, top=rows, full=self.full)}")
         if self.plot is not None:
             from ..core.files import user_path
             from ..plots.figures import figure
@@ -128,6 +126,8 @@ def option_of(one: Any) -> inspect.Parameter:
     more: dict[str, Any] = {}
     if one.kind.name in PLAIN and not switch:
         more["metavar"] = one.name.upper().replace("_", "-")
+    elif number_name(one.kind) is not None:
+        more["metavar"] = number_name(one.kind)
     if one.of == "Model" and not one.required:
         more["group"] = MODEL
     off = f"--no-{one.name.replace('_', '-')}" if switch and one.default != "False" else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -10,7 +11,7 @@ from cyclopts import Token
 
 from ..core import types
 from ..core.errors import InputError, quoted
-from ..core.neuron_names import is_place, layer_of, read_neuron
+from ..core.neuron_names import WHOLE_LAYER, is_place, layer_of, read_neuron, read_neuron_or_layer
 from ..core.token_text import token_id
 from .operations import Kind
 
@@ -33,18 +34,49 @@ def read_token(typed: str) -> str | int:
     return typed if number is None else number
 
 
+def read_removal(typed: str) -> str | float:
+    """``zero``, ``mean``, or a number."""
+    if typed in ("zero", "mean"):
+        return typed
+    try:
+        return float(typed)
+    except ValueError:
+        raise InputError(f"{quoted(typed)} is neither zero nor mean nor a number") from None
+
+
 def read_neurons(typed: Sequence[str]) -> list[Any]:
     """(layer, neuron) of ``3.17`` or ``3.17,3.18``, each once."""
     return list(dict.fromkeys(read_neuron(name.strip()) for name in ",".join(typed).split(",")))
+
+
+CHANGE = re.compile(r"([^=+]+)(\+=|=x|=)([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
+
+
+def read_changes(typed: Sequence[str]) -> list[tuple[str, str, float]]:
+    """Neuron, how and number, of ``3.17=0``, ``3.all=x2`` and ``3.17+=1``; several with commas between them."""
+    found: dict[str, tuple[str, str, float]] = {}
+    for part in (part.strip() for text in typed for part in text.split(",")):
+        change = CHANGE.fullmatch(part)
+        if change is None:
+            raise InputError(
+                f"{quoted(part)}: write LAYER.NEURON=NUMBER, such as 3.17=0, or LAYER.{WHOLE_LAYER}=NUMBER"
+            )
+        read_neuron_or_layer(change[1])  # refuses what names none
+        if change[1] in found:
+            raise InputError(f"{change[1]} is changed twice: give one change of it")
+        found[change[1]] = change[1], change[2], float(change[3])
+    return list(found.values())
 
 
 ONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "layer": ("LAYER", read_layer),
     "neuron": ("LAYER.NEURON", lambda typed: read_neuron(typed.strip())),
     "token": ("TOKEN", read_token),
+    "removal": ("zero|mean|NUMBER", read_removal),
 }
 SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[str]], list[Any]]]] = {
     "neurons": ("LAYER.NEURON", read_neurons),
+    "changes": ("CHANGES", read_changes),
     "firings": ("FIRING", lambda typed: [name.strip() for name in ",".join(typed).split(",")]),
     "tokens": ("TOKEN", lambda typed: [read_token(one) for one in typed]),
 }
@@ -83,6 +115,13 @@ def type_of(kind: Kind) -> Any:
             checks[0].check("it", one)
 
     return Annotated[whole, Option(validator=check)]
+
+
+def number_name(kind: Kind) -> str | None:
+    """What a number is called in help, where it is of a range."""
+    alias = getattr(types, kind.name, None)
+    base = get_args(alias)[0] if get_origin(alias) is Annotated else None
+    return {int: "N", float: "NUMBER"}.get(base)  # type: ignore[arg-type]
 
 
 def option(read: Callable[[Any, Sequence[Token]], Any], metavar: str) -> Option:

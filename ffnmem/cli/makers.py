@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ffnmem as fm
 
-from ..core.types import Dtype
+from ..core.types import ChangeNames, Dtype
 from .guard import collect_as_usual
 from .progress import show_spinner
 
@@ -45,6 +45,17 @@ def read_capture(prompt: str, model: Model, chat: bool = False) -> Capture:
         chat: Ask PROMPT as a user's message, by the model's chat template; the answer is what the model begins with.
     """
     return fm.capture(model, model.chat_text([{"role": "user", "content": prompt}]) if chat else prompt)
+
+
+def read_changes(changes: ChangeNames) -> dict[str, Any]:
+    """Changes of coefficients.
+
+    Args:
+        changes: What to change: 3.17=0 sets a neuron's coefficient, 3.17=x2 multiplies it, 3.17+=1 adds to it; 3.all is
+            every neuron of a layer.
+    """
+    kinds = {"=": fm.interventions.Set, "=x": fm.interventions.Scale, "+=": fm.interventions.Add}
+    return {name: kinds[how](number) for name, how, number in changes}
 
 
 def read_means(store: str) -> Store:

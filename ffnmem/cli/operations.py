@@ -24,6 +24,7 @@ MAKERS = {
     "Model": "ffnmem.cli.makers:read_model",
     "Capture": "ffnmem.cli.makers:read_capture",
     "Store": "ffnmem.cli.makers:read_store",
+    "NeuronChanges": "ffnmem.cli.makers:read_changes",
     "Means": "ffnmem.cli.makers:read_means",
 }
 """By the name of a class: the function that makes one of what is typed."""
@@ -43,6 +44,8 @@ KINDS = {
     "Tokens": "tokens",
     "Lens": "text",
     "FiringNames": "firings",
+    "ChangeNames": "changes",
+    "Removal": "removal",
 }
 """By the name of an annotation: what is typed for it, a kind of :mod:`ffnmem.cli.kinds`."""
 MANY = ("Sequence", "Iterable", "Collection", "tuple", "list")
@@ -128,7 +131,7 @@ class Operation:
                 continue
             maker, names = self.made[one.name]
             for part in maker.typed(given):
-                about = one.help if len(names) == 1 and one.help and one.name != "self" else part.help
+                about = one.help if names[part.name] != part.name and one.help else part.help
                 required = part.required and one.required
                 found[names[part.name]] = replace(
                     part, name=names[part.name], required=required, help=about, of=part.of or one.kind.name

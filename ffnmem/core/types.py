@@ -68,6 +68,10 @@ Finite = Annotated[float, Range(above=float("-inf"), below=float("inf"))]
 
 Means = Any
 """What coefficients are where they are not their own: a store or a capture, whose means are taken, or numbers."""
+ChangeNames = Sequence[tuple[str, str, float]]
+"""Changes of coefficients as they are typed: a neuron or a layer, "=", "=x" or "+=", and a number."""
+Removal = Any
+"""What becomes of a neuron that is removed: "zero", "mean", a number, or a change such as ``Scale(2.0)``."""
 FiringNames = Any
 """Firings: names such as ``"3.17@5"``, triples (layer, neuron, position), a table of these, or a result with some."""
 
@@ -142,6 +146,7 @@ RoleName = Literal[
 ROLE_NAMES = get_args(RoleName)
 TEXT_ROLES = ("dead", "position", "token-detector")
 """Those that need a store."""
+AblationOrder = Literal["direct", "paths", "integrated-gradients"]
 CausalRule = Literal["gradient", "ig"]
 CircuitForm = Literal["circuit-tracer"]
 

@@ -11,3 +11,5 @@ from .contrasts_over import ContrastTask as ContrastTask
 from .contrasts_over import contrast_over as contrast_over
 from .integrated_gradients import knowledge_neurons as knowledge_neurons
 from .intervening import intervene as intervene
+from .predicting import ChangedPredictions as ChangedPredictions
+from .predicting import changed_predictions as changed_predictions

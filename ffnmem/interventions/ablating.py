@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import SupportsIndex
+from dataclasses import dataclass
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -12,107 +12,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.errors import InputError, check_choice, counted, quoted
+from ..core.errors import InputError, counted, quoted
 from ..core.neuron_names import NeuronNames, pair_of
-from ..core.number_text import decimals, format_probability
 from ..core.progress import Progress
-from ..core.sheets import (
-    Column,
-    Promoted,
-    Sheet,
-    Span,
-    Table,
-    explain_negative,
-    promoted_column,
-)
-from ..core.types import Count, Whole, checked
-from ..models.model import AGREE, HALF
+from ..core.types import AblationOrder, Count, Removal, checked
 from ..models.norms import at_least_float32
-from ..models.replaying import PlainLayers, Replay
-from ..models.residual import model_logits, pulled_through
-from ..prompts.answer_text import AnswerResult, describe_answer
-from ..prompts.attribution import Attribution, Next, attribute, targets_everywhere
+from ..models.residual import pulled_through
+from ..prompts.answer_text import AnswerResult
+from ..prompts.attribution import Attribution, Next, attribute
 from ..prompts.captures import Capture, Target
-from ..prompts.causal import check_plain
 from ..prompts.firings import PromptQuestion
 from ..prompts.paths import attribute_paths
 from .changes import Change, Mean, Set, as_change, make_plan
-
-# What ablation and knowledge-neuron attribution share: an answer whose prompt can be run again from any layer on.
-
-EXACT = 1e-10  # of the largest, in float64
-
-
-@dataclass(frozen=True, eq=False)
-class RestartedQuestion(PromptQuestion):
-    """One answer, and its prompt run layer by layer, each of which can be run again by itself."""
-
-    replay: Replay
-
-    @classmethod
-    def of(
-        cls,
-        capture: Capture,
-        target: Target | Next,
-        foil: str | SupportsIndex | None,
-        position: SupportsIndex,
-        prompt: SupportsIndex | None,
-        first_token: bool,
-    ) -> RestartedQuestion:
-        """Run the prompt once more, and check that this is the pass that was captured.
-
-        Raises as :meth:`PromptQuestion.of`; InputError, too: several targets, or a capture of an intervention.
-        UnsupportedModelError: layers that cannot be run again by themselves.
-        """
-        if isinstance(target, Next):
-            target = int(targets_everywhere(capture, target, capture.position(position, prompt), prompt)[1])
-        question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
-        check_plain(capture)
-        model, residual = question.model, question.capture.residual
-        assert residual is not None
-        expected = residual.final_in[question.row, : question.position + 1]
-        tokens = question.tokens.unsqueeze(0)
-        replay = Replay(PlainLayers(model), tokens)
-        off = distance(replay, expected)
-        if model.dtype == torch.float64 and off > EXACT:  # the bridge's attention takes its softmax in float32
-            other = Replay(PlainLayers(model, "eager"), tokens)
-            replay, off = min((replay, off), (other, distance(other, expected)), key=lambda pair: pair[1])
-        if not off <= AGREE.get(model.dtype, HALF):
-            raise InputError(
-                f"{model.name}: its layers by themselves compute something else than was captured (off by {off:.1g}): "
-                "remove hooks that change what passes, and load it without compatibility mode"
-            )
-        return cls(question.capture, question.row, question.answer, replay)
-
-    @property
-    def clean(self) -> Float[Tensor, "1 n d_model"]:
-        """What reaches the final norm at the positions that are read."""
-        return self.replay.stream[self.model.n_layers][:, self.answer.positions.start :]
-
-    def scores(self, final: Float[Tensor, "rows n d_model"]) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
-        """The target's logit (minus the foil's), before a soft cap, and its log-probability, each summed over the
-        tokens that are read, in float64, of what reaches the final norm there."""
-        logits, targets, foil = (
-            self.replay.logits(final).double(),
-            self.targets.expand(len(final), -1),
-            self.answer.foil_id,
-        )
-        read = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-        log = (read - logits.logsumexp(-1)).sum(-1)
-        if self.model.layout.soft_cap is not None:
-            normed = self.replay.layers.final_norm(final)
-            return model_logits(self.model, normed, targets, foil).sum(-1), log
-        return (read - (0.0 if foil is None else logits[..., foil])).sum(-1), log
-
-
-def distance(replay: Replay, expected: Float[Tensor, "pos d_model"]) -> float:
-    """The largest difference of what goes into the final norm, as a share of the largest number at its position.
-
-    By position, because what stands at the first token may be a thousand times what stands elsewhere.
-    """
-    off = (replay.stream[len(replay.layers)][0] - expected).abs().amax(-1) / expected.abs().amax(-1).clamp(min=1e-30)
-    return float(off.max())
-
+from .integrated_gradients import knowledge_neurons
+from .restarting import RestartedQuestion
 
 # `Ablation`: what the removal of each of some neurons does to an answer, beside what attribution says it does.
 
@@ -126,7 +39,7 @@ class Ablation(AnswerResult):
     answer would be less likely; the loss likewise is ablated minus clean, what the neuron saves.
 
     Attributes:
-        neurons: one row a neuron, largest \\|logit\\| first: ``layer``, ``neuron``, ``coefficient`` (at the answer's
+        neurons: what each adds, largest \\|logit\\| first: ``layer``, ``neuron``, ``coefficient`` (at the answer's
             position), ``direct`` (what it adds to the logit by itself, all else frozen), ``logit`` (what it adds in
             all, through every later layer and position), ``probability``, ``loss`` (in nats), ``peak_position`` and
             ``peak``: where among the tokens at which it was removed its coefficient is largest, and that coefficient. A
@@ -138,8 +51,9 @@ class Ablation(AnswerResult):
         tokens: all of the prompt; target, foil, position: as of :class:`PathAttribution`.
     """
 
-    main = "neurons"
-    in_json = "tokens position target foil logit probability loss how positions spearman opposite neurons"
+    tables: ClassVar = {
+        "neurons": "neuron peak peak_position direct logit probability attribution promotes | loss suppresses"
+    }
     in_repr = "neurons how target foil logit spearman"
 
     neurons: pd.DataFrame
@@ -164,73 +78,28 @@ class Ablation(AnswerResult):
         """How many neurons have a direct effect of the other sign than their total one: there attribution misleads."""
         return int((self.neurons["direct"] * self.neurons["logit"] < 0).sum())
 
-    def sheet(
-        self,
-        top: Whole | None = 20,
-        *,
-        promoted: Promoted | None = None,
-        attributed: pd.DataFrame | None = None,
-    ) -> Sheet:
-        """The answer, how far direct and total effects agree, and both of each neuron.
+    @property
+    def heading(self) -> str:  # type: ignore[override]
+        return "prompt after target foil logit probability loss removed spearman opposite"
 
-        Args:
-            top: how many neurons; None for all.
-            promoted: adds the tokens that each neuron promotes as it fired, by (layer, neuron).
-            attributed: ``neurons`` with a column ``attribution``, which stands in for the loss: both would leave no
-                room for tokens.
-        """
+    @property
+    def removed(self) -> str:
+        """What became of the neurons, and where."""
         where = "at every position" if self.positions is None else f"at position {', '.join(map(str, self.positions))}"
-        facts = describe_answer(self, summed=True) | {
-            "probability": f"{format_probability(self.probability)}, loss {self.loss:.4g}",
-            "removed": f"{counted(len(self.neurons), 'neuron')}, one at a time: {self.how} {where}",
-            "agreement": self.agreement(),
-        }
-        table = self.effect_table(self.neurons if attributed is None else attributed, top, promoted)
-        return Sheet.of(
-            facts, table, self.provenance if promoted is None else self.provenance.with_settings(basis="folded")
-        )
+        return f"{self.how} {where}"
 
-    def agreement(self) -> str:
+    @property
+    def verdict(self) -> str:
         """How far attribution says what ablation finds."""
         rank = self.spearman
-        known = "" if rank != rank else f"Spearman {rank:.2f} between direct and total effects; "
-        return f"{known}opposite signs in {self.opposite:,} of {len(self.neurons):,}"
-
-    def effect_table(self, frame: pd.DataFrame, top: Count | None, promoted: Promoted | None = None) -> Table:
-        """One row a neuron: the effects, and the tokens that it promotes as it fired."""
-        places = decimals([*frame["direct"][:top], *frame["logit"][:top]])
-        effect = Column("direct", "number", places=places, sign=True, colour=True, bars=True)
-        notes = ["coefficient: the largest of the text's tokens where the neuron was removed, at that position"]
-        notes.append("direct: its own write into the logit; total, probability: what the answer loses without it")
-        if "attribution" not in frame:
-            notes.append("loss: what that grows by")
-        notes.append(explain_negative(frame["peak"][:top]))
-        return Table.of(
-            frame,
-            "neuron",
-            Column("coefficient", "number", of="peak"),
-            Column("at", "count", of="peak_position"),
-            effect,
-            replace(effect, name="total", of="logit"),
-            Column("probability", left=False, of=lambda row: format_change(row["probability"])),
-            Column("attribution" if "attribution" in frame else "loss", "number", sign=True),
-            None if promoted is None else promoted_column(promoted, (self.target, self.foil)),
-            top=top,
-            rest="in .neurons",
-            caption="; ".join(filter(None, notes)),
+        known = "" if rank != rank else f", with a rank correlation of {rank:.2f}"
+        return (
+            f"{counted(len(self.neurons), 'neuron')} removed one at a time: for {self.opposite:,} of them what "
+            f"attribution says (direct) and what the answer loses (logit) differ in sign{known}."
         )
-
-
-def format_change(value: float, digits: int = 1) -> Span:
-    """A difference of probabilities in percent, with its sign; one that rounds to nothing has none."""
-    shown = f"{value:z.{digits}%}"
-    if shown == f"{0.0:.{digits}%}":
-        return Span(shown, "soft")
-    return Span(f"+{shown}" if value > 0 else shown, "adds" if value > 0 else "takes")
 
 
 BATCH = 64
-CHOSEN_BY = ("direct", "paths")
 
 
 @checked
@@ -241,37 +110,41 @@ def ablate(
     position: SupportsIndex = -1,
     *,
     neurons: NeuronNames | None = None,
-    top: Count | None = 20,
-    by: str = "direct",
-    how: str | float | Change = "zero",
+    most: Count | None = 20,
+    by: AblationOrder = "direct",
+    how: Removal = "zero",
     positions: SupportsIndex | Iterable[SupportsIndex] | None = None,
     prompt: SupportsIndex | None = None,
     first_token: bool = False,
     batch: Count = BATCH,
     progress: Progress | None = None,
 ) -> Ablation:
-    """What removing each of some neurons, one at a time, does to an answer: its direct and its total effect.
+    """What the absence of single neurons does to an answer.
 
-    The direct effect is what :func:`ffnmem.attribute` says: the neuron's own write, read by the frozen final norm. The
-    total effect is what the model then says without it, through all later layers and positions. They differ where later
-    layers make up for the loss, pass it on, or read it for something else.
+    Removes neurons one at a time and compares the direct effect on the answer with the total one. The direct effect is
+    what :func:`ffnmem.attribute` says: the neuron's own write, read by the frozen final norm. The total effect is what
+    the model then says without it, through all later layers and positions. They differ where later layers make up for
+    the loss, pass it on, or read it for something else.
 
-    A neuron is removed at every position of the prompt, the beginning-of-sequence token's too, unless ``positions``
-    says where. Each row of a batch is one ablation; it restarts above its neuron's layer with all below reused, and
-    only positions from the first changed one on are computed. The numbers are those of one :func:`ffnmem.intervene`
-    and one forward pass for each neuron, to rounding.
+    Note:
+        A neuron is removed at every position of the prompt, the beginning-of-sequence token's too, unless ``positions``
+        says where. Each row of a batch is one ablation; it restarts above its neuron's layer with all below reused, and
+        only positions from the first changed one on are computed. The numbers are those of one
+        :func:`ffnmem.intervene` and one forward pass for each neuron, to rounding.
 
     Args:
         capture: of all layers, without an intervention.
         target: as :func:`ffnmem.attribute` takes it; default: the model's own top token.
         foil: a second token: effects on logit(target) − logit(foil).
         position: where the answer is read.
-        neurons: ``"3.17"`` or (layer, neuron) of each; default the ``top`` ones (None: all).
-        by: which are top: "direct", the largest direct effects, or "paths", the largest sums over positions of
+        neurons: which ones, such as ``"3.17"``; default the ``most`` first ones (None: all).
+        most: how many neurons are removed where none are named.
+        by: which come first: direct, the largest direct effects; paths, the largest sums over positions of
             :func:`ffnmem.attribute_paths`: a memory that writes at the subject for attention to read has no direct
-            effect at the answer.
-        how: "zero"; "mean", over the capture's content positions; a number; or a change as ``intervene`` takes one,
-            such as ``Mean(store)`` or ``Scale(2.0)``.
+            effect at the answer; or integrated-gradients of the answer's probability, as
+            :func:`ffnmem.interventions.knowledge_neurons` has them, which are a column ``attribution``, too.
+        how: what a removed neuron's coefficient becomes: zero; mean, over the capture's content positions; a number; or
+            a change as :func:`ffnmem.intervene` takes one, such as ``Mean(store)`` or ``Scale(2.0)``.
         positions: where to remove them, negatives from the prompt's end; none right of ``position``.
         prompt: which one, of a capture of several.
         first_token: take the first token of a target or foil alone.
@@ -282,6 +155,13 @@ def ablate(
         InputError: a target for every position, a partial or outdated capture, an unknown ``how``, no neurons.
         OutOfRangeError: no such layer, neuron or position. UnsupportedModelError: layers that cannot be run by
             themselves.
+
+    Example:
+        $ ffnmem ablate "The Eiffel Tower is located in the city of"
+        $ ffnmem ablate "The Eiffel Tower is located in the city of" \\
+            --target " Paris" --neurons 5.349,5.171 --how mean --positions -1
+        $ ffnmem ablate "The capital of France is" --by paths
+        $ ffnmem ablate "The capital of France is" --most 64 --plot effects.png
     """
     question = RestartedQuestion.of(capture, target, foil, position, prompt, first_token)
     if not isinstance(how, str):
@@ -297,12 +177,22 @@ def ablate(
             raise InputError(f"how {quoted(how)} is unknown: choose {known}")
         change, words = named[how]
     cells = choose_cells(question, positions, prompt)
-    frame = measure_effects(question, choose_neurons(question, neurons, top, by), change, cells, batch, progress)
+    attributed = None
+    if by == "integrated-gradients":
+        if foil is not None:
+            raise InputError("integrated gradients explain a probability, and take no foil: leave it out")
+        asked: Any = {"prompt": prompt, "first_token": first_token}
+        attributed = knowledge_neurons(capture, question.answer, position, **asked)[["layer", "neuron", "attribution"]]
+        if neurons is None:
+            neurons = list(attributed[["layer", "neuron"]][:most].itertuples(index=False, name=None))
+    frame = measure_effects(question, choose_neurons(question, neurons, most, by), change, cells, batch, progress)
     logit, log = (float(score) for score in question.scores(question.clean))
     frame["logit"] = logit - frame["logit"]
     frame["probability"], frame["loss"] = np.exp(log) - np.exp(frame["log"]), log - frame["log"]
     frame = frame.sort_values("logit", key=lambda total: -total.abs(), kind="stable", ignore_index=True)
     frame = frame[["layer", "neuron", "coefficient", "direct", "logit", "probability", "loss", "peak_position", "peak"]]
+    if attributed is not None:
+        frame = frame.merge(attributed, on=["layer", "neuron"], how="left")
     where = "all" if cells is None else list(cells)
     provenance = capture.provenance.with_settings(ablated=words, positions=where)
     frame.attrs = {"provenance": provenance.to_dict()}
@@ -337,14 +227,13 @@ def choose_cells(
 
 
 def choose_neurons(
-    question: PromptQuestion, neurons: NeuronNames | None, top: int | None, by: str = "direct"
+    question: PromptQuestion, neurons: NeuronNames | None, most: int | None, by: str
 ) -> list[tuple[int, int]]:
     """The neurons to remove, by ascending layer and neuron."""
-    check_choice("by", by, CHOSEN_BY)
     if neurons is None:
         attributed = attribute_paths if by == "paths" else attribute
         found = attributed(question.capture, question.answer, prompt=question.row)
-        frame = (found.total if isinstance(found, Attribution) else found).neurons[:top]
+        frame = (found.total if isinstance(found, Attribution) else found).neurons[:most]
         return sorted(zip(frame["layer"].tolist(), frame["neuron"].tolist(), strict=True))
     pairs = {(question.model.layer(pair_of(pair)[0]), question.model.neuron(pair)) for pair in neurons}
     if not pairs:

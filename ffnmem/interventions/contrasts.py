@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -13,18 +13,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..core.errors import InputError, counted, quoted, warn
-from ..core.number_text import format_share
 from ..core.progress import Progress
-from ..core.sheets import FIRED_AT, Column, Content, Prompt, Sheet, Table, line, token, tokens
-from ..core.types import Count, Seed, Whole, checked
+from ..core.sheets import Grid, Prompt, token
+from ..core.types import Count, Seed, checked
 from ..models.model import Model
-from ..prompts.answer_text import AnswerResult, describe_answer
+from ..prompts.answer_text import AnswerResult
 from ..prompts.captures import Target, capture
 from ..prompts.circuits import Circuit, circuit_between
 from ..prompts.firings import PromptQuestion
 from ..prompts.keeping import BATCH_TOKENS, Keeping
 from ..prompts.minimal import Search
-from ..prompts.sufficiency import chance_interval
 from ..vocabulary.projections import promoted_tokens
 
 DRAWS = 10  # random sets
@@ -38,11 +36,7 @@ NODES = 48  # of a graph
 PROMOTED = 5  # tokens a firing
 PARTLY = 0.02  # of the difference that FFNs do not carry, from which on the verdict says so
 CURVE = ["step", "size", "sufficiency", "necessity"]
-MEASURES = {
-    "sufficiency": "kept by these alone",
-    "necessity": "lost without these",
-    "transfer": "brought over",
-}
+MEASURES = ("sufficiency", "necessity", "transfer")
 
 
 @checked
@@ -60,9 +54,10 @@ class Contrast(AnswerResult):
             the mean of the gradients of both runs, in logits), exact (Δ minus the Δ with it alone at m′; of the first
             50).
         promotes: for each, the tokens that its difference promotes.
-        proof: a row each for ``sufficiency``, ``necessity`` and ``transfer`` (``measure``): ``share``; ``random``,
-            ``random_low``, ``random_high``: mean, least and largest of as many firings drawn from all; ``alike``,
-            ``alike_low``, ``alike_high``: of as many drawn from those that come next by score.
+        proof: shares of the difference, and what as many random firings reach: a row each for ``sufficiency``,
+            ``necessity`` and ``transfer`` (``measure``): ``share``; ``random``, ``random_low``, ``random_high``: mean,
+            least and largest of as many firings drawn from all; ``alike``, ``alike_low``, ``alike_high``: of as many
+            drawn from those that come next by score.
         curve: the search's steps: step ("added", "pruned", or "given"), size, sufficiency, necessity.
         scores: ``[layer, pos, d_mlp]``, the score of every firing.
         logit, counterfactual_logit: Δ of both prompts. without: Δ of the prompt with all its firings at m′.
@@ -76,11 +71,17 @@ class Contrast(AnswerResult):
         tokens, counterfactual_tokens: of both prompts, up to where the answer is read. model: of the answers.
     """
 
-    main = "firings"
-    in_json = (
-        "verdict tokens counterfactual_tokens alignment position target foil says logit counterfactual_logit without "
-        "carried carried_over total goal minimal search values proof curve firings"
+    heading = (
+        "prompt counterfactual_prompt target foil likeliest logit counterfactual_logit carried carried_over total "
+        "not_aligned search"
     )
+    tables: ClassVar = {
+        "proof": "measure share random random_high alike alike_high | random_low alike_low",
+        "firings": "neuron fired_at position coefficient counterfactual exact promotes | other_token score",
+        "where": "",
+        "curve": "| *",
+    }
+    main, uncut = "firings", "proof"
     in_repr = "firings total target foil"
 
     firings: pd.DataFrame
@@ -131,79 +132,52 @@ class Contrast(AnswerResult):
 
     @property
     def verdict(self) -> str:
-        """What was found and why to believe it, in a sentence."""
-        row = self.proof.set_index("measure")
-        share = {name: format_share(row.loc[name, "share"], 0) for name in MEASURES}
+        """What was found, in a sentence."""
+        share = self.proof.set_index("measure")["share"]
         target, foil = self.target.strip(), (self.foil or "").strip()
-        whole = "the difference"
-        if abs(1 - self.carried) >= PARTLY:
-            whole = f"what FFNs carry of the difference ({format_share(self.carried, 0)})"
         found, total = f"{len(self.firings):,}", counted(self.total, "firing")
         head = f"{found} of {total} decide between" if self.goal else f"{found} given of {total}, as to"
+        carried = "" if abs(1 - self.carried) < PARTLY else f" that passes through FFNs ({self.carried:.0%} of all)"
         return (
-            f"{head} “{target}” and “{foil}”: with every other firing as after the counterfactual "
-            f"{share['sufficiency']} of {whole} is kept, without them {share['necessity']} is lost, and in the "
-            f"counterfactual’s run they alone bring {share['transfer']}; as many at random keep "
-            f"{format_share(row.loc['sufficiency', 'random'])}"
+            f"{head} “{target}” and “{foil}”: these alone keep {share['sufficiency']:.0%} of the difference{carried}, "
+            f"without them {share['necessity']:.0%} of it is lost."
         )
 
-    def sheet(self, top: Whole = 20, *, verdict: bool = True) -> Sheet:
-        """What was found (not without ``verdict``), both prompts, the proof, and the ``top`` firings."""
-        about = describe_answer(self)
-        gap = self.logit - self.counterfactual_logit
-        kept = ", ".join(quoted(self.tokens[place]) for place in self.kept if place or not self.starts_with_bos)
-        facts: dict[str, Content | None] = {
-            "verdict": self.verdict if verdict else None,
-            "prompt": about.pop("prompt"),
-            "counterfactual": Prompt(
-                self.counterfactual_tokens, len(self.counterfactual_tokens) - 1, self.starts_with_bos
-            ),
-            **about,
-            "the model says": line(token(self.says[0]), ", after the counterfactual ", token(self.says[1])),
-            "counterfactual logit": f"{self.counterfactual_logit:.3f}, a difference of {gap:.3f}",
-            "through FFNs": f"{format_share(self.carried)} of the difference (kept and lost are shares of that), "
-            f"{format_share(self.carried_over)} into the other run (brought over is a share of that)",
-            "not aligned": kept and f"{kept}: the firings there stay as they are",
-            "search": self.search,
-        }
-        return Sheet.of(
-            {name: content for name, content in facts.items() if content},
-            self.proof_table(),
-            self.table(top),
-            self.provenance,
-        )
+    @property
+    def counterfactual_prompt(self) -> Prompt:
+        """The other prompt."""
+        return Prompt(self.counterfactual_tokens, len(self.counterfactual_tokens) - 1, self.starts_with_bos)
 
-    def proof_table(self) -> Table:
-        """The shares of the difference, each beside chance."""
+    @property
+    def likeliest(self) -> list[str]:
+        """The model's likeliest token after each prompt."""
+        return list(self.says)
 
-        def band(name: str) -> Column:
-            words = {"random": "at random", "alike": "next by score"}[name]
-            return Column(words, left=False, of=lambda row: chance_interval(row, name))
+    @property
+    def not_aligned(self) -> list[str]:
+        """Tokens that have none of the counterfactual aligned with them; the firings there stay as they are."""
+        return [self.tokens[place] for place in self.kept if place or not self.starts_with_bos]
 
-        return Table.of(
-            self.proof,
-            Column("share", of=lambda row: MEASURES[row["measure"]]),
-            Column("these", "percent", of="share"),
-            band("random"),
-            band("alike"),
-            caption="brought over: into the counterfactual’s run; chance: mean (least to most) of as many; above 100%: "
-            "further than the other answer",
-        )
+    def shown_firings(self, top: int | None) -> pd.DataFrame:
+        """Those that decide, largest \\|score\\| first; exact: logits lost with it alone as in the other run."""
+        return self.top(top)
 
-    def table(self, top: int) -> Table:
-        """The firings and what each promotes by its difference."""
-        return Table.of(
-            self.top(None),
-            "neuron",
-            FIRED_AT,
-            "position coefficient",
-            Column("other run", "number", of="counterfactual"),
-            Column("exact", "number", sign=True, bars=True),
-            Column("promotes", wraps=True, of=lambda row: tokens(row["promotes"])),
-            top=top,
-            rest="in .firings",
-            caption="largest score first; exact: logits lost with it alone as in the other run; promotes: by its "
-            "difference",
+    @property
+    def count(self) -> int:
+        return len(self.firings)
+
+    @property
+    def where(self) -> Grid | None:
+        """Their scores, summed by layer and position."""
+        if self.firings.empty:
+            return None
+        summed = self.firings.pivot_table("score", "layer", "position", "sum")[::-1]
+        return Grid(
+            rows=tuple(f"layer {layer}" for layer in summed.index),
+            columns=tuple(token(self.tokens[position]) for position in summed),
+            values=tuple(tuple(row) for row in summed.to_numpy().tolist()),
+            limit=float(summed.abs().max(axis=None)) or 1.0,
+            unit="logits",
         )
 
 
@@ -497,26 +471,35 @@ def contrast(
     recorded: bool = False,
     random: Count = DRAWS,
     seed: Seed = 0,
+    chat: bool = False,
     prepend_bos: bool | None = None,
     batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Contrast:
-    """Why this answer and not that one: the fewest firings found that decide between two prompts' answers.
+    """Which few firings decide between the answers to two prompts.
 
-    With every other firing at its coefficient in the counterfactual's run, the firings found keep the share ``goal`` of
-    the difference between the two answers (sufficiency); with only them at those coefficients, that share is lost
-    (necessity). Against a counterfactual prompt a few firings are often enough, as all that both prompts share, such as
-    syntax and positions, is left out of the question.
+    Finds the fewest firings that it can (a firing is a neuron at a position) such that, with every other one as in the
+    run of the counterfactual, most of the difference between target and foil stays, and without which it is lost. Both
+    shares, and what these firings bring into the run of the counterfactual, stand beside those of as many random ones.
 
-    The search adds those firings that gain most to first order, by the gradients of the run that keeps the set and of
-    the run that lacks it, a quarter more each step, until both shares reach the goal; then takes away all that can go
-    together, those worth least first; widens the set and prunes it again while that makes it smaller; and leaves out
-    parts of it, each tried, and single firings where there are at most 64. It need not find the smallest set.
+    Note:
+        With every other firing at its coefficient in the counterfactual's run, the firings found keep the share
+        ``goal`` of the difference between the two answers (sufficiency); with only them at those coefficients, that
+        share is lost (necessity). Against a counterfactual prompt a few firings are often enough, as all that both
+        prompts share, such as syntax and positions, is left out of the question.
+
+        The search adds those firings that gain most to first order, by the gradients of the run that keeps the set and
+        of the run that lacks it, a quarter more each step, until both shares reach the goal; then takes away all that
+        can go together, those worth least first; widens the set and prunes it again while that makes it smaller; and
+        leaves out parts of it, each tried, and single firings where there are at most 64. It need not find the smallest
+        set.
 
     Args:
         model: from :func:`ffnmem.load`.
-        prompt, counterfactual: two texts, answered differently.
-        target, foil: an answer of each; default: the model's likeliest token after each.
+        prompt: a text that ends where the answer begins.
+        counterfactual: one that differs from it and is answered otherwise.
+        target: what the model says after the prompt; default: its own top token.
+        foil: what it says after the counterfactual; default: its own top token.
         goal: the sufficiency and necessity that the set must reach.
         alignment: for each of the prompt's tokens (with a beginning-of-sequence token, where there is one) the
             counterfactual's position, or None. Default: what both begin with and end with, and of what differs the
@@ -526,7 +509,8 @@ def contrast(
             it. Gradients are of the same kind: of FFNs that stay as they were, or react.
         random: how many sets of as many other firings stand beside each share.
         seed: of these.
-        prepend_bos: as :func:`ffnmem.capture` takes it.
+        chat: ask both as a user's message, by the model's chat template.
+        prepend_bos: put the beginning-of-sequence token before the texts, or not; default: the model's own way.
         batch_tokens: tokens that are run at once; memory grows with it, results do not depend on it.
         progress: called with "contrast", percent of the goal, 100; then with "prune" and "exact".
 
@@ -538,7 +522,19 @@ def contrast(
     Source: activation patching against a counterfactual, Vig et al. 2020 (2004.12265), and attribution patching, Nanda
         2023; sufficiency and necessity as faithfulness and completeness of Marks et al. 2024 (2403.19647); the search
         is ours.
+
+    Example:
+        $ ffnmem contrast "The Eiffel Tower is located in the city of" \\
+            "The Kremlin is located in the city of"
+        $ ffnmem contrast "The capital of France is" "The capital of Italy is" \\
+            --target " Paris" --foil " Rome" --plot capitals.png
+        $ ffnmem contrast "The capital of France is" "The capital of Italy is" \\
+            --html capitals.html
     """
+    if chat:
+        prompt, counterfactual = (
+            model.chat_text([{"role": "user", "content": text}]) for text in (prompt, counterfactual)
+        )
     if not 0 < goal <= 1:
         raise InputError(f"goal must be a share above 0 and at most 1, not {goal!r}")
     between = align_both(model, prompt, counterfactual, target, foil, alignment, recorded, prepend_bos, batch_tokens)

@@ -19,7 +19,7 @@ from ..facts.answers import Answer
 from ..models.norms import at_least_float32
 from ..prompts.attribution import rank_cells
 from ..prompts.captures import Capture, Target
-from .ablating import RestartedQuestion
+from .restarting import RestartedQuestion
 
 STEPS, THRESHOLD = 20, 0.2  # Dai et al. 2022, §3.1 and §4.3
 BATCH = 64  # steps at once, at least one layer's

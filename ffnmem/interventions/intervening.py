@@ -1,26 +1,22 @@
-"""``intervene``: a model whose coefficients are other ones for a while, and what it then says."""
+"""``intervene``: a model whose coefficients are other ones for a while."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, SupportsIndex
 
-import pandas as pd
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from ..core.errors import HookError, InputError, OutOfRangeError, check_count, check_whole, counted, listed, warn
-from ..core.sheets import Column, Content, Facts, Prompt, Sheet, Table, place
+from ..core.errors import HookError, InputError, OutOfRangeError, check_whole, counted, listed, warn
 from ..core.types import checked
 from ..models.hooks import OpenBlock, UndoList
 from ..models.layer_pass import ForwardPass, Reader
 from ..models.model import Model
-from ..prompts.captures import Capture
-from .ablating import format_change
 from .changes import LayerChange, NeuronChanges, Plan, make_plan
 
 # `intervene`: a model whose coefficients are other ones for a while.
@@ -179,79 +175,3 @@ class RunningIntervention:
             return (change.applied(m.reshape(1, -1, m.shape[-1])).reshape(m.shape), *args[1:])
         shaped = m.reshape(*reading.positions.shape, m.shape[-1])  # OPT flattens batch and position
         return (change.applied(shaped, self.cells(reading)).reshape(m.shape), *args[1:])
-
-
-# The next tokens of one prompt before and after an intervention, side by side.
-
-
-def compare_predictions(
-    before: Capture, after: Capture, position: SupportsIndex = -1, k: int = 10, prompt: SupportsIndex | None = None
-) -> pd.DataFrame:
-    """The tokens likeliest before or after, with their probabilities and ranks in both.
-
-    Args:
-        before, after: captures of the same prompt.
-        position: where the next token is predicted.
-        k: rows: the tokens with the largest probability in either.
-        prompt: which one, of a capture of several.
-
-    Returns:
-        Columns token, token_id, before, after (probabilities), change (after − before), rank_before, rank_after,
-        logit_before, logit_after; by falling larger probability, ties by id.
-
-    Raises: InputError: captures of different prompts. OutOfRangeError: no such position or prompt.
-    """
-    row, pos = before.row(prompt), before.position(position, prompt)
-    if before.tokens.shape != after.tokens.shape or not torch.equal(before.tokens, after.tokens):
-        raise InputError("the two captures are of different prompts, so their predictions do not compare")
-    logits = torch.stack([capture.logits_at(row, pos).double() for capture in (before, after)])
-    chances = logits.softmax(-1)
-    ranks = logits.argsort(descending=True, stable=True).argsort() + 1
-    ids = chances.amax(0).argsort(descending=True, stable=True)[: check_count("k", k)]
-    numbers = {
-        "before": chances[0],
-        "after": chances[1],
-        "change": chances[1] - chances[0],
-        "rank_before": ranks[0],
-        "rank_after": ranks[1],
-        "logit_before": logits[0],
-        "logit_after": logits[1],
-    }
-    columns = {name: values[ids].tolist() for name, values in numbers.items()}
-    return pd.DataFrame({"token": before.model.token_strings(ids), "token_id": ids.tolist(), **columns})
-
-
-def comparison_sheet(
-    before: Capture,
-    after: Capture,
-    found: pd.DataFrame,
-    position: SupportsIndex = -1,
-    continued: Mapping[str, Sequence[int]] | None = None,
-) -> Sheet:
-    """What :func:`compare_predictions` found, and how the text goes on both ways if it was continued.
-
-    Args:
-        continued: token ids that follow the prompt, by "before" and "after".
-    """
-    tokens, at = before.token_strings(), before.position(position)
-
-    def ranks(row: Mapping[str, Any]) -> str:
-        first, second = row["rank_before"], row["rank_after"]
-        return str(first) if first == second else f"{first} → {second}"
-
-    # With a digit more than the two beside it, a change of -0.06% does not contradict two that read 99.7%.
-    change = Column("change", left=False, of=lambda row: format_change(row["change"], 2))
-    table = Table.of(
-        found,
-        Column("next token", "token", of="token"),
-        *(Column(name, "probability") for name in ("before", "after")),
-        change,
-        Column("rank", left=False, of=ranks),
-    )
-    heading: dict[str, Content] = {
-        "prompt": Prompt(tuple(tokens), at, before.starts_with_bos),
-        "after": place(tokens, at),
-        "changed": dict(after.provenance.settings)["interventions"],
-    }
-    texts = {name: before.model.tokenizer.decode(ids) for name, ids in (continued or {}).items()}
-    return Sheet.of(heading, table, Facts(texts, "the text goes on") if texts else None, before.provenance)

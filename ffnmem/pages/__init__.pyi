@@ -1,7 +1,7 @@
 from .circuits import circuit as circuit
 from .comparisons import comparison as comparison
-from .contrasts import contrast as contrast
 from .edits import edit as edit
 from .neuron_pages import neurons as neurons
 from .neuron_site import site as site
 from .prompts import report as report
+from .results import page as page

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, SupportsIndex
+from typing import ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
 
 from ..core.errors import InputError, OutOfRangeError, counted
-from ..core.number_text import format_interval, format_share
+from ..core.number_text import format_share
 from ..core.progress import Progress
 from ..core.types import Count, FiringNames, Means, Seed, Whole, checked
 from .answer_text import AnswerResult
@@ -139,11 +139,6 @@ class Faithfulness(AnswerResult):
 def format_fine_share(share: float) -> str:
     """A share in percent, a small one with a digit that is not 0."""
     return format_share(share) if share >= 0.0995 / 100 else f"{100 * share:.1g}%"
-
-
-def chance_interval(row: Mapping[str, Any] | pd.Series, name: str) -> str:
-    """A null's mean and its least and largest draw, of a row that has all three."""
-    return format_interval(row[name], row[f"{name}_low"], row[f"{name}_high"])
 
 
 @checked

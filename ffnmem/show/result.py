@@ -63,6 +63,8 @@ class Result:
     main: ClassVar[str] = ""
     uncut: ClassVar[str] = ""
     """Tables of which all rows are shown, however few are asked for."""
+    pictured: ClassVar[bool] = False
+    """Whether its page begins with its picture."""
     no_file: ClassVar[str] = ""
     """Of a result that no single file holds: where it is kept, and how it is found again."""
     in_json: ClassVar[str] = ""
@@ -242,7 +244,7 @@ class Result:
         found: dict[str, Any] = (
             {"verdict": "".join(one.text if isinstance(one, Span) else one for one in said)} if said else {}
         )
-        found |= self.heading_values()
+        found |= {name: self.known(name) for name in self.heading.split()}
         for name in dict.fromkeys([*self.tables, *filter(None, [self.main])]):
             rows = None if name in self.uncut.split() else top
             value = self.rows_of(name, rows)
@@ -254,7 +256,8 @@ class Result:
                 found[name] = self.data_of(name, self.cut(name, value, rows), derived)
             elif value is not None:
                 own = getattr(self, name)
-                found[name] = own if not callable(own) else grid_values(value) if isinstance(value, Grid) else value
+                kept = value if callable(own) or isinstance(own, Grid) else own
+                found[name] = grid_values(kept) if isinstance(kept, Grid) else kept
         return plain(found | {"provenance": getattr(self, "provenance", None)})
 
     def to_dict_by_names(self, top: int | None = None) -> dict[str, Any]:

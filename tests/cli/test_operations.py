@@ -15,6 +15,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.commands import command, drawn
+from ffnmem.cli.kinds import read_changes
 from ffnmem.cli.operations import MAKERS, NOT_TYPED, argument_words, operation, path_of
 from ffnmem.cli.table import OPERATIONS
 from ffnmem.show.result import Result
@@ -22,15 +23,20 @@ from ffnmem.show.result import Result
 from ..pages.page import Page
 from .running import PROMPT, mistake, run, table
 
-TYPED = {"prompt": PROMPT, "layer": "1"}
+TYPED = {"prompt": PROMPT, "layer": "1", "changes": "1.all=0", "counterfactual": "Rome is"}
 """What is typed for parameters that are required, by name."""
 HOSTILE = "[red]\x1b<script>alert(1)"
+
+
+ANSWERS = {"contrast": {"target": " London", "foil": " Paris"}}
+"""What a command is asked besides, of a model that would say the same."""
 
 
 def words(name: str, **typed: str) -> list[str]:
     """A call of a command with what it needs."""
     given = TYPED | typed
-    return [name, *(given[one.name] for one in operation(OPERATIONS[name]).typed() if one.required)]
+    more = [word for flag, value in ANSWERS.get(name, {}).items() for word in (f"--{flag}", value)]
+    return [name, *(given[one.name] for one in operation(OPERATIONS[name]).typed() if one.required), *more]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -105,8 +111,9 @@ def found(name: str, model: fm.Model) -> Result:
     """What the library says."""
     one = operation(OPERATIONS[name])
     needed = [part for part in one.typed(("Model",)) if part.required]
-    values = {part.name: int(TYPED[part.name]) if part.kind.name == "layer" else TYPED[part.name] for part in needed}
-    result = one.call(values, {"Model": model})
+    read = {"layer": int, "changes": lambda typed: read_changes([typed])}
+    values = {part.name: read.get(part.kind.name, str)(TYPED[part.name]) for part in needed}
+    result = one.call(values | ANSWERS.get(name, {}), {"Model": model})
     assert isinstance(result, Result)
     return result
 
@@ -115,7 +122,8 @@ def found(name: str, model: fm.Model) -> Result:
 def test_token_text_does_nothing(name: str, tmp_path: Any) -> None:
     """A prompt could recolour a terminal, break a table, or run in a page."""
     if "prompt" in (one.name for one in operation(OPERATIONS[name]).typed()):
-        out = table(*words(name, prompt=HOSTILE), "--top", 2, "--html", tmp_path / "page.html")
+        hostile = {"counterfactual" if name == "contrast" else "prompt": HOSTILE}
+        out = table(*words(name, **hostile), "--top", 2, "--html", tmp_path / "page.html")
         assert "\x1b" not in out
         html = (tmp_path / "page.html").read_text("utf-8")
         assert "<script>alert" not in html

@@ -74,18 +74,17 @@ def test_files_beside_a_circuit(asked: list[Any], tmp_path: Path) -> None:
 
 def test_a_text_goes_on_both_ways(tiny: fm.Model, tiny_folder: Path) -> None:
     """With the same seed."""
-    changes = ["--set", "0.3=2,1.all=0", "--scale", "0.5=-1.5", "--add", "1.7=+.5", "--add", "1.8=1e-1"]
-    given = ("intervene", PROMPT, "--model", tiny_folder, *changes)
-    found = data(*given, "--generate", 6, "--temperature", 2, "--seed", 3)["generated"]
+    changes = ["0.3=2,1.all=0", "0.5=x-1.5", "1.7+=.5", "1.8+=1e-1"]
+    given = ("intervene", PROMPT, *changes, "--model", tiny_folder)
+    found = data(*given, "--generate", 6, "--temperature", 2, "--seed", 3)["continuations"]
     tokens, change = tiny.tokenize(PROMPT), fm.interventions
     before = generate(tiny, tokens, 6, temperature=2.0, seed=3)
     made = {(0, 3): change.Set(2.0), (1, None): change.Set(0.0), (0, 5): change.Scale(-1.5), (1, 7): change.Add(0.5)}
     with fm.intervene(tiny, {**made, (1, 8): change.Add(0.1)}):
         after = generate(tiny, tokens, 6, temperature=2.0, seed=3)
-    assert (found["before"]["token_ids"], found["after"]["token_ids"]) == (before, after)
-    assert found["after"]["text"] == tiny.tokenizer.decode(after)
-    assert found["after"]["tokens"] == tiny.token_strings(after)
-    assert data(*given, "--generate", 2, "--at", 0)["generated"]["before"]["token_ids"] == generate(tiny, tokens, 2)
+    assert [row["token_ids"] for row in found] == [before, after]
+    assert found[1]["text"] == tiny.tokenizer.decode(after)
+    assert data(*given, "--generate", 2, "--at", 0)["continuations"][0]["token_ids"] == generate(tiny, tokens, 2)
 
 
 # -- many facts --------------------------------------------------------------------------------------------------------

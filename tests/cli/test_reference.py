@@ -76,7 +76,7 @@ def test_defaults_are_the_librarys(name: str) -> None:
 
 def test_every_option_says_what_it_does_in_one_wording() -> None:
     """An option of the same name says the same everywhere it means the same."""
-    shared = {"--model", "--device", "--prepend-bos", "--chat", "--json", "--csv"}
+    shared = {"--model", "--device", "--prepend-bos", "--json", "--csv"}
     words: dict[str, set[str]] = {flag: set() for flag in shared}
     for name, options in EVERY.items():
         for flag, option in options.items():

@@ -28,6 +28,7 @@ NEEDED = {
     "COUNTERFACTUAL": "The Kremlin is in",
     "NEURONS": "3.17",
     "LAYER": "1",
+    "CHANGES": "3.17=0",
     "NEURON": "3.17",
     "SOURCE": "atlas",
     "CORPUS": "atlas",

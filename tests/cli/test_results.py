@@ -15,7 +15,6 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.ffn.activations import activation_table
-from ffnmem.interventions.intervening import compare_predictions
 from ffnmem.neurons.role_assignment import strongest
 from ffnmem.scanning import Store
 
@@ -57,9 +56,7 @@ CHANGES: dict[Any, Any] = {
 
 
 def intervened(given: Given) -> pd.DataFrame:
-    before = given.capture
-    with fm.intervene(given.model, CHANGES, positions=[1, -4]):
-        return compare_predictions(before, fm.capture(given.model, PROMPT), 5, 4)
+    return fm.interventions.changed_predictions(given.capture, CHANGES, at=[1, -4], position=5).to_frame(4)
 
 
 def projected(given: Given) -> pd.DataFrame:
@@ -96,7 +93,7 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         "edges",
     ),
     f"contrast '{PROMPT}' 'Rome is' --target ' London' --foil ' Paris' {M} --full": (
-        lambda g: fm.contrast(g.model, PROMPT, "Rome is", " London", " Paris").to_frame(),
+        lambda g: shown(fm.contrast(g.model, PROMPT, "Rome is", " London", " Paris"), None),
         "firings",
     ),
     f"decompose '{PROMPT}' -1 {M} --position 2 --full": (
@@ -112,14 +109,14 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: shown(fm.minimal_circuit(g.capture, *RIVALS, faithfulness=0.8), None),
         "firings",
     ),
-    f"ablate {ASKED} {M} --neurons 1.5,0.3 --neurons 0.60 --at 2 --at -1 --how mean": (
-        lambda g: (
-            fm.ablate(g.capture, *RIVALS, neurons=[(1, 5), (0, 3), (0, 60)], how="mean", positions=[2, -1]).neurons
+    f"ablate {ASKED} {M} --neurons 1.5,0.3 --neurons 0.60 --positions 2 --positions -1 --how mean": (
+        lambda g: shown(
+            fm.ablate(g.capture, *RIVALS, neurons=[(1, 5), (0, 3), (0, 60)], how="mean", positions=[2, -1]), None
         ),
         "neurons",
     ),
-    f"ablate '{PROMPT}' --target ' Paris' {M} --top 9 --position 4": (
-        lambda g: fm.ablate(g.capture, " Paris", position=4, top=9).neurons,
+    f"ablate '{PROMPT}' --target ' Paris' {M} --most 9 --position 4": (
+        lambda g: shown(fm.ablate(g.capture, " Paris", position=4, most=9), None),
         "neurons",
     ),
     f"trace {ABOUT} {M} --samples 2 --noise 1 --kind ffn --window 1 --full": (
@@ -144,8 +141,7 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: activation_table([-0.5, 3, -7], ["gelu_tanh", "swish"]).drop(columns="title"),
         "",
     ),
-    f"intervene '{PROMPT}' {M} --set 0.3=2,1.all=0 --scale 0.5=-1.5 --add 1.7=+.5 --top 4 --position 5 "
-    "--at 1 --at -4": (
+    f"intervene '{PROMPT}' 0.3=2,1.all=0 0.5=x-1.5 1.7+=.5 {M} --top 4 --position 5 --at 1 --at -4": (
         intervened,
         "predictions",
     ),
@@ -224,7 +220,7 @@ def test_a_command_says_what_the_library_says(line: str, given: Given, tiny_fold
 
 
 LINES = (
-    *("attribute {text}", "paths {text}", "ablate {text} --top 2", "intervene {text} --set 0.1=0 --generate 2"),
+    *("attribute {text}", "paths {text}", "ablate {text} --most 2", "intervene {text} 0.1=0 --generate 2"),
     *("decompose {text} 0", "causal {text} --top 2", "circuit {text} --firings 0.1@2"),
 )
 

@@ -201,12 +201,12 @@ def test_answers_that_begin_alike(tiny64: Model) -> None:
     sums = graph.edges.groupby("target")["weight"].sum()
     assert sums["answer"] == pytest.approx(found.logit - found.counterfactual_logit, abs=1e-9)
     kept = [place for place, partner in enumerate(found.alignment) if partner < 0 and place]
-    assert ("not aligned" in found.sheet().blocks[0].rows) == bool(kept)  # type: ignore[union-attr]
+    assert bool(found.not_aligned) == bool(kept)
 
 
 def test_what_people_read(found: fm.interventions.Contrast) -> None:
     text = found.to_markdown()
-    for words in ("decide between", "Kremlin", "at random", "next by score", "through FFNs", "brought over"):
+    for words in ("decide between", "Kremlin", "random", "alike", "through FFNs", "transfer"):
         assert words in text
     assert len(found.top(3)["promotes"].iloc[0]) == 5
     assert found.to_dict()["proof"][0]["measure"] == "sufficiency"
@@ -242,7 +242,7 @@ def test_given_firings_are_exchanged_alike(atlas: Model, found: fm.interventions
 
 def test_what_the_verdict_is_of_is_said(atlas: Model, found: fm.interventions.Contrast) -> None:
     """Shares are of what FFNs carry; and what is found need not decide, where the answer is the same in both runs."""
-    assert "what FFNs carry of the difference (91%)" in found.verdict
+    assert "passes through FFNs (91% of all)" in found.verdict
     assert found.says == (" Paris", " Moscow")
     with pytest.warns(fm.FfnmemWarning, match="prefers ' Paris' to ' banana' after both prompts"):
         fm.patch(atlas, TOWER, KREMLIN, found.firings.head(2), " Paris", " banana", random=1)

@@ -14,7 +14,6 @@ import torch
 import ffnmem as fm
 from ffnmem.core.errors import FfnmemWarning, HookError, InputError, OutOfRangeError, UnsupportedModelError
 from ffnmem.interventions import Add, Mean, Scale, Set
-from ffnmem.interventions.intervening import compare_predictions, comparison_sheet
 from ffnmem.models.answers import generate
 from ffnmem.models.layer_pass import LayerPass
 from ffnmem.scanning import Store
@@ -351,25 +350,19 @@ def test_sources_that_cannot_be_read(
 def test_predictions_before_and_after(tiny: fm.Model) -> None:
     """The table would have another position's tokens, or leave out one that is likely in either pass."""
     before = fm.capture(tiny, PROMPT)
+    result = fm.interventions.changed_predictions(before, {(0, None): 0.0}, position=3)
     with fm.intervene(tiny, {(0, None): 0.0}):
         after = fm.capture(tiny, PROMPT)
-    found = compare_predictions(before, after, 3, k=6)
+    found = result.to_frame(6)
     first, second = (c.predictions(3, k=tiny.d_vocab).set_index("token_id").sort_index() for c in (before, after))
     most = np.maximum(first["probability"], second["probability"])
     assert found["token_id"].tolist() == most.sort_values(ascending=False, kind="stable").index[:6].tolist()
     for name, table in (("before", first.loc[found["token_id"]]), ("after", second.loc[found["token_id"]])):
-        assert allclose(found[name], table["probability"])
+        assert allclose(found[f"probability_{name}"], table["probability"])
         assert found[f"rank_{name}"].tolist() == table["rank"].tolist()
         assert allclose(found[f"logit_{name}"], table["logit"])
-    assert allclose(found["change"], found["after"] - found["before"])
+    assert allclose(found["change"], found["probability_after"] - found["probability_before"])
     assert found["token"].tolist() == tiny.token_strings(found["token_id"].tolist())
-    sheet = comparison_sheet(before, after, found, 3, {"before": [5, 6], "after": [7]})
-    heading, table, texts = sheet.blocks[:3]
-    assert (heading.rows["changed"], texts.rows["after"]) == ("every neuron of layer 0 = 0", tiny.tokenizer.decode([7]))
-    ranks = [f"{a} → {b}" if a != b else f"{a}" for a, b in zip(found["rank_before"], found["rank_after"], strict=True)]
-    assert [row[-1] for row in table.rows] == ranks
-    for other in ("The city", before.tokens[0].flip(0).tolist()):
-        with refuses(InputError, ValueError, "different prompts"):
-            compare_predictions(before, fm.capture(tiny, other))
+    assert result.changed == "every neuron of layer 0 = 0"
     with refuses(OutOfRangeError, IndexError, "position 99"):
-        compare_predictions(before, after, 99)
+        fm.interventions.changed_predictions(before, {(0, None): 0.0}, position=99)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import ffnmem as fm
-from ffnmem.pages.contrasts import firing_grid
 
 from .page import Page
 
@@ -13,13 +12,14 @@ from .page import Page
 def test_it_has_the_proof_the_places_and_the_firings(atlas: fm.Model, tmp_path: Path) -> None:
     one, other = "The Eiffel Tower is located in the city of", "The Kremlin is located in the city of"
     found = fm.contrast(atlas, one, other, random=2)
-    page = fm.pages.contrast(found, tmp_path / "page.html", top=7)
+    page = fm.pages.page(found, tmp_path / "page.html", top=7)
     text = page.read_text("utf-8")
     title, *sections = Page(text).headings
-    assert title == "Two prompts, one difference"
-    assert sections[:2] == ["Where they are", "Which they are"]
+    assert title == "Contrast"
+    assert sections[:4] == ["Proof", "Firings", "Where", "Curve"]
     assert found.verdict in text
-    grid = firing_grid(found)
+    grid = found.where
+    assert grid is not None
     assert grid.limit == max(abs(value) for row in grid.values for value in row if value == value)
     first = found.firings.iloc[0]
     assert f"{first['layer']}.{first['neuron']}" in text

@@ -61,7 +61,7 @@ PAGES: dict[str, Make] = {
     "comparison": lambda model, store, out: fm.pages.comparison(
         fm.compare(model, hostile_model(n_inner=48), TEXTS), out
     ),
-    "contrast": lambda model, store, out: fm.pages.contrast(contrast(model), out),
+    "contrast": lambda model, store, out: fm.pages.page(contrast(model), out),
     "site": lambda model, store, out: site(store, out, "1/5.html"),
     "layer of a site": lambda model, store, out: site(store, out, "1/index.html"),
 }
