@@ -21,7 +21,7 @@ import ffnmem as fm
 
 fm.models.get("smollm2")
 smollm2 = fm.load("smollm2")
-print(fm.project(smollm2, 23, 369, k=5, side="value").query("sign == 'promoted'")["token"].tolist())
+print(fm.project(smollm2, 23, 369, k=5, side="value").to_frame().query("sign == 'promoted'")["token"].tolist())
 text = fm.capture(smollm2, "She is known to the present day, and modern readers still learn from her.")
 pd.DataFrame({"token": text.token_strings(), "23.369": text.coefficients[23][0, :, 369]}).round(1).T
 
@@ -105,7 +105,7 @@ ax = fm.plots.neurons(answer, top=15)
 # %%
 top = answer.top(6)
 for row in top.itertuples():
-    tokens = fm.project(model, row.layer, row.neuron, k=6, side="value")
+    tokens = fm.project(model, row.layer, row.neuron, k=6, side="value").to_frame()
     promoted = tokens.query("sign == 'promoted'")["token"].tolist()
     print(f"{row.layer}.{row.neuron:<5} logit {row.logit:+.2f}   {promoted}")
 

@@ -38,7 +38,7 @@ pd.DataFrame({"token": capture.token_strings(), "reads": reads, "coefficient": c
 # is due. And what does it write when it fires?
 
 # %%
-value = fm.project(model, layer, neuron, k=5, side="value")
+value = fm.project(model, layer, neuron, k=5, side="value").to_frame()
 value.pivot(index="rank", columns="sign", values="token")
 
 # %% [markdown]

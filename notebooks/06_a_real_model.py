@@ -40,7 +40,7 @@ capture.predictions(k=3)
 # %%
 def written(layer, neuron, coefficient, k=5):
     """The tokens towards which a memory writes, by the sign of its coefficient."""
-    tokens = fm.project(model, layer, neuron, k=k, side="value")
+    tokens = fm.project(model, layer, neuron, k=k, side="value").to_frame()
     return tokens[tokens["sign"] == ("promoted" if coefficient > 0 else "suppressed")]["token"].tolist()
 
 

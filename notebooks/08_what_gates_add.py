@@ -34,7 +34,7 @@ def looks(layer, neuron, text, least=2.0):
 
 
 def writes(layer, neuron, sign):
-    tokens = fm.project(model, layer, neuron, k=4, side="value")
+    tokens = fm.project(model, layer, neuron, k=4, side="value").to_frame()
     return tokens[tokens["sign"] == sign]["token"].tolist()
 
 

@@ -62,7 +62,8 @@ def says(model, rows, k=5):
     """The ends of what some neurons' values promote."""
     found = []
     for row in rows.itertuples():
-        tokens = fm.project(model, row.layer, row.neuron, k=k, side="value").groupby("sign")["token"].agg("  ".join)
+        tokens = fm.project(model, row.layer, row.neuron, k=k, side="value").to_frame()
+        tokens = tokens.groupby("sign")["token"].agg("  ".join)
         found.append({"neuron": f"{row.layer}.{row.neuron}", **tokens})
     return pd.DataFrame(found)
 

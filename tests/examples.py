@@ -141,6 +141,8 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
         pushed("opt", e.tiny.tokenizer, {(0, 3): -1000.0, (1, 5): 1000.0}), HEALTHY
     ),
     "PathAttribution": lambda e: fm.attribute_paths(e.capture, *e.answers),
+    "Projection": lambda e: fm.project(e.tiny, ["1.5", "0.3"], k=3),
+    "Promoters": lambda e: fm.vocabulary.promoters(e.tiny, [" Paris", " Rome"], k=3, side=("value", "key")),
     "PromptReport": lambda e: PromptReport(e.Attribution, e.PathAttribution),
     "Scores": lambda e: made_scores(e.tiny),
     "Silencing": lambda e: fm.trace_fact(

@@ -97,7 +97,7 @@ def changed(model: fm.Model, name: Any) -> pd.DataFrame:
 
 NEURONS: dict[str, Callable[..., Any]] = {  # everything that takes layer and neuron, or a name in their place
     "Model.neuron": lambda g, *place: g.tiny.neuron(*place),
-    "project": lambda g, *place: fm.project(g.tiny, *place, k=3),
+    "project": lambda g, *place: fm.project(g.tiny, *place, k=3).to_frame(),
     **{
         f"Store.{name}": lambda g, *place, name=name: getattr(g.store, name)(*place)
         for name in ("index", "stats", "examples", "histogram", "by_token", "by_position", "values")
@@ -116,9 +116,9 @@ LAYERS: dict[str, Callable[..., Any]] = {  # everything that takes a layer
     "capture": lambda g, at: fm.capture(g.tiny, "The cat", layers=at).layers,
     "captures": lambda g, at: fm.capture(g.tiny, "The cat", layers=[0, at]).layers,
     "decompose": lambda g, at: fm.decompose(g.capture, at).to_frame(),
-    "project": lambda g, at: fm.project(g.tiny, at, k=2),
-    "projects": lambda g, at: fm.project(g.tiny, at, 7, k=2),
-    "promoters": lambda g, at: fm.vocabulary.promoters(g.tiny, " Paris", layer=at),
+    "project": lambda g, at: fm.project(g.tiny, at, k=2).to_frame(),
+    "projects": lambda g, at: fm.project(g.tiny, at, 7, k=2).to_frame(),
+    "promoters": lambda g, at: fm.vocabulary.promoters(g.tiny, " Paris", layer=at).to_frame(),
     "roles": lambda g, at: fm.roles(g.tiny, layer=at),
     "geometry": lambda g, at: fm.neurons.geometry(g.tiny, layers=at).to_frame(),
     "polysemanticity": lambda g, at: fm.polysemanticity(g.store, g.tiny, layers=at, draws=20),
@@ -177,16 +177,16 @@ def test_what_is_in_front_of_the_activation_is_no_coefficient_to_change(tiny: fm
             fm.intervene(tiny, asked).__enter__()
     with fm.intervene(tiny, {("blocks.1.mlp.out.hook_in", 3): 1.0}):
         assert tiny.interventions == ("1.3 = 1",)
-    assert fm.project(tiny, (place, 3), k=1)["neuron"].eq(3).all()
+    assert fm.project(tiny, (place, 3), k=1).to_frame()["neuron"].eq(3).all()
 
 
 def test_several_neurons_come_in_the_order_of_their_names(tiny: fm.Model) -> None:
     """Rows sorted by layer would not stand beside the names that were asked for."""
     named: list[Any] = ["1.7", (0, 3), "L1N2", "1.7"]
-    found = fm.project(tiny, named, k=2)
+    found = fm.project(tiny, named, k=2).to_frame()
     rows = found[["layer", "neuron"]].drop_duplicates().itertuples(index=False, name=None)
     assert list(rows) == [(1, 7), (0, 3), (1, 2)]
-    one = fm.project(tiny, 0, 3, k=2)
+    one = fm.project(tiny, 0, 3, k=2).to_frame()
     pd.testing.assert_frame_equal(found[found["layer"] == 0].reset_index(drop=True), one)
     with refuses(InputError, ValueError, "no neuron given"):
         fm.project(tiny, [])

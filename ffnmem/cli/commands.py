@@ -34,7 +34,7 @@ class Output:
         html: Also write it as a page, which needs nothing but a browser.
         plot: Also draw it into FILE: .png, .svg or .pdf.
         save: Also save all of it, to be loaded again: FILE.zip.
-        top: How many rows of each table.
+        top: How many rows of each table. [default: 20, or fewer where that is much]
         full: All rows and all columns.
     """
 
@@ -43,7 +43,7 @@ class Output:
     html: Annotated[str | None, Parameter(metavar="FILE")] = None
     plot: Annotated[str | None, Parameter(metavar="FILE")] = None
     save: Annotated[str | None, Parameter(metavar="FILE")] = None
-    top: Annotated[int, Parameter(metavar="N", validator=Number(gte=1))] = 20
+    top: Annotated[int | None, Parameter(metavar="N", validator=Number(gte=1))] = None
     full: bool = False
 
     def check(self, one: Operation) -> None:
@@ -61,9 +61,10 @@ class Output:
     def emit(self, result: Any) -> None:
         """The result on standard output, and in the files that were asked for."""
         from ..show.records import print_csv, print_json
+        from ..show.result import BRIEF
         from ..show.terminal import show
 
-        rows = None if self.full else self.top
+        rows = None if self.full else self.top or BRIEF
         if self.json:
             print_json(result.to_dict(rows, derived=True))
         elif self.csv:
@@ -102,7 +103,7 @@ def parser(path: str, given: Collection[str] = ()) -> Callable[..., tuple[Operat
         bound = inspect.Signature([p for p in parameters if p.name != "output"]).bind_partial(*args, **typed).arguments
         return one, {name: value for name, value in bound.items() if value is not None}, output
 
-    parameters = [option_of(each) for each in sorted(one.typed(given), key=lambda each: not each.required)]
+    parameters = [option_of(each) for each in sorted(one.typed(given), key=lambda each: not each.by_place)]
     if one.returns != "None":
         parameters.append(
             inspect.Parameter("output", inspect.Parameter.KEYWORD_ONLY, default=Output(), annotation=Output)
@@ -118,24 +119,26 @@ def parser(path: str, given: Collection[str] = ()) -> Callable[..., tuple[Operat
 
 
 def option_of(one: Any) -> inspect.Parameter:
-    """A parameter of an operation as cyclopts reads it: what is required is given by place, the rest by name."""
+    """A parameter of an operation as cyclopts reads it: by place or by name."""
     words = one.help[:1].upper() + one.help[1:]
     switch = one.kind.name == "bool"
     if one.default and not switch and "[default" not in words:
         words = f"{words.rstrip()} [default: {one.default}]"
     more: dict[str, Any] = {}
     if one.kind.name in PLAIN and not switch:
-        more["metavar"] = one.name.upper().replace("_", "-")
+        more["metavar"] = one.typed_as.upper().replace("_", "-")
     elif number_name(one.kind) is not None:
         more["metavar"] = number_name(one.kind)
     if one.of == "Model" and not one.required:
         more["group"] = MODEL
+    if one.by_place and one.kind.name in SEVERAL:
+        more["allow_leading_hyphen"] = False  # an option that there is not would be one of them
     off = f"--no-{one.name.replace('_', '-')}" if switch and one.default != "False" else ()
     about = Parameter(help=words, show_default=False, negative=off, **more)
     kind = type_of(one.kind)
     return inspect.Parameter(
-        one.name,
-        inspect.Parameter.POSITIONAL_ONLY if one.required else inspect.Parameter.KEYWORD_ONLY,
+        one.typed_as,
+        inspect.Parameter.POSITIONAL_ONLY if one.by_place else inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if one.required else None,
         annotation=Annotated[kind if one.required or one.kind.name in {*ONE, *SEVERAL} else kind | None, about],
     )
@@ -150,7 +153,7 @@ def command(path: str) -> Callable[..., int]:
         one, values, output = read(*args, **typed)
         output.check(one)
         with show_progress() as progress:
-            found = one.call(values, {"progress": progress})
+            found = one.call(values, {"progress": progress, "k": output.top})
         if one.returns == "None":
             return 0
         output.emit(found)

@@ -51,7 +51,10 @@ KINDS = {
 MANY = ("Sequence", "Iterable", "Collection", "tuple", "list")
 ORDER = ("tokens", "firings", "neurons", "neuron", "layer", "token", "float", "int", "text", "bool")
 """Of the members of a union, the first is what is typed."""
-NOT_TYPED = ("progress", "batch_tokens")
+NEURONS = ("neuron", "neurons")
+"""Kinds that name layer and neuron: beside a parameter ``layer`` of one of them, ``neuron`` is not typed."""
+NOT_TYPED = ("progress", "batch_tokens", "k")
+"""``k``, how many rows a result has at most, is what --top says."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,16 @@ class Parameter:
     default: str
     help: str
     of: str = ""
+
+    @property
+    def typed_as(self) -> str:
+        """Its name for who types it: ``layer`` may take neurons, which name their layer."""
+        return self.kind.name if self.name == "layer" and self.kind.name in NEURONS else self.name
+
+    @property
+    def by_place(self) -> bool:
+        """Whether it is given by its place: what is required, and neurons in place of a layer."""
+        return self.required or self.typed_as != self.name
 
 
 @dataclass(frozen=True)
@@ -122,8 +135,9 @@ class Operation:
 
         ``given``: names of classes of which nothing need be typed."""
         found: dict[str, Parameter] = {}
+        named = any(one.typed_as != one.name for one in self.parameters)
         for one in self.parameters:
-            if one.kind.name in given:
+            if one.kind.name in given or (named and one.name == "neuron"):
                 continue
             if one.name not in self.made:
                 if one.kind.name and one.name not in NOT_TYPED:
@@ -139,7 +153,8 @@ class Operation:
         yield from found.values()
 
     def call(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-        """Its result for what was typed. ``given``: by the name of a class what need not be made, and ``progress``."""
+        """Its result for what was typed. ``given``: by the name of a class what need not be made, and by its own name
+        what is not typed."""
         kinds = {one.name: one.kind for one in self.typed()}
         arguments: dict[str, Any] = {}
         for one in self.parameters:
@@ -150,10 +165,10 @@ class Operation:
                 if one.required or any(names[part.name] in values for part in maker.typed() if part.required):
                     typed = {own: values[name] for own, name in names.items() if name in values}
                     arguments[one.name] = maker.call(typed, given)
-            elif one.name == "progress" and "progress" in given:
-                arguments[one.name] = given["progress"]
-            elif one.name in values and kinds.get(one.name) == one.kind:
-                arguments[one.name] = values[one.name]
+            elif one.name in NOT_TYPED and given.get(one.name) is not None:
+                arguments[one.name] = given[one.name]
+            elif one.typed_as in values and kinds.get(one.name) == one.kind:
+                arguments[one.name] = values[one.typed_as]
         function = self.load()
         return function(arguments.pop("self"), **arguments) if "self" in arguments else function(**arguments)
 

@@ -17,7 +17,8 @@ GROUPS = {
         "report": "report",
     },
     "Neurons": {
-        "project": "project",
+        "project": "ffnmem.vocabulary.projections:project",
+        "token": "ffnmem.vocabulary.projections:promoters",
         "neuron": "neuron",
         "polysemanticity": "polysemanticity",
         "describe": "polysemanticity",

@@ -24,7 +24,7 @@ from ..scanning.neuron import KEYS, Neuron
 from ..scanning.neuron_sides import NEGATIVE
 from ..scanning.store import Store
 from ..vocabulary.lenses import load_lens
-from ..vocabulary.projections import project, promoted_tokens
+from ..vocabulary.projections import project_frame, promoted_tokens
 from ..vocabulary.vectors import SIGNS, sides_of
 from .queries import NeuronName, Query, form_field
 from .rendering import fragment
@@ -142,13 +142,13 @@ def memory_page(explorer: Explorer, query: MemoryQuery, progress: Progress) -> V
 def project_neuron(explorer: Explorer, layer: int, neuron: int) -> pd.DataFrame:
     """The tokens that it writes and reads, of its value through the Jacobian lens too where there is one."""
     model = explorer.model
-    frames = [project(model, layer, neuron, k=TOKENS)]
+    frames = [project_frame(model, layer, neuron, k=TOKENS)]
     try:
         load_lens(model, JACOBIAN)
     except (InputError, ModelError):  # none of these weights: the page shows the logit lens alone
         pass
     else:
-        frames.append(project(model, layer, neuron, k=TOKENS, side="value", lens=JACOBIAN))
+        frames.append(project_frame(model, layer, neuron, k=TOKENS, side="value", lens=JACOBIAN))
     return pd.concat(frames, ignore_index=True)
 
 

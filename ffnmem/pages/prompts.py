@@ -20,7 +20,7 @@ from ..prompts.paths import PathAttribution, attribute_paths
 from ..prompts.reporting import PromptReport
 from ..show.notebook import Axis, bar
 from ..vocabulary.lenses import Lens, describe_lens, load_lens
-from ..vocabulary.projections import project
+from ..vocabulary.projections import project_frame
 from .links import to_site
 from .rendering import sheet_html
 
@@ -187,7 +187,7 @@ def with_tokens(
     chips: dict[tuple[int, int, str], list[Chip]] = {}
     for layer in sorted(set(found["layer"])):
         neurons = found.loc[found["layer"] == layer, "neuron"].unique().tolist()
-        for row in project(model, layer, neurons, k=tokens, side="value", basis=BASIS, lens=lens).itertuples():
+        for row in project_frame(model, layer, neurons, k=tokens, side="value", basis=BASIS, lens=lens).itertuples():
             chip = Chip(row.token, row.sign, f"score {row.score:+.3f}", row.token_id in named)
             chips.setdefault((layer, row.neuron, row.sign), []).append(chip)
     places = list(zip(found["layer"], found["neuron"], found[fired] < 0, strict=True))

@@ -57,6 +57,12 @@ def each(names: str, *args: Any, **about: Any) -> dict[str, Column]:
 COLUMNS: Mapping[str, Column] = {
     "neuron": Column("neuron", "neuron", derive=neuron_pairs, needs=PLACE, leads="neuron"),
     **each("token target foil answer other_token", "token", leads="token"),
+    **each("promoted suppressed", "token", limit=24, least=20, leads="token"),
+    **each("promoting suppressing", "neuron", left=False, leads="neuron"),
+    **dict.fromkeys(
+        ("promoted_score", "suppressed_score", "promoting_score", "suppressing_score"),
+        Column("score", "number", sign=True),
+    ),
     "fired_at": Column("fired at", "token", limit=20, derive=from_column("token"), needs=("token",), leads="token"),
     **each("layer position rank neurons facts tokens size total runs strongest_layer", "count"),
     "coefficient": Column("coefficient", "number", note=NEGATIVE),

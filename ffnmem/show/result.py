@@ -65,6 +65,8 @@ class Result:
     """Tables of which all rows are shown, however few are asked for."""
     pictured: ClassVar[bool] = False
     """Whether its page begins with its picture."""
+    only_shown: ClassVar[str] = ""
+    """Tables that show what another one holds, so that data has them not."""
     no_file: ClassVar[str] = ""
     """Of a result that no single file holds: where it is kept, and how it is found again."""
     in_json: ClassVar[str] = ""
@@ -136,7 +138,7 @@ class Result:
             for title, rows in several.items():
                 if isinstance(rows, Grid | Histogram):
                     yield replace(rows, title=rows.title or title)
-                elif isinstance(rows, Table | Shaded):
+                elif isinstance(rows, Table | Shaded | Words):
                     yield rows
                 elif rows is not None and len(rows):
                     known = getattr(self, "count", None) if self.is_cut(name) else len(rows)
@@ -246,6 +248,8 @@ class Result:
         )
         found |= {name: self.known(name) for name in self.heading.split()}
         for name in dict.fromkeys([*self.tables, *filter(None, [self.main])]):
+            if name in self.only_shown.split():
+                continue
             rows = None if name in self.uncut.split() else top
             value = self.rows_of(name, rows)
             if isinstance(value, Mapping):

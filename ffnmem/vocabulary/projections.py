@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -17,13 +17,13 @@ from torch import Tensor
 
 from ..core.errors import InputError, quoted
 from ..core.neuron_names import LayerName, NeuronName, NeuronNames, is_pair, is_place, pair_of
-from ..core.number_text import decimals
 from ..core.progress import Progress
-from ..core.provenance import experts_in
-from ..core.sheets import Column, Origin, Sheet, Table, Words
-from ..core.types import LOGIT, Basis, Count, checked
+from ..core.provenance import Provenance
+from ..core.sheets import Words
+from ..core.types import LOGIT, Basis, Count, Side, checked
 from ..models.model import Model
 from ..models.norms import at_least_float32
+from ..show.result import Result
 from .lenses import JacobianLens, Lens, describe_lens, load_lens, name_of
 from .scoring import BLOCK, Scorer, in_threads, loops_for
 from .vectors import SIDES, SIGNS, check_sides, everything, side_tokens, side_vectors
@@ -48,6 +48,71 @@ def plain_frame(table: pa.Table, provenance: dict[str, Any]) -> pd.DataFrame:
 
 # `project`: what memories write, and what excites them, in tokens: one, a layer's, or all of a model's.
 
+SHOWN = 20  # neurons whose rankings are shown
+SIDE_MEANINGS = {
+    "value": "what it writes towards and against",
+    "key": "what excites and inhibits it",
+    "gate": "what opens and shuts its gate",
+}
+
+
+@checked
+@dataclass(frozen=True, eq=False, repr=False)
+class Projection(Result):
+    """What neurons write, and what excites them, in tokens. Made by :func:`ffnmem.project`, which says what the columns
+    mean; ``.to_frame()`` is the table.
+
+    Attributes:
+        tokens: one row a token: layer, neuron, side, sign, rank, token, token_id, score, basis, lens.
+    """
+
+    tables: ClassVar = {"rankings": "rank promoted promoted_score suppressed suppressed_score"}
+    main, only_shown = "tokens", "rankings"
+
+    tokens: pd.DataFrame
+    provenance: Provenance
+
+    def shown_tokens(self, top: Count | None = None) -> pd.DataFrame:
+        """The first ``top`` of each ranking."""
+        return self.tokens if top is None else self.tokens[self.tokens["rank"] <= top]
+
+    @property
+    def n_neurons(self) -> int:
+        """How many neurons it is of."""
+        return len(self.tokens[["layer", "neuron"]].drop_duplicates())
+
+    @property
+    def verdict(self) -> str:
+        """That not all neurons are shown, where that is so."""
+        if self.n_neurons <= SHOWN:
+            return ""
+        return f"The first {SHOWN} of {self.n_neurons:,} neurons; JSON, CSV and .to_frame() have all."
+
+    def rankings(self, top: Count | None = None) -> dict[str, pd.DataFrame | Words]:
+        # Both ends of each ranking beside each other.
+        found: dict[str, pd.DataFrame | Words] = {}
+        first = self.tokens[["layer", "neuron"]].drop_duplicates().head(SHOWN)
+        rows = self.shown_tokens(top).merge(first).astype({"side": str})
+        for (layer, neuron, side), some in rows.groupby(["layer", "neuron", "side"], sort=False):
+            named = f" ({layer}.{self.experts[layer].name(neuron)})" if layer in self.experts else ""
+            name = f"{layer}.{neuron}{named} {side}"
+            if some["score"].any():
+                found[f"{name}: {SIDE_MEANINGS[side]}"] = both_ends(some, some["token"].tolist())
+            else:  # as of experts' output biases (GPT-OSS), which read nothing
+                found[name] = Words.of(f"{name}: all zeros, of no token")
+        return found
+
+
+def both_ends(rows: pd.DataFrame, named: Sequence[Any], heads: Sequence[str] = SIGNS) -> pd.DataFrame:
+    """The promoted end of a ranking beside the suppressed one, what is ``named`` in front of each score."""
+    ends = [(rows["sign"] == sign).to_numpy() for sign in SIGNS]
+    columns: dict[str, Any] = {"rank": rows["rank"][ends[0]].tolist()}
+    for head, end in zip(heads, ends, strict=True):
+        columns[head] = [one for one, here in zip(named, end, strict=True) if here]
+        columns[f"{head}_score"] = rows["score"][end].tolist()
+    return pd.DataFrame(columns)
+
+
 GROUP = 256  # neurons of a table, which is a row group where it is written into a file
 PROMOTED = 12  # tokens: more than a line of 120 columns holds
 Layers = SupportsIndex | NeuronName | NeuronNames | None
@@ -63,15 +128,23 @@ def project(
     k: Count = 10,
     basis: Basis = "folded",
     lens: Lens = LOGIT,
-    side: str | Sequence[str] | None = None,
+    side: Side | Sequence[Side] | None = None,
     candidates: str = "auto",
     progress: Progress | None = None,
-) -> pd.DataFrame:
-    """What neurons write (values) and what excites them (keys), in tokens.
+) -> Projection:
+    """What memories write, and what excites them, in tokens.
+
+    Names the tokens that a neuron's value promotes and suppresses, and those that excite and inhibit its key. A value's
+    score is what a coefficient of 1 adds to the token's logit, before the final norm's scale. A key's score is how the
+    token's own embedding moves the pre-activation, which says nothing about context. "ffnmem token" asks which neurons
+    stand for a token.
+
+    Layers in between change what a value comes to say: the Jacobian lens reads it as it arrives, which is what counts
+    below mid-depth. That is for values alone.
 
     Args:
         model: from :func:`ffnmem.load`.
-        layer: one layer; None for all. Or neurons by name: ``"3.17"``, or a list of names, in whose order rows come.
+        layer: neurons by name, ``"3.17"`` or a list of names, in whose order rows come; or one layer. [default: all]
         neuron: one or several neurons of that layer; None for all.
         k: tokens a side and sign.
         basis: ``"folded"`` (default) scores values by ``((v − mean v) ⊙ γ_f)·W_U``, the final norm's gain folded in,
@@ -82,14 +155,15 @@ def project(
             ``"jacobian"`` as what arrives there on average over a text, J_l v in place of v, which is what layers below
             mid-depth really promote: see :class:`ffnmem.vocabulary.JacobianLens`. Or such a lens, or its file. It is a
             column, and with its text in the provenance.
-        side: ``"value"``, ``"key"``, in a gated model ``"gate"``, or several; None for all that the model has, of
+        side: ``"value"``, ``"key"``, in a gated model ``"gate"``, or several; by default all that the model has, of
             a Jacobian lens the values: what excites a neuron is not written anywhere.
         candidates: how the tokens in question are found, ``"auto"``, ``"bfloat16"`` or ``"float32"``: the faster on
             this machine, or that one. It never changes the result.
         progress: called after every block with "project", the neurons done and the neurons to do.
 
     Returns:
-        Columns layer, neuron, side, sign ("promoted"/"suppressed"), rank (from 1), token, token_id, score, basis, lens;
+        A :class:`~ffnmem.vocabulary.Projection`. The columns of its ``.to_frame()``: layer, neuron, side, sign
+        ("promoted"/"suppressed"), rank (from 1), token, token_id, score, basis, lens;
         ties by token id. A score is the dot product taken in float64 in one fixed order and rounded once to float32
         (kept in float64 for a float64 model): the same whatever the block and the path. A key's score tells how a
         token's embedding moves the pre-activation; it says nothing about context, which grows with depth.
@@ -101,7 +175,40 @@ def project(
 
     Source: Geva et al. 2022 (2203.14680), §4, for values; Dar et al. 2023 (2209.02535) for keys; Gurnee et al. 2026
     (transformer-circuits.pub/2026/workspace) for the Jacobian lens.
+
+    Example:
+        $ ffnmem project 5.349
+        $ ffnmem project 5.349,5.171 1.786 --side value --top 5
+        $ ffnmem project 1.786 --lens jacobian --json
     """
+    through = load_lens(model, lens)
+    tokens = project_frame(
+        model,
+        layer,
+        neuron,
+        k=k,
+        basis=basis,
+        lens=through or LOGIT,
+        side=side,
+        candidates=candidates,
+        progress=progress,
+    )
+    return Projection(tokens, model.provenance(basis=basis, lens=describe_lens(through)))
+
+
+def project_frame(
+    model: Model,
+    layer: Layers = None,
+    neuron: Neurons = None,
+    *,
+    k: int = 10,
+    basis: Basis = "folded",
+    lens: Lens = LOGIT,
+    side: str | Sequence[str] | None = None,
+    candidates: str = "auto",
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """The table of :func:`project`."""
     through = load_lens(model, lens)
     sides = check_sides(side, model, through)
     wanted = choose_neurons(model, layer, neuron)
@@ -125,7 +232,7 @@ def end_tokens(model: Model, ends: Iterable[End], k: int = PROMOTED, lens: Lens 
     found: dict[End, list[str]] = {end: [] for end in ends}
     if found:
         sides = [side for side in SIDES if any(side == end[2] for end in found)]
-        for row in project(model, sorted({end[:2] for end in found}), k=k, side=sides, lens=lens).itertuples():
+        for row in project_frame(model, sorted({end[:2] for end in found}), k=k, side=sides, lens=lens).itertuples():
             end = (row.layer, row.neuron, row.side, row.sign)
             if end in found:
                 found[end].append(row.token)
@@ -307,6 +414,45 @@ class Projector:
 Tokens = str | SupportsIndex | Iterable[str | SupportsIndex]
 
 
+NEURONS = {
+    "value": "neurons that write towards and against",
+    "key": "neurons that are excited and inhibited by",
+    "gate": "neurons whose gates are opened and shut by",
+}
+
+
+@checked
+@dataclass(frozen=True, eq=False, repr=False)
+class Promoters(Result):
+    """The neurons that most promote and most suppress a token. Made by :func:`ffnmem.vocabulary.promoters`, which says
+    what the columns mean; ``.to_frame()`` is the table.
+
+    Attributes:
+        neurons: one row a neuron, by side and sign. tokens: those that were asked for.
+    """
+
+    tables: ClassVar = {"rankings": "rank promoting promoting_score suppressing suppressing_score"}
+    main, only_shown = "neurons", "rankings"
+
+    neurons: pd.DataFrame
+    tokens: tuple[str, ...]
+    provenance: Provenance
+
+    def shown_neurons(self, top: Count | None = None) -> pd.DataFrame:
+        """The first ``top`` of each side and sign."""
+        return self.neurons if top is None else self.neurons[self.neurons["rank"] <= top]
+
+    def rankings(self, top: Count | None = None) -> Mapping[str, pd.DataFrame]:
+        # Both ends of each ranking beside each other.
+        named = ", ".join(map(repr, self.tokens))
+        return {
+            f"{side}: {NEURONS[str(side)]} {named}": both_ends(
+                some, list(zip(some["layer"], some["neuron"], strict=True)), ("promoting", "suppressing")
+            )
+            for side, some in self.shown_neurons(top).groupby("side", sort=False)
+        }
+
+
 @checked
 def promoters(
     model: Model,
@@ -316,29 +462,36 @@ def promoters(
     layer: LayerName | None = None,
     basis: Basis = "folded",
     lens: Lens = LOGIT,
-    side: str | Sequence[str] | None = "value",
+    side: Side | Sequence[Side] | None = "value",
     first_token: bool = False,
-) -> pd.DataFrame:
-    """Which neurons most promote and most suppress a token, or a set of tokens on average.
+) -> Promoters:
+    """Which memories most promote and suppress a token.
+
+    Of several tokens, on average over them. A token has its leading space: " Paris".
 
     Args:
         model: from :func:`ffnmem.load`.
         tokens: one token, as text with its leading space or as an id; or several, whose mean score counts.
         k: neurons a side and sign.
         layer: only this layer; default all.
-        basis, lens: as in :func:`project`, whose scores these are.
+        basis, lens: as :func:`ffnmem.project` takes them; the scores are those that it gives.
         side: ``"value"`` (default): the neurons that write the token; ``"key"``: those that it excites; ``"gate"`` of
             gated models: those whose gates it opens; several, or None for all.
         first_token: take the first token of a text of several tokens instead of refusing it.
 
     Returns:
-        Columns layer, neuron, side, sign, basis, lens, rank, score, then token and token_id of a single token, or
+        A :class:`~ffnmem.vocabulary.Promoters`. The columns of its ``.to_frame()``: layer, neuron, side, sign, basis,
+        lens, rank, score, then token and token_id of a single token, or
         tokens (a list of texts). Ties by layer, then neuron.
 
     Raises:
         InputError: a text that is not one token, no token, or an unknown basis or side. OutOfRangeError: no such layer.
 
     Source: Geva et al. 2022 (2203.14680), §4, read in the other direction.
+
+    Example:
+        $ ffnmem token " Paris"
+        $ ffnmem token " Paris" " London" --layer -1 --top 5
     """
     through = load_lens(model, lens)
     sides = check_sides(side, model, through)
@@ -359,9 +512,12 @@ def promoters(
             columns |= {"rank": np.arange(1, len(best) + 1), "score": scores[best].astype(np.float64)}
             asked = {"token": texts[0], "token_id": ids[0]} if len(ids) == 1 else {"tokens": [texts] * len(best)}
             frames.append(pd.DataFrame({**columns, **asked}))
-    result = pd.concat(frames, ignore_index=True)
-    result.attrs = {"provenance": model.provenance(basis=basis, lens=describe_lens(through)).to_dict()}
-    return result
+    neurons, provenance = (
+        pd.concat(frames, ignore_index=True),
+        model.provenance(basis=basis, lens=describe_lens(through)),
+    )
+    neurons.attrs = {"provenance": provenance.to_dict()}
+    return Promoters(neurons, tuple(texts), provenance)
 
 
 def mean_scores(
@@ -376,13 +532,6 @@ def mean_scores(
     return scores.mean(axis=1, dtype=np.float64).astype(vectors.dtype)
 
 
-# What projections, the neurons behind a token and found tokens look like.
-
-SIDE_MEANINGS = {
-    "value": "what it writes towards and against",
-    "key": "what excites and inhibits it",
-    "gate": "what opens and shuts its gate",
-}
 WHY = {
     ("value", "promoted"): "value promotes",
     ("value", "suppressed"): "value suppresses",
@@ -392,48 +541,3 @@ WHY = {
     ("gate", "suppressed"): "gate lowered by",
 }
 """Why words find a neuron: what its tokens at that end are to it, by side and sign."""
-NEURONS = {
-    "value": "neurons that write towards and against",
-    "key": "neurons that are excited and inhibited by",
-    "gate": "neurons whose gates are opened and shut by",
-}
-LIMIT = 24  # columns of a token
-
-
-def projection_sheet(frame: pd.DataFrame) -> Sheet:
-    """Of :func:`ffnmem.project`: each side of each neuron, the two ends of its ranking beside each other."""
-    token = Column("", "token", limit=LIMIT, least=20, of="token")
-    experts = experts_in(frame.attrs["provenance"])
-
-    def shown(place: tuple[Any, ...], found: pd.DataFrame) -> Table | Words:
-        layer, neuron, side = place
-        name = f"{layer}.{neuron}{f' ({layer}.{experts[layer].name(neuron)})' if layer in experts else ''} {side}"
-        if not found["score"].any():  # as of experts' output biases (GPT-OSS), which read nothing
-            return Words.of(f"{name}: all zeros, of no token")
-        return both_ends(found, token, decimals(found["score"]), f"{name}: {SIDE_MEANINGS[side]}")
-
-    groups: Iterable[Any] = frame.groupby(["layer", "neuron", "side"], sort=False)
-    return Sheet.of(*(shown(place, found) for place, found in groups), Origin(frame.attrs["provenance"]))
-
-
-def promoters_sheet(frame: pd.DataFrame) -> Sheet:
-    """Of :func:`ffnmem.vocabulary.promoters`: the neurons at both ends beside each other, one table a side."""
-    first, places = frame.iloc[0], decimals(frame["score"])
-    named = ", ".join(map(repr, [first["token"]] if "token" in frame.columns else first["tokens"]))
-    neuron = Column("", "neuron", left=False, of=("layer", "neuron"))
-    sides = frame.groupby("side", sort=False)
-    tables = (both_ends(found, neuron, places, f"{side}: {NEURONS[str(side)]} {named}") for side, found in sides)
-    return Sheet.of(*tables, Origin(frame.attrs["provenance"]))
-
-
-def both_ends(found: pd.DataFrame, what: Column, places: int, title: str) -> Table:
-    """The promoted end of a ranking beside the suppressed one, ``what`` in front of each score."""
-    score = Column("score", "number", places=places, sign=True)
-    high, low = (found[found["sign"] == sign].to_dict("records") for sign in SIGNS)
-
-    def from_end(end: int, column: Column) -> Column:
-        return replace(column, name=column.name or SIGNS[end], of=lambda row: column.take(row[end]))
-
-    columns = (from_end(end, column) for end in (0, 1) for column in (what, score))
-    rank = Column("rank", "count", of=lambda row: row[0]["rank"])
-    return Table.of([dict(enumerate(pair)) for pair in zip(high, low, strict=True)], rank, *columns, title=title)

@@ -215,13 +215,13 @@ def test_a_lens(
     mistake(*asked, "jacobian", named=("no Jacobian lens", "ffnmem lens"))
     assert tiny.fingerprint in run(*fit, "--half").stderr
     rows = data(*asked, "jacobian")["tokens"]
-    assert rows == fm.project(tiny, 0, 5, lens="jacobian").to_dict("records")
+    assert rows == fm.project(tiny, 0, 5, lens="jacobian").to_frame().to_dict("records")
     assert {row["side"] for row in rows} == {"value"}
     assert "lens jacobian" in table(*asked, "jacobian", width=120)
-    assert set(csv("project", "token", " Paris", *model, "--lens", "jacobian")["lens"]) == {"jacobian"}
+    assert set(csv("token", " Paris", *model, "--lens", "jacobian")["lens"]) == {"jacobian"}
 
     assert str(shared) in run(*fit, "--pages", 2, "-o", made, "--export", shared).stderr
-    assert data(*asked, shared)["tokens"] == fm.project(tiny, 0, 5, lens=shared).to_dict("records")
+    assert data(*asked, shared)["tokens"] == fm.project(tiny, 0, 5, lens=shared).to_frame().to_dict("records")
     for file in (made, shared):
         mistake("project", "0.5", "--lens", file, named=("other weights",))
     mistake(*asked, made, "--side", "key", named=("values",))

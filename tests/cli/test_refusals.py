@@ -52,7 +52,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("geometry --neurons", "--neurons --csv"),
     ("roles --role dead", "dead --store"),
     *((f"project -- '{text}'", "LAYER.NEURON 3.17") for text in ("3.x", "3", "-1.3", "3.1,", "")),
-    (f"project token ' Colosseum' {M}", "' Colosseum' --first-token"),
+    (f"token ' Colosseum' {M}", "' Colosseum' --first-token"),
     # Stores.
     ("neuron 1.5 --store {tmp}", "{tmp} scan"),
     (f"neuron 1.5 {S} --html a.html --json", "--html --json"),

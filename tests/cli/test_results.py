@@ -62,7 +62,7 @@ def intervened(given: Given) -> pd.DataFrame:
 def projected(given: Given) -> pd.DataFrame:
     """Several neurons in the order in which they are asked for."""
     places = ((1, 5), (0, 63), (1, 0))
-    frames = [fm.project(given.model, *place, k=3, basis="raw", side="key") for place in places]
+    frames = [fm.project(given.model, *place, k=3, basis="raw", side="key").to_frame() for place in places]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -161,12 +161,10 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
     f"roles {M} {S} --layer -1 --seed 3": (lambda g: fm.roles(g.model, g.store, layer=1, seed=3), ""),
     f"roles {M} {S} --role position": (lambda g: strongest(fm.roles(g.model, g.store), "position", 1000), ""),
     f"project 1.5 0.63,1.0 {M} --side key --basis raw --top 3": (projected, "tokens"),
-    f"project token ' Paris' {M} --top 3 --side both": (
-        lambda g: fm.vocabulary.promoters(g.model, " Paris", k=3, side=("value", "key")),
-        "neurons",
-    ),
-    f"project token ' Paris' ' Rome' {M} --layer 1 --basis raw": (
-        lambda g: fm.vocabulary.promoters(g.model, list(RIVALS), layer=1, basis="raw"),
+    f"token ' Paris' ' Rome' {M} --layer 1 --basis raw --side value --side key": (
+        lambda g: fm.vocabulary.promoters(
+            g.model, list(RIVALS), layer=1, basis="raw", side=("value", "key")
+        ).to_frame(),
         "neurons",
     ),
     f"neuron 1.5,0.3 {S} --kind top --kind random --context 2": (

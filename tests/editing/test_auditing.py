@@ -143,7 +143,7 @@ def test_parts_read_as_projections(name: str, expert: int | None, tokenizer: Any
 
         found = audit(model, add(model, scale), k=4)
         assert found.matrices[["layer", "matrix", "rank"]].to_numpy().tolist() == [[1, matrix, 1]]
-        tokens, part = fm.project(model, 1, neuron, k=4, side=side), found.parts[0]
+        tokens, part = fm.project(model, 1, neuron, k=4, side=side).to_frame(), found.parts[0]
         ends = tuple(tuple(tokens[tokens["sign"] == sign]["token"]) for sign in ("promoted", "suppressed"))
         assert (part.matrix, part.part, part.neurons[0]) == (matrix, 1, f"1.{neuron}")
         assert allclose([part.size, part.share], [found.matrices["norm"][0], 1.0], 1e-4)

@@ -132,7 +132,7 @@ def test_a_memory_shows_its_tokens_neighbours_and_store(
     client: TestClient, store_client: TestClient, tiny: fm.Model
 ) -> None:
     frame = csv(client, "/memory/1.3?format=csv")
-    expected = fm.project(tiny, 1, 3, k=12)
+    expected = fm.project(tiny, 1, 3, k=12).to_frame()
     assert frame["token_id"].tolist() == expected["token_id"].tolist()
     assert "ffnmem scan CORPUS" in client.get("/memory/1.3").text
     page = store_client.get("/memory/1.3").text
@@ -193,7 +193,7 @@ def test_memories_are_found_by_words_and_by_text(client: TestClient, tiny: fm.Mo
     assert {why.split()[0] for why in keys["why"]} == {"key"}
     page = client.get(address("/find", words="the, is")).text
     name = f"{best[0]}.{best[1]}"
-    tokens = fm.project(tiny, name, side=best[2], k=1).set_index("sign")["token"]
+    tokens = fm.project(tiny, name, side=best[2], k=1).to_frame().set_index("sign")["token"]
     first = page.split(f'<a href="/memory/{name}">{name}</a></th>')[1].split("</tr>")[0]
     assert html.escape(tokens["promoted" if stands[best] > 0 else "suppressed"].strip()) in first
     one = csv(client, address("/find", words="the", layer=1, sort="memory", format="csv"))

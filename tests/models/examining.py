@@ -131,7 +131,7 @@ class Examined:
             if keys is not None:
                 key = keys[neuron].detach()
                 sides[side] = (key if before is None else before.centre(key * before.gain), model.embedding)
-        frame = fm.project(model, layer, neuron, k=3)
+        frame = fm.project(model, layer, neuron, k=3).to_frame()
         assert set(frame["side"]) == set(sides)
         for side, (vector, tokens) in sides.items():
             rows = frame[(frame["side"] == side) & (frame["sign"] == "promoted")]

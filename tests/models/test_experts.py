@@ -17,7 +17,6 @@ import ffnmem as fm
 from ffnmem.core.errors import InputError, OutOfRangeError, UnsupportedModelError
 from ffnmem.core.neuron_names import ExpertSizes, describe_experts, read_experts
 from ffnmem.evaluation.effects import Effects
-from ffnmem.vocabulary.projections import projection_sheet, promoters_sheet
 
 from ..architectures import DECODERS, MIXTURES
 from ..helpers import PROMPT, allclose, randomise, refuses
@@ -120,12 +119,12 @@ def test_names_of_experts(model: fm.Model, store: fm.scanning.Store) -> None:
     assert [store.index(name) for name in names] == [(1, neuron) for neuron in names.values()]
     assert last in str(store.neuron(last).sheet().blocks)
     projected = fm.project(model, list(names), side="key")
-    assert projected["neuron"].unique().tolist() == list(names.values())
-    shown = str(projection_sheet(projected).blocks)
+    assert projected.tokens["neuron"].unique().tolist() == list(names.values())
+    shown = str(projected.sheet().blocks)
     assert all(f"1.{neuron} ({name}) key" in shown for name, neuron in names.items())
     assert ("all zeros" in shown) == (ffn.key_bias is not None)  # what GPT-OSS's experts write whatever they read
-    ends: Any = promoters_sheet(fm.vocabulary.promoters(model, " Paris", side="value", k=3)).blocks[0]
-    assert [column.name for column in ends.columns].count("expert") == 2  # behind the neurons of each end
+    ends = str(fm.vocabulary.promoters(model, " Paris", side="value", k=3).sheet().blocks)
+    assert ends.count("name='expert'") == 2  # behind the neurons of each end
     assert f"(experts {describe_experts(model.experts)})" in repr(model)
     shared = "out of range" if len(ffn.experts) > 4 else "no shared experts"
     wrong = {"1.e4.0": "expert 4", f"1.e0.{len(ffn.experts[0].neurons)}": "expert 0", "1.s.16": shared}

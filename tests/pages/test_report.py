@@ -70,7 +70,7 @@ def test_its_tables_are_the_results(
         for name, column in (("coefficient", at), ("logit", at + 1), ("share", at + 3)):  # bars stand in between
             assert [cells[column].values for cells in rows] == [[value] for value in frame[name]]
     for cells, row in zip(memories, attribution.top(12).itertuples(), strict=True):
-        tokens = fm.project(atlas, row.layer, row.neuron, k=8, side="value")
+        tokens = fm.project(atlas, row.layer, row.neuron, k=8, side="value").to_frame()
         ends = [tokens[tokens["sign"] == sign]["token"].tolist() for sign in ("promoted", "suppressed")]
         shown = ends if row.coefficient >= 0 else ends[::-1]
         assert [cell.chips for cell in cells[5:7]] == [[text.replace(" ", "·") for text in some] for some in shown]

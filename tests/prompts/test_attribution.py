@@ -321,7 +321,8 @@ def test_it_shows_what_the_model_says_of_target_and_foil(tiny: fm.Model) -> None
         assert ledger["together"].sum() == pytest.approx(found.components["logit"].sum())
         assert ledger["sum_so_far"].iloc[-1] == pytest.approx(found.logit, abs=1e-4)
         first = found.to_frame(1, derived=True).iloc[0]
-        own = fm.project(tiny, first["layer"], first["neuron"], k=8, side="value").groupby("sign")["token"].agg(list)
+        own = fm.project(tiny, first["layer"], first["neuron"], k=8, side="value").to_frame()
+        own = own.groupby("sign")["token"].agg(list)
         ends = ("promoted", "suppressed") if first["coefficient"] >= 0 else ("suppressed", "promoted")
         assert (first["promotes"], first["suppresses"]) == tuple(own[end] for end in ends)
     several = fm.attribute(capture, " Paris Rome")

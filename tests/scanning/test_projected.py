@@ -100,7 +100,7 @@ def test_a_search_makes_the_table_and_keeps_it(both: tuple[Store, Store], model:
 def test_a_search_finds_what_a_plain_filter_finds(both: tuple[Store, Store], model: fm.Model, text: str) -> None:
     """Best rank first; the text is a text, not a pattern."""
     sides = projected.sides_kept(model.gated)
-    rows = fm.project(model, k=projected.PROMOTED, side=sides).itertuples(index=False)
+    rows = fm.project(model, k=projected.PROMOTED, side=sides).to_frame().itertuples(index=False)
     kept = [row for row in rows if text.lower() in row.token.lower()]
     kept.sort(key=lambda row: (row.rank, -abs(row.score), row.layer, row.neuron, row.side, row.sign))
     path = both[0].folder / VALUES

@@ -193,7 +193,7 @@ def test_a_published_lens_says_what_is_known(
     assert (lens.tokens, lens.sequences, lens.text) == (None, 3, "3 prompts of wikitext")
     assert (lens.provenance["transformers_version"], lens.provenance["published"]) == ("5.0.0", "lens.pt")
     assert np.isnan(lens.errors[0])
-    table = fm.project(model, 0, 1, lens=path)
+    table = fm.project(model, 0, 1, lens=path).to_frame()
     assert table.attrs["provenance"]["lens"] == "jacobian (3 prompts of wikitext, published)"
     assert JacobianLens.load(lens.save(tmp_path / "ours")).to_dict() == lens.to_dict()
     with random_edit(model, (0,)).applied(model), refuses(ModelError, ValueError, "without the edits"):
@@ -307,16 +307,16 @@ def test_scores_are_those_of_what_arrives(
     if basis == "folded":
         arrived = arrived * gated.layout.norm(gated.layout.final_norm, gated.d_model).gain  # type: ignore[union-attr]
     expected = arrived @ gated.unembedding.detach().double().T
-    table = fm.project(gated, 0, k=gated.d_vocab, basis=basis, lens=lens)
+    table = fm.project(gated, 0, k=gated.d_vocab, basis=basis, lens=lens).to_frame()
     assert set(table["side"]) == {"value"}
     assert set(table["lens"]) == {"jacobian"}
     for neuron, rows in table[table["sign"] == "promoted"].groupby("neuron"):
         assert allclose(rows["score"].to_numpy(), expected[neuron][rows["token_id"].tolist()], 1e-6)
-    found = fm.vocabulary.promoters(gated, 7, layer=0, k=4, lens=lens, basis=basis)
+    found = fm.vocabulary.promoters(gated, 7, layer=0, k=4, lens=lens, basis=basis).to_frame()
     assert allclose(found["score"][:4].to_numpy(), expected[:, 7].topk(4).values, 1e-6)
     assert found.attrs["provenance"]["lens"] == f"jacobian ({lens.text}, seed 0)"
     card = fm.open_store(gated_store.folder, model=gated).neuron(0, 3, lens=lens)
-    promoted = fm.project(gated, 0, 3, lens=lens, side="value").query("sign == 'promoted'")
+    promoted = fm.project(gated, 0, 3, lens=lens, side="value").to_frame().query("sign == 'promoted'")
     assert (card.lens, card.tokens("promoted")) == ("jacobian", promoted["token"].tolist())
 
 
@@ -355,7 +355,9 @@ def test_it_is_found_by_name(tiny: fm.Model, monkeypatch: pytest.MonkeyPatch, tm
         fm.project(tiny, 0, 1, lens="jacobian")
     made = fm.vocabulary.jacobian_lens(tiny, TEXTS, **SMALL)
     for source in ("jacobian", lens_file(tiny.fingerprint), str(lens_file(tiny.fingerprint))):
-        pd.testing.assert_frame_equal(fm.project(tiny, 0, 1, lens=source), fm.project(tiny, 0, 1, lens=made))
+        pd.testing.assert_frame_equal(
+            fm.project(tiny, 0, 1, lens=source).to_frame(), fm.project(tiny, 0, 1, lens=made).to_frame()
+        )
 
 
 def test_an_edited_model_s_is_asked_for(make_tiny: Callable[..., fm.Model], lens: JacobianLens) -> None:
@@ -366,11 +368,11 @@ def test_an_edited_model_s_is_asked_for(make_tiny: Callable[..., fm.Model], lens
             fm.project(model, 0, 1, lens=lens)
         allowed = fm.vocabulary.load_lens(model, lens, edited=True)
         assert allowed is not None
-        table = fm.project(model, 0, 1, lens=allowed, basis="raw")
+        table = fm.project(model, 0, 1, lens=allowed, basis="raw").to_frame()
         assert "before the edits" in table.attrs["provenance"]["lens"]
         scores = lens.matrices[0] @ model.ffn[0].values[1].detach() @ model.unembedding.detach().T
         assert allclose(table["score"].iloc[0], scores.max(), 1e-5)
-    assert len(fm.project(model, 0, 1, lens=lens))
+    assert len(fm.project(model, 0, 1, lens=lens).to_frame())
 
 
 def test_mistakes(atlas: fm.Model, tiny: fm.Model, lens: JacobianLens, tmp_path: Path) -> None:
@@ -389,5 +391,7 @@ def test_mistakes(atlas: fm.Model, tiny: fm.Model, lens: JacobianLens, tmp_path:
         with refuses(kind, FfnmemError, *named):
             call()
     assert load_lens(tiny, "logit") is None
-    through, plain = (fm.project(tiny, -1, side="value", lens=one).drop(columns="lens") for one in (lens, "logit"))
+    through, plain = (
+        fm.project(tiny, -1, side="value", lens=one).to_frame().drop(columns="lens") for one in (lens, "logit")
+    )
     pd.testing.assert_frame_equal(through, plain)  # nothing stands behind the last layer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,7 @@ from ffnmem.core.errors import FfnmemError
 from ffnmem.models.layout import inner
 from ffnmem.vocabulary.projections import (
     COLUMNS,
-    projection_sheet,
     promoted_tokens,
-    promoters_sheet,
     standings,
     token_moments,
 )
@@ -58,7 +57,7 @@ def test_scores_are_those_written_out(pair64: Pair, basis: Any) -> None:
     """A neuron would be said to write what it does not: wrong gain, matrix, layer or end of the ranking."""
     model = pair64.model
     before = {name: tensor.clone() for name, tensor in model.hf_model.state_dict().items()}
-    table = fm.project(model, 1, [3, 17], k=5, basis=basis)
+    table = fm.project(model, 1, [3, 17], k=5, basis=basis).to_frame()
     assert list(dict.fromkeys(table["side"])) == list(sides_of(model))
     for (neuron, side, sign), rows in table.groupby(["neuron", "side", "sign"]):
         scores = naive(model, 1, side, basis)[neuron]
@@ -71,7 +70,7 @@ def test_scores_are_those_written_out(pair64: Pair, basis: Any) -> None:
     ids = [model.token_id(token) for token in tokens]
     for side in sides_of(model):
         mean = torch.cat([naive(model, layer, side, basis)[:, ids].mean(1) for layer in range(model.n_layers)])
-        found = fm.vocabulary.promoters(model, tokens, k=4, side=side, basis=basis)
+        found = fm.vocabulary.promoters(model, tokens, k=4, side=side, basis=basis).to_frame()
         for sign, order in (("promoted", (-mean).argsort()), ("suppressed", mean.argsort())):
             rows = found[found["sign"] == sign]
             assert rows["rank"].tolist() == [1, 2, 3, 4]
@@ -103,7 +102,7 @@ def test_half_precision_models_are_scored_in_float32(tiny_hf: Any, tokenizer: An
     with torch.no_grad():  # the same rounded weights in float32
         for a, b in zip(exact.hf_model.parameters(), half.hf_model.parameters(), strict=True):
             a.copy_(b)
-    found, expected = (fm.project(model, 0, [1, 2], k=20) for model in (half, exact))
+    found, expected = (fm.project(model, 0, [1, 2], k=20).to_frame() for model in (half, exact))
     assert found["token_id"].tolist() == expected["token_id"].tolist()
     assert allclose(found["score"], expected["score"], 1e-6)
 
@@ -113,7 +112,7 @@ def test_ties_go_by_token_id_and_k_ends_with_the_vocabulary(make_tiny: Callable[
     model = make_tiny()
     with torch.no_grad():
         model.unembedding[200:290] = model.unembedding[200]
-    whole, few = (fm.project(model, 0, k=k, side="value") for k in (10**6, 30))
+    whole, few = (fm.project(model, 0, k=k, side="value").to_frame() for k in (10**6, 30))
     assert whole[whole["rank"] <= 30].reset_index(drop=True).equals(few)
     for (_, sign), rows in whole.groupby(["neuron", "sign"]):
         assert sorted(rows["token_id"]) == list(range(model.d_vocab))
@@ -127,16 +126,16 @@ def test_the_whole_model_is_its_layers(tokenizer: Any, tmp_path: Path) -> None:
     n = BLOCK + 44
     model = fm.load(build_gpt2(n_inner=n), tokenizer=tokenizer)
     seen: list[tuple[int, int]] = []
-    whole = fm.project(model, k=2, progress=lambda *done: seen.append(done[1:]))
+    whole = fm.project(model, k=2, progress=lambda *done: seen.append(done[1:])).to_frame()
     assert seen == [(BLOCK, 2 * n), (n, 2 * n), (BLOCK + n, 2 * n), (2 * n, 2 * n)]
-    layers = pd.concat([fm.project(model, layer, k=2) for layer in range(2)], ignore_index=True)
+    layers = pd.concat([fm.project(model, layer, k=2).to_frame() for layer in range(2)], ignore_index=True)
     whole.to_parquet(tmp_path / "whole.parquet")
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "whole.parquet"), whole)
     assert list(whole.columns) == list(COLUMNS)
     assert all(whole[name].tolist() == layers[name].tolist() for name in COLUMNS)
     assert whole.memory_usage(index=False, deep=True).sum() < 40 * len(whole)  # text as objects takes ten times as much
     for neuron in (0, BLOCK - 1, BLOCK, n - 1):
-        one = fm.project(model, 1, neuron, k=2)
+        one = fm.project(model, 1, neuron, k=2).to_frame()
         assert layers.query("layer == 1 and neuron == @neuron").reset_index(drop=True).equals(one)
     assert whole.attrs == layers.attrs == one.attrs
 
@@ -146,24 +145,24 @@ def test_the_whole_model_is_its_layers(tokenizer: Any, tmp_path: Path) -> None:
 
 def test_promoters_have_the_scores_of_project(tiny: fm.Model) -> None:
     """Bit for bit, found from the other end; of one layer, no more neurons than there are."""
-    one = fm.vocabulary.promoters(tiny, " Paris", k=2, side=("value", "key"))
+    one = fm.vocabulary.promoters(tiny, " Paris", k=2, side=("value", "key")).to_frame()
     columns = ["layer", "neuron", "side", "sign", "basis", "lens", "rank", "score"]
     assert list(one.columns) == [*columns, "token", "token_id"]
     assert list(zip(one["side"], one["sign"], one["token"], strict=True))[::2] == [
         (side, sign, " Paris") for side in ("value", "key") for sign in SIGNS
     ]
     row = one.iloc[0]
-    table = fm.project(tiny, int(row["layer"]), int(row["neuron"]), k=tiny.d_vocab, side="value")
+    table = fm.project(tiny, int(row["layer"]), int(row["neuron"]), k=tiny.d_vocab, side="value").to_frame()
     assert table[table["token"] == " Paris"]["score"].iloc[0] == row["score"]
     for kind in (list, np.array, pd.Series):  # rows come in the order given
-        listed = fm.project(tiny, 0, kind([9, 2, -1]), k=1, side="key")
+        listed = fm.project(tiny, 0, kind([9, 2, -1]), k=1, side="key").to_frame()
         assert listed["neuron"].tolist() == [9, 9, 2, 2, 63, 63]
-    several = fm.vocabulary.promoters(tiny, [" Paris", " Rome", " Paris"], k=2)
+    several = fm.vocabulary.promoters(tiny, [" Paris", " Rome", " Paris"], k=2).to_frame()
     assert several["tokens"].tolist() == [[" Paris", " Rome"]] * 4
-    last = fm.vocabulary.promoters(tiny, 5, layer=-1, k=1000)
+    last = fm.vocabulary.promoters(tiny, 5, layer=-1, k=1000).to_frame()
     assert set(last["layer"]) == {1}
     assert sorted(last["neuron"]) == sorted([*range(64)] * 2)
-    first = fm.vocabulary.promoters(tiny, " Colosseum", first_token=True)["token_id"].iloc[0]
+    first = fm.vocabulary.promoters(tiny, " Colosseum", first_token=True).to_frame()["token_id"].iloc[0]
     assert first == tiny.token_id(" C", first=True)
 
 
@@ -175,7 +174,7 @@ def test_what_neurons_wrote(make_tiny: Callable[..., fm.Model]) -> None:
     neurons = pd.DataFrame({"layer": [1, 0, 1, 0], "neuron": [5, 7, 63, 7], "coefficient": [2.0, 1.0, -1.0, 1.0]})
     ends = {}
     for layer, neuron in ((1, 5), (0, 7), (1, 63)):
-        frame = fm.project(model, layer, neuron, k=3, side="value")
+        frame = fm.project(model, layer, neuron, k=3, side="value").to_frame()
         ends[layer, neuron] = [frame.loc[frame["sign"] == sign, "token"].tolist() for sign in SIGNS]
     assert promoted_tokens(model, neurons, 3) == {place: both[0] for place, both in ends.items()}
     fired = promoted_tokens(model, neurons, 3, fired="coefficient")
@@ -190,8 +189,8 @@ def test_what_neurons_wrote(make_tiny: Callable[..., fm.Model]) -> None:
 
 def test_sheets_show_the_tables(tiny: fm.Model) -> None:
     """Ends in the wrong column, or a score beside another token."""
-    table = fm.project(tiny, ["1.5", "0.3"], k=2)
-    lines = printed(projection_sheet(table))
+    projected = fm.project(tiny, ["1.5", "0.3"], k=2)
+    table, lines = projected.to_frame(), printed(projected.sheet())
     (at,) = (i for i, line in enumerate(lines) if line.strip().startswith("0.3 key: "))
     for rank in (1, 2):
         ends = table.query("layer == 0 and side == 'key' and rank == @rank")["score"]
@@ -199,10 +198,10 @@ def test_sheets_show_the_tables(tiny: fm.Model) -> None:
         scores = [float(word) for word in shown.split() if word[0] in "+-" and word[1:2].isdigit()]
         assert allclose(scores, ends, 1e-3)
     found = fm.vocabulary.promoters(tiny, [" Paris", " Rome"], k=2, side=("value", "key"))
-    shown = "\n".join(printed(promoters_sheet(found)))
+    shown = "\n".join(printed(found.sheet()))
     assert "' Paris', ' Rome'" in shown
-    assert all(f" {row.layer}.{row.neuron} " in shown for row in found.itertuples())
-    zeros = printed(projection_sheet(table.assign(score=0.0)))
+    assert all(f" {row.layer}.{row.neuron} " in shown for row in found.neurons.itertuples())
+    zeros = printed(replace(projected, tokens=table.assign(score=0.0)).sheet())
     assert any("1.5 value: all zeros" in line for line in zeros)
 
 
