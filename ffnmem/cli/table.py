@@ -23,7 +23,7 @@ GROUPS = {
         "polysemanticity": "polysemanticity",
         "describe": "polysemanticity",
         "roles": "weights",
-        "weights": "weights",
+        "weights": "ffnmem.neurons.wiring:virtual_weights",
         "geometry": "weights",
         "health": "health",
     },

@@ -18,7 +18,6 @@ from .options import (
     Directory,
     Layer,
     Layers,
-    Neurons,
     PlottedOutput,
     Seed,
     Tokens,
@@ -26,45 +25,6 @@ from .options import (
     WeightsChoice,
 )
 from .progress import show_progress
-
-
-def weights(
-    neuron: Neurons,
-    /,
-    *,
-    top: Top = 20,
-    heads: Annotated[bool, Parameter(negative="--no-heads")] = True,
-    draws: Count = 64,
-    seed: Seed = 0,
-    model: WeightsChoice = WeightsChoice(),
-    output: PlottedOutput = PlottedOutput(),
-) -> None:
-    """Which neurons make one fire and which it makes fire, by weights alone.
-
-    What one neuron writes, times what another of a later layer reads, through the gain of the norm in front of it:
-    directly, or through an attention head between them. All neurons have such weights with all others, because there
-    are more of them than dimensions. z is how far a connection is from those that a random direction in place of the
-    neuron has with the same layers, the same way; q is the share of connections as far as that which are chance.
-
-    Examples
-      ffnmem weights 3.17
-      ffnmem weights 4.629 --no-heads --top 10
-      ffnmem weights 5.705 --top 5 --plot weights.png
-
-    --json and --csv have direction (incoming, outgoing), rank, layer, neuron, input (key; of gated neurons also gate),
-    via (direct, or the head), weight, cosine, z, q, promotes (the token that the row's neuron promotes most).
-
-    Args:
-        heads: Also through an attention head. [default: --heads]
-        draws: Random directions in place of the neuron, with which its connections are compared.
-    """
-    if len(neuron) != 1:
-        raise InputError("one neuron at a time")
-    with show_progress() as report:
-        found = fm.virtual_weights(
-            model.load(), *neuron[0], k=top, heads=heads, draws=draws, seed=seed, progress=report
-        )
-    output.emit(found)
 
 
 def anatomy(model: str = "atlas", /, *, context: Count | None = None, output: PlottedOutput = PlottedOutput()) -> None:

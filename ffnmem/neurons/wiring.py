@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import SupportsIndex
+from typing import ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,6 @@ from torch import Tensor
 from ..core.neuron_names import LayerName, NeuronName, place_of
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Sheet, Table
 from ..core.types import Count, Seed, checked
 from ..models.attention import Heads
 from ..models.model import Model
@@ -58,25 +57,43 @@ class VirtualWeights(Result):
             mean square of those that random directions have in the neuron's place), q (the false discovery rate among
             all connections with as large a z), promotes (the token that the row's neuron promotes most).
         compared: how many connections there are in all, by direction.
+        model: which one; None of what was loaded without it.
     """
 
-    main = "edges"
-    in_json = "layer neuron edges compared"
+    heading = "name connections_in connections_out"
+    tables: ClassVar = {
+        "incoming": "neuron value_promotes input via weight cosine z q",
+        "outgoing": "neuron value_promotes input via weight cosine z q",
+    }
+    main, only_shown = "edges", "incoming outgoing"
 
     layer: int
     neuron: int
     edges: pd.DataFrame
     compared: dict[str, int]
     provenance: Provenance
+    model: Model | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.layer}.{self.neuron}"
+
+    @property
+    def connections_in(self) -> int:
+        return self.compared[INCOMING]
+
+    @property
+    def connections_out(self) -> int:
+        return self.compared[OUTGOING]
 
     @property
     def incoming(self) -> pd.DataFrame:
-        """The neurons that make it fire, or keep it from firing."""
+        """What makes it fire (+) or keeps it from firing (−), of a coefficient of 1, before the norms' scales."""
         return self.edges[self.edges["direction"] == INCOMING].reset_index(drop=True)
 
     @property
     def outgoing(self) -> pd.DataFrame:
-        """The neurons that it makes fire, or keeps from firing."""
+        """What it makes fire (+) or keeps from firing (−), of a coefficient of 1, before the norms' scales."""
         return self.edges[self.edges["direction"] == OUTGOING].reset_index(drop=True)
 
     @property
@@ -84,35 +101,20 @@ class VirtualWeights(Result):
         """The directions in which it has connections."""
         return tuple(dict.fromkeys(self.edges["direction"]))
 
-    def summary(self) -> str:
-        return f"{self.layer}.{self.neuron}: {len(self.incoming)} incoming, {len(self.outgoing)} outgoing"
+    @property
+    def verdict(self) -> str:
+        """How many of the connections that are listed are more than chance."""
+        counted = [f"{(some['q'] < TOLD).sum()} of {len(some)} {way}" for way, some in self.ways.items() if len(some)]
+        return f"Of those listed, {' and '.join(counted)} are more than chance (q < {TOLD})." if counted else ""
 
-    def sheet(self) -> Sheet:
-        """What makes it fire, and what it makes fire."""
-        chance = [
-            words
-            for edges, words in ((self.incoming, "what makes it fire"), (self.outgoing, "what it makes fire"))
-            if len(edges) and not (edges["q"] < TOLD).any()
-        ]
-        heading: dict[str, Content | None] = {
-            "neuron": f"{self.layer}.{self.neuron}",
-            "compared": f"{self.compared[INCOMING]:,} connections in, {self.compared[OUTGOING]:,} out",
-            "weights": "of a coefficient of 1, before the norms' scales",
-            "chance": f"no connection of {' and of '.join(chance)} stands out (q < {TOLD})" if chance else None,
-        }
-        return Sheet.of(
-            heading,
-            self.table(self.incoming, "what makes it fire (+) or keeps it from it (−)"),
-            self.table(self.outgoing, "what it makes fire (+) or keeps from it (−)"),
-            self.provenance,
-        )
+    @property
+    def ways(self) -> dict[str, pd.DataFrame]:
+        """Its connections by direction."""
+        return {INCOMING: self.incoming, OUTGOING: self.outgoing}
 
-    def table(self, edges: pd.DataFrame, title: str) -> Table | None:
-        if not len(edges):
-            return None
-        to_its = None if set(edges["input"]) == {"key"} else Column("to its", of="input")
-        numbers = (Column(name, "number", digits=2 if name == "q" else 4) for name in ("weight", "cosine", "z", "q"))
-        return Table.of(edges, "neuron", to_its, "via", *numbers, Column("promotes", "token"), title=title)
+    def shown_edges(self, top: Count | None = None) -> pd.DataFrame:
+        """The first ``top`` of each direction."""
+        return self.edges if top is None else self.edges[self.edges["rank"] <= top]
 
 
 @checked
@@ -127,15 +129,22 @@ def virtual_weights(
     seed: Seed = 0,
     progress: Progress | None = None,
 ) -> VirtualWeights:
-    """What makes a neuron fire and what it makes fire, without any prompt: its strongest weights to other neurons.
+    """Which neurons make one fire and which it makes fire, by weights alone.
+
+    What one neuron writes, times what another of a later layer reads, through the gain of the norm in front of it:
+    directly, or through an attention head between them. All neurons have such weights with all others, because there
+    are more of them than dimensions. z is how far a connection is from those that a random direction in place of the
+    neuron has with the same layers, the same way; q is the share of connections as far as that which are chance.
 
     Args:
         model: from :func:`ffnmem.load`.
-        layer, neuron: which one; also ``"20.119"``.
+        layer: which neuron, ``"20.119"``; or its layer, with ``neuron``.
+        neuron: its number in the layer.
         k: connections of each direction.
         heads: whether connections through one attention head count, too.
         draws: random directions that stand in the neuron's place in the null, with the second moment of what its
-            layer's neurons read or write. seed: of which.
+            layer's neurons read or write.
+        seed: of these directions.
         progress: called with "virtual", the layers done and all layers.
 
     Returns: A :class:`VirtualWeights`: those furthest from their null, up to a sign. Connections are between layers;
@@ -146,6 +155,11 @@ def virtual_weights(
 
     Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits" (virtual weights); the interference
         that they share with random pairs: Elhage et al. 2022 (2209.10652).
+
+    Example:
+        $ ffnmem weights 3.17
+        $ ffnmem weights 4.629 --no-heads --top 10
+        $ ffnmem weights 5.705 --top 5 --plot weights.png
     """
     at, which = place_of(layer, neuron)
     at, which = model.layer(at), model.neuron(at, which)
@@ -177,6 +191,7 @@ def virtual_weights(
         edges[list(COLUMNS)],
         compared,
         model.provenance(basis="folded", heads=heads, draws=draws, seed=seed),
+        model,
     )
 
 

@@ -64,7 +64,10 @@ COLUMNS: Mapping[str, Column] = {
         Column("score", "number", sign=True),
     ),
     "fired_at": Column("fired at", "token", limit=20, derive=from_column("token"), needs=("token",), leads="token"),
-    **each("layer position rank neurons facts tokens size total runs strongest_layer", "count"),
+    **each(
+        "layer position rank neurons facts tokens size total runs strongest_layer connections_in connections_out",
+        "count",
+    ),
     "coefficient": Column("coefficient", "number", note=NEGATIVE),
     **each("attention ffn ffn_bias attention_bias", "number", places=3, sign=True),
     "peak": Column("peak", "number", note=NEGATIVE),
@@ -85,6 +88,7 @@ COLUMNS: Mapping[str, Column] = {
     **each("promotes", "tokens", wraps=True, derive=end_tokens(1), needs=PLACE, leads="token"),
     **each("suppresses", "tokens", wraps=True, derive=end_tokens(-1), needs=PLACE, leads="token"),
     **each("value_promotes", "tokens", wraps=True, derive=end_tokens(1, fired=False), needs=PLACE, leads="token"),
+    **each("q", "number", digits=2),
     **each("context", "context"),
 }
 """What names stand for in the declarations of results; other names read by what they hold."""

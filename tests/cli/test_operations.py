@@ -23,7 +23,14 @@ from ffnmem.show.result import Result
 from ..pages.page import Page
 from .running import PROMPT, mistake, run, table
 
-TYPED = {"prompt": PROMPT, "layer": "1", "changes": "1.all=0", "counterfactual": "Rome is", "tokens": " Paris"}
+TYPED = {
+    "prompt": PROMPT,
+    "layer": "1",
+    "changes": "1.all=0",
+    "counterfactual": "Rome is",
+    "tokens": " Paris",
+    "neuron": "1.5",
+}
 """What is typed for parameters that are required, by name."""
 HOSTILE = "[red]\x1b<script>alert(1)"
 
@@ -36,7 +43,7 @@ def words(name: str, **typed: str) -> list[str]:
     """A call of a command with what it needs."""
     given = TYPED | typed
     more = [word for flag, value in ANSWERS.get(name, {}).items() for word in (f"--{flag}", value)]
-    return [name, *(given[one.name] for one in operation(OPERATIONS[name]).typed() if one.required), *more]
+    return [name, *(given[one.typed_as] for one in operation(OPERATIONS[name]).typed() if one.required), *more]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -113,7 +120,7 @@ def found(name: str, model: fm.Model) -> Result:
     one = operation(OPERATIONS[name])
     needed = [part for part in one.typed(("Model",)) if part.required]
     read = {"layer": int, "changes": lambda typed: read_changes([typed])}
-    values = {part.name: read.get(part.kind.name, str)(TYPED[part.name]) for part in needed}
+    values = {part.typed_as: read.get(part.kind.name, str)(TYPED[part.typed_as]) for part in needed}
     result = one.call(values | ANSWERS.get(name, {}), {"Model": model})
     assert isinstance(result, Result)
     return result
