@@ -121,7 +121,7 @@ def found(name: str, model: fm.Model) -> Result:
     needed = [part for part in one.typed(("Model",)) if part.required]
     read = {"layer": int, "changes": lambda typed: read_changes([typed])}
     values = {part.typed_as: read.get(part.kind.name, str)(TYPED[part.typed_as]) for part in needed}
-    result = one.call(values | ANSWERS.get(name, {}), {"Model": model})
+    result = one.call(values | ANSWERS.get(name, {}), {"Model": model, "k": 3})  # of --top 3
     assert isinstance(result, Result)
     return result
 
