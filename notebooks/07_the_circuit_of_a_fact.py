@@ -116,12 +116,12 @@ print(f"edges into {first['id']} sum to {into['weight'].sum():.5f}; it read {fir
 into.sort_values("share", ascending=False)[["source", "weight", "share"]].head(6).round(3)
 
 # %% [markdown]
-# It reads *Eiffel* (position 2) and *Tower* (3) together: the name, not one of its words. `fm.pages.circuit` writes
+# It reads *Eiffel* (position 2) and *Tower* (3) together: the name, not one of its words. `fm.pages.page` writes
 # the picture and what each firing read as one page:
 
 # %%
 folder = Path(tempfile.mkdtemp())
-page = fm.pages.circuit(circuit, folder / "circuit.html")
+page = fm.pages.page(circuit, folder / "circuit.html")
 print(f"{page.name}: {page.stat().st_size / 1000:,.0f} kB")
 
 # %% [markdown]

@@ -14,6 +14,7 @@ from ..core.errors import InputError, quoted
 from ..core.neuron_names import WHOLE_LAYER, is_place, layer_of, read_neuron, read_neuron_or_layer
 from ..core.token_text import token_id
 from .operations import Kind
+from .options import GRAPH, check_replaceable
 
 
 def read_layer(typed: str) -> int:
@@ -32,6 +33,12 @@ def read_token(typed: str) -> str | int:
         raise InputError("the token is empty: name one, such as ' Paris', or its number, such as id:220 for a space")
     number = token_id(typed)
     return typed if number is None else number
+
+
+def graph_file(typed: str) -> str:
+    """The name of a graph's file that can be written."""
+    check_replaceable(typed, GRAPH)
+    return typed
 
 
 def read_removal(typed: str) -> str | float:
@@ -72,6 +79,7 @@ ONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "layer": ("LAYER", read_layer),
     "neuron": ("LAYER.NEURON", lambda typed: read_neuron(typed.strip())),
     "token": ("TOKEN", read_token),
+    "graph_file": ("FILE", graph_file),
     "removal": ("zero|mean|NUMBER", read_removal),
 }
 SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[str]], list[Any]]]] = {

@@ -46,6 +46,7 @@ KINDS = {
     "FiringNames": "firings",
     "ChangeNames": "changes",
     "Removal": "removal",
+    "GraphFile": "graph_file",
 }
 """By the name of an annotation: what is typed for it, a kind of :mod:`ffnmem.cli.kinds`."""
 MANY = ("Sequence", "Iterable", "Collection", "tuple", "list")

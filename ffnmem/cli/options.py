@@ -211,7 +211,7 @@ Plot = Annotated[
 Page = Annotated[str, Parameter(converter=file_to_write(PAGE), metavar="FILE")]
 OWN = rb'^.{8}\{"__metadata__":\{"ffnmem"|ffnmem result: \w+$'  # an edit, a second moment; any other result
 EditFile = Annotated[str, Parameter(alias="-o", converter=file_to_write(OWN), metavar="FILE")]
-GraphFile = Annotated[str, Parameter(converter=file_to_write(rb'"generator": \{\s*"name": "ffnmem"'), metavar="FILE")]
+GRAPH = rb'"generator": \{\s*"name": "ffnmem"'
 AnswersFile = Annotated[str, Parameter(converter=file_to_write(rb'^\{"kind": "ffnmem answers"'), metavar="FILE")]
 NewFile = Annotated[str, Parameter(converter=file_to_write(None), metavar="FILE")]
 """Names of files that are written only where nothing lies, or an older one of the same kind that we wrote."""

@@ -11,7 +11,7 @@ GROUPS = {
         "causal": "ffnmem.prompts.causal:causal_scores",
         "faithfulness": "ffnmem.prompts.sufficiency:faithfulness",
         "minimal": "ffnmem.prompts.minimal:minimal_circuit",
-        "circuit": "circuit",
+        "circuit": "ffnmem.prompts.circuits:circuit",
         "ablate": "ffnmem.interventions.ablating:ablate",
         "intervene": "ffnmem.interventions.predicting:changed_predictions",
         "report": "report",

@@ -60,6 +60,7 @@ Count = Annotated[int, at_least(1)]
 Whole = Annotated[int, at_least(0)]
 Seed = Annotated[int, Range(0, SEEDS - 1)]
 Positive = Annotated[float, Range(above=0)]
+Share = Annotated[float, Range(above=0, most=1)]
 NonNegative = Annotated[float, Range(least=0)]
 Number = Annotated[float, Range()]
 Finite = Annotated[float, Range(above=float("-inf"), below=float("inf"))]
@@ -72,6 +73,8 @@ ChangeNames = Sequence[tuple[str, str, float]]
 """Changes of coefficients as they are typed: a neuron or a layer, "=", "=x" or "+=", and a number."""
 Removal = Any
 """What becomes of a neuron that is removed: "zero", "mean", a number, or a change such as ``Scale(2.0)``."""
+GraphFile = str | Path | None
+"""A graph in the form of circuit-tracer."""
 FiringNames = Any
 """Firings: names such as ``"3.17@5"``, triples (layer, neuron, position), a table of these, or a result with some."""
 

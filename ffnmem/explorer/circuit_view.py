@@ -9,7 +9,7 @@ from pydantic import Field
 from ..core.defaults import CIRCUIT_NODES, CIRCUIT_SHARE
 from ..core.pictures import picture
 from ..core.progress import Progress
-from ..pages.rendering import picture_source, split_sheet, without_origin
+from ..pages.rendering import picture_source, split_sheet, without_origin, without_verdict
 from ..prompts.circuits import Circuit, circuit
 from ..prompts.minimal import minimal_circuit
 from .queries import Query, Text, Token, form_field, memory_address, read_token
@@ -53,7 +53,7 @@ def circuit_page(explorer: Explorer, query: CircuitQuery, progress: Progress) ->
         text="",
         found=graph,
         source=explorer.cached(("drawn", *query.pairs()), lambda: picture_source(picture("figure")(graph, top=LISTED))),
-        sections=list(split_sheet(without_origin(graph.sheet(LISTED)))),
+        sections=list(split_sheet(without_verdict(without_origin(graph.sheet(LISTED))))),
         links=memory_address,
     )
     files = {"csv": graph.to_frame, "png": lambda: picture("figure")(graph, top=LISTED), "json": graph.export}

@@ -10,7 +10,7 @@ from ..core.errors import InputError
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..interventions.contrasts import contrast
-from ..pages.rendering import split_sheet, without_origin
+from ..pages.rendering import split_sheet, without_origin, without_verdict
 from .queries import Query, Text, Token, form_field, memory_address, read_token
 from .rendering import fragment
 from .views import Explorer, View, view
@@ -46,7 +46,7 @@ def contrast_page(explorer: Explorer, query: ContrastQuery, progress: Progress) 
         ("contrast", query.text, query.other, *answers),
         lambda: contrast(explorer.model, query.text, query.other, *answers, progress=progress),
     )
-    sections = list(split_sheet(without_origin(found.sheet(LISTED))))
-    body = fragment("contrast.html", start=False, sections=sections, links=memory_address)
+    sections = list(split_sheet(without_verdict(without_origin(found.sheet(LISTED)))))
+    body = fragment("contrast.html", start=False, sections=sections, links=memory_address, found=found)
     files = {"csv": lambda: found.top(None), "json": found.to_dict, "png": lambda: picture("figure")(found)}
     return View("Two prompts, one difference", body, "contrast", found.provenance.to_dict(), files)

@@ -1,4 +1,3 @@
-from .circuits import circuit as circuit
 from .comparisons import comparison as comparison
 from .edits import edit as edit
 from .neuron_pages import neurons as neurons

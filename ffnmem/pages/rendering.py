@@ -14,7 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ..core.provenance import experts_in
-from ..core.sheets import Facts, Grid, Histogram, Line, Origin, Sheet, Table, line
+from ..core.sheets import Facts, Grid, Histogram, Line, Origin, Sheet, Table, Words, line
 from ..core.token_text import visible
 from ..show import notebook
 from ..show.notebook import chip_html, running_html
@@ -110,6 +110,11 @@ def sheet_html(sheet: Sheet, title: str | Line = "", **values: Any) -> str:
 def without_origin(sheet: Sheet) -> Sheet:
     """A sheet's blocks without where its numbers come from, which a page says at its end."""
     return Sheet(tuple(block for block in sheet.blocks if not isinstance(block, Origin)))
+
+
+def without_verdict(sheet: Sheet) -> Sheet:
+    """A sheet without the sentence that it begins with, which a page of the explorer says above."""
+    return Sheet(sheet.blocks[isinstance(sheet.blocks[0], Words) :], sheet.title)
 
 
 def split_sheet(sheet: Sheet) -> Iterator[Section]:

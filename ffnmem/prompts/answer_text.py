@@ -59,6 +59,12 @@ class AnswerResult(Result):
         return "log_probability" if self.answer.whole and self.foil is None else "logit"
 
     @property
+    def logit_words(self) -> str:
+        """What is said behind its logit: of what it is a sum, and that it is one before a soft cap."""
+        summed = self.answer.whole and self.foil is None
+        return f", the sum over its {len(self.answer.target)} tokens" * summed + self.provenance.before_cap
+
+    @property
     def none_kept(self) -> Any:
         """Its number of the answer where no firing is kept, of those results that have one."""
         return getattr(self, "without", None)

@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
 import torch
 
-from ..core.defaults import CIRCUIT_NODES
+from ..core.defaults import CIRCUIT_NODES, CIRCUIT_SHARE
 from ..core.errors import InputError, counted
 from ..core.files import check_destination, write_whole
 from ..core.number_text import format_share
+from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import FIRED_AT, Column, Content, Line, Sheet, Span, Table, line, token
-from ..core.types import CircuitForm, Count, Whole, checked
+from ..core.types import CircuitForm, Count, FiringNames, GraphFile, Means, Share, checked
 from ..models.tolerance import check_identity
-from .answer_text import AnswerResult, describe_answer
+from .answer_text import AnswerResult
 from .captures import Capture, Target, answer_probability
 from .causal import causal_scores
 from .circuit_edges import Firing, FrozenPass, Input
@@ -28,6 +29,7 @@ from .circuit_export import graph_json
 from .firings import PromptQuestion
 from .keeping import CARRIES, Keeping
 from .means import references
+from .minimal import minimal_circuit
 
 ANSWER, REST = "answer", "rest"
 """The ids of the answer's node, and of what stands for all that is no node of the graph."""
@@ -63,8 +65,13 @@ class Circuit(AnswerResult):
         compared: whether it is of a contrast.
     """
 
-    main = "edges"
-    in_json = "verdict tokens position target foil logit given kept reference error nodes edges"
+    heading = "prompt after target foil logit written_by given kept reference error"
+    tables: ClassVar = {
+        "firings": "neuron fired_at position score reads made_by | promotes",
+        "nodes": "| *",
+        "edges": "| *",
+    }
+    main, pictured = "edges", True
     in_repr = "target foil firings edges error"
 
     nodes: pd.DataFrame
@@ -95,52 +102,39 @@ class Circuit(AnswerResult):
             return None
         drawn = counted(len(self.firings), "firing")
         few = len(self.firings) < self.given
-        these = f"these {drawn}" if len(self.firings) > 1 else "this firing"
-        which = f"the first {drawn} of {self.given:,} given" if few else these
+        one = len(self.firings) == 1
+        which = f"The first {drawn} of {self.given:,} given" if few else "This firing" if one else f"These {drawn}"
         keep = f"{format_share(self.kept)} of it is kept, all others at {self.reference}"
         if self.kept >= CARRIES:
-            return f"the answer is carried by {which}: {keep}"
-        more = f"draw more of them (nodes={self.given}, --nodes {self.given})"
-        if not few:
-            more = "take those of a minimal circuit (fm.minimal_circuit, ffnmem circuit --share) with a higher share"
-        return (
-            f"the answer needs more than {which}: {keep}; {more}, or ask which few decide between two prompts "
-            "(fm.contrast, ffnmem contrast)"
-        )
+            return f"{which} {'carries' if one else 'carry'} the answer: {keep}."
+        more = f"draw more of them (--nodes {self.given})" if few else "take more of a minimal circuit (--share)"
+        enough = "is" if one else "are"
+        tried = f"Try: {more}, or ask which decide (ffnmem contrast)"
+        return f"{which} {enough} not enough for the answer: {keep}. {tried}."
 
-    def sheet(self, top: Whole = 20) -> Sheet:
-        """Whether they carry the answer, what wrote it, and the ``top`` firings with the sources that made most of what
-        each read."""
-        tokens = self.nodes[self.nodes["kind"] == "embedding"].set_index("id")["token"]
-        listed = self.edges[(self.edges["share"] > 0) & (self.edges["input"] != "linear")].sort_values(
-            "share", ascending=False, kind="stable"
-        )
-        by_target = {str(name): some.head(READ) for name, some in listed.groupby("target", sort=False)}
+    @property
+    def written_by(self) -> list[tuple[str, float]]:
+        """The sources that wrote most of the answer, and how much."""
+        return self.sources.get(ANSWER, [])
 
-        def sources(target: str) -> Line:
-            pieces: list[str | Span] = []
-            for one in by_target[target].itertuples() if target in by_target else ():
-                name = token(tokens[one.source], limit=16) if one.source in tokens else str(one.source)
-                pieces += [*([", "] if pieces else []), name, f" {one.weight:+.3g}"]
-            return line(*pieces)
+    @cached_property
+    def sources(self) -> dict[str, list[tuple[str, float]]]:
+        """By node, the sources that made most of what it read, and what they add; of gated neurons to the gate."""
+        tokens = self.nodes[self.nodes["kind"] == "embedding"].set_index("id")["token"].to_dict()
+        listed = self.edges[(self.edges["share"] > 0) & (self.edges["input"] != "linear")]
+        listed = listed.sort_values("share", ascending=False, kind="stable")
+        return {
+            str(name): [(tokens.get(one.source, one.source), one.weight) for one in some.head(READ).itertuples()]
+            for name, some in listed.groupby("target", sort=False)
+        }
 
-        facts: dict[str, Content | None] = {"verdict": self.verdict} | describe_answer(self, summed=True)
-        facts |= {"written by": sources(ANSWER), "error": f"{self.error:.1e}"}
-        rest = "all others" if self.compared else "all other firings, and biases"
-        adds = "in the one run minus in the other" if self.compared else "to what was read"
-        table = Table.of(
-            self.firings,
-            "neuron",
-            FIRED_AT,
-            "position",
-            Column("score", "number", sign=True, bars=True),
-            Column("difference read" if self.compared else "read", "number", sign=True, of="reads"),
-            Column("made by", wraps=True, of=lambda row: sources(row["id"])),
-            top=top,
-            rest="in .nodes",
-            caption=f"made by: sources and what they add {adds}; rest: {rest}; of gated neurons the gate",
-        )
-        return Sheet.of(facts, table, self.provenance)
+    def shown_firings(self, top: int | None) -> pd.DataFrame:
+        """Its firings, what each read, and the sources that made most of that."""
+        return self.firings if top is None else self.firings.head(top)
+
+    @property
+    def count(self) -> int:
+        return len(self.firings)
 
     def export(
         self, form: CircuitForm = "circuit-tracer", path: str | Path | None = None, *, slug: str | None = None
@@ -168,17 +162,23 @@ class Circuit(AnswerResult):
 @checked
 def circuit(
     capture: Capture,
-    firings: Any,
+    firings: FiringNames = None,
     target: Target = None,
     foil: str | int | None = None,
     position: int = -1,
     *,
+    share: Share = CIRCUIT_SHARE,
     nodes: Count = CIRCUIT_NODES,
-    mean: Any = None,
+    mean: Means = None,
+    export: GraphFile = None,
     prompt: SupportsIndex | None = None,
     first_token: bool = False,
+    progress: Progress | None = None,
 ) -> Circuit:
-    """The graph of given firings: which made which others fire, and which wrote the answer.
+    """The graph of memories behind an answer: which made which fire.
+
+    Draws the graph of some firings (a neuron at a position): which made which others fire, and which wrote the answer.
+    Unless they are named they are the fewest found that keep nine tenths of the answer.
 
     An edge is what its source adds to its target's pre-activation (of a gated neuron to the gate, and to the linear
     part), or to the answer's logit: what the source wrote, carried along every path through attention, with attention
@@ -188,11 +188,14 @@ def circuit(
     Args:
         capture, target, foil, position, prompt, first_token: as :func:`ffnmem.attribute`, at one position; without an
             intervention.
-        firings: those of a :class:`MinimalCircuit` or of a :class:`ffnmem.interventions.Contrast` of this prompt; a
-            table with layer, neuron and position; or a list of (layer, neuron, position), or of such as ``"3.17@5"``,
-            and ``"3.17"`` for every position.
+        firings: such as 0.895@4, or 0.895 for every position; in Python also those of a :class:`MinimalCircuit` or of a
+            :class:`ffnmem.interventions.Contrast` of this prompt; a table with layer, neuron and position; or a list of
+            (layer, neuron, position). Default: those of :func:`ffnmem.minimal_circuit`.
+        share: of the answer that the fewest firings keep, where none are named.
         nodes: how many of them are drawn, the first ones; what the others add is part of the rest.
         mean: what all others are set to, to see what these keep of the answer: as :func:`ffnmem.faithfulness` takes it.
+        export: a file to write besides: the graph JSON that circuit-tracer's page and Neuronpedia read.
+        progress: as :func:`ffnmem.minimal_circuit` has it.
 
     Returns:
         A :class:`Circuit`: ``.nodes``, ``.edges``, ``.error``, ``.kept``, ``.verdict``, ``.plot``, ``.export``.
@@ -201,8 +204,18 @@ def circuit(
 
     Source: the attribution graphs of Ameisen et al. 2025, "Circuit Tracing", with neurons in place of transcoders'
     features; edges through frozen attention as in Elhage et al. 2021.
+
+    Example:
+        $ ffnmem circuit "The Eiffel Tower is located in the city of" --foil " Rome"
+        $ ffnmem circuit "The capital of France is" --share .8 --plot circuit.png
+        $ ffnmem circuit "The capital of France is" --firings 0.895@4,1.811@4
+        $ ffnmem circuit "The capital of France is" --export g.json --csv > e.csv
     """
     question = PromptQuestion.of(capture, target, foil, position, prompt, first_token)
+    if firings is None:
+        firings = minimal_circuit(
+            capture, question.answer, faithfulness=share, mean=mean, position=position, prompt=prompt, progress=progress
+        )
     given = question.triples(firings)
     if not given:
         raise InputError("firings is empty: name at least one, such as 3.17@5, or give a minimal circuit's")
@@ -212,7 +225,7 @@ def circuit(
     kept, reference = share_kept(question, drawn, mean)
     run = FrozenPass(question)
     table, edges = graph_of(run, drawn, worth)
-    return Circuit(
+    found = Circuit(
         nodes=table,
         edges=edges,
         logit=run.logit,
@@ -228,6 +241,9 @@ def circuit(
             frozen="attention patterns, norm scales", nodes=nodes, reference=reference
         ),
     )
+    if export is not None:
+        found.export("circuit-tracer", export)
+    return found
 
 
 def circuit_between(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -86,7 +86,7 @@ def minimal_circuit(
     recorded: bool = False,
     position: int = -1,
     one_by_one: int = ONE_BY_ONE,
-    prompt: int | None = None,
+    prompt: SupportsIndex | None = None,
     first_token: bool = False,
     batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,

@@ -123,7 +123,8 @@ class Faithfulness(AnswerResult):
         if "random" in one:
             keep += f", with as many at random {format_share(one['random'])}"
         if len(found):
-            words = f"{these[0].upper()}{these[1:]} ({format_fine_share(one['share'])} of all) carry the answer: {keep}"
+            carry = f"({format_fine_share(one['share'])} of all) {'carries' if one['size'] == 1 else 'carry'}"
+            words = f"{these[0].upper()}{these[1:]} {carry} the answer: {keep}"
         elif alone:
             words = f"{these[0].upper()}{these[1:]} do not carry the answer: {keep}"
         else:

@@ -12,9 +12,10 @@ PLACE = ("layer", "neuron")
 Derived = Callable[[Any, Any], list[Any]]
 
 
-def neuron_pairs(result: Any, rows: Any) -> list[tuple[int, int]]:
-    """(layer, neuron) of each row."""
-    return list(zip(rows["layer"].tolist(), rows["neuron"].tolist(), strict=True))
+def neuron_pairs(result: Any, rows: Any) -> list[tuple[int, int] | None]:
+    """(layer, neuron) of each row; None where it is of none."""
+    pairs = zip(rows["layer"].tolist(), rows["neuron"].tolist(), strict=True)
+    return [None if isna else pair for pair, isna in zip(pairs, rows["neuron"].isna(), strict=True)]
 
 
 def from_column(name: str) -> Derived:
@@ -35,18 +36,26 @@ def end_tokens(end: int, fired: bool = True) -> Derived:
         if result.model is None:
             return [[] for _ in range(len(rows))]
         column = next((name for name in FIRED if name in rows), None) if fired else None
+        pairs = neuron_pairs(result, rows)
         signs = [end] * len(rows) if column is None else [-end if value < 0 else end for value in rows[column]]
         ends = [
             (*at, "value", "promoted" if sign > 0 else "suppressed")
-            for at, sign in zip(neuron_pairs(result, rows), signs, strict=True)
+            for at, sign in zip(pairs, signs, strict=True)
+            if at is not None
         ]
         # What stands for tokens is above everything that is shown.
         found = import_module("ffnmem.vocabulary.projections").end_tokens(
             result.model, ends, TOKENS, lens=getattr(result, "lens", "logit")
         )
-        return [found[one] for one in ends]
+        known = iter(ends)
+        return [[] if at is None else found[next(known)] for at in pairs]
 
     return tokens
+
+
+def made_by(result: Any, rows: Any) -> list[list[tuple[str, float]]]:
+    """The sources of nodes of a circuit, and what each adds."""
+    return [result.sources.get(name, []) for name in rows["id"]]
 
 
 def each(names: str, *args: Any, **about: Any) -> dict[str, Column]:
@@ -89,6 +98,9 @@ COLUMNS: Mapping[str, Column] = {
     **each("suppresses", "tokens", wraps=True, derive=end_tokens(-1), needs=PLACE, leads="token"),
     **each("value_promotes", "tokens", wraps=True, derive=end_tokens(1, fired=False), needs=PLACE, leads="token"),
     **each("q", "number", digits=2),
+    "made_by": Column("made by", "tokens", wraps=True, needs=("id",), derive=made_by),
+    **each("written_by", "tokens"),
+    "reads": Column("read", "number", sign=True),
     **each("context", "context"),
 }
 """What names stand for in the declarations of results; other names read by what they hold."""

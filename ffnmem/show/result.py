@@ -94,7 +94,7 @@ class Result:
         facts = {name: content_of(name, value) for name, value in self.heading_values().items()}
         origin = getattr(self, "provenance", None)
         if "logit" in facts:
-            facts["logit"] = f"{facts['logit']}{getattr(origin, 'before_cap', '')}"
+            facts["logit"] = f"{facts['logit']}{getattr(self, 'logit_words', getattr(origin, 'before_cap', ''))}"
         return Sheet.of(
             Words(line(*([said] if isinstance(said, str) else said))) if said else None,
             {COLUMNS[name].name if name in COLUMNS else name.replace("_", " "): value for name, value in facts.items()},

@@ -63,8 +63,8 @@ def test_a_missing_space_is_noticed(atlas: fm.Model, monkeypatch: pytest.MonkeyP
 
 def test_files_beside_a_circuit(asked: list[Any], tmp_path: Path) -> None:
     graph, html = tmp_path / "graph.json", tmp_path / "circuit.html"
-    result = run("circuit", *asked, "--firings", "0.5@3,1.7", "--export", graph, "--html", html, "--json")
-    assert result.stderr == f"ffnmem: wrote {graph}\nffnmem: wrote {html}\n"
+    result = run("circuit", *asked, "--firings", "0.5@3,1.7", "--export", graph, "--html", html, "--json", "--full")
+    assert result.stderr == f"ffnmem: wrote {html}\n"
     nodes = json.loads(result.stdout)["nodes"]
     assert {node["kind"] for node in nodes} == {"answer", "embedding", "firing"}
     assert len(json.loads(graph.read_text("utf-8"))["nodes"]) == len(nodes) + 1
@@ -195,7 +195,8 @@ def test_names_on_every_page_lead_to_the_site(
     common = ("--model", tiny_folder, "--site", site)
     run("report", PROMPT, "-o", pages / "prompt.html", *common)
     run("edit", "apply", tmp_path / "e.zip", "--html", pages / "edit.html", *common)
-    run("circuit", PROMPT, "--firings", "0.5@3,1.7", "--html", pages / "circuit.html", *common)
+    circuit = fm.circuit(fm.capture(tiny, PROMPT), ["0.5@3", "1.7"])
+    fm.pages.page(circuit, pages / "circuit.html", site=site)
     for path in pages.glob("*.html"):
         page = Page(path.read_text("utf-8"))
         found = {attrs["href"] for tag, attrs in page.tags if tag == "a" and "site/" in attrs.get("href", "")}

@@ -66,14 +66,6 @@ def test_block_must_be_one(text: str, tmp_path: Path, capsys: pytest.CaptureFixt
 EVERY = {name: {one.name: one for one in arguments_of(name)} for name in every_command()}
 
 
-@pytest.mark.parametrize("name", ["circuit"])
-def test_defaults_are_the_librarys(name: str) -> None:
-    """The same call would answer differently from a shell and from a notebook."""
-    defaults = {flag: option.field_info.default for flag, option in EVERY[name].items()}
-    due = {"--model": "atlas", "--dtype": "float32", "--position": -1, "--top": 20, "--prepend-bos": None}
-    assert {flag: defaults[flag] for flag in due} == due
-
-
 def test_every_option_says_what_it_does_in_one_wording() -> None:
     """An option of the same name says the same everywhere it means the same."""
     shared = {"--model", "--device", "--prepend-bos", "--json", "--csv"}

@@ -84,11 +84,11 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
     f"attribute '{PROMPT}' --target id:300 {M} --top 5": (lambda g: shown(fm.attribute(g.capture, 300), 5), "neurons"),
     f"attribute '{PROMPT}' {M} --position 2": (lambda g: shown(fm.attribute(g.capture, position=2), 20), "neurons"),
     f"paths {ASKED} {M} --top 6": (lambda g: shown(fm.attribute_paths(g.capture, *RIVALS), 6), "firings"),
-    f"circuit {ASKED} {M} --firings 0.5@3,1.7": (
+    f"circuit {ASKED} {M} --firings 0.5@3,1.7 --full": (
         lambda g: fm.circuit(g.capture, ["0.5@3", "1.7"], *RIVALS).edges,
         "edges",
     ),
-    f"circuit {ASKED} {M} --share .8": (
+    f"circuit {ASKED} {M} --share .8 --full": (
         lambda g: fm.circuit(g.capture, fm.minimal_circuit(g.capture, *RIVALS, faithfulness=0.8), *RIVALS).edges,
         "edges",
     ),

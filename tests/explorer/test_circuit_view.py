@@ -39,7 +39,7 @@ def test_the_graph_is_the_librarys(client: TestClient, tiny: fm.Model) -> None:
         page = client.get(address("/circuit", **ASKED, **more)).text
         row = expected.firings.iloc[0]
         assert f'href="/memory/{row["layer"]}.{row["neuron"]}"' in page
-        assert sentence(page) == f"{expected.verdict}."
+        assert sentence(page) == expected.verdict
 
 
 def test_the_picture_is_an_image_without_scripts(client: TestClient) -> None:

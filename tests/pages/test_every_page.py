@@ -54,7 +54,7 @@ Make = Callable[[fm.Model, Store, Path], Path]
 PAGES: dict[str, Make] = {
     "report": lambda model, store, out: fm.report(model, PROMPT, foil=f" {WORDS[7]}", out=out),
     "neurons": lambda model, store, out: fm.pages.neurons(store, [(1, 5), (0, 3)], out),
-    "circuit": lambda model, store, out: fm.pages.circuit(
+    "circuit": lambda model, store, out: fm.pages.page(
         fm.circuit(fm.capture(model, PROMPT), ["0.5", "0.6", "1.7"]), out
     ),
     "edit": lambda model, store, out: fm.pages.edit(random_edit(model, fact=FACT), model, out=out),

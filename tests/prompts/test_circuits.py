@@ -21,7 +21,7 @@ from ffnmem.prompts.circuits import ANSWER, REST
 from ffnmem.prompts.firings import PromptQuestion
 
 from ..architectures import DECODERS
-from ..helpers import PROMPT, allclose, build_twins, printed, refuses
+from ..helpers import PROMPT, allclose, build_twins, refuses
 from ..interventions.test_contrasts import likelier_first
 
 PLACES = ["layer", "neuron", "position"]
@@ -150,7 +150,6 @@ def test_the_firings_of_a_contrast(tiny64: Model) -> None:
     assert own.firings["id"].head(count).tolist() == between.firings["id"].head(count).tolist()
     assert (own.compared, between.compared, between.kept, between.verdict) == (False, True, None, None)
     assert not (between.nodes["kind"] == "embedding").any()
-    assert "difference read" in " ".join(printed(between.sheet(), 200))
 
 
 def test_the_verdict_says_what_to_try(captured: fm.prompts.Capture, given: Any, found: Circuit) -> None:
@@ -158,12 +157,12 @@ def test_the_verdict_says_what_to_try(captured: fm.prompts.Capture, given: Any, 
     alone = fm.faithfulness(captured, " Paris", " Rome", given, random=0)
     assert found.kept == pytest.approx(alone.curve["faithfulness"].item())
     carried = replace(found, kept=0.9).verdict
-    assert carried == "the answer is carried by these 30 firings: 90.0% of it is kept, all others at zero"
+    assert carried == "These 30 firings carry the answer: 90.0% of it is kept, all others at zero."
     little = str(replace(found, kept=0.02).verdict)
-    assert little.startswith("the answer needs more than these 30 firings: 2.0% of it is kept")
+    assert little.startswith("These 30 firings are not enough for the answer: 2.0% of it is kept")
     assert "--share" in little
     part = str(replace(found, kept=0.02, given=99).verdict)
-    assert "the first 30 firings of 99 given" in part
+    assert "The first 30 firings of 99 given" in part
     assert "--nodes 99" in part
     assert all("ffnmem contrast" in words for words in (little, part))
     assert fm.circuit(captured, given, " Paris", " Rome", mean=captured).reference.startswith("mean over a capture")
