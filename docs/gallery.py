@@ -15,7 +15,7 @@ DPI = 90
 
 TOWER = '"The Eiffel Tower is located in the city of"'
 KREMLIN = '"The Kremlin is located in the city of"'
-SUBJECT = '--subject "Eiffel Tower"'
+SUBJECT = '"Eiffel Tower"'
 PARIS = '--target " Paris"'
 RIVAL = f'{PARIS} --foil " Rome"'
 
@@ -302,7 +302,7 @@ traces = fm.tracing.trace_facts(model, whole, samples=3)
                 "Traces of many facts",
                 "The same on average over facts, by group of tokens, with 95% intervals.",
                 "fm.plots.figure(traces)",
-                "ffnmem trace facts atlas --limit 8 --plot traces.png",
+                "ffnmem trace-facts atlas --limit 8 --plot traces.png",
             ),
             Picture(
                 "silencing",
@@ -316,7 +316,7 @@ traces = fm.tracing.trace_facts(model, whole, samples=3)
                 "The same of many facts",
                 "What answers lose on average, by group of tokens, with 95% intervals.",
                 "fm.plots.fact_curves(fm.tracing.trace_facts(model, whole, way='silence'))",
-                "ffnmem trace facts atlas --way silence --limit 8 --plot silence.png",
+                "ffnmem trace-facts atlas --way silence --limit 8 --plot silence.png",
             ),
             Picture(
                 "knockout",
@@ -330,7 +330,7 @@ traces = fm.tracing.trace_facts(model, whole, samples=3)
                 "Fetched, of many facts",
                 "The same on average over facts, with 95% intervals.",
                 "fm.plots.fact_curves(fm.tracing.knockout_facts(model, whole))",
-                "ffnmem knockout facts atlas --limit 8 --plot knockout.png",
+                "ffnmem knockout-facts atlas --limit 8 --plot knockout.png",
             ),
         ),
     ),

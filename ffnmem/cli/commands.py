@@ -55,7 +55,7 @@ class Output:
         for file, mark in ((self.html, PAGE), (self.plot, FIGURE), (self.save, OWN)):
             if file is not None:
                 check_replaceable(file, mark)
-        if self.plot is not None and one.returns not in drawn():
+        if self.plot is not None and not drawn().intersection(one.returns.split(" | ")):
             raise InputError(f"--plot: nothing draws a {one.returns}")
 
     def emit(self, result: Any) -> None:

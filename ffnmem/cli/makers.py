@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import ffnmem as fm
 
-from ..core.types import ChangeNames, Dtype
-from .guard import collect_as_usual
+from ..core.errors import InputError, counted
+from ..core.types import ChangeNames, Count, Dtype, FactFormat, Seed
+from ..facts.listing import choose_facts, draw_facts
+from ..facts.templates import only_place
+from .guard import collect_as_usual, note
 from .progress import show_spinner
 
 if TYPE_CHECKING:
+    from ..core.progress import Progress
+    from ..facts.fact import Fact
     from ..models.model import Model
     from ..prompts.captures import Capture
     from ..scanning.store import Store
@@ -45,6 +50,55 @@ def read_capture(prompt: str, model: Model, chat: bool = False) -> Capture:
         chat: Ask PROMPT as a user's message, by the model's chat template; the answer is what the model begins with.
     """
     return fm.capture(model, model.chat_text([{"role": "user", "content": prompt}]) if chat else prompt)
+
+
+def read_fact(prompt: str, subject: str, model: Model, chat: bool = False) -> str:
+    """A prompt that asks for a fact.
+
+    Args:
+        prompt: A text that ends where the answer begins.
+        subject: What the prompt is about, as it is spelled there.
+        chat: Ask PROMPT as a user's message, by the model's chat template; the answer is what the model begins with.
+    """
+    if "{}" not in prompt:
+        only_place(prompt, subject)  # in the user's own words, not in the template's
+    return model.chat_text([{"role": "user", "content": prompt}]) if chat else prompt
+
+
+def read_facts(
+    source: str,
+    model: Model,
+    relation: str | None = None,
+    subject: str | None = None,
+    format: FactFormat | None = None,
+    limit: Count | None = None,
+    known: bool = False,
+    seed: Seed = 0,
+    progress: Progress | None = None,
+) -> list[Fact]:
+    """Facts of a source.
+
+    Args:
+        source: atlas (the facts of the embedded model), or a file of facts.
+        relation: Facts of this relation (landmark.city), or of all that begin so (landmark).
+        subject: Facts whose subject contains this text, in any case.
+        format: Of the file. [default: told by the first record]
+        limit: At most N facts, drawn with the seed. [default: all]
+        known: Only facts that the model says by itself.
+        seed: Of what is drawn.
+        progress: called with "known", the facts asked and all of them.
+    """
+    every, drawn = fm.load_facts(source, format), None if known else limit
+    facts = choose_facts(every, source, relation=relation, subject=subject, limit=drawn, seed=seed)
+    if not known:
+        return facts
+    found = fm.facts.filter_known(model, facts, progress=progress)
+    if not found.facts:
+        raise InputError(
+            f"{model.name} knows none of the {counted(len(facts), 'fact')}: leave out --known, or choose others"
+        )
+    note(f"{model.name} knows {len(found):,} of {counted(len(facts), 'fact')}")
+    return draw_facts(found.facts, limit, seed)
 
 
 def read_changes(changes: ChangeNames) -> dict[str, Any]:

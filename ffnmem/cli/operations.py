@@ -26,6 +26,8 @@ MAKERS = {
     "Store": "ffnmem.cli.makers:read_store",
     "NeuronChanges": "ffnmem.cli.makers:read_changes",
     "Means": "ffnmem.cli.makers:read_means",
+    "Fact": "ffnmem.cli.makers:read_fact",
+    "Facts": "ffnmem.cli.makers:read_facts",
 }
 """By the name of a class: the function that makes one of what is typed."""
 KINDS = {
@@ -166,6 +168,8 @@ class Operation:
                 if one.required or any(names[part.name] in values for part in maker.typed() if part.required):
                     typed = {own: values[name] for own, name in names.items() if name in values}
                     arguments[one.name] = maker.call(typed, given)
+                    if all(own == name for own, name in names.items()):  # for the next one the same is typed
+                        given = {**given, one.kind.name: arguments[one.name]}
             elif one.name in NOT_TYPED and given.get(one.name) is not None:
                 arguments[one.name] = given[one.name]
             elif one.typed_as in values and kinds.get(one.name) == one.kind:

@@ -29,8 +29,10 @@ GROUPS = {
     },
     "Facts and edits": {
         "facts": "facts",
-        "trace": "tracing",
-        "knockout": "tracing",
+        "trace": "ffnmem.tracing.tracing:trace_fact",
+        "trace-facts": "ffnmem.tracing.tracing:trace_facts",
+        "knockout": "ffnmem.tracing.blocking:knockout",
+        "knockout-facts": "ffnmem.tracing.blocking:knockout_facts",
         "edit": "edit",
         "evaluate": "evaluate",
         "audit": "audit",

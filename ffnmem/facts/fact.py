@@ -225,7 +225,11 @@ def facts_or_text(facts: Fact | str | Iterable[Fact], subject: str | None, targe
     return [Fact.from_text(facts, subject, target.strip())]
 
 
-def as_facts(facts: Fact | Iterable[Fact], least: int = 1) -> list[Fact]:
+Facts = Fact | Iterable[Fact]
+"""One fact or some: what commands read of a source."""
+
+
+def as_facts(facts: Facts, least: int = 1) -> list[Fact]:
     """One fact or some as a list; raises InputError for anything else, or fewer than ``least``."""
     found = [facts] if isinstance(facts, Fact) else list(facts) if isinstance(facts, Iterable) else [facts]
     strange = next((one for one in found if not isinstance(one, Fact)), None)

@@ -254,7 +254,10 @@ class Result:
             value = self.rows_of(name, rows)
             if isinstance(value, Mapping):
                 found[name] = {
-                    title: self.data_of(name, self.cut(name, one, rows), derived) for title, one in value.items()
+                    title: grid_values(one)
+                    if isinstance(one, Grid)
+                    else self.data_of(name, self.cut(name, one, rows), derived)
+                    for title, one in value.items()
                 }
             elif hasattr(value, "columns") and hasattr(value, "head"):
                 found[name] = self.data_of(name, self.cut(name, value, rows), derived)

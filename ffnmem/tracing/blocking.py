@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -16,7 +16,7 @@ from ..core.folders import Kind
 from ..core.progress import Progress
 from ..core.types import Count, checked
 from ..facts.answers import Answer
-from ..facts.fact import Fact
+from ..facts.fact import Fact, Facts
 from ..facts.questions import SubjectPrompt
 from ..models.attention import Blocking
 from ..models.hooks import OpenBlock
@@ -45,7 +45,7 @@ def knockout(
     batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Knockout:
-    """What an answer loses where its position cannot look at one token, or at all of the subject, in some layers.
+    """What an answer loses where its position cannot look at a token.
 
     Attention from the last position to a place is blocked in a window of layers, in an otherwise plain forward pass;
     its weights go to what is left. Where that takes the answer away, its position fetches something there, in these
@@ -53,11 +53,10 @@ def knockout(
 
     Args:
         model: from :func:`ffnmem.load`.
-        fact, subject, target, first_token: as :func:`ffnmem.trace_fact` takes them. Of an answer of several tokens, the
-            attention of each position that one of them is read after is blocked.
+        fact, subject, target, first_token, prepend_bos: as :func:`ffnmem.trace_fact` takes them.
+            Of an answer of several tokens, the attention of each position that one of them is read after is blocked.
         window: in layers; default 9 of every 48, but at least 3 unless that is more than half of all.
-        positions: of the prompt, blocked together as one more place, ``"chosen"``.
-        prepend_bos: whether the prompt gets the beginning-of-sequence token; None for the model's own way.
+        positions: of the prompt, blocked together as one more place, ``"chosen"``; 0 is the first token, -1 the last.
         batch_tokens: keys that are looked at at once; memory grows with it, results do not depend on it.
         progress: called with "knockout", the cells done and all of them.
 
@@ -68,6 +67,12 @@ def knockout(
         token sees. UnsupportedModelError: attention that shows no softmax.
 
     Source: Geva et al. 2023 (2304.14767), section 4.
+
+    Example:
+        $ ffnmem knockout "The Eiffel Tower is located in the city of" \\
+            "Eiffel Tower" --window 1 --plot eiffel.png
+        $ ffnmem knockout "The capital of France is" France \\
+            --positions 1 --positions 2
     """
     blocker = Blocker(model, window, positions or (), prepend_bos, batch_tokens)
     question = find_question(model, fact, subject, prepend_bos)
@@ -77,7 +82,7 @@ def knockout(
 @checked
 def knockout_facts(
     model: Model,
-    facts: Fact | Iterable[Fact],
+    facts: Facts,
     *,
     out: str | Path | None = None,
     window: Count | None = None,
@@ -85,13 +90,14 @@ def knockout_facts(
     batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Knockouts:
-    """What is lost of the answers of many facts, by groups of positions; those that are not known are skipped.
+    """What answers of many facts lose where their position cannot look.
 
+    The shares are averaged by where tokens stand towards the subject; facts that the model does not know are skipped.
     A group's positions are blocked together: those of :func:`ffnmem.tracing.trace_facts`, the beginning-of-sequence
     token, what stands before the subject, the whole subject, and all but the subject and the last token.
 
     Args:
-        model, window, prepend_bos, batch_tokens: as of :func:`ffnmem.knockout`.
+        model, window, prepend_bos, batch_tokens: as :func:`ffnmem.knockout` takes them.
         facts: to ask, one or some.
         out: a folder to keep each fact's result in as soon as it is there, made if missing. The same call goes on
             where one was stopped; other facts may be added.
@@ -103,6 +109,9 @@ def knockout_facts(
         holds something else, or was made by another model or with other settings.
 
     Source: Geva et al. 2023 (2304.14767), figure 2.
+
+    Example:
+        $ ffnmem knockout-facts atlas --known --limit 3
     """
     return Knockouts(*Blocker(model, window, (), prepend_bos, batch_tokens).map_facts(facts, out, progress))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -21,7 +21,7 @@ from ..core.progress import Phase, Progress
 from ..core.provenance import Provenance
 from ..core.run_folders import run_folder
 from ..facts.answers import Answer, read_answer
-from ..facts.fact import Fact, as_facts
+from ..facts.fact import Fact, Facts, as_facts
 from ..facts.questions import SubjectPrompt, ask_about, find_subject
 from ..facts.templates import check_marked_once
 from ..models.chat import prompt_provenance
@@ -114,7 +114,7 @@ class Mapper(Generic[MapKind]):
         )
 
     def map_facts(
-        self, facts: Fact | Iterable[Fact], out: str | Path | None, progress: Progress | None
+        self, facts: Facts, out: str | Path | None, progress: Progress | None
     ) -> tuple[tuple[MapKind, ...], pd.DataFrame, Provenance]:
         """The maps of those of some facts that the model knows, of the others fact, subject and reason, and the
         provenance: the fields of a result. What the folder ``out`` holds is not measured again."""

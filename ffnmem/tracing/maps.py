@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -12,21 +12,22 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import check_choice, counted
-from ..core.number_text import MISSING, format_probability
+from ..core.number_text import format_probability
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Line, Sheet, Table, line, token
+from ..core.sheets import Grid, Line, Span, line, token
 from ..core.types import Seed, checked
 from ..show.result import Result
 from .places import GROUPS, PLACES, VIEWS, Place, positions_by_group
 
-REASONS = 3  # why facts were skipped
 WIDTH = 1.96  # of a 95% interval, in standard errors
+SUBJECT = "whole subject"
 NAMES = {
     "state": "state",
     "ffn": "FFN",
     "attention": "attention",
     "edges": "edges to the last token",
 }
+UNITS = {"indirect": "indirect effect", "loss": "loss", "share": "share lost"}
 OF_WINDOWS = {"ffn": "of", "attention": "of", "edges": "in"}
 
 
@@ -35,6 +36,27 @@ def kind_in_words(kind: str, window: int) -> str:
     if kind not in OF_WINDOWS:
         return NAMES[kind]
     return f"{NAMES[kind]} {OF_WINDOWS[kind]} {window if window > 1 else 'one'} layer{'s' * (window > 1)}"
+
+
+def around(layer: int, window: int) -> str:
+    """Layers that are changed at once, in words."""
+    return f"layer {layer}" if window == 1 else f"{window} layers around layer {layer}"
+
+
+def grid(rows: Iterable[str | Span], effects: np.ndarray, title: str, effect: str) -> Grid:
+    """Effects ``[places, n_layers]`` of one of ``UNITS``, a row a place."""
+    columns = tuple(str(layer) for layer in range(effects.shape[1]))
+    limit = float(np.abs(effects).max()) or 1.0
+    return Grid(
+        tuple(rows),
+        columns,
+        tuple(map(tuple, effects.tolist())),
+        limit,
+        UNITS[effect],
+        "percent",
+        title=title,
+        caption="by layer",
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,19 +72,14 @@ class FactMap(Result):
         window: how many layers are changed at once.
     """
 
-    not_brief = "scores"
-    in_repr = "text answer clean kinds"
+    heading = "prompt answer clean"
+    tables: ClassVar = {"maps": "", "cells": "|*"}
+    main = "cells"
 
-    KEYS: ClassVar[tuple[str, ...]]
-    """The columns of its table that name a place of a kind."""
     EFFECTS: ClassVar[tuple[str, ...]]
     """The methods that give effects ``[n_layers, places]`` of a kind, columns of its table."""
     EFFECT: ClassVar[str]
     """The one that its maps show."""
-    SHOWN: ClassVar[Column]
-    """How they show it."""
-    PEAK: ClassVar[str]
-    """What its largest is called."""
 
     scores: dict[str, np.ndarray]
     clean: float
@@ -86,34 +103,30 @@ class FactMap(Result):
         return next(iter(self.scores.values())).shape[0]
 
     @property
-    def largest(self) -> pd.DataFrame:
-        """The rows of the table with the largest effect of each kind and place."""
-        return largest_rows(self.to_frame(), self.KEYS, self.EFFECT)
-
-    @property
     @abstractmethod
     def where(self) -> Mapping[str, np.ndarray]:
         """The columns of its table that say where a place is."""
 
     @property
     @abstractmethod
-    def labels(self) -> list[Line]:
+    def labels(self) -> list[str | Span]:
         """The places' names."""
 
     @abstractmethod
     def find_group(self, group: str) -> list[int]:
         """The numbers of the places that are of a group of positions."""
 
-    @property
-    @abstractmethod
-    def how(self) -> dict[str, Content]:
-        """What was done, for a sheet's heading."""
-
     def title_of(self, kind: str) -> str:
         """What stands above the map of a kind."""
         return kind_in_words(kind, self.window)
 
-    def to_frame(self) -> pd.DataFrame:
+    @property
+    def prompt(self) -> str:
+        """What was asked."""
+        return self.text
+
+    @property
+    def cells(self) -> pd.DataFrame:
         """One row a cell: kind, layer, where it is (a trace's position and token, or place and positions), score, and
         the effects (indirect, or loss and share of the clean probability)."""
         frames = [
@@ -130,37 +143,24 @@ class FactMap(Result):
         ]
         return pd.concat(frames, ignore_index=True)
 
-    def label_token(self, position: int) -> Line:
+    def label_token(self, position: int) -> Span:
         """A token, with a star where it is of the subject."""
         bos = position == 0 and self.provenance.prepend_bos
-        shown = token(self.tokens[position], "special" if bos else "", limit=16)
-        return line(shown, "*") if position in self.subject else line(shown)
+        return token(self.tokens[position] + "*" * (position in self.subject), "special" if bos else "", limit=16)
+
+    def map(self, kind: str) -> Grid:
+        """The effects of a kind, a row a place."""
+        return grid(self.labels, getattr(self, self.EFFECT)(kind).T, self.title_of(kind), self.EFFECT)
 
     @property
-    def chances(self) -> str:
-        """The answer's probability, in words."""
-        return f"{format_probability(self.clean)} clean"
+    def maps(self) -> dict[str, Grid]:
+        """The effects of each kind, by place and layer."""
+        return {kind: self.map(kind) for kind in self.kinds}
 
-    def sheet(self) -> Sheet:
-        """The prompt, the answer and its probability, what was done, and a map of each kind, a row a place."""
-        answer = line(token(self.answer, "strong"), f"   {self.chances}")
-        maps = (self.map(kind, self.title_of(kind)) for kind in self.kinds)
-        return Sheet.of({"prompt": self.text, "answer": answer, **self.how}, *maps, self.provenance)
-
-    def map(self, kind: str, title: str = "") -> Table:
-        """Each place with its effects by layer, the layer of the largest, and how large it is."""
-        effects = getattr(self, self.EFFECT)(kind)
-        records = [
-            {"label": label, "effects": own.tolist()}
-            | ({"layer": int(own.argmax()), "most": float(own.max())} if np.any(own) else {"layer": None, "most": None})
-            for label, own in zip(self.labels, effects.T, strict=True)
-        ]
-        heads = (
-            Column("at", of="label"),
-            layers_column(effects),
-            Column(f"{self.PEAK} layer", "number", places=0, of="layer"),
-        )
-        return Table.of(records, *heads, replace(self.SHOWN, of="most"), title=title)
+    def change(self, after: float) -> Line:
+        """The answer's probability before and after something, in words."""
+        ends = f" goes from {format_probability(self.clean)} to {format_probability(after)}"
+        return line("the probability of ", token(self.answer, "strong"), ends)
 
 
 @checked
@@ -178,11 +178,8 @@ class Trace(FactMap):
         clean, answer, answer_ids, text, tokens, subject, fact: as of :class:`Silencing`.
     """
 
-    in_json = "fact text tokens subject answer answer_ids clean corrupted samples window noise seed scores largest"
-    not_brief = "scores samples"
-    in_repr = "text answer clean corrupted samples kinds"
-    KEYS, EFFECTS = ("kind", "position"), ("indirect",)
-    EFFECT, PEAK, SHOWN = "indirect", "best", Column("effect", "percent", sign=True)
+    heading = "prompt answer clean corrupted"
+    EFFECTS, EFFECT = ("indirect",), "indirect"
 
     samples: np.ndarray
     noise: float
@@ -208,29 +205,33 @@ class Trace(FactMap):
         return {"position": np.arange(len(self.tokens)), "token": np.array(self.tokens, dtype=object)}
 
     @property
-    def labels(self) -> list[Line]:
+    def labels(self) -> list[str | Span]:
         return [self.label_token(position) for position in range(len(self.tokens))]
 
     def find_group(self, group: str) -> list[int]:
         return positions_by_group(self.subject, len(self.tokens))[group]
 
     @property
-    def how(self) -> dict[str, Content]:
-        source = dict(self.provenance.settings).get("noise_from")
-        words = f"standard deviation {self.noise:.3g}{f' ({source})' if source else ''}"
-        return {"noise": f"{words}, {counted(len(self.samples), 'sample')}, seed {self.seed}"}
-
-    @property
-    def chances(self) -> str:
-        return f"{super().chances}, {format_probability(self.corrupted)} with noise on the subject (*)"
+    def verdict(self) -> Line:
+        """What the noise takes, and where in the subject the most of it is brought back."""
+        kind = self.kinds[0]
+        own = self.scores[kind][:, self.subject.start : self.subject.stop]
+        layer, place = np.unravel_index(own.argmax(), own.shape)
+        back = "state of" if kind == "state" else f"{NAMES[kind]} output of"
+        where = around(int(layer), 1 if kind == "state" else self.window)
+        return line(
+            "With noise on the subject ", *self.change(self.corrupted), f"; with the clean {back} {where} put back at ",
+            token(self.tokens[self.subject[int(place)]]), f" it is {format_probability(float(own.max()))}.",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlaceMap(FactMap):
     """What an answer loses when something is done at a place, in a window of layers."""
 
-    in_json = "fact text tokens subject answer answer_ids clean window places scores largest"
-    KEYS, EFFECTS, PEAK = ("kind", "place", "positions"), ("loss", "share"), "worst"
+    EFFECTS = ("loss", "share")
+    WITHOUT: ClassVar[str]
+    """What is done, in words: a kind's name and layers are filled in."""
 
     places: tuple[Place, ...]
 
@@ -253,10 +254,16 @@ class PlaceMap(FactMap):
         return {"place": np.array(names, dtype=object), "positions": np.array(positions, dtype=object)}
 
     @property
-    def labels(self) -> list[Line]:
-        return [
-            self.label_token(place.positions[0]) if self.is_token(place) else line(place.name) for place in self.places
-        ]
+    def labels(self) -> list[str | Span]:
+        return [self.label_token(place.positions[0]) if self.is_token(place) else place.name for place in self.places]
+
+    @property
+    def verdict(self) -> Line:
+        """What the answer loses most by what is done at the subject."""
+        columns = self.find_group(SUBJECT)
+        own = self.scores[self.kinds[0]][:, columns[0]]
+        layers = around(int(own.argmin()), self.window)
+        return line(self.WITHOUT.format(NAMES[self.kinds[0]], layers), *self.change(float(own.min())), ".")
 
     def is_token(self, place: Place) -> bool:
         """Whether a place is one token by itself, not a group."""
@@ -283,11 +290,8 @@ class Silencing(PlaceMap):
         window: how many layers are silenced at once.
     """
 
-    EFFECT, SHOWN = "loss", Column("loss", "percent")
-
-    @property
-    def how(self) -> dict[str, Content]:
-        return {"silenced": "a part of some layers, which writes nothing at one token"}
+    EFFECT = "loss"
+    WITHOUT = "Where the {} of {} writes nothing at the subject, "
 
     def title_of(self, kind: str) -> str:
         return f"without {super().title_of(kind)}"
@@ -305,33 +309,28 @@ class Knockout(PlaceMap):
         places, clean, answer, answer_ids, text, tokens, subject, fact: as of :class:`Silencing`.
     """
 
-    EFFECT, SHOWN = "share", Column("share", "percent")
-
-    @property
-    def how(self) -> dict[str, Content]:
-        return {"blocked": f"attention from the last token, in {counted(self.window, 'layer')} at once"}
+    EFFECT = "share"
+    WITHOUT = "Where the last token cannot look at the subject in {1}, "
 
     def title_of(self, kind: str) -> str:
-        return "without looking at"
+        return f"without looking there, in {counted(self.window, 'layer')} at once"
 
 
 class FactMaps(Result):
     """The maps of many facts: means by kind, group of positions and layer, of some effects."""
 
+    heading = "n clean"
+    tables: ClassVar = {"maps": "", "largest": "*", "groups": "|*", "facts": "|*", "skipped": "subject reason"}
     main = "groups"
-    in_json = "n groups facts largest skipped"
-    not_brief = "groups facts"
-    in_repr = "facts skipped"
 
-    DONE: ClassVar[str] = "asked"
     GROUPS: ClassVar[tuple[str, ...]]
     """The groups of positions, in the order of the table."""
     COLUMNS: ClassVar[str]
     """The columns of ``groups``."""
     MEANS: ClassVar[Mapping[str, str]]
     """Its means: the effect of each. The first, whose interval is "low" and "high", is what its maps show."""
-    MORE: ClassVar[Mapping[str, str]] = {}
-    """Further columns of the maps: their names, and what they are in ``groups``."""
+    SUBJECT: ClassVar[str] = SUBJECT
+    """The group that the verdict is about."""
     OF_FACT: ClassVar[tuple[str, ...]] = ("fact", "text", "answer", "clean")
 
     skipped: pd.DataFrame
@@ -394,49 +393,37 @@ class FactMaps(Result):
     @property
     def largest(self) -> pd.DataFrame:
         """The rows of ``groups`` with the largest mean of each kind and group."""
-        return largest_rows(self.groups, ("kind", "group"), self.mean) if len(self.groups) else self.groups
-
-    def sheet(self) -> Sheet:
-        """How many facts there are, their answers, why some were skipped, and the means of each kind and group."""
-        facts: dict[str, Content | None] = {
-            self.DONE: f"{counted(len(self), 'fact')}, {len(self.skipped):,} skipped",
-            **(self.how if len(self) else {}),
-            "skipped": tuple(line(str(reason)) for reason in self.skipped["reason"].head(REASONS)) or None,
-        }
-        kinds = self.groups.groupby("kind", sort=False)
-        return Sheet.of(
-            facts, *(self.map(some, self.of_facts[0].title_of(str(kind))) for kind, some in kinds), self.provenance
-        )
+        return self.groups.loc[self.groups.groupby(["kind", "group"], sort=False)[self.mean].idxmax()]
 
     @property
-    def how(self) -> dict[str, Content]:
-        """The mean probability of the answers, and what was done."""
-        return {
-            "answer": f"{format_probability(float(self.facts['clean'].mean()))} clean, on the mean",
-            **self.of_facts[0].how,
-        }
+    def clean(self) -> float | None:
+        """The mean probability of the answers; None of no facts."""
+        return float(self.facts["clean"].mean()) if len(self) else None
 
-    def map(self, groups: pd.DataFrame, title: str = "") -> Table:
-        """Each group with its means by layer, and of the layer of the largest: mean, interval, further columns and how
-        many facts have such a position."""
-        first, by_group = self.of_facts[0], groups.groupby("group", sort=False)
-        most = groups.loc[by_group[self.mean].idxmax()].assign(
-            effects=[some.tolist() for _, some in by_group[self.mean]]
-        )
+    @property
+    def maps(self) -> dict[str, Grid]:
+        """The means of each kind, by group of positions and layer."""
+        return {str(kind): self.map(some, str(kind)) for kind, some in self.groups.groupby("kind", sort=False)}
 
-        def interval(row: Mapping[str, Any]) -> str:
-            return MISSING if np.isnan(row["low"]) else f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+    def map(self, groups: pd.DataFrame, kind: str) -> Grid:
+        """The means of one kind, a row a group."""
+        means = groups.pivot(index="group", columns="layer", values=self.mean).reindex(groups["group"].unique())
+        return grid(means.index, means.to_numpy(), self.of_facts[0].title_of(kind), self.of_facts[0].EFFECT)
 
-        return Table.of(
-            most,
-            Column("at", of="group"),
-            layers_column(np.array(most["effects"].tolist()).T),
-            Column(first.PEAK, "number", places=0, of="layer"),
-            replace(first.SHOWN, of=self.mean),
-            Column("95% interval", left=False, of=interval),
-            *(Column(name, "percent", of=column) for name, column in self.MORE.items()),
-            Column("facts", "count", of="n"),
-            title=title,
+    @property
+    def verdict(self) -> str:
+        """What was done at the subject, where it counts most, and what it does on the mean."""
+        if not len(self):
+            return f"{self.provenance.model} knows none of {counted(len(self.skipped), 'fact')}."
+        own = self.groups[(self.groups["group"] == self.SUBJECT) & (self.groups["kind"] == self.of_facts[0].kinds[0])]
+        return self.describe_largest(own.loc[own[self.mean].idxmax()]) if len(own) else ""
+
+    def describe_largest(self, row: Any) -> str:
+        """A row of ``groups`` in words."""
+        one: Any = self.of_facts[0]
+        done = one.WITHOUT.format(NAMES[row["kind"]], around(row["layer"], one.window))
+        return (
+            f"{done}the mean probability of {counted(int(row['n']), 'answer')} is {100 * row['loss']:.1f} points lower."
         )
 
 
@@ -451,7 +438,8 @@ class Traces(FactMaps):
         provenance: of all of them.
     """
 
-    DONE, GROUPS, MEANS = "traced", GROUPS, {"mean": "indirect"}
+    heading = "n clean corrupted"
+    GROUPS, MEANS, SUBJECT = GROUPS, {"mean": "indirect"}, "last subject"
     COLUMNS = "kind group layer mean low high n"
     OF_FACT = ("fact", "text", "answer", "clean", "corrupted", "total")
 
@@ -460,9 +448,17 @@ class Traces(FactMaps):
     provenance: Provenance
 
     @property
-    def how(self) -> dict[str, Content]:
-        clean, corrupted = (format_probability(float(self.facts[name].mean())) for name in ("clean", "corrupted"))
-        return {"answer": f"{clean} clean, {corrupted} with noise on the subject, on the mean"}
+    def corrupted(self) -> float | None:
+        """The mean probability of the answers with noise on the subject; None of no facts."""
+        return float(self.facts["corrupted"].mean()) if len(self) else None
+
+    def describe_largest(self, row: Any) -> str:
+        part = "state" if row["kind"] == "state" else f"{NAMES[row['kind']]} output"
+        where = around(row["layer"], 1 if row["kind"] == "state" else self.traces[0].window)
+        return (
+            f"With noise on the subject, the clean {part} of {where}, put back at the subject's last token, raises the "
+            f"mean probability of {counted(int(row['n']), 'answer')} by {100 * row['mean']:.1f} points."
+        )
 
 
 @checked
@@ -470,7 +466,7 @@ class Traces(FactMaps):
 class Silencings(FactMaps):
     """What silencing does to many answers, as :class:`Traces`. Made by :func:`ffnmem.tracing.trace_facts`."""
 
-    GROUPS, MEANS, MORE = PLACES, {"loss": "loss", "share": "share"}, {"of clean": "share"}
+    GROUPS, MEANS = PLACES, {"loss": "loss", "share": "share"}
     COLUMNS = "kind group layer loss low high share share_low share_high n"
 
     silencings: tuple[Silencing, ...]
@@ -496,14 +492,3 @@ def average(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     mean = rows.mean(axis=0)
     error = rows.std(axis=0, ddof=1) / np.sqrt(len(rows)) if len(rows) > 1 else np.full_like(mean, np.nan)
     return mean, mean - WIDTH * error, mean + WIDTH * error
-
-
-def largest_rows(found: pd.DataFrame, keys: Iterable[str], column: str) -> pd.DataFrame:
-    """The row of the largest value of a column for each of some keys."""
-    return found.loc[found.groupby(list(keys), sort=False)[column].idxmax()]
-
-
-def layers_column(effects: np.ndarray) -> Column:
-    """A column for effects by layer ``[n_layers, …]``, whose strongest colour is the largest of them."""
-    limit, name = float(np.abs(effects).max()) or 1.0, f"layers 0–{len(effects) - 1}"
-    return Column(name, "heat", limit=limit, scale=f"{limit:.1%}", each="layer", of="effects")

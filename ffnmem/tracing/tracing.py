@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -13,9 +13,9 @@ from ..core.errors import InputError
 from ..core.folders import Kind
 from ..core.progress import Progress
 from ..core.run_folders import read_run
-from ..core.types import Count, Seed, TraceWay, checked
+from ..core.types import Count, Seed, TraceKind, TraceWay, checked
 from ..facts.answers import Answer
-from ..facts.fact import Fact, as_facts
+from ..facts.fact import Fact, Facts, as_facts
 from ..facts.questions import SubjectPrompt
 from ..models.model import Model
 from ..models.replaying import Replay
@@ -31,7 +31,7 @@ TRACES = Kind("manifest.json", "ffnmem traces", 1, "the traces", subfolders=("fa
 @overload
 def trace_fact(
     model: Model, fact: Fact | str, subject: str | None = None, *, way: Literal["restore"] = "restore",
-    target: str | None = None, first_token: bool = False, kinds: Sequence[str] | None = None,
+    target: str | None = None, first_token: bool = False, kinds: Sequence[TraceKind] | None = None,
     window: Count | None = None, samples: Count = SAMPLES, noise: float | None = None, seed: Seed = 0,
     prepend_bos: bool | None = None, batch_tokens: Count = BATCH_TOKENS, progress: Progress | None = None,
 ) -> Trace: ...  # fmt: skip
@@ -40,7 +40,7 @@ def trace_fact(
 @overload
 def trace_fact(
     model: Model, fact: Fact | str, subject: str | None = None, *, way: Literal["silence"],
-    target: str | None = None, first_token: bool = False, kinds: Sequence[str] | None = None,
+    target: str | None = None, first_token: bool = False, kinds: Sequence[TraceKind] | None = None,
     window: Count | None = None, samples: Count = SAMPLES, noise: float | None = None, seed: Seed = 0,
     prepend_bos: bool | None = None, batch_tokens: Count = BATCH_TOKENS, progress: Progress | None = None,
 ) -> Silencing: ...  # fmt: skip
@@ -55,7 +55,7 @@ def trace_fact(
     way: TraceWay = "restore",
     target: str | None = None,
     first_token: bool = False,
-    kinds: Sequence[str] | None = None,
+    kinds: Sequence[TraceKind] | None = None,
     window: Count | None = None,
     samples: Count = SAMPLES,
     noise: float | None = None,
@@ -64,10 +64,12 @@ def trace_fact(
     batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Trace | Silencing:
-    """Where a fact is recalled: what restoring each clean output brings back of an answer whose subject is hidden, or
-    what silencing it takes away of the answer.
+    """Where a fact is recalled: causal tracing of one.
 
-    Restoring says which outputs are enough to bring an answer back; silencing says which it cannot do without.
+    Hides the subject with noise, puts one clean output back, and measures how much of the answer's probability returns:
+    an effect for each layer and token. With the way "silence" nothing is hidden; what FFNs or attention write at one
+    token, or at all of the subject, is taken away, and the loss is measured. Restoring says which outputs are enough to
+    bring an answer back; silencing says which it cannot do without.
 
     Args:
         model: from :func:`ffnmem.load`.
@@ -75,14 +77,15 @@ def trace_fact(
         subject: of a prompt, as it is spelled there.
         way: ``"restore"``: the subject is hidden by noise, and one clean output is put back. ``"silence"``: FFNs or
             attention write nothing at one token, or at all of the subject, of an otherwise clean run.
-        target: the known attribute, as :func:`ffnmem.facts.read_answer` reads it; default the fact's own, and of a
-            prompt the model's own top token. Of several tokens, scores are the probability of all of them.
-        first_token: of a known attribute of several tokens the first one alone.
+        target: what is true, as :func:`ffnmem.facts.read_answer` reads it; refused if the model says something else.
+            Default the fact's own, and of a prompt the model's own top token. Of several tokens, scores are the
+            probability of all of them.
+        first_token: of a target of several tokens the first one alone.
         kinds: what is restored, at one position: ``"state"`` (a layer's output: the whole residual stream), ``"ffn"``
             or ``"attention"`` (what these write in ``window`` layers around one); default all three. Of silencing
             ``"ffn"``, the default, and ``"attention"``.
         window: in layers; default 10 of every 48, but at least 3 unless that is more than half of all.
-        samples: corrupted runs. This, noise and seed are of restoring alone.
+        samples: runs with noise. This, noise and seed are of restoring alone.
         noise: standard deviation of the Gaussian noise on the subject's token embeddings; default three times that
             of these embeddings. :func:`noise_scale` takes it over many facts.
         seed: of the noise, which further depends on the prompt's text (with its subject) and on nothing else.
@@ -99,6 +102,14 @@ def trace_fact(
         UnsupportedModelError: a model under an intervention, or whose layers cannot be run by themselves.
 
     Source: Meng et al. 2022 (2202.05262), section 2; taking outputs away as Geva et al. 2023 (2304.14767), section 5.
+
+    Example:
+        $ ffnmem trace "The Eiffel Tower is located in the city of" \\
+            "Eiffel Tower" --plot eiffel.png
+        $ ffnmem trace "The capital of France is" France \\
+            --target Paris --kinds ffn --window 1 --samples 3
+        $ ffnmem trace "The Eiffel Tower is located in the city of" \\
+            "Eiffel Tower" --way silence --window 1
     """
     question = find_question(model, fact, subject, prepend_bos)
     if way == "silence":
@@ -112,8 +123,8 @@ def trace_fact(
 
 @overload
 def trace_facts(
-    model: Model, facts: Fact | Iterable[Fact], *, way: Literal["restore"] = "restore", out: str | Path | None = None,
-    kinds: Sequence[str] | None = None, window: Count | None = None, samples: Count = SAMPLES,
+    model: Model, facts: Facts, *, way: Literal["restore"] = "restore", out: str | Path | None = None,
+    kinds: Sequence[TraceKind] | None = None, window: Count | None = None, samples: Count = SAMPLES,
     noise: float | None = None, seed: Seed = 0, prepend_bos: bool | None = None, batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Traces: ...  # fmt: skip
@@ -121,8 +132,8 @@ def trace_facts(
 
 @overload
 def trace_facts(
-    model: Model, facts: Fact | Iterable[Fact], *, way: Literal["silence"], out: str | Path | None = None,
-    kinds: Sequence[str] | None = None, window: Count | None = None, samples: Count = SAMPLES,
+    model: Model, facts: Facts, *, way: Literal["silence"], out: str | Path | None = None,
+    kinds: Sequence[TraceKind] | None = None, window: Count | None = None, samples: Count = SAMPLES,
     noise: float | None = None, seed: Seed = 0, prepend_bos: bool | None = None, batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Silencings: ...  # fmt: skip
@@ -131,11 +142,11 @@ def trace_facts(
 @checked
 def trace_facts(
     model: Model,
-    facts: Fact | Iterable[Fact],
+    facts: Facts,
     *,
     way: TraceWay = "restore",
     out: str | Path | None = None,
-    kinds: Sequence[str] | None = None,
+    kinds: Sequence[TraceKind] | None = None,
     window: Count | None = None,
     samples: Count = SAMPLES,
     noise: float | None = None,
@@ -144,12 +155,14 @@ def trace_facts(
     batch_tokens: Count = BATCH_TOKENS,
     progress: Progress | None = None,
 ) -> Traces | Silencings:
-    """Trace many facts, each by itself; those that the model does not know are skipped, with the reason.
+    """Where many facts are recalled: causal tracing of each.
+
+    The effects are averaged by where a token stands towards the subject. Facts that the model does not know are
+    skipped, with the reason. What is silenced is silenced together at a group's positions: the six of restoring, the
+    beginning-of-sequence token, what stands before the subject, the whole subject, and the whole prompt.
 
     Args:
-        model, way, kinds, window, samples, seed, prepend_bos, batch_tokens: as of :func:`trace_fact`. What is silenced
-            is silenced together at a group's positions: the six of restoring, the beginning-of-sequence token, what
-            stands before the subject, the whole subject, and the whole prompt.
+        model, way, kinds, window, samples, seed, prepend_bos, batch_tokens: as :func:`ffnmem.trace_fact` takes them.
         facts: to trace, one or some.
         out: a folder to keep each fact's result in as soon as it is there, made if missing. The same call goes on
             where one was stopped; other facts may be added.
@@ -165,6 +178,10 @@ def trace_facts(
         UnsupportedModelError: as :func:`trace_fact`.
 
     Source: Meng et al. 2022 (2202.05262), section 2.2.
+
+    Example:
+        $ ffnmem trace-facts atlas --relation landmark.city --limit 3 --samples 2
+        $ ffnmem trace-facts atlas --known --limit 2 --way silence
     """
     some = as_facts(facts)
     if way == "silence":

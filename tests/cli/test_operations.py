@@ -30,6 +30,7 @@ TYPED = {
     "counterfactual": "Rome is",
     "tokens": " Paris",
     "neuron": "1.5",
+    "subject": "Eiffel Tower",
 }
 """What is typed for parameters that are required, by name."""
 HOSTILE = "[red]\x1b<script>alert(1)"
@@ -47,9 +48,12 @@ def words(name: str, **typed: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded(tiny: fm.Model) -> Iterator[None]:
-    """Every command is of one small model."""
+def loaded(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Every command is of one small model, and of facts that it knows."""
+    source = tmp_path_factory.mktemp("facts") / "facts.jsonl"
+    fm.facts.write_facts([fm.Fact("Eiffel Tower", "country", "The {} is in the city of", "France")] * 2, source)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TYPED, "source", str(source))
         patch.setattr(fm, "load", lambda *_, **__: tiny)
         yield
 
@@ -130,7 +134,7 @@ def found(name: str, model: fm.Model) -> Result:
 def test_token_text_does_nothing(name: str, tmp_path: Any) -> None:
     """A prompt could recolour a terminal, break a table, or run in a page."""
     if "prompt" in (one.name for one in operation(OPERATIONS[name]).typed()):
-        hostile = {"counterfactual" if name == "contrast" else "prompt": HOSTILE}
+        hostile = {"counterfactual" if name == "contrast" else "prompt": HOSTILE, "subject": "alert"}
         out = table(*words(name, **hostile), "--top", 2, "--html", tmp_path / "page.html")
         assert "\x1b" not in out
         html = (tmp_path / "page.html").read_text("utf-8")

@@ -15,7 +15,6 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.cli.explore import ASKED
-from ffnmem.cli.options import ModelChoice
 from ffnmem.models.answers import generate
 from ffnmem.scanning import Store
 
@@ -89,18 +88,18 @@ def test_a_text_goes_on_both_ways(tiny: fm.Model, tiny_folder: Path) -> None:
 
 # -- many facts --------------------------------------------------------------------------------------------------------
 
-FACTS = ("facts", "atlas", "--relation", "landmark.city", "--limit", 2)
+FACTS = ("atlas", "--relation", "landmark.city", "--limit", 2)
 
 
 @pytest.mark.parametrize(
     ("command", "columns"),
     [
-        (("trace", *FACTS, "--samples", 2), "kind group layer mean low high n"),
+        (("trace-facts", *FACTS, "--samples", 2), "kind group layer mean low high n"),
         (
-            ("trace", *FACTS, "--way", "silence", "--known"),
+            ("trace-facts", *FACTS, "--way", "silence", "--known"),
             "kind group layer loss low high share share_low share_high n",
         ),
-        (("knockout", *FACTS, "--known"), "kind group layer share low high loss n"),
+        (("knockout-facts", *FACTS, "--known"), "kind group layer share low high loss n"),
     ],
     ids=["trace", "silence", "knockout"],
 )
@@ -108,16 +107,16 @@ def test_many_facts(
     command: tuple[object, ...], columns: str, atlas: fm.Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The means by group. --limit counts those that are known: it would else be a smaller number than asked for."""
-    monkeypatch.setattr(ModelChoice, "load", lambda choice: atlas)
-    ran = run(*command, "-o", tmp_path / "kept", "--json", "--full", "--plot", tmp_path / "many.png")
-    assert ("of these are drawn" in ran.stderr) == ("--known" in command)
+    monkeypatch.setattr(fm, "load", lambda *_, **__: atlas)
+    ran = run(*command, "--out", tmp_path / "kept", "--json", "--full", "--plot", tmp_path / "many.png")
+    assert ("atlas knows 9" in ran.stderr) == ("--known" in command)
     found = json.loads(ran.stdout)
     assert found["n"] == len(found["facts"]) == 2
     assert {row["group"] for row in found["groups"]} >= {"last subject"}
     assert (tmp_path / "many.png").is_file()
-    assert list(pd.read_csv(io.StringIO(run(*command, "-o", tmp_path / "kept", "--csv").stdout))) == columns.split()
+    assert list(pd.read_csv(io.StringIO(run(*command, "--out", tmp_path / "kept", "--csv").stdout))) == columns.split()
     if "--known" not in command:
-        mistake(*command, "--window", 1, "-o", tmp_path / "kept", named=("window", "another folder"))
+        mistake(*command, "--window", 1, "--out", tmp_path / "kept", named=("window", "another folder"))
 
 
 def test_a_comparison(tiny_folder: Path, tmp_path: Path) -> None:

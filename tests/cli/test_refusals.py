@@ -76,11 +76,9 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("store exprot {store} delphi", "export"),
     ("activations --at 1,two", "--at '1,two' -1,0.5"),
     # Traces and comparisons.
-    *(
-        (f"{name} {rest}", says)
-        for name in ("trace", "knockout")
-        for rest, says in ((f"{ABOUT} {M} --target zzz", "does not know"), ("fakts atlas", "'facts'"))
-    ),
+    *((f"{name} {P} 'Eiffel Tower' {M} --target zzz", "does not know") for name in ("trace", "knockout")),
+    (f"trace {P} Louvre --chat", "'Louvre'"),
+    (f"trace-facts atlas --relation landmark.city --limit 2 {M} --known", "none of the 94 facts --known"),
     ("audit {model} {model} --prompt x", "--prompt --subject --facts"),
     ("audit {model} {model} --prompt x --subject x --facts atlas", "--prompt --subject --facts"),
     ("compare {model}", "B --edit"),

@@ -39,6 +39,8 @@ NEEDED = {
     "FILES": "EDIT",
     "A": "atlas",
     "--store": "STORE",
+    "SUBJECT": "Eiffel Tower",
+    "TOKENS": " Paris",
     "--subject": "Eiffel Tower",
     "--target": "Rome",
     "--with": "atlas",
@@ -47,7 +49,7 @@ NEEDED = {
 MORE = {
     "report neurons": ("--layer", "0"),
     "compare": ("--edit", "EDIT"),
-    **dict.fromkeys(("trace facts", "knockout facts", "evaluate", "evaluate sweep"), ("--limit", "1")),
+    **dict.fromkeys(("trace-facts", "knockout-facts", "evaluate", "evaluate sweep"), ("--limit", "1")),
     "evaluate sequential": ("--at", "1", "--limit", "1"),
 }
 

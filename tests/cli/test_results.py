@@ -73,7 +73,7 @@ def shown(result: Any, top: int | None) -> pd.DataFrame:
 
 RIVALS = (" Paris", " Rome")
 ASKED = f'"{PROMPT}" --target " Paris" --foil " Rome"'
-ABOUT = f'"{PROMPT}" --subject "Eiffel Tower"'
+TRACED = f"'{PROMPT}' 'Eiffel Tower'"
 M, S = "--model {model}", "--store {store}"
 CITY = "landmark.city"
 
@@ -119,17 +119,17 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: shown(fm.ablate(g.capture, " Paris", position=4, most=9), None),
         "neurons",
     ),
-    f"trace {ABOUT} {M} --samples 2 --noise 1 --kind ffn --window 1 --full": (
+    f"trace {TRACED} {M} --samples 2 --noise 1 --kinds ffn --window 1 --full": (
         lambda g: fm.trace_fact(
             g.model, PROMPT, "Eiffel Tower", samples=2, noise=1.0, kinds=("ffn",), window=1
         ).to_frame(),
         "",
     ),
-    f"trace {ABOUT} {M} --way silence --kind attention": (
+    f"trace {TRACED} {M} --way silence --kinds attention --full": (
         lambda g: fm.trace_fact(g.model, PROMPT, "Eiffel Tower", way="silence", kinds=("attention",)).to_frame(),
         "",
     ),
-    f"knockout {ABOUT} {M} --window 1 --at 1 --at -1": (
+    f"knockout {TRACED} {M} --window 1 --positions 1 --positions -1 --full": (
         lambda g: fm.knockout(g.model, PROMPT, "Eiffel Tower", window=1, positions=[1, -1]).to_frame(),
         "",
     ),

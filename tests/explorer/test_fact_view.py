@@ -93,7 +93,7 @@ def test_a_fact_that_the_model_knows(atlas: fm.Model) -> None:
         says = pd.read_csv(io.BytesIO(client.get(address("/fact", format="csv", **swap)).content))["answer_after"]
     expected = fm.trace_fact(atlas, text, subject).to_frame()
     assert cells["indirect"].tolist() == pytest.approx(expected["indirect"].tolist())
-    assert page.count(">best layer<") == 3  # a map a kind
+    assert page.count("indirect effect") >= 3  # a map a kind
     assert "as the fact has it" in sentence(page)
     assert sentence(reached).startswith("Reached: with the edit ")
     assert says[0] == " Rome"

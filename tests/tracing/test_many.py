@@ -66,7 +66,7 @@ def test_no_facts() -> None:
     assert traces.groups.empty
     assert list(traces.groups.columns) == Traces.COLUMNS.split()
     shown = " ".join(printed(traces.sheet()))
-    assert "0 facts, 1 skipped" in shown
+    assert "m knows none of 1 fact." in shown
     assert "it does not know [this]" in shown
 
 

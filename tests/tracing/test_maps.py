@@ -89,24 +89,35 @@ ONE = {
     "trace": (
         TRACE,
         ("kind", "layer", "position", "token", "score", "indirect"),
-        ("state", "FFN of one layer", "attention of one layer", "standard deviation 1 (given), 2 samples, seed 0"),
+        (
+            "state",
+            "FFN of one layer",
+            "attention of one layer",
+            "With noise on the subject the probability of",
+            "samples 2",
+        ),
     ),
     "silence": (
         partial(fm.trace_fact, way="silence", kinds=("ffn", "attention"), window=1),
         ("kind", "layer", "place", "positions", "score", "loss", "share"),
-        ("writes nothing at one token", "without FFN of one layer", "without attention of one layer", "whole subject"),
+        (
+            "writes nothing at the subject",
+            "without FFN of one layer",
+            "without attention of one layer",
+            "whole subject",
+        ),
     ),
     "knockout": (
         partial(fm.knockout, window=1, positions=[0, 1]),
         ("kind", "layer", "place", "positions", "score", "loss", "share"),
-        ("looking at", "in 1 layer at once", "whole subject", "non-subject", CHOSEN),
+        ("cannot look at the subject", "in 1 layer at once", "whole subject", "non-subject", CHOSEN),
     ),
 }
 
 
 @pytest.mark.parametrize("way", ONE)
 def test_one_fact(way: str, tiny: fm.Model) -> None:
-    """One row a cell with its effects, and the largest of each place in JSON."""
+    """One row a cell with its effects, which are those of the maps."""
     ask, columns, _ = ONE[way]
     told: list[tuple[int, int]] = []
     found = ask(tiny, PROMPT, SUBJECT, progress=lambda _, done, of: told.append((done, of)))
@@ -122,9 +133,9 @@ def test_one_fact(way: str, tiny: fm.Model) -> None:
         assert allclose(frame[name], expected, 1e-12)
     for kind, rows in frame.groupby("kind"):
         assert allclose(rows["score"], found.scores[kind].ravel(), 0)
-    largest = frame.groupby(list(found.KEYS), sort=False)
-    assert allclose([row[found.EFFECT] for row in found.brief()["largest"]], largest[found.EFFECT].max(), 1e-12)
-    json.dumps(found.to_dict(), allow_nan=False)
+    maps = json.loads(json.dumps(found.to_dict(), allow_nan=False))["maps"]
+    for kind in found.kinds:
+        assert allclose(maps[kind]["values"], getattr(found, found.EFFECT)(kind).T, 0)
     assert found.provenance.to_dict()["window"] == 1
     with refuses(InputError, ValueError, "mlp"):
         getattr(found, found.EFFECT)("mlp")
@@ -135,9 +146,9 @@ def test_the_sheet_of_one_fact(way: str, tiny: fm.Model) -> None:
     ask, _, parts = ONE[way]
     found = ask(tiny, PROMPT, SUBJECT)
     shown = " ".join(" ".join(printed(found.sheet())).split())
-    assert [part for part in ("·Tower*", BOS, f"{found.clean:.1%} clean", *parts) if part not in shown] == []
-    lines = printed(found.map(found.kinds[0]))[2:-1][: len(found.tokens)]
-    assert ["* " in one for one in lines] == [i in found.subject for i in range(len(lines))]
+    assert [part for part in ("·Tower*", BOS, f"{found.clean:.1%}", *parts) if part not in shown] == []
+    names = found.map(found.kinds[0]).rows[: len(found.tokens)]
+    assert [name.text.endswith("*") for name in names] == [i in found.subject for i in range(len(names))]
 
 
 def test_the_eiffel_tower_in_atlas(atlas: fm.Model) -> None:
@@ -161,14 +172,16 @@ def test_the_eiffel_tower_in_atlas(atlas: fm.Model) -> None:
 
 def test_a_prompt_a_template_and_a_fact_are_the_same_question(tiny: fm.Model) -> None:
     state = partial(TRACE, tiny, kinds=("state",))
-    prompt = state(PROMPT, SUBJECT).to_dict()
+    one = state(PROMPT, SUBJECT)
+    prompt = one.to_dict()
     assert state(FACT.prompt, SUBJECT).to_dict() == state(PROMPT, SUBJECT, target=" France").to_dict() == prompt
     for name in ("", "eiffel"):  # a fact's id is what it is called in a file, no part of the question
         fact = replace(FACT, id=name)
         (alone,) = fm.tracing.trace_facts(tiny, fact, kinds=("state",), samples=2, noise=1.0).traces
-        assert state(fact).to_dict() == alone.to_dict() == {**prompt, "fact": name or PROMPT}
-    assert state(PROMPT, SUBJECT, samples=4).samples[:2] == pytest.approx(prompt["samples"], abs=1e-6)
-    assert state(PROMPT, SUBJECT, seed=1).to_dict()["samples"] != prompt["samples"]
+        assert state(fact).to_dict() == alone.to_dict() == prompt
+        assert state(fact).fact == (name or PROMPT)
+    assert state(PROMPT, SUBJECT, samples=4).samples[:2] == pytest.approx(one.samples, abs=1e-6)
+    assert (state(PROMPT, SUBJECT, seed=1).samples != one.samples).all()
 
 
 @pytest.mark.parametrize("bos", [True, False])
