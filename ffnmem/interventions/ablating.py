@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.errors import InputError, counted, quoted
+from ..core.errors import InputError, check_index, counted, quoted
 from ..core.neuron_names import NeuronNames, pair_of
 from ..core.progress import Progress
 from ..core.types import AblationOrder, Count, Removal, checked
@@ -176,7 +176,7 @@ def ablate(
             known = "'zero', 'mean', a number or a change such as Scale(2.0)"
             raise InputError(f"how {quoted(how)} is unknown: choose {known}")
         change, words = named[how]
-    cells = choose_cells(question, positions, prompt)
+    cells = choose_cells(question, positions, capture.length(prompt))
     attributed = None
     if by == "integrated-gradients":
         if foil is not None:
@@ -209,13 +209,16 @@ def ablate(
 
 
 def choose_cells(
-    question: PromptQuestion, positions: SupportsIndex | Iterable[SupportsIndex] | None, prompt: SupportsIndex | None
+    question: PromptQuestion, positions: SupportsIndex | Iterable[SupportsIndex] | None, length: int
 ) -> tuple[int, ...] | None:
-    """The positions to change, ascending; None for all. Raises InputError for one that cannot reach the answer."""
+    """The positions to change, ascending, negatives from the end of the prompt's ``length``; None for all. Raises
+    InputError for one that cannot reach the answer."""
     if positions is None:
         return None
-    wanted = positions if isinstance(positions, Iterable) else [positions]
-    found = sorted({question.capture.position(p, prompt) for p in wanted})
+    wanted = [*positions] if isinstance(positions, Iterable) else [positions]
+    whole = question.capture.length(question.row)  # with the answer's tokens
+    sizes = [length if p.__index__() < 0 else whole for p in wanted]
+    found = sorted({check_index("position", p, size, "this prompt") for p, size in zip(wanted, sizes, strict=True)})
     if not found:
         raise InputError("positions is empty: name at least one, or leave it out for all")
     if found[-1] > question.position:

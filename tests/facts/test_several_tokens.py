@@ -127,6 +127,19 @@ def test_what_neurons_do_to_all_tokens(tiny64: fm.Model) -> None:
         assert into[f"{layer}.{neuron}@{place}"] == pytest.approx(float(paths.scores[layer, place, neuron]), abs=1e-10)
 
 
+def test_where_neurons_are_removed_is_of_the_prompt(tiny64: fm.Model) -> None:
+    """−1 is its own last token, not one of the answer's; and it may be one of several prompts."""
+    batch, alone = fm.capture(tiny64, ["Rome is", PROMPT]), fm.capture(tiny64, PROMPT)
+    last = alone.length() - 1
+    expected = fm.ablate(alone, " Paris city", most=3, positions=last)
+    for found in (
+        fm.ablate(alone, " Paris city", most=3, positions=-1),
+        fm.ablate(batch, " Paris city", most=3, positions=[-1], prompt=1),
+    ):
+        assert found.positions == (last,)
+        assert found.neurons["logit"].tolist() == pytest.approx(expected.neurons["logit"].tolist(), abs=1e-10)
+
+
 def test_the_probability_of_all_tokens_fades_with_a_layer(tiny64: fm.Model) -> None:
     """Where the answer begins to be read; and after a second prompt it is the same tokens'."""
     given = fm.capture(tiny64, PROMPT)
