@@ -14,18 +14,25 @@ docs/methods/memories.md (`python benchmarks/errors_by_dtype.py`)."""
 
 
 def check_identity(
-    model: Model, name: str, errors: ArrayLike | torch.Tensor, scales: ArrayLike | torch.Tensor, least: float = 1.0
+    model: Model,
+    name: str,
+    errors: ArrayLike | torch.Tensor,
+    scales: ArrayLike | torch.Tensor,
+    least: float = 1.0,
+    again: bool = False,
 ) -> None:
     """Warn, once for each model and name, of an identity that misses by more than rounding explains.
 
     Args:
         name: of the identity, such as ``"attribute"``.
         errors: ``[n]``, the errors of its sums. scales: ``[n]``, the largest absolute term of each, or what it
-            should come to. least: the smallest scale; smaller ones are taken as this.
+            should come to. least: the smallest scale; smaller ones are taken as this. again: whether a part of the sums
+            is of one more pass: some attention takes its softmax in float32, where both round differently.
     """
     missed = torch.as_tensor(errors, dtype=torch.float64).cpu().reshape(-1).abs()
     scale = torch.as_tensor(scales, dtype=torch.float64).cpu().reshape(-1).clamp(min=least)
-    allowed = TOLERANCE.get(model.dtype, TOLERANCE[torch.bfloat16]) * scale
+    own = TOLERANCE.get(model.dtype, TOLERANCE[torch.bfloat16])
+    allowed = max(own, TOLERANCE[torch.float32] if again else own) * scale
     worst = int((missed - allowed).argmax())
     if missed[worst] <= allowed[worst] or name in model.inexact or SILENT.get():
         return

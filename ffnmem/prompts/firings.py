@@ -19,7 +19,7 @@ from ..core.neuron_names import add_experts, read_neuron
 from ..core.provenance import experts_in
 from ..core.sheets import Grid, token
 from ..facts.answers import Answer
-from ..models.attention import FrozenAttention, frozen_attention
+from ..models.attention import AttentionPass, FrozenAttention, frozen_attention
 from ..models.hooks import OpenBlock
 from ..models.layout import inner
 from ..models.model import Model
@@ -142,10 +142,14 @@ class PromptQuestion:
         filled = [torch.zeros_like(m) if one is None else one for m, one in zip(layers, found, strict=True)]
         return filled, [m.detach() for m in layers], logits.detach()
 
+    @property
+    def attended(self) -> AttentionPass | None:
+        """What the capture recorded of attention; None where that is of other prompts or later tokens, too."""
+        return self.capture.attended if len(self.tokens) == self.capture.tokens.shape[1] else None
+
     def attentions(self) -> list[FrozenAttention]:
         """Every attention layer of this prompt's pass up to the answer, frozen."""
-        whole = len(self.tokens) == self.capture.tokens.shape[1]
-        return frozen_attention(self.model, self.tokens, self.capture.attended if whole else None)
+        return frozen_attention(self.model, self.tokens, self.attended)
 
     def result_fields(self) -> dict[str, Any]:
         """What every result says of the question and the answer, by the names of its fields."""

@@ -135,7 +135,8 @@ def attribute_paths(
     terms = parts.groupby("position")["logit"]
     sums = {"logit": logits.tolist(), "sum": terms.sum().tolist()}
     scale = np.abs([terms.max(), terms.min(), logits.tolist()]).max(0)
-    check_identity(question.model, "attribute_paths", np.subtract(sums["sum"], sums["logit"]), scale)
+    missed, again = np.subtract(sums["sum"], sums["logit"]), question.attended is None
+    check_identity(question.model, "attribute_paths", missed, scale, again=again)
     return PathAttribution(
         scores=scores,
         coefficients=at_least_float32(question.coefficients),

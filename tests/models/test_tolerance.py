@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import ffnmem as fm
 
 from ..helpers import PROMPT, build
+from .table import DECODERS
 
 
 class Int8Linear(nn.Linear):
@@ -61,3 +62,13 @@ def test_a_sum_that_is_not_the_models_is_warned_of_once(
     assert all(
         f"rounding in {dtype} explains at most" in text and "a hook that changes an output" in text for text in told
     )
+
+
+@pytest.mark.parametrize("name", ["GPT-J", "MPT"])
+def test_a_second_pass_may_round_differently(name: str, tokenizer: Any) -> None:
+    """Attention of a row of a batch, or up to an earlier answer, is run once more, with a softmax in float32."""
+    model = fm.load(DECODERS[name](), tokenizer=tokenizer, dtype="float64")
+    batch, one = fm.capture(model, ["Paris is", PROMPT, "so it is said"]), fm.capture(model, PROMPT)
+    found = [fm.attribute_paths(batch, prompt=row) for row in range(3)] + [fm.attribute_paths(one, position=3)]
+    errors = [paths.error for paths in found] + [fm.circuit(batch, found[1].top(5), prompt=1).error]
+    assert 1e-11 < max(errors) < 1e-6  # which would be warned of, and so fail here
