@@ -59,7 +59,14 @@ class PromptQuestion:
         capture.check_repeatable()  # the model's attention, if not all of it, is run once more
         row, pos = capture.row(prompt), capture.position(position, prompt)
         answer = answer_after(capture, target, foil, row, pos, first_token)
-        return cls(*with_answer(capture, answer, row), answer)
+        found = cls(*with_answer(capture, answer, row), answer)
+        short, length = found.model.short_ctx, found.capture.length(found.row)
+        if short is not None and found.position < short < length:
+            raise InputError(
+                f"{found.model.name} reads a text of {length} tokens with other LongRoPE factors than one that ends at "
+                f"position {found.position}: capture the prompt up to there"
+            )
+        return found
 
     @property
     def model(self) -> Model:

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import ffnmem as fm
+from ffnmem.core.errors import InputError
 from ffnmem.corpus import batches
 from ffnmem.models.answers import Question, answer, generate, written_on
 from ffnmem.models.layer_pass import LayerPass
 from ffnmem.models.replaying import PlainLayers
 
-from ..helpers import PROMPT, allclose, build
+from ..helpers import PROMPT, allclose, build, refuses
 
 SHORT = 8
 TEXTS = ("Paris", " ".join([PROMPT] * 2), "so it is")
@@ -49,6 +50,16 @@ def test_rows_are_prompts_of_their_own(long_rope: fm.Model) -> None:
         for layer, m in own.items():
             assert allclose(found[layer].unflatten(0, together.tokens.shape)[row, : one.length()], m, 1e-12)
             assert allclose(one.coefficients[layer][0], m, 1e-6)
+
+
+def test_an_answer_inside_a_long_prompt_is_of_other_factors(long_rope: fm.Model) -> None:
+    """What runs the prompt again up to the answer would take the short ones; attribution runs nothing again."""
+    capture = fm.capture(long_rope, TEXTS[1])
+    assert fm.attribute(capture, position=3).error < 1e-12
+    for run in (fm.attribute_paths, fm.causal_scores, fm.faithfulness, fm.minimal_circuit, fm.ablate):
+        with refuses(InputError, ValueError, f"{capture.length()} tokens", "position 3", "capture the prompt up to"):
+            run(capture, position=3)
+        assert run(capture, position=SHORT).position == SHORT
 
 
 def test_answers_and_texts(long_rope: fm.Model) -> None:
