@@ -45,6 +45,7 @@ KINDS = {
     "Targets": "token",
     "Tokens": "tokens",
     "Lens": "text",
+    "Texts": "text",
     "FiringNames": "firings",
     "ChangeNames": "changes",
     "Removal": "removal",

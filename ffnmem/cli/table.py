@@ -25,7 +25,7 @@ GROUPS = {
         "roles": "weights",
         "weights": "ffnmem.neurons.wiring:virtual_weights",
         "geometry": "weights",
-        "health": "health",
+        "health": "ffnmem.neurons.health:neuron_health",
     },
     "Facts and edits": {
         "facts": "facts",

@@ -64,6 +64,7 @@ Share = Annotated[float, Range(above=0, most=1)]
 NonNegative = Annotated[float, Range(least=0)]
 Number = Annotated[float, Range()]
 Finite = Annotated[float, Range(above=float("-inf"), below=float("inf"))]
+ContextLength = Annotated[int, at_least(2)]
 
 # -- what is of no one class ------------------------------------------------------------------------------------------
 
@@ -75,6 +76,8 @@ Removal = Any
 """What becomes of a neuron that is removed: "zero", "mean", a number, or a change such as ``Scale(2.0)``."""
 GraphFile = str | Path | None
 """A graph in the form of circuit-tracer."""
+Texts = Any
+"""A corpus: a file, folder or glob, ``"atlas"``, ``"hf:name"``, texts, or a packed corpus."""
 FiringNames = Any
 """Firings: names such as ``"3.17@5"``, triples (layer, neuron, position), a table of these, or a result with some."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,7 @@ from torch import Tensor
 from ..core.errors import InputError, counted
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Origin, Sheet, Table
-from ..core.token_text import printable
-from ..core.types import Count, Division, Seed, Whole, at_least, checked
+from ..core.types import ContextLength, Count, Division, Seed, Texts, checked
 from ..corpus.excerpts import BATCH_TOKENS, Page, Selection, TextSettings, draw_tokens
 from ..corpus.packing import pack
 from ..corpus.passes import read
@@ -148,7 +146,6 @@ def flatten_positions(tensor: Tensor) -> Tensor:
 
 
 FLAGS = ("dead", "stuck", "saturated")
-NOT_SHOWN = ("tolerance", "saturated", "batch_tokens", "corpus_hash")  # of the settings, in a sheet
 
 
 @checked
@@ -158,15 +155,19 @@ class NeuronHealth(Result):
 
     Attributes:
         neurons: one row a neuron.
-        layers: one row a layer: ``layer``, ``neurons``, ``fires`` (mean over neurons), ``dead``, ``stuck``,
-            ``saturated`` (shares of its neurons).
+        layers: fires, mean over neurons, and the shares of neurons that are dead, stuck, saturated: one row a layer,
+            ``layer``, ``neurons``, ``fires``, ``dead``, ``stuck``, ``saturated``.
         activation: of the layers, by its name in :mod:`ffnmem.ffn`.
         positions: counted, BOS, pads and special tokens left out.
         provenance: model, numeric type and settings.
     """
 
-    main = "neurons"
-    in_json = "layers neurons activation positions"
+    heading = "activation positions"
+    tables: ClassVar = {
+        "layers": "layer neurons fires dead stuck saturated",
+        "extremes": "ends neuron fires flat linear is",
+    }
+    main, uncut, only_shown = "neurons", "layers", "extremes"
 
     neurons: pd.DataFrame
     layers: pd.DataFrame
@@ -175,7 +176,7 @@ class NeuronHealth(Result):
     provenance: Provenance
 
     def extremes(self, top: Count = 5) -> pd.DataFrame:
-        """The most flat and the most linear neurons, with a column ``kind`` in front; ties by layer and neuron. Raises
+        """The most flat and the most linear neurons; a column ``kind`` says which. Ties by layer and neuron. Raises
         InputError for ``top`` below 1."""
         rows = [
             self.neurons.sort_values(column, ascending=False, kind="stable").head(top).assign(kind=f"most {column}")
@@ -183,42 +184,24 @@ class NeuronHealth(Result):
         ]
         return pd.concat(rows, ignore_index=True)[["kind", *self.neurons.columns]]
 
-    def first_rows(self, top: int | None = None) -> pd.DataFrame:
+    def shown_neurons(self, top: Count | None = None) -> pd.DataFrame:
         """The rows by neuron: all, or the ``top`` at both ends, as ``extremes`` has them."""
-        return self.neurons.copy() if top is None else self.extremes(top)
+        return self.neurons if top is None else self.extremes(top)
 
-    def summary(self) -> str:
-        shares = ", ".join(f"{self.neurons[flag].mean():.1%} {flag}" for flag in FLAGS)
-        return (
-            f"{printable(self.provenance.model)}, {counted(len(self.layers), 'layer')}, "
-            f"{counted(len(self.neurons), 'neuron')} over {counted(self.positions, 'position')}: {shares}"
-        )
-
-    def sheet(self, top: Whole = 5) -> Sheet:
-        """Each layer, and the ``top`` neurons at both ends."""
-        origin = {name: value for name, value in self.provenance.to_dict().items() if name not in NOT_SHOWN}
-        layers = Table.of(
-            self.layers,
-            "layer neurons",
-            *(Column(name, "percent") for name in ("fires", *FLAGS)),
-            title=f"{counted(len(self.neurons), 'neuron')} ({self.activation}) over "
-            f"{counted(self.positions, 'position')}",
-            caption="fires: mean over neurons; dead, stuck, saturated: shares of neurons",
-        )
-        found = self.extremes(top)
-        # That a stuck neuron is saturated too goes without saying.
+    def shown_extremes(self, top: Count | None = None) -> pd.DataFrame:
+        """The same with what each is: that a stuck neuron is saturated too goes without saying."""
+        found = self.extremes(top or len(self.neurons))
         told = [
             ", ".join(flag for flag in FLAGS if row[flag] and not (flag == "saturated" and row["stuck"]))
             for row in found.to_dict("records")
         ]
-        neurons = Table.of(
-            found.assign(ends=found["kind"].where(found["kind"] != found["kind"].shift(), ""), told=told),
-            "ends",
-            Column("neuron", "neuron", left=False, of=("layer", "neuron")),
-            *(Column(name, "percent") for name in ("fires", "flat", "linear")),
-            Column("is", wraps=True, of="told"),
-        )
-        return Sheet.of(layers, neurons, Origin(origin))
+        return found.assign(ends=found["kind"].where(found["kind"] != found["kind"].shift(), ""), **{"is": told})
+
+    @property
+    def verdict(self) -> str:
+        """How many neurons are dead, stuck, saturated."""
+        shares = ", ".join(f"{self.neurons[flag].mean():.1%} {flag}" for flag in FLAGS)
+        return f"Of {counted(len(self.neurons), 'neuron')} over {counted(self.positions, 'position')}: {shares}."
 
 
 TOKENS = 20_000
@@ -227,10 +210,10 @@ TOKENS = 20_000
 @checked
 def neuron_health(
     model: Model,
-    texts: Any,
+    texts: Texts,
     *,
     tokens: Count | None = TOKENS,
-    context: Annotated[int, at_least(2)] | None = None,
+    context: ContextLength | None = None,
     batch_tokens: Count = BATCH_TOKENS,
     prepend_bos: bool | None = None,
     seed: Seed = 0,
@@ -238,7 +221,11 @@ def neuron_health(
     documents: Division | None = None,
     progress: Progress | None = None,
 ) -> NeuronHealth:
-    """Which neurons never fire, which pass no gradient, and which stay in one regime.
+    """Dead, stuck and saturated neurons.
+
+    Reads a sample of a corpus and says how every neuron fares. Dead: never fires. Stuck: passes no gradient at any
+    position read (|act′| < 0.01 at all), as every dead ReLU neuron; a dead GELU neuron need not be. Saturated: in one
+    regime at 99% of positions, flat (|act′| < 0.01) or linear (|act′ − 1| < 0.01).
 
     BOS, pads and special tokens do not count. Memory does not grow with the corpus: a batch's pre-activations and
     coefficients of one layer. Sums are float64; the same call gives the same numbers, and other batches change rounding
@@ -252,7 +239,8 @@ def neuron_health(
         batch_tokens: of one pass, pads included.
         prepend_bos: put BOS before each sequence; default: the model's own convention.
         seed: of the draw of sequences.
-        text, documents: how to read the corpus, see :func:`ffnmem.corpus.open_corpus`.
+        text: the field of a record that is its text, see :func:`ffnmem.corpus.open_corpus`.
+        documents: what is a document of a .txt file: what blank lines separate, a line, or all of it.
         progress: called as ("health", done, total) in tokens of text.
 
     Returns:
@@ -279,6 +267,11 @@ def neuron_health(
 
     Source: dead as in Voita et al. 2023 (2309.04827), §4; dying ReLUs: Maas et al. 2013, §2, and Lu et al. 2019
         (1903.06733); saturation as one regime: Glorot and Bengio 2010, §3; thresholds are ours.
+
+    Example:
+        $ ffnmem health atlas
+        $ ffnmem health texts.jsonl --tokens 5000 --top 10
+        $ ffnmem health atlas --plot health.png
     """
     settings = TextSettings.checked(model, context, prepend_bos, batch_tokens)
     with TemporaryDirectory(prefix="ffnmem-") as folder:

@@ -74,7 +74,8 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "fired_at": Column("fired at", "token", limit=20, derive=from_column("token"), needs=("token",), leads="token"),
     **each(
-        "layer position rank neurons facts tokens size total runs strongest_layer connections_in connections_out",
+        "layer position rank neurons facts tokens size total runs strongest_layer positions "
+        "connections_in connections_out",
         "count",
     ),
     "coefficient": Column("coefficient", "number", note=NEGATIVE),
@@ -102,6 +103,8 @@ COLUMNS: Mapping[str, Column] = {
     "made_by": Column("made by", "tokens", wraps=True, needs=("id",), derive=made_by),
     **each("written_by", "tokens"),
     "reads": Column("read", "number", sign=True),
+    **each("fires dead stuck saturated flat linear", "percent"),
+    "is": Column("is", wraps=True),
     **each("context", "context"),
 }
 """What names stand for in the declarations of results; other names read by what they hold."""

@@ -259,7 +259,7 @@ def test_health(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:
     """The first alone without --full, all tokens where they are asked for, and the picture."""
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("The city of Rome\n\nThe Eiffel Tower is in the city of Paris", "utf-8")
-    arguments = ("health", corpus, "--model", tiny_folder, "--tokens", "all")
+    arguments = ("health", corpus, "--model", tiny_folder, "--tokens", 10**6)
     mine = fm.neurons.neuron_health(tiny, corpus, tokens=None)
     found = data(*arguments, "--top", 2)
     assert found["neurons"] == mine.extremes(2).to_dict("records")

@@ -31,6 +31,7 @@ TYPED = {
     "tokens": " Paris",
     "neuron": "1.5",
     "subject": "Eiffel Tower",
+    "texts": "atlas",
 }
 """What is typed for parameters that are required, by name."""
 HOSTILE = "[red]\x1b<script>alert(1)"

@@ -10,6 +10,7 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import InputError, UnsupportedModelError
+from ffnmem.core.sheets import Table
 from ffnmem.ffn.activations import activation
 from ffnmem.neurons import NeuronHealth, neuron_health
 
@@ -156,17 +157,17 @@ def test_layers_summarise_neurons(health: NeuronHealth) -> None:
 
 def test_sheet(health: NeuronHealth) -> None:
     """A number of another layer or neuron; a stuck neuron that looks like any other."""
-    layers, neurons, _ = health.sheet(3).blocks
+    layers, neurons = [block for block in health.sheet(3).blocks if isinstance(block, Table)]
     names = ("layer", "neurons", "fires", "dead", "stuck", "saturated")
     assert list(layers.rows) == [tuple(row[name] for name in names) for row in health.layers.to_dict("records")]
-    assert f"{health.positions:,} positions" in layers.title
+    assert f"{health.positions:,} positions" in health.verdict
     assert health.first_rows(3).equals(health.extremes(3))
     assert health.first_rows().equals(health.neurons)
     ends = health.extremes(3).to_dict("records")
     for rows, name in ((ends[:3], "flat"), (ends[3:], "linear")):
         assert [row[name] for row in rows] == health.neurons[name].nlargest(3).tolist()
-    assert [row[0] for row in neurons.rows] == ["most flat", "", "", "most linear", "", ""]
+    assert [row[0] for row in neurons.rows] == ["most flat", None, None, "most linear", None, None]
     for line, row in zip(neurons.rows, ends, strict=True):
         numbers = (row[name] for name in ("fires", "flat", "linear"))
         assert line[1:-1] == ((row["layer"], row["neuron"]), *numbers)
-    assert neurons.rows[0][-1] == "dead, stuck"  # saturated goes without saying
+    assert str(neurons.rows[0][-1]) == "dead, stuck"  # saturated goes without saying
