@@ -49,10 +49,10 @@ class Contrast(AnswerResult):
     run, m′ in the counterfactual's at the position that is aligned with its own.
 
     Attributes:
-        firings: those found, largest \\|score\\| first: layer, neuron, position, token, other_token (the
-            counterfactual's), coefficient (m), counterfactual (m′), difference (m − m′), score (its difference times
-            the mean of the gradients of both runs, in logits), exact (Δ minus the Δ with it alone at m′; of the first
-            50).
+        firings: those found, largest \\|score\\| first, and what coefficient − counterfactual promotes: layer, neuron,
+            position, token, other_token (the counterfactual's), coefficient (m), counterfactual (m′), difference
+            (m − m′), score (its difference times the mean of the gradients of both runs, in logits), exact (Δ minus the
+            Δ with it alone at m′; of the first 50).
         promotes: for each, the tokens that its difference promotes.
         proof: shares of the difference, and what as many random firings reach: a row each for ``sufficiency``,
             ``necessity`` and ``transfer`` (``measure``): ``share``; ``random``, ``random_low``, ``random_high``: mean,

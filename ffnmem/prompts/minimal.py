@@ -29,9 +29,10 @@ class MinimalCircuit(AnswerResult):
     """A small set of firings that is enough for an answer. Made by :func:`ffnmem.minimal_circuit`.
 
     Attributes:
-        firings: one row a firing, the one the set can spare least first: layer, neuron, position, token, and
-            ``without``, the share of the answer that the set keeps without it, each tried; of a set that is too large
-            for that (``minimal`` is False) ``worth``, about what its share would lose, by the set's own gradient.
+        firings: one row a firing, the one the set can spare least first: layer, neuron, position, token, coefficient
+            (of the capture), and ``without``, the share of the answer that the set keeps without it, each tried; of a
+            set that is too large for that (``minimal`` is False) ``worth``, about what its share would lose, by the
+            set's own gradient.
         faithfulness, completeness: f of the set, and of all others.
         wanted: the faithfulness that was asked for. total: all firings.
         found, pruned: how many firings the search began to prune with, and how many it took away.
@@ -40,7 +41,7 @@ class MinimalCircuit(AnswerResult):
         logit, without: Δ with all firings and with none. reference: what all others are set to.
     """
 
-    tables: ClassVar = {"firings": "neuron fired_at position without worth promotes | suppresses"}
+    tables: ClassVar = {"firings": "neuron fired_at position coefficient without worth promotes | suppresses"}
     in_repr = "firings total faithfulness target"
 
     firings: pd.DataFrame
@@ -145,6 +146,7 @@ def minimal_circuit(
                 "neuron": neuron,
                 "position": place,
                 "token": [texts[p] for p in place],
+                "coefficient": question.coefficients[layer, place, neuron].tolist(),
                 **({"worth": worth[by_need]} if spared is None else {"without": spared[by_need]}),
             }
         ),

@@ -35,7 +35,7 @@ from ..core.sheets import (
     token,
 )
 from ..core.types import checked
-from .columns import COLUMNS, column_of
+from .columns import COLUMNS, FIRED, column_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,11 +148,12 @@ class Result:
         """Some rows with the columns of a declaration. ``known``: how many there are in all."""
         shown = self.columns_of(rows, declared, full)
         columns, cells, notes = [], [], []
+        decides = next((name for name in FIRED if name in rows), None)  # which tokens are those that it promotes
         for name, values in shown.items():
             one = column_of(name.removesuffix(">"), values)
             columns.append(replace(one, kind="text", left=False) if name.endswith(">") else shown_column(one))
             cells.append([self.cell(one, value) for value in values])
-            if one.note and any(isinstance(value, float) and value < 0 for value in values):
+            if one.note and decides in (None, name) and any(isinstance(value, float) and value < 0 for value in values):
                 notes.append(one.note)
         more = f"{known - len(rows):,} more" if known is not None and known > len(rows) else ""
         caption = "; ".join(filter(None, [about, *notes, more]))

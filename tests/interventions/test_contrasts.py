@@ -210,6 +210,10 @@ def test_what_people_read(found: fm.interventions.Contrast) -> None:
         assert words in text
     assert len(found.top(3)["promotes"].iloc[0]) == 5
     assert found.to_dict()["proof"][0]["measure"] == "sufficiency"
+    turned = found.firings["coefficient"] * found.firings["difference"] < 0
+    assert turned.any()  # of these a negative coefficient's tokens are not those that its value suppresses
+    assert "a negative coefficient" not in text
+    assert "and what coefficient − counterfactual promotes" in text
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

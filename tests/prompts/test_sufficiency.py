@@ -112,6 +112,8 @@ def test_a_minimal_circuit_is_enough_and_no_firing_too_many(capture: fm.prompts.
     assert found.minimal
     assert list(found.firings.columns)[-1] == "without"
     assert (found.firings["without"] < 0.9).all()
+    fired = [float(capture.coefficients[n][0, at, i]) for n, i, at, *_ in found.firings.itertuples(index=False)]
+    assert found.firings["coefficient"].tolist() == fired  # by whose sign a value promotes or suppresses
     assert found.found - found.pruned == len(found.firings)
     again = fm.faithfulness(capture, **asked, firings=found.firings, random=0)
     assert again.curve["faithfulness"].item() == pytest.approx(found.faithfulness)
