@@ -120,7 +120,7 @@ def type_of(kind: Kind) -> Any:
 
     def check(_type: Any, value: Any) -> None:
         for one in [] if value is None else value if many else [value]:
-            checks[0].check("it", one)
+            checks[0].check("It", one)
 
     return Annotated[whole, Option(validator=check)]
 

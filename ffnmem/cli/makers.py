@@ -116,7 +116,8 @@ def read_means(store: str) -> Store:
     """The means of a scan.
 
     Args:
-        store: The folder of a scan, over whose text each neuron's mean is taken.
+        store: The folder of a scan: firings are compared with, or set to, their neuron's mean over its text.
+            [default: zero]
     """
     return fm.open_store(store)
 

@@ -59,6 +59,8 @@ NEURONS = ("neuron", "neurons")
 """Kinds that name layer and neuron: beside a parameter ``layer`` of one of them, ``neuron`` is not typed."""
 NOT_TYPED = ("progress", "batch_tokens", "k")
 """``k``, how many rows a result has at most, is what --top says."""
+IN_PYTHON = " In Python,"
+"""What begins the last words on a parameter, where they are of nothing that can be typed."""
 
 
 @dataclass(frozen=True)
@@ -149,10 +151,9 @@ class Operation:
                 continue
             maker, names = self.made[one.name]
             for part in maker.typed(given):
-                about = one.help if names[part.name] != part.name and one.help else part.help
                 required = part.required and one.required
                 found[names[part.name]] = replace(
-                    part, name=names[part.name], required=required, help=about, of=part.of or one.kind.name
+                    part, name=names[part.name], required=required, of=part.of or one.kind.name
                 )
         yield from found.values()
 
@@ -219,7 +220,8 @@ def operation(path: str) -> Operation:
         about = words.get(one.arg, "")
         if not about or about.startswith("as :func:"):
             about = inherited(one.arg, about or text) or about
-        parameters.append(Parameter(one.arg, kind, default is None, shown_default(default, module), clean(about)))
+        about = clean(about.partition(IN_PYTHON)[0])
+        parameters.append(Parameter(one.arg, kind, default is None, shown_default(default, module), about))
     before = re.split(rf"\n(?:{'|'.join(SECTIONS)}):", text, maxsplit=1)[0]
     short, _, long = before.partition("\n\n")
     example = re.search(r"\nExamples?:\n((?:    .*\n?|\n)+)", text)

@@ -40,6 +40,8 @@ def format_probability(value: float) -> str:
     people write it: ``5e-7``. One that would round to certainty says so."""
     if 0.9995 <= value < 1:
         return "> 99.9%"
+    if -0.01 < value < 0:  # what one loses
+        return f"-{format_probability(-value)}"
     if not 0 < value < 0.01:
         return format_share(value)
     if value < 1e-5:

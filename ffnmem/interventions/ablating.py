@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.errors import InputError, check_index, counted, quoted
+from ..core.errors import InputError, check_index, counted, listed, quoted
 from ..core.neuron_names import NeuronNames, pair_of
 from ..core.progress import Progress
 from ..core.types import AblationOrder, Count, Removal, checked
@@ -39,7 +39,8 @@ class Ablation(AnswerResult):
     answer would be less likely; the loss likewise is ablated minus clean, what the neuron saves.
 
     Attributes:
-        neurons: what each adds, largest \\|logit\\| first: ``layer``, ``neuron``, ``coefficient`` (at the answer's
+        neurons: what the answer loses without each, by what it writes itself (direct) and in all (logit,
+            probability), largest \\|logit\\| first: ``layer``, ``neuron``, ``coefficient`` (at the answer's
             position), ``direct`` (what it adds to the logit by itself, all else frozen), ``logit`` (what it adds in
             all, through every later layer and position), ``probability``, ``loss`` (in nats), ``peak_position`` and
             ``peak``: where among the tokens at which it was removed its coefficient is largest, and that coefficient. A
@@ -85,12 +86,25 @@ class Ablation(AnswerResult):
     @property
     def removed(self) -> str:
         """What became of the neurons, and where."""
-        where = "at every position" if self.positions is None else f"at position {', '.join(map(str, self.positions))}"
+        where = (
+            "at every position"
+            if self.positions is None
+            else f"at position{'s' * (len(self.positions) > 1)} {listed(self.positions)}"
+        )
         return f"{self.how} {where}"
 
     @property
     def verdict(self) -> str:
         """How far attribution says what ablation finds."""
+        if len(self.neurons) == 1:
+            layer, neuron, direct, logit = self.neurons[["layer", "neuron", "direct", "logit"]].to_dict("split")[
+                "data"
+            ][0]
+            does = "gains" if logit < 0 else "loses"
+            return (
+                f"Without {layer}.{neuron} the answer {does} {abs(logit):.3f} logits of {self.logit:.3f}; the neuron "
+                f"itself wrote {direct:+.3f}."
+            )
         rank = self.spearman
         known = "" if rank != rank else f", with a rank correlation of {rank:.2f}"
         return (
@@ -137,14 +151,15 @@ def ablate(
         target: as :func:`ffnmem.attribute` takes it; default: the model's own top token.
         foil: a second token: effects on logit(target) − logit(foil).
         position: where the answer is read.
-        neurons: which ones, such as ``"3.17"``; default the ``most`` first ones (None: all).
+        neurons: which ones, such as ``"3.17"``; default the ``most`` first ones. In Python, all where that is None.
         most: how many neurons are removed where none are named.
         by: which come first: direct, the largest direct effects; paths, the largest sums over positions of
             :func:`ffnmem.attribute_paths`: a memory that writes at the subject for attention to read has no direct
             effect at the answer; or integrated-gradients of the answer's probability, as
             :func:`ffnmem.interventions.knowledge_neurons` has them, which are a column ``attribution``, too.
-        how: what a removed neuron's coefficient becomes: zero; mean, over the capture's content positions; a number; or
-            a change as :func:`ffnmem.intervene` takes one, such as ``Mean(store)`` or ``Scale(2.0)``.
+        how: what a removed neuron's coefficient becomes: zero; mean, over the prompt without special tokens; or a
+            number. In Python, also a change as :func:`ffnmem.intervene` takes one, such as ``Mean(store)`` or
+            ``Scale(2.0)``.
         positions: where to remove them, negatives from the prompt's end; none right of ``position``.
         prompt: which one, of a capture of several.
         first_token: take the first token of a target or foil alone.

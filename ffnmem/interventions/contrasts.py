@@ -54,10 +54,10 @@ class Contrast(AnswerResult):
             (m − m′), score (its difference times the mean of the gradients of both runs, in logits), exact (Δ minus the
             Δ with it alone at m′; of the first 50).
         promotes: for each, the tokens that its difference promotes.
-        proof: shares of the difference, and what as many random firings reach: a row each for ``sufficiency``,
-            ``necessity`` and ``transfer`` (``measure``): ``share``; ``random``, ``random_low``, ``random_high``: mean,
-            least and largest of as many firings drawn from all; ``alike``, ``alike_low``, ``alike_high``: of as many
-            drawn from those that come next by score.
+        proof: shares of the difference, and what as many firings reach that are drawn from all (random) or from those
+            next by score (alike): a row each for ``sufficiency``, ``necessity`` and ``transfer`` (``measure``):
+            ``share``; ``random``, ``random_low``, ``random_high``: mean, least and largest of as many firings drawn
+            from all; ``alike``, ``alike_low``, ``alike_high``: of as many drawn from those that come next by score.
         curve: the search's steps: step ("added", "pruned", or "given"), size, sufficiency, necessity.
         scores: ``[layer, pos, d_mlp]``, the score of every firing.
         logit, counterfactual_logit: Δ of both prompts. without: Δ of the prompt with all its firings at m′.
@@ -502,13 +502,14 @@ def contrast(
         foil: what it says after the counterfactual; default: its own top token.
         goal: the sufficiency and necessity that the set must reach.
         alignment: for each of the prompt's tokens (with a beginning-of-sequence token, where there is one) the
-            counterfactual's position, or None. Default: what both begin with and end with, and of what differs the
-            last tokens one by one. Firings at positions without a partner stay as they are, and are not counted.
+            counterfactual's position. Default: what both begin with and end with, and of what differs the last
+            tokens one by one. Firings at positions without a partner stay as they are, and are not counted. In
+            Python, None is for a token that has none.
         recorded: keep firings at the coefficients that they have in the run they are kept in, the prompt's or (for
             transfer) the counterfactual's; by default a kept firing is what its neuron computes from what is then below
             it. Gradients are of the same kind: of FFNs that stay as they were, or react.
         random: how many sets of as many other firings stand beside each share.
-        seed: of these.
+        seed: of the random sets.
         chat: ask both as a user's message, by the model's chat template.
         prepend_bos: put the beginning-of-sequence token before the texts, or not; default: the model's own way.
         batch_tokens: tokens that are run at once; memory grows with it, results do not depend on it.

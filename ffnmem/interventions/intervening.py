@@ -65,7 +65,7 @@ class Intervention(OpenBlock):
         self.model, self.plan, self.positions = model, plan, positions
         self.running: list[RunningIntervention] = []  # of blocks that are open
         self.changed = {model.ffn[layer].project_out: change for layer, change in plan.layers.items()}
-        where = "" if positions is None else f" at position {listed(positions)}"
+        where = "" if positions is None else f" at position{'s' * (len(positions) > 1)} {listed(positions)}"
         self.what = plan.words + where
         self.entered = False
 

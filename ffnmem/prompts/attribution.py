@@ -413,12 +413,14 @@ def attribute(
 
     Args:
         capture: of all layers.
-        target: the answer, as text or as a token id; default: the model's own top token. Which tokens a text is, says
-            :func:`ffnmem.facts.read_answer`. Of several tokens, each is attributed at its own position, after those
-            before it. :data:`NEXT` or a sequence of ids gives a different target at every position.
-        foil: a second answer, read in the same way (with several positions, one token at the last): attribute the
-            difference, logit(target) − logit(foil), at the first token where the two part.
-        position: where the answer is predicted; default the last one (with NEXT or a sequence: every position).
+        target: the answer, as text or by a token's number (typed: id:417); default: the model's own top token. Of
+            several tokens, each is attributed at its own position, after those before it. In Python, :data:`NEXT` or a
+            sequence of ids gives a different target at every position; :func:`ffnmem.facts.read_answer` says which
+            tokens a text is.
+        foil: a second answer, read in the same way: attribute the difference, logit(target) − logit(foil), at the first
+            token where the two part. In Python, with several positions: one token, at the last.
+        position: where the answer is predicted; default the last one. In Python, with NEXT or a sequence: every
+            position.
         prompt: which one, of a capture of several.
         first_token: take the first token of a target or foil alone.
 

@@ -141,7 +141,7 @@ def causal_scores(
         rule: gradient is best for the effect of single firings, ig sums to the change of all.
         mean: m̄, what a firing is compared with: None for zero; a Store or a Capture, for its neuron's mean over the
             content positions; or numbers ``[layer, d_mlp]`` or ``{layer: [d_mlp]}``.
-        steps: of "ig".
+        steps: into how many the way of "ig" is cut.
         exact: how many of the largest firings are removed exactly, each in one row of a batch: as many more runs of the
             prompt. 0 for none.
         progress: called with "causal", the steps done and all of them, and with "exact", the firings.

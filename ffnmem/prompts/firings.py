@@ -270,7 +270,7 @@ class Firings(AnswerResult):
 
     @cached_property
     def firings(self) -> pd.DataFrame:
-        """All firings, as :meth:`top` has them: a neuron at a position, largest first."""
+        """All firings, largest first; a firing is a neuron at a position."""
         return self.top(None)
 
     @property

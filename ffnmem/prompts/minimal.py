@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from ..core.errors import InputError, counted
 from ..core.progress import Progress
-from ..core.types import Count, FiringNames, Means, checked
+from ..core.types import Count, FiringNames, Means, Whole, checked
 from .answer_text import AnswerResult
 from .captures import Capture, Target
 from .causal import check_plain
@@ -86,7 +86,7 @@ def minimal_circuit(
     mean: Means = None,
     recorded: bool = False,
     position: int = -1,
-    one_by_one: int = ONE_BY_ONE,
+    one_by_one: Whole = ONE_BY_ONE,
     prompt: SupportsIndex | None = None,
     first_token: bool = False,
     batch_tokens: Count = BATCH_TOKENS,

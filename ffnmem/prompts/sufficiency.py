@@ -172,16 +172,17 @@ def faithfulness(
     Args:
         capture: of all layers, without an intervention.
         target, foil, position, prompt, first_token: as :func:`ffnmem.attribute_paths` takes them.
-        firings: scores, of which the largest in size are kept first: a :class:`CausalScores` or a
-            :class:`PathAttribution` of this answer; or a set: a table with layer, neuron and position, or (layer,
-            neuron, position) of each. Default: :func:`ffnmem.causal_scores` with the same ``mean``.
+        firings: a set of firings to keep, each ``3.17@5`` (layer, neuron, position), or ``3.17`` for every position;
+            default: those with the largest scores of :func:`ffnmem.causal_scores` first. In Python, also a table with
+            layer, neuron and position, or scores of this answer: a :class:`CausalScores` or a :class:`PathAttribution`,
+            of which the largest in size are kept first; by default those with the same ``mean``.
         mean: what all others are set to. None is zero, which no neuron of a trained model need be near; a Store, a
             Capture or numbers are taken as :func:`ffnmem.causal_scores` takes them. The result says which it was.
         recorded: keep firings at the coefficients of the capture, whatever then stands below them: the weaker question
             which ones the answer reads, not which ones bring it about.
         sizes: how many firings to keep; default 1, 2, 5, 10, … and all, or of a set the whole of it.
         random: how many random sets of each size are the null; 0 for none. Of a given set they are kept, and removed.
-        seed: of these.
+        seed: of the random sets.
         batch_tokens: tokens that are run at once; memory grows with it, results do not depend on it.
         progress: called with "faithfulness", the sets run and all of them.
 

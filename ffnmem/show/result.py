@@ -106,7 +106,11 @@ class Result:
     def heading_values(self) -> dict[str, Any]:
         """The attributes of the heading that there are."""
         values = {name: self.known(name) for name in self.heading.split()}
-        return {name: value for name, value in values.items() if value is not None and value == value and value != ""}
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None and value == value and value not in ("", [])
+        }
 
     def known(self, name: str) -> Any:
         """An attribute; None where this result has none such."""

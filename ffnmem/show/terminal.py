@@ -239,15 +239,18 @@ class WholeLines(OneLine):
 
 
 def as_wide_as(block: sheets.Table, width: int) -> Iterator[sheets.Table]:
-    """A table that is wider than ``width`` as several, where it says which columns stand in each."""
+    """A table that is wider than ``width`` as several, where it says which columns stand in each; the first one, where
+    it says nothing and those that wrap cannot give way far enough."""
     columns = block.columns
-    if not any(column.stays for column in columns):
-        yield block
-        return
     wide = [
-        max(cell_len(column.name), *map(width_of, column_texts(block, index)), 0) + GAP
+        max(cell_len(column.name), *map(width_of, [] if column.wraps else column_texts(block, index)), 0) + GAP
         for index, column in enumerate(columns)
     ]
+    if not any(column.stays for column in columns):
+        if not block.ruled or len(columns) < 2 or sum(wide) - GAP <= width:
+            yield block
+            return
+        columns = (replace(columns[0], stays=True), *columns[1:])
     room = width + GAP - sum(size for size, column in zip(wide, columns, strict=True) if column.stays)
     rest = [index for index, column in enumerate(columns) if not column.stays]
     title = block.title

@@ -64,7 +64,7 @@ def test_every_option_has_words() -> None:
         one = operation(path)
         assert [part.name for part in one.typed() if not part.help] == []
         assert one.examples, name
-        for markup in ("``", ":func:", ":class:"):
+        for markup in ("``", ":func:", ":class:", "In Python,"):
             assert markup not in run(name, "--help").stdout
 
 

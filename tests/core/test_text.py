@@ -44,6 +44,7 @@ READS: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = [
     (format_probability, (0.99995,), "> 99.9%"),
     (format_probability, (0.9995,), "> 99.9%"),
     (format_probability, (0.9994,), "99.9%"),
+    (format_probability, (-0.00063,), "-0.063%"),
     (format_probability, (1.0,), "100.0%"),
     (format_probability, (0.0,), "0.0%"),
     (format_probability, (0.0124,), "1.2%"),  # from 1% on as a share

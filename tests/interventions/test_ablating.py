@@ -117,7 +117,7 @@ def test_what_an_ablation_says(tiny: fm.Model) -> None:
     record = found.neurons.attrs["provenance"]
     assert record == found.provenance.to_dict()
     assert (record["ablated"], record["positions"]) == ("set to zero", list(found.positions or ()))
-    assert found.removed == "set to zero at position 2, 3"
+    assert found.removed == "set to zero at positions 2, 3"
     assert fm.ablate(capture, " Paris", most=1).removed.endswith("at every position")
     (table,) = (block for block in found.sheet(20).blocks if isinstance(block, Table))
     assert len(table.rows) == 20
@@ -138,6 +138,8 @@ def test_agreement_of_direct_and_total_effects(tiny: fm.Model) -> None:
     assert some.spearman == pytest.approx(np.corrcoef([2, 3, 0, 1], [1, 3, 2, 0])[0, 1])
     assert some.opposite == 1
     assert some.verdict.startswith("4 neurons removed one at a time: for 1 of them")
+    one = with_effects([1.0], [-0.1]).verdict
+    assert f" gains 0.100 logits of {found.logit:.3f}; the neuron itself wrote +1.000." in one
     assert some.verdict.endswith("a rank correlation of 0.40.")
     assert "correlation" not in with_effects([1.0, 1.0], [2.0, 3.0]).verdict
     assert with_effects([1.0, 1.0], [2.0, 3.0]).to_dict()["spearman"] is None

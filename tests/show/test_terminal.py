@@ -78,6 +78,18 @@ def test_only_wrapping_columns_give_way(capsys: pytest.CaptureFixture[str], monk
     assert max(map(cell_len, out.splitlines())) <= 60
 
 
+def test_a_table_of_too_many_numbers_is_several(capsys: pytest.CaptureFixture[str]) -> None:
+    """Columns that cannot give way were all cut, and the first one away."""
+    names = [f"a long name {index}" for index in range(8)]
+    table = rows(Column("size"), *(Column(name, left=False) for name in names))
+    table.add("9,216", *(str(index) for index in range(8)))
+    show(Sheet.of(table.table()))
+    out = capsys.readouterr().out
+    assert [name for name in names if name not in out] == []
+    assert out.count("9,216") == 2
+    assert max(map(cell_len, out.splitlines())) <= 80
+
+
 def test_lines_of_a_pipe_end_where_they_end(capsys: pytest.CaptureFixture[str]) -> None:
     """A table that is written into a file would have spaces at the ends of its lines, which a diff shows."""
     table = rows("name", Column("what", wraps=True))
