@@ -55,6 +55,7 @@ class Ablation(AnswerResult):
     tables: ClassVar = {
         "neurons": "neuron peak peak_position direct logit probability attribution promotes | loss suppresses"
     }
+    in_full = "neurons"
     in_repr = "neurons how target foil logit spearman"
 
     neurons: pd.DataFrame

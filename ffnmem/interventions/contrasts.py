@@ -81,7 +81,7 @@ class Contrast(AnswerResult):
         "where": "",
         "curve": "| *",
     }
-    main, uncut = "firings", "proof"
+    main, uncut, in_full = "firings", "proof", "firings"
     in_repr = "firings total target foil"
 
     firings: pd.DataFrame

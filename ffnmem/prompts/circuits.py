@@ -71,7 +71,7 @@ class Circuit(AnswerResult):
         "nodes": "| *",
         "edges": "| *",
     }
-    main, pictured = "edges", True
+    main, in_full, pictured = "edges", "nodes edges", True
     in_repr = "target foil firings edges error"
 
     nodes: pd.DataFrame

@@ -63,6 +63,9 @@ class Result:
     main: ClassVar[str] = ""
     uncut: ClassVar[str] = ""
     """Tables of which all rows are shown, however few are asked for."""
+    in_full: ClassVar[str] = ""
+    """Tables of which data have all rows: a map's cells or a graph, of which the first ones say nothing, and sets that
+    were asked for or searched."""
     pictured: ClassVar[bool] = False
     """Whether its page begins with its picture."""
     only_shown: ClassVar[str] = ""
@@ -197,9 +200,14 @@ class Result:
 
     # -- data --------------------------------------------------------------------------------------------------------
 
+    def has_all(self, name: str) -> bool:
+        """Whether data have all rows of a table."""
+        return name in f"{self.uncut} {self.in_full}".split()
+
     def first_rows(self, top: int | None = None) -> pd.DataFrame:
         """A copy of the first rows of the main table, or of all."""
         name = self.main or next(iter(self.tables))
+        top = None if self.has_all(name) else top
         if self.tables:
             found = self.rows_of(name, top)
             if isinstance(found, Mapping):
@@ -255,7 +263,7 @@ class Result:
         for name in dict.fromkeys([*self.tables, *filter(None, [self.main])]):
             if name in self.only_shown.split():
                 continue
-            rows = None if name in self.uncut.split() else top
+            rows = None if self.has_all(name) else top
             value = self.rows_of(name, rows)
             if isinstance(value, Mapping):
                 found[name] = {

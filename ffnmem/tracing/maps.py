@@ -74,7 +74,7 @@ class FactMap(Result):
 
     heading = "prompt answer clean"
     tables: ClassVar = {"maps": "", "cells": "|*"}
-    main = "cells"
+    main = in_full = "cells"
 
     EFFECTS: ClassVar[tuple[str, ...]]
     """The methods that give effects ``[n_layers, places]`` of a kind, columns of its table."""
@@ -321,7 +321,7 @@ class FactMaps(Result):
 
     heading = "n clean"
     tables: ClassVar = {"maps": "", "largest": "*", "groups": "|*", "facts": "|*", "skipped": "subject reason"}
-    main = "groups"
+    main = in_full = "groups"
 
     GROUPS: ClassVar[tuple[str, ...]]
     """The groups of positions, in the order of the table."""

@@ -120,6 +120,15 @@ def test_a_command_says_the_same_in_every_form(name: str, tiny: fm.Model, tmp_pa
         assert run(*words(name), "--plot", tmp_path / "a.svg", "--csv").stdout
 
 
+@pytest.mark.parametrize("name", ["circuit", "trace", "trace-facts", "knockout", "knockout-facts", "ablate"])
+def test_maps_graphs_and_sets_come_whole(name: str, tiny: fm.Model) -> None:
+    """The first rows of a map or a graph are any of them; a part of a set is another set."""
+    result = found(name, tiny)
+    for each in result.in_full.split():
+        assert len(result.to_dict(1)[each]) == len(getattr(result, each)) > 1
+    assert result.to_frame(1).equals(result.to_frame())
+
+
 def found(name: str, model: fm.Model) -> Result:
     """What the library says."""
     one = operation(OPERATIONS[name])
