@@ -219,6 +219,8 @@ def edit_each(
         if progress is not None:
             progress("edit", i, len(plan.requests))
         edits.append(make(i))
+    if progress is not None:
+        progress("edit", len(edits), len(edits))
     return finish_edits(facts, edits)
 
 

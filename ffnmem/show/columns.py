@@ -110,10 +110,13 @@ COLUMNS: Mapping[str, Column] = {
 """What names stand for in the declarations of results; other names read by what they hold."""
 
 
+NUMBERS = ("number", "count", "percent", "probability", "small")
+
+
 def column_of(name: str, values: Iterable[Any]) -> Column:
     """How the values of a column read, by its name or by what it holds."""
     known = COLUMNS.get(name)
-    if known is not None:
+    if known is not None and not (known.kind in NUMBERS and any(isinstance(value, str) for value in values)):
         return known
     some = [value for value in values if value is not None]
     if some and all(isinstance(value, list | tuple) for value in some):

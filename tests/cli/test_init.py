@@ -108,7 +108,7 @@ def test_examples_work(
         small_texts(monkeypatch)
     if "--known" in line:
         few = fm.load_facts("atlas")[:20]
-        monkeypatch.setattr(fm, "load_facts", lambda source: few)
+        monkeypatch.setattr(fm, "load_facts", lambda *_: few)
     if "--site site" in line:
         fm.pages.site(tiny_store, "site")
     if "ffnmem merge" in line:

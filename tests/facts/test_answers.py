@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from functools import partial
 from typing import Any
 
 import pytest
@@ -213,12 +212,3 @@ def test_all_functions_read_targets_alike(tiny: fm.Model, word: str) -> None:
         assert getattr(found, word) == likelier
         answer[word] = spaced
         assert getattr(call(**answer), word) == f" {text}"
-
-
-@pytest.mark.parametrize("call", [partial(fm.circuit, firings=[(0, 1, 2)]), fm.ablate])
-def test_what_is_of_one_token_says_so(tiny: fm.Model, call: Any) -> None:
-    """The first of several tokens would be explained in their name."""
-    capture = fm.capture(tiny, PROMPT)
-    with refuses(InputError, ValueError, "' Paris Rome' is 2 tokens", "·Paris | ·Rome", "--first-token"):
-        call(capture, target=" Paris Rome")
-    assert call(capture, target=" Paris Rome", first_token=True).target == " Paris"

@@ -112,7 +112,7 @@ def test_the_commands_and_the_explorer_ask_the_same(tmp_path: Path) -> None:
     assert found["prompt"]["tokens"] == list(expected.tokens)
     assert found["ledger"] == expected.to_dict()["ledger"]
     assert found["provenance"]["chat"] == "user"
-    assert data("trace", text, "--subject", "France", *options)["provenance"]["chat"] == "user"
+    assert data("trace", text, "France", *options)["provenance"]["chat"] == "user"
     with asking(Explorer(model)) as client:
         page = client.get(address("/prompt", text=text, chat=1, by="direct", format="json")).json()
         assert page["ledger"] == found["ledger"]
