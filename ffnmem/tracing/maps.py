@@ -421,7 +421,7 @@ class FactMaps(Result):
     def describe_largest(self, row: Any) -> str:
         """A row of ``groups`` in words."""
         one: Any = self.of_facts[0]
-        done = one.WITHOUT.format(NAMES[row["kind"]], around(row["layer"], one.window))
+        done = one.WITHOUT.format(NAMES[row["kind"]], around(int(row["layer"]), one.window))
         return (
             f"{done}the mean probability of {counted(int(row['n']), 'answer')} is {100 * row['loss']:.1f} points lower."
         )
@@ -454,7 +454,7 @@ class Traces(FactMaps):
 
     def describe_largest(self, row: Any) -> str:
         part = "state" if row["kind"] == "state" else f"{NAMES[row['kind']]} output"
-        where = around(row["layer"], 1 if row["kind"] == "state" else self.traces[0].window)
+        where = around(int(row["layer"]), 1 if row["kind"] == "state" else self.traces[0].window)
         return (
             f"With noise on the subject, the clean {part} of {where}, put back at the subject's last token, raises the "
             f"mean probability of {counted(int(row['n']), 'answer')} by {100 * row['mean']:.1f} points."
