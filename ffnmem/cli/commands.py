@@ -15,8 +15,9 @@ from ..core.errors import InputError
 from .guard import note
 from .kinds import ONE, PLAIN, SEVERAL, number_name, type_of
 from .operations import PACKAGE, Operation, operation
-from .options import FIGURE, FIGURES, OWN, PAGE, check_replaceable, write_figure
+from .options import write_figure
 from .progress import show_progress
+from .replacing import FIGURE, FIGURES, OWN, PAGE, check_replaceable
 from .table import OPERATIONS
 
 MODEL, OUTPUT = Group("Model", sort_key=1), Group("Output", sort_key=2)
@@ -114,7 +115,7 @@ def parser(path: str, given: Collection[str] = ()) -> Callable[..., tuple[Operat
     read.__doc__ = "\n\n".join(
         filter(None, [one.short, one.long, "\n".join(["Examples", *(f"  {e}" for e in examples)]) if examples else ""])
     )
-    read.__name__ = path.partition(":")[2].replace(".", "_")
+    read.__name__ = path.partition(":")[2]
     return read
 
 

@@ -19,6 +19,7 @@ from ..core.resources import EMBEDDED
 from ..core.types import WITHOUT_MOMENT, EditorName
 from ..show.records import emit
 from .guard import note
+from .kinds import read_layer
 from .options import (
     EditFile,
     Full,
@@ -30,8 +31,8 @@ from .options import (
     Seed,
     Settings,
     Top,
+    of_one,
     option_group,
-    read_layer,
 )
 from .progress import show_progress
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 EditedLayer = Annotated[
     int,
     Parameter(
-        converter=read_layer,
+        converter=of_one(read_layer),
         metavar="LAYER",
         help="Whose FFN is edited; the highest one of editors over several. [default: the one published for the "
         "model's name, else one that ships for it, else one by its depth]",

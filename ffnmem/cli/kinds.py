@@ -14,7 +14,7 @@ from ..core.errors import InputError, quoted
 from ..core.neuron_names import WHOLE_LAYER, is_place, layer_of, read_neuron, read_neuron_or_layer
 from ..core.token_text import token_id
 from .operations import Kind
-from .options import GRAPH, check_replaceable
+from .replacing import GRAPH, check_replaceable
 
 
 def read_layer(typed: str) -> int:

@@ -42,6 +42,11 @@ def read_model(
     return loaded
 
 
+def asked_text(model: Model, prompt: str, chat: bool) -> str:
+    """What a model is to read: a prompt, or the text of a user's message by the model's chat template."""
+    return model.chat_text([{"role": "user", "content": prompt}]) if chat else prompt
+
+
 def read_capture(prompt: str, model: Model, chat: bool = False) -> Capture:
     """A prompt's run.
 
@@ -49,7 +54,7 @@ def read_capture(prompt: str, model: Model, chat: bool = False) -> Capture:
         prompt: A text that ends where the answer begins.
         chat: Ask PROMPT as a user's message, by the model's chat template; the answer is what the model begins with.
     """
-    return fm.capture(model, model.chat_text([{"role": "user", "content": prompt}]) if chat else prompt)
+    return fm.capture(model, asked_text(model, prompt, chat))
 
 
 def read_fact(prompt: str, subject: str, model: Model, chat: bool = False) -> str:
@@ -62,7 +67,7 @@ def read_fact(prompt: str, subject: str, model: Model, chat: bool = False) -> st
     """
     if "{}" not in prompt:
         only_place(prompt, subject)  # in the user's own words, not in the template's
-    return model.chat_text([{"role": "user", "content": prompt}]) if chat else prompt
+    return asked_text(model, prompt, chat)
 
 
 def read_facts(
@@ -120,20 +125,3 @@ def read_means(store: str) -> Store:
             [default: zero]
     """
     return fm.open_store(store)
-
-
-def read_store(store: str, model: str | None = None, device: str | None = None) -> Store:
-    """A scan.
-
-    Args:
-        store: The folder of a scan.
-        model: The model that was scanned, if it is no longer where it was. [default: by the store's record]
-        device: Where it runs: cpu, cuda, cuda:1. [default: cpu; cuda, where present, above 50 million parameters]
-    """
-    opened = fm.open_store(store)
-    if model is not None or device is not None:
-        about = opened.provenance
-        opened.hold(
-            read_model(model or opened.model, device, dtype=about["dtype"], prepend_bos=about.get("prepend_bos"))
-        )
-    return opened

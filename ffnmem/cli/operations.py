@@ -23,7 +23,6 @@ PACKAGE = Path(__file__).resolve().parents[1]
 MAKERS = {
     "Model": "ffnmem.cli.makers:read_model",
     "Capture": "ffnmem.cli.makers:read_capture",
-    "Store": "ffnmem.cli.makers:read_store",
     "NeuronChanges": "ffnmem.cli.makers:read_changes",
     "Means": "ffnmem.cli.makers:read_means",
     "Fact": "ffnmem.cli.makers:read_fact",
@@ -117,10 +116,7 @@ class Operation:
     def load(self) -> Callable[..., Any]:
         """The function itself."""
         module, _, name = self.path.partition(":")
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-        return typing.cast("Callable[..., Any]", found)
+        return typing.cast("Callable[..., Any]", getattr(import_module(module), name))
 
     @cached_property
     def made(self) -> Mapping[str, tuple[Operation, Mapping[str, str]]]:
@@ -131,7 +127,7 @@ class Operation:
             if one.kind.name in MAKERS:
                 maker = operation(MAKERS[one.kind.name])
                 names = [part.name for part in maker.typed()]
-                own = len(names) == 1 and one.name != "self"
+                own = len(names) == 1
                 found[one.name] = maker, {name: one.name if own else name for name in names}
         return found
 
@@ -176,8 +172,7 @@ class Operation:
                 arguments[one.name] = given[one.name]
             elif one.typed_as in values and kinds.get(one.name) == one.kind:
                 arguments[one.name] = values[one.typed_as]
-        function = self.load()
-        return function(arguments.pop("self"), **arguments) if "self" in arguments else function(**arguments)
+        return self.load()(**arguments)
 
 
 # -- reading the source ----------------------------------------------------------------------------------------------
@@ -192,31 +187,17 @@ def source(module: str) -> ast.Module:
 
 
 @cache
-def first_line(path: str) -> str:
-    """The first sentence of a function's docstring, for a list of commands; quicker than all of it."""
-    module, _, name = path.partition(":")
-    text = PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text("utf-8")
-    found = re.search(rf'^ *def {name.rpartition(".")[2]}\(.*?"""(.+?)(?:\n\n|""")', text, re.M | re.S)
-    assert found is not None, path
-    return clean(" ".join(found[1].split()))
-
-
-@cache
 def operation(path: str) -> Operation:
     """What the source says of a function."""
     module, _, name = path.partition(":")
-    body: Any = source(module)
-    owner = ""
-    for part in name.split("."):
-        owner = getattr(body, "name", "")
-        body = [node for node in body.body if getattr(node, "name", "") == part][-1]
+    body: Any = [node for node in source(module).body if getattr(node, "name", "") == name][-1]  # behind overloads
     text = ast.get_docstring(body) or ""
     words = argument_words(text)
     named = [*body.args.posonlyargs, *body.args.args]
     defaults = [*[None] * (len(named) - len(body.args.defaults)), *body.args.defaults, *body.args.kw_defaults]
     parameters = []
     for one, default in zip([*named, *body.args.kwonlyargs], defaults, strict=True):
-        kind = Kind(owner) if one.arg == "self" else kind_of(one.annotation, module)
+        kind = kind_of(one.annotation, module)
         about = words.get(one.arg, "")
         if not about or about.startswith("as :func:"):
             about = inherited(one.arg, about or text) or about

@@ -16,14 +16,13 @@ from cyclopts.validators import Number
 import ffnmem as fm
 
 from .._version import __version__
-from ..core.errors import FileError, InputError, quoted
-from ..core.files import check_destination, check_new_folder, user_path, write_whole
-from ..core.neuron_names import is_place, layer_of, read_neuron
-from ..core.token_text import token_id
+from ..core.errors import InputError, quoted
+from ..core.files import check_new_folder, user_path, write_whole
 from ..core.types import Division, Dtype
 from ..show.records import emit
-from .guard import collect_as_usual, note
-from .progress import show_spinner
+from .guard import note
+from .kinds import read_layer, read_neurons, read_token
+from .replacing import FIGURE, FIGURES, OWN, PAGE, check_replaceable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..prompts.captures import Capture
     from ..scanning.store import Store
-
-ENDS = 1 << 16  # bytes
-FIGURES = (".png", ".svg", ".pdf")
 
 Group = TypeVar("Group")
 
@@ -50,34 +46,14 @@ def option_group(cls: type[Group]) -> type[Group]:
 Tokens = Sequence[Token]
 
 
-def read_layers(_kind: Any, tokens: Tokens) -> list[int]:
-    """Layers by number, or by TransformerLens' name of a place in them."""
-    return [read_layer(_kind, [token]) for token in tokens]
+def of_one(read: Callable[[str], Any]) -> Callable[[Any, Tokens], Any]:
+    """A converter of what is typed once."""
+    return lambda _kind, tokens: read(tokens[0].value)
 
 
-def read_layer(_kind: Any, tokens: Tokens) -> int:
-    typed = tokens[0].value
-    if is_place(typed):
-        return layer_of(typed)
-    try:
-        return int(typed)
-    except ValueError:
-        raise InputError(f"{quoted(typed)} is no layer: write a whole number, -1 for the last") from None
-
-
-def read_neurons(_kind: Any, tokens: Tokens) -> list[tuple[int, SupportsIndex]]:
-    """(layer, neuron) of ``3.17`` or ``3.17,3.18``, each once."""
-    texts = ",".join(token.value for token in tokens).split(",")
-    return list(dict.fromkeys(read_neuron(text.strip()) for text in texts))
-
-
-def read_token(_kind: Any, tokens: Tokens) -> str | int:
-    """A token as text, or by its number: ``id:417``."""
-    typed = tokens[0].value
-    if not typed.strip(" "):
-        raise InputError("the token is empty: name one, such as ' Paris', or its number, such as id:220 for a space")
-    number = token_id(typed)
-    return typed if number is None else number
+def of_all(read: Callable[[list[str]], Any]) -> Callable[[Any, Tokens], Any]:
+    """A converter of all that is typed."""
+    return lambda _kind, tokens: read([token.value for token in tokens])
 
 
 def read_count_or_all(_kind: Any, tokens: Tokens) -> int | None:
@@ -144,28 +120,20 @@ Seed = Annotated[int, Parameter(validator=Number(gte=0), metavar="SEED", help="O
 BOS = Parameter(negative="--no-prepend-bos")
 Full = Annotated[bool, Parameter(help="With --json: everything, not only what the table shows.")]
 Position = Annotated[int, Parameter(metavar="POSITION")]
-Positions = Annotated[
-    list[int],
-    Parameter(
-        name="--at",
-        metavar="POSITION",
-        help="Change neurons at this position of the prompt only (repeatable); -1 is the last. [default: everywhere]",
-    ),
-]
 Positive = Annotated[float, Parameter(validator=Number(gt=0))]
 Share = Annotated[float, Parameter(metavar="SHARE")]
-Layer = Annotated[int, Parameter(converter=read_layer, metavar="LAYER")]
-Layers = Annotated[list[int], Parameter(converter=read_layers, metavar="LAYER")]
+Layer = Annotated[int, Parameter(converter=of_one(read_layer), metavar="LAYER")]
+Layers = Annotated[list[int], Parameter(converter=of_all(lambda typed: [*map(read_layer, typed)]), metavar="LAYER")]
 Neurons = Annotated[
     list[tuple[int, SupportsIndex]],
     Parameter(
-        converter=read_neurons,
+        converter=of_all(read_neurons),
         metavar="LAYER.NEURON",
         n_tokens=1,
         help="Neurons as LAYER.NEURON, such as 3.17, or 5.e3.97 in expert 3; several with commas between them.",
     ),
 ]
-AnswerToken = Annotated[str | int, Parameter(converter=read_token, allow_leading_hyphen=True, metavar="TOKEN")]
+AnswerToken = Annotated[str | int, Parameter(converter=of_one(read_token), allow_leading_hyphen=True, metavar="TOKEN")]
 Shard = Annotated[tuple[int, int], Parameter(converter=read_shard, metavar="I/N", n_tokens=1, show_default=False)]
 Settings = Annotated[
     list[tuple[str, Any]], Parameter(name="--set", converter=read_settings, metavar="NAME=VALUE", n_tokens=1)
@@ -199,48 +167,16 @@ LensName = Annotated[
 
 # Files that are written.
 
-PAGE = rb'<meta name="generator" content="ffnmem '
-TABLE = rb"ffnmem.*PAR1$"  # in the notes behind the rows of a Parquet file
-FIGURE = rb"Software\0ffnmem |<dc:title>ffnmem |/Creator \(ffnmem "
-"""What the first or the last 64 KiB of a file of ours have that no other has, as a pattern."""
 
 Plot = Annotated[
     Path,
     Parameter(converter=read_figure, metavar="FILE", help="Also draw the result into FILE: .png, .svg or .pdf."),
 ]
 Page = Annotated[str, Parameter(converter=file_to_write(PAGE), metavar="FILE")]
-OWN = rb'^.{8}\{"__metadata__":\{"ffnmem"|ffnmem result: \w+$'  # an edit, a second moment; any other result
 EditFile = Annotated[str, Parameter(alias="-o", converter=file_to_write(OWN), metavar="FILE")]
-GRAPH = rb'"generator": \{\s*"name": "ffnmem"'
 AnswersFile = Annotated[str, Parameter(converter=file_to_write(rb'^\{"kind": "ffnmem answers"'), metavar="FILE")]
 NewFile = Annotated[str, Parameter(converter=file_to_write(None), metavar="FILE")]
 """Names of files that are written only where nothing lies, or an older one of the same kind that we wrote."""
-
-
-def check_replaceable(file: str, mark: bytes | None) -> None:
-    """Raise FileError before any work is done for nothing: for what cannot be written, and for a file of another kind.
-
-    A page or an edit made again takes the place of the older one. A text, or a model's weights, are somebody's work.
-
-    Args:
-        file: to be written.
-        mark: what one of the same kind that we wrote has in it; None where that cannot be told.
-    """
-    path, ours = check_destination(file), False
-    if not path.is_file() or not path.stat().st_size:
-        return
-    if mark is not None:
-        try:
-            with path.open("rb") as opened:
-                parts = [opened.read(ENDS)]
-                opened.seek(max(0, path.stat().st_size - ENDS))
-                parts.append(opened.read())
-        except OSError as error:
-            raise FileError(f"{file} cannot be looked at: {error.strerror or error}") from None
-        ours = any(re.search(mark, part, re.DOTALL) for part in parts)
-    if not ours:
-        what = "" if mark is None else ", and nothing that ffnmem wrote"
-        raise FileError(f"{file} is there already{what}: name another file, or remove it")
 
 
 def save_axes(draws: Sequence[Callable[..., "Axes"]], path: Path, columns: int = 0) -> None:
@@ -276,15 +212,12 @@ class ModelChoice:
 
     def load(self) -> "Model":
         """The model, with a spinner on standard error while it loads if that is a terminal."""
-        with show_spinner(f"loading {self.model}"):
-            import transformers
+        from .makers import read_model
 
-            transformers.logging.set_verbosity_error()  # its advice is for programmers, and our errors are one line
-            # A command that reads no text loads models without a beginning-of-sequence token too.
-            dtype, bos = getattr(self, "dtype", "float32"), getattr(self, "prepend_bos", False)
-            model = fm.load(self.model, device=self.device, dtype=dtype, prepend_bos=bos)
-        collect_as_usual()
-        return model
+        # A command that reads no text loads models without a beginning-of-sequence token too.
+        dtype: Dtype = getattr(self, "dtype", "float32")
+        bos = getattr(self, "prepend_bos", False)
+        return read_model(self.model, self.device, dtype, bos)
 
 
 @option_group
@@ -326,7 +259,9 @@ class PromptChoice(ReaderChoice):
 
     def prompt_text(self, model: "Model", prompt: str) -> str:
         """What the model is to read: the prompt, or with --chat the text of the user's message."""
-        return model.chat_text([{"role": "user", "content": prompt}]) if self.chat else prompt
+        from .makers import asked_text
+
+        return asked_text(model, prompt, self.chat)
 
     def capture(self, prompt: str, **options: Any) -> "Capture":
         """The model's run over a prompt."""

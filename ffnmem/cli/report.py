@@ -15,8 +15,6 @@ from ..show.records import write
 from .guard import note
 from .neuron import open_with_model
 from .options import (
-    PAGE,
-    TABLE,
     Answer,
     Count,
     Layer,
@@ -28,10 +26,10 @@ from .options import (
     ScannedChoice,
     StoreFolder,
     Top,
-    check_replaceable,
     note_model,
 )
 from .progress import show_progress
+from .replacing import PAGE, TABLE, check_replaceable
 
 MARKS = {
     ".html": PAGE,

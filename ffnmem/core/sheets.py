@@ -202,6 +202,10 @@ class Column:
     leads: str = ""
     note: str = ""
 
+    def can_derive(self, rows: Any) -> bool:
+        """Whether rows have the columns that its values are derived from."""
+        return set(self.needs) <= set(rows.columns)
+
     @property
     def to_left(self) -> bool:
         """Numbers stand right, the rest left, unless the column says so."""
@@ -259,7 +263,6 @@ COLUMNS = {
     )
 }
 """How the columns that many tables have read, by their name in frames."""
-FIRED_AT = Column("fired at", "token", limit=20, of="token")
 
 
 def guess_column(name: str, values: Iterable[Any]) -> Column:
@@ -601,13 +604,3 @@ Promoted = Mapping[tuple[int, int], Sequence[str]]
 def promoted_column(promoted: Promoted, named: Sequence[str | None] = (), name: str = "promotes") -> Column:
     """Tokens that a neuron's coefficient times its value promotes; of its value alone it is "value promotes"."""
     return Column(name, wraps=True, of=lambda row: tokens(promoted.get((row["layer"], row["neuron"]), ()), named))
-
-
-def explain_negative(coefficients: Iterable[float]) -> str:
-    """A caption that says what a negative coefficient means, where there is one."""
-    return NEGATIVE if any(coefficient < 0 for coefficient in coefficients) else ""
-
-
-def place(tokens: Sequence[str], position: int) -> Line:
-    """Where in a prompt something is read: the token, and its position among the others."""
-    return line(token(tokens[position], "marked"), f", position {position} of 0 to {len(tokens) - 1}")

@@ -12,7 +12,7 @@ from ..core.errors import counted
 from ..core.token_text import visible
 from ..core.types import Count, checked
 from ..interventions.ablating import Ablation
-from ..prompts.answer_text import name_quantity
+from ..prompts.answer_text import words_behind
 from ..prompts.attribution import Attribution
 from ..prompts.causal import CausalScores
 from ..prompts.firings import Firings
@@ -62,7 +62,7 @@ def map(paths: PathAttribution | CausalScores, ax: Axes | None = None) -> Axes:
     rows, positions = values.shape
     ax = shapes.axes_for(ax, (min(2.4 + 0.52 * positions, 24), min(2.4 + 0.38 * rows, 6)))
     along_paths = isinstance(paths, PathAttribution)
-    shapes.heat(ax, values, f"{paths.column}{name_quantity(paths, along_paths)[1]}", origin="lower")
+    shapes.heat(ax, values, f"{paths.column}{words_behind(paths, along_paths)}", origin="lower")
     shapes.token_ticks(ax, paths.tokens)
     what = "Where memories wrote" if along_paths else "What the firings are worth for"
     return shapes.finish(ax, f"{what} {answer(paths)}", "position", "layer", whole="y")
@@ -84,7 +84,7 @@ def neurons(
     rows = attribution.top(top)
     names, column, unit = name_memories(rows), "logit", attribution.provenance.before_cap
     if isinstance(attribution, Firings):
-        column, unit = attribution.column, name_quantity(attribution, isinstance(attribution, PathAttribution))[1]
+        column, unit = attribution.column, words_behind(attribution, isinstance(attribution, PathAttribution))
         names = [f"{name} at {visible(token, shapes.LABEL)}" for name, token in zip(names, rows["token"], strict=True)]
     title = f"The memories behind {answer(attribution)}"
     ax = shapes.axes_for(ax, (6, 0.9 + shapes.PER_ROW * len(rows)))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import quoted
-from ..core.number_text import format_probability
 from ..core.provenance import Provenance
-from ..core.sheets import Content, Prompt, place, token
+from ..core.sheets import Prompt
 from ..facts.answers import Answer
 from ..models.model import Model
 from ..show.result import Result
@@ -94,38 +91,9 @@ def answered_prompt(one: Any) -> Prompt:
     return Prompt(tokens, len(tokens) - 1 if whole else one.position, bos)
 
 
-def describe_answer(one: Any, summed: bool = False) -> dict[str, Content | None]:
-    """The prompt and the answer of a result, at the head of its sheet. ``summed``: logits of several tokens are.
-
-    Args:
-        one: an :class:`AnswerResult` or an attribution of one position; with a ``logit`` where it has one.
-    """
-    answer: Answer | None = one.answer
-    whole = answer is not None and answer.whole
-    tokens = one.tokens[: len(answer.prompt)] if answer is not None and whole else one.tokens
-    position = len(tokens) - 1 if whole else one.position
-    quantity, how = name_quantity(one, summed)
-    foil, logit = one.foil, getattr(one, "logit", None)
-    if foil is not None:
-        parting = ""
-        if answer is not None and answer.parting:  # target and foil begin alike
-            parting = f", after {quoted(''.join(one.tokens[len(answer.prompt) : one.position + 1]))}"
-        how = f", the target’s minus the foil’s{parting}{how}"
-    elif answer is not None and whole:
-        count = len(answer.target)
-        chance = "" if summed or logit is None else format_probability(math.exp(logit))
-        how = f", the sum over its {count} tokens{how}" if summed else f" of its {count} tokens, {chance}"
-    return {
-        "prompt": Prompt(tokens, position, getattr(one, "starts_with_bos", one.provenance.prepend_bos is True)),
-        "after": None if position == len(tokens) - 1 else place(tokens, position),
-        "target": token(one.target, "strong"),
-        "foil": None if foil is None else token(foil, "strong"),
-        quantity: None if logit is None else f"{logit:.3f}{how}",
-    }
-
-
-def name_quantity(one: Any, summed: bool = False) -> tuple[str, str]:
-    """What a result's number of its answer is, and what is said behind it: that a logit is one before a soft cap."""
+def words_behind(one: Any, summed: bool = False) -> str:
+    """What is said behind a result's number of its answer: that a logit is one before a soft cap. ``summed``: of
+    several tokens it is the sum of their logits, and not their log-probability."""
     if one.answer is not None and one.answer.whole and one.foil is None and not summed:
-        return "log-probability", ""
-    return "logit", one.provenance.before_cap
+        return ""
+    return one.provenance.before_cap

@@ -179,7 +179,7 @@ class Result:
                 ends = [known_values(rows[f"{name[:-1]}_{when}"]) for when in ("before", "after")]
                 found[name] = list(zip(*ends, strict=True))
             elif known is not None and known.derive is not None and (name == "neuron" or name not in rows):
-                if set(known.needs) <= set(rows.columns):
+                if known.can_derive(rows):
                     found[name] = known.derive(self, rows)
             elif name in rows and not (name == "layer" and "neuron" in found):
                 values = known_values(rows[name])
@@ -232,12 +232,7 @@ class Result:
         if derived:
             for one in self.tables.get(name, "").replace("|", " ").split():
                 known = COLUMNS.get(one)
-                if (
-                    known is not None
-                    and known.derive is not None
-                    and one not in found
-                    and set(known.needs) <= set(found)
-                ):
+                if known is not None and known.derive is not None and one not in found and known.can_derive(found):
                     found = found.assign(**{one: known.derive(self, found)})
         return found
 
@@ -427,15 +422,9 @@ def content_of(name: str, value: Any) -> Content:
         case "tokens":
             return Fitting(tuple(token_line(each, ()) for each in value))
         case "text":
-            return (
-                "yes"
-                if value is True
-                else "no"
-                if value is False
-                else value
-                if isinstance(value, str)
-                else format_value(value)
-            )
+            if isinstance(value, bool):
+                return "yes" if value else "no"
+            return value if isinstance(value, str) else format_value(value)
     return replace(one, sign=False).format(value, one.places_of([value]))
 
 

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from safetensors.torch import save_file
 
 import ffnmem as fm
-from ffnmem.cli.options import FIGURES
 from ffnmem.cli.reference import every_command
+from ffnmem.cli.replacing import FIGURES
 from ffnmem.scanning import Store
 
 from ..helpers import PROMPT
