@@ -82,7 +82,6 @@ check-code: $(READY)
 	$(BIN)/lint-imports
 
 check-pages: $(READY)
-	$(BIN)/python -m ffnmem.cli.reference --check docs/cli.md
 	$(BIN)/python docs/outputs.py --check
 	$(BIN)/python -m tests.models.table --check
 	$(BIN)/python notebooks/sync.py --check
@@ -115,8 +114,7 @@ bench: $(READY) ## the benchmarks: ratios in one run on this machine
 notebooks: $(READY) ## run notebooks/*.py and write the .ipynb beside them, with outputs
 	$(BIN)/python notebooks/sync.py
 
-reference: $(READY) ## write the commands' manual, all outputs, atlas's figures and the table of architectures into their pages
-	$(BIN)/python -m ffnmem.cli.reference docs/cli.md
+reference: $(READY) ## write all outputs, atlas's figures and the table of architectures into their pages
 	$(BIN)/python docs/outputs.py
 	$(BIN)/python -m tests.models.table
 

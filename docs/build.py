@@ -21,6 +21,9 @@ import docstrings
 import griffe
 import nbformat
 
+from ffnmem.cli import run_captured
+from ffnmem.cli.table import GROUPS
+
 ROOT = Path(__file__).resolve().parent.parent
 STAGE = ROOT / "out" / "manual"
 OUTSIDE = {
@@ -147,6 +150,24 @@ def api() -> dict[str, str]:
     }
 
 
+def commands() -> str:
+    """The page of the commands: by task, what each prints for --help."""
+    parts = [
+        "# Command line",
+        "Every command prints a readable table; `--json` and `--csv` print data and nothing else on standard output. "
+        "What goes wrong is one line on standard error. Exit status: 0; 1 where a result says that it did not reach "
+        "what was asked, or the reader of a pipe went away; 2 for a mistake; 130 after Ctrl-C.",
+    ]
+    for title, names in GROUPS.items():
+        parts.append(f"## {title}")
+        for name in names:
+            _, text, mistake = run_captured([name, "--help"])
+            if mistake:
+                raise ManualError(f"ffnmem {name} --help: {mistake}")
+            parts.append(f"### ffnmem {name}\n\n```text\n{text.strip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def stage() -> None:
     """Gather all pages in out/manual."""
     shutil.rmtree(STAGE, ignore_errors=True)
@@ -163,6 +184,7 @@ def stage() -> None:
             target.write_text(top + with_links((ROOT / source).read_text("utf-8"), source, pages), "utf-8")
         else:
             shutil.copyfile(ROOT / source, target)
+    (STAGE / "cli.md").write_text(commands(), "utf-8")
     (STAGE / "api").mkdir(exist_ok=True)
     for name, text in api().items():
         (STAGE / "api" / f"{name}.md").write_text(text, "utf-8")

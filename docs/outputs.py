@@ -26,7 +26,6 @@ from typing import Any
 from unittest import mock
 
 from ffnmem.cli import run_captured
-from ffnmem.cli.reference import with_block
 from ffnmem.core.errors import MissingExtraError, ModelError
 from ffnmem.models import get
 
@@ -143,7 +142,8 @@ def atlas_table() -> str:
 
 def rewritten(page: str, text: str, lacking: str) -> str:
     if page == ATLAS:
-        text = with_block(text, page, ("<!-- atlas:begin -->", "<!-- atlas:end -->"), atlas_table())
+        first, last = "<!-- atlas:begin -->", "<!-- atlas:end -->"
+        text = f"{text.partition(first)[0]}{first}\n{atlas_table()}\n{last}{text.partition(last)[2]}"
     return with_outputs(text, page, lacking)
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -19,10 +20,23 @@ from rich.cells import cell_len
 import ffnmem as fm
 from ffnmem import cli
 from ffnmem.cli import progress
+from ffnmem.cli.table import COMMANDS
 
 from ..editing.edits import EIFFEL, made
 
 PROMPT = "The Eiffel Tower is in the city of"
+
+
+def every_command() -> Iterator[str]:
+    """The commands, each followed by its subcommands: ``"evaluate"``, ``"evaluate sweep"``."""
+    for name in COMMANDS:
+        yield name
+        yield from (f"{name} {inner}" for inner in cli.app[name] if not inner.startswith("-"))
+
+
+def help_text(name: str) -> str:
+    """What ``ffnmem NAME --help`` prints."""
+    return cli.run_captured([*name.split(), "--help"])[1].strip()
 
 
 @dataclass

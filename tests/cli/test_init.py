@@ -17,11 +17,10 @@ import pytest
 import ffnmem as fm
 from ffnmem.cli import main
 from ffnmem.cli.options import ModelChoice
-from ffnmem.cli.reference import every_command, help_text
 from ffnmem.scanning import Store
 
 from ..describing.known import answer_knowing
-from .running import run, saved
+from .running import arguments_of, every_command, help_text, run, saved
 
 COMMANDS = sorted(every_command())
 MODEL_LIBRARIES = ("transformers", "transformer_lens", "matplotlib", "jinja2")
@@ -163,3 +162,20 @@ def test_as_a_program(tiny_folder: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["prompt"]["tokens"] == ["<|endoftext|>", "The", " city"]
     assert done.stderr.decode() == f"ffnmem: wrote {picture}\n"
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+EVERY = {name: {one.name: one for one in arguments_of(name)} for name in every_command()}
+
+
+def test_every_option_says_what_it_does_in_one_wording() -> None:
+    """An option of the same name says the same everywhere it means the same."""
+    shared = {"--model", "--device", "--prepend-bos", "--json", "--csv"}
+    words: dict[str, set[str]] = {flag: set() for flag in shared}
+    for name, options in EVERY.items():
+        for flag, option in options.items():
+            assert option.parameter.help, f"{flag} of {name} has no help"
+            if flag in shared:
+                words[flag].add(option.parameter.help)
+    several = {flag: len(texts) for flag, texts in words.items() if len(texts) > 1}
+    # A model to load, one that was scanned, one whose tokenizer is taken, and one of the anatomy.
+    assert several == {"--model": 4}

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ffnmem.cli.reference import every_command
 from ffnmem.scanning import Store
 
-from .running import PROMPT, arguments_of, mistake
+from .running import PROMPT, arguments_of, every_command, mistake
 
 OUT, FEW = "--out {out}", "--editor ft_l --limit 2 --model {model}"
 ABOUT = f'"{PROMPT}" --subject "Eiffel Tower"'

@@ -13,12 +13,11 @@ from matplotlib.figure import Figure
 from safetensors.torch import save_file
 
 import ffnmem as fm
-from ffnmem.cli.reference import every_command
 from ffnmem.cli.replacing import FIGURES
 from ffnmem.scanning import Store
 
 from ..helpers import PROMPT
-from .running import arguments_of, mistake, run
+from .running import arguments_of, every_command, mistake, run
 
 READ = {"--store", "--moment", "--site", "--edits", "--edit", "--in", "--mean"}
 """Options that name a file or a folder to read; every other one names a destination."""

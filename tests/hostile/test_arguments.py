@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 import ffnmem as fm
 from ffnmem.cli import run_captured
-from ffnmem.cli.reference import every_command
 from ffnmem.facts import formats
 from ffnmem.interventions.intervening import Intervention
 
-from ..cli.running import arguments_of
+from ..cli.running import arguments_of, every_command
 from ..helpers import PROMPT, public_things
 from .material import LONGEST, answered, fresh, hostile, place, tiny, tiny_folder, tiny_store
 

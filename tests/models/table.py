@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 import ffnmem as fm
-from ffnmem.cli.reference import with_block
 from ffnmem.models.replaying import PlainLayers, Replay
 
 from ..architectures import DECODERS
@@ -97,7 +96,8 @@ def main() -> None:
         if [line[:4] for line in cells(text)] != rows:
             sys.exit("the manual's table of architectures is not that of the tests: python -m tests.models.table")
         return
-    PAGE.write_text(with_block(text, PAGE.name, MARKS, table(rows)), "utf-8")
+    before, after = text.partition(MARKS[0])[0], text.partition(MARKS[1])[2]
+    PAGE.write_text(f"{before}{MARKS[0]}\n{table(rows)}\n{MARKS[1]}{after}", "utf-8")
 
 
 if __name__ == "__main__":
