@@ -15,7 +15,6 @@ import ffnmem as fm
 from ffnmem.editing import Edit
 from ffnmem.evaluation import Decay, Sweep
 from ffnmem.evaluation.effects import Effects
-from ffnmem.facts.listing import list_facts
 from ffnmem.neurons.survey import Survey, clearest
 from ffnmem.prompts.reporting import PromptReport
 from ffnmem.scanning import Store
@@ -124,10 +123,10 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Faithfulness": lambda e: fm.faithfulness(e.capture, *e.answers, sizes=[1, 10, 100], random=2),
     "Found": lambda e: Found("a", "weights", e.store.search("a"), e.store.provenance),
     "Geometry": lambda e: fm.neurons.geometry(gated("llama", e.tiny.tokenizer)),
+    "FactList": lambda e: fm.facts.list_facts("atlas", limit=3),
     "Known": lambda e: fm.facts.filter_known(e.tiny, FACTS),
     "Knockout": lambda e: fm.knockout(e.tiny, PROMPT, "Eiffel Tower", window=1, positions=[1]),
     "Knockouts": lambda e: knockout_facts(e.tiny, [UNKNOWN] * 2, window=1),
-    "Listing": lambda e: list_facts(FACTS),
     "Meanings": lambda e: fm.meanings(e.store, 1, 5, e.tiny, draws=20),
     "ReadableNeurons": lambda e: fm.neurons.find_readable(e.store),
     "Memory": lambda e: fm.ffn.as_memory(

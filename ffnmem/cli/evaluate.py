@@ -11,18 +11,18 @@ from cyclopts import App, Parameter
 
 import ffnmem as fm
 
-from ..core.errors import FileError, InputError
+from ..core.errors import FileError, InputError, counted
 from ..core.files import user_folder, user_path
-from ..core.types import EditorName, EvaluationProtocol
+from ..core.types import EditorName, EvaluationProtocol, KnownBy
 from .edit import EditedLayer, EditorSettings
-from .facts import FactChoice
 from .guard import note
-from .options import Count, Full, Layers, PlottedOutput, Positive, ReaderChoice, Seed, Tokens, option_group
+from .options import Count, Full, Layers, ModelChoice, PlottedOutput, Positive, ReaderChoice, Seed, Tokens, option_group
 from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..evaluation.editors import MadeEdits
     from ..facts.fact import Fact
+    from ..models.model import Model
 
 evaluate = App(name="evaluate")
 
@@ -54,6 +54,47 @@ Protocol = Annotated[
     EvaluationProtocol,
     Parameter(help="generated: besides, let the edited models write answers, greedily, and judge these."),
 ]
+
+
+@option_group
+class FactChoice:
+    """Which facts of a source.
+
+    Attributes:
+        relation: Facts of this relation, or of all that begin so.
+        limit: At most N facts, drawn with the seed. [default: all]
+        known: Only facts that the model says by itself.
+    """
+
+    relation: Annotated[str | None, Parameter(metavar="NAME")] = None
+    limit: Count | None = None
+    known: bool = False
+
+    def choose(
+        self, every: Sequence[Fact], source: str, model: ModelChoice, seed: int, *, known_by: KnownBy = "target"
+    ) -> tuple[Model, list[Fact]]:
+        """The model, and those of all facts of a source that are asked for.
+
+        What the model knows is asked as :func:`ffnmem.facts.filter_known` does by ``known_by``. Raises InputError where
+        there are none.
+        """
+        from ..facts.listing import choose_facts, draw_facts
+
+        limit = None if self.known else self.limit
+        facts = choose_facts(every, source, relation=self.relation, limit=limit, seed=seed)
+        loaded = model.load()
+        if not self.known:
+            return loaded, facts
+        with show_progress() as report:
+            known = fm.facts.filter_known(loaded, facts, known_by=known_by, progress=report)
+        if not known.facts:
+            raise InputError(
+                f"{loaded.name} knows none of the {counted(len(facts), 'fact')}: leave out --known, or choose others"
+            )
+        chosen = draw_facts(known.facts, self.limit, seed)
+        some = "" if len(chosen) == len(known) else f"; {len(chosen):,} of these are drawn"
+        note(f"{loaded.name} knows {len(known):,} of {counted(len(facts), 'fact')}{some}")
+        return loaded, chosen
 
 
 @option_group

@@ -35,10 +35,14 @@ def read_token(typed: str) -> str | int:
     return typed if number is None else number
 
 
-def graph_file(typed: str) -> str:
-    """The name of a graph's file that can be written."""
-    check_replaceable(typed, GRAPH)
-    return typed
+def writable(mark: bytes | None) -> Callable[[str], str]:
+    """A reader of the name of a file that can be written, by :func:`check_replaceable`."""
+
+    def read(typed: str) -> str:
+        check_replaceable(typed, mark)
+        return typed
+
+    return read
 
 
 def read_removal(typed: str) -> str | float:
@@ -79,7 +83,8 @@ ONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "layer": ("LAYER", read_layer),
     "neuron": ("LAYER.NEURON", lambda typed: read_neuron(typed.strip())),
     "token": ("TOKEN", read_token),
-    "graph_file": ("FILE", graph_file),
+    "graph_file": ("FILE", writable(GRAPH)),
+    "new_file": ("FILE", writable(None)),
     "removal": ("zero|mean|NUMBER", read_removal),
 }
 SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[str]], list[Any]]]] = {

@@ -49,6 +49,7 @@ KINDS = {
     "ChangeNames": "changes",
     "Removal": "removal",
     "GraphFile": "graph_file",
+    "NewFile": "new_file",
 }
 """By the name of an annotation: what is typed for it, a kind of :mod:`ffnmem.cli.kinds`."""
 MANY = ("Sequence", "Iterable", "Collection", "tuple", "list")

@@ -28,7 +28,8 @@ GROUPS = {
         "health": "ffnmem.neurons.health:neuron_health",
     },
     "Facts and edits": {
-        "facts": "facts",
+        "facts": "ffnmem.facts.listing:list_facts",
+        "known": "ffnmem.facts.known:filter_known",
         "trace": "ffnmem.tracing.tracing:trace_fact",
         "trace-facts": "ffnmem.tracing.tracing:trace_facts",
         "knockout": "ffnmem.tracing.blocking:knockout",

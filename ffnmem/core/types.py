@@ -76,6 +76,8 @@ Removal = Any
 """What becomes of a neuron that is removed: "zero", "mean", a number, or a change such as ``Scale(2.0)``."""
 GraphFile = str | Path | None
 """A graph in the form of circuit-tracer."""
+NewFile = str | Path | None
+"""A file to write where nothing lies."""
 Texts = Any
 """A corpus: a file, folder or glob, ``"atlas"``, ``"hf:name"``, texts, or a packed corpus."""
 FiringNames = Any

@@ -6,4 +6,6 @@ from .formats import load_facts as load_facts
 from .formats import write_facts as write_facts
 from .known import Known as Known
 from .known import filter_known as filter_known
+from .listing import FactList as FactList
+from .listing import list_facts as list_facts
 from .targets import with_targets as with_targets

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pandas as pd
 import torch
 
 from ..core.errors import InputError, counted, quoted
-from ..core.json_values import plain
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Sheet, Span, Words, line, rows, token
-from ..core.token_text import printable
-from ..core.types import Count, KnownBy, checked
+from ..core.types import KnownBy, checked
 from ..models.answers import Answered, answer
 from ..models.model import Model
 from ..models.replaying import PlainLayers
 from ..show.result import Result
 from .answers import make_question
-from .fact import Fact, as_facts
+from .fact import Fact, Facts, as_facts
 
 AT_ONCE = 256  # facts whose next tokens' probabilities are held at a time
-SHOWN = 10
 COLUMNS = ("id", "subject", "relation", "target", "answer", "probability", "rank", "known", "reason")
 
 
@@ -35,69 +31,38 @@ class Known(Result):
 
     Attributes:
         facts: those that it knows, in the order given.
-        frame: one row a fact that was asked for: id, subject, relation, target (the true one), answer (the model's own
-            first token), probability (of the whole target: the product over its tokens), rank (of its first token,
+        answers: one row a fact that was asked for: id, subject, relation, target (the true one), answer (the model's
+            own first token), probability (of the whole target: the product over its tokens), rank (of its first token,
             from 1 on), known, reason (why not; empty for a known one). A fact that cannot be asked has its reason,
             and neither answer, probability nor rank.
     """
 
     facts: tuple[Fact, ...]
-    frame: pd.DataFrame = field(repr=False)
+    answers: pd.DataFrame
     provenance: Provenance
 
-    main = "frame"
+    tables: ClassVar = {"answers": "subject relation target answer probability rank known|reason id"}
 
     def __len__(self) -> int:
         return len(self.facts)
 
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "known": len(self),
-            "asked": len(self.frame),
-            "facts": plain(self.frame[:top]),
-            "provenance": plain(self.provenance),
-        }
-
-    def summary(self) -> str:
-        return f"{len(self)} of {counted(len(self.frame), 'fact')} by {printable(self.provenance.model)}"
-
-    def sheet(self, limit: Count | None = SHOWN, hint: str = "") -> Sheet:
-        """What the model says to the facts, and how many it knows, which stand out.
-
-        Args:
-            limit: how many facts to list; None for all. hint: how to see more of them, said where there are more.
-        """
-        shown = rows(
-            "relation",
-            Column("subject", wraps=True),
-            Column("true target", wraps=True),
-            Column("probability", "probability"),
-            Column("rank", "number", places=0),
-            "says",
-        )
-        none = line("–")
-        for row in self.to_dict()["facts"][:limit]:
-            target = Span(row["target"], "strong" if row["known"] else "")
-            asked = row["answer"] is not None
-            chance, rank = (row["probability"], row["rank"]) if asked else (none, none)
-            says = token(row["answer"], limit=16) if asked else row["reason"]
-            shown.add(row["relation"], row["subject"], target, chance, rank, says)
-        count = len(self.frame)
-        more = "" if len(shown.rows) == count else f"; {len(shown.rows):,} are shown{hint}"
-        said = f"{self.provenance.model} knows {len(self):,} of {counted(count, 'fact')}{more}"
-        return Sheet.of(shown.table(), Words.of(said, "soft"), self.provenance)
+    @property
+    def verdict(self) -> str:
+        """How many it knows."""
+        return f"{self.provenance.model} knows {len(self):,} of {counted(len(self.answers), 'fact')}."
 
 
 @checked
 def filter_known(
     model: Model,
-    facts: Fact | Iterable[Fact],
+    facts: Facts,
     *,
     known_by: KnownBy = "target",
     progress: Progress | None = None,
 ) -> Known:
-    """The facts whose true target a model gives by itself, with its probabilities for all of them.
+    """Which facts a model knows: what it says to each.
+
+    A fact is known where the model gives its true target by itself.
 
     Args:
         model: from :func:`ffnmem.load`.
@@ -111,6 +76,9 @@ def filter_known(
     Raises: UnsupportedModelError: layers that cannot be run by themselves.
 
     Source: Meng et al. 2022 (2202.05262), appendix B.1: facts are traced where the prediction is the true attribute.
+
+    Example:
+        $ ffnmem known atlas --relation landmark --limit 10
     """
     every = as_facts(facts, least=0)
     layers = PlainLayers(model)

@@ -8,16 +8,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
 
 from ..core.errors import InputError, counted, listed, quoted
-from ..core.sheets import Column, Sheet, Span, Table, Words
+from ..core.json_values import plain
+from ..core.types import Count, FactFormat, NewFile, Seed, checked
 from ..show.result import Result
 from .fact import Fact
-
-if TYPE_CHECKING:
-    import pandas as pd
+from .formats import load_facts, write_facts
+from .targets import with_targets
 
 QUOTED = re.compile(r"(['\"]).*\1", re.DOTALL)
 """A text in a note, by which two notes of one kind differ."""
@@ -49,7 +52,7 @@ def choose_facts(
         if not chosen:
             close = get_close_matches(relation, known, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(close)}?" if close else f"it has {listed(known)}"
-            raise InputError(f"{source} has no relation {quoted(relation)}: {hint} (--count relations lists them)")
+            raise InputError(f"{source} has no relation {quoted(relation)}: {hint} (ffnmem facts lists them)")
     if subject is not None:
         within = chosen
         chosen = [f for f in within if subject.casefold() in f.subject.casefold()]
@@ -73,88 +76,103 @@ def shuffle_facts(facts: Sequence[Fact], seed: int) -> list[Fact]:
     return random.Random(seed).sample(list(facts), len(facts))
 
 
-@dataclass(frozen=True, repr=False)
-class Listing(Result):
-    """Rows about facts.
+@checked
+@dataclass(frozen=True, eq=False, repr=False)
+class FactList(Result):
+    """Facts of a source. Made by :func:`ffnmem.facts.list_facts`.
 
     Attributes:
-        records: as plain values. table: what is shown of them. counts: how many of how many they are, in words.
+        source: where they are from.
+        chosen: the facts.
     """
 
-    records: list[dict[str, Any]]
-    table: Table
-    counts: str
+    heading = "source"
+    tables: ClassVar = {
+        "facts": "subject relation prompt target_true target_new|paraphrases neighbours id",
+        "relations": "relation facts targets prompt",
+        "lacks": "metric facts reason",
+    }
 
-    def summary(self) -> str:
-        return self.counts
+    source: str
+    chosen: tuple[Fact, ...]
 
-    def sheet(self) -> Sheet:
-        return Sheet.of(self.table, Words.of(self.counts, "soft"))
+    @property
+    def verdict(self) -> str:
+        """How many there are, and how many of them an edit can be judged by."""
+        whole = sum("S" not in fact.lacks for fact in self.chosen)
+        said = f"{counted(len(self.chosen), 'fact')} of {counted(len(self.relations), 'relation')}."
+        return f"{said} {whole:,} of them have all that the score S of an edit (of ES, PS and NS) needs."
 
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        return {"rows": self.records[:top]}
+    @cached_property
+    def facts(self) -> pd.DataFrame:
+        """A row a fact, with its fields."""
+        return pd.DataFrame([plain(fact.to_dict()) for fact in self.chosen])
 
-    def to_frame(self) -> pd.DataFrame:
-        import pandas as pd
+    @cached_property
+    def relations(self) -> pd.DataFrame:
+        """A row a relation: how many facts and different true targets it has, and the first fact's prompt."""
+        rows = self.facts[["relation", "target_true", "prompt"]].groupby("relation")
+        named = rows.agg(facts=("prompt", "size"), targets=("target_true", "nunique"), prompt=("prompt", "first"))
+        return named.reset_index()
 
-        return pd.DataFrame(self.records)
+    @cached_property
+    def lacks(self) -> pd.DataFrame:
+        """What cannot be measured of an edit of so many facts, and why; then what readers noted."""
+        lacking = Counter((metric, reason) for fact in self.chosen for metric, reason in fact.lacks.items())
+        noted = Counter(
+            ("notes", kind) for fact in self.chosen for kind in {QUOTED.sub("…", note) for note in fact.notes}
+        )
+        rows = [
+            (metric, count, len(self.chosen), reason)
+            for (metric, reason), count in [*lacking.items(), *sorted(noted.items())]
+        ]
+        return pd.DataFrame(rows, columns=["metric", "facts", "of", "reason"])
 
 
-def list_facts(found: Sequence[Fact], limit: int | None = None, *, targets: bool = False) -> Listing:
-    """The first facts: relation, prompt, true target; all of their fields as records.
+@checked
+def list_facts(
+    source: str | Path,
+    *,
+    relation: str | None = None,
+    subject: str | None = None,
+    format: FactFormat | None = None,
+    targets: bool = False,
+    limit: Count | None = None,
+    seed: Seed = 0,
+    out: NewFile = None,
+) -> FactList:
+    """Facts of a source: what they say, their relations, what they lack.
 
-    With ``targets`` also what an edit of each needs: the new target, and how many paraphrases and neighbours there are;
-    and how many of all facts lack one of these.
+    Files are JSON lines, JSON or Parquet: counterfact.json, known_1000.json, zsre_mend_eval.json, KnowEdit and other
+    files of EasyEdit, or the project's own fields.
+
+    Args:
+        source: ``"atlas"`` (the facts of the embedded model), or a file of facts.
+        relation: facts of this relation (landmark.city), or of all that begin so (landmark).
+        subject: facts whose subject contains this text, in any case.
+        format: of the file; default told by the first record.
+        targets: give facts that lack them new targets, paraphrases and neighbours, from others of their relation, as
+            :func:`ffnmem.facts.with_targets` does.
+        limit: at most so many facts, drawn with the seed; default all.
+        seed: of what is drawn.
+        out: also write them into this file, as :func:`ffnmem.facts.write_facts` does: JSON lines of our own.
+
+    Returns: The facts, the relations that they are of, and the metrics of an edit that cannot be computed of them.
+
+    Raises:
+        InputError: no such relation or subject, or a record that is no fact.
+        FileError: a file that cannot be read, or be written.
+
+    Example:
+        $ ffnmem facts atlas --subject "Eiffel Tower"
+        $ ffnmem facts atlas --relation landmark.city --json --full
+        $ ffnmem facts atlas --relation landmark --targets --out edits.jsonl
     """
-    chosen = found[:limit]
-    rows = [
-        {
-            "relation": fact.relation,
-            "prompt": fact.text,
-            "true target": Span(fact.target_true, "strong"),
-            "new target": fact.target_new or "–",
-            "paraphrases": len(fact.paraphrases),
-            "neighbours": len(fact.prompts_about_neighbours),
-        }
-        for fact in chosen
-    ]
-    own = (Column("new target", wraps=True), Column("paraphrases", "count"), Column("neighbours", "count"))
-    columns = ("relation", Column("prompt", wraps=True), Column("true target", wraps=True), *(own if targets else ()))
-    more = "" if len(chosen) == len(found) else f"; --limit {len(found)} shows all, --relation and --subject choose"
-    if targets:
-        without = {
-            "no new target": sum(not fact.target_new for fact in found),
-            "no paraphrases": sum(not fact.paraphrases for fact in found),
-            "no neighbours": sum(not fact.prompts_about_neighbours for fact in found),
-        }
-        lacking = [f"{count:,} with {what}" for what, count in without.items() if count]
-        more = f"; {', '.join(lacking) or 'each has new target, paraphrases and neighbours'}{more}"
-    counts = f"{len(chosen):,} of {counted(len(found), 'fact')}{more}"
-    return Listing([fact.to_dict() for fact in chosen], Table.of(rows, *columns), counts)
-
-
-def list_relations(found: Sequence[Fact], limit: int | None = None) -> Listing:
-    """One row a relation: relation, facts, targets (how many different ones), prompt (the first fact's template)."""
-    records: list[dict[str, Any]] = []
-    for name, group in groupby(sorted(found, key=lambda fact: fact.relation), key=lambda fact: fact.relation):
-        facts = list(group)
-        targets = len({fact.target_true for fact in facts})
-        records.append({"relation": name, "facts": len(facts), "targets": targets, "prompt": facts[0].prompt})
-    records = records[:limit]
-    counts = f"{counted(len(records), 'relation')}, {sum(record['facts'] for record in records):,}"
-    columns = (Column("facts", "count"), Column("targets", "count"), Column("prompt", wraps=True))
-    return Listing(records, Table.of(records, "relation", *columns), f"{counts} of {counted(len(found), 'fact')}")
-
-
-def list_lacks(found: Sequence[Fact], limit: int | None = None) -> Listing:
-    """One row a metric and reason: metric, facts (that lack it), of (all facts), reason; then readers' notes."""
-    lacking = Counter((metric, reason) for fact in found for metric, reason in fact.lacks.items())
-    noted = Counter(("notes", kind) for fact in found for kind in {QUOTED.sub("…", note) for note in fact.notes})
-    records = [
-        {"metric": metric, "facts": count, "of": len(found), "reason": reason}
-        for (metric, reason), count in [*lacking.items(), *sorted(noted.items())][:limit]
-    ]
-    whole = sum("S" not in fact.lacks for fact in found)
-    columns = (Column("cannot be computed", of="metric"), "facts", Column("because", of="reason", wraps=True))
-    counts = f"{whole:,} of {len(found):,} facts have all that S, the mean of ES, PS and NS, needs"
-    return Listing(records, Table.of(records, *columns), counts)
+    every = load_facts(source, format)
+    chosen = choose_facts(every, str(source), relation=relation, subject=subject, limit=limit, seed=seed)
+    if targets:  # from all facts of the source
+        ready = dict(zip(every, with_targets(every), strict=True))
+        chosen = [ready[fact] for fact in chosen]
+    if out is not None:
+        write_facts(chosen, out)
+    return FactList(str(source), tuple(chosen))

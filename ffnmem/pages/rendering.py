@@ -13,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from .._version import __version__
 from ..core.provenance import experts_in
 from ..core.sheets import Facts, Grid, Histogram, Line, Origin, Sheet, Table, Words, line
 from ..core.token_text import visible
@@ -103,7 +104,7 @@ def page_html(
 
 def sheet_html(sheet: Sheet, title: str | Line = "", **values: Any) -> str:
     """A sheet as a page; ``title``: default its own. ``values`` as :func:`page_html` takes them."""
-    origin = next((block.fields for block in sheet.blocks if isinstance(block, Origin)), {})
+    origin = next((block.fields for block in sheet.blocks if isinstance(block, Origin)), {"ffnmem": __version__})
     return page_html(title or sheet.title, list(split_sheet(without_origin(sheet))), origin, **values)
 
 

@@ -31,7 +31,7 @@ def page(
     Raises: FileError: ``out`` is a folder, its folder is missing, or it cannot be written; or there is no such site.
     """
     path = check_destination(out)
-    links = to_site(site, path, getattr(result.provenance, "fingerprint", ""))
+    links = to_site(site, path, getattr(getattr(result, "provenance", None), "fingerprint", ""))
     more: dict[str, Any] = {}
     if result.pictured:
         figure = picture("figure")(result, **({} if top is None else {"top": top}))

@@ -106,6 +106,7 @@ COLUMNS: Mapping[str, Column] = {
     **each("fires dead stuck saturated flat linear", "percent"),
     "is": Column("is", wraps=True),
     **each("context", "context"),
+    **each("prompt subject target_true target_new reason", "text", wraps=True),
 }
 """What names stand for in the declarations of results; other names read by what they hold."""
 

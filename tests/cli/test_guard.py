@@ -64,7 +64,7 @@ def test_warnings_of_ours_are_notes_said_once(capfd: pytest.CaptureFixture[str])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
 def test_signals_end_a_real_process_quietly(number: signal.Signals) -> None:
     """Whoever stops a command would get a traceback, or a status that does not say so."""
-    running = process("facts", "--json")
+    running = process("facts", "atlas", "--json", "--full")
     assert running.stdout is not None
     assert running.stdout.read(1)  # it writes more than a pipe holds, and waits for its reader
     time.sleep(0.5)
@@ -77,9 +77,12 @@ def test_a_signal_that_is_to_be_ignored_is(monkeypatch: pytest.MonkeyPatch) -> N
     """``nohup ffnmem scan`` would end with the terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     heard: list[object] = []
-    monkeypatch.setattr("ffnmem.load_facts", lambda *_: heard.append(signal.getsignal(signal.SIGHUP)) or [])
+    monkeypatch.setattr(
+        "ffnmem.facts.listing.load_facts",
+        lambda *_: heard.append(signal.getsignal(signal.SIGHUP)) or [Fact("a", prompt="{} is", target_true="b")],
+    )
     try:
-        run("facts")
+        run("facts", "atlas")
     finally:
         signal.signal(signal.SIGHUP, before)
     assert heard == [signal.SIG_IGN]
@@ -88,7 +91,7 @@ def test_a_signal_that_is_to_be_ignored_is(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(("unbuffered", "form"), [("", "--json"), ("1", "--limit=4000")])
 def test_a_closed_pipe_is_quiet(unbuffered: str, form: str) -> None:
     """``ffnmem facts | head -1`` must not end in a traceback, however Python buffers."""
-    running = process("facts", form, env={"PYTHONUNBUFFERED": unbuffered})
+    running = process("facts", "atlas", "--full", form, env={"PYTHONUNBUFFERED": unbuffered})
     assert running.stdout is not None
     assert running.stderr is not None
     assert running.stdout.readline()

@@ -62,9 +62,9 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"report neurons {S}", "--neurons --layer --top-by"),
     (f"report neurons {S} --neurons 1.5 --layer 0", "--neurons --layer"),
     (f"report neurons {S} --neurons 1.5 -o a.pdf", "a.pdf .parquet"),
-    ("facts --relation country.capitol", "'country.capitol' country.capital"),
-    ("facts --relation land", "'land' --count relations"),
-    ("facts write -o {tmp}", "folder"),
+    ("facts atlas --relation country.capitol", "'country.capitol' country.capital"),
+    ("facts atlas --relation land", "'land' lists"),
+    ("facts atlas --out {tmp}", "folder"),
     # Passes over a corpus.
     (f"pack {{corpus}} {OUT} {M} --text body", "'body' .txt"),
     (f"pack {{corpus}} --out {{corpus}} {M}", "{corpus} folder"),

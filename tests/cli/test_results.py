@@ -75,7 +75,6 @@ RIVALS = (" Paris", " Rome")
 ASKED = f'"{PROMPT}" --target " Paris" --foil " Rome"'
 TRACED = f"'{PROMPT}' 'Eiffel Tower'"
 M, S = "--model {model}", "--store {store}"
-CITY = "landmark.city"
 
 
 # The command, its table by the library, and the name of the same records in JSON.
@@ -172,10 +171,6 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         "",
     ),
     f"neuron search rome {S} --where examples": (lambda g: g.store.search("rome", where="examples"), "neurons"),
-    f"facts --relation {CITY}": (
-        lambda g: pd.DataFrame([f.to_dict() for f in fm.load_facts("atlas") if f.relation == CITY]),
-        "",
-    ),
 }
 
 
@@ -208,7 +203,7 @@ def test_a_command_says_what_the_library_says(line: str, given: Given, tiny_fold
     if not line.endswith("--neurons"):
         out = table(*words, width=60)
         model = given.model
-        assert model.fingerprint in out or words[0] in ("activations", "anatomy", "facts")
+        assert model.fingerprint in out or words[0] in ("activations", "anatomy")
         assert "\x1b" not in out
     if re.match(FIGURES, line):
         picture = tmp_path / "plot.svg"

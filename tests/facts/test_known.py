@@ -14,7 +14,7 @@ from ffnmem.facts import known as module
 from ffnmem.facts.answers import word_ids
 from ffnmem.facts.known import COLUMNS
 
-from ..helpers import WHOLE_WORDS, allclose, printed, refuses
+from ..helpers import WHOLE_WORDS, allclose, refuses
 
 
 def plain_row(model: fm.Model, fact: Fact) -> tuple[float, int, str, bool]:
@@ -36,23 +36,22 @@ def test_the_table_is_that_of_plain_passes(atlas: fm.Model, monkeypatch: pytest.
     some = load_facts("atlas")[::200]
     found = filter_known(atlas, some)
     record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert (record["known"], record["provenance"]["known_by"]) == (len(found), "target")
-    assert tuple(found.frame.columns) == COLUMNS
-    for fact, row in zip(some, found.frame.to_dict("records"), strict=True):
+    assert record["provenance"]["known_by"] == "target"
+    assert tuple(found.answers.columns) == COLUMNS
+    for fact, row in zip(some, found.answers.to_dict("records"), strict=True):
         probability, rank, text, known = plain_row(atlas, fact)
         assert (row["id"], row["subject"], row["target"]) == (fact.id, fact.subject, fact.target_true)
         assert allclose(row["probability"], probability, 1e-4)
         assert (row["rank"], row["answer"], row["known"]) == (rank, text, known)
         assert (row["reason"] == "") == known
-    assert list(found.facts) == [fact for fact, known in zip(some, found.frame["known"], strict=True) if known]
+    assert list(found.facts) == [fact for fact, known in zip(some, found.answers["known"], strict=True) if known]
     assert len(found) > len(some) / 2
-    assert f"knows {len(found)} of {len(some)} facts; 3 are shown" in " ".join(printed(found.sheet(3)))
-    assert "are shown" not in " ".join(printed(found.sheet(None)))
+    assert found.verdict == f"atlas knows {len(found)} of {len(some)} facts."
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(module, "AT_ONCE", 7)
     parts = filter_known(atlas, iter(some), progress=lambda _, done, of: told.append((done, of)))
     assert parts.facts == found.facts
-    assert allclose(parts.frame["probability"], found.frame["probability"], 1e-5)
+    assert allclose(parts.answers["probability"], found.answers["probability"], 1e-5)
     assert (told[0], told[-1]) == ((7, len(some)), (len(some), len(some)))
 
 
@@ -67,9 +66,9 @@ def test_known_by_the_first_token(tiny: fm.Model) -> None:
             break
     whole = Fact(subject, "r", template, likeliest)
     longer = [Fact(subject, "r", template, likeliest + more) for more in (" Paris", " Rome")]
-    assert filter_known(tiny, [whole]).frame["known"].tolist() == [True]
-    assert filter_known(tiny, longer, known_by="first").frame["known"].tolist() == [True, True]
-    by_target = filter_known(tiny, longer).frame
+    assert filter_known(tiny, [whole]).answers["known"].tolist() == [True]
+    assert filter_known(tiny, longer, known_by="first").answers["known"].tolist() == [True, True]
+    by_target = filter_known(tiny, longer).answers
     assert not by_target["known"].all()
     assert "another token follows the target's first one" in by_target["reason"].tolist()
     assert by_target["rank"].tolist() == [1, 1]
@@ -83,14 +82,14 @@ def test_facts_that_cannot_be_asked(tiny: fm.Model) -> None:
     filled = Fact("Tower", "r", "{}" + " the" * (tiny.n_ctx - 8), "Panthéon", id="filled")
     fact = Fact("Tower", "r", "The {} is in", "Paris", id="short")
     found = filter_known(tiny, [long, fact, filled])
-    assert [bool(reason) for reason in found.frame["reason"]][::2] == [True, True]
-    assert str(tiny.n_ctx) in found.frame["reason"][0]
-    assert "target" in found.frame["reason"][2]
-    assert found.frame["rank"].isna().tolist() == [True, False, True]
-    assert found.frame["probability"].isna().tolist() == [True, False, True]
-    rows = json.loads(json.dumps(found.to_dict(), allow_nan=False))["facts"]
+    assert [bool(reason) for reason in found.answers["reason"]][::2] == [True, True]
+    assert str(tiny.n_ctx) in found.answers["reason"][0]
+    assert "target" in found.answers["reason"][2]
+    assert found.answers["rank"].isna().tolist() == [True, False, True]
+    assert found.answers["probability"].isna().tolist() == [True, False, True]
+    rows = json.loads(json.dumps(found.to_dict(), allow_nan=False))["answers"]
     assert (rows[0]["answer"], rows[0]["probability"], rows[0]["rank"]) == (None, None, None)
     with refuses(InputError, ValueError, "'Paris' is no fact"):
         filter_known(tiny, iter([fact, "Paris"]))  # type: ignore[list-item]
     none = filter_known(tiny, [])
-    assert (len(none), len(none.frame), tuple(none.frame.columns)) == (0, 0, COLUMNS)
+    assert (len(none), len(none.answers), tuple(none.answers.columns)) == (0, 0, COLUMNS)

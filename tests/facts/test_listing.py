@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ffnmem.core.errors import InputError
-from ffnmem.facts import Fact
-from ffnmem.facts.listing import choose_facts, list_facts, list_lacks, list_relations
+from ffnmem.facts import Fact, list_facts, load_facts, with_targets, write_facts
+from ffnmem.facts.listing import choose_facts
 
 from ..helpers import printed, refuses
 
@@ -44,21 +46,22 @@ def test_what_is_not_there() -> None:
             choose_facts(FACTS, "mine", **options)  # type: ignore[arg-type]
 
 
-def test_listings() -> None:
+def test_listings(tmp_path: Path) -> None:
     """Counts would be of the rows that are shown, not of all facts."""
-    found = list_facts(FACTS, 2, targets=True)
-    assert found.to_dict(1) == {"rows": [FACTS[0].to_dict()]}
-    assert found.counts == (
-        "2 of 3 facts; 2 with no new target, 2 with no paraphrases, 2 with no neighbours; "
-        "--limit 3 shows all, --relation and --subject choose"
-    )
-    assert list_facts(FACTS[:1], targets=True).counts == "1 of 1 fact; each has new target, paraphrases and neighbours"
-    row = next(line.split() for line in printed(found.sheet()) if line.startswith("landmark.city"))
-    assert row[-4:] == ["Paris", "Rome", "1", "1"]
-    (city, other), counts = list_relations(FACTS).records, list_relations(FACTS, 1).counts
-    assert city == {"relation": "landmark.city", "facts": 2, "targets": 1, "prompt": "The {} is in"}
-    assert (other["relation"], counts) == ("landmarks", "1 relation, 2 of 3 facts")
-    lacks = list_lacks(FACTS)
-    assert {"metric": "ES", "facts": 2, "of": 3, "reason": FACTS[1].lacks["ES"]} in lacks.records
-    assert {"metric": "notes", "facts": 2, "of": 3, "reason": "paraphrase left out: …"} in lacks.records
-    assert lacks.counts.startswith("1 of 3 facts have all that S")
+    source, out = tmp_path / "facts.jsonl", tmp_path / "new.jsonl"
+    write_facts(FACTS, source)
+    found = list_facts(source, out=out)
+    assert found.chosen == (*FACTS,) == (*load_facts(out),)
+    assert found.to_dict(1)["facts"] == [FACTS[0].to_dict()]
+    assert found.verdict.startswith("3 facts of 2 relations. 1 of them have all")
+    row = next(line.split() for line in printed(found.sheet()) if line.startswith("Louvre"))
+    assert (row[1], row[-1]) == ("landmark.city", "Paris")
+    assert found.relations.values.tolist() == [
+        ["landmark.city", 2, 1, "The {} is in"],
+        ["landmarks", 1, 1, "{} was born in"],
+    ]
+    lacks = found.lacks.to_dict("records")
+    assert {"metric": "ES", "facts": 2, "of": 3, "reason": FACTS[1].lacks["ES"]} in lacks
+    assert {"metric": "notes", "facts": 2, "of": 3, "reason": "paraphrase left out: …"} in lacks
+    one = list_facts(source, relation="landmark", targets=True, limit=1)
+    assert one.chosen == (with_targets(FACTS)[1],)  # drawn
