@@ -68,7 +68,7 @@ def by_norm(model: fm.Model, neurons: list[int], text: str) -> pd.DataFrame:
 
 def roles(store_folder: Path, text: Path) -> None:
     model, store = fm.load("smollm2"), fm.open_store(store_folder)
-    frame = fm.roles(model, store)
+    frame = fm.roles(model, store).neurons
     groups = frame["layer"] // FIVE
     names = [f"{g * FIVE}-{g * FIVE + FIVE - 1}" for g in sorted(groups.unique())]
     print(

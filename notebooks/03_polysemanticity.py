@@ -133,7 +133,7 @@ ax = fm.plots.geometry(geometry)
 
 # %%
 roles = fm.roles(model, store, n_sequences=256)
-ax = fm.plots.roles(roles)
+ax = roles.plot()
 
 # %% [markdown]
 # ## What happens without it?

@@ -52,7 +52,7 @@ firing(store).round(3)
 # tokens that make up 95% of a neuron's firings.
 
 # %%
-neurons = fm.roles(model, store, n_sequences=None)
+neurons = fm.roles(model, store, n_sequences=None).to_frame()
 kinds = pd.cut(
     neurons["covering_types"], [0, 5, 20, 100, 500, 10**6], labels=["1-5", "6-20", "21-100", "101-500", "more"]
 )
@@ -85,7 +85,7 @@ def suppression(model, detectors):
     return pd.DataFrame(rows, columns=["neuron", "tokens", "towards"])
 
 
-loose = fm.roles(model, store, n_sequences=None, types=50, coverage=0.5)
+loose = fm.roles(model, store, n_sequences=None, types=50, coverage=0.5).to_frame()
 near = loose[loose["is_token_detector"]]
 towards = suppression(model, near)
 print(f"{len(near)} near detectors by layer: {near['layer'].value_counts(sort=False).to_dict()}")
@@ -140,7 +140,7 @@ def beside(store, neurons):
 try:
     real = fm.load("smollm2")
     scanned = fm.scan(real, texts[:60], folder / "smollm2", project=False)
-    some = pd.concat([fm.roles(real, scanned, layer=layer, n_sequences=None) for layer in (0, 14, 29)])
+    some = pd.concat([fm.roles(real, scanned, layer=layer, n_sequences=None).neurons for layer in (0, 14, 29)])
     others = {"SmolLM2": beside(scanned, some)}
 except fm.FfnmemError as missing:
     others = {}
@@ -166,6 +166,6 @@ pd.DataFrame({"the paper": paper, "atlas": beside(store, neurons), **others}).fi
 #    `store.stats()`, then `store.examples(layer, neuron)`.*
 # 2. How many near detectors are there with `coverage=0.8`, and with 20 tokens? Do more of them suppress their tokens?
 # 3. Is a positional neuron positional in longer documents, too? *Hint: `fm.scan` with other texts and
-#    `fm.roles(...)["position_information"]`; `fm.corpus.open_corpus` has more.*
+#    `fm.roles(...).neurons["position_information"]`; `fm.corpus.open_corpus` has more.*
 # 4. A gate that never opens need not be silent, since SiLU lets a little through. How much do SmolLM2's dead neurons
 #    write? *Hint: `write_norm` in `fm.roles`, over the median of the layer.*

@@ -32,7 +32,7 @@ store = fm.scan(model, texts, Path(tempfile.mkdtemp()) / "atlas", project=False)
 # prediction) or downwards (suppression). A high *variance* means that the value moves all of the vocabulary.
 
 # %%
-neurons = fm.roles(model, store, n_sequences=None)
+neurons = fm.roles(model, store, n_sequences=None).to_frame()
 statistics = ["cosine_kurtosis", "cosine_skew", "cosine_variance"]
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.2), layout="constrained")
 for ax, name, threshold in zip(axes, statistics, (10, None, 0.005), strict=True):
@@ -148,7 +148,7 @@ def beside(neurons, layers):
 
 try:
     real = fm.load("smollm2")
-    some = pd.concat([fm.roles(real, layer=layer) for layer in (5, 14, 23, 29)])
+    some = pd.concat([fm.roles(real, layer=layer).to_frame() for layer in (5, 14, 23, 29)])
     others = {"SmolLM2, layers 5, 14, 23 and 29": beside(some, real.n_layers)}
     print(says(real, some.nlargest(6, "cosine_kurtosis")).to_string(index=False))
 except fm.FfnmemError as missing:

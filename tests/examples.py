@@ -143,6 +143,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Projection": lambda e: fm.project(e.tiny, ["1.5", "0.3"], k=3),
     "Promoters": lambda e: fm.vocabulary.promoters(e.tiny, [" Paris", " Rome"], k=3, side=("value", "key")),
     "PromptReport": lambda e: PromptReport(e.Attribution, e.PathAttribution),
+    "Roles": lambda e: fm.roles(e.tiny, e.store, n_sequences=9),
     "Scores": lambda e: made_scores(e.tiny),
     "Silencing": lambda e: fm.trace_fact(
         e.tiny, PROMPT, "Eiffel Tower", way="silence", kinds=("ffn", "attention"), window=1

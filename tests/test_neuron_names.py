@@ -119,7 +119,7 @@ LAYERS: dict[str, Callable[..., Any]] = {  # everything that takes a layer
     "project": lambda g, at: fm.project(g.tiny, at, k=2).to_frame(),
     "projects": lambda g, at: fm.project(g.tiny, at, 7, k=2).to_frame(),
     "promoters": lambda g, at: fm.vocabulary.promoters(g.tiny, " Paris", layer=at).to_frame(),
-    "roles": lambda g, at: fm.roles(g.tiny, layer=at),
+    "roles": lambda g, at: fm.roles(g.tiny, layer=at).neurons,
     "geometry": lambda g, at: fm.neurons.geometry(g.tiny, layers=at).to_frame(),
     "polysemanticity": lambda g, at: fm.polysemanticity(g.store, g.tiny, layers=at, draws=20),
     "second_moment": lambda g, at: fm.editing.second_moment(g.tiny, ["The cat sat on"], layers=[at]).layers,

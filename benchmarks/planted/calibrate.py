@@ -62,7 +62,7 @@ def calibrate(
         for seed in seeds:
             planted = plant("roles", seed=seed)
             with scanned(planted) as store:
-                models.append((planted, fm.roles(planted.model, store)))
+                models.append((planted, fm.roles(planted.model, store).neurons))
         found["roles"] = role_scores(models)
     if "facts" in kinds:
         found["facts"] = fact_scores(seeds)

@@ -117,6 +117,11 @@ def read_changes(changes: ChangeNames) -> dict[str, Any]:
     return {name: kinds[how](number) for name, how, number in changes}
 
 
+def read_store(store: str) -> Store:
+    """A scan by its folder; what it is for, says the function that takes it."""
+    return fm.open_store(store)
+
+
 def read_means(store: str) -> Store:
     """The means of a scan.
 

@@ -24,6 +24,7 @@ MAKERS = {
     "Model": "ffnmem.cli.makers:read_model",
     "Capture": "ffnmem.cli.makers:read_capture",
     "NeuronChanges": "ffnmem.cli.makers:read_changes",
+    "Store": "ffnmem.cli.makers:read_store",
     "Means": "ffnmem.cli.makers:read_means",
     "Fact": "ffnmem.cli.makers:read_fact",
     "Facts": "ffnmem.cli.makers:read_facts",
@@ -150,7 +151,11 @@ class Operation:
             for part in maker.typed(given):
                 required = part.required and one.required
                 found[names[part.name]] = replace(
-                    part, name=names[part.name], required=required, of=part.of or one.kind.name
+                    part,
+                    name=names[part.name],
+                    required=required,
+                    help=part.help or one.help,
+                    of=part.of or one.kind.name,
                 )
         yield from found.values()
 

@@ -22,7 +22,7 @@ GROUPS = {
         "neuron": "neuron",
         "polysemanticity": "polysemanticity",
         "describe": "polysemanticity",
-        "roles": "weights",
+        "roles": "ffnmem.neurons.role_assignment:roles",
         "weights": "ffnmem.neurons.wiring:virtual_weights",
         "geometry": "weights",
         "health": "ffnmem.neurons.health:neuron_health",

@@ -1,4 +1,4 @@
-"""``ffnmem weights``, ``geometry``, ``anatomy``, ``roles`` and ``activations``: what can be read off the weights."""
+"""``ffnmem weights``, ``geometry``, ``anatomy`` and ``activations``: what can be read off the weights."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from cyclopts import Parameter
 
 import ffnmem as fm
 
-from ..core.defaults import SEQUENCES_READ
 from ..core.errors import InputError, quoted
-from ..core.types import TEXT_ROLES, Basis, RoleName
 from .options import (
     Count,
-    Directory,
-    Layer,
     Layers,
     PlottedOutput,
     Seed,
     Tokens,
-    Top,
     WeightsChoice,
 )
 from .progress import show_progress
@@ -86,63 +81,6 @@ def geometry(
         found,
         data=found.to_dict if neurons else found.brief,
         frame=lambda: found.neurons if neurons else found.layers,
-    )
-
-
-def roles(
-    *,
-    store: Directory | None = None,
-    layer: Layer | None = None,
-    role: RoleName | None = None,
-    top: Top = 3,
-    basis: Basis = "folded",
-    sequences: Count = SEQUENCES_READ,
-    seed: Seed = 0,
-    model: WeightsChoice = WeightsChoice(),
-    output: PlottedOutput = PlottedOutput(),
-) -> None:
-    """What part each neuron plays: prediction, position, entropy, …
-
-    Assigns roles by the rules of the papers. From weights (Gurnee et al. 2024): prediction and suppression neurons
-    raise and lower a small set of tokens (kurtosis and skew of the cosines between value and vocabulary), partition
-    neurons split the vocabulary (their variance), entropy neurons of the last two layers write much that moves no
-    logit. With --store, a scan of the model, also (Voita et al. 2023): dead, position and token-detector neurons (a
-    gated neuron fires where its gate is open), and of gated neurons the sign and the size of what they write, which
-    weights can only guess. A neuron counts for every role that applies to it; the help of fm.roles has every rule and
-    its source.
-
-    Examples
-      ffnmem roles
-      ffnmem roles --store runs/atlas --plot roles.png
-      ffnmem roles --layer -1 --role partition --top 20 --json
-
-    --json has the counts by layer (applies: of every role that applies, as the table; layers: of a neuron's first role
-    alone), the clearest neurons of each role, the thresholds and the provenance. --csv has one row a neuron with all
-    roles and statistics; with --role only those of that role, the clearest first.
-
-    Args:
-        store: A scan of the model, for the roles that need text.
-        layer: Only this layer; -1 is the last. [default: all]
-        role: Only neurons of this role.
-        basis: folded, as the papers process the weights, or raw.
-        sequences: How many sequences of the store's text to read.
-    """
-    from ..neurons.role_assignment import clearest, roles_dict, roles_sheet, strongest  # these need torch
-    from ..vocabulary.projections import promoted_tokens
-
-    if role in TEXT_ROLES and store is None:
-        raise InputError(f"--role {role} needs text: give --store DIR, a scan of the model")
-    scanned = None if store is None else fm.open_store(store)
-    loaded = model.load()
-    with show_progress() as report:
-        frame = fm.roles(loaded, scanned, layer=layer, basis=basis, n_sequences=sequences, seed=seed, progress=report)
-    listed = clearest(frame, role, top)
-    places = listed[["layer", "neuron"]].drop_duplicates()
-    output.emit(
-        frame if role is None else strongest(frame, role, len(frame)),
-        sheet=lambda: roles_sheet(frame, listed, promoted_tokens(loaded, places)),
-        data=lambda: roles_dict(frame, listed),
-        draws=lambda: [partial(fm.plots.roles, frame)],
     )
 
 

@@ -17,7 +17,7 @@ from ..core.errors import InputError, check_choice, counted, quoted
 from ..core.progress import Progress
 from ..core.types import ROLE_NAMES, TEXT_ROLES, VERDICTS
 from ..models.model import Model
-from ..neurons.role_assignment import known_roles, roles
+from ..neurons.role_assignment import roles
 from ..neurons.survey import stronger_verdicts
 from ..prompts.captures import capture
 from ..scanning.store import Store
@@ -140,10 +140,11 @@ def find_memories(explorer: Explorer, query: FindQuery, progress: Progress) -> p
         stats = explorer.cached("stats", explorer.store.stats)
         frame = frame.merge(stats[["layer", "neuron", "firing_rate", "kurtosis"]], on=["layer", "neuron"], how="left")
     if query.role:
-        table = explorer.cached("roles", lambda: roles(model, progress=progress))
+        its = explorer.cached("roles", lambda: roles(model, progress=progress))
+        table = its.neurons
         frame["role"] = table["role"].to_numpy()
         if query.role != ANY:
-            column = next(one.column for one in known_roles(table) if one.name == query.role)
+            column = next(one.column for one in its.roles if one.name == query.role)
             frame = frame[table[column].to_numpy()]
     if query.verdict:
         kept = read_verdicts(explorer)

@@ -17,7 +17,7 @@ from ..core.progress import Progress
 from ..core.sheets import Facts, Sheet
 from ..core.types import JACOBIAN, LOGIT
 from ..neurons.concepts import meanings
-from ..neurons.role_assignment import NONE, known_roles, roles
+from ..neurons.role_assignment import NONE, roles
 from ..neurons.wiring import Wires, virtual_weights
 from ..pages.prompts import Chip
 from ..scanning.neuron import KEYS, Neuron
@@ -177,13 +177,13 @@ def firing_sheet(stored: Neuron) -> Sheet:
 
 def role_of(explorer: Explorer, layer: int, neuron: int, progress: Progress) -> dict[str, Any]:
     """The roles that its weights give it, the first one first."""
-    frame = explorer.cached(("roles", layer), lambda: roles(explorer.model, layer=layer, progress=progress))
-    row = frame.iloc[neuron]
+    its = explorer.cached(("roles", layer), lambda: roles(explorer.model, layer=layer, progress=progress))
+    row = its.neurons.iloc[neuron]
     return {
         "name": "" if row["role"] == NONE else str(row["role"]),
         "all": [
             (role.name, role.statistic.replace("_", " "), float(row[role.statistic]))
-            for role in known_roles(frame)
+            for role in its.roles
             if bool(row[role.column])
         ],
         "numbers": [

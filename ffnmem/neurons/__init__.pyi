@@ -7,6 +7,7 @@ from .layer_geometry import geometry as geometry
 from .measuring import polysemanticity as polysemanticity
 from .readable import ReadableNeurons as ReadableNeurons
 from .readable import find_readable as find_readable
+from .role_assignment import Roles as Roles
 from .role_assignment import roles as roles
 from .verdicts import Rule as Rule
 from .wiring import VirtualWeights as VirtualWeights

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64
 
 from ..core.defaults import SEQUENCES_READ
-from ..core.errors import InputError, check_count, quoted
+from ..core.errors import InputError, counted, quoted
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.sheets import Column, Origin, Promoted, Sheet, Table, promoted_column, rows
-from ..core.types import Basis, Count, Number, Range, Seed, checked
+from ..core.provenance import Provenance
+from ..core.types import TEXT_ROLES, Basis, Count, Number, Range, RoleName, Seed, checked
 from ..models.model import Model
 from ..prompts.means import over_all_tokens
 from ..scanning.store import Store
+from ..show.result import Result
 from .counting import FiringCounts, count_firings, position_information, token_detection
 from .overlap import memory_sides, neuron_cosines, side_rows
 from .unembedding import (
@@ -86,7 +87,7 @@ class Evidence:
 class Role:
     """One role: its name, the statistic that decides, to which neurons it applies, and whether it needs a store."""
 
-    name: str
+    name: RoleName
     statistic: str
     applies: Callable[[Evidence], np.ndarray]
     needs_store: bool = False
@@ -138,11 +139,101 @@ def assign(statistics: pd.DataFrame, thresholds: Thresholds, n_layers: int) -> p
 
 
 @checked
+@dataclass(frozen=True, eq=False, repr=False)
+class Roles(Result):
+    """What part each neuron plays. Made by :func:`ffnmem.roles`, which says what the columns mean.
+
+    Attributes:
+        neurons: one row a neuron; ``attrs`` has thresholds as used, settings, null_space, partition_null (what random
+            directions have), provenance.
+        role: only neurons of this role are listed; empty: those of all roles.
+        model: which one; None of what was loaded without it.
+    """
+
+    heading = "role"
+    tables: ClassVar = {
+        "counts": "*",
+        "first_roles": "|*",
+        "clearest": "listed neuron statistic value triggers value_promotes",
+    }
+    main, uncut, only_shown = "neurons", "counts first_roles", "clearest"
+
+    neurons: pd.DataFrame
+    role: str
+    provenance: Provenance
+    model: Model | None = None
+
+    @property
+    def roles(self) -> list[Role]:
+        """The roles that it tells about, in order of precedence; those of text are told with a store alone."""
+        return [role for role in ROLES if role.column in self.neurons]
+
+    @property
+    def counts(self) -> pd.DataFrame:
+        """How many neurons of each layer a role applies to; a neuron counts for every role that does."""
+        by_layer = self.neurons.groupby("layer")
+        flags: dict[str, pd.Series] = {role.name: by_layer[role.column].sum() for role in self.roles}
+        return self.by_role({**flags, NONE: (self.neurons["role"] == NONE).groupby(self.neurons["layer"]).sum()})
+
+    @property
+    def first_roles(self) -> pd.DataFrame:
+        """How many neurons of each layer have a role as their first."""
+        firsts = self.neurons.groupby(["layer", "role"]).size().unstack("role", fill_value=0)
+        return self.by_role({name: firsts.get(name) for name in (*(role.name for role in self.roles), NONE)})
+
+    def by_role(self, counts: Mapping[str, pd.Series | None]) -> pd.DataFrame:
+        """A row a role, a column a layer, and one of all layers."""
+        layers = self.neurons["layer"].unique()
+        rows = [[0] * len(layers) if one is None else one.astype(int).tolist() for one in counts.values()]
+        found = pd.DataFrame(rows, columns=[str(layer) for layer in layers])
+        found.insert(0, "role", list(counts))
+        return found.assign(all=found.iloc[:, 1:].sum(axis=1))
+
+    def of(self, role: RoleName, top: Count | None = None) -> pd.DataFrame:
+        """The neurons to which a role applies, the clearest cases of its statistic first; dead ones in order.
+
+        Raises InputError for a role of text where there is no store.
+        """
+        its = next(one for one in ROLES if one.name == role)
+        check_known(role, its in self.roles)
+        found = self.neurons[self.neurons[its.column]]
+        return found.loc[found[its.statistic].abs().sort_values(ascending=False, kind="stable").index].head(top)
+
+    def clearest(self, top: Count | None = None) -> pd.DataFrame:
+        """The clearest neurons of each role; about ``top`` in all, with the role that they are ``listed`` for, its
+        statistic and that one's value."""
+        asked = [role for role in self.roles if self.role in ("", role.name)]
+        each = None if top is None else max(1, top // max(1, sum(self.neurons[role.column].any() for role in asked)))
+        found = [self.of(one.name, each).assign(listed=one.name, statistic=one.statistic) for one in asked]
+        found = [one.assign(value=one[its.statistic]) for its, one in zip(asked, found, strict=True)]
+        return pd.concat(found, ignore_index=True)[["listed", *self.neurons.columns]]
+
+    def shown_neurons(self, top: Count | None = None) -> pd.DataFrame:
+        """All neurons, of ``role`` if one is asked for; or the clearest."""
+        return self.clearest(top) if top is not None or self.role else self.neurons
+
+    @property
+    def verdict(self) -> str:
+        """How many neurons have a role, and which."""
+        having = int((self.neurons["role"] != NONE).sum())
+        counts = zip(self.roles, self.counts["all"], strict=False)
+        each = ", ".join(f"{number:,} {role.name}" for role, number in counts if number)
+        return f"Of {counted(len(self.neurons), 'neuron')} {having:,} have a role{': ' * bool(each)}{each}."
+
+
+def check_known(role: str | None, known: bool) -> None:
+    """Raise InputError for a role that only text tells."""
+    if not known:
+        raise InputError(f"role {quoted(role)} needs text: give a store, a scan of the model (--store DIR)")
+
+
+@checked
 def roles(
     model: Model,
     store: Store | None = None,
     *,
     layer: LayerName | None = None,
+    role: RoleName | None = None,
     basis: Basis = "folded",
     kurtosis: float = 10.0,
     partition: float = 0.005,
@@ -153,65 +244,87 @@ def roles(
     n_sequences: Count | None = SEQUENCES_READ,
     seed: Seed = 0,
     progress: Progress | None = None,
-) -> pd.DataFrame:
-    """What part each neuron plays: one row a neuron, with every role that applies and the numbers that decide.
+) -> Roles:
+    """What part each neuron plays: prediction, position, entropy, ...
 
-    From weights alone (cos over the vocabulary between W_U and vᵢ, processed as the papers do it, see ``basis``):
+    Assigns roles by the rules of the papers. From weights (Gurnee et al. 2024): prediction and suppression neurons
+    raise and lower a small set of tokens (kurtosis and skew of the cosines between value and vocabulary), partition
+    neurons split the vocabulary (their variance), entropy neurons of the last two layers write much that moves no
+    logit. With a store, a scan of the model, also (Voita et al. 2023): dead, position and token-detector neurons (a
+    gated neuron fires where its gate is open), and of gated neurons the sign and the size of what they write, which
+    weights can only guess. A neuron counts for every role that applies to it.
 
-    - *prediction*, *suppression*: kurtosis (the fourth standardised moment, 3 of a normal distribution) above
-      ``kurtosis``, with positive, negative skew; of a gated neuron with the skew turned as below.
-    - *partition*: variance above ``partition``, and above what 99.9% of random directions have: a random variance is
-      about 1/d_model, more where W_U has main directions, so that in narrow models chance alone passes 0.005.
-    - *entropy*: in the last two layers, ‖vᵢ‖ above 90% and variance below 90% of its layer's neurons. The paper picks
-      by eye from those; its program has these percentiles, beyond which no neuron serves as a baseline. Beside it
-      stands ``null_share``, ρ = ‖V₀ᵀvᵢ‖/‖vᵢ‖ (V₀: W_U's last ``null_dimension`` singular vectors, default d_model/64,
-      the published 12 of GPT-2 small).
+    Note:
+        From weights alone (cos over the vocabulary between W_U and vᵢ, processed as the papers do it, see ``basis``):
 
-    With a store of the model, and from its own text (``n_sequences`` of it are read again; None for all). A neuron
-    fires where its pre-activation is above 0, which for ReLU, GELU and SiLU is where its coefficient is; a gated one
-    where its gate is open:
+        - *prediction*, *suppression*: kurtosis (the fourth standardised moment, 3 of a normal distribution) above
+          ``kurtosis``, with positive, negative skew; of a gated neuron with the skew turned as below.
+        - *partition*: variance above ``partition``, and above what 99.9% of random directions have: a random variance
+          is about 1/d_model, more where W_U has main directions, so that in narrow models chance alone passes 0.005.
+        - *entropy*: in the last two layers, ‖vᵢ‖ above 90% and variance below 90% of its layer's neurons. The paper
+          picks by eye from those; its program has these percentiles, beyond which no neuron serves as a baseline.
+          Beside it stands ``null_share``, ρ = ‖V₀ᵀvᵢ‖/‖vᵢ‖ (V₀: W_U's last ``null_dimension`` singular vectors,
+          default d_model/64, the published 12 of GPT-2 small).
 
-    - *dead*: never fired in the whole scan. A gate of SiLU or GELU lets something through while it is closed: what the
-      neuron writes all the same, √E[mᵢ²]·‖vᵢ‖, stands beside it as ``write_norm``.
-    - *position*: I(fires; position) above ``position`` nats, less its bias.
-    - *token-detector*: at most ``types`` tokens make up ``coverage`` of its firings, and so do the tokens at which it
-      fires ``coverage`` of the time; of tokens that the reading holds 10 times or more.
+        With a store of the model, and from its own text (``n_sequences`` of it are read again). A neuron fires where
+        its pre-activation is above 0, which for ReLU, GELU and SiLU is where its coefficient is; a gated one where its
+        gate is open:
 
-    Of a gated neuron, act(g·x)(k·x)v, key and value may be turned round together, and one made longer as the other
-    becomes shorter, without a change of what it does, so no role may depend on that. The skew does, and the value's
-    length. With a store both are taken with the coefficient: the skew times the sign of E[mᵢ³], which is that of the
-    skew, over tokens and vocabulary, of what the neuron adds to logits; and √E[mᵢ²]·‖vᵢ‖ as the length. Weights alone
-    know ‖kᵢ‖·‖vᵢ‖, and the sign of cos(gᵢ, kᵢ), which the coefficient has at inputs along the gate: a guess, since
-    inputs have directions in common that weights do not know of. Columns have the stored sign.
+        - *dead*: never fired in the whole scan. A gate of SiLU or GELU lets something through while it is closed: what
+          the neuron writes all the same, √E[mᵢ²]·‖vᵢ‖, stands beside it as ``write_norm``.
+        - *position*: I(fires; position) above ``position`` nats, less its bias.
+        - *token-detector*: at most ``types`` tokens make up ``coverage`` of its firings, and so do the tokens at which
+          it fires ``coverage`` of the time; of tokens that the reading holds 10 times or more.
 
-    With an RMSNorm nothing is centred over d_model, and (1, …, 1) is no null direction. Values have the gain of a norm
-    behind the FFN (Gemma 2) in them; that norm sets how long the FFN's write is, so that norms only compare neurons of
-    one layer, which is what the rule of entropy neurons does.
+        Of a gated neuron, act(g·x)(k·x)v, key and value may be turned round together, and one made longer as the other
+        becomes shorter, without a change of what it does, so no role may depend on that. The skew does, and the
+        value's length. With a store both are taken with the coefficient: the skew times the sign of E[mᵢ³], which is
+        that of the skew, over tokens and vocabulary, of what the neuron adds to logits; and √E[mᵢ²]·‖vᵢ‖ as the
+        length. Weights alone know ‖kᵢ‖·‖vᵢ‖, and the sign of cos(gᵢ, kᵢ), which the coefficient has at inputs along
+        the gate: a guess, since inputs have directions in common that weights do not know of. Columns have the stored
+        sign.
+
+        With an RMSNorm nothing is centred over d_model, and (1, …, 1) is no null direction. Values have the gain of a
+        norm behind the FFN (Gemma 2) in them; that norm sets how long the FFN's write is, so that norms only compare
+        neurons of one layer, which is what the rule of entropy neurons does.
 
     Args:
         model: from :func:`ffnmem.load`.
-        store: a finished scan of the model; without it the text's roles and columns are absent.
-        layer: only this layer; default all.
-        basis: of the cosines: ``"folded"``: final gain folded into W_U, centred over d_model and vocabulary, values
-            centred (over d_model under LayerNorm only); ``"raw"``: as they are. ρ is always folded.
+        store: the folder of a scan of the model, for the roles that need text.
+        layer: only this layer; -1 is the last. [default: all]
+        role: list only neurons of this role.
+        basis: of the cosines: folded, as the papers do it (the final gain folded into W_U, centred over d_model and
+            vocabulary, values centred, over d_model under LayerNorm only), or raw, as they are; ρ is always folded.
+        kurtosis: of prediction and suppression neurons, at least.
+        partition: variance of partition neurons, at least.
+        position: nats of information on the position that positional neurons have, at least.
+        types: how many tokens a token detector detects, at most.
+        coverage: the share of firings at these tokens, and of these tokens that make it fire, at least.
+        null_dimension: how many last singular vectors of W_U are its near-null space. [default: d_model/64]
+        n_sequences: how many sequences of the store's text to read. In Python, None for all.
         seed: of the sequences read, and of the random directions.
         progress: told ("weights", neurons done, in all) and ("text", sequences done, in all).
 
     Returns:
-        layer, neuron, role (the first that applies in the order of ``ROLES``, or "none"), statistic and value (what
-        decided; for "none" empty and NaN), ``is_…`` for every role, value_norm, cosine_mean, cosine_variance,
-        cosine_skew, cosine_kurtosis, null_share, io_cosine; of a gated model gate_io_cosine (cos(gᵢ, vᵢ)),
-        gate_key_cosine (cos(gᵢ, kᵢ)) and key_norm; with a store also firing_rate (whole scan), write_norm
-        (√E[mᵢ²]·‖vᵢ‖), of a gated model coefficient_sign (of E[mᵢ³]), position_information, position_p,
-        firings (of the reading), covering_types, covered_types, trigger_share and triggers (tokens, of detectors). NaN
-        where a value is zero. ``attrs``: thresholds as used, settings, null_space, partition_null (what random
-        directions have), provenance.
+        A :class:`Roles`. Its ``neurons`` have layer, neuron, role (the first that applies in the order of ``ROLES``, or
+        "none"), statistic and value (what decided; for "none" empty and NaN), ``is_…`` for every role, value_norm,
+        cosine_mean, cosine_variance, cosine_skew, cosine_kurtosis, null_share, io_cosine; of a gated model
+        gate_io_cosine (cos(gᵢ, vᵢ)), gate_key_cosine (cos(gᵢ, kᵢ)) and key_norm; with a store also firing_rate (whole
+        scan), write_norm (√E[mᵢ²]·‖vᵢ‖), of a gated model coefficient_sign (of E[mᵢ³]), position_information,
+        position_p, firings (of the reading), covering_types, covered_types, trigger_share and triggers (tokens, of
+        detectors). NaN where a value is zero.
 
     Raises:
-        OutOfRangeError: no such layer. InputError: another model's store, an unknown basis, senseless thresholds.
+        OutOfRangeError: no such layer. InputError: another model's store, a role that needs one, senseless thresholds.
 
     Source: Gurnee et al. 2024 (2401.12181); Stolfo et al. 2024 (2406.16254); Voita et al. 2023 (2309.04827).
+
+    Example:
+        $ ffnmem roles
+        $ ffnmem roles --store runs/atlas --plot roles.png
+        $ ffnmem roles --layer -1 --role partition --json
     """
+    check_known(role, role not in TEXT_ROLES or store is not None)
     thresholds = Thresholds(kurtosis, partition, position, types, coverage, null_dimension).resolved(model.d_model)
     layers = list(range(model.n_layers)) if layer is None else [model.layer(layer)]
     if store is not None:
@@ -225,10 +338,11 @@ def roles(
         frame = frame.join(firing_statistics(model, store, firing, thresholds, frame["value_norm"].to_numpy()))
         frame.attrs = about  # which joining drops
     frame = assign(frame, thresholds, model.n_layers)
-    provenance = model.provenance(**({} if store is None else {"corpus": store.manifest["corpus"]["hash"]}))
+    corpus = {} if store is None else {"corpus": store.manifest["corpus"]["hash"]}
     head = {"thresholds": asdict(thresholds), "settings": settings}
-    frame.attrs = {**head, **about, "provenance": provenance.to_dict()}
-    return frame
+    frame.attrs = {**head, **about, "provenance": model.provenance(**corpus).to_dict()}
+    known = {name: value for name, value in settings.items() if name not in ("layers", "prepend_bos")}
+    return Roles(frame, role or "", model.provenance(**corpus, **known, **asdict(thresholds)), model)
 
 
 def reading_settings(store: Store, firing: FiringCounts) -> dict[str, Any]:
@@ -332,100 +446,3 @@ def third_moment(
 ) -> Float64[np.ndarray, " n"]:
     """E[m³]: strong coefficients decide its sign. What never varies has no skewness."""
     return skewness.fillna(0.0).to_numpy() * std**3 + 3 * mean * std**2 + mean**3
-
-
-APPLIES = "neurons that each role applies to, by layer"
-"""The title of counts in which a neuron counts for every role that applies to it, so that they may add up to more."""
-
-
-def known_roles(frame: pd.DataFrame) -> list[Role]:
-    """The roles that a table of :func:`roles` tells about, in order of precedence."""
-    return [role for role in ROLES if role.column in frame.columns]
-
-
-def role_counts(frame: pd.DataFrame, flags: bool = False) -> pd.DataFrame:
-    """How many neurons of each layer have each role: a row a layer, a column a role.
-
-    Args:
-        frame: of :func:`roles`.
-        flags: count every role that applies, as :data:`APPLIES` says, instead of the primary one.
-    """
-    known = known_roles(frame)
-    by_layer = frame.groupby("layer")
-    if flags:
-        counts = by_layer[[role.column for role in known]].sum().astype(np.int64)
-        counts.columns = [role.name for role in known]
-        counts[NONE] = by_layer["role"].agg(lambda role: int((role == NONE).sum()))
-        return counts.reset_index()
-    counts = by_layer["role"].value_counts().unstack(fill_value=0)
-    names = [*(role.name for role in known), NONE]
-    return counts.reindex(columns=names, fill_value=0).astype(np.int64).rename_axis(columns=None).reset_index()
-
-
-def strongest(frame: pd.DataFrame, role: str, top: int) -> pd.DataFrame:
-    """The neurons to which a role applies, the clearest cases of its statistic first; dead ones in order.
-
-    Raises InputError for a role that the table does not tell about.
-    """
-    known = {found.name: found for found in known_roles(frame)}
-    if role not in known:
-        need = any(found.name == role and found.needs_store for found in ROLES)
-        hint = ": it needs a store" if need else f": choose {' or '.join(repr(name) for name in known)}"
-        raise InputError(f"role {quoted(role)} is not in this table{hint}")
-    found = frame[frame[known[role].column]]
-    order = found[known[role].statistic].abs().sort_values(ascending=False, kind="stable").index
-    return found.loc[order].head(check_count("top", top))
-
-
-def clearest(frame: pd.DataFrame, role: str | None = None, top: int = 3) -> pd.DataFrame:
-    """The ``top`` clearest neurons of one role, or of each, with that role in a first column ``listed``."""
-    names = [found.name for found in known_roles(frame)] if role is None else [role]
-    found = pd.concat([strongest(frame, name, top).assign(listed=name) for name in names])
-    return found[["listed", *frame.columns]]
-
-
-def roles_dict(frame: pd.DataFrame, listed: pd.DataFrame) -> dict[str, Any]:
-    """A table of roles as plain values: the counts by layer, the neurons ``listed`` and the settings."""
-    return {
-        "layers": role_counts(frame).to_dict("records"),
-        "applies": role_counts(frame, flags=True).to_dict("records"),
-        "neurons": listed.to_dict("records"),
-        **frame.attrs,
-    }
-
-
-def roles_sheet(frame: pd.DataFrame, listed: pd.DataFrame, promoted: Promoted) -> Sheet:
-    """How many neurons each role applies to by layer, and the neurons ``listed`` (see :func:`clearest`).
-
-    ``promoted``: the tokens that the value of each of these promotes, by (layer, neuron).
-    """
-    origin = {**frame.attrs["provenance"], "basis": frame.attrs["settings"]["basis"]}
-    return Sheet.of(count_table(frame), clearest_table(listed, promoted), Origin(origin))
-
-
-def count_table(frame: pd.DataFrame) -> Table:
-    """A row a role, a column a layer; roles without neurons are named below."""
-    counts = role_counts(frame, flags=True)
-    names = [name for name in counts.columns if name != "layer"]
-    absent = [name for name in names if name != NONE and not counts[name].any()]
-    layers = (Column(str(layer), "count") for layer in counts["layer"])
-    shown = rows(Column("role", stays=True), *layers, Column("all", "count", stays=True))
-    for name in names:
-        if name not in absent:
-            shown.add(name, *(count or None for count in counts[name].tolist()), int(counts[name].sum()))
-    return shown.table(APPLIES, caption=f"none: {', '.join(absent)}" if absent else "")
-
-
-def clearest_table(listed: pd.DataFrame, promoted: Promoted) -> Table:
-    """The clearest neurons, with the tokens that their values promote."""
-    statistics = {role.name: role.statistic for role in ROLES}
-    return Table.of(
-        listed.assign(role=listed["listed"].where(listed["listed"] != listed["listed"].shift(), "")),
-        "role",
-        Column("neuron", "neuron", left=False, of=("layer", "neuron")),
-        Column("statistic", of=lambda row: statistics[row["listed"]].replace("_", " ")),
-        Column("value", left=False, of=lambda row: row[statistics[row["listed"]]]),
-        promoted_column(promoted, name="value promotes"),
-        title="the clearest neurons of each role",
-        caption="" if len(listed) else "no neuron has any of these roles",
-    )

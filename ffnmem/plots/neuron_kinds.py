@@ -10,7 +10,7 @@ from ..core.errors import InputError, counted
 from ..core.token_text import visible
 from ..core.types import checked
 from ..neurons.concepts import Meanings
-from ..neurons.role_assignment import NONE, known_roles, role_counts
+from ..neurons.role_assignment import NONE, Roles
 from ..neurons.survey import verdict_counts
 from . import shapes
 from .figures import draws
@@ -100,28 +100,24 @@ ROLE_COLOURS = {
 }
 
 
-@checked
-def roles(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
+@draws(Roles)
+def roles(roles: Roles, ax: Axes | None = None) -> Axes:
     """What part the neurons of each layer play: the shares of their primary roles, stacked in the order of precedence.
 
     What is left of a layer has none of the roles; the axis reaches as far as the fullest layer.
 
     Args:
-        frame: of :func:`ffnmem.roles`.
+        roles: of :func:`ffnmem.roles`.
     """
-    if "role" not in frame:
-        raise InputError("frame must be a table of fm.roles, with a column role")
-    counts = role_counts(frame)
-    names = [role.name for role in known_roles(frame)]
-    total = counts[[*names, NONE]].sum(axis=1)
-    shares = counts[names].div(total, axis=0)
+    counts = roles.first_roles.set_index("role").drop(columns="all").T
+    shares = counts.div(counts.sum(axis=1), axis=0).drop(columns=NONE)
     ax = shapes.axes_for(ax, (8, 4))
-    shapes.stacks(ax, counts["layer"], {name: shares[name] for name in names if shares[name].any()}, ROLE_COLOURS)
+    shapes.stacks(ax, counts.index.astype(int), {name: one for name, one in shares.items() if one.any()}, ROLE_COLOURS)
     ax.set_ylim(0, min(1.0, max(1.08 * shares.sum(axis=1).max(), 0.01)))
     if not shares.any(axis=None):
         shapes.say(ax, "no neuron has any of these roles")
-    having = int((frame["role"] != NONE).sum())
-    title = f"{having:,} of {len(frame):,} neurons of {model_of(frame)} have a role"
+    having = int((roles.neurons["role"] != NONE).sum())
+    title = f"{having:,} of {len(roles.neurons):,} neurons of {roles.provenance.model} have a role"
     label = "share of the layer's neurons, by first role"
     return shapes.finish(ax, title, "", label, percent="y", legend="stacked")
 

@@ -105,6 +105,8 @@ COLUMNS: Mapping[str, Column] = {
     "reads": Column("read", "number", sign=True),
     **each("fires dead stuck saturated flat linear", "percent"),
     "is": Column("is", wraps=True),
+    "listed": Column("role"),
+    "value": Column("value", left=False),  # each row of another statistic
     **each("context", "context"),
     **each("prompt subject target_true target_new reason", "text", wraps=True),
 }

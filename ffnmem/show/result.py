@@ -295,7 +295,8 @@ class Result:
         """What it is, in less than a line."""
         if self.tables and not self.in_repr:
             short = [name for name, value in self.heading_values().items() if not isinstance(value, Prompt | Mapping)]
-            return self.describe(" ".join(short))
+            said = getattr(self, "verdict", "")
+            return self.describe(" ".join(short)) or (said.rstrip(".") if isinstance(said, str) else "")
         return self.describe(self.in_repr)
 
     def describe(self, names: str) -> str:

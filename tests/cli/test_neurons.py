@@ -14,7 +14,6 @@ from ffnmem.cli.weights import BETA
 from ffnmem.core.defaults import MEANING_BUDGET
 from ffnmem.ffn import activations
 from ffnmem.neurons.measuring import file_of
-from ffnmem.neurons.role_assignment import ROLES, role_counts
 from ffnmem.scanning import Store, open_store
 
 from ..describing.known import answer_knowing
@@ -240,19 +239,6 @@ def test_anatomy_loads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ffnmem.models.loading.read_checkpoint", None)
     assert run("anatomy").stdout == run("anatomy", "atlas").stdout
     assert "6,344,704" in table("anatomy")
-
-
-def test_roles(as_tiny: fm.Model, tiny_store: Store) -> None:
-    """Counts, thresholds and settings; without a store none that need text."""
-    found = data("roles", "--store", tiny_store.folder, "--top", 1, "--sequences", 9)
-    frame = fm.roles(as_tiny, tiny_store, n_sequences=9)
-    assert found["layers"] == role_counts(frame).to_dict("records")
-    assert found["applies"] == role_counts(frame, flags=True).to_dict("records")
-    assert [row["listed"] for row in found["neurons"]] == [role.name for role in ROLES if frame[role.column].any()]
-    assert found["settings"]["sequences_read"] == 9
-    found = data("roles", "--basis", "raw")
-    assert "dead" not in found["layers"][0]
-    assert found["settings"]["basis"] == "raw"
 
 
 def test_health(tiny: fm.Model, tiny_folder: Path, tmp_path: Path) -> None:

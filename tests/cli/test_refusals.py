@@ -46,7 +46,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     # Weights.
     ("weights 1.3,1.4", "LAYER.NEURON 3.17"),
     ("geometry --neurons", "--neurons --csv"),
-    ("roles --role dead", "dead --store"),
+    (f"roles {M} --role dead", "dead --store"),
     *((f"project -- '{text}'", "LAYER.NEURON 3.17") for text in ("3.x", "3", "-1.3", "3.1,", "")),
     (f"token ' Colosseum' {M}", "' Colosseum' --first-token"),
     # Stores.

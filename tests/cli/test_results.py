@@ -15,7 +15,6 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.ffn.activations import activation_table
-from ffnmem.neurons.role_assignment import strongest
 from ffnmem.scanning import Store
 
 from ..editing.edits import made as random_edit
@@ -157,8 +156,11 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         "neurons",
     ),
     "store {store}": (lambda g: g.store.to_frame(), "layers"),
-    f"roles {M} {S} --layer -1 --seed 3": (lambda g: fm.roles(g.model, g.store, layer=1, seed=3), ""),
-    f"roles {M} {S} --role position": (lambda g: strongest(fm.roles(g.model, g.store), "position", 1000), ""),
+    f"roles {M} {S} --layer -1 --seed 3 --full": (
+        lambda g: shown(fm.roles(g.model, g.store, layer=1, seed=3), None),
+        "neurons",
+    ),
+    f"roles {M} {S} --role position": (lambda g: shown(fm.roles(g.model, g.store, role="position"), 20), "neurons"),
     f"project 1.5 0.63,1.0 {M} --side key --basis raw --top 3": (projected, "tokens"),
     f"token ' Paris' ' Rome' {M} --layer 1 --basis raw --side value --side key": (
         lambda g: fm.vocabulary.promoters(

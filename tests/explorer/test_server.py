@@ -112,7 +112,9 @@ class SlowView:
             raise InputError("wrong is wrong")
         if query.target == "broken":
             raise RuntimeError("secret details")
-        return View("Done", Markup("<p>the result</p>"), "it", files={"csv": lambda: fm.roles(_explorer.model).head(0)})
+        return View(
+            "Done", Markup("<p>the result</p>"), "it", files={"csv": lambda: fm.roles(_explorer.model).neurons.head(0)}
+        )
 
 
 @pytest.fixture

@@ -208,7 +208,7 @@ def test_memories_are_found_by_words_and_by_text(client: TestClient, tiny: fm.Mo
 
 
 def test_roles_and_verdicts_filter(client: TestClient, tiny: fm.Model) -> None:
-    table = fm.roles(tiny)
+    table = fm.roles(tiny).neurons
     for role in ("prediction", "partition"):
         page = client.get(address("/find", role=role, format="csv"))
         expected = int(table[f"is_{role}"].sum())

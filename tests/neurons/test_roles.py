@@ -141,8 +141,13 @@ def test_thresholds() -> None:
 
 
 @pytest.fixture(scope="module")
-def frame(tiny: fm.Model, tiny_store: Store) -> pd.DataFrame:
+def found(tiny: fm.Model, tiny_store: Store) -> role_assignment.Roles:
     return fm.roles(tiny, tiny_store, n_sequences=None)
+
+
+@pytest.fixture(scope="module")
+def frame(found: role_assignment.Roles) -> pd.DataFrame:
+    return found.to_frame()
 
 
 def test_one_row_a_neuron(frame: pd.DataFrame, tiny: fm.Model, tiny_store: Store) -> None:
@@ -180,16 +185,16 @@ def test_provenance_and_settings(frame: pd.DataFrame, tiny: fm.Model, tiny_store
 
 def test_parts_are_as_the_whole(frame: pd.DataFrame, tiny: fm.Model, tiny_store: Store) -> None:
     """One layer; weights alone, without columns of the text; and raw weights, with other cosines and lengths."""
-    one = fm.roles(tiny, tiny_store, layer=-1, n_sequences=None)
+    one = fm.roles(tiny, tiny_store, layer=-1, n_sequences=None).neurons
     whole = frame[frame["layer"] == 1].reset_index(drop=True)
     pd.testing.assert_frame_equal(one, whole, check_exact=False, rtol=1e-6)
     told: list[tuple[str, int, int]] = []
-    alone = fm.roles(tiny, progress=lambda *now: told.append(now))
+    alone = fm.roles(tiny, progress=lambda *now: told.append(now)).neurons
     shared = alone.columns.drop(["role", "statistic", "value"])
     assert not {"is_dead", "firing_rate", "corpus"} & {*shared, *alone.attrs["provenance"]}
     pd.testing.assert_frame_equal(alone[shared], frame[shared], check_exact=False, rtol=1e-6)
     assert told[-1] == ("weights", 2 * tiny.d_mlp, 2 * tiny.d_mlp)
-    raw = fm.roles(tiny, basis="raw")
+    raw = fm.roles(tiny, basis="raw").neurons
     exact = cosines(tiny.ffn[0].values, tiny.unembedding)
     assert allclose(raw["cosine_variance"][:64], exact.var(axis=1), 1e-6)
     assert allclose(raw["null_share"], frame["null_share"])
@@ -208,7 +213,7 @@ def test_planted_in_the_weights(kind: str, tokenizer: Any) -> None:
         post = torch.ones(16) if norm is None else norm.gain
         values[0] = 9 * unembedding.null_space(unembedding.read_unembedding(model), 1).basis[:, 0].float() / post
         values[3] = 1 / post
-    found = fm.roles(model, kurtosis=1e9, partition=1e9).query("layer == 1").set_index("neuron")
+    found = fm.roles(model, kurtosis=1e9, partition=1e9).neurons.query("layer == 1").set_index("neuron")
     assert found.loc[0, "role"] == "entropy"
     assert found.loc[0, "null_share"] == pytest.approx(1.0, abs=1e-4)
     assert (found.loc[3, "cosine_variance"] > 0) == model.gated
@@ -218,7 +223,8 @@ def test_planted_in_the_weights(kind: str, tokenizer: Any) -> None:
 def test_planted_roles_are_recovered(tmp_path: Path) -> None:
     """Each role, by the default thresholds, of neurons that were made for it on a text of their own."""
     planted = plant_roles(100)
-    found, truth = fm.roles(planted.model, fm.scan(planted.model, planted.texts, tmp_path / "store")), planted.truth
+    store = fm.scan(planted.model, planted.texts, tmp_path / "store")
+    found, truth = fm.roles(planted.model, store).neurons, planted.truth
     named = {"detector": "token-detector"}
     for role in role_assignment.ROLES:
         true = truth["role"].replace(named) == role.name
@@ -230,48 +236,35 @@ def test_planted_roles_are_recovered(tmp_path: Path) -> None:
 # -- reading the table -------------------------------------------------------------------------------------------------
 
 
-def test_counts_are_of_all_neurons(frame: pd.DataFrame, tiny: fm.Model) -> None:
-    counts = role_assignment.role_counts(frame)
-    assert counts.drop(columns="layer").sum(axis=1).tolist() == [tiny.d_mlp] * tiny.n_layers
-    flags = role_assignment.role_counts(frame, flags=True)
-    assert flags[role_assignment.NONE].tolist() == counts[role_assignment.NONE].tolist()
+def test_counts_are_of_all_neurons(found: role_assignment.Roles, frame: pd.DataFrame, tiny: fm.Model) -> None:
+    firsts, flags = (one.set_index("role") for one in (found.first_roles, found.counts))
+    assert firsts.sum().tolist() == [tiny.d_mlp] * tiny.n_layers + [len(frame)]
+    assert flags.loc[role_assignment.NONE].tolist() == firsts.loc[role_assignment.NONE].tolist()
     for role in role_assignment.ROLES:
-        assert flags[role.name].sum() == frame[role.column].sum()
-        assert (counts[role.name] <= flags[role.name]).all()
+        by_layer = frame.groupby("layer")[role.column].sum().tolist()
+        assert flags.loc[role.name].tolist() == [*by_layer, sum(by_layer)]
+        assert firsts.loc[role.name, "all"] == (frame["role"] == role.name).sum()
+        assert f"{sum(by_layer)} {role.name}" in found.verdict or not any(by_layer)
 
 
-def test_strongest(frame: pd.DataFrame, tiny: fm.Model) -> None:
-    part = role_assignment.strongest(frame, "position", 3)
+def test_the_clearest(found: role_assignment.Roles, frame: pd.DataFrame, tiny: fm.Model, tiny_store: Store) -> None:
+    """By the role's own statistic, as many of each role as there is room for, or of one alone."""
     every = frame[frame["is_position"]]["position_information"].sort_values(ascending=False)
-    assert part["position_information"].tolist() == every.head(3).tolist() != []
+    asked = fm.roles(tiny, tiny_store, n_sequences=None, role="position")
+    assert asked.to_frame(3)["value"].tolist() == every.head(3).tolist() != []
+    assert len(asked.to_frame()) == len(every)
+    assert asked.counts.equals(found.counts)
+    listed = found.clearest(20)
+    having = [role for role in role_assignment.ROLES if frame[role.column].any()]
+    assert list(dict.fromkeys(listed["listed"])) == [role.name for role in having]
+    assert listed["listed"].value_counts().max() == 20 // len(having)
+    for row in listed.to_dict("records"):
+        assert row[f"is_{row['listed'].replace('-', '_')}"]
+        assert row["value"] == row[row["statistic"]]
     with refuses(InputError, ValueError, "'dead'", "store"):
-        role_assignment.strongest(fm.roles(tiny), "dead", 3)
+        fm.roles(tiny, role="dead")
     with refuses(InputError, ValueError, "'poet'", "'partition'"):
-        role_assignment.strongest(frame, "poet", 3)
-
-
-def test_sheet(tiny: fm.Model) -> None:
-    """Counts of another layer, a role without neurons as a row, another role's statistic, tokens of another neuron."""
-    frame = fm.roles(tiny)
-    listed = role_assignment.clearest(frame, top=2)
-    promoted = {(row.layer, row.neuron): [f" {row.layer}.{row.neuron}"] for row in listed.itertuples()}
-    counts, neurons, origin = role_assignment.roles_sheet(frame, listed, promoted).blocks
-    known = role_assignment.role_counts(frame, flags=True)
-    for name, *numbers in counts.rows:
-        assert numbers == [*(count or None for count in known[name].tolist()), known[name].sum()]
-    absent = [role.name for role in role_assignment.known_roles(frame) if not known[role.name].any()]
-    assert {name for name, *_ in counts.rows} == set(known.columns) - {"layer", *absent}
-    assert counts.caption == (f"none: {', '.join(absent)}" if absent else "")
-    shown = [line[0] for line in neurons.rows]
-    assert [name for name in shown if name] == list(dict.fromkeys(listed["listed"]))
-    statistics = {role.name: role.statistic for role in role_assignment.ROLES}
-    for line, row in zip(neurons.rows, listed.to_dict("records"), strict=True):
-        at = (row["layer"], row["neuron"])
-        assert line[1:4] == (at, statistics[row["listed"]].replace("_", " "), f"{row[statistics[row['listed']]]:.4g}")
-        assert line[4].pieces[0][0].text == promoted[at][0]
-    assert origin.fields["basis"] == "folded"
-    none = role_assignment.roles_sheet(frame, listed.iloc[:0], {}).blocks[1]
-    assert none.caption == "no neuron has any of these roles"
+        fm.roles(tiny, role="poet")
 
 
 # -- gated models ------------------------------------------------------------------------------------------------------
@@ -279,7 +272,7 @@ def test_sheet(tiny: fm.Model) -> None:
 
 def test_gated_models(gated: fm.Model, gated_store: Store) -> None:
     """Columns of the gate, firing by the gate, the sign of the coefficient's cube, no direction taken out."""
-    found = fm.roles(gated, gated_store, n_sequences=None)
+    found = fm.roles(gated, gated_store, n_sequences=None).neurons
     cubes = np.zeros((2, 64))
     for number in range(gated_store.sequences.n_sequences):
         captured = fm.capture(gated, gated_store.sequences.sequence_tokens(number).tolist())
@@ -317,8 +310,8 @@ def test_no_role_depends_on_how_a_gated_neuron_is_written(
     loose: dict[str, Any] = {"kurtosis": 2.5, "position": 0.01, "types": 20, "coverage": 0.5, "n_sequences": None}
     signs = np.tile(np.sign(by.numpy()[:, 0]), 2)
     for ours, theirs in ((None, None), (gated_store, scanned(stretched, tmp_path / "store"))):
-        one, other = fm.roles(gated, ours, **loose), fm.roles(stretched, theirs, **loose)
-        flags = [role.column for role in role_assignment.known_roles(one)]
+        one, other = fm.roles(gated, ours, **loose).neurons, fm.roles(stretched, theirs, **loose).neurons
+        flags = [name for name in one if name.startswith("is_")]
         assert one[[*flags, "role"]].equals(other[[*flags, "role"]])
         assert one[["is_entropy", "is_prediction", "is_suppression"]].any().all()
         assert (one["value_norm"] / other["value_norm"]).max() > 3.9

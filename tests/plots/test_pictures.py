@@ -27,7 +27,7 @@ from ffnmem.core.errors import InputError
 from ffnmem.core.types import VERDICTS
 from ffnmem.evaluation import Scores
 from ffnmem.neurons import Meanings
-from ffnmem.neurons.role_assignment import ROLES, role_counts
+from ffnmem.neurons.role_assignment import ROLES
 from ffnmem.plots import arrange, draw, figure
 from ffnmem.plots.figures import PICTURES
 from ffnmem.plots.neuron_kinds import ROLE_COLOURS, VERDICT_COLOURS
@@ -118,8 +118,8 @@ def rates(made: Made) -> Series:
 
 
 def role_shares(made: Made) -> Series:
-    counts = role_counts(made.roles)
-    return {role.name: counts[role.name] / made.tiny.d_mlp for role in ROLES if counts[role.name].any()}
+    firsts = made.roles.neurons.groupby("layer")["role"].value_counts().unstack(fill_value=0)
+    return {role.name: firsts[role.name] / made.tiny.d_mlp for role in ROLES if role.name in firsts}
 
 
 def stats(made: Made, prefix: str, low: str, high: str) -> Any:
@@ -501,7 +501,6 @@ REFUSED: list[tuple[Callable[[Made], Any], tuple[str, ...]]] = [
     (lambda m: plots.meanings(replace(m.Meanings, similarity=None)), ("1.5", "give the model")),
     (lambda m: plots.meanings(replace(m.Meanings, table=m.Meanings.table.iloc[:0])), ("1.5", "no examples")),
     (lambda m: plots.verdicts(pd.DataFrame({"layer": [0]})), ("polysemanticity",)),
-    (lambda m: plots.roles(pd.DataFrame({"layer": [0]})), ("a table of fm.roles",)),
     (lambda m: plots.fact_map(m.Trace, "mlp"), ("kind", "'mlp'", "'ffn'")),
     (lambda m: plots.fact_curves(m.Silencings, "state"), ("kind", "'state'")),
     (lambda m: plots.fact_curves(Traces((), m.Traces.skipped, m.Traces.provenance)), ("no fact was asked",)),

@@ -161,7 +161,7 @@ def test_roles_are_of_all_tokens(
     model: fm.Model, store: fm.scanning.Store, tokens: list[dict[str, np.ndarray]]
 ) -> None:
     """A neuron that no token was routed to would not be dead, and one that few were would write as much as any."""
-    found = fm.roles(model, store)
+    found = fm.roles(model, store).neurons
     unused = store.stats().query("count == 0")[["layer", "neuron"]]
     assert len(unused)
     assert (found.merge(unused)["role"] == "dead").all()
