@@ -6,12 +6,14 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from ..core.errors import InputError
+from ..show.records import write
 from .guard import note
 from .kinds import ONE, PLAIN, SEVERAL, number_name, type_of
 from .operations import PACKAGE, Operation, operation
@@ -49,6 +51,8 @@ class Output:
 
     def check(self, one: Operation) -> None:
         """Refuse before anything is computed for nothing what does not go together, is not drawn, cannot be written."""
+        from ..show.result import check_fits_a_file
+
         if self.json and self.csv:
             raise InputError("--json and --csv exclude each other: give one of them")
         if self.plot is not None and not self.plot.lower().endswith(FIGURES):
@@ -56,6 +60,10 @@ class Output:
         for file, mark in ((self.html, PAGE), (self.plot, FIGURE), (self.save, OWN)):
             if file is not None:
                 check_replaceable(file, mark)
+        if self.save is not None:
+            kept = getattr(import_module(one.path.partition(":")[0]), one.returns.split(" | ")[0], None)
+            if kept is not None:
+                check_fits_a_file(kept)
         if self.plot is not None and not drawn().intersection(one.returns.split(" | ")):
             raise InputError(f"--plot: nothing draws a {one.returns}")
 
@@ -105,7 +113,7 @@ def parser(path: str, given: Collection[str] = ()) -> Callable[..., tuple[Operat
         return one, {name: value for name, value in bound.items() if value is not None}, output
 
     parameters = [option_of(each) for each in sorted(one.typed(given), key=lambda each: not each.by_place)]
-    if one.returns != "None":
+    if one.shows:
         parameters.append(
             inspect.Parameter("output", inspect.Parameter.KEYWORD_ONLY, default=Output(), annotation=Output)
         )
@@ -132,6 +140,8 @@ def option_of(one: Any) -> inspect.Parameter:
         more["metavar"] = number_name(one.kind)
     if one.of == "Model" and not one.required:
         more["group"] = MODEL
+    if one.name == "out":
+        more["alias"] = "-o"
     if one.by_place and one.kind.name in SEVERAL:
         more["allow_leading_hyphen"] = False  # an option that there is not would be one of them
     off = f"--no-{one.name.replace('_', '-')}" if switch and one.default != "False" else ()
@@ -155,7 +165,9 @@ def command(path: str) -> Callable[..., int]:
         output.check(one)
         with show_progress() as progress:
             found = one.call(values, {"progress": progress, "k": output.top})
-        if one.returns == "None":
+        if not one.shows:
+            if found is not None:
+                write(f"{found}\n")  # what it wrote
             return 0
         output.emit(found)
         return int(getattr(found, "status", 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from cyclopts import CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 
 from ..core.errors import FfnmemError, FfnmemWarning, InputError, bounded, perhaps, quoted
+from ..core.progress import log
 
 READER_GONE = 1
 MISTAKE = 2
@@ -29,7 +31,7 @@ def run_guarded(app: Callable[[Sequence[str]], Any], tokens: Sequence[str]) -> i
     show_what_streams_can()
     received: list[int] = []
     try:
-        with warnings_as_notes(), ended_by_signals(received):
+        with logged_as_notes(), warnings_as_notes(), ended_by_signals(received):
             check_unicode(tokens)
             status = app(tokens)
             sys.stdout.flush()
@@ -103,6 +105,27 @@ def ended_by_signals(received: list[int]) -> Iterator[None]:
     finally:
         for number in caught:
             signal.signal(number, signal.SIG_DFL)
+
+
+class Notes(logging.Handler):
+    """Shows as notes what the library says."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+@contextmanager
+def logged_as_notes() -> Iterator[None]:
+    """A block in which what the library says is noted."""
+    handler, before = Notes(), (log.level, log.propagate)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.level, log.propagate = before
 
 
 @contextmanager

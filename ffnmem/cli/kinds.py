@@ -14,7 +14,7 @@ from ..core.errors import InputError, quoted
 from ..core.neuron_names import WHOLE_LAYER, is_place, layer_of, read_neuron, read_neuron_or_layer
 from ..core.token_text import token_id
 from .operations import Kind
-from .replacing import GRAPH, check_replaceable
+from .replacing import GRAPH, check_folder, check_replaceable
 
 
 def read_layer(typed: str) -> int:
@@ -43,6 +43,12 @@ def writable(mark: bytes | None) -> Callable[[str], str]:
         return typed
 
     return read
+
+
+def out_folder(typed: str) -> str:
+    """The name of a folder that can be written to."""
+    check_folder(typed)
+    return typed
 
 
 def read_removal(typed: str) -> str | float:
@@ -85,6 +91,7 @@ ONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "token": ("TOKEN", read_token),
     "graph_file": ("FILE", writable(GRAPH)),
     "new_file": ("FILE", writable(None)),
+    "out_folder": ("DIR", out_folder),
     "removal": ("zero|mean|NUMBER", read_removal),
 }
 SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[str]], list[Any]]]] = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import ffnmem as fm
 
 from ..core.errors import InputError, counted
-from ..core.types import ChangeNames, Count, Dtype, FactFormat, Seed
+from ..core.types import ChangeNames, Count, Division, Dtype, FactFormat, Seed
 from ..facts.listing import choose_facts, draw_facts
 from ..facts.templates import only_place
 from .guard import collect_as_usual, note
@@ -15,6 +15,8 @@ from .progress import show_spinner
 
 if TYPE_CHECKING:
     from ..core.progress import Progress
+    from ..corpus.packed import Packed
+    from ..corpus.sources import Corpus
     from ..facts.fact import Fact
     from ..models.model import Model
     from ..prompts.captures import Capture
@@ -130,3 +132,28 @@ def read_means(store: str) -> Store:
             [default: zero]
     """
     return fm.open_store(store)
+
+
+def read_texts(texts: str, text: str = "text", documents: Division | None = None) -> Corpus | Packed:
+    """A corpus.
+
+    Args:
+        texts: A .txt, .jsonl, .csv or .parquet file, each also with .gz or .zst behind it; a folder of them, or a
+            quoted pattern; atlas, the corpus that comes with ffnmem; hf:OWNER/NAME/CONFIG:SPLIT, a data set of the
+            Hugging Face hub; or a folder that "pack" wrote.
+        text: The column of the texts.
+        documents: What a document of a .txt file is: what blank lines separate, a line, or all of it.
+            [default: paragraph]
+    """
+    return fm.corpus.open_corpus(texts, text=text, documents=documents)
+
+
+def read_tokenizer(model: str = "atlas") -> Any:
+    """The tokenizer of a model, which is not loaded.
+
+    Args:
+        model: Whose tokenizer: atlas, a folder in Hugging Face layout, or a Hugging Face id such as gpt2.
+    """
+    from ..models.loading import load_tokenizer
+
+    return load_tokenizer(model)

@@ -28,6 +28,8 @@ MAKERS = {
     "Means": "ffnmem.cli.makers:read_means",
     "Fact": "ffnmem.cli.makers:read_fact",
     "Facts": "ffnmem.cli.makers:read_facts",
+    "Texts": "ffnmem.cli.makers:read_texts",
+    "Tokenizer": "ffnmem.cli.makers:read_tokenizer",
 }
 """By the name of a class: the function that makes one of what is typed."""
 KINDS = {
@@ -45,12 +47,12 @@ KINDS = {
     "Targets": "token",
     "Tokens": "tokens",
     "Lens": "text",
-    "Texts": "text",
     "FiringNames": "firings",
     "ChangeNames": "changes",
     "Removal": "removal",
     "GraphFile": "graph_file",
     "NewFile": "new_file",
+    "OutFolder": "out_folder",
 }
 """By the name of an annotation: what is typed for it, a kind of :mod:`ffnmem.cli.kinds`."""
 MANY = ("Sequence", "Iterable", "Collection", "tuple", "list")
@@ -60,6 +62,10 @@ NEURONS = ("neuron", "neurons")
 """Kinds that name layer and neuron: beside a parameter ``layer`` of one of them, ``neuron`` is not typed."""
 NOT_TYPED = ("progress", "batch_tokens", "k")
 """``k``, how many rows a result has at most, is what --top says."""
+WRITTEN = ("out_folder",)
+"""Kinds of what is written, which is given by name."""
+READ = ("text", "documents")
+"""What says how texts are read is for their maker alone."""
 IN_PYTHON = " In Python,"
 """What begins the last words on a parameter, where they are of nothing that can be typed."""
 
@@ -94,8 +100,8 @@ class Parameter:
 
     @property
     def by_place(self) -> bool:
-        """Whether it is given by its place: what is required, and neurons in place of a layer."""
-        return self.required or self.typed_as != self.name
+        """Whether it is given by its place: what is required and not written, and neurons in place of a layer."""
+        return (self.required and self.kind.name not in WRITTEN) or self.typed_as != self.name
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,11 @@ class Operation:
     parameters: tuple[Parameter, ...]
     examples: tuple[str, ...]
     returns: str
+
+    @property
+    def shows(self) -> bool:
+        """Whether it gives a result that is shown, and not only the path of what it wrote."""
+        return self.returns not in ("None", "Path")
 
     def load(self) -> Callable[..., Any]:
         """The function itself."""
@@ -163,8 +174,9 @@ class Operation:
         """Its result for what was typed. ``given``: by the name of a class what need not be made, and by its own name
         what is not typed."""
         kinds = {one.name: one.kind for one in self.typed()}
+        told = READ if any(one.kind.name == "Texts" for one in self.parameters) else ()
         arguments: dict[str, Any] = {}
-        for one in self.parameters:
+        for one in sorted(self.parameters, key=self.needs_model):  # what is refused is refused before one is loaded
             if one.kind.name in given:
                 arguments[one.name] = given[one.kind.name]
             elif one.name in self.made:
@@ -176,9 +188,14 @@ class Operation:
                         given = {**given, one.kind.name: arguments[one.name]}
             elif one.name in NOT_TYPED and given.get(one.name) is not None:
                 arguments[one.name] = given[one.name]
-            elif one.typed_as in values and kinds.get(one.name) == one.kind:
+            elif one.typed_as in values and kinds.get(one.name) == one.kind and one.name not in told:
                 arguments[one.name] = values[one.typed_as]
         return self.load()(**arguments)
+
+    def needs_model(self, one: Parameter) -> bool:
+        """Whether a model is loaded for a parameter."""
+        maker, _ = self.made.get(one.name, (None, None))
+        return one.kind.name == "Model" or (maker is not None and any(map(maker.needs_model, maker.parameters)))
 
 
 # -- reading the source ----------------------------------------------------------------------------------------------

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from ..core.errors import FileError
-from ..core.files import check_destination
+from ..core.files import check_destination, user_path
 
 ENDS = 1 << 16  # bytes
 FIGURES = (".png", ".svg", ".pdf")
@@ -41,3 +42,20 @@ def check_replaceable(file: str, mark: bytes | None) -> None:
     if not ours:
         what = "" if mark is None else ", and nothing that ffnmem wrote"
         raise FileError(f"{file} is there already{what}: name another file, or remove it")
+
+
+OF_OURS = re.compile(rb'"kind": "ffnmem ')  # in the manifest of every folder of ours
+
+
+def check_folder(folder: str) -> None:
+    """Raise FileError before any work is done for nothing: for a folder that cannot be made, and one with things in it
+    of which none says that we wrote it. Of which kind it is, and of which run, says who writes there."""
+    path = user_path(folder)
+    there = next(one for one in (path, *path.absolute().parents) if one.exists())
+    if not there.is_dir():
+        raise FileError(f"{folder} is a file: name a folder" if there == path else f"{there} is a file, and no folder")
+    if not os.access(there, os.W_OK):
+        raise FileError(f"{there} cannot be written to")
+    inside = sorted(path.iterdir()) if there == path else []
+    if inside and not any(OF_OURS.search(one.read_bytes()[:ENDS]) for one in path.glob("*.json") if one.is_file()):
+        raise FileError(f"{folder} is a folder with other things in it ({inside[0].name}): name a new one")

@@ -1,4 +1,4 @@
-"""``ffnmem pack``, ``scan``, ``merge``, ``store``, ``moment`` and ``lens``: passes over a corpus, what they left."""
+"""``ffnmem scan``, ``merge``, ``store``, ``moment`` and ``lens``: passes over a corpus, what they left."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from .guard import note
 from .options import (
     Corpus,
     CorpusReading,
-    CorpusText,
     Count,
     EditFile,
     Json,
     Layers,
-    ModelName,
     Neurons,
     NewFile,
     NewFolder,
@@ -34,42 +32,6 @@ from .options import (
     option_group,
 )
 from .progress import noting, show_progress, show_spinner
-
-
-def pack(
-    source: str,
-    /,
-    *,
-    out: OutFolder,
-    text: CorpusText = CorpusText(),
-    model: ModelName = "atlas",
-    output: Output = Output(),
-) -> None:
-    """Tokenise a corpus once, for every scan.
-
-    Tokenises SOURCE into a folder, with an index of its documents and checksums. SOURCE is what ffnmem scan takes. What
-    lies in the folder is kept if it is the same text and tokenizer, and replaced otherwise. What is wrong with a text
-    is counted and listed.
-
-    Examples
-      ffnmem pack atlas --out packed
-      ffnmem pack atlas --model atlas --out packed --json
-
-    --csv has one row a kind of problem: kind, count, first (the place), meaning. --json has these and all else.
-
-    Args:
-        source: What to tokenise.
-        out: Where the tokens go; made if it is not there.
-        model: Whose tokenizer: atlas, a folder in Hugging Face layout, or a Hugging Face id such as gpt2.
-    """
-    from ..corpus.packing import pack as pack_corpus  # these need torch
-    from ..corpus.sources import open_corpus
-    from ..models.loading import load_tokenizer
-
-    corpus = open_corpus(source, **vars(text))
-    with show_progress() as report:
-        packed = pack_corpus(corpus, load_tokenizer(model), out, progress=report)
-    emit(packed, output.form)
 
 
 @option_group

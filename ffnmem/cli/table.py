@@ -45,7 +45,7 @@ GROUPS = {
         "scan": "scan",
         "merge": "scan",
         "store": "scan",
-        "pack": "scan",
+        "pack": "ffnmem.corpus.packing:pack",
         "lens": "scan",
         "compare": "compare",
         "anatomy": "weights",

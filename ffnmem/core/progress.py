@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Literal
+
+log = logging.getLogger("ffnmem")
+"""What is worth saying before a result is there, at level INFO: the command line shows it on standard error."""
 
 Phase = Literal[
     "download", "convert", "verify", "compare", "pack", "scan", "rescore", "project", "read", "pages",

@@ -78,8 +78,12 @@ GraphFile = str | Path | None
 """A graph in the form of circuit-tracer."""
 NewFile = str | Path | None
 """A file to write where nothing lies."""
+OutFolder = str | Path
+"""A folder to write to: new, empty, or one that the same call wrote."""
 Texts = Any
 """A corpus: a file, folder or glob, ``"atlas"``, ``"hf:name"``, texts, or a packed corpus."""
+Tokenizer = Any
+"""A model, or a Hugging Face tokenizer."""
 FiringNames = Any
 """Firings: names such as ``"3.17@5"``, triples (layer, neuron, position), a table of these, or a result with some."""
 

@@ -9,19 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Int64
 
 from ..core.checked_files import Form, check_regular, is_whole, read_json
-from ..core.errors import FileError, OutOfRangeError, check_index
+from ..core.errors import FileError, OutOfRangeError, check_index, counted
 from ..core.files import user_folder
 from ..core.folders import UNFINISHED, Kind
-from ..core.sheets import Sheet
 from ..show.result import Result
-from .readers import Problem, problem_table
+from .readers import Problem
 
 # Arrays on disk whose every part can be checked before it is believed.
 
@@ -143,23 +142,19 @@ class Packed(Result):
     _files: Mapping[str, ArrayFile]
 
     no_file = "it is its folder; fm.corpus.open_packed opens that"
-    in_json = "n_documents n_tokens model hash tokenizer_hash folder problems"
-    in_repr = "folder model n_tokens n_documents"
+    heading = "folder source n_documents n_tokens model tokenizer_hash hash"
+    tables: ClassVar = {"problems": "count kind first meaning"}
 
-    def sheet(self) -> Sheet:
-        """What it holds, and what was wrong with its source."""
-        facts = {
-            "documents": f"{self.n_documents:,}",
-            "tokens": f"{self.n_tokens:,} of {self.model}'s tokenizer",
-            "hash": self.hash,
-            "folder": str(self.folder),
-            "problems": f"{len(self.problems)} kinds" if self.problems else "none",
-        }
-        return Sheet.of(facts, problem_table(self.problems) if self.problems else None)
+    @property
+    def verdict(self) -> str:
+        """How much text there is, and of how much something is wrong."""
+        wrong = sum(problem.count for problem in self.problems)
+        held = f"{counted(self.n_documents, 'document')} of {self.source}: {counted(self.n_tokens, 'token')}"
+        return f"{held}; {counted(wrong, 'problem')} with the text." if wrong else f"{held}."
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row a kind of problem: kind, count, first (the place), meaning."""
-        found = [problem.to_dict() for problem in self.problems]
+    def shown_problems(self, top: int | None) -> pd.DataFrame:
+        """Each kind of problem, how often it occurs, and where first."""
+        found = [problem.to_dict() for problem in self.problems[:top]]
         return pd.DataFrame(found, columns=["kind", "count", "first", "meaning"])
 
     @property

@@ -19,7 +19,7 @@ from ..core.errors import FileError, InputTypeError, quoted
 from ..core.files import workspace, writing
 from ..core.folders import claimed
 from ..core.progress import Progress
-from ..core.types import checked
+from ..core.types import OutFolder, Texts, Tokenizer, checked
 from .packed import (
     ARRAYS,
     COUNTS,
@@ -41,29 +41,34 @@ from .tokenizing import Encoder, tokenizer_hash
 
 @checked
 def pack(
-    source: Any,
-    model: Any,
-    folder: str | Path,
+    texts: Texts,
+    model: Tokenizer,
+    out: OutFolder,
     *,
     progress: Progress | None = None,
 ) -> Packed:
-    """Tokenise a corpus into a folder, unless it lies there already.
+    """Tokenise a corpus once, for every scan.
 
-    The folder gets ``tokens.bin`` (uint16, or uint32 for a vocabulary above 65,536; little endian), ``documents.bin``
-    (int64, where documents begin, and the end), ``counts.bin`` (int64, occurrences of each token id) and
-    ``corpus.json`` (hashes, sizes, problems, a CRC-32 for every MiB of each file), which is written last: until then
-    it only says what the folder is for. A packed corpus that lies there is kept if the same tokenizer made it from the
-    same documents, whatever files they come from now, and replaced otherwise; a folder with anything else is refused.
+    Tokenises a corpus into a folder, with an index of its documents and checksums, unless it lies there already. What
+    is wrong with a text is counted and listed.
 
-    No special tokens are added, and the name of one in a text ("<|endoftext|>") is tokenised as ordinary text, counted
-    as a problem. Documents above 262,144 characters are tokenised in pieces, cut before a space between words, where
-    byte-level tokenizers begin a new token anyway; a tokenizer that treats the beginning of a text otherwise has a
-    different token at such a cut. Memory does not grow with the number of documents.
+    Note:
+        The folder gets ``tokens.bin`` (uint16, or uint32 for a vocabulary above 65,536; little endian),
+        ``documents.bin`` (int64, where documents begin, and the end), ``counts.bin`` (int64, occurrences of each
+        token id) and ``corpus.json`` (hashes, sizes, problems, a CRC-32 for every MiB of each file), which is written
+        last: until then it only says what the folder is for. A packed corpus that lies there is kept if the same
+        tokenizer made it from the same documents, whatever files they come from now, and replaced otherwise; a folder
+        with anything else is refused.
+
+        No special tokens are added, and the name of one in a text ("<|endoftext|>") is tokenised as ordinary text,
+        counted as a problem. Documents above 262,144 characters are tokenised in pieces, cut before a space between
+        words, where byte-level tokenizers begin a new token anyway; a tokenizer that treats the beginning of a text
+        otherwise has a different token at such a cut. Memory does not grow with the number of documents.
 
     Args:
-        source: a :class:`Corpus`, or anything that :func:`open_corpus` takes. A packed corpus is opened where it lies.
+        texts: a :class:`Corpus`, or anything that :func:`open_corpus` takes. A packed corpus is opened where it lies.
         model: a :class:`ffnmem.Model`, or a Hugging Face tokenizer.
-        folder: new, empty, or of a packed corpus; made if it is not there, with those above it.
+        out: the folder: new, empty, or of a packed corpus; made if it is not there, with those above it.
         progress: called as ("pack", documents, tokens) with what is done so far: the end is not known.
 
     Returns:
@@ -72,14 +77,18 @@ def pack(
     Raises:
         FileError: a source that cannot be read or holds no text, a folder that cannot be written or holds something
             else, a packed source of another tokenizer. InputError: a source of another kind.
+
+    Example:
+        $ ffnmem pack atlas --out packed
+        $ ffnmem pack atlas --model atlas --out packed --json
     """
-    corpus = source if isinstance(source, Corpus | Packed) else open_corpus(source)
+    corpus = texts if isinstance(texts, Corpus | Packed) else open_corpus(texts)
     if not hasattr(model, "tokenizer") and not hasattr(model, "save_vocabulary"):
         raise InputTypeError(f"pack: model must be a Model (from fm.load) or a tokenizer, not {quoted(model)}")
     identity = tokenizer_hash(model)
     if isinstance(corpus, Packed):
         return open_packed(corpus.folder, identity)
-    with claimed(folder, FOLDER) as target:
+    with claimed(out, FOLDER) as target:
         stamp = corpus.stamp()
         ready = reusable(target, corpus, identity, stamp)
         if ready is not None:
@@ -160,7 +169,7 @@ def write_pack(
             if progress is not None:
                 progress("pack", n_documents, total)
         if not total:
-            kinds = ", ".join(f"{p.kind} {p.count} (first {p.first})" for p in corpus.problems)
+            kinds = "; ".join(f"{p.count:,} × {p.meaning} (first {p.first})" for p in corpus.problems)
             raise FileError(f"{corpus.name} holds no text" + (f": {kinds}" if kinds else ""))
         append(COUNTS, counts)
         open_files.close()

@@ -8,6 +8,7 @@ import inspect
 import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -31,7 +32,6 @@ TYPED = {
     "tokens": " Paris",
     "neuron": "1.5",
     "subject": "Eiffel Tower",
-    "texts": "atlas",
 }
 """What is typed for parameters that are required, by name."""
 HOSTILE = "[red]\x1b<script>alert(1)"
@@ -45,7 +45,9 @@ def words(name: str, **typed: str) -> list[str]:
     """A call of a command with what it needs."""
     given = TYPED | typed
     more = [word for flag, value in ANSWERS.get(name, {}).items() for word in (f"--{flag}", value)]
-    return [name, *(given[one.typed_as] for one in operation(OPERATIONS[name]).typed() if one.required), *more]
+    needed = [one for one in operation(OPERATIONS[name]).typed() if one.required]
+    more += [word for one in needed if not one.by_place for word in (f"--{one.name}", given[one.name])]
+    return [name, *(given[one.typed_as] for one in needed if one.by_place), *more]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,8 +57,16 @@ def loaded(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     fm.facts.write_facts([fm.Fact("Eiffel Tower", "country", "The {} is in the city of", "France")] * 2, source)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TYPED, "source", str(source))
+        texts = tmp_path_factory.mktemp("texts") / "texts.txt"
+        texts.write_bytes(b"The city of Rome\n\nand \xff Paris\n\nThe Eiffel Tower is in the city of Paris")
+        patch.setitem(TYPED, "texts", str(texts))
         patch.setattr(fm, "load", lambda *_, **__: tiny)
         yield
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TYPED, "out", str(tmp_path / "out"))
 
 
 def test_every_option_has_words() -> None:
@@ -95,9 +105,11 @@ def test_the_source_says_what_the_function_has() -> None:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_command_says_the_same_in_every_form(name: str, tiny: fm.Model, tmp_path: Any) -> None:
     """In words that fit, as JSON and CSV equal to the library's, on a page, and saved and loaded to the bit."""
-    page, saved = tmp_path / "page.html", tmp_path / "saved.zip"
-    shown = table(*words(name), "--top", 3, "--html", page, "--save", saved)
     result = found(name, tiny)
+    page, saved = tmp_path / "page.html", tmp_path / "saved.zip"
+    if result.no_file:
+        mistake(*words(name), "--save", saved, named=(type(result).__name__, "folder"))
+    shown = table(*words(name), "--top", 3, "--html", page, *(() if result.no_file else ("--save", saved)))
     if hasattr(result, "provenance"):
         assert tiny.fingerprint in shown
         assert tiny.fingerprint in Page(page.read_text("utf-8")).words
@@ -113,10 +125,11 @@ def test_a_command_says_the_same_in_every_form(name: str, tiny: fm.Model, tmp_pa
     if verdict:
         assert verdict.split()[0] in shown
     live = [tiny] if hasattr(result, "model") else []
-    for again in (type(result).load(saved, *live), type(result).load(saved)):
+    for again in () if result.no_file else (type(result).load(saved, *live), type(result).load(saved)):
         assert again.to_dict(3) == result.to_dict(3)
         assert repr(again) == repr(result)
-    assert type(result).load(saved, *live).sheet(3) == result.sheet(3)
+    if not result.no_file:
+        assert type(result).load(saved, *live).sheet(3) == result.sheet(3)
     if type(result).__name__ in drawn():
         assert run(*words(name), "--plot", tmp_path / "a.svg", "--csv").stdout
 

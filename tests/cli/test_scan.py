@@ -53,7 +53,10 @@ def test_a_pack_is_the_librarys(corpus: Path, tiny: fm.Model, tiny_folder: Path,
     assert problems["kind"].tolist() == ["invalid_utf8", "nul"]
     assert problems["meaning"].tolist() == [MEANINGS["invalid_utf8"], MEANINGS["nul"]]
     assert problems["first"].str.startswith("corpus.txt:").all()
-    assert "files have that are no" in table(*arguments)
+    assert "files have that are" in table(*arguments)
+    (tmp_path / "nul.txt").write_bytes(b"a\x00b")
+    with unwarned():
+        mistake("pack", tmp_path / "nul.txt", "--out", tmp_path / "n", named=("no text: 1 × NUL", "first nul.txt:1"))
     (tmp_path / "a.txt").write_text("one\ntwo\n\nthree")
     (tmp_path / "b.csv").write_text("body,id\none,1\ntwo,2\n")
     for file, option, documents in (("a.txt", ("--documents", "line"), 3), ("b.csv", ("--text", "body"), 2)):

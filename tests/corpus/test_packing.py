@@ -292,7 +292,7 @@ def test_progress_and_flat_memory(tiny: fm.Model, tmp_path: Path, monkeypatch: p
 
 
 def test_nothing_to_pack_or_nowhere(tiny: fm.Model, tmp_path: Path) -> None:
-    with refuses(FileError, OSError, "holds no text", "empty 2", "list:1", "not_text 1"):
+    with refuses(FileError, OSError, "holds no text", "2 × no text but", "list:1", "1 × a text"):
         pack(["", " ", 3], tiny, tmp_path / "pack")
     assert not (tmp_path / "pack").exists()
     (tmp_path / "empty").mkdir()
