@@ -112,7 +112,7 @@ def type_of(kind: Kind) -> Any:
         def read(_type: Any, tokens: Sequence[Token]) -> Any:
             return [one(token.value) for token in tokens] if many else one(tokens[0].value)
 
-        return Annotated[list[Any] if many else Any, option(read, metavar)]
+        return Annotated[list[Any] | None if many else Any, option(read, metavar)]
     if kind.name in SEVERAL:
         metavar, several = SEVERAL[kind.name]
         return Annotated[

@@ -24,7 +24,7 @@ GROUPS = {
         "describe": "polysemanticity",
         "roles": "ffnmem.neurons.role_assignment:roles",
         "weights": "ffnmem.neurons.wiring:virtual_weights",
-        "geometry": "weights",
+        "geometry": "ffnmem.neurons.layer_geometry:geometry",
         "health": "ffnmem.neurons.health:neuron_health",
     },
     "Facts and edits": {

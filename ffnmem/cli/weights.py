@@ -1,4 +1,4 @@
-"""``ffnmem weights``, ``geometry``, ``anatomy`` and ``activations``: what can be read off the weights."""
+"""``ffnmem anatomy`` and ``activations``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,9 @@ import ffnmem as fm
 from ..core.errors import InputError, quoted
 from .options import (
     Count,
-    Layers,
     PlottedOutput,
-    Seed,
     Tokens,
-    WeightsChoice,
 )
-from .progress import show_progress
 
 
 def anatomy(model: str = "atlas", /, *, context: Count | None = None, output: PlottedOutput = PlottedOutput()) -> None:
@@ -42,46 +38,6 @@ def anatomy(model: str = "atlas", /, *, context: Count | None = None, output: Pl
         context: FLOPs are those of a token that attends over N positions. [default: 1024, or all that the model has]
     """
     output.emit(fm.models.anatomy(model, context=context))
-
-
-def geometry(
-    *,
-    layer: Layers | None = None,
-    neurons: bool = False,
-    seed: Seed = 0,
-    model: WeightsChoice = WeightsChoice(),
-    output: PlottedOutput = PlottedOutput(),
-) -> None:
-    """How keys and values share their space: overlap, rank, capacity.
-
-    Measures from the weights alone. Cosines of pairs of neurons are compared with those of random vectors that are as
-    anisotropic as the layer's own; effective rank and capacity (the share of a dimension that a neuron has to itself)
-    with those of random vectors of the same lengths; the cosine of a neuron's key and value with keys and values of
-    different neurons. A gated model has gates besides, and their cosines with value and key.
-
-    Examples
-      ffnmem geometry
-      ffnmem geometry --layer 1 --layer 2 --plot geometry.png
-      ffnmem geometry --layer 0 --neurons --csv
-
-    --csv has one row a layer; with --neurons, a neuron (layer, neuron, io_cosine, and norm, capacity and interference
-    of key and value). Gated models have columns of the gate too. --json has the layers, with --neurons the neurons too.
-    The manual of the library's geometry names the columns by layer.
-
-    Args:
-        layer: Only this layer (repeatable).
-        neurons: With --json or --csv: one row a neuron as well, or instead.
-    """
-    if neurons and output.form == "table":
-        raise InputError("--neurons lists every neuron: give --csv or --json with it")
-    loaded = model.load()
-    with show_progress() as report:
-        found = fm.neurons.geometry(loaded, layers=layer, seed=seed, progress=report)
-    output.emit(
-        found,
-        data=found.to_dict if neurons else found.brief,
-        frame=lambda: found.neurons if neurons else found.layers,
-    )
 
 
 BETA = 2.0  # as in activation_curves, which needs torch

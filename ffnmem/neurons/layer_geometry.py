@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -12,13 +12,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from ..core.errors import counted
 from ..core.neuron_names import LayerName
-from ..core.number_text import format_number
 from ..core.progress import Progress
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Origin, Sheet, Table
-from ..core.token_text import printable
 from ..core.types import Seed, checked
 from ..models.model import Model
 from ..prompts.captures import choose_layers
@@ -86,9 +82,15 @@ class Geometry(Result):
         provenance: model, numeric type and settings.
     """
 
-    main = "layers"
-    in_json = "layers neurons"
-    not_brief = "neurons"
+    heading = "dimensions"
+    tables: ClassVar = {
+        "overlap": "layer side cosine_rms cosine_q999 matched_q999 cosine_max matched_max max_neuron max_other",
+        "space": "layer side entropy_rank isotropic_entropy_rank capacity_q50 isotropic_capacity_q50 "
+        "features_per_dimension",
+        "cosines": "layer q50 q5 q95 null_low null_high beyond",
+        "layers": "|*",
+    }
+    main, uncut, only_shown = "neurons", "overlap space cosines layers", "overlap space cosines"
 
     layers: pd.DataFrame
     neurons: pd.DataFrame
@@ -107,87 +109,49 @@ class Geometry(Result):
         """The cosines within a neuron: "io", and in a gated model "gate_io" and "gate_key"."""
         return tuple(name for name, pair in COSINES.items() if set(pair) <= set(self.sides))
 
-    def summary(self) -> str:
-        model = printable(self.provenance.model)
-        return f"{model}, {counted(len(self.layers), 'layer')}, {counted(len(self.neurons), 'neuron')}"
-
-    def sheet(self) -> Sheet:
-        """Overlap, rank and capacity of each layer's sides, and the cosines within neurons."""
-        origin = {name: value for name, value in self.provenance.to_dict().items() if value is not None}
-        cosines = (self.cosine_table(name) for name in self.alignments)
-        return Sheet.of(self.overlap_table(), self.space_table(), *cosines, Origin(origin))
+    @property
+    def by_side(self) -> pd.DataFrame:
+        """A row a side of each layer, with the columns of that side."""
+        found = []
+        for side in self.sides:
+            own = self.layers.filter(regex=f"^{side}_(?!io_|key_)").rename(columns=lambda name: name.split("_", 1)[1])
+            found.append(own.assign(layer=self.layers["layer"], side=f"{side}s"))
+        return pd.concat(found).sort_index(kind="stable")
 
     @property
-    def by_side(self) -> list[dict[str, Any]]:
-        """A row a side of each layer, with the columns of that side; only the first names the layer."""
-        found = []
-        for row in self.layers.to_dict("records"):
-            for side in self.sides:
-                own = {
-                    name.removeprefix(f"{side}_"): value for name, value in row.items() if name.startswith(f"{side}_")
-                }
-                found.append({"layer": row["layer"] if side == self.sides[0] else None, "side": f"{side}s", **own})
-        return found
+    def overlap(self) -> pd.DataFrame:
+        """Cosines of pairs of neurons (of their size the root mean square, the 99.9% quantile and the largest), and of
+        rows drawn at random that are as anisotropic."""
+        found = self.by_side
+        ends = {name: found[name].where(found[name] >= 0) for name in ("max_neuron", "max_other")}  # -1: no pair
+        return found.assign(matched_max=found["matched_max"].abs(), **ends)
 
-    def overlap_table(self) -> Table:
-        """The cosines of pairs of keys, of values and of gates, beside those of random rows that are as anisotropic."""
-        cosine = Column("by chance", "number", places=3)
+    @property
+    def space(self) -> pd.DataFrame:
+        """Effective rank, capacity (the share of a dimension that a neuron has to itself, median), and both of random
+        rows of the same lengths; features are an estimate in which a neuron counts as one at most."""
+        return self.by_side
 
-        def pair(row: Mapping[str, Any]) -> str:
-            return "" if row["max_neuron"] < 0 else f"{row['max_neuron']}, {row['max_other']}"
+    @property
+    def cosines(self) -> dict[str, pd.DataFrame]:
+        """Cosines within a neuron (median, 5% and 95% of neurons), those of different neurons (2.5% and 97.5%), and the
+        share of neurons beyond these, 5% by chance."""
+        return {
+            f"Cosine of a neuron's {ALIGNED[name]}": self.layers.filter(regex=f"^({name}_|layer$)").rename(
+                columns=lambda column, name=name: column.removeprefix(f"{name}_")
+            )
+            for name in self.alignments
+        }
 
-        return Table.of(
-            self.by_side,
-            "layer",
-            Column("", of="side"),
-            replace(cosine, name="rms", of="cosine_rms"),
-            replace(cosine, name="99.9%", of="cosine_q999"),
-            replace(cosine, of="matched_q999"),
-            replace(cosine, name="max", sign=True, of="cosine_max"),
-            replace(cosine, of=lambda row: abs(row["matched_max"])),
-            Column("neurons", left=False, of=pair),
-            title="cosines of pairs of neurons",
-            caption="99.9%: the quantile of their size; max: the largest, and whose it is; by chance: random rows as "
-            f"anisotropic as the layer's. The rms of random directions is {self.dimensions**-0.5:.3f}.",
-        )
-
-    def space_table(self) -> Table:
-        """Effective rank and capacity, beside those of random rows."""
-        return Table.of(
-            self.by_side,
-            "layer",
-            Column("", of="side"),
-            Column("entropy rank", "number", places=1, of="entropy_rank"),
-            Column("random", "number", places=1, of="isotropic_entropy_rank"),
-            Column("capacity", "percent", of="capacity_q50"),
-            Column("random", "percent", of="isotropic_capacity_q50"),
-            Column("features a dimension", "number", places=2, of="features_per_dimension"),
-            title="effective rank and capacity",
-            caption=f"rank: of {self.dimensions} dimensions; capacity: the share of one that a neuron has to itself, "
-            "median over neurons; random: rows of the same lengths; features: an estimate, each neuron counts as one "
-            "at most.",
-        )
-
-    def cosine_table(self, name: str) -> Table:
-        """One of the cosines within a neuron (see :attr:`alignments`), beside those of different neurons."""
-        turned = "its sign changes if key and value are turned round together, which changes nothing the neuron does"
-
-        def chance(row: Mapping[str, Any]) -> str:
-            return " to ".join(format_number(row[f"{name}_null_{end}"], 2, sign=True) for end in ("low", "high"))
-
-        return Table.of(
-            self.layers,
-            "layer",
-            *(
-                Column(head, "number", places=3, sign=True, of=f"{name}_{quantile}")
-                for head, quantile in (("median", "q50"), ("5%", "q5"), ("95%", "q95"))
-            ),
-            Column("mismatched 95%", left=False, of=chance),
-            Column("beyond", "percent", of=f"{name}_beyond"),
-            title=f"cosine of a neuron's {ALIGNED[name]}",
-            caption="beyond: neurons outside of 95% of mismatched pairs, 5% by chance"
-            + (f"; {turned}" if name != "io" else ""),
-        )
+    @property
+    def verdict(self) -> str:
+        """How many neurons write along what they read."""
+        low, high = self.layers["io_beyond"].min(), self.layers["io_beyond"].max()
+        shares = f"{low:.0%}" if len(self.layers) == 1 else f"{low:.0%} to {high:.0%}"
+        return (
+            f"The key and the value of {shares} of a layer's neurons are more alike, or more opposite, than those of "
+            "different neurons (5% by chance)."
+        ) * bool(low == low)
 
 
 @checked
@@ -198,21 +162,27 @@ def geometry(
     seed: Seed = 0,
     progress: Progress | None = None,
 ) -> Geometry:
-    """How keys and values share their space: overlap, effective rank, capacity, input–output cosine.
+    """How keys and values share their space: overlap, rank, capacity.
 
-    All of it is read from weights, no text. Weight overlap is a proxy for superposition: which memories fire together,
-    and so disturb each other, only activations can say. Keys are taken as neurons read them, with the gain of the norm
-    in front folded in, and values as norms above read them, with that of a norm behind the FFN. Of both the component
-    along (1, …, 1), which LayerNorms remove, is left out: they have d = d_model − 1 dimensions then. Under RMSNorms,
-    which remove nothing, d = d_model.
+    Measures from the weights alone. Cosines of pairs of neurons are compared with those of random vectors that are as
+    anisotropic as the layer's own; effective rank and capacity (the share of a dimension that a neuron has to itself)
+    with those of random vectors of the same lengths; the cosine of a neuron's key and value with keys and values of
+    different neurons. A gated model has gates besides, and their cosines with value and key.
 
-    A gated neuron, act(g·x)(k·x)v, has a third side, its gate g. Key and value of such a neuron may be turned round
-    together without a change of what it does: its input–output cosine keeps its sign then, and those of the gate with
-    either change theirs, so that of them only sizes, and the product of both signs, tell something.
+    Note:
+        Weight overlap is a proxy for superposition: which memories fire together, and so disturb each other, only
+        activations can say. Keys are taken as neurons read them, with the gain of the norm in front folded in, and
+        values as norms above read them, with that of a norm behind the FFN. Of both the component along (1, …, 1),
+        which LayerNorms remove, is left out: they have d = d_model − 1 dimensions then. Under RMSNorms, which remove
+        nothing, d = d_model.
+
+        A gated neuron, act(g·x)(k·x)v, has a third side, its gate g. Key and value of such a neuron may be turned round
+        together without a change of what it does: its input–output cosine keeps its sign then, and those of the gate
+        with either change theirs, so that of them only sizes, and the product of both signs, tell something.
 
     Args:
         model: from :func:`ffnmem.load`.
-        layers: one or several; default all.
+        layers: only this layer, or these. [default: all]
         seed: of the random vectors of the nulls, which also depend on layer and side alone.
         progress: called with "geometry", layers done, and all of them.
 
@@ -238,6 +208,11 @@ def geometry(
     Source: Elhage et al. 2022 (2209.10652); Scherlis et al. 2022 (2210.01892); Gurnee et al. 2024 (2401.12181), §4;
         of gated neurons Gerstner and Schütze 2025 (2505.17936): cos(w_in, w_out), cos(w_gate, w_out) and
         cos(w_gate, w_in).
+
+    Example:
+        $ ffnmem geometry
+        $ ffnmem geometry --layers 1 --layers 2 --plot geometry.png
+        $ ffnmem geometry --layers 0 --csv --full
     """
     chosen = tuple(range(model.n_layers)) if layers is None else choose_layers(model, layers)
     rows, neurons = [], []

@@ -45,7 +45,6 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"intervene {P} 0.3=1 --generate 3 --seed 1", "temperature"),
     # Weights.
     ("weights 1.3,1.4", "LAYER.NEURON 3.17"),
-    ("geometry --neurons", "--neurons --csv"),
     (f"roles {M} --role dead", "dead --store"),
     *((f"project -- '{text}'", "LAYER.NEURON 3.17") for text in ("3.x", "3", "-1.3", "3.1,", "")),
     (f"token ' Colosseum' {M}", "' Colosseum' --first-token"),

@@ -144,11 +144,10 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         "predictions",
     ),
     f"weights 1.5 {M} --top 6": (lambda g: fm.virtual_weights(g.model, "1.5", k=6).to_frame(), "edges"),
-    f"geometry {M} --layer -1 --layer 0 --seed 3": (
-        lambda g: fm.neurons.geometry(g.model, layers=[-1, 0], seed=3).layers,
-        "layers",
+    f"geometry {M} --layers -1 --layers 0 --seed 3 --full": (
+        lambda g: fm.neurons.geometry(g.model, layers=[-1, 0], seed=3).to_frame(),
+        "neurons",
     ),
-    f"geometry {M} --neurons": (lambda g: fm.neurons.geometry(g.model).neurons, "neurons"),
     "audit {model} {edited}": (lambda g: fm.editing.audit(g.model, g.edited).matrices, "matrices"),
     "anatomy {model} --context 30": (lambda g: fm.models.anatomy(g.model, context=30).to_frame(), "components"),
     f"health {{corpus}} {M} --tokens 200 --seed 1 --full": (
@@ -202,11 +201,10 @@ def test_a_command_says_what_the_library_says(line: str, given: Given, tiny_fold
         both = [column for column in expected if column in records]
         assert len(both) > len(expected.columns) / 2
         pd.testing.assert_frame_equal(records[both], expected[both], check_dtype=False, rtol=1e-5, atol=1e-7)
-    if not line.endswith("--neurons"):
-        out = table(*words, width=60)
-        model = given.model
-        assert model.fingerprint in out or words[0] in ("activations", "anatomy")
-        assert "\x1b" not in out
+    out = table(*words, width=60)
+    model = given.model
+    assert model.fingerprint in out or words[0] in ("activations", "anatomy")
+    assert "\x1b" not in out
     if re.match(FIGURES, line):
         picture = tmp_path / "plot.svg"
         beside = run(*words, "--csv", "--plot", picture)

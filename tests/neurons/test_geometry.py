@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch import Tensor
 import ffnmem as fm
 from ffnmem.models.layout import inner
 from ffnmem.neurons import Geometry
-from ffnmem.neurons.layer_geometry import ALIGNED, derangements
+from ffnmem.neurons.layer_geometry import derangements
 from ffnmem.neurons.overlap import (
     BINS,
     COSINES,
@@ -264,7 +263,7 @@ def test_planted_neurons(make_tiny: Callable[..., fm.Model]) -> None:
     assert row[["key_zero", "key_max_neuron", "key_max_other"]].tolist() == [63, -1, -1]
     assert row[["key_cosine_rms", "key_matched_rms", "key_isotropic_max"]].isna().all()
     assert row[["key_capacity_sum", "key_capacity_q5", "key_features"]].tolist() == pytest.approx([1, 1, 1])
-    assert found.sheet().blocks[0].rows[2][-1] == ""
+    assert np.isnan(found.overlap.query("layer == 1 and side == 'keys'")["max_neuron"].item())
 
 
 def test_turning_key_and_value_round_changes_no_geometry(gated: fm.Model, turned: fm.Model) -> None:
@@ -287,27 +286,21 @@ def test_options_and_progress(tiny: fm.Model, found: Geometry) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_sheet(name: str, tokenizer: Any) -> None:
-    """Numbers of another side, layer or null; a column without its like."""
+def test_tables_are_of_the_layers(name: str, tokenizer: Any) -> None:
+    """Numbers of another side, layer or null."""
     found = fm.neurons.geometry(made(name, tokenizer))
-    overlap, space, *cosine = found.sheet().blocks[:-1]
     layers = found.layers.to_dict("records")
-    for at, (line, used) in enumerate(zip(overlap.rows, space.rows, strict=True)):
-        layer, place = divmod(at, len(found.sides))
-        side = found.sides[place]
-        row = {key.removeprefix(f"{side}_"): value for key, value in layers[layer].items()}
-        assert line[:2] == used[:2] == (None if place else layer, f"{side}s")
-        assert line[2:6] == tuple(row[name] for name in ("cosine_rms", "cosine_q999", "matched_q999", "cosine_max"))
-        assert line[6:] == (abs(row["matched_max"]), f"{row['max_neuron']}, {row['max_other']}")
-        ranks = ("entropy_rank", "isotropic_entropy_rank", "capacity_q50", "isotropic_capacity_q50")
-        assert used[2:] == tuple(row[name] for name in (*ranks, "features_per_dimension"))
-    for table, alignment in zip(cosine, found.alignments, strict=True):
-        row = {key.removeprefix(f"{alignment}_"): value for key, value in layers[1].items()}
-        assert table.title.endswith(ALIGNED[alignment])
-        assert table.rows[1][:4] == (1, row["q50"], row["q5"], row["q95"])
-        assert table.rows[1][5:] == (row["beyond"],)
-        assert ("turned round" in table.caption) == (alignment != "io")
-    json.dumps(found.to_dict(), allow_nan=False)
+    rows = found.overlap.to_dict("records")
+    assert [(row["layer"], row["side"]) for row in rows] == [(n, f"{side}s") for n in (0, 1) for side in found.sides]
+    for row in rows:
+        own = {
+            name: layers[row["layer"]][f"{row['side'][:-1]}_{name}"] for name in row if name not in ("layer", "side")
+        }
+        assert row | own | {"matched_max": abs(own["matched_max"])} == row
+    for alignment, frame in zip(found.alignments, found.cosines.values(), strict=True):
+        assert frame["q50"].tolist() == [row[f"{alignment}_q50"] for row in layers]
+        assert frame["beyond"].tolist() == [row[f"{alignment}_beyond"] for row in layers]
+    assert f"{found.layers['io_beyond'].min():.0%}" in found.verdict
 
 
 @given(n=st.integers(1, 40), count=st.integers(0, 12), seed=st.integers(0, 99))
