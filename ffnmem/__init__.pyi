@@ -67,7 +67,6 @@ from .neurons.concepts import meanings as meanings
 from .neurons.measuring import polysemanticity as polysemanticity
 from .neurons.role_assignment import roles as roles
 from .neurons.wiring import virtual_weights as virtual_weights
-from .pages.prompts import report as report
 from .prompts.attribution import attribute as attribute
 from .prompts.attribution import decompose as decompose
 from .prompts.captures import capture as capture
@@ -75,6 +74,7 @@ from .prompts.causal import causal_scores as causal_scores
 from .prompts.circuits import circuit as circuit
 from .prompts.minimal import minimal_circuit as minimal_circuit
 from .prompts.paths import attribute_paths as attribute_paths
+from .prompts.reporting import report as report
 from .prompts.sufficiency import faithfulness as faithfulness
 from .scanning.merging import merge as merge
 from .scanning.scanning import scan as scan

@@ -32,7 +32,7 @@ WRITERS: dict[str, Callable[[fm.Model, Store, Path], Any]] = {
     "a LoRA adapter": lambda model, store, path: random_edit(model, (0,)).export_lora(model, path),
     "a lens": lambda model, store, path: lens_of(model).save(path),
     "a published lens": lambda model, store, path: lens_of(model).publish(path),
-    "a report": lambda model, store, path: fm.report(model, PROMPT, out=path),
+    "a report": lambda model, store, path: fm.pages.page(fm.report(fm.capture(model, PROMPT)), path),
     "delphi's files": lambda model, store, path: store.export("delphi", path),
 }
 

@@ -34,4 +34,4 @@ def test_a_logit_before_a_soft_cap_says_so(tokenizer: Any, tmp_path: Path) -> No
         assert CAPPED in " ".join(" ".join(printed(shown.sheet())).split())
         assert shown.to_dict()["provenance"]["soft_cap"] == 5
     assert CAPPED in fm.plots.neurons(paths).get_xlabel()
-    assert CAPPED in fm.pages.report(model, PROMPT, target=" Paris", out=tmp_path / "report.html").read_text()
+    assert CAPPED in " ".join(printed(fm.report(capture, " Paris").sheet()))

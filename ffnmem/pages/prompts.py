@@ -1,85 +1,23 @@
-"""``report``: which memories wrote one answer, on one page that needs nothing but a browser."""
+"""What views of the explorer say of a prompt in templates of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ..core.errors import InputError
-from ..core.files import check_destination, write_whole
-from ..core.sheets import line, token
-from ..core.types import LOGIT, Basis, Count, checked
+from ..core.types import LOGIT, Basis
 from ..models.model import Model
-from ..prompts.attribution import Attribution, attribute
-from ..prompts.captures import Capture, Prompt, capture
-from ..prompts.paths import PathAttribution, attribute_paths
-from ..prompts.reporting import PromptReport
+from ..prompts.attribution import Attribution
+from ..prompts.captures import Capture
+from ..prompts.paths import PathAttribution
 from ..show.notebook import Axis, bar
-from ..vocabulary.lenses import Lens, describe_lens, load_lens
+from ..vocabulary.lenses import Lens
 from ..vocabulary.projections import project_frame
-from .links import to_site
-from .rendering import sheet_html
 
 BASIS: Basis = "folded"  # in which values are read as tokens
-
-
-@checked
-def report(
-    model: Model,
-    prompt: Prompt,
-    *,
-    target: str | int | None = None,
-    foil: str | int | None = None,
-    out: str | Path = "report.html",
-    top: Count = 20,
-    position: int = -1,
-    first_token: bool = False,
-    prepend_bos: bool | None = None,
-    lens: Lens = LOGIT,
-    site: str | Path | None = None,
-) -> Path:
-    """Write the report of one prompt as one HTML file that needs nothing but a browser; its one script sorts and
-    filters tables.
-
-    Args:
-        model: from :func:`ffnmem.load`.
-        prompt: one text, or its token ids.
-        target: the token to explain, as :func:`ffnmem.attribute` takes it; default: the model's own top token.
-        foil: a second token: explain the difference of the two logits.
-        out: the file to write, in a folder that exists; replaced only once the new one is complete.
-        top: how many memories to list.
-        position: where the answer is read off; negatives count from the prompt's end.
-        first_token: take the first token of a target or foil alone.
-        prepend_bos: put the beginning-of-sequence token in front; default ``model.prepend_bos``.
-        lens: what the memories' tokens are read through, as :func:`ffnmem.project` takes it.
-        site: the folder of a site of the model's neurons (:func:`ffnmem.pages.site`), to which their names lead.
-
-    Returns:
-        The path written.
-
-    Raises:
-        FileError: ``out`` is a folder, its folder is missing, or it cannot be written; ``site`` is none.
-        InputError, OutOfRangeError: as :func:`ffnmem.capture` and :func:`ffnmem.attribute`; several prompts.
-    """
-    path = check_destination(out)
-    others = to_site(site, path, model.fingerprint)
-    captured = capture(model, prompt, prepend_bos=prepend_bos)
-    if captured.tokens.shape[0] != 1:
-        raise InputError(f"a report is of one prompt, not {captured.tokens.shape[0]}: write one for each")
-    attribution = attribute(captured, target, foil, position, first_token=first_token)
-    paths, through = attribute_paths(captured, attribution.answer), load_lens(model, lens)
-    found = PromptReport(attribution, paths, through or LOGIT, describe_lens(through))
-    foil_too = () if found.foil is None else (" rather than ", token(found.foil, "strong"))
-    title = line("The memories behind ", token(found.target, "strong"), *foil_too)
-    write_whole(path, sheet_html(found.sheet(top, True), title, links=others))
-    return path
-
-
-# What views of the explorer say in templates of their own.
 
 
 @dataclass(frozen=True)

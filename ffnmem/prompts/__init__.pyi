@@ -12,5 +12,7 @@ from .minimal import MinimalCircuit as MinimalCircuit
 from .minimal import minimal_circuit as minimal_circuit
 from .paths import PathAttribution as PathAttribution
 from .paths import attribute_paths as attribute_paths
+from .reporting import PromptReport as PromptReport
+from .reporting import report as report
 from .sufficiency import Faithfulness as Faithfulness
 from .sufficiency import faithfulness as faithfulness

@@ -1,20 +1,22 @@
-"""What a report of a prompt holds: an answer explained directly, and along all paths, in one result."""
+"""``report``: an answer explained directly, and along all paths, in one result."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, SupportsIndex
 
 import pandas as pd
 
 from ..core.provenance import Provenance
-from ..core.sheets import Grid, Prompt
-from ..core.types import checked
+from ..core.sheets import Grid, Line, Prompt, line, token
+from ..core.types import LOGIT, checked
 from ..models.model import Model
 from ..show.result import Result
-from .attribution import Attribution
-from .paths import PathAttribution
+from ..vocabulary.lenses import Lens, describe_lens, load_lens
+from .attribution import Attribution, attribute
+from .captures import Capture
+from .paths import PathAttribution, attribute_paths
 
 
 @checked
@@ -52,6 +54,12 @@ class PromptReport(Result):
         return self.attribution.provenance.with_settings(basis="folded", lens=self.lens_name)
 
     @property
+    def title(self) -> Line:
+        """Of its page."""
+        foil = () if self.foil is None else (" rather than ", token(self.foil, "strong"))
+        return line("The memories behind ", token(self.target, "strong"), *foil)
+
+    @property
     def prompt(self) -> Prompt:
         return self.attribution.prompt
 
@@ -75,6 +83,10 @@ class PromptReport(Result):
     @property
     def count(self) -> int:
         return self.attribution.count
+
+    @property
+    def count_firings(self) -> int:
+        return self.paths.scores.numel()
 
     @property
     def verdict(self) -> str:
@@ -103,3 +115,39 @@ class PromptReport(Result):
     def ledger(self) -> pd.DataFrame | None:
         """Everything that adds up to the logit."""
         return self.attribution.ledger
+
+
+@checked
+def report(
+    capture: Capture,
+    target: str | SupportsIndex | None = None,
+    foil: str | SupportsIndex | None = None,
+    position: SupportsIndex = -1,
+    *,
+    prompt: SupportsIndex | None = None,
+    first_token: bool = False,
+    lens: Lens = LOGIT,
+) -> PromptReport:
+    """Everything on the memories behind an answer, on one page.
+
+    Explains the logit of an answer directly and along all paths: the model's own predictions, a map of its FFNs by
+    layer and position, the firings and the neurons that wrote most, and everything that adds up to the logit.
+
+    Args:
+        capture: of all layers.
+        target, foil, prompt, first_token: as :func:`ffnmem.attribute` takes them.
+        position: where the answer is read off: 0 is the first token, -1 the last.
+        lens: What values are read in tokens through: logit, jacobian, or the file of a fitted one.
+
+    Returns: A :class:`PromptReport`; :func:`ffnmem.pages.page` writes it as one HTML file.
+
+    Raises: as :func:`ffnmem.attribute` and :func:`ffnmem.attribute_paths`.
+
+    Example:
+        $ ffnmem report "The Eiffel Tower is located in the city of" --html eiffel.html
+        $ ffnmem report "The capital of Italy is" --target " Rome" --foil " Paris"
+    """
+    attribution = attribute(capture, target, foil, position, prompt=prompt, first_token=first_token)
+    through = load_lens(capture.model, lens)
+    paths = attribute_paths(capture, attribution.answer, prompt=prompt)
+    return PromptReport(attribution, paths, through or LOGIT, describe_lens(through))

@@ -50,7 +50,8 @@ class Result:
 
     ``heading``: names of attributes that stand at the top; of those that are None or empty, nothing. ``tables``: by
     attribute, the columns of that table. An attribute may be a DataFrame, or a mapping of several by their titles; a
-    method of how many rows, or have one beside it (``shown_firings(top)``, with ``count`` for how many there are); or a
+    method of how many rows, or have one beside it (``shown_firings(top)``, with ``count`` or ``count_firings`` for how
+    many there are); or a
     block that is drawn (a grid, a histogram). Of the columns "*" is all that it has;
     ``logit>`` is ``logit_before`` and ``logit_after`` together; those behind ``|`` are shown where all is asked for.
     Columns are data of the table, or derived ones of :data:`ffnmem.show.columns.COLUMNS`, which also says how each
@@ -148,7 +149,8 @@ class Result:
                 elif isinstance(rows, Table | Shaded | Words):
                     yield rows
                 elif rows is not None and len(rows):
-                    known = getattr(self, "count", None) if self.is_cut(name) else len(rows)
+                    whole = getattr(self, f"count_{name}", getattr(self, "count", None))
+                    known = whole if self.is_cut(name) else len(rows)
                     yield self.block_of(title, self.cut(name, rows, top), declared, full, about, known)
 
     def block_of(self, title: str, rows: Any, declared: str, full: bool, about: str, known: int | None) -> Table:

@@ -52,7 +52,9 @@ def store(model: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 Make = Callable[[fm.Model, Store, Path], Path]
 PAGES: dict[str, Make] = {
-    "report": lambda model, store, out: fm.report(model, PROMPT, foil=f" {WORDS[7]}", out=out),
+    "report": lambda model, store, out: fm.pages.page(
+        fm.report(fm.capture(model, PROMPT), foil=f" {WORDS[7]}"), out, top=20
+    ),
     "neurons": lambda model, store, out: fm.pages.neurons(store, [(1, 5), (0, 3)], out),
     "circuit": lambda model, store, out: fm.pages.page(
         fm.circuit(fm.capture(model, PROMPT), ["0.5", "0.6", "1.7"]), out

@@ -3,11 +3,12 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ffnmem as fm
-from ffnmem.core.errors import FileError, InputError, OutOfRangeError
+from ffnmem.core.errors import InputError, OutOfRangeError
 from ffnmem.pages.prompts import answer, carried
 
 from .page import Page
@@ -32,9 +33,9 @@ def paths(capture: fm.prompts.Capture, attribution: fm.prompts.Attribution) -> f
 
 
 @pytest.fixture(scope="module")
-def html(atlas: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> str:
+def html(capture: fm.prompts.Capture, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("report") / "report.html"
-    assert fm.report(atlas, PROMPT, out=out, top=12) == out
+    assert fm.pages.page(fm.report(capture), out, top=12) == out
     return out.read_text(encoding="utf-8")
 
 
@@ -101,13 +102,11 @@ def test_no_percentage_of_a_logit_that_is_not_clearly_positive(
     assert not answer(replace(attribution, logits=attribution.logits * 0 + logit), 20).in_percent
 
 
-def test_a_foil_turns_the_question_into_a_difference(
-    atlas: fm.Model, capture: fm.prompts.Capture, tmp_path: Path
-) -> None:
+def test_a_foil_turns_the_question_into_a_difference(capture: fm.prompts.Capture, tmp_path: Path) -> None:
     best, worse = (int(i) for i in capture.predictions(k=50)["token_id"].iloc[[0, 49]])
     for target, foil in ((best, worse), (worse, best)):
         expected = fm.attribute(capture, target, foil)
-        page = Page(fm.report(atlas, PROMPT, target=target, foil=foil, out=tmp_path / "report.html", top=3).read_text())
+        page = Page(fm.pages.page(fm.report(capture, target, foil), tmp_path / "report.html", top=3).read_text())
         assert "rather than" in page.headings[0]
         assert f"{expected.logit:.3f}, the target’s minus the foil’s" in page.words.replace("'", "’").replace("−", "-")
         assert page.below(SECTIONS[3])[0][1][2].values == [expected.top(1)["logit"].iloc[0]]
@@ -117,14 +116,14 @@ def test_a_foil_turns_the_question_into_a_difference(
 def test_other_prompts(atlas: fm.Model, tmp_path: Path) -> None:
     """Of one token, of an earlier position (what comes later cannot reach it), and of a whole context."""
     out = tmp_path / "report.html"
-    page = Page(fm.report(atlas, "The", prepend_bos=False, out=out).read_text())
+    page = Page(fm.pages.page(fm.report(fm.capture(atlas, "The", prepend_bos=False)), out).read_text())
     assert page.headings[1:] == SECTIONS
     assert "prepend_bos no" in page.words
     for prompt, position, columns in (
         (PROMPT, -3, len(atlas.tokenize(PROMPT)) - 2),
         ([5 + i % 200 for i in range(atlas.n_ctx)], -1, atlas.n_ctx),
     ):
-        page = Page(fm.report(atlas, prompt, position=position, out=out, top=1).read_text())
+        page = Page(fm.pages.page(fm.report(fm.capture(atlas, prompt), position=position), out, top=1).read_text())
         assert len(page.below(SECTIONS[1])[0][0]) == columns + 1
 
 
@@ -136,18 +135,12 @@ def test_a_negative_coefficient_is_pointed_out(attribution: fm.prompts.Attributi
 
 
 REFUSED = [
-    ({"out": "."}, FileError, "is a folder"),
-    ({"prompt": [PROMPT, PROMPT]}, InputError, "one prompt, not 2"),
-    ({"top": 0}, InputError, "top must be at least 1"),
+    ({"prompt": [PROMPT, PROMPT]}, InputError, "2 prompts"),
     ({"position": 99}, OutOfRangeError, "position 99"),
 ]
 
 
 @pytest.mark.parametrize(("given", "error", "says"), REFUSED, ids=lambda value: str(value)[:20])
-def test_what_cannot_be_reported(
-    atlas: fm.Model, tmp_path: Path, given: dict[str, object], error: type[Exception], says: str
-) -> None:
-    asked = {"prompt": PROMPT, **given, "out": tmp_path / str(given.get("out", "report.html"))}
+def test_what_cannot_be_reported(atlas: fm.Model, given: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=re.escape(says)):
-        fm.report(atlas, **asked)  # type: ignore[arg-type]
-    assert not (tmp_path / "report.html").exists()
+        fm.report(fm.capture(atlas, given.pop("prompt", PROMPT)), **given)

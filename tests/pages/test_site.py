@@ -106,7 +106,7 @@ def test_a_stopped_one_goes_on(
     assert not (out / "index.html").exists()
     assert not (out / "1").exists()
     with pytest.raises(FileError, match="not finished"):
-        fm.report(tiny_store.read_model(), PROMPT, out=tmp_path / "a.html", site=out)
+        fm.pages.page(fm.report(fm.capture(tiny_store.read_model(), PROMPT)), tmp_path / "a.html", site=out)
     before = (out / "0" / "0.html").stat().st_mtime_ns
     monkeypatch.setattr(site_module, "write_layer", made)
     fm.pages.site(tiny_store, out)
@@ -130,17 +130,18 @@ def test_pages_lead_to_the_site(tiny: fm.Model, atlas: fm.Model, folder: Path, t
     """Wherever the page lies; a neuron of another model leads nowhere."""
     path = tmp_path / "sub" / "report.html"
     path.parent.mkdir()
-    fm.report(tiny, PROMPT, out=path, site=folder, top=5)
+    report = fm.report(fm.capture(tiny, PROMPT))
+    fm.pages.page(report, path, site=folder, top=5)
     found = links(path)
     assert len(found) >= 5
     assert all(one.exists() for one in found)
     first = read(path).below("Neurons")[0][1][0].text
     assert (folder / first.replace(".", "/", 1)).with_name(f"{first.split('.')[1]}.html").resolve() in found
-    assert links(fm.report(tiny, PROMPT, out=tmp_path / "plain.html", top=5)) == []
+    assert links(fm.pages.page(report, tmp_path / "plain.html", top=5)) == []
     with pytest.raises(InputError, match="is a site of"):
-        fm.report(atlas, PROMPT, out=path, site=folder)
+        fm.pages.page(fm.report(fm.capture(atlas, PROMPT)), path, site=folder)
     with pytest.raises(FileError, match="no site of neurons"):
-        fm.report(tiny, PROMPT, out=path, site=tmp_path)
+        fm.pages.page(report, path, site=tmp_path)
 
 
 @pytest.fixture

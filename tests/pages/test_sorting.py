@@ -93,7 +93,8 @@ def test_without_scripts_the_page_reads_as_it_was_written(browser: Browser, addr
 def test_a_list_sorts_where_the_names_are_out_of_sight(browser: Browser, atlas: fm.Model, tmp_path: Path) -> None:
     """On a phone the memories of a report are cards without a head."""
     page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.goto(fm.report(atlas, "The Eiffel Tower is located in the city of", out=tmp_path / "a.html", top=14).as_uri())
+    found = fm.report(fm.capture(atlas, "The Eiffel Tower is located in the city of"))
+    page.goto(fm.pages.page(found, tmp_path / "a.html", top=14).as_uri())
     tables = page.locator("table.fm-plain")
     memories = tables.filter(has_text="suppresses")
     order = page.locator(".fm-tools").filter(has=page.get_by_label("filter rows")).get_by_label("sort by").last

@@ -114,7 +114,7 @@ def test_a_models_hostile_name_is_escaped_wherever_it_is_shown(
     found = fm.capture(model, "The Eiffel Tower")
     card = fm.pages.neurons(store, [(0, 1)], "card.html").read_text("utf-8")
     notes = fm.pages.neurons(store, [(0, 1)], "card.md").read_text("utf-8")
-    page = fm.report(model, "The Eiffel Tower", out="page.html").read_text("utf-8")
+    page = fm.pages.page(fm.report(found), "page.html").read_text("utf-8")
     shown = [
         *(card, notes, page, repr(found), repr(store), found._repr_html_(), fm.attribute(found)._repr_html_()),
         fm.plots.geometry(fm.neurons.geometry(model)).get_title(loc="left"),
