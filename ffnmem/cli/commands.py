@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
-from ..core.errors import InputError
+from ..core.errors import InputError, counted
 from ..show.records import write
 from .guard import note
 from .kinds import ONE, PLAIN, SEVERAL, number_name, type_of
@@ -35,7 +35,7 @@ class Output:
         csv: Print CSV (UTF-8) on standard output, and nothing else. Cells are as they are: a spreadsheet may take
             those that begin with =, +, - or @ for formulas, so import them there as text.
         html: Also write it as a page, which needs nothing but a browser.
-        plot: Also draw it into FILE: .png, .svg or .pdf.
+        plot: of those that are drawn.
         save: Also save all of it, to be loaded again: FILE.zip.
         top: How many rows of each table. [default: 20, or fewer where that is much]
         full: All rows and all columns.
@@ -44,7 +44,7 @@ class Output:
     json: bool = False
     csv: bool = False
     html: Annotated[str | None, Parameter(metavar="FILE")] = None
-    plot: Annotated[str | None, Parameter(metavar="FILE")] = None
+    plot: Annotated[str | None, Parameter(parse=False)] = None
     save: Annotated[str | None, Parameter(metavar="FILE")] = None
     top: Annotated[int | None, Parameter(metavar="N", validator=Number(gte=1))] = None
     full: bool = False
@@ -64,8 +64,6 @@ class Output:
             kept = getattr(import_module(one.path.partition(":")[0]), one.returns.split(" | ")[0], None)
             if kept is not None:
                 check_fits_a_file(kept)
-        if self.plot is not None and not drawn().intersection(one.returns.split(" | ")):
-            raise InputError(f"--plot: nothing draws a {one.returns}")
 
     def emit(self, result: Any) -> None:
         """The result on standard output, and in the files that were asked for."""
@@ -81,6 +79,10 @@ class Output:
             print_csv(list(frame.columns), frame.to_dict("records"))
         else:
             show(result.sheet(rows, self.full))
+        if (self.json or self.csv) and not self.full and self.top is None:
+            there, given = len(result.first_rows()), len(result.first_rows(rows))
+            if given < there:
+                note(f"{given:,} of {counted(there, 'row')}: --full gives all, --top N the first N")
         if self.html is not None:
             from ..pages.results import page
 
@@ -92,6 +94,18 @@ class Output:
             write_figure(figure(result), user_path(self.plot))
         if self.save is not None:
             note(f"wrote {result.save(self.save)}")
+
+
+@Parameter(name="*", group=OUTPUT, negative=())
+@dataclass(frozen=True, kw_only=True)
+class Drawn(Output):
+    """The same of a result that is drawn.
+
+    Attributes:
+        plot: Also draw it into FILE: .png, .svg or .pdf.
+    """
+
+    plot: Annotated[str | None, Parameter(metavar="FILE")] = None
 
 
 def drawn() -> set[str]:
@@ -114,8 +128,9 @@ def parser(path: str, given: Collection[str] = ()) -> Callable[..., tuple[Operat
 
     parameters = [option_of(each) for each in sorted(one.typed(given), key=lambda each: not each.by_place)]
     if one.shows:
+        shown = Drawn if drawn().intersection(one.returns.split(" | ")) else Output
         parameters.append(
-            inspect.Parameter("output", inspect.Parameter.KEYWORD_ONLY, default=Output(), annotation=Output)
+            inspect.Parameter("output", inspect.Parameter.KEYWORD_ONLY, default=shown(), annotation=shown)
         )
     read.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     read.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -51,6 +51,14 @@ def out_folder(typed: str) -> str:
     return typed
 
 
+def read_numbers(typed: Sequence[str]) -> list[int]:
+    """Whole numbers of ``2,3``."""
+    try:
+        return [int(number) for number in ",".join(typed).split(",")]
+    except ValueError:
+        raise InputError(f"{quoted(','.join(typed))}: write whole numbers, such as 2,3") from None
+
+
 def read_removal(typed: str) -> str | float:
     """``zero``, ``mean``, or a number."""
     if typed in ("zero", "mean"):
@@ -127,6 +135,8 @@ def type_of(kind: Kind) -> Any:
     )
     base = get_args(base)[0] if checks else base
     whole: Any = list[base] if many else base
+    if many and base is int:  # 2,3 as well as 2 3
+        return Annotated[list[int], option(lambda _type, tokens: read_numbers([one.value for one in tokens]), "N")]
     if not checks:
         return whole
 

@@ -75,7 +75,7 @@ def report_prompt(
     check_replaceable(out, PAGE)  # the default, too
     loaded = model.load()
     text = model.prompt_text(loaded, prompt)
-    path = fm.report(loaded, text, out=out, lens=lens, site=site, top=top, **vars(answer))
+    path = fm.pages.page(fm.report(fm.capture(loaded, text), lens=lens, **vars(answer)), out, top=top, site=site)
     finish(path, loaded.name, loaded.fingerprint, show)
 
 

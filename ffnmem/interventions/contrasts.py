@@ -138,9 +138,10 @@ class Contrast(AnswerResult):
         found, total = f"{len(self.firings):,}", counted(self.total, "firing")
         head = f"{found} of {total} decide between" if self.goal else f"{found} given of {total}, as to"
         carried = "" if abs(1 - self.carried) < PARTLY else f" that passes through FFNs ({self.carried:.0%} of all)"
+        left = f"{max(0.0, 1 - share['necessity']):.0%}"
         return (
-            f"{head} “{target}” and “{foil}”: these alone keep {share['sufficiency']:.0%} of the difference{carried}, "
-            f"without them {share['necessity']:.0%} of it is lost."
+            f"{head} “{target}” and “{foil}”: these alone keep {share['sufficiency']:.0%} of the difference{carried}; "
+            f"without them {'nothing' if left == '0%' else left} of it is left."
         )
 
     @property

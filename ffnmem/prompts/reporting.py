@@ -144,7 +144,7 @@ def report(
     Raises: as :func:`ffnmem.attribute` and :func:`ffnmem.attribute_paths`.
 
     Example:
-        $ ffnmem report "The Eiffel Tower is located in the city of" --html eiffel.html
+        $ ffnmem report "The Eiffel Tower is located in the city of" --html page.html
         $ ffnmem report "The capital of Italy is" --target " Rome" --foil " Paris"
     """
     attribution = attribute(capture, target, foil, position, prompt=prompt, first_token=first_token)

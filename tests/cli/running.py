@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,7 +75,9 @@ def data(*args: object, warning: str = "") -> Any:
         raise AssertionError(f"{constant} is no JSON")
 
     result = run(*args, "--json")
-    notes = [line for line in result.stderr.splitlines() if not line.startswith("ffnmem: will write about ")]
+    notes = [
+        line for line in result.stderr.splitlines() if not re.match("ffnmem: (will write about|[0-9,]+ of )", line)
+    ]
     assert all(line.startswith("ffnmem: warning: ") for line in notes)
     assert bool(notes) == bool(warning)
     assert warning in result.stderr

@@ -157,7 +157,16 @@ def test_threads_leave_a_busy_core_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_as_a_program(tiny_folder: Path, tmp_path: Path) -> None:
     """The whole way as a user goes it: data on standard output, on standard error what was written, and a picture."""
     picture = tmp_path / "plot.png"
-    line = [Path(sys.executable).parent / "ffnmem", "attribute", "The city", "--model", tiny_folder, "--json"]
+    line = [
+        Path(sys.executable).parent / "ffnmem",
+        "attribute",
+        "The city",
+        "--model",
+        tiny_folder,
+        "--json",
+        "--top",
+        "3",
+    ]
     done = subprocess.run([*line, "--plot", picture], capture_output=True, timeout=120, check=True)
     assert json.loads(done.stdout)["prompt"]["tokens"] == ["<|endoftext|>", "The", " city"]
     assert done.stderr.decode() == f"ffnmem: wrote {picture}\n"

@@ -57,7 +57,7 @@ def test_a_missing_space_is_noticed(atlas: fm.Model, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fm, "load", lambda *_, **__: atlas)
     prompt = "The Colosseum is located in the city"
     assert "' of'" in run("attribute", prompt, "--target", "of", "--csv").stderr
-    assert run("attribute", prompt, "--target", " of", "--csv").stderr == ""
+    assert run("attribute", prompt, "--target", " of", "--csv", "--top", 3).stderr == ""
 
 
 def test_files_beside_a_circuit(asked: list[Any], tmp_path: Path) -> None:
