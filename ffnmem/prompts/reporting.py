@@ -124,7 +124,7 @@ def report(
     foil: str | SupportsIndex | None = None,
     position: SupportsIndex = -1,
     *,
-    prompt: SupportsIndex | None = None,
+    prompt: int | None = None,
     first_token: bool = False,
     lens: Lens = LOGIT,
 ) -> PromptReport:

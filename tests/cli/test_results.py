@@ -208,7 +208,7 @@ def test_a_command_says_what_the_library_says(line: str, given: Given, tiny_fold
     if re.match(FIGURES, line):
         picture = tmp_path / "plot.svg"
         beside = run(*words, "--csv", "--plot", picture)
-        assert (beside.stdout, beside.stderr) == (result.stdout, f"ffnmem: wrote {picture}\n")
+        assert (beside.stdout, beside.stderr) == (result.stdout, f"{result.stderr}ffnmem: wrote {picture}\n")
         assert picture.read_text("utf-8").count("<svg") == 1
 
 
