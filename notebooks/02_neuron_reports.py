@@ -124,10 +124,10 @@ print(f"top 12: {of_top:.0%};  " + ";  ".join(f"from {low:.0%}: {share:.0%}" for
 # The store can be asked the other way round. Which neurons promote or suppress a word, and which fire at one?
 
 # %%
-store.search("paris").head(6)
+fm.neurons.search(store, "paris").neurons.head(6)
 
 # %%
-store.search("capital", where="examples").head(6)
+fm.neurons.search(store, "capital", where="examples").neurons.head(6)
 
 # %% [markdown]
 # ## Reports

@@ -18,7 +18,6 @@ from ffnmem.evaluation.effects import Effects
 from ffnmem.neurons.survey import Survey, clearest
 from ffnmem.prompts.reporting import PromptReport
 from ffnmem.scanning import Store
-from ffnmem.scanning.searching import Found
 from ffnmem.tracing import Traces, knockout_facts, trace_facts
 
 from .comparing.made import TEXTS
@@ -121,7 +120,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     ),
     "Fact": lambda e: EIFFEL,
     "Faithfulness": lambda e: fm.faithfulness(e.capture, *e.answers, sizes=[1, 10, 100], random=2),
-    "Found": lambda e: Found("a", "weights", e.store.search("a"), e.store.provenance),
+    "FoundNeurons": lambda e: fm.neurons.search(e.store, "a"),
     "Geometry": lambda e: fm.neurons.geometry(gated("llama", e.tiny.tokenizer)),
     "FactList": lambda e: fm.facts.list_facts("atlas", limit=3),
     "Known": lambda e: fm.facts.filter_known(e.tiny, FACTS),

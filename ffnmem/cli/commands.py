@@ -153,7 +153,7 @@ def option_of(one: Any) -> inspect.Parameter:
         more["metavar"] = one.typed_as.upper().replace("_", "-")
     elif number_name(one.kind) is not None:
         more["metavar"] = number_name(one.kind)
-    if one.of == "Model" and not one.required:
+    if one.of in ("Model", "Store") and not one.required:
         more["group"] = MODEL
     if one.name == "out":
         more["alias"] = "-o"

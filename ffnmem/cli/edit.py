@@ -112,7 +112,7 @@ class EditOutput(Output):
 
     Attributes:
         html: Also write a page about the edit: FILE.html.
-        site: With --html: a site of the model's neurons (ffnmem report site), to which names of neurons lead.
+        site: With --html: a site of the model's neurons (ffnmem site), to which names of neurons lead.
         trace: With --html: also trace where the fact is recalled.
         export: Write the edited model as a new Hugging Face checkpoint.
         lora: Write the edit as a PEFT adapter, of rank one where it is that.

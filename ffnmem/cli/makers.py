@@ -119,9 +119,20 @@ def read_changes(changes: ChangeNames) -> dict[str, Any]:
     return {name: kinds[how](number) for name, how, number in changes}
 
 
-def read_store(store: str) -> Store:
-    """A scan by its folder; what it is for, says the function that takes it."""
-    return fm.open_store(store)
+def read_store(store: str, model: str | None = None, device: str | None = None) -> Store:
+    """A scan.
+
+    Args:
+        store: The folder of a scan.
+        model: The model that was scanned, if it is no longer where it was. [default: by the scan's record]
+        device: Where the model runs. [default: cpu; cuda, where present, above 50 million parameters]
+    """
+    opened = fm.open_store(store)
+    if model is None and device is None:
+        return opened  # which loads its model only where its files do not have what is asked for
+    about = opened.provenance
+    opened.hold(read_model(model or opened.model, device, about["dtype"], about.get("prepend_bos")))
+    return opened
 
 
 def read_means(store: str) -> Store:

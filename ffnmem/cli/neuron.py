@@ -12,13 +12,11 @@ from cyclopts.validators import Number
 
 import ffnmem as fm
 
-from ..core.defaults import EXAMPLES_SHOWN, READABLE
 from ..core.errors import FfnmemError, InputError
-from ..core.types import LOGIT, ExampleKind, SearchPlace, SignCase
+from ..core.types import LOGIT, ExampleKind, SignCase
 from ..show.records import emit, write
 from .options import (
     Full,
-    Layers,
     LensName,
     Neurons,
     Output,
@@ -113,67 +111,6 @@ def show_cards(
     if plot is not None:
         draws = [partial(fm.plots.histogram, opened.neuron(*place, kind="top", k=1)) for place in places]
         save_axes(draws, plot)
-
-
-@neuron.command
-def search(
-    text: str,
-    /,
-    *,
-    store: StoreFolder,
-    where: SearchPlace = "weights",
-    top: Top | None = None,
-    model: ScannedChoice = ScannedChoice(),
-    output: Output = Output(),
-) -> None:
-    """The neurons whose tokens contain a text, in any case.
-
-    Examples
-      ffnmem neuron search paris --store runs/atlas --where examples
-
-    Args:
-        text: Part of a token.
-        where: Where to search: in the tokens that values promote and suppress (of gated neurons also in those that keys
-            and gates read), or in those at which neurons fire.
-    """
-    from ..scanning.searching import Found
-
-    opened = open_with_model(store, model) if where == "weights" else fm.open_store(store)
-    limit = EXAMPLES_SHOWN if top is None and output.form == "table" else top
-    with show_progress() as report:
-        hits = opened.search(text, where=where, progress=report, **({} if limit is None else {"limit": limit}))
-    emit(Found(text, where, hits, opened.provenance), output.form)
-
-
-@neuron.command
-def readable(
-    *,
-    store: StoreFolder,
-    layer: Layers | None = None,
-    top: Top = READABLE,
-    model: ScannedChoice = ScannedChoice(),
-    output: Output = Output(),
-) -> None:
-    """The neurons that are worth opening first, and why.
-
-    Lists sides of neurons (positive and negative coefficients) that are clear, wide enough and promote what comes next:
-    8 or more strong examples of different texts, which go on with a token that the side then promotes more often than
-    chance has it, and no verdict "polysemantic". Those with the verdict "monosemantic" come first.
-
-    Examples
-      ffnmem neuron readable --store runs/atlas
-
-    --csv and --json have a row a side: layer, neuron, sign, largest, examples, followed, followed_low, followed_high,
-    chance, lift, q, verdict, meanings, fires_at, followed_by, promotes.
-
-    Args:
-        layer: Only these layers (repeatable). [default: all]
-    """
-    opened = open_with_model(store, model)
-    layers = [opened.layer(one) for one in layer or ()] or None
-    with show_progress() as report:
-        found = fm.neurons.find_readable(opened, top=top, layers=layers, progress=report)
-    emit(found, output.form)
 
 
 def open_with_model(folder: str, model: ScannedChoice, needed: bool = False) -> Store:

@@ -100,8 +100,10 @@ class Parameter:
 
     @property
     def by_place(self) -> bool:
-        """Whether it is given by its place: what is required and not written, and neurons in place of a layer."""
-        return (self.required and self.kind.name not in WRITTEN) or self.typed_as != self.name
+        """Whether it is given by its place: what is required and is neither written nor a scan, and neurons in place of
+        a layer."""
+        written = self.kind.name in WRITTEN or self.of == "Store"
+        return (self.required and not written) or self.typed_as != self.name
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class Operation:
         for one in self.parameters:
             if one.kind.name in MAKERS:
                 maker = operation(MAKERS[one.kind.name])
-                names = [part.name for part in maker.typed()]
+                names = ["store"] if self.names_model(one) else [part.name for part in maker.typed()]
                 own = len(names) == 1
                 found[one.name] = maker, {name: one.name if own else name for name in names}
         return found
@@ -159,13 +161,13 @@ class Operation:
                     found.setdefault(one.name, one)
                 continue
             maker, names = self.made[one.name]
-            for part in maker.typed(given):
+            for part in (part for part in maker.typed(given) if part.name in names):
                 required = part.required and one.required
                 found[names[part.name]] = replace(
                     part,
                     name=names[part.name],
                     required=required,
-                    help=part.help or one.help,
+                    help=one.help if self.names_model(one) else part.help or one.help,
                     of=part.of or one.kind.name,
                 )
         yield from found.values()
@@ -191,6 +193,10 @@ class Operation:
             elif one.typed_as in values and kinds.get(one.name) == one.kind and one.name not in told:
                 arguments[one.name] = values[one.typed_as]
         return self.load()(**arguments)
+
+    def names_model(self, one: Parameter) -> bool:
+        """Whether a parameter is a scan beside the model that was scanned, which need not be said of both."""
+        return one.kind.name == "Store" and any(other.kind.name == "Model" for other in self.parameters)
 
     def needs_model(self, one: Parameter) -> bool:
         """Whether a model is loaded for a parameter."""

@@ -60,7 +60,7 @@ def report_prompt(
 
     Writes a page on which memories made the model answer PROMPT, and prints its path: one HTML file that needs no
     network, with the prompt's tokens, the model's top predictions, a map of the FFNs by layer and position, the top
-    memories in tokens, and the components that sum to the logit. "report neurons" and "report site" write what a scan
+    memories in tokens, and the components that sum to the logit. "report neurons" writes what a scan
     found.
 
     Examples
@@ -70,7 +70,7 @@ def report_prompt(
 
     Args:
         out: The page to write, in a folder that exists; an older one is replaced.
-        site: A site of the model's neurons (ffnmem report site), to which names of neurons lead.
+        site: A site of the model's neurons (ffnmem site), to which names of neurons lead.
     """
     check_replaceable(out, PAGE)  # the default, too
     loaded = model.load()
@@ -123,30 +123,6 @@ def neurons(
             chosen = chosen.dropna(subset=measure).sort_values(measure, ascending=False, kind="stable").head(count)
     with show_progress() as progress:
         path = fm.pages.neurons(opened, chosen, out, shade=shade, lens=lens, progress=progress)
-    finish(path, opened.model, opened.fingerprint, show)
-
-
-@report.command
-def site(
-    *,
-    store: StoreFolder,
-    out: Annotated[str, Parameter(alias="-o", metavar="DIR")] = "site",
-    show: Open = False,
-) -> None:
-    """Every neuron of a store, as a site with a search.
-
-    Writes a page of every neuron and of every layer, and a search over all, and prints the path of the first page. It
-    opens from disk, and goes on where it was stopped.
-
-    Examples
-      ffnmem report site --store runs/atlas -o site
-
-    Args:
-        out: The folder to write, made if missing.
-    """
-    opened = open_with_model(store, ScannedChoice())
-    with show_progress() as progress:
-        path = fm.pages.site(opened, out, progress=progress)
     finish(path, opened.model, opened.fingerprint, show)
 
 

@@ -9,6 +9,8 @@ from .readable import ReadableNeurons as ReadableNeurons
 from .readable import find_readable as find_readable
 from .role_assignment import Roles as Roles
 from .role_assignment import roles as roles
+from .searching import FoundNeurons as FoundNeurons
+from .searching import search as search
 from .verdicts import Rule as Rule
 from .wiring import VirtualWeights as VirtualWeights
 from .wiring import virtual_weights as virtual_weights

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -14,8 +14,6 @@ from scipy import special, stats
 from ..core.defaults import READABLE
 from ..core.neuron_names import LayerName
 from ..core.progress import Progress
-from ..core.sheets import Column, Origin, Sheet, Table, Words, tokens
-from ..core.token_text import visible
 from ..core.types import COEFFICIENT_SIGNS, Count, checked
 from ..corpus.batches import Sequences
 from ..scanning.neuron_sides import NEGATIVE, POSITIVE, STRONG, WEAK
@@ -31,7 +29,7 @@ from .verdicts import RULE, share_interval
 WIDE = RULE.examples
 """Examples of different texts that a side must have."""
 BEFORE = 4  # tokens in front of the one that it fires at: where these agree too, texts count as one
-NAMED, SHOWN = 6, 3  # tokens that are listed of each kind, and shown in a table
+NAMED = 6  # tokens that are listed of each kind
 LEVEL = 0.05  # of the false discovery rate
 KEY = ["layer", "neuron", "sign"]
 KINDS = {POSITIVE: "top", NEGATIVE: "bottom"}
@@ -47,76 +45,64 @@ class ReadableNeurons(Result):
     """The neurons of a store that are worth opening first. Made by :func:`ffnmem.neurons.find_readable`.
 
     Attributes:
-        model: the name of the one scanned.
-        neurons: one row a neuron's side, the first to open first: layer, neuron, sign, largest (its coefficient
-            furthest from 0), examples (of different texts, at least half as strong), followed (how many of them go on
-            with a token that the side promotes), followed_low and followed_high (95%, of the share), chance (the share
-            of such tokens in the corpus), lift (bits by which followed_low exceeds chance: their Kullback–Leibler
-            divergence), q (the false discovery rate), verdict and meanings (empty and NaN where they were not
-            measured), fires_at, followed_by, promotes (tokens, for eyes).
+        neurons: followed is how many of the strongest examples go on with a token that the neuron then promotes, by
+            chance is how often the text has such tokens, lift is how far the first exceeds the second, in bits. One row
+            a side of a neuron (its coefficients of one sign), the first to open first: layer, neuron, sign, largest
+            (its coefficient furthest from 0), examples (of different texts, at least half as strong), followed (how
+            many of them go on with a token that the side promotes), followed_low and followed_high (95%, of the share),
+            chance (the share of such tokens in the corpus), lift (bits by which followed_low exceeds chance: their
+            Kullback–Leibler divergence), q (the false discovery rate), verdict and meanings (empty and NaN where they
+            were not measured), fires_at, followed_by, promotes (tokens).
         compared: how many sides had enough examples.
         unmeasured: the signs of the sides of which the store keeps no verdicts.
         provenance: plain values.
     """
 
-    main = "neurons"
-    in_json = "compared unmeasured neurons"
-    in_repr = "model neurons"
+    tables: ClassVar = {
+        "neurons": "neuron fires_at promotes followed examples chance lift verdict | largest followed_by q meanings"
+    }
+    only_data = "compared unmeasured"
 
-    model: str
     neurons: pd.DataFrame
     compared: int
     unmeasured: tuple[str, ...]
     provenance: dict[str, Any]
 
-    def sheet(self) -> Sheet:
-        """The neurons, and by what they were chosen."""
-        missing = " and ".join(self.unmeasured)
-        verdicts = f"; {missing} sides have no verdict yet (ffnmem polysemanticity gives it)" if missing else ""
-
-        def first(name: str) -> Column:
-            shown = Column(name.replace("_", " "), wraps=True)
-            return replace(shown, of=lambda row: replace(tokens(row[name].split("  ")[:SHOWN]), whole=True))
-
-        table = Table.of(
-            self.neurons,
-            "neuron",
-            Column("side, to", "number", places=2, of="largest"),
-            Column("verdict") if any(self.neurons["verdict"]) else None,
-            Column("followed", left=False, of=lambda row: f"{row['followed']} of {row['examples']}"),
-            Column("by chance", "probability", of="chance"),
-            Column("lift", "number", places=1),
-            first("fires_at"),
-            first("promotes"),
-            caption=f"followed: how many of the side's strongest examples go on with a token that it promotes; by "
-            f"chance: how often the text has these tokens; lift: how far the first exceeds the second, in bits; "
-            f"{self.compared:,} sides compared, polysemantic ones left out, monosemantic ones first{verdicts}",
-        )
-        none = Words.of("no neuron fires before what it promotes more often than chance has it")
-        return Sheet.of(table if len(self.neurons) else none, Origin(self.provenance))
+    @property
+    def verdict(self) -> str:
+        """What they have in common, and whether they may have several meanings."""
+        if not len(self.neurons):
+            return "No neuron fires in front of a token that it promotes more often than by chance."
+        said = "These neurons fire in front of tokens that they promote: their values help to say what comes next."
+        if self.unmeasured:
+            return f"{said} Whether they have one meaning or several is not measured yet (ffnmem polysemanticity)."
+        return f"{said} Those with several meanings are left out, those with one come first."
 
 
 @checked
 def find_readable(
     store: Store,
     *,
-    top: Count | None = READABLE,
+    k: Count | None = READABLE,
     layers: LayerName | Iterable[LayerName] | None = None,
     progress: Progress | None = None,
 ) -> ReadableNeurons:
-    """Find the neurons that are worth opening first: clear on one side, wide enough, and promoting what comes next.
+    """The neurons that are worth opening first.
 
-    Each side of a neuron (positive and negative coefficients) is judged by its strongest examples. It is wide enough
-    with 8 or more of different texts that reach half of its largest coefficient. It promotes what comes next if these
-    go on with one of the ten tokens that it then promotes more often than the corpus has these tokens (a binomial test;
-    false discovery rate below 5% over all sides). It is clear unless the verdict that the store keeps is polysemantic;
-    monosemantic sides come first, then by lift: the divergence, in bits, of the lower end of the share's interval
-    from the share by chance, so that neither a rare token once nor a common one always comes first.
+    Lists sides of neurons (positive and negative coefficients) that are clear, wide enough and promote what comes next:
+    8 or more strong examples of different texts, which go on with a token that the side then promotes more often than
+    chance has it, and no verdict "polysemantic". Those with the verdict "monosemantic" come first.
+
+    Note: A side is wide enough with 8 or more examples of different texts that reach half of its largest coefficient.
+    It promotes what comes next if these go on with one of the ten tokens that it then promotes more often than the
+    corpus has these tokens (a binomial test; false discovery rate below 5% over all sides). Sides are ordered by lift:
+    the divergence, in bits, of the lower end of the share's interval from the share by chance, so that neither a rare
+    token once nor a common one always comes first.
 
     Args:
         store: from :func:`ffnmem.scan`. Verdicts are those of :func:`ffnmem.polysemanticity`, where they are kept.
-        top: how many; None for all.
-        layers: one or several; default all.
+        k: how many; None for all.
+        layers: Only these layers. [default: all]
         progress: called as ("read", done, all) in neurons; before that as ("project", done, all), where the store has
             no table yet of what its neurons write: that takes the model, and is kept in the store's folder.
 
@@ -125,6 +111,9 @@ def find_readable(
     Raises: OutOfRangeError: no such layer. ModelError: the model is needed and cannot be loaded by its name. FileError.
 
     Source: Wilson 1927 for the interval; Benjamini and Hochberg 1995 for the false discovery rate; the choice is ours.
+
+    Example:
+        $ ffnmem readable --store runs/atlas
     """
     chosen = chosen_layers(store, layers)
     if not store.projected:
@@ -151,15 +140,13 @@ def find_readable(
     sides["lift"] = bits.where(low > chance, 0.0)
     sides = sides[sides["verdict"] != "polysemantic"]
     last = (sides["verdict"] != "monosemantic", -sides["lift"])
-    sides = sides.iloc[np.lexsort((sides["neuron"], sides["layer"], *last[::-1]))][:top]
+    sides = sides.iloc[np.lexsort((sides["neuron"], sides["layer"], *last[::-1]))][:k]
     found = [store.neuron(row.layer, row.neuron, kind=KINDS[row.sign]).side(row.sign) for row in sides.itertuples()]
     for name in ("fires_at", "followed_by", "promotes"):
-        texts = [[visible(text, 24) for text, _ in getattr(side, name)[:NAMED]] for side in found]
-        sides[name] = pd.Series(["  ".join(some) for some in texts], sides.index, object)
+        texts = [[text for text, _ in getattr(side, name)[:NAMED]] for side in found]
+        sides[name] = pd.Series(texts, sides.index, object)
     sides = sides[COLUMNS].reset_index(drop=True)
-    return ReadableNeurons(
-        store.model, sides, len(wide), tuple(sign for sign in signs if sign not in kept), store.provenance
-    )
+    return ReadableNeurons(sides, len(wide), tuple(sign for sign in signs if sign not in kept), store.provenance)
 
 
 def word_codes(store: Store) -> Int64[np.ndarray, " vocab"]:

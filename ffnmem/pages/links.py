@@ -63,7 +63,7 @@ def read_site(folder: Path) -> Mapping[str, Any]:
     """What a whole site says of itself; raises FileError."""
     about = SITE.read_manifest(folder)
     if not about or not is_whole(about):
-        raise FileError(f"{folder} is no site of neurons: make one with ffnmem report site --store DIR --out {folder}")
+        raise FileError(f"{folder} is no site of neurons: make one with ffnmem site --store DIR --out {folder}")
     if not (folder / INDEX).exists():
         raise FileError(f"{folder} is a site that is not finished: write it again, and it goes on")
     return about

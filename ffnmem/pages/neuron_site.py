@@ -17,7 +17,7 @@ from ..core.folders import locked
 from ..core.progress import Progress
 from ..core.run_folders import run_folder
 from ..core.sheets import Column, Fitting, Sheet, Span, Table, token
-from ..core.types import CASES, COEFFICIENT_SIGNS, Whole, checked
+from ..core.types import CASES, COEFFICIENT_SIGNS, OutFolder, Whole, checked
 from ..neurons.measuring import opened
 from ..neurons.readable import find_readable
 from ..scanning.blocks import blocks
@@ -39,8 +39,10 @@ WORTH = (
 
 
 @checked
-def site(store: Store, out: str | Path, *, context: Whole = 12, progress: Progress | None = None) -> Path:
-    """Write a page of every neuron of a store, and a search over all of them, into one folder.
+def site(store: Store, out: OutFolder = "site", *, context: Whole = 12, progress: Progress | None = None) -> Path:
+    """Every neuron of a scan, as a site with a search.
+
+    Writes a page of every neuron and of every layer, and a search over all, and gives the path of the first page.
 
     The pages open from disk and need no network: ``index.html`` searches what neurons write, read and fire at most,
     and leads to a page a layer. Cards are brief: 8 of the largest coefficients (3 of each sign case of gated neurons)
@@ -51,7 +53,7 @@ def site(store: Store, out: str | Path, *, context: Whole = 12, progress: Progre
 
     Args:
         store: from :func:`ffnmem.scan` or :func:`ffnmem.open_store`.
-        out: the folder; made if missing, new, empty or of the same site.
+        out: The folder to write; made if missing, new, empty or of the same site.
         context: tokens of context on each side.
         progress: called as ("pages", done, all) in neurons; before that as ("project", done, all), where the store has
             no table yet of what its neurons write.
@@ -59,6 +61,9 @@ def site(store: Store, out: str | Path, *, context: Whole = 12, progress: Progre
     Returns: The path of ``index.html``.
 
     Raises: FileError: a damaged store; a folder that cannot be written, or holds something else or another site.
+
+    Example:
+        $ ffnmem site --store runs/atlas --out site
     """
     if not store.projected:
         with suppress(FfnmemError):  # no model, or a store that cannot be written to: cards say what they lack
@@ -191,7 +196,11 @@ def search_script(layer: int, records: Sequence[Mapping[str, Any]]) -> str:
 
 def index_html(store: Store, folder: Path) -> str:
     """The page with the search, the neurons worth opening, and the layers."""
-    best = find_readable(store).sheet().blocks[:1] if store.projected else ()
+    best = (
+        [replace(block, title="") for block in find_readable(store).sheet(None).blocks if isinstance(block, Table)]
+        if store.projected
+        else ()
+    )
     rates = ("firing_rate_50", "firing_rate_5", "firing_rate_95")
     layers = Table.of(
         store.to_frame(),
@@ -204,7 +213,7 @@ def index_html(store: Store, folder: Path) -> str:
     return page_html(
         f"The neurons of {store.model}",
         [
-            *([Section("Neurons worth opening", Sheet(best), WORTH)] if best else []),
+            *([Section("Neurons worth opening", Sheet(tuple(best)), WORTH)] if best else []),
             Section("Layers", Sheet.of(layers)),
         ],
         {**store.provenance, "basis": store.manifest["basis"]},

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, SupportsIndex
 
 import numpy as np
@@ -26,7 +24,7 @@ from ..core.errors import (
     counted,
     quoted,
 )
-from ..core.files import clear_abandoned, user_folder
+from ..core.files import user_folder
 from ..core.neuron_names import (
     Experts,
     LayerName,
@@ -50,7 +48,6 @@ from ..core.types import (
     CoefficientSign,
     Count,
     Range,
-    SearchPlace,
     Seed,
     StoreForm,
     Whole,
@@ -67,8 +64,7 @@ from .contexts import Contexts, Window
 from .manifest import check_agreement, check_file, read_manifest
 from .neuron import Neuron, Scanned
 from .neuron_sides import side_signs
-from .projected import Source, check_scanned, is_table_of, lacking, search_values, write_values
-from .searching import search_examples, with_stronger_side
+from .projected import Source, check_scanned, is_table_of, lacking, write_values
 from .settings import ScanSettings
 from .shading import is_quick, shadable, shaded
 from .state import COLUMNS, LayerState
@@ -84,7 +80,6 @@ from .tables import (
     NeuronTable,
     example_frame,
     example_rows,
-    layer_examples,
     plain_rows,
 )
 
@@ -571,22 +566,6 @@ class Store(Scanned, Result):
         """Make the table of what all neurons write, and keep it in the store's folder. Raises ModelError, FileError."""
         write_values(self.model_for(), self.folder / VALUES, progress)
 
-    def search_weights(self, text: str, limit: int, progress: Progress | None) -> pd.DataFrame:
-        """:meth:`search` in the table of what all neurons write, which is made where there is none; where the folder
-        cannot be written to, it is not kept."""
-        path = self.folder / VALUES
-        if VALUES in self.manifest["files"]:
-            self.verified_path(VALUES)
-        elif self.projected:
-            clear_abandoned(path.parent, path.name)  # what its making left, where that was killed
-        elif os.access(self.folder, os.W_OK):
-            self.keep_values(progress)
-        else:
-            with TemporaryDirectory() as room:
-                write_values(self.model_for(), Path(room) / VALUES, progress)
-                return search_values(Path(room) / VALUES, text, limit)
-        return search_values(path, text, limit)
-
     def neuron(
         self,
         layer: LayerName | NeuronName,
@@ -663,26 +642,6 @@ class Store(Scanned, Result):
             return self.shaded([neuron])[0] if shadable(model, self.fingerprint) else neuron
         except ModelError:  # it is changed: what the files have can be shown
             return neuron
-
-    def search(
-        self, text: str, *, where: SearchPlace = "weights", limit: Count = 50, progress: Progress | None = None
-    ) -> pd.DataFrame:
-        """Neurons by text: ``where="weights"`` looks in the tokens that their values promote or suppress most and, of
-        gated neurons, that raise or lower their keys and gates most; ``where="examples"`` in the tokens at which they
-        fire most (top) or least (bottom), and in gated neurons most strongly of each sign case. Upper and lower case
-        are alike; best ranks first. Of gated neurons ``stronger`` is the sign of the stronger side in a search in
-        weights: where it is negative, the neuron promotes what its value suppresses.
-
-        The first search in weights of a store that was scanned without projecting them projects all, which takes the
-        model (see :meth:`values`) and of a large one minutes, and keeps the table in the store's folder. ``progress``
-        is then called with "project", the neurons done and all. Raises InputError, ModelError, FileError."""
-        if not text.strip():
-            raise InputError("the text to search for is empty: give a part of a token, such as 'Paris'")
-        if where == "weights":
-            found = self.search_weights(text, limit, progress)
-            return with_stronger_side(found, self.stats()) if self.gated else found
-        layers = (layer_examples(self.view(i), self.settings.k, self.sequences) for i in range(self.n_layers))
-        return search_examples(layers, self.contexts, self.corpus.vocab, text).head(limit)
 
     def export(
         self,

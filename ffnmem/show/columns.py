@@ -33,6 +33,8 @@ def end_tokens(end: int, fired: bool = True) -> Derived:
     ``fired``, in general."""
 
     def tokens(result: Any, rows: Any) -> list[list[str]]:
+        if hasattr(result, "store"):
+            return side_tokens("promotes" if end > 0 else "suppresses")(result, rows)
         if result.model is None:
             return [[] for _ in range(len(rows))]
         column = next((name for name in FIRED if name in rows), None) if fired else None
@@ -49,6 +51,25 @@ def end_tokens(end: int, fired: bool = True) -> Derived:
         )
         known = iter(ends)
         return [[] if at is None else found[next(known)] for at in pairs]
+
+    return tokens
+
+
+def side_tokens(name: str) -> Derived:
+    """Tokens of the sides of neurons of a store, "fires_at" or "promotes": of the side whose sign the coefficients
+    have, where some are there, else of the stronger one."""
+
+    def tokens(result: Any, rows: Any) -> list[list[str]]:
+        store = result.store
+        if store is None or not (store.projected or name == "fires_at"):
+            return [[] for _ in range(len(rows))]
+        found, coefficients = [], rows.get("coefficient", [None] * len(rows))
+        for place, coefficient in zip(neuron_pairs(result, rows), coefficients, strict=True):
+            one = store.neuron(place)
+            sign = "negative" if (coefficient or 0) < 0 else "positive"
+            side = one.sides[0] if coefficient is None else one.side(sign)
+            found.append([text for text, _ in getattr(side, name)[:TOKENS]])
+        return found
 
     return tokens
 
@@ -109,6 +130,13 @@ COLUMNS: Mapping[str, Column] = {
     **each("promotes", "tokens", wraps=True, derive=end_tokens(1), needs=PLACE, leads="token"),
     **each("suppresses", "tokens", wraps=True, derive=end_tokens(-1), needs=PLACE, leads="token"),
     **each("value_promotes", "tokens", wraps=True, derive=end_tokens(1, fired=False), needs=PLACE, leads="token"),
+    **each("fires_at", "tokens", wraps=True, derive=side_tokens("fires_at"), needs=PLACE, leads="token"),
+    "deviations": Column("std above mean", "number", places=1, sign=True),
+    "effect": Column("on its stronger side"),
+    "hits": Column("examples", "count"),
+    "largest": Column("side, to", "number", places=2),
+    "chance": Column("by chance", "probability"),
+    "lift": Column("lift", "number", places=1),
     **each("q", "number", digits=2),
     "made_by": Column("made by", "tokens", wraps=True, needs=("id",), derive=made_by),
     **each("written_by", "tokens"),

@@ -71,6 +71,8 @@ class Result:
     """Whether its page begins with its picture."""
     only_shown: ClassVar[str] = ""
     """Tables that show what another one holds, so that data has them not."""
+    only_data: ClassVar[str] = ""
+    """Attributes that data have and that are not shown, or that other tables show."""
     no_file: ClassVar[str] = ""
     """Of a result that no single file holds: where it is kept, and how it is found again."""
     in_json: ClassVar[str] = ""
@@ -101,7 +103,8 @@ class Result:
             facts["logit"] = f"{facts['logit']}{getattr(self, 'logit_words', getattr(origin, 'before_cap', ''))}"
         return Sheet.of(
             Words(line(*([said] if isinstance(said, str) else said))) if said else None,
-            {COLUMNS[name].name if name in COLUMNS else name.replace("_", " "): value for name, value in facts.items()},
+            {COLUMNS[name].name if name in COLUMNS else name.replace("_", " "): value for name, value in facts.items()}
+            or None,
             *self.blocks(top, full),
             Origin(origin) if isinstance(origin, Mapping) else origin,
             title=re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).capitalize(),
@@ -257,7 +260,7 @@ class Result:
             {"verdict": "".join(one.text if isinstance(one, Span) else one for one in said)} if said else {}
         )
         found |= {name: self.known(name) for name in self.heading.split()}
-        for name in dict.fromkeys([*self.tables, *filter(None, [self.main])]):
+        for name in dict.fromkeys([*self.tables, *self.only_data.split(), *filter(None, [self.main])]):
             if name in self.only_shown.split():
                 continue
             rows = None if self.has_all(name) else top

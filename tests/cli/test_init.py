@@ -94,7 +94,7 @@ def test_examples_work(
     """An example of the manual that fails is worse than none. Of a table the first line names the model: who forgot
     --model would take the toy's numbers for those of another."""
     monkeypatch.chdir(tmp_path)
-    small = re.search("ffnmem (polysemanticity|report site)|--site site", line)  # atlas would take minutes
+    small = re.search("ffnmem (polysemanticity|site)|--site site", line)  # atlas would take minutes
     if re.search(r"(?<!--out )runs/atlas", line):
         Path("runs").mkdir()
         store = Path("runs", "atlas")

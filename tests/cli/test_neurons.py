@@ -84,10 +84,10 @@ def test_a_store_without_the_tokens_of_values(tiny_folder: Path, tmp_path: Path)
     (tmp_path / "here").rename(moved)
     assert data("neuron", "1.17", "--store", bare)["neurons"][0]["promoted"] is None
     assert "need the model" in table("neuron", "1.17", "--store", bare)
-    mistake("neuron", "search", "e", "--store", bare, named=("need the model", "--model"))
+    mistake("search", "e", "--store", bare, named=("need the model", "--model"))
     assert len(data("neuron", "1.17", "--store", bare, "--model", moved)["neurons"][0]["promoted"]) == 10
     mistake("neuron", "1.17", "--store", bare, "--model", "atlas", named=("is a store of",))
-    search = [table("neuron", "search", "e", "--store", store, "--model", moved) for store in (bare, whole)]
+    search = [table("search", "e", "--store", store, "--model", moved) for store in (bare, whole)]
     assert search[0] == search[1]
     found, expected = (pd.read_parquet(store / "values.parquet") for store in (bare, whole))
     pd.testing.assert_frame_equal(found, expected)

@@ -19,6 +19,8 @@ from ffnmem.cli.commands import command, drawn
 from ffnmem.cli.kinds import read_changes
 from ffnmem.cli.operations import MAKERS, NOT_TYPED, argument_words, operation, path_of
 from ffnmem.cli.table import OPERATIONS
+from ffnmem.neurons import readable
+from ffnmem.scanning import Store, open_store
 from ffnmem.show.result import Result
 
 from ..pages.page import Page
@@ -32,8 +34,11 @@ TYPED = {
     "tokens": " Paris",
     "neuron": "1.5",
     "subject": "Eiffel Tower",
+    "text": "e",
 }
 """What is typed for parameters that are required, by name."""
+SHOWING = [name for name, path in OPERATIONS.items() if operation(path).shows]
+"""Operations that give a result."""
 HOSTILE = "[red]\x1b<script>alert(1)"
 
 
@@ -51,7 +56,7 @@ def words(name: str, **typed: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def loaded(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Every command is of one small model, and of facts that it knows."""
     source = tmp_path_factory.mktemp("facts") / "facts.jsonl"
     fm.facts.write_facts([fm.Fact("Eiffel Tower", "country", "The {} is in the city of", "France")] * 2, source)
@@ -60,7 +65,10 @@ def loaded(tiny: fm.Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         texts = tmp_path_factory.mktemp("texts") / "texts.txt"
         texts.write_bytes(b"The city of Rome\n\nand \xff Paris\n\nThe Eiffel Tower is in the city of Paris")
         patch.setitem(TYPED, "texts", str(texts))
+        patch.setitem(TYPED, "store", str(tiny_store.folder))
         patch.setattr(fm, "load", lambda *_, **__: tiny)
+        patch.setattr(readable, "LEVEL", 2.0)  # of values without training none promotes what comes next
+        patch.setattr(readable, "WIDE", 1)
         yield
 
 
@@ -102,7 +110,7 @@ def test_the_source_says_what_the_function_has() -> None:
         assert path_of(path.rpartition(":")[2]) is not None, "a command is a public function"
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", SHOWING)
 def test_a_command_says_the_same_in_every_form(name: str, tiny: fm.Model, tmp_path: Any) -> None:
     """In words that fit, as JSON and CSV equal to the library's, on a page, and saved and loaded to the bit."""
     result = found(name, tiny)
@@ -124,7 +132,7 @@ def test_a_command_says_the_same_in_every_form(name: str, tiny: fm.Model, tmp_pa
     verdict = values.get("verdict")
     if verdict:
         assert verdict.split()[0] in shown
-    live = [tiny] if hasattr(result, "model") else []
+    live = [tiny] if hasattr(result, "model") else [open_store(TYPED["store"])] if hasattr(result, "store") else []
     for again in () if result.no_file else (type(result).load(saved, *live), type(result).load(saved)):
         assert again.to_dict(3) == result.to_dict(3)
         assert repr(again) == repr(result)
@@ -146,15 +154,17 @@ def test_maps_graphs_and_sets_come_whole(name: str, tiny: fm.Model) -> None:
 def found(name: str, model: fm.Model) -> Result:
     """What the library says."""
     one = operation(OPERATIONS[name])
-    needed = [part for part in one.typed(("Model",)) if part.required]
+    needed = [part for part in one.typed(("Model", "Store")) if part.required]
     read = {"layer": int, "changes": lambda typed: read_changes([typed])}
     values = {part.typed_as: read.get(part.kind.name, str)(TYPED[part.typed_as]) for part in needed}
-    result = one.call(values | ANSWERS.get(name, {}), {"Model": model, "k": 3})  # of --top 3
+    scanned = any(part.of == "Store" and part.required for part in one.typed())
+    given = {"Store": open_store(TYPED["store"])} if scanned else {}
+    result = one.call(values | ANSWERS.get(name, {}), {"Model": model, **given, "k": 3})  # of --top 3
     assert isinstance(result, Result)
     return result
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", SHOWING)
 def test_token_text_does_nothing(name: str, tmp_path: Any) -> None:
     """A prompt could recolour a terminal, break a table, or run in a page."""
     if "prompt" in (one.name for one in operation(OPERATIONS[name]).typed()):
@@ -166,7 +176,7 @@ def test_token_text_does_nothing(name: str, tmp_path: Any) -> None:
         assert "\x1b" not in html
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", SHOWING)
 def test_mistakes_are_told_before_a_model_is_loaded(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(fm, "load", None)
     draws = drawn().intersection(operation(OPERATIONS[name]).returns.split(" | "))

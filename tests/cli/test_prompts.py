@@ -189,7 +189,7 @@ def test_names_on_every_page_lead_to_the_site(
     """A prompt's, an edit's and a circuit's, from where each page lies."""
     site, pages = tmp_path / "site", tmp_path / "pages"
     pages.mkdir()
-    assert run("report", "site", "--store", tiny_store.folder, "-o", site).stdout == f"{site / 'index.html'}\n"
+    assert run("site", "--store", tiny_store.folder, "--out", site).stdout == f"{site / 'index.html'}\n"
     saved(tiny, tmp_path / "e.zip")
     common = ("--model", tiny_folder, "--site", site)
     run("report", PROMPT, "-o", pages / "prompt.html", *common)

@@ -32,6 +32,7 @@ NEEDED = {
     "SOURCE": "atlas",
     "CORPUS": "atlas",
     "TEXTS": "atlas",
+    "TEXT": "paris",
     "TOKENS": " Paris",
     "STORE": "STORE",
     "STORES": "STORE",

@@ -171,7 +171,10 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: pd.concat([g.store.examples(*n, kind=("top", "random"), context=2) for n in ((1, 5), (0, 3))]),
         "",
     ),
-    f"neuron search rome {S} --where examples": (lambda g: g.store.search("rome", where="examples"), "neurons"),
+    f"search rome {S} --where examples --full": (
+        lambda g: shown(fm.neurons.search(g.store, "rome", where="examples"), None),
+        "neurons",
+    ),
 }
 
 

@@ -88,7 +88,7 @@ OPERATIONS = [
     Operation("export", export),
     Operation(
         "values of a store",
-        lambda root: fm.open_store(root / "out", model=tiny()).search("e"),
+        lambda root: fm.neurons.search(fm.open_store(root / "out", model=tiny()), "e"),
         lambda root: scan(root, project=False),
     ),
 ]

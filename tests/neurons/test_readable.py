@@ -15,7 +15,6 @@ import ffnmem as fm
 from ffnmem.neurons import ReadableNeurons, find_readable, readable
 from ffnmem.scanning import Store, open_store
 
-from ..helpers import printed
 from .gated import made, scanned
 
 
@@ -36,7 +35,7 @@ def find_all(store: Store) -> ReadableNeurons:
         patch.setattr(readable, "LEVEL", 2.0)
         patch.setattr(readable, "WIDE", 1)
         patch.setattr(readable, "share_interval", lambda count, total: ((count + 1) / (total + 2), 1.0))
-        return find_readable(store, top=None, layers=1)
+        return find_readable(store, k=None, layers=1)
 
 
 def word(store: Store, token: int) -> str:
@@ -96,13 +95,13 @@ def test_the_numbers_are_those_of_the_text(store: Store, found: ReadableNeurons)
 def test_verdicts_decide_which_are_clear(store: Store, found: ReadableNeurons, tmp_path: Path) -> None:
     """Polysemantic sides are left out, monosemantic ones come first."""
     assert found.unmeasured == ("positive", "negative")
-    missing = "positive and negative sides have no verdict yet (ffnmem polysemanticity gives it)"
-    assert missing in " ".join(printed(found.sheet()))
+    assert "one meaning or several is not measured yet" in found.verdict
     own = open_store(shutil.copytree(store.folder, tmp_path / "store"))
     rule = fm.neurons.Rule(above=2.5, examples=2, enough=2, alpha=0.5)
     table = fm.polysemanticity(own, made("llama"), sign="both", draws=20, budget=None, rule=rule)
     judged = find_all(own)
     assert judged.unmeasured == ()
+    assert "several meanings are left out" in judged.verdict
     sides = found.neurons.drop(columns=["verdict", "meanings"]).merge(
         table[["layer", "neuron", "sign", "verdict", "meanings"]]
     )
@@ -117,7 +116,7 @@ def test_verdicts_decide_which_are_clear(store: Store, found: ReadableNeurons, t
 def test_chance_is_not_listed(tiny_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values without training promote what comes next no more often than chance has it."""
     monkeypatch.setattr(readable, "WIDE", 3)
-    found = find_readable(tiny_store, top=None)
+    found = find_readable(tiny_store, k=None)
     assert found.compared > 0
     assert len(found.neurons) <= 0.05 * found.compared
-    assert len(find_readable(tiny_store, top=1, layers=-1).neurons) <= 1
+    assert len(find_readable(tiny_store, k=1, layers=-1).neurons) <= 1

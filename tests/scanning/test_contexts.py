@@ -70,7 +70,7 @@ def test_characters_of_several_tokens_are_whole(name: str, tmp_path: Path) -> No
     assert window.tokens[window.at] == "🗼"
     if name == "Llama 2":  # a word begins with its space: "in" would be any "in", within words too
         assert store.contexts.window(1, 3, 2).tokens == (" The", " capital", " of", " France", " is")
-        assert set(store.search(" Paris")["token"]) == {" Paris"}
+        assert set(fm.neurons.search(store, " Paris").neurons["token"]) == {" Paris"}
     (shaded,) = store.shaded([store.neuron(0, int(store.stats(0)["max"].idxmax()), kind="top")])
     tables = [block for block in shaded.sheet(1).blocks if isinstance(block, Table)]
     shown = [cell for table in tables for row in table.rows for cell in row if isinstance(cell, Context)]

@@ -20,7 +20,6 @@ from ffnmem.scanning import Store
 from ffnmem.scanning.blocks import blocks
 from ffnmem.scanning.contexts import clipped, merged
 from ffnmem.scanning.neuron import Neuron, band_label, kinds_shown
-from ffnmem.scanning.searching import Found
 from ffnmem.scanning.state import COLUMNS, edges
 from ffnmem.scanning.statistics import histogram_columns
 from ffnmem.show.notebook import draw_histogram
@@ -164,22 +163,6 @@ def test_each_side_has_its_own_examples_and_writes_with_its_sign(gated: Neuron) 
     (hint,) = gated.hints(folded=False)
     assert f"polysemanticity neurons {gated.name} --store" in hint
     assert "--sign both keeps" in hint
-
-
-def test_a_search_says_what_a_neuron_does_on_its_stronger_side(gated: Neuron, stores: dict[str, Store]) -> None:
-    store, token = stores["gated"], gated.tokens("suppressed")[0]
-    shown = found_table(Found(token, "weights", store.search(token, limit=10_000), store.provenance))
-    mine = {row[1:3] for row in shown.rows if row[0] == (gated.layer, gated.neuron)}
-    assert ("value suppresses", "promotes, negative") in mine
-    fired = store.search(gated.sides[0].fires_at[0][0], where="examples", limit=10_000)
-    shown = found_table(Found(token, "examples", fired, store.provenance))
-    assert [row[2] for row in shown.rows] == ["negative" if c < 0 else "positive" for c in fired["coefficient"]]
-
-
-def found_table(found: Found) -> Table:
-    table = found.sheet().blocks[0]
-    assert isinstance(table, Table)
-    return table
 
 
 # -- examples --------------------------------------------------------------------------------------------------------

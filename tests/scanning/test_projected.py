@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow.compute as pc
@@ -16,9 +15,8 @@ import pytest
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, ModelError
 from ffnmem.scanning import Store, open_store, projected, scan
-from ffnmem.scanning.searching import Found, weight_table
 
-from ..helpers import printed, refuses
+from ..helpers import refuses
 from ..neurons.gated import made
 from .corpora import SMALL
 from .texts import tiny_texts
@@ -81,14 +79,14 @@ def test_a_search_makes_the_table_and_keeps_it(both: tuple[Store, Store], model:
     """A search would find other neurons, or project all of them anew each time; the manifest stays as it was."""
     before, told = contents(bare), []
     store = open_store(bare, model=model)
-    found = store.search("e", progress=lambda *now: told.append(now))
-    pd.testing.assert_frame_equal(found, both[0].search("e"))
+    found = fm.neurons.search(store, "e", progress=lambda *now: told.append(now)).neurons
+    pd.testing.assert_frame_equal(found, fm.neurons.search(both[0], "e").neurons)
     assert told[-1] == ("project", 128, 128)
     assert (bare / VALUES).read_bytes() == (both[0].folder / VALUES).read_bytes()
     assert {name: data for name, data in contents(bare).items() if name != VALUES} == before
     again = open_store(bare)  # without a model
     again._source.failed = ModelError("not to be asked")
-    pd.testing.assert_frame_equal(again.search("e"), found)
+    pd.testing.assert_frame_equal(fm.neurons.search(again, "e").neurons, found)
     same(again.values(1, 17), both[0].values(1, 17))
     packed = open_store(bare).corpus
     (bare / VALUES).unlink()
@@ -136,11 +134,13 @@ def test_a_kept_table_that_is_not_the_store_s_or_not_whole(
     for share in (0.0, 0.99):
         (bare / VALUES).write_bytes(data[: int(len(data) * share)])
         assert not open_store(bare).projected
-        pd.testing.assert_frame_equal(open_store(bare, model=model).search("e"), both[0].search("e"))
+        pd.testing.assert_frame_equal(
+            fm.neurons.search(open_store(bare, model=model), "e").neurons, fm.neurons.search(both[0], "e").neurons
+        )
     at = len(data) // 3
     (bare / VALUES).write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
     with refuses(FileError, OSError, str(bare / VALUES)):
-        open_store(bare, model=model).search("e")
+        fm.neurons.search(open_store(bare, model=model), "e")
 
 
 def test_a_model_of_that_name_and_none(named: Path, make_tiny: Callable[..., fm.Model], tiny: fm.Model) -> None:
@@ -169,7 +169,7 @@ def test_a_model_of_that_name_and_none(named: Path, make_tiny: Callable[..., fm.
     assert card.to_dict()["promoted"] is None
     assert "need the model" in card.to_markdown()
     assert "promotes" not in card.summary()
-    for ask in (lambda: store.values(1, 17), lambda: store.search("e"), store.keep_values):
+    for ask in (lambda: store.values(1, 17), lambda: fm.neurons.search(store, "e"), store.keep_values):
         with refuses(ModelError, ValueError, str(named.parent / "tiny"), "model=", "--model"):
             ask()
 
@@ -195,70 +195,3 @@ def test_merging_needs_no_model(tiny: fm.Model, tmp_path: Path, monkeypatch: pyt
     kept = merged("kept", "False0", "False1")
     assert kept.projected
     assert VALUES not in kept.manifest["files"]
-
-
-# -- neurons by text -------------------------------------------------------------------------------------------------
-
-
-def test_a_search_in_examples_is_a_plain_filter(tiny_store: Store) -> None:
-    """Neurons that fire there would be missing, or counted wrong; most hits first, then the best rank."""
-    every = pd.concat(
-        tiny_store.examples(layer, neuron, kind=("top", "bottom"), context=0)
-        for layer in range(tiny_store.n_layers)
-        for neuron in range(tiny_store.d_mlp(layer))
-    )
-    for word in ("paris", "O", "no such token"):
-        rows = every[every["token"].str.contains(word, case=False, regex=False)]
-        expected = {
-            place: (len(some), some.iloc[0]["rank"], some.iloc[0]["coefficient"], some.iloc[0]["token"])
-            for place, some in rows.groupby(["layer", "neuron", "kind"])
-        }
-        found = tiny_store.search(word, where="examples", limit=10_000)
-        assert {
-            (row.layer, row.neuron, row.kind): (row.hits, row.rank, row.coefficient, row.token)
-            for row in found.itertuples()
-        } == expected
-        order = [(-row.hits, row.rank, -abs(row.coefficient)) for row in found.itertuples()]
-        assert order == sorted(order)
-        assert tiny_store.search(word, where="examples", limit=20).equals(found.head(20))
-
-
-@pytest.mark.parametrize("where", ["weights", "examples"])
-def test_what_a_search_shows(where: Any, tiny_store: Store) -> None:
-    found = tiny_store.search("RoMe", where=where)
-    assert found["token"].str.contains("rome", case=False).all()
-    lines = "\n".join(printed(Found("rome", where, found, tiny_store.provenance).sheet()))
-    assert all(f"{row.layer}.{row.neuron} " in lines for row in found.itertuples())
-    said, other = {
-        "weights": ("is among the first that are written or read by", "examples"),
-        "examples": ("fires", "weights"),
-    }[where]
-    nothing = tiny_store.search("no such token", where=where)
-    assert len(nothing) == 0
-    assert {"layer", "neuron", "rank", "token"} <= set(nothing.columns)
-    words = " ".join("\n".join(printed(Found("rome", where, nothing, tiny_store.provenance).sheet())).split())
-    assert f"no token with 'rome' {said} any neuron of the store (looked in {where}; try --where {other})" in words
-
-
-def test_keys_and_gates_of_gated_neurons(gated_store: Store) -> None:
-    """A neuron that a word's gate opens was not found by that word."""
-    for side, sign, why in (("gate", "promoted", "gate raised by"), ("key", "suppressed", "key inhibited by")):
-        values = gated_store.values(1, 5)
-        token = values[(values["side"] == side) & (values["sign"] == sign)].iloc[0]["token"]
-        found = gated_store.search(token, limit=10_000)
-        assert len(found.query("layer == 1 and neuron == 5 and side == @side and sign == @sign"))
-        assert any(row[:2] == ((1, 5), why) for row in weight_table(found).rows)
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "named"),
-    [
-        ("Paris", {"where": "keys"}, ["where 'keys'", "'weights' or 'examples'"]),
-        ("  ", {"where": "weights"}, ["empty", "'Paris'"]),
-        ("  ", {"where": "examples"}, ["empty", "'Paris'"]),
-        ("Paris", {"limit": 0}, ["limit must be at least 1"]),
-    ],
-)
-def test_searches_that_cannot_be(tiny_store: Store, text: str, options: dict[str, Any], named: list[str]) -> None:
-    with refuses(InputError, ValueError, *named):
-        tiny_store.search(text, **options)

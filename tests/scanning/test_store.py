@@ -356,7 +356,7 @@ def test_another_scan_s_table_of_the_same_size(copied: Path, name: str) -> None:
     store = open_store(copied)
     asked = {
         "stats.parquet": lambda: store.stats(1, 17),
-        "values.parquet": lambda: store.search("e"),
+        "values.parquet": lambda: fm.neurons.search(store, "e"),
         "tokenizer.json": lambda: store.by_token(1, 17),
     }
     with refuses(FileError, OSError, str(path), "checksum"):
