@@ -262,7 +262,7 @@ from functools import partial
 draw = partial(fm.plots.activations, ["relu", "gelu", "silu"])
 fm.plots.arrange([draw, partial(draw, gradient=True)])
 """,
-                "ffnmem activations relu gelu silu --plot activations.png",
+                "ffnmem activations --names relu --names gelu --names silu --plot activations.png",
             ),
             Picture(
                 "health",

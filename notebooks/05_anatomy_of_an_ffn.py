@@ -178,7 +178,7 @@ pd.DataFrame(rows).rename_axis("layer").round(2)
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
 for ax, gradient in zip(axes, (False, True), strict=True):
-    fm.plots.activations(["relu", "gelu", "silu"], ax, gradient=gradient)
+    fm.plots.activations(["relu", "gelu", "silu"], ax=ax, gradient=gradient)
 
 # %% [markdown]
 # The curves are nearly the same; their gradients are not. ReLU's is exactly 0 on half of the line. A neuron that is

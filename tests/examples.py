@@ -97,6 +97,7 @@ def trace(e: Examples) -> fm.tracing.Trace:
 
 EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Ablation": ablation,
+    "Activations": lambda e: fm.ffn.compare_activations(beta=5),
     "Anatomy": lambda e: fm.models.anatomy("atlas"),
     "Audit": audit,
     "Attribution": lambda e: fm.attribute(e.capture, *e.answers),

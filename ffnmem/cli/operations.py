@@ -47,6 +47,7 @@ KINDS = {
     "Targets": "token",
     "Tokens": "tokens",
     "Lens": "text",
+    "ConfigSource": "text",
     "FiringNames": "firings",
     "ChangeNames": "changes",
     "Removal": "removal",
@@ -304,7 +305,8 @@ def shown_default(default: ast.expr | None, module: str) -> str:
         found = lookup(default.id, module)
         return "" if found is None else shown_default(*found)
     text = "" if default is None else ast.unparse(default).strip("'\"")
-    return "" if text in ("None", "()") else text.replace("_000", ",000")
+    text = text[1:-1] if isinstance(default, ast.Tuple) else text
+    return "" if text == "None" else text.replace("_000", ",000")
 
 
 def kind_of(annotation: ast.expr | None, module: str) -> Kind:

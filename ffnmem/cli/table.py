@@ -51,8 +51,8 @@ GROUPS = {
         "site": "ffnmem.pages.neuron_site:site",
         "lens": "scan",
         "compare": "compare",
-        "anatomy": "weights",
-        "activations": "weights",
+        "anatomy": "ffnmem.models.parameters:anatomy",
+        "activations": "ffnmem.ffn.activation_tables:compare_activations",
     },
 }
 """By task: a command, and the public function that it is, or the module of this subpackage that holds it."""

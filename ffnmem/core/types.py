@@ -78,6 +78,8 @@ GraphFile = str | Path | None
 """A graph in the form of circuit-tracer."""
 NewFile = str | Path | None
 """A file to write where nothing lies."""
+ConfigSource = Any
+"""A model, its Hugging Face config, or a name or folder where that is found."""
 OutFolder = str | Path
 """A folder to write to: new, empty, or one that the same call wrote."""
 Texts = Any

@@ -1,3 +1,5 @@
+from .activation_tables import Activations as Activations
+from .activation_tables import compare_activations as compare_activations
 from .activations import ACTIVATIONS as ACTIVATIONS
 from .activations import Activation as Activation
 from .activations import activation as activation

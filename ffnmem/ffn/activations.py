@@ -1,24 +1,20 @@
-"""The activation functions of FFNs with their gradients, and tables of them."""
+"""The activation functions of FFNs with their gradients."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from .._version import __version__
 from ..core.errors import InputError, check_number, quoted
-from ..core.sheets import Column, Sheet, rows
 
 # The activation functions of FFNs, each with its gradient, so that both can be shown and compared.
 
@@ -237,95 +233,3 @@ def activation(name: str) -> Activation:
         names = ", ".join([*ACTIVATIONS, *ALIASES, "quick_gelu"])
         raise InputError(f"activation {quoted(name)} is unknown: there are {names}, and swish(beta)")
     return found
-
-
-# Several activations side by side: which are shown, at which points, and their values and gradients there.
-
-POINTS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
-BETA = 2.0
-"""Of the Swish that is shown unless another is asked for: β = 1 would be SiLU a second time."""
-SWISH = "swish"
-SHOWN = ("relu", "gelu", "gelu_tanh", "silu", SWISH, "relu2", "sigmoid", "identity")
-
-
-def curves(names: Iterable[str] | None = None, beta: float = BETA) -> list[Activation]:
-    """The activations of these names, in the order given; a Swish has ``beta``.
-
-    Args:
-        names: as :func:`ffnmem.ffn.activations.activation` takes them, and ``"swish"``, which here is the Swish of
-            ``beta`` rather than SiLU; default: all, the Swish after SiLU.
-        beta: β of the Swish, at least 0.
-
-    Returns:
-        The activations, each once.
-
-    Raises:
-        InputError: an unknown name, no name, or a β that is NaN, negative or infinite.
-    """
-    variable = swish(beta)
-    asked = SHOWN if names is None else [names] if isinstance(names, str) else names
-    found = [variable if name == SWISH else activation(name) for name in asked]
-    if not found:
-        raise InputError(f"no activation is named: name some of {', '.join(SHOWN)}")
-    return list({one.title: one for one in found}.values())
-
-
-def activation_table(
-    at: Iterable[float] = POINTS, names: Iterable[str] | None = None, beta: float = BETA
-) -> pd.DataFrame:
-    """Values and gradients of activations at some points, in float64.
-
-    Args:
-        at: the points x, finite.
-        names: which activations, see :func:`curves`; default all.
-        beta: β of the Swish.
-
-    Returns:
-        One row an activation and point: name, title, beta (missing but for Swish), x, value, gradient.
-
-    Raises:
-        InputError: a point that is no finite number, no points, or what :func:`curves` refuses.
-    """
-    points = [check_number("x", x) for x in at]
-    if not points or not all(math.isfinite(x) for x in points):
-        raise InputError(f"x must be finite numbers, at least one, not {points}")
-    x = torch.tensor(points, dtype=torch.float64)
-    parts = [
-        pd.DataFrame(
-            {
-                "name": one.name,
-                "title": one.title,
-                "beta": math.nan if one.beta is None else one.beta,
-                "x": points,
-                "value": one.value(x).numpy(),
-                "gradient": one.gradient(x).numpy(),
-            }
-        )
-        for one in curves(names, beta)
-    ]
-    return pd.concat(parts, ignore_index=True)
-
-
-def activations_dict(shown: Sequence[Activation], frame: pd.DataFrame) -> dict[str, Any]:
-    """The activations with their formulas, and their values and gradients of :func:`activation_table`, plain."""
-    fields = ("name", "title", "beta", "formula", "gradient_formula", "source")
-    points = {title: part[["x", "value", "gradient"]].to_dict("records") for title, part in frame.groupby("title")}
-    return {
-        "activations": [
-            {**{field: getattr(one, field) for field in fields}, "points": points[one.title]} for one in shown
-        ],
-        "ffnmem": __version__,
-    }
-
-
-def activations_sheet(frame: pd.DataFrame) -> Sheet:
-    """Values and gradients of :func:`activation_table`, one row an activation, one column a point."""
-    tables = []
-    for column, title in (("value", "f(x) at x ="), ("gradient", "f′(x) at x =")):
-        parts = list(frame.groupby("title", sort=False))
-        points = (Column(f"{x:g}", "number", places=4) for x in parts[0][1]["x"])
-        table = rows(Column(title, stays=True), *points)
-        for name, part in parts:
-            table.add(name, *part[column])
-        tables.append(table.table())
-    return Sheet.of(*tables)

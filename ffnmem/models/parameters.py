@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 from torch import nn
 
 from .._version import __version__
-from ..core.errors import InputError, ModelError, UnsupportedModelError, check_count, counted, quoted
+from ..core.errors import InputError, ModelError, UnsupportedModelError, quoted
 from ..core.foreign import foreign
-from ..core.sheets import Column, Sheet, Table, Words
-from ..core.types import checked
+from ..core.types import ConfigSource, Count, checked
 from ..show.result import Result
 from .architectures import DESCRIBED
 from .configs import CONTEXT, Hyperparameters, find_description, first, quiet, read_config
@@ -34,16 +33,16 @@ class Anatomy(Result):
 
     Attributes:
         name: of the model. architecture: what people call its kind.
-        components: one row a component: ``component``, ``layer_parameters`` and ``layer_flops`` (in one layer),
-            ``parameters`` and ``flops`` (in all), ``share`` (of all parameters), ``flops_share``. A matrix that two
-            components share counts once.
+        components: parameters and the FLOPs of a token, by component: ``component``, ``layer_parameters`` and
+            ``layer_flops`` (in one layer), ``parameters`` and ``flops`` (in all), ``share`` (of all parameters),
+            ``flops_share``. A matrix that two components share counts once.
         widths: how many neurons each layer has. d_model, d_vocab: sizes. gated: whether the FFNs have gates.
         context: positions that the token of the FLOPs attends over, itself among them, in every layer.
         parameters, flops: of all components.
     """
 
-    main = "components"
-    in_json = "name architecture widths d_model d_vocab gated context parameters flops components provenance"
+    heading = "architecture n_layers d_model d_vocab neurons parameters flops"
+    tables: ClassVar = {"components": "component parameters share flops flops_share"}
 
     name: str
     architecture: str
@@ -57,47 +56,53 @@ class Anatomy(Result):
     flops: int
     provenance: dict[str, Any]
 
-    def summary(self) -> str:
-        return f"{self.name!r}: {self.architecture}, {self.parameters:,} parameters, {sum(self.widths):,} neurons"
+    @property
+    def n_layers(self) -> int:
+        return len(self.widths)
 
-    def sheet(self) -> Sheet:
-        """Parameters and FLOPs by component, and their sums."""
-        total = {"component": "all", "parameters": self.parameters, "share": 1.0, "flops": self.flops, "flops_share": 1}
-        table = Table.of(
-            [*self.components.to_dict("records"), total],
-            "component",
-            Column("parameters", "count"),
-            Column("share", "percent"),
-            Column("FLOPs a token", "count", of="flops"),
-            Column("share", "percent", of="flops_share"),
-            caption=f"FLOPs of a token that attends over {counted(self.context, 'position')}",
-            strong=(len(self.components),),
+    @property
+    def neurons(self) -> int:
+        """In all layers."""
+        return sum(self.widths)
+
+    @property
+    def verdict(self) -> str:
+        """What FFNs take of it."""
+        ffn = self.components.set_index("component").loc["FFN"]
+        return (
+            f"FFNs have {ffn['share']:.1%} of the {self.parameters:,} parameters of {self.name} and take "
+            f"{ffn['flops_share']:.1%} of the FLOPs of a token."
         )
-        title = f"{self.name}: {self.architecture}, {counted(len(self.widths), 'layer')}, d_model {self.d_model:,}, "
-        origin = Words.of(f"config of {self.name} · ffnmem {__version__}", "soft")
-        return Sheet.of(table, origin, title=f"{title}vocabulary {self.d_vocab:,}")
 
 
 @checked
-def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
-    """The parameters and FLOPs of each part of a model, from its config alone, without any weights.
+def anatomy(config: ConfigSource, *, context: Count | None = None) -> Anatomy:
+    """Where parameters and FLOPs are; no weights are read.
+
+    Counts a model's parameters and the FLOPs of a token by component. Only the config is read and no weights, so that
+    the largest model takes as long as the smallest. FLOPs are those of matrix products in one forward pass, two for a
+    multiply-add.
 
     Args:
-        source: a name as :func:`load` takes it (an embedded model, a folder, of which ``config.json`` is enough, a
-            Hugging Face id); a Hugging Face config, or a dict as in ``config.json``; or a model, for its config.
-        context: positions that a token attends over, itself among them, for the FLOPs, as if every layer saw them all
-            (windows of local attention are not taken off); default 1024, or the model's whole context where that is
-            shorter.
+        config: atlas, a folder of which config.json is enough, or a Hugging Face id such as gpt2. In Python, also a
+            Hugging Face config, a dict as in ``config.json``, or a model, for its config.
+        context: positions that the token of the FLOPs attends over, itself among them, as if every layer saw them all
+            (windows of local attention are not taken off). [default: 1024, or all that the model has]
 
     Raises:
         ModelNotFoundError: no such name, folder or hub id. ModelError: a config that cannot be read.
         UnsupportedModelError: not a decoder that is described. InputError: a context out of range, or no source.
 
     Source: the accounting is that of Kaplan et al. 2020 (2001.08361), table 1, with every bias and norm.
+
+    Example:
+        $ ffnmem anatomy atlas --context 128 --csv
+        $ ffnmem anatomy atlas --plot anatomy.png
     """
-    model = source.hf_model if isinstance(source, Model) else source
-    name, config = read_config(getattr(model, "config", model) if isinstance(model, nn.Module) else model)
-    name = source.name if isinstance(source, Model) else name
+    given = config.hf_model if isinstance(config, Model) else config
+    known_as = config.name if isinstance(config, Model) else ""
+    name, config = read_config(getattr(given, "config", given) if isinstance(given, nn.Module) else given)
+    name = known_as or name
     found, n_ctx = find_description(config), first(config, CONTEXT, None)
     if found is None:
         known = ", ".join(dict.fromkeys(one.title for one in DESCRIBED.values()))
@@ -106,7 +111,7 @@ def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
             f"{name}: {quoted(config.model_type)} is not among the decoders read: {hint}{known}"
         )
     longest = n_ctx if isinstance(n_ctx, int) else None
-    seen = min(USUAL_CONTEXT, longest or USUAL_CONTEXT) if context is None else check_count("context", context)
+    seen = min(USUAL_CONTEXT, longest or USUAL_CONTEXT) if context is None else context
     if longest is not None and seen > longest:
         raise InputError(f"context {context} is beyond the {longest} positions of {name}")
     import transformers
@@ -133,7 +138,7 @@ def anatomy(source: Any, *, context: int | None = None) -> Anatomy:
     # Of GPT-OSS each expert's bias is a memory, too.
     more = config.num_local_experts if found.experts is not None and found.experts.clamped else 0
     widths = tuple(int(matrix) // ((3 if gated else 2) * d_model) + more for matrix in ffns)
-    sums, origin = (int(parameters.sum()), int(flops.sum())), {"model": name, "ffnmem": __version__}
+    sums, origin = (int(parameters.sum()), int(flops.sum())), {"model": name, "context": seen, "ffnmem": __version__}
     return Anatomy(name, found.title, frame, widths, d_model, int(d_vocab), gated, seen, *sums, origin)
 
 

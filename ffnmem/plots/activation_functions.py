@@ -10,9 +10,10 @@ import torch
 from matplotlib.axes import Axes
 
 from ..core.errors import InputError, check_number
-from ..core.types import checked
-from ..ffn.activations import BETA, Activation, curves
+from ..ffn.activation_tables import BETA, Activations, curves
+from ..ffn.activations import Activation
 from . import shapes
+from .figures import draws
 
 LOOKS: dict[str, tuple[str, tuple[float, ...]]] = {
     "relu": ("#22262c", ()),
@@ -27,24 +28,24 @@ LOOKS: dict[str, tuple[str, tuple[float, ...]]] = {
 """Colour and dashes of each, so that it can be told by either alone: Okabe and Ito's colours, darkened for white."""
 
 
-@checked
+@draws(Activations, aspects=lambda _: (False, True))
 def activations(
-    names: Iterable[str] | None = None,
+    names: Activations | Iterable[str] | None = None,
+    gradient: bool = False,
     ax: Axes | None = None,
     *,
     beta: float = BETA,
     limit: float = 4.0,
-    gradient: bool = False,
 ) -> Axes:
     """Activation functions, or their gradients. What is too steep for the frame leaves it.
 
     Args:
-        names: which, see :func:`ffnmem.ffn.activations.curves`; default all.
+        names: which, see :func:`ffnmem.ffn.compare_activations`, or what that gave; default all.
+        gradient: draw f′ in place of f.
         beta: β of the Swish.
         limit: x goes from ``-limit`` to ``limit``.
-        gradient: draw f′ in place of f.
     """
-    functions = curves(names, beta)
+    functions = curves(names.functions["name"], names.beta) if isinstance(names, Activations) else curves(names, beta)
     if not 0 < check_number("limit", limit) < np.inf:
         raise InputError(f"limit must be above 0 and finite, not {limit:g}")
     ax = shapes.axes_for(ax, (5.5, 4.4))

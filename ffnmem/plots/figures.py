@@ -17,7 +17,7 @@ from ..core.types import checked
 from .shapes import SIZES, WIDE
 
 Drawing = TypeVar("Drawing", bound=Callable[..., Axes])
-Aspects = Callable[[Any], Iterable[str]]
+Aspects = Callable[[Any], Iterable[Any]]
 PICTURES: dict[type, list[tuple[Callable[..., Axes], Aspects | None]]] = {}
 
 

@@ -72,7 +72,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"scan {{corpus}} {OUT} {M} --workers 2 --shard 0/2", "not both"),
     ("store {tmp}", "{tmp} scan"),
     ("store exprot {store} delphi", "export"),
-    ("activations --at 1,two", "--at '1,two' -1,0.5"),
+    ("activations --at two", "--at two float"),
     # Traces and comparisons.
     *((f"{name} {P} 'Eiffel Tower' {M} --target zzz", "does not know") for name in ("trace", "knockout")),
     (f"trace {P} Louvre --chat", "'Louvre'"),

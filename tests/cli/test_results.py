@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 import ffnmem as fm
-from ffnmem.ffn.activations import activation_table
 from ffnmem.scanning import Store
 
 from ..editing.edits import made as random_edit
@@ -135,9 +134,9 @@ RESULTS: dict[str, tuple[Callable[[Given], pd.DataFrame], str]] = {
         lambda g: fm.compare(g.model, corpus=g.corpus, edit=fm.Edit.load(g.edit)).neurons,
         "neurons",
     ),
-    "activations gelu_new swish --at -0.5,3 --at=-7": (
-        lambda g: activation_table([-0.5, 3, -7], ["gelu_tanh", "swish"]).drop(columns="title"),
-        "",
+    "activations --names gelu_new --names swish --at -0.5 --at 3 --at=-7": (
+        lambda g: fm.ffn.compare_activations(["gelu_tanh", "swish"], at=[-0.5, 3, -7]).to_frame(),
+        "points",
     ),
     f"intervene '{PROMPT}' 0.3=2,1.all=0 0.5=x-1.5 1.7+=.5 {M} --top 4 --position 5 --at 1 --at -4": (
         intervened,

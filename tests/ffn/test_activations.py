@@ -11,15 +11,12 @@ import torch
 from torch.nn import functional as F
 
 from ffnmem.core.errors import InputError
+from ffnmem.ffn.activation_tables import compare_activations, curves
 from ffnmem.ffn.activations import (
     ACTIVATIONS,
     ALIASES,
     Activation,
     activation,
-    activation_table,
-    activations_dict,
-    activations_sheet,
-    curves,
     swish,
 )
 
@@ -92,7 +89,8 @@ def test_the_table_is_of_values_and_gradients() -> None:
     assert curves(["swish"], 4) == [swish(4)]
     assert curves(["gelu", "gelu_python", "gelu"]) == [ACTIVATIONS["gelu"]]
     names = ["relu", "gelu", "gelu_tanh", "silu", "swish", "relu2", "sigmoid", "identity"]
-    frame, shown = activation_table([-1, 0.5], beta=3), curves(beta=3)
+    found, shown = compare_activations(at=[-1, 0.5], beta=3), curves(beta=3)
+    frame = found.to_frame()
     assert [one.name for one in shown] == names
     assert frame["name"].tolist() == [name for name in names for _ in range(2)]
     assert frame["x"].tolist() == [-1, 0.5] * 8
@@ -100,11 +98,10 @@ def test_the_table_is_of_values_and_gradients() -> None:
     assert allclose(frame["value"].to_numpy(), torch.cat([one(x) for one in shown]), 0)
     assert allclose(frame["gradient"].to_numpy(), torch.cat([one.gradient(x) for one in shown]), 0)
     assert frame["beta"].dropna().tolist() == [3, 3]
-    data = activations_dict(shown, frame)["activations"]
-    assert [point for one in data for point in one["points"]] == frame[["x", "value", "gradient"]].to_dict("records")
-    tables: Any = activations_sheet(frame).blocks
-    for table, column in zip(tables, ("value", "gradient"), strict=True):
-        assert [row[1:] for row in table.rows] == [*zip(frame[column][::2], frame[column][1::2], strict=True)]
+    for table, column in ((found.values, "value"), (found.gradients, "gradient")):
+        assert table["activation"].tolist() == [one.title for one in shown]
+        assert table["-1"].tolist() == frame[column][::2].tolist()
+        assert table["0.5"].tolist() == frame[column][1::2].tolist()
 
 
 @pytest.mark.parametrize(
@@ -117,8 +114,8 @@ def test_the_table_is_of_values_and_gradients() -> None:
         ),
         (lambda: curves(["mish"]), ("'mish'", "gelu")),
         (lambda: curves([]), ("no activation", "relu")),
-        (lambda: activation_table(at=[math.inf]), ("finite",)),
-        (lambda: activation_table(at=[]), ("at least one",)),
+        (lambda: compare_activations(at=[math.inf]), ("finite",)),
+        (lambda: compare_activations(at=[]), ("at least one",)),
     ],
 )
 def test_mistakes(call: Callable[[], Any], says: tuple[str, ...]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -105,18 +104,6 @@ def test_memories_account_for_the_ffn() -> None:
     assert (gpt2.widths, gpt2.gated) == ((3072,) * 12, False)
     assert total(llama, "parameters", "FFN") == 32 * 11008 * 3 * 4096
     assert (llama.widths, llama.gated) == ((11008,) * 32, True)
-
-
-def test_sheet_and_data(tiny: fm.Model) -> None:
-    """A component's numbers in the place of another's."""
-    for found in (anatomy({"model_type": "llama"}), anatomy(tiny)):
-        [components, _] = found.sheet().blocks
-        columns = ["component", "parameters", "share", "flops", "flops_share"]
-        assert [list(row) for row in components.rows[:-1]] == found.to_frame()[columns].to_numpy().tolist()
-        assert components.rows[-1] == ("all", found.parameters, 1.0, found.flops, 1.0)
-        read = json.loads(json.dumps(found.to_dict()))
-        assert read["parameters"] == sum(row["parameters"] for row in read["components"]) == found.parameters
-        assert read["provenance"]["model"] == found.name
 
 
 def test_a_config_is_enough_and_a_context_is_that_of_the_flops(
