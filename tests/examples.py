@@ -14,7 +14,6 @@ import torch
 import ffnmem as fm
 from ffnmem.editing import Edit
 from ffnmem.evaluation import Decay, Sweep
-from ffnmem.evaluation.effects import Effects
 from ffnmem.neurons.survey import Survey, clearest
 from ffnmem.prompts.reporting import PromptReport
 from ffnmem.scanning import Store
@@ -114,7 +113,7 @@ EXAMPLES: dict[str, Callable[[Examples], Any]] = {
     "Decomposition": lambda e: fm.decompose(e.capture, 1),
     "Descriptions": lambda e: fm.describe(e.store, ["1.5", "0.3"], answer_knowing, shown=4, tested=4),
     "EditDiff": lambda e: e.edit.diff(e.tiny, EIFFEL),
-    "EditEffects": lambda e: Effects(e.edit, e.tiny).measure(top=3),
+    "EditEffects": lambda e: fm.evaluation.edit_effects(e.edit, e.tiny, k=3),
     "Edit": lambda e: (
         random_edit(e.tiny, (0, 1), rank=2)
         + Edit.of(e.tiny, [change(e.tiny, 1, seed=3)], method="mine", facts=FACTS[:1], targets=["London"])

@@ -178,6 +178,7 @@ def command(path: str) -> Callable[..., int]:
     def run(*args: Any, **typed: Any) -> int:
         one, values, output = read(*args, **typed)
         output.check(one)
+        one.check(values)
         with show_progress() as progress:
             found = one.call(values, {"progress": progress, "k": output.top})
         if not one.shows:

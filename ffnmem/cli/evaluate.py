@@ -14,9 +14,22 @@ import ffnmem as fm
 from ..core.errors import FileError, InputError, counted
 from ..core.files import user_folder, user_path
 from ..core.types import EditorName, EvaluationProtocol, KnownBy
-from .edit import EditedLayer, EditorSettings
 from .guard import note
-from .options import Count, Full, Layers, ModelChoice, PlottedOutput, Positive, ReaderChoice, Seed, Tokens, option_group
+from .kinds import read_layer
+from .options import (
+    Count,
+    Full,
+    Layers,
+    ModelChoice,
+    PlottedOutput,
+    Positive,
+    ReaderChoice,
+    Seed,
+    Settings,
+    Tokens,
+    of_one,
+    option_group,
+)
 from .progress import show_progress
 
 if TYPE_CHECKING:
@@ -33,6 +46,39 @@ def read_numbers_of_edits(_kind: Any, tokens: Tokens) -> tuple[int, ...]:
     if not all(part.isdecimal() and part.isascii() and int(part) > 0 for part in parts):
         raise InputError("write numbers of edits with commas between them, such as 1,10,100")
     return tuple(map(int, parts))
+
+
+EditedLayer = Annotated[
+    int,
+    Parameter(
+        converter=of_one(read_layer),
+        metavar="LAYER",
+        help="Whose FFN is edited; the highest one of editors over several. [default: the one published for the "
+        "model's name, else one that ships for it, else one by its depth]",
+    ),
+]
+
+
+@option_group
+class EditorSettings:
+    """What editors edit with.
+
+    Attributes:
+        moment: The second moment of the model's coefficients, as ffnmem moment writes it. [default: the one that ships
+            with atlas]
+        settings: Any other setting of an editor, such as steps=40, clamp=2, keys=original or layers=2 (repeatable).
+        force: Make an edit also where it changes a layer by more than twice its own norm.
+    """
+
+    moment: Annotated[str | None, Parameter(metavar="FILE")] = None
+    settings: Settings | None = None
+    force: bool = False
+
+    def arguments(self, editors: Sequence[str], layer: int | None = None) -> dict[str, Any]:
+        """The editors' arguments."""
+        from ..evaluation.editors import editor_options
+
+        return editor_options(editors, self.settings, layer=layer, moment=self.moment, force=self.force)
 
 
 Editor = Annotated[

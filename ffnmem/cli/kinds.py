@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -11,10 +12,11 @@ from cyclopts import Token
 
 from ..core import types
 from ..core.errors import InputError, quoted
+from ..core.files import check_new_folder
 from ..core.neuron_names import WHOLE_LAYER, is_place, layer_of, read_neuron, read_neuron_or_layer
 from ..core.token_text import token_id
 from .operations import Kind
-from .replacing import GRAPH, check_folder, check_replaceable
+from .replacing import GRAPH, OWN, check_folder, check_replaceable
 
 
 def read_layer(typed: str) -> int:
@@ -74,6 +76,22 @@ def read_neurons(typed: Sequence[str]) -> list[Any]:
     return list(dict.fromkeys(read_neuron(name.strip()) for name in ",".join(typed).split(",")))
 
 
+def read_settings(typed: Sequence[str]) -> dict[str, Any]:
+    """Settings from several ``name=value``, the value a number, true, false, null or none, or text."""
+    settings: dict[str, Any] = {}
+    for text in typed:
+        name, _, value = text.partition("=")
+        if not (name and value):
+            raise InputError(f"{quoted(text)} is no setting: write NAME=VALUE, such as steps=100")
+        if name in settings:
+            raise InputError(f"{name} is given twice: give it once")
+        try:
+            settings[name] = None if value == "none" else json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return settings
+
+
 CHANGE = re.compile(r"([^=+]+)(\+=|=x|=)([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
 
@@ -99,10 +117,13 @@ ONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "token": ("TOKEN", read_token),
     "graph_file": ("FILE", writable(GRAPH)),
     "new_file": ("FILE", writable(None)),
+    "result_file": ("FILE", writable(OWN)),
+    "new_folder": ("DIR", lambda typed: str(check_new_folder(typed))),
     "out_folder": ("DIR", out_folder),
     "removal": ("zero|mean|NUMBER", read_removal),
 }
-SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[str]], list[Any]]]] = {
+SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[str]], Any]]] = {
+    "settings": ("NAME=VALUE", read_settings),
     "neurons": ("LAYER.NEURON", read_neurons),
     "changes": ("CHANGES", read_changes),
     "firings": ("FIRING", lambda typed: [name.strip() for name in ",".join(typed).split(",")]),
@@ -123,9 +144,10 @@ def type_of(kind: Kind) -> Any:
         return Annotated[list[Any] | None if many else Any, option(read, metavar)]
     if kind.name in SEVERAL:
         metavar, several = SEVERAL[kind.name]
-        return Annotated[
-            list[Any] | None, option(lambda _type, tokens: several([one.value for one in tokens]), metavar)
-        ]
+        read_all = option(lambda _type, tokens: several([one.value for one in tokens]), metavar)
+        if kind.name == "settings":
+            return Annotated[list[Any] | dict[str, Any] | None, read_all]
+        return Annotated[list[Any] | None, read_all]
     if kind.choices:
         base: Any = Literal[kind.choices]
     else:

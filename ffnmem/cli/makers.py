@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import ffnmem as fm
@@ -9,7 +12,7 @@ import ffnmem as fm
 from ..core.errors import InputError, counted
 from ..core.types import ChangeNames, Count, Division, Dtype, FactFormat, Seed
 from ..facts.listing import choose_facts, draw_facts
-from ..facts.templates import only_place
+from ..facts.templates import check_marked_once, only_place
 from .guard import collect_as_usual, note
 from .progress import show_spinner
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from ..core.progress import Progress
     from ..corpus.packed import Packed
     from ..corpus.sources import Corpus
+    from ..editing.edit import Edit
     from ..facts.fact import Fact
     from ..models.model import Model
     from ..prompts.captures import Capture
@@ -67,9 +71,25 @@ def read_fact(prompt: str, subject: str, model: Model, chat: bool = False) -> st
         subject: What the prompt is about, as it is spelled there.
         chat: Ask PROMPT as a user's message, by the model's chat template; the answer is what the model begins with.
     """
-    if "{}" not in prompt:
-        only_place(prompt, subject)  # in the user's own words, not in the template's
+    check_read_fact(prompt, subject)
     return asked_text(model, prompt, chat)
+
+
+def check_read_fact(prompt: str, subject: str) -> None:
+    """Raise InputError where a prompt does not hold its subject once, in the user's own words, not in a template's."""
+    if "{}" in prompt:
+        check_marked_once(prompt, subject)
+    else:
+        only_place(prompt, subject)
+
+
+def read_edit(edit: Sequence[str]) -> Edit:
+    """An edit.
+
+    Args:
+        edit: Files that ffnmem edit --out wrote; several are one edit.
+    """
+    return reduce(add, map(fm.Edit.load, edit))
 
 
 def read_facts(

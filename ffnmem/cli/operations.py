@@ -8,6 +8,7 @@ forms are all made of this reading.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -28,6 +29,7 @@ MAKERS = {
     "Means": "ffnmem.cli.makers:read_means",
     "Fact": "ffnmem.cli.makers:read_fact",
     "Facts": "ffnmem.cli.makers:read_facts",
+    "Edit": "ffnmem.cli.makers:read_edit",
     "Texts": "ffnmem.cli.makers:read_texts",
     "Tokenizer": "ffnmem.cli.makers:read_tokenizer",
 }
@@ -53,6 +55,9 @@ KINDS = {
     "Removal": "removal",
     "GraphFile": "graph_file",
     "NewFile": "new_file",
+    "NewFolder": "new_folder",
+    "ResultFile": "result_file",
+    "Settings": "settings",
     "OutFolder": "out_folder",
 }
 """By the name of an annotation: what is typed for it, a kind of :mod:`ffnmem.cli.kinds`."""
@@ -198,6 +203,16 @@ class Operation:
     def names_model(self, one: Parameter) -> bool:
         """Whether a parameter is a scan beside the model that was scanned, which need not be said of both."""
         return one.kind.name == "Store" and any(other.kind.name == "Model" for other in self.parameters)
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Refuse before anything is loaded what needs no model to be refused: by ``check_NAME``, a function of some of
+        its parameters that stands beside a function of that name; makers have such ones too."""
+        module, _, name = self.path.partition(":")
+        refuse = getattr(import_module(module), f"check_{name}", None)
+        if refuse is not None:
+            refuse(**{name: values[name] for name in inspect.signature(refuse).parameters if name in values})
+        for maker, names in self.made.values():
+            maker.check({own: values[name] for own, name in names.items() if name in values})
 
     def needs_model(self, one: Parameter) -> bool:
         """Whether a model is loaded for a parameter."""

@@ -3,7 +3,6 @@
 # No lazy annotations here: modules that extend the dataclasses do not import what they are annotated with.
 
 import io
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from ..core.files import check_new_folder, user_path, write_whole
 from ..core.types import Division, Dtype
 from ..show.records import emit
 from .guard import note
-from .kinds import read_layer, read_neurons, read_token
+from .kinds import read_layer, read_neurons, read_settings, read_token
 from .replacing import FIGURE, FIGURES, OWN, PAGE, check_replaceable
 
 if TYPE_CHECKING:
@@ -72,22 +71,6 @@ def read_shard(_kind: Any, tokens: Tokens) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def read_settings(_kind: Any, tokens: Tokens) -> list[tuple[str, Any]]:
-    """Settings from several ``name=value``, the value a number, true, false, null or none, or text."""
-    settings: dict[str, Any] = {}
-    for token in tokens:
-        name, _, value = token.value.partition("=")
-        if not (name and value):
-            raise InputError(f"{quoted(token.value)} is no setting: write NAME=VALUE, such as steps=100")
-        if name in settings:
-            raise InputError(f"--set {name} is given twice: give it once")
-        try:
-            settings[name] = None if value == "none" else json.loads(value)
-        except ValueError:
-            settings[name] = value
-    return list(settings.items())
-
-
 def read_figure(_kind: Any, tokens: Tokens) -> Path:
     """The path of a figure that can be written, which is known before any work is done for nothing."""
     path = user_path(tokens[0].value)
@@ -136,7 +119,13 @@ Neurons = Annotated[
 AnswerToken = Annotated[str | int, Parameter(converter=of_one(read_token), allow_leading_hyphen=True, metavar="TOKEN")]
 Shard = Annotated[tuple[int, int], Parameter(converter=read_shard, metavar="I/N", n_tokens=1, show_default=False)]
 Settings = Annotated[
-    list[tuple[str, Any]], Parameter(name="--set", converter=read_settings, metavar="NAME=VALUE", n_tokens=1)
+    dict[str, Any],
+    Parameter(
+        name="--set",
+        converter=of_all(read_settings),
+        metavar="NAME=VALUE",
+        n_tokens=1,
+    ),
 ]
 OutFolder = Annotated[str, Parameter(alias="-o", metavar="DIR")]
 NewFolder = Annotated[str, Parameter(converter=read_new_folder, metavar="DIR")]

@@ -80,6 +80,10 @@ NewFile = str | Path | None
 """A file to write where nothing lies."""
 ConfigSource = Any
 """A model, its Hugging Face config, or a name or folder where that is found."""
+NewFolder = str | Path | None
+"""A folder to write that does not exist yet, or is empty."""
+ResultFile = str | Path | None
+"""A file to save a result in, which may take the place of another one of ours."""
 OutFolder = str | Path
 """A folder to write to: new, empty, or one that the same call wrote."""
 Texts = Any

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex
+from typing import ClassVar, SupportsIndex
 
 import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..core.errors import InputError, counted
-from ..core.number_text import decimals, format_probability
+from ..core.errors import InputError, quoted
 from ..core.provenance import Provenance
-from ..core.sheets import Column, Content, Facts, Origin, Sheet, Table, Words, line, promoted_column, token
+from ..core.sheets import Prompt
 from ..core.types import checked
 from ..facts.answers import Answer, read_answer
+from ..models.model import Model
 from ..models.norms import at_least_float32
 from ..models.residual import FinalNorm, pulled_through
 from ..prompts.attribution import Attribution, rank_cells
@@ -25,7 +25,6 @@ from ..show.result import Result
 from .changes import EditedLayer
 
 COMPONENTS = 4  # that are named
-WRITES = 20  # places that are listed
 
 
 @checked
@@ -37,9 +36,10 @@ class EditDiff(Result):
     changes of all components add up to the change of the logit.
 
     Attributes:
-        neurons: one row a neuron, largest \\|change\\| first: ``layer``, ``neuron``, ``coefficient_before``,
-            ``coefficient_after``, ``logit_before``, ``logit_after``, ``change``, and ``written``: what of logit_after
-            the edit's own factors add there, mᵢ Σᵣ leftᵣᵢ (rightᵣ·u), zero in other layers.
+        neurons: memories that changed most, one row a neuron, largest \\|change\\| first: ``layer``, ``neuron``,
+            ``coefficient_before``, ``coefficient_after``, ``logit_before``, ``logit_after``, ``change``, and
+            ``written``: what of logit_after the edit's own factors add there, mᵢ Σᵣ leftᵣᵢ (rightᵣ·u), zero in other
+            layers.
         components: one row a component: ``component``, ``layer``, ``logit_before``, ``logit_after``, ``change``.
         writes: where in the prompt the edit writes: ``layer``, ``position``, ``token``, ``norm`` of what it adds to the
             FFN's output there, ``share`` of the whole output's norm.
@@ -47,6 +47,7 @@ class EditDiff(Result):
         logit_before, logit_after, probability_before, probability_after: of the target, the logits minus the foil's. Of
             several tokens, all logits are sums over them, and coefficients those where the contribution changes most.
         target, foil, position, tokens: what was attributed, where, and the prompt's tokens.
+        model: of which the tokens that neurons promote are.
     """
 
     neurons: pd.DataFrame
@@ -63,10 +64,14 @@ class EditDiff(Result):
     tokens: tuple[str, ...]
     provenance: Provenance
 
-    main = "neurons"
-    in_json = "tokens position target foil logit_before logit_after probability_before probability_after neurons hidden"
-    in_json += " components writes"
-    not_brief = "tokens components writes"
+    model: Model | None = None
+
+    heading = "prompt target foil logit_before logit_after probability_before probability_after"
+    tables: ClassVar = {
+        "neurons": "neuron coefficient> logit> change written|promotes",
+        "components": "*",
+        "writes": "token layer norm share",
+    }
 
     @classmethod
     def of(
@@ -96,6 +101,7 @@ class EditDiff(Result):
             position=new.position,
             tokens=new.tokens,
             provenance=before.provenance,
+            model=before.model,
         )
 
     @property
@@ -103,71 +109,30 @@ class EditDiff(Result):
         """Of the logit."""
         return self.logit_after - self.logit_before
 
-    def summary(self) -> str:
-        return (
-            f"{self.answer}: logit {self.logit_before:.3f} → {self.logit_after:.3f}{self.provenance.before_cap}, "
-            f"probability {self.probability_before:.4f} → {self.probability_after:.4f}"
-        )
+    @property
+    def prompt(self) -> Prompt:
+        return Prompt(self.tokens, self.position)
 
     @property
-    def answer(self) -> str:
-        """The target, and the foil that it is compared with."""
-        return f"{self.target!r}" + ("" if self.foil is None else f" against {self.foil!r}")
+    def count(self) -> int:
+        """Of neurons, with those that are not listed."""
+        return len(self.neurons) + self.hidden
 
-    def sheet(self) -> Sheet:
-        """The answer before and after, the neurons and components that changed, and where the edit writes."""
-        heading: dict[str, Content] = {
-            "after": line(token(self.tokens[self.position], "marked"), f", position {self.position}"),
-            "target": token(self.target, "strong"),
-            **({} if self.foil is None else {"foil": token(self.foil, "strong")}),
-            "logit": f"{self.logit_before:+.2f} → {self.logit_after:+.2f}{self.provenance.before_cap}",
-            "probability": " → ".join(map(format_probability, (self.probability_before, self.probability_after))),
-        }
-        return Sheet.of(
-            Facts(heading),
-            self.neuron_table(),
-            Words.of(f"… and {counted(self.hidden, 'neuron')} that change less", "soft") if self.hidden else None,
-            Table.of(self.components, title="all components"),
-            Table.of(self.writes, top=WRITES, title="where the edit writes"),
-            Origin(self.provenance.to_dict()),
-        )
+    def shown_neurons(self, top: int | None) -> pd.DataFrame:
+        """The neurons whose contribution changed most."""
+        return self.neurons.head(len(self.neurons) if top is None else top)
 
-    def neuron_table(self, promoted: Mapping[tuple[int, int], Sequence[str]] | None = None) -> Table:
-        """The neurons whose contribution changed most, and by which components the change came to the answer.
-
-        Args:
-            promoted: the tokens that each neuron promotes after the edit, by (layer, neuron); without them, the table
-                has what the edit itself adds to each neuron's logit.
-        """
-        places = {
-            name: decimals(self.neurons[[f"{name}_before", f"{name}_after"]].to_numpy().ravel(), 3)
-            for name in ("coefficient", "logit")
-        }
-
-        def both(name: str) -> Column:
-            ends = f"{name}_before", f"{name}_after"
-            return Column(name, left=False, of=lambda row: " → ".join(f"{row[end]:.{places[name]}f}" for end in ends))
-
-        minus = "" if self.foil is None else f" minus {self.foil!r}"
-        return Table.of(
-            self.neurons,
-            "neuron",
-            both("coefficient"),
-            both("logit"),
-            Column("change", "number", places=places["logit"], sign=True, colour=True),
-            Column("written", "number", places=places["logit"], sign=True)
-            if promoted is None
-            else promoted_column(promoted, [self.target, self.foil]),
-            title=f"memories that changed most, by the logit of {self.target!r}{minus}",
-            caption=self.carried(),
-        )
-
-    def carried(self) -> str:
-        """By which components the change came to the answer."""
+    @property
+    def verdict(self) -> str:
+        """How far the logit moved, and by which components."""
         frame = self.components.sort_values("change", key=abs, ascending=False, kind="stable").head(COMPONENTS)
-        names = [f"{row.component}{'' if pd.isna(row.layer) else f' {row.layer}'}" for row in frame.itertuples()]
-        parts = ", ".join(f"{name} {change:+.2f}" for name, change in zip(names, frame["change"], strict=True))
-        return f"in all the logit changed by {self.change:+.2f}, most of it by {parts} (component and layer)"
+        names = [
+            f"{row.component}{'' if pd.isna(row.layer) else f' of layer {row.layer}'}" for row in frame.itertuples()
+        ]
+        parts = ", ".join(f"{name} ({change:+.2f})" for name, change in zip(names, frame["change"], strict=True))
+        minus = "" if self.foil is None else f" minus {quoted(self.foil)}"
+        answer = f"{quoted(self.target)}{minus}"
+        return f"With the edit the logit of {answer} changes by {self.change:+.2f}, most of it by {parts}."
 
 
 def read_first(

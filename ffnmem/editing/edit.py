@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 import pandas as pd
 from jaxtyping import Int
@@ -18,7 +18,6 @@ from ..core.errors import InputError, ModelError, listed
 from ..core.files import check_new_folder
 from ..core.plain_values import plain_value
 from ..core.provenance import Provenance
-from ..core.sheets import Content, Facts, Origin, Sheet, Table, Words, line
 from ..core.types import Count, checked
 from ..facts.fact import Fact
 from ..models.hooks import OpenBlock, UndoList
@@ -30,9 +29,7 @@ from .changes import EditedLayer, RowChanges
 from .differing import EditDiff, read_first
 from .exporting import write_adapter, write_checkpoint
 from .ledger import check_unchanged, set_edits
-from .wording import missed_words, settings_in_words
-
-SHOWN = 20  # rows of a table
+from .wording import missed_words
 
 
 @checked
@@ -71,7 +68,9 @@ class Edit(Result):
     parts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    in_json = "method digest fingerprint layers facts targets settings numbers warnings under parts"
+    heading = "title digest layers rank norm fingerprint"
+    tables: ClassVar = {"rewrites": "*", "doubts": "warning", "changed": "*", "made_with": "|*"}
+    uncut = "changed"
 
     def __post_init__(self) -> None:
         if not self.changes:
@@ -204,8 +203,9 @@ class Edit(Result):
             warnings=self.warnings + other.warnings,
         )
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row a fact: fact (its id), subject, prompt, target_true, target, and what the editor measured."""
+    @property
+    def rewrites(self) -> pd.DataFrame:
+        """What is rewritten, and what the editor measured of it."""
         about = pd.DataFrame(
             [
                 (fact.id, fact.subject, fact.prompt, fact.target_true, target)
@@ -218,33 +218,21 @@ class Edit(Result):
         frame.attrs = {"method": self.method, "settings": self.settings, "provenance": self.provenance.to_dict()}
         return frame
 
-    def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """Plain values, ready for JSON; the factors by their rank and norm alone."""
-        layers = [{"layer": c.layer, "rank": c.rank, "norm": c.norm} for c in self.changes]
-        return {**super().to_dict(top), "layers": layers}
+    @property
+    def doubts(self) -> pd.DataFrame:
+        """What is doubtful about it."""
+        return pd.DataFrame({"warning": list(filter(None, (*self.warnings, self.unreached_words)))}, dtype=object)
 
-    def summary(self) -> str:
-        layers = f"layer{'s' * (len(self.layers) > 1)} {listed(self.layers, 6)}"
-        return f"{self.title}; {layers}, rank {self.rank}, norm {self.norm:.4g}, for {self.fingerprint}"
+    @property
+    def changed(self) -> pd.DataFrame:
+        """The layers that it changes."""
+        return pd.DataFrame([(c.layer, c.rank, c.norm) for c in self.changes], columns=["layer", "rank", "norm"])
 
-    def sheet(self) -> Sheet:
-        """What is rewritten, what is doubtful about it, what the editor measured, and the layers that it changes."""
-        rows: dict[str, Content] = {"edit": self.title, "digest": self.digest}
-        if self.warnings:
-            rows["warnings"] = tuple(map(line, self.warnings))
-        if self.unreached:
-            rows["not reached"] = (line(self.unreached_words),)
-        numbers = self.to_frame().drop(columns="id", errors="ignore")  # the fact's, which stands there already
-        numbers = numbers.loc[:, (numbers.notna() & (numbers != "")).any()]
-        layers = pd.DataFrame([(c.layer, c.rank, c.norm) for c in self.changes], columns=["layer", "rank", "norm"])
-        settings = self.settings.get("edits") or [self.settings]  # of a sum, those of each part
-        return Sheet.of(
-            Facts(rows),
-            Table.of(numbers, top=SHOWN) if self.facts else None,
-            Table.of(layers, top=SHOWN),
-            *(Words.of(settings_in_words(some), "soft") for some in settings if some),
-            Origin(self.provenance.to_dict()),
-        )
+    @property
+    def made_with(self) -> pd.DataFrame:
+        """What the editor was run with, and of a sum each part's."""
+        rows = [(name, value) for some in self.settings.get("edits") or [self.settings] for name, value in some.items()]
+        return pd.DataFrame(rows, columns=["setting", "is"], dtype=object)
 
     # -- in a model ------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import inspect
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -42,7 +42,7 @@ from ..editing.moments import SecondMoment, load_second_moment
 from ..editing.preparing import EditPlan, Moment, Settings, check_reaches, choose_contexts, find_values, read_settings
 from ..editing.rank_one import KEYS, edit_rank_one
 from ..editing.requests import PLAIN, Request, make_request
-from ..editing.settings import EditSettings
+from ..editing.settings import EditSettings, unknown_words
 from ..editing.values import FoundValue
 from ..facts.fact import Fact
 from ..models.model import Model
@@ -334,6 +334,36 @@ RANGES: Mapping[str, Any] = {
     **dict.fromkeys(("weight", "bound", "rate", "threshold", "penalty"), Positive),
 }
 """Of options that are numbers."""
+
+
+def editor_options(editors: Sequence[str], settings: Settings = None, **given: Any) -> dict[str, Any]:
+    """What editors of some names are run with: their own options by name, and all other settings in ``settings``.
+
+    Args:
+        given: ``layer``, ``expert``, ``moment`` and ``force``, those that are None or False left out.
+
+    Raises: InputError: a setting that there is not, or something that does nothing with these editors.
+    """
+    own = {name for editor in editors for name in EDITORS[editor].options} - {"force"}
+    if isinstance(settings, Mapping):
+        options = {name: value for name, value in settings.items() if name in own}
+        settings = {name: value for name, value in settings.items() if name not in own}
+        known = {"base", *(one.name for one in fields(EditSettings))} - {"layer"}
+        if unknown := sorted({*settings} - known):
+            raise InputError(f"unknown setting {unknown_words(unknown[0], sorted(own))}")
+    else:
+        options = {}
+    editing = [name for name in editors if name != "none"]
+    searching = [name for name in editing if name not in WITHOUT_MOMENT]
+    rome = [name for name in editing if EDITORS[name].procedure == "rome"]
+    takers = {"layer": editing, "force": editing, "moment": searching, "settings": searching, "expert": rome}
+    for name, value in {**given, "settings": settings or None}.items():
+        if value is not None and value is not False:
+            if not takers[name]:
+                word = f"{name} {next(iter(settings))}" if value is settings and isinstance(settings, Mapping) else name
+                raise InputError(f"{word} does nothing with {', '.join(editors)}: leave it out")
+            options[name] = value
+    return options
 
 
 def check_together(editor: Editor) -> None:

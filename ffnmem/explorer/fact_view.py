@@ -15,20 +15,24 @@ from typing import Annotated, Any, ClassVar
 import pandas as pd
 from pydantic import Field, model_validator
 
+from ..core import sheets
 from ..core.errors import InputError, counted, unwarned
 from ..core.pictures import picture
 from ..core.progress import Progress
 from ..core.resources import EMBEDDED
+from ..core.sheets import Sheet
 from ..core.types import EDITORS, WITHOUT_MOMENT
 from ..editing.edit import Edit
+from ..evaluation.edited import EditEffects, edit_effects
 from ..evaluation.editors import edit_by
-from ..evaluation.effects import AskedPrompt, EditEffects, Effects
 from ..facts.answers import word_ids
 from ..facts.fact import Fact, fact_about
 from ..facts.questions import own_answer
 from ..facts.templates import as_spelled, prompt_template
-from ..pages.edits import edit_sections, trace_or_reason, trace_section
-from ..pages.rendering import Section
+from ..models.model import Model
+from ..pages.rendering import Section, split_sheet, without_origin
+from ..tracing.maps import Trace
+from ..tracing.tracing import trace_fact
 from .queries import CARRIED, Query, Text, choice_of, form_field, memory_address
 from .rendering import fragment
 from .views import Explorer, View, view
@@ -37,7 +41,6 @@ PLAIN_EDITOR = "ft_l"
 """The editor that is offered for a model without a second moment."""
 LISTED = 40  # facts
 MEMORIES = 12  # rows
-BESIDE = 2  # paraphrases and neighbours whose continuations are shown, of each
 NEW = 12  # tokens of a continuation
 PREDICTED = 6
 
@@ -113,8 +116,8 @@ def fact_page(explorer: Explorer, query: FactQuery, progress: Progress) -> View:
     sections, edit, result, kept = trace_section(trace, reason), None, None, []
     if query.edit:
         edit = make_edit(explorer, query, fact, progress)
-        result, more = sections_of_edit(explorer, query, fact, edit, progress)
-        sections = [*more[:3], *sections, *more[3:]]
+        result, more = sections_of_edit(explorer, query, edit)
+        sections = [*more, *sections]
         kept = count_kept(explorer, edit, result.prompts)
     body = fragment(
         "fact_view.html",
@@ -166,27 +169,35 @@ def make_edit(explorer: Explorer, query: FactQuery, fact: Fact, progress: Progre
         raise InputError(f"{error}; or choose {PLAIN_EDITOR}, which needs none") from None
 
 
-def sections_of_edit(
-    explorer: Explorer, query: FactQuery, fact: Fact, edit: Edit, progress: Progress
-) -> tuple[EditEffects, list[Section]]:
+def sections_of_edit(explorer: Explorer, query: FactQuery, edit: Edit) -> tuple[EditEffects, list[Section]]:
     """What the edit does, as the page of an edit has it."""
 
     def run() -> tuple[EditEffects, list[Section]]:
-        progress("effects", 1, 2)
-        texts = [
-            fact.text,
-            *(fact.ask(template) for template in fact.paraphrases[:BESIDE]),
-            *fact.prompts_about_neighbours[:BESIDE],
-            *(fact.ask(template) for template in fact.generation_prompts[:1]),
-            *([query.free] if query.free else []),
-        ]
-        more = [AskedPrompt("other", query.free, fact.target_true, edit.targets[0], fact.name)] if query.free else []
-        effects = Effects(edit, explorer.model)
-        result = effects.measure(top=MEMORIES, more=more)
-        sections = edit_sections(effects, result, list(dict.fromkeys(texts)), NEW)
-        return result, sections
+        result = edit_effects(edit, explorer.model, [query.free] if query.free else [], generate=NEW, k=MEMORIES)
+        sheet = without_origin(result.sheet(full=True))
+        return result, [section for section in split_sheet(sheet) if section.title]
 
     return explorer.cached(("effects", edit.digest, query.free), run)
+
+
+def trace_or_reason(
+    model: Model, fact: Fact, seed: int = 0, progress: Progress | None = None
+) -> tuple[Trace | None, str]:
+    """The trace of a fact, or why there is none."""
+    if not fact.target_true:
+        return None, "what is true was not named, so there is no answer to trace: name it with true= (--true)"
+    try:
+        return trace_fact(model, fact, seed=seed, progress=progress), ""
+    except InputError as error:
+        return None, str(error)
+
+
+def trace_section(trace: Trace | None, reason: str) -> list[Section]:
+    """Where the fact was recalled, or why that is not known; nothing where it was not asked."""
+    if trace is None and not reason:
+        return []
+    sheet = Sheet.of(sheets.Words.of(f"Not traced: {reason}")) if trace is None else without_origin(trace.sheet())
+    return [Section("Where the fact was recalled", sheet)]
 
 
 def count_kept(explorer: Explorer, edit: Edit, prompts: pd.DataFrame) -> list[str]:

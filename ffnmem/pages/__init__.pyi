@@ -1,5 +1,4 @@
 from .comparisons import comparison as comparison
-from .edits import edit as edit
 from .neuron_pages import neurons as neurons
 from .neuron_site import site as site
 from .results import page as page

@@ -164,7 +164,17 @@ COLUMNS: Mapping[str, Column] = {
     "beyond": Column("beyond", "percent"),
     "value": Column("value", left=False),  # each row of another statistic
     **each("context", "context"),
-    **each("prompt subject target_true target_new reason", "text", wraps=True),
+    **each("prompt subject target_true target_new reason beginning before after tried warning", "text", wraps=True),
+    "true>": Column("true target", "probability", colour=True),
+    "target>": Column("new target", "probability", colour=True),
+    "of_norm": Column("of the weights' norm", "percent"),
+    "delta": Column("edit vector ÷ written", "number", digits=2),
+    "stretch": Column("lengthened ×", "number", digits=3),
+    "rarity": Column("rarity of the subject", "number", digits=2),
+    "unseen": Column("said in other contexts", "percent"),
+    "drift_kl": Column("KL", "small"),
+    "drift_perplexity": Column("perplexity ×", "number", places=4),
+    "drift_loss": Column("loss", "number", places=3),
 }
 """What names stand for in the declarations of results; other names read by what they hold."""
 

@@ -270,11 +270,11 @@ def row_html(
     cells = []
     for i, one in enumerate(row):
         html = cell_html(one, links)
+        wraps = "fm-wraps" if one.column.wraps and isinstance(one.value, str) else ""
         if i == 0 and one.column.to_left and block.ruled:
-            cells.append(f'<th scope="row">{html}</th>')
+            cells.append(f'<th scope="row" class="{wraps}">{html}</th>' if wraps else f'<th scope="row">{html}</th>')
         else:
-            wraps = " fm-wraps" if one.column.wraps and isinstance(one.value, str) else ""
-            left = f' class="fm-left{wraps}"' if one.column.to_left else ""
+            left = f' class="{f"fm-left {wraps}".rstrip()}"' if one.column.to_left else ""
             cells.append(f"<td{left}{names[i] if html else ''}>{html}</td>")
         if one.column.bars:
             cells.append(f'<td class="fm-cell">{bar_html(one.bar, one.column.bars == "steps") if one.bar else ""}</td>')

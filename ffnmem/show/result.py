@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ResultKind = TypeVar("ResultKind", bound="Result")
+MOVED = 0.01  # a probability that is coloured
 BRIEF = 20
 """Rows of each table, unless all are asked for."""
 
@@ -162,7 +163,7 @@ class Result:
         columns, cells, notes = [], [], []
         decides = next((name for name in FIRED if name in rows), None)  # which tokens are those that it promotes
         for name, values in shown.items():
-            one = column_of(name.removesuffix(">"), values)
+            one = column_of(name if name in COLUMNS else name.removesuffix(">"), values)
             columns.append(replace(one, kind="text", left=False) if name.endswith(">") else shown_column(one))
             cells.append([self.cell(one, value) for value in values])
             if one.note and decides in (None, name) and any(isinstance(value, float) and value < 0 for value in values):
@@ -410,10 +411,13 @@ def pair_line(one: Column, ends: tuple[Any, Any]) -> Any:
         first, last = (token(value) for value in ends)
         return (first,) if ends[0] == ends[1] else line(first, " → ", last)
     places = one.places_of([value for value in ends if isinstance(value, int | float)])
+    moved = one.kind == "probability" and one.colour and None not in ends and abs(ends[1] - ends[0]) >= MOVED
     texts = [
         value if isinstance(value, str) else "" if value is None else one.format(value, places) or str(value)
         for value in ends
     ]
+    if moved:
+        return line(f"{texts[0]} → ", Span(texts[1], "adds" if ends[1] > ends[0] else "takes"))
     return texts[0] if texts[0] == texts[1] else f"{texts[0]} → {texts[1]}"
 
 
@@ -425,6 +429,8 @@ def content_of(name: str, value: Any) -> Content:
     match one.kind:
         case "token":
             return token(value, "strong")
+        case "tokens" if all(isinstance(each, int) for each in value):
+            return ", ".join(map(str, value))
         case "tokens":
             return Fitting(tuple(token_line(each, ()) for each in value))
         case "text":

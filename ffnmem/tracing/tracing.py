@@ -112,8 +112,8 @@ def trace_fact(
             "Eiffel Tower" --way silence --window 1
     """
     question = find_question(model, fact, subject, prepend_bos)
+    check_trace_fact(way, samples, noise)
     if way == "silence":
-        refuse_noise(samples, noise)
         silencer = Silencer(model, kinds, window, prepend_bos, batch_tokens)
         return silencer.map_fact(question, target, first_token, progress=progress)
     sigma = (scale_of(model, [question[0]]), OWN) if noise is None else (check_noise(noise), GIVEN)
@@ -184,8 +184,8 @@ def trace_facts(
         $ ffnmem trace-facts atlas --known --limit 2 --way silence
     """
     some = as_facts(facts)
+    check_trace_fact(way, samples, noise)
     if way == "silence":
-        refuse_noise(samples, noise)
         return Silencings(*Silencer(model, kinds, window, prepend_bos, batch_tokens).map_facts(some, out, progress))
     before = None if noise is not None or out is None else read_run(out, TRACES).get("settings", {}).get("noise")
     if before is not None:  # facts that are added would ask for another one
@@ -198,12 +198,15 @@ def trace_facts(
     return Traces(*tracer.map_facts(some, out, progress))
 
 
-def refuse_noise(samples: int, noise: float | None) -> None:
+def check_trace_fact(way: TraceWay = "restore", samples: int = SAMPLES, noise: float | None = None) -> None:
     """Raise InputError for settings of noise where nothing is hidden by it."""
-    if samples != SAMPLES or noise is not None:
+    if way == "silence" and (samples != SAMPLES or noise is not None):
         raise InputError(
             "nothing is hidden by noise where parts are silenced: leave out samples= and noise= (--samples, --noise)"
         )
+
+
+check_trace_facts = check_trace_fact
 
 
 class Tracer(Mapper[Trace]):

@@ -60,9 +60,9 @@ def run(*args: object, status: int = 0, env: dict[str, str] | None = None) -> Ra
     return ran
 
 
-def table(*args: object, width: int = 80) -> str:
+def table(*args: object, width: int = 80, status: int = 0) -> str:
     """What a command prints on a terminal of ``width`` columns, which no line may exceed."""
-    out = run(*args, env={"COLUMNS": str(width)}).stdout
+    out = run(*args, env={"COLUMNS": str(width)}, status=status).stdout
     for line in out.splitlines():
         assert cell_len(line) <= width, f"{cell_len(line)} columns: {line!r}"
     return out

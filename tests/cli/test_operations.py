@@ -23,6 +23,8 @@ from ffnmem.neurons import readable
 from ffnmem.scanning import Store, open_store
 from ffnmem.show.result import Result
 
+from ..editing.edits import made as made_edit
+from ..evaluation.made import EIFFEL
 from ..pages.page import Page
 from .running import PROMPT, mistake, run, table
 
@@ -36,6 +38,7 @@ TYPED = {
     "subject": "Eiffel Tower",
     "text": "e",
     "config": "atlas",
+    "target": "Rome",
 }
 """What is typed for parameters that are required, by name."""
 SHOWING = [name for name, path in OPERATIONS.items() if operation(path).shows]
@@ -43,7 +46,7 @@ SHOWING = [name for name, path in OPERATIONS.items() if operation(path).shows]
 HOSTILE = "[red]\x1b<script>alert(1)"
 
 
-ANSWERS = {"contrast": {"target": " London", "foil": " Paris"}}
+ANSWERS = {"contrast": {"target": " London", "foil": " Paris"}, "edit": {"editor": "ft_l"}}
 """What a command is asked besides, of a model that would say the same."""
 
 
@@ -67,6 +70,9 @@ def loaded(tiny: fm.Model, tiny_store: Store, tmp_path_factory: pytest.TempPathF
         texts.write_bytes(b"The city of Rome\n\nand \xff Paris\n\nThe Eiffel Tower is in the city of Paris")
         patch.setitem(TYPED, "texts", str(texts))
         patch.setitem(TYPED, "store", str(tiny_store.folder))
+        edit = tmp_path_factory.mktemp("edit") / "edit.zip"
+        made_edit(tiny, fact=EIFFEL).save(edit)
+        patch.setitem(TYPED, "edit", str(edit))
         patch.setattr(fm, "load", lambda *_, **__: tiny)
         patch.setattr(readable, "LEVEL", 2.0)  # of values without training none promotes what comes next
         patch.setattr(readable, "WIDE", 1)
@@ -118,14 +124,17 @@ def test_a_command_says_the_same_in_every_form(name: str, tiny: fm.Model, tmp_pa
     page, saved = tmp_path / "page.html", tmp_path / "saved.zip"
     if result.no_file:
         mistake(*words(name), "--save", saved, named=(type(result).__name__, "folder"))
-    shown = table(*words(name), "--top", 3, "--html", page, *(() if result.no_file else ("--save", saved)))
+    status = getattr(result, "status", 0)
+    shown = table(
+        *words(name), "--top", 3, "--html", page, *(() if result.no_file else ("--save", saved)), status=status
+    )
     if hasattr(getattr(result, "provenance", None), "fingerprint"):
         assert tiny.fingerprint in shown
         assert tiny.fingerprint in Page(page.read_text("utf-8")).words
-    values = json.loads(run(*words(name), "--json", "--top", 3).stdout)
+    values = json.loads(run(*words(name), "--json", "--top", 3, status=status).stdout)
     assert values == json.loads(json.dumps(result.to_dict(3, derived=True)))
     frame = pd.read_csv(
-        io.StringIO(run(*words(name), "--csv", "--top", 3).stdout), keep_default_na=False, na_values=[""]
+        io.StringIO(run(*words(name), "--csv", "--top", 3, status=status).stdout), keep_default_na=False, na_values=[""]
     )
     expected = result.to_frame(3, derived=True)
     assert list(frame) == list(expected)
@@ -158,6 +167,7 @@ def found(name: str, model: fm.Model) -> Result:
     needed = [part for part in one.typed(("Model", "Store")) if part.required]
     read = {"layer": int, "changes": lambda typed: read_changes([typed])}
     values = {part.typed_as: read.get(part.kind.name, str)(TYPED[part.typed_as]) for part in needed}
+    values |= {part.name: [values[part.name]] for part in needed if part.kind.many}
     scanned = any(part.of == "Store" and part.required for part in one.typed())
     given = {"Store": open_store(TYPED["store"])} if scanned else {}
     result = one.call(values | ANSWERS.get(name, {}), {"Model": model, **given, "k": 3})  # of --top 3
@@ -170,7 +180,7 @@ def test_token_text_does_nothing(name: str, tmp_path: Any) -> None:
     """A prompt could recolour a terminal, break a table, or run in a page."""
     if "prompt" in (one.name for one in operation(OPERATIONS[name]).typed()):
         hostile = {"counterfactual" if name == "contrast" else "prompt": HOSTILE, "subject": "alert"}
-        out = table(*words(name, **hostile), "--top", 2, "--html", tmp_path / "page.html")
+        out = table(*words(name, **hostile), "--top", 2, "--html", tmp_path / "page.html", status=int(name == "edit"))
         assert "\x1b" not in out
         html = (tmp_path / "page.html").read_text("utf-8")
         assert "<script>alert" not in html

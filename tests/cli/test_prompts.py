@@ -193,7 +193,8 @@ def test_names_on_every_page_lead_to_the_site(
     saved(tiny, tmp_path / "e.zip")
     common = ("--model", tiny_folder, "--site", site)
     run("report", PROMPT, "-o", pages / "prompt.html", *common)
-    run("edit", "apply", tmp_path / "e.zip", "--html", pages / "edit.html", *common)
+    edit = fm.Edit.load(tmp_path / "e.zip")
+    fm.pages.page(fm.evaluation.edit_effects(edit, tiny), pages / "edit.html", site=site)
     circuit = fm.circuit(fm.capture(tiny, PROMPT), ["0.5@3", "1.7"])
     fm.pages.page(circuit, pages / "circuit.html", site=site)
     for path in pages.glob("*.html"):

@@ -51,19 +51,15 @@ def test_tables_and_json(tiny: fm.Model) -> None:
     assert " ".join(frame.columns) == "fact subject prompt target_true target k_u steps stopped loss"
     assert frame.loc[0, ["target", "k_u"]].tolist() == ["Rome", 0.7]
     record = json.loads(json.dumps(edit.to_dict(), allow_nan=False))
-    assert list(record)[:4] == ["method", "digest", "fingerprint", "layers"]
-    assert record["layers"] == [{"layer": 1, "rank": 1, "norm": edit.changes[0].norm}]
-    assert record["facts"] == [edit.facts[0].to_dict()]
-    assert record["numbers"] == [{"k_u": 0.7, "steps": 20, "stopped": True, "loss": None}]
-    assert record["settings"]["clamp"] == 4.0
-    shown = printed(made(tiny, nothing=None, none="", forced=True, many=[0.5] * 9).sheet())
-    assert "layer 1 · clamp 4 · contexts '{}', 'I know that {}' · forced yes · many: 9 values" in shown
-    row = ["Rome", "0.7000", "20", "True"]  # without a loss, which nobody measured
-    assert any(line.split()[-4:] == row for line in shown)
+    assert record["layers"] == [1]
+    assert record["changed"] == [{"layer": 1, "rank": 1, "norm": edit.changes[0].norm}]
+    assert (record["rewrites"][0]["k_u"], record["rewrites"][0]["loss"]) == (0.7, None)
+    assert {"setting": "clamp", "is": 4.0} in record["made_with"]
+    assert "loss" not in " ".join(printed(edit.sheet()))  # which nobody measured
     bare = Edit.of(tiny, [change(tiny, 0)], method="mine")
     assert bare.title == "mine"
     assert bare.to_frame().empty
-    assert (bare + Edit.of(tiny, [change(tiny, 1)], method="mine")).to_dict()["numbers"] == []
+    assert (bare + Edit.of(tiny, [change(tiny, 1)], method="mine")).to_dict()["rewrites"] == []
 
 
 def test_refusals(tiny: fm.Model) -> None:
@@ -164,7 +160,6 @@ def test_each_side_is_the_models_own_and_changes_add_up(pair64: Pair) -> None:
     model, edit = pair64.model, made(pair64.model, (0, 1))
     found = edit.diff(model, PROMPT, k=None)
     assert (found.target, found.foil, found.hidden) == (" Rome", " Paris", 0)
-    assert found.sheet().blocks[0].rows["foil"].text == " Paris"  # type: ignore[union-attr]
     before = fm.attribute(fm.capture(model, PROMPT), " Rome", " Paris")
     with edit.applied(model):
         capture = fm.capture(model, PROMPT)
@@ -252,9 +247,11 @@ def test_what_a_diff_shows(tiny: fm.Model) -> None:
     assert everything["change"].abs().is_monotonic_decreasing
     pd.testing.assert_frame_equal(found.neurons, everything.head(3))
     assert found.hidden == len(everything) - 3 == tiny.n_layers * tiny.d_mlp - 3
-    assert f"{found.hidden} neurons" in found._repr_html_()
-    assert "' Rome' against ' Paris'" in repr(found)
-    assert "against" not in repr(edit.diff(tiny, PROMPT, target=" France"))
+    assert f"{found.hidden:,} more" in found._repr_html_()
+    assert "target ' Rome', foil ' Paris'" in repr(found)
+    assert "foil" not in repr(edit.diff(tiny, PROMPT, target=" France"))
+    top = found.components.loc[found.components["change"].abs().idxmax()]
+    assert f"changes by {found.change:+.2f}, most of it by {top['component']}" in found.verdict
     record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert (len(record["neurons"]), record["provenance"]["edit"]) == (3, edit.digest)
 

@@ -14,14 +14,11 @@ import torch
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, ModelError
+from ffnmem.evaluation.edited import edit_effects, edited, moved_neighbours
 from ffnmem.evaluation.effects import (
     COLUMNS,
-    TITLES,
     AskedPrompt,
-    EditEffects,
     Effects,
-    format_move,
-    moved_neighbours,
     prompts_of,
 )
 from ffnmem.evaluation.texts import DOCUMENTS, Texts, drift_texts, sample_documents
@@ -31,7 +28,7 @@ from ffnmem.models.replaying import PlainLayers
 
 from ..architectures import DECODERS
 from ..editing.edits import COLOSSEUM, made, same_bits, weights
-from ..helpers import allclose, printed, refuses
+from ..helpers import allclose, refuses
 from .made import EIFFEL, TEXTS, drift_by_hand, logs, probability
 
 
@@ -63,17 +60,17 @@ def test_an_applied_edit_is_not_added_twice(tiny64: fm.Model, effects: Effects) 
         found = Effects(effects.edit, tiny64)
         assert allclose(found.on(asked)["target_after"], expected["target_after"], 1e-12)
         assert allclose(found.on(asked)["target_before"], expected["target_before"], 1e-12)
-        assert allclose(found.changes()[0]["change"], effects.changes()[0]["change"], 1e-12)
+        assert allclose(found.changes()["of_norm"], effects.changes()["of_norm"], 1e-12)
         assert same_bits(tiny64, held)
     assert same_bits(tiny64, before)
 
 
 def test_changes_and_continuations(tiny64: fm.Model, effects: Effects) -> None:
     """The likeliest tokens, once without and once with the edit; a text without room has none."""
-    for row, change in zip(effects.changes(), effects.edit.changes, strict=True):
+    for row, change in zip(effects.changes().to_dict("records"), effects.edit.changes, strict=True):
         norm = torch.linalg.matrix_norm(tiny64.ffn[change.layer].values.detach())
         assert (row["layer"], row["rank"]) == (change.layer, change.rank)
-        assert allclose(row["change"], float(torch.linalg.matrix_norm(change.delta()) / norm), 1e-9)
+        assert allclose(row["of_norm"], float(torch.linalg.matrix_norm(change.delta()) / norm), 1e-9)
     texts = ["The Tower is", "The city of " * 12, f"The{' city' * 29}"]  # with room for many, none, one
     (text, before, after), (last, *_) = effects.continued(texts, 4)
     assert last == texts[2]
@@ -149,50 +146,79 @@ def test_what_else_is_known_of_a_subject_is_asked() -> None:
     assert {probe.prompt for probe in new.probes} == {*asked, fact.text}
 
 
-def test_sheet(effects: Effects) -> None:
-    """What was edited, prompts by kind, the neurons that changed most and by which components."""
-    found = effects.measure(top=3)
-    drift = {"drift_kl": 0.001234, "drift_perplexity": 1.5, "texts": 7}
-    changes = [{"layer": 0, "rank": 1, "change": 0.25}, {"layer": 1, "rank": 2, "change": 1.5}]
-    text = "\n".join(printed(EditEffects(found.edit, found.prompts, changes, drift, found.memories).sheet(), 200))
-    assert found.memories is not None
-    top = found.memories.components.loc[found.memories.components["change"].abs().idxmax()]
-    for part in (
-        "layer 1 by 150.0% of its norm, rank 2",
-        "KL 0.0012 nats a token, perplexity × 1.5000 on 7 texts",
-        "\nabout neighbours",
-        f"{found.memories.change:+.2f}, most of it by {top['component']}",
-    ):
-        assert part in text
+def test_what_is_said_first(effects: Effects) -> None:
+    """What the model says now, in one sentence; whether other wordings follow and other prompts stay."""
+    found = edit_effects(effects.edit, effects.model, k=3)
+    rows = [("prompt", " Paris", " Rome"), ("paraphrase", " Paris", " Rome"), ("paraphrase", " Paris", " Paris")]
+    rows += [("neighbour", " Paris", " Paris"), ("unrelated", " France", " Italy")]
+    prompts = pd.DataFrame(rows, columns=["kind", "answer_before", "answer_after"])
+    prompts = prompts.assign(fact="", prompt="p", true="Paris", target="Rome", target_before=0.01, target_after=0.98)
+    said = replace(found, prompts=prompts)
+    assert said.verdict == (
+        "The model now says 'Rome' instead of 'Paris' (probability 98.0%, was 1.0%). 1 of 2 other wordings get the "
+        "same answer; of the prompts that should keep their answer, 1 of 1 about neighbours and 0 of 1 about what else "
+        "is known do."
+    )
+    assert said.doubts["warning"].str.startswith("1 of 1 prompts about what else is known").tolist() == [True]
+    as_before = replace(found, prompts=prompts.head(1).assign(answer_before=" Rome"))
+    assert as_before.verdict.startswith("The model says 'Rome', as it did before")
     for by, reached in (("tried", False), ("tried", True), ("given", False)):
-        numbers = found.edit.numbers.assign(reached=reached, steps=3.0, loss=math.nan)
+        numbers = found.edit.numbers.assign(reached=reached, steps=3.0, loss=math.nan, after=0.4, says=" Paris")
         edit = replace(found.edit, settings={**found.edit.settings, "layer_by": by}, numbers=numbers)
-        text = "\n".join(printed(EditEffects(edit, found.prompts, changes, drift, None).sheet(), 200))
-        assert ("the edit is reached in none" in text) == (by == "tried" and not reached)
-        assert ("yes: the edited model gives the target" in text) == reached
-        assert ("3 steps" in text, "nan" in text) == (True, False)
+        made = replace(found, edit=edit, prompts=prompts.assign(answer_after=" Paris"))
+        assert ("reached in none" in str(made.layer_chosen)) == (by == "tried" and not reached)
+        assert made.status == (not reached)
+        if not reached:
+            assert made.verdict.startswith("The edit is not reached: the model says 'Paris', not 'Rome'")
+    assert found.memories is not None
     assert len(found.memories.neurons) == 3
-    assert found.edit.to_dict() == found.to_dict()["edit"]
-    assert "settings" not in found.brief()["edit"]
 
 
-def test_moves_of_a_percent_are_coloured() -> None:
-    for before, after, style in ((0.5, 0.505, ""), (0.5, 0.6, "adds"), (0.5, 0.4, "takes"), (0.5, 0.495, "")):
-        assert format_move(before, after)[-1].style == style
+def test_a_fact_is_found_and_rewritten(tiny: fm.Model, tmp_path: Path) -> None:
+    """A text is the known fact that it asks for, with what is given besides; the edit is the editor's own."""
+    source, out = tmp_path / "facts.jsonl", tmp_path / "edit.zip"
+    fm.facts.write_facts([EIFFEL], source)
+    found = edited(
+        tiny, EIFFEL.text, "Rome", EIFFEL.subject, facts=source, editor="ft_l", settings={"steps": 2},
+        paraphrases=["The city of the Eiffel Tower is"], neighbours=["London is the city of"], out=out,
+    )  # fmt: skip
+    (fact,) = found.edit.facts
+    assert fact.paraphrases == (*EIFFEL.paraphrases, "The city of the {} is")
+    assert fact.neighbour_prompts[-1] == "London is the city of"
+    assert fm.Edit.load(out).digest == found.edit.digest == fm.editing.ft_l(tiny, fact, steps=2).digest  # type: ignore[union-attr]
+    assert edited(tiny, fact, "Rome", editor="ft_l", settings={"steps": 2}).edit.digest == found.edit.digest
+    for more, named in (
+        ({"fact": fact, "subject": "Louvre"}, ("'Louvre'",)),
+        ({"subject": None}, ("a subject is needed",)),
+        ({"fact": "The Louvre is", "subject": "Louvre", "facts": source}, ("no fact about 'Louvre'",)),
+        ({"target": " "}, ("target is empty",)),
+        ({"moment": "m"}, ("moment does nothing with ft_l",)),
+    ):
+        with refuses(InputError, ValueError, *named):
+            edited(
+                **{
+                    "model": tiny,
+                    "fact": EIFFEL.text,
+                    "target": "Rome",
+                    "subject": EIFFEL.subject,
+                    "editor": "ft_l",
+                    **more,
+                }
+            )  # type: ignore[arg-type]
 
 
 def test_own_prompts(effects: Effects) -> None:
     """A prompt is asked about the fact that it names; of an edit without facts it cannot be."""
-    found = effects.measure(["The Eiffel Tower is in"])
-    assert found.prompts[["kind", "true", "target"]].values.tolist() == [["other", "Paris", effects.edit.targets[0]]]
-    kinds = pd.concat([found.prompts, effects.measure(top=1).prompts]).assign(fact="", true="Paris", target="Rome")
-    said = [TITLES["other"] in str(replace(found, prompts=some).sheet().blocks) for some in (found.prompts, kinds)]
-    assert said == [False, True]  # where prompts are of several kinds
-    both = Effects(effects.edit + made(effects.model, (1,), seed=3, fact=COLOSSEUM), effects.model)
-    assert both.measure(["The Colosseum is in"]).prompts[["true", "target"]].values.tolist() == [["Rome", "London"]]
+    found = edit_effects(effects.edit, effects.model, ["The Eiffel Tower is in"], generate=4)
+    asked = found.prompts[found.prompts["kind"] == "other"]
+    assert asked[["true", "target"]].values.tolist() == [["Paris", effects.edit.targets[0]]]
+    assert found.written["beginning"].tolist()[:2] == [EIFFEL.text, "The Eiffel Tower is in"]
+    both = effects.edit + made(effects.model, (1,), seed=3, fact=COLOSSEUM)
+    last = edit_effects(both, effects.model, ["The Colosseum is in"]).prompts.iloc[-1]
+    assert (last["true"], last["target"]) == ("Rome", "London")
     bare = fm.Edit.of(effects.model, effects.edit.changes, method="mine")
     with refuses(InputError, ValueError, "names no facts"):
-        Effects(bare, effects.model).measure(["It is"])
+        edit_effects(bare, effects.model, ["It is"])
 
 
 def test_how_many_tokens_go_to_other_experts(tokenizer: Any) -> None:
@@ -211,6 +237,6 @@ def test_how_many_tokens_go_to_other_experts(tokenizer: Any) -> None:
     moved = [sum(map(set.__ne__, a, b)) / len(a) for a, b in zip(before, after, strict=True)]
     assert allclose(found["rerouted"], moved, 1e-12)
     assert max(moved) > 0
-    assert "routed to other experts" in str(Effects(edit, model).measure(top=2).sheet().blocks[0])
+    assert "other experts in the layers behind" in str(edit_effects(edit, model, k=2).routing)
     last = Effects(made(model, (1,), fact=EIFFEL), model)  # no router stands behind it
     assert last.on(prompts_of(EIFFEL, "Rome"))["rerouted"].isna().all()

@@ -59,7 +59,6 @@ PAGES: dict[str, Make] = {
     "circuit": lambda model, store, out: fm.pages.page(
         fm.circuit(fm.capture(model, PROMPT), ["0.5", "0.6", "1.7"]), out
     ),
-    "edit": lambda model, store, out: fm.pages.edit(random_edit(model, fact=FACT), model, out=out),
     "comparison": lambda model, store, out: fm.pages.comparison(
         fm.compare(model, hostile_model(n_inner=48), TEXTS), out
     ),
