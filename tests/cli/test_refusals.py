@@ -14,8 +14,8 @@ from ffnmem.scanning import Store
 from .running import PROMPT, arguments_of, every_command, mistake
 
 OUT, FEW = "--out {out}", "--editor ft_l --limit 2 --model {model}"
-ABOUT = f'"{PROMPT}" --subject "Eiffel Tower"'
-EDIT, EVALUATE = f"edit {ABOUT} --target Rome", f"evaluate {FEW}"
+ABOUT = f'"{PROMPT}" "Eiffel Tower"'
+EDIT, EVALUATE = f"edit {ABOUT} Rome", f"evaluate {FEW}"
 P, M, S = f'"{PROMPT}"', "--model {model}", "--store {store}"
 
 REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on standard error names
@@ -83,16 +83,15 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     ("compare {model} {model} --reach 2", "text --corpus"),
     ("compare {model} {model} --html {corpus}", "corpus.txt nothing that ffnmem wrote"),
     # Edits.
-    (f"edit {P} Rome --subject x --target y", "'Rome' quotes"),
-    (f"edit {ABOUT} --target ' '", "--target empty"),
-    (f"{EDIT} --editor ft_l --moment m", "--moment ft_l"),
-    *((f"{EDIT} --set {text}", "--set NAME=VALUE") for text in ("steps", "=3")),
-    (f"{EDIT} --set stepz=3", "stepz steps"),
+    (f"edit {P} 'Eiffel Tower' New York", "'York' quotes"),
+    (f"edit {ABOUT} ' '", "target empty"),
+    (f"{EDIT} --editor ft_l --moment m", "moment ft_l"),
+    *((f"{EDIT} --settings {text}", "--settings NAME=VALUE") for text in ("steps", "=3")),
+    (f"{EDIT} --settings stepz=3", "stepz steps"),
     (f"{EDIT} {M}", "comes without ffnmem moment --model {model} --layer 0 -o"),
     (f"{EDIT} {M} --moment atlas", "of atlas other weights ffnmem moment --model {model} --layer 0 -o"),
-    (f"{EDIT} --export {{store}}", "not empty"),
-    *((f"{EDIT} --{option}", f"--{option.split()[0]} --html") for option in ("site site", "trace")),
-    ("edit aply e", "'apply'"),
+    ("apply e.zip --export {store}", "not empty"),
+    ("aply e", "apply"),
     # Evaluations.
     ("evaluate --editor rmoe", "rome mean"),
     (f"{EVALUATE} --compare ft_l", "'ft_l' twice"),
