@@ -12,7 +12,7 @@ import pytest
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError
-from ffnmem.scanning import Store
+from ffnmem.scanning import Store, export_store
 from ffnmem.vocabulary.lenses import JacobianLens, load_lens
 
 from .editing.edits import made as random_edit
@@ -33,7 +33,7 @@ WRITERS: dict[str, Callable[[fm.Model, Store, Path], Any]] = {
     "a lens": lambda model, store, path: lens_of(model).save(path),
     "a published lens": lambda model, store, path: lens_of(model).publish(path),
     "a report": lambda model, store, path: fm.pages.page(fm.report(fm.capture(model, PROMPT)), path),
-    "delphi's files": lambda model, store, path: store.export("delphi", path),
+    "delphi's files": lambda model, store, path: export_store(store, "delphi", path),
 }
 
 

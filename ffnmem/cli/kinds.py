@@ -61,6 +61,14 @@ def read_numbers(typed: Sequence[str]) -> list[int]:
         raise InputError(f"{quoted(','.join(typed))}: write whole numbers, such as 2,3") from None
 
 
+def read_shard(typed: str) -> tuple[int, int]:
+    """``i/n``, the i-th of n shards, from 0."""
+    match = re.fullmatch(r"(\d+)/(\d+)", typed.strip(), re.ASCII)
+    if match is None or not int(match[1]) < int(match[2]):
+        raise InputError(f"{quoted(typed)} is no shard: write 0/4 for the first of four, up to 3/4")
+    return int(match[1]), int(match[2])
+
+
 def read_removal(typed: str) -> str | float:
     """``zero``, ``mean``, or a number."""
     if typed in ("zero", "mean"):
@@ -118,14 +126,16 @@ ONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "graph_file": ("FILE", writable(GRAPH)),
     "new_file": ("FILE", writable(None)),
     "result_file": ("FILE", writable(OWN)),
-    "new_folder": ("DIR", lambda typed: str(check_new_folder(typed))),
     "out_folder": ("DIR", out_folder),
+    "new_folder": ("DIR", lambda typed: str(check_new_folder(typed))),
+    "shard": ("I/N", read_shard),
     "removal": ("zero|mean|NUMBER", read_removal),
 }
 SEVERAL: Mapping[str, tuple[str, Callable[[Sequence[str]], Any]]] = {
     "settings": ("NAME=VALUE", read_settings),
     "neurons": ("LAYER.NEURON", read_neurons),
     "changes": ("CHANGES", read_changes),
+    "folders": ("DIR", list),
     "firings": ("FIRING", lambda typed: [name.strip() for name in ",".join(typed).split(",")]),
     "tokens": ("TOKEN", lambda typed: [read_token(one) for one in typed]),
 }

@@ -59,6 +59,8 @@ KINDS = {
     "ResultFile": "result_file",
     "Settings": "settings",
     "OutFolder": "out_folder",
+    "Shard": "shard",
+    "Stores": "folders",
 }
 """By the name of an annotation: what is typed for it, a kind of :mod:`ffnmem.cli.kinds`."""
 MANY = ("Sequence", "Iterable", "Collection", "tuple", "list")
@@ -68,7 +70,9 @@ NEURONS = ("neuron", "neurons")
 """Kinds that name layer and neuron: beside a parameter ``layer`` of one of them, ``neuron`` is not typed."""
 NOT_TYPED = ("progress", "batch_tokens", "k")
 """``k``, how many rows a result has at most, is what --top says."""
-WRITTEN = ("out_folder",)
+SETTINGS = ("Examples", "PageTokens")
+"""Kinds of what is typed though it has one of these names."""
+WRITTEN = ("out_folder", "new_folder")
 """Kinds of what is written, which is given by name."""
 READ = ("text", "documents")
 """What says how texts are read is for their maker alone."""
@@ -103,6 +107,11 @@ class Parameter:
     def typed_as(self) -> str:
         """Its name for who types it: ``layer`` may take neurons, which name their layer."""
         return self.kind.name if self.name == "layer" and self.kind.name in NEURONS else self.name
+
+    @property
+    def is_given(self) -> bool:
+        """Whether it is not typed, but what all commands have."""
+        return self.name in NOT_TYPED and self.kind.name not in SETTINGS
 
     @property
     def by_place(self) -> bool:
@@ -154,7 +163,8 @@ class Operation:
 
     def typed(self, given: Collection[str] = ()) -> Iterator[Parameter]:
         """What is typed for it: its parameters, in place of one that a maker makes those of the maker. Two of one name
-        are one option if of one kind; else the maker's stays, and the other cannot be typed.
+        are one option if of one kind; else the one that is required stays, or that of the function, and the other
+        cannot be typed.
 
         ``given``: names of classes of which nothing need be typed."""
         found: dict[str, Parameter] = {}
@@ -163,11 +173,15 @@ class Operation:
             if one.kind.name in given or (named and one.name == "neuron"):
                 continue
             if one.name not in self.made:
-                if one.kind.name and one.name not in NOT_TYPED:
+                if one.kind.name and not one.is_given:
                     found.setdefault(one.name, one)
+                continue
+            if one.kind.name == "Model" and not one.required:
                 continue
             maker, names = self.made[one.name]
             for part in (part for part in maker.typed(given) if part.name in names):
+                if self.is_own(names[part.name], part):
+                    continue
                 required = part.required and one.required
                 found[names[part.name]] = replace(
                     part,
@@ -190,12 +204,17 @@ class Operation:
             elif one.name in self.made:
                 maker, names = self.made[one.name]
                 if one.required or any(names[part.name] in values for part in maker.typed() if part.required):
-                    typed = {own: values[name] for own, name in names.items() if name in values}
+                    typed = {
+                        part.name: values[names[part.name]]
+                        for part in maker.typed()
+                        if names.get(part.name) in values and not self.is_own(names[part.name], part)
+                    }
                     arguments[one.name] = maker.call(typed, given)
                     if all(own == name for own, name in names.items()):  # for the next one the same is typed
                         given = {**given, one.kind.name: arguments[one.name]}
-            elif one.name in NOT_TYPED and given.get(one.name) is not None:
-                arguments[one.name] = given[one.name]
+            elif one.is_given:
+                if given.get(one.name) is not None:
+                    arguments[one.name] = given[one.name]
             elif one.typed_as in values and kinds.get(one.name) == one.kind and one.name not in told:
                 arguments[one.name] = values[one.typed_as]
         return self.load()(**arguments)
@@ -213,6 +232,11 @@ class Operation:
             refuse(**{name: values[name] for name in inspect.signature(refuse).parameters if name in values})
         for maker, names in self.made.values():
             maker.check({own: values[name] for own, name in names.items() if name in values})
+
+    def is_own(self, name: str, part: Parameter) -> bool:
+        """Whether an option is a parameter of its own, of another kind than that of a maker."""
+        own = next((one for one in self.parameters if one.name == name and name not in self.made), None)
+        return own is not None and own.kind != part.kind and not part.required
 
     def needs_model(self, one: Parameter) -> bool:
         """Whether a model is loaded for a parameter."""

@@ -1,173 +1,26 @@
-"""``ffnmem scan``, ``merge``, ``store``, ``moment`` and ``lens``: passes over a corpus, what they left."""
+"""``ffnmem moment`` and ``lens``: passes over a corpus, what they left."""
 
 from __future__ import annotations
-
-from typing import Annotated
-
-from cyclopts import App, Parameter
 
 import ffnmem as fm
 
 from ..core.number_text import format_bytes
-from ..core.types import Engine, ScanDtype, StoreForm
-from ..show.records import emit, write
+from ..show.records import emit
 from .guard import note
 from .options import (
     Corpus,
     CorpusReading,
     Count,
     EditFile,
-    Json,
     Layers,
-    Neurons,
     NewFile,
-    NewFolder,
-    OutFolder,
     Output,
-    PlottedOutput,
     Seed,
     Shard,
-    StoreFolder,
     TextChoice,
     option_group,
 )
-from .progress import noting, show_progress, show_spinner
-
-
-@option_group
-class ScanSettings(CorpusReading):
-    """How a corpus is scanned, as the library's arguments of it.
-
-    Attributes:
-        k: Examples at each end of a neuron.
-        dtype: Numeric type of the pass. After bfloat16 the candidates are run again in float32, so examples are exact.
-        batch_tokens: Tokens of one forward pass.
-        workers: Processes that share the pass.
-        engine: Where workers run: processes of this machine, or a Ray cluster (pip install 'ffnmem[ray]').
-        shard: Only the I-th of N parts, to be merged later.
-        project: End with the tokens that all values promote, or leave them for when they are asked for. [default: end
-            with them where that takes about a second, as of atlas]
-    """
-
-    k: Count = 20
-    dtype: ScanDtype = "float32"
-    seed: Seed = 0
-    batch_tokens: Count = 2048
-    workers: Count = 1
-    engine: Engine = "local"
-    shard: Shard = (0, 1)
-    project: Annotated[bool | None, Parameter(negative="--no-project")] = None
-
-
-def scan(
-    corpus: Corpus,
-    /,
-    *,
-    out: OutFolder,
-    settings: ScanSettings = ScanSettings(),
-    model: TextChoice = TextChoice(),
-    output: Json = Json(),
-) -> None:
-    """Read a corpus once; keep what fires every neuron.
-
-    Reads CORPUS and leaves a store: what fires every neuron, how often and how strongly, what it writes. Gated neurons
-    (Llama, Gemma) are also told apart by the signs of gate and linear part, with N examples of each case.
-
-    CORPUS is a .txt, .jsonl, .csv or .parquet file, each also with .gz or .zst behind it; a folder of them, or a quoted
-    pattern; atlas, the corpus that comes with ffnmem; hf:OWNER/NAME/CONFIG:SPLIT, a data set of the Hugging Face hub;
-    or a folder that ffnmem pack wrote. The scan can be stopped at any moment: the same command goes on where it was.
-
-    Examples
-      ffnmem scan atlas --out runs/atlas
-      ffnmem scan texts.jsonl --text body --out runs/texts --context 64
-      ffnmem scan "texts/*.jsonl" --out runs/3 --shard 3/8
-
-    Args:
-        out: The store's folder; made if it is not there.
-    """
-    from ..scanning.jobs import expected_bytes  # needs torch
-
-    loaded = model.load()
-    size = format_bytes(expected_bytes(loaded, settings.k, settings.context, settings.dtype))
-    with show_progress() as report:
-        report = noting(f"will write about {size} into {out}", "scan", report)
-        store = fm.scan(loaded, corpus, out, progress=report, **vars(settings))
-    emit(store, output.form, sheet=store.outcome, data=lambda: store.manifest)
-
-
-def merge(stores: list[str], /, *, out: OutFolder, output: Json = Json()) -> None:
-    """Join the shards of a scan into one store.
-
-    Joins stores that hold different shards of one scan, in any order. Model, tokenizer, corpus and settings must agree.
-    The result is, byte for byte, what one scan of all of it gives; until every shard is in, it says that it is a part.
-
-    Examples
-      ffnmem merge runs/0 runs/1 --out runs/all
-
-    Args:
-        stores: The folders of the scans.
-        out: The folder of the joined store.
-    """
-    with show_spinner(f"joining {len(stores)} stores"):
-        joined = fm.merge(stores, out)
-    emit(joined, output.form, sheet=joined.outcome, data=lambda: joined.manifest)
-
-
-store = App(name="store")
-
-
-@store.default
-def describe_store(store: StoreFolder, /, *, check: bool = False, output: PlottedOutput = PlottedOutput()) -> None:
-    """What a store holds: settings, dead neurons, firing rates by layer.
-
-    Describes STORE, the folder of a scan: what was scanned, how, and how often the neurons of each layer fire. A neuron
-    fires at a token where its pre-activation is above 0; dead is one that never did. Firing rates are given as
-    quantiles over a layer's neurons: half of them fire at fewer tokens than the median. A gated neuron's pre-activation
-    is its gate's: a dead one may still write a little, with either sign; and how often each of the four cases of signs
-    of gate and linear part occurs is told as a mean over all neurons.
-
-    Examples
-      ffnmem store runs/atlas
-      ffnmem store runs/atlas --check --plot layers.png
-      ffnmem store runs/atlas --csv
-
-    --csv has one row a layer: layer, neurons, dead, firing_rate_5, firing_rate_25, firing_rate_50, firing_rate_75,
-    firing_rate_95. --json has these and all else.
-
-    Args:
-        check: Read every file whole and check it first; what is damaged is named.
-    """
-    opened = fm.open_store(store)
-    if check:
-        opened.verify()
-    output.emit(opened, sheet=lambda: opened.sheet(checked=check), data=lambda: opened.to_dict(checked=check))
-
-
-@store.command
-def export(
-    store: StoreFolder,
-    form: StoreForm,
-    /,
-    *,
-    out: Annotated[NewFolder, Parameter(alias="-o")],
-    neurons: Neurons | None = None,
-) -> None:
-    """Write a store in the form that another program reads.
-
-    Writes what other programs read of STORE into a new folder, and prints its path. neuronpedia: dashboard records as
-    SAEDashboard writes them; delphi: its latent cache. The model reads text again for both.
-
-    Examples
-      ffnmem store export runs/atlas neuronpedia -o out --neurons 3.17,5.97
-
-    Args:
-        form: Of which program.
-        out: The new folder.
-    """
-    opened = fm.open_store(store)
-    with show_progress() as progress:
-        written = opened.export(form, out, neurons=neurons, progress=progress)
-    write(f"{written}\n")
+from .progress import noting, show_progress
 
 
 @option_group

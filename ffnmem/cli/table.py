@@ -45,9 +45,10 @@ GROUPS = {
     "Models and files": {
         "explore": "explore",
         "get": "get",
-        "scan": "scan",
-        "merge": "scan",
-        "store": "scan",
+        "scan": "ffnmem.scanning.scanning:scan",
+        "merge": "ffnmem.scanning.merging:merge",
+        "store": "ffnmem.scanning.store:open_store",
+        "export": "ffnmem.scanning.exporting:export_store",
         "pack": "ffnmem.corpus.packing:pack",
         "site": "ffnmem.pages.neuron_site:site",
         "lens": "scan",

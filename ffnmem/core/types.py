@@ -65,6 +65,12 @@ NonNegative = Annotated[float, Range(least=0)]
 Number = Annotated[float, Range()]
 Finite = Annotated[float, Range(above=float("-inf"), below=float("inf"))]
 ContextLength = Annotated[int, at_least(2)]
+Examples = Annotated[int, Range(1, 10_000)]
+"""How many examples of each kind a scan keeps of a neuron: their memory grows with this, whatever the corpus."""
+PageTokens = Annotated[int, at_least(1)]
+"""Tokens of one forward pass of many, where that is worth setting."""
+Shard = tuple[int, int]
+"""The i-th of n parts of a text, from 0."""
 
 # -- what is of no one class ------------------------------------------------------------------------------------------
 
@@ -80,12 +86,14 @@ NewFile = str | Path | None
 """A file to write where nothing lies."""
 ConfigSource = Any
 """A model, its Hugging Face config, or a name or folder where that is found."""
-NewFolder = str | Path | None
+NewFolder = str | Path
 """A folder to write that does not exist yet, or is empty."""
 ResultFile = str | Path | None
 """A file to save a result in, which may take the place of another one of ours."""
 OutFolder = str | Path
 """A folder to write to: new, empty, or one that the same call wrote."""
+Stores = Sequence[Any]
+"""Stores, or their folders."""
 Texts = Any
 """A corpus: a file, folder or glob, ``"atlas"``, ``"hf:name"``, texts, or a packed corpus."""
 Tokenizer = Any

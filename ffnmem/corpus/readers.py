@@ -17,7 +17,6 @@ from typing import Any
 from ..core.errors import FfnmemError, FileError, listed, quoted, warn
 from ..core.files import check_ordinary
 from ..core.foreign import first_line
-from ..core.sheets import Column, Table
 
 # Bytes of a corpus file: plain, gzip or zstd, read from front to back and never whole.
 #
@@ -113,13 +112,6 @@ class Problem:
     def to_dict(self) -> dict[str, Any]:
         """The same with its meaning."""
         return {**asdict(self), "meaning": self.meaning}
-
-
-def problem_table(problems: Iterable[Problem]) -> Table:
-    """Each kind of problem, how often it occurs, and where first."""
-    records = [problem.to_dict() for problem in problems]
-    wide = (Column(name, wraps=True) for name in ("first", "meaning"))
-    return Table.of(records, Column("problem", of="kind"), Column("count", "count"), *wide)
 
 
 class Problems:

@@ -228,8 +228,8 @@ def edit_effects(
     generate: Whole = 0,
     seed: Seed = 0,
     k: Count = 8,
-    export: NewFolder = None,
-    lora: NewFolder = None,
+    export: NewFolder | None = None,
+    lora: NewFolder | None = None,
     progress: Progress | None = None,
 ) -> EditEffects:
     """What a saved edit does to what the model says; writes the edited model.

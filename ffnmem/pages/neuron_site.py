@@ -206,7 +206,7 @@ def index_html(store: Store, folder: Path) -> str:
         store.to_frame(),
         Column("layer", of=lambda row: (Span(f"layer {row['layer']:.0f}", link=f"{row['layer']:.0f}/{INDEX}"),)),
         "neurons",
-        Column("never fire", "count", of="dead"),
+        Column("never fire", "count", of="never_fired"),
         *(Column(name, "percent", of=of) for name, of in zip(("median firing rate", "5%", "95%"), rates, strict=True)),
     )
     corpus = store.manifest["corpus"]

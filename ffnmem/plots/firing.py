@@ -66,10 +66,10 @@ def dead(store: Store, ax: Axes | None = None) -> Axes:
         store: from :func:`ffnmem.scan` or :func:`ffnmem.open_store`.
     """
     rows = store.to_frame()
-    count, neurons = rows["dead"].sum(), rows["neurons"].sum()
+    count, neurons = rows["never_fired"].sum(), rows["neurons"].sum()
     ax = shapes.axes_for(ax)
-    shapes.groups(ax, rows["layer"], {"dead": rows["dead"]}, {"dead": shapes.FFN})
-    ax.set_ylim(0, max(1.05 * rows["dead"].max(), 1.0))
+    shapes.groups(ax, rows["layer"], {"dead": rows["never_fired"]}, {"dead": shapes.FFN})
+    ax.set_ylim(0, max(1.05 * rows["never_fired"].max(), 1.0))
     if not count:
         shapes.say(ax, "every neuron fired")
     title = f"{count:,} of {neurons:,} neurons of {store.model} never fired in {store.n_tokens:,} tokens"

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -31,8 +31,11 @@ from safetensors.numpy import save_file
 from torch import Tensor
 
 from .._version import __version__
+from ..core.defaults import SEQUENCES_READ
 from ..core.files import appearing, check_new_folder, write_whole, writing
+from ..core.neuron_names import NeuronName, NeuronNames
 from ..core.progress import Progress
+from ..core.types import Count, NewFolder, Range, Seed, StoreForm, Whole, checked
 from ..corpus.excerpts import Page, Selection, draw_sequences
 from ..corpus.passes import Forward, Observer, read
 from ..models.model import Model
@@ -43,6 +46,65 @@ from .shading import check_coefficient, read_passages
 from .store import Store
 
 Place = tuple[int, int]
+
+
+@checked
+def export_store(
+    store: Store,
+    form: StoreForm,
+    out: NewFolder,
+    *,
+    neurons: NeuronName | NeuronNames | None = None,
+    k: Count | None = None,
+    context: Whole = 32,
+    least: Annotated[float, Range(0, below=1)] = 0.1,
+    sequences: Count | None = SEQUENCES_READ,
+    splits: Count = 5,
+    seed: Seed = 0,
+    progress: Progress | None = None,
+) -> Path:
+    """Write a scan in the form that another program reads.
+
+    Writes what other programs read of a store into a new folder, and prints its path. The model computes what the store
+    does not keep.
+
+    Args:
+        store: the folder of a scan.
+        form: of which program. neuronpedia: dashboard records in batches, as SAEDashboard's NeuronpediaRunner writes
+            them for Neuronpedia's import: tokens promoted and suppressed, histograms, and examples with the
+            coefficient at every token. delphi: a latent cache for EleutherAI's delphi: every large coefficient in
+            some of the store's text, and that text. Negative coefficients are no entries, however large: delphi's
+            latents are silent or above 0.
+        out: the folder: new or empty.
+        neurons: which. [default: all] All take long of a large model, and for delphi some 40 bytes of memory for each
+            entry of one layer, and meanwhile 16 on disk for each of all.
+        k: of "neuronpedia": examples of the largest coefficients, and of each band; default as :meth:`Store.examples`.
+        context: of neuronpedia: tokens on each side of an example.
+        least: of delphi: the share of a neuron's largest coefficient above which one is an entry. To delphi a context
+            without entries is one in which a latent is silent, and the neurons of an FFN are hardly ever 0.
+        sequences: of delphi: how many of the store's, at random. Each is a row, a shorter one padded with a special
+            token, at which there are no entries. In Python, None for all.
+        splits: of delphi: files a layer.
+        seed: of delphi: of which sequences.
+        progress: called as (phase, done, total) in tokens, with "shade" or "text".
+
+    Returns: The folder.
+
+    Raises:
+        InputError, OutOfRangeError, FileError; ModelError: the model cannot be loaded by its name.
+
+    Example:
+        $ ffnmem export neuronpedia --store runs/atlas -o out --neurons 3.17,5.97
+    """
+    if neurons is None:
+        places = [(layer, neuron) for layer in range(store.n_layers) for neuron in range(store.d_mlp(layer))]
+    else:
+        places = store.places(neurons)
+    if form == "neuronpedia":
+        return neuronpedia(store, places, out, k, context, progress)
+    return delphi(store, places, out, least, sequences, splits, seed, progress)
+
+
 BATCH = 64  # neurons of a file, and of one reading
 HISTOGRAM = 50  # bars
 DIGITS = 4

@@ -18,9 +18,8 @@ from ..core.files import workspace
 from ..core.folders import claimed, locked, remove_files
 from ..core.progress import Progress
 from ..core.threads import available_cores
-from ..core.types import Division, ScanDtype
+from ..core.types import Division
 from ..corpus.batches import Sequences
-from ..corpus.excerpts import BATCH_TOKENS, TextSettings
 from ..corpus.packed import Packed, open_packed
 from ..corpus.packing import link_pack, pack, reusable
 from ..corpus.shards import Together, run_shards
@@ -32,7 +31,7 @@ from ..models.model import Model
 from .manifest import FOLDER, is_vouched_for
 from .passes import Scanner
 from .reduction import INPUTS, choose
-from .settings import DRAWS, FREQUENT, SAMPLE, ScanSettings
+from .settings import ScanSettings
 from .state import LAYER, ScanState, sizes_of
 from .state_file import Identity, ScanProgress, StateFile
 from .tables import CORPUS, SHARDS, STATE
@@ -132,16 +131,14 @@ def start(model: Model, packed: Packed, settings: ScanSettings, folder: Path, sh
     return Scanner(model, sequences, drawn, state, identity, progress, path)
 
 
-def expected_bytes(model: Model, k: int, context: int | None, dtype: ScanDtype) -> int:
+def expected_bytes(model: Model, settings: ScanSettings) -> int:
     """About how many bytes the store of a scan takes: those of its state, where the text has what is drawn of it. Its
     tables add some percent, the text two or four bytes a token."""
-    cut = TextSettings.checked(model, context, None, BATCH_TOKENS)
-    frequent = tuple(range(min(FREQUENT, model.d_vocab)))
-    settings = ScanSettings(**vars(cut), k=k, dtype=dtype, seed=0, sample=SAMPLE, draws=DRAWS, frequent=frequent)
     total = 0
     for ffn, sizes in zip(model.ffn, model.experts or [None] * model.n_layers, strict=True):
         count = 1 if sizes is None else sizes.experts + bool(sizes.shared)
-        axes = sizes_of(settings, ffn.d_mlp, count, SAMPLE, DRAWS, model.gated, (INPUTS, model.d_model))
+        kept = settings.sample, settings.draws
+        axes = sizes_of(settings, ffn.d_mlp, count, *kept, model.gated, (INPUTS, model.d_model))
         total += sum(math.prod(array.shape(axes)) * np.dtype(array.dtype).itemsize for array in LAYER.values())
     return total
 
@@ -217,8 +214,6 @@ def run_shard(task: ShardTask, report: Progress | None = None) -> str:
 
 def scan_with_workers(job: Scanner, folder: Path, workers: int, engine: str) -> None:
     """Scan all units by several processes and put the merged state into the job."""
-    if job.progress.shard != (0, 1):
-        raise InputError("workers share out a whole scan: give --shard or --workers, not both")
     if len(job.state.done) == len(job.sequences.units):
         return  # only what follows the pass is left to do
     if len(job.state.done) or job.progress.batch:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from ..core.errors import InputError
 from ..core.files import appearing, check_new_folder, user_path
 from ..core.folders import making
-from ..core.types import checked
+from ..core.types import OutFolder, Stores, checked
 from ..corpus.packing import link_pack
 from .scanning import write_store
 from .store import Store, open_store
@@ -22,19 +21,23 @@ FACTS = ("provenance", "corpus", "special_token_ids", "bos", "rescored_in", "bas
 
 
 @checked
-def merge(stores: Sequence[Store | str | Path], out: str | Path) -> Store:
-    """Join stores that hold different shards of one scan.
+def merge(stores: Stores, out: OutFolder) -> Store:
+    """Join the shards of a scan into one store.
 
     The result does not depend on the order or on how merges are nested, and equals, byte for byte, the store of one
-    scan over all their units, if that was made on the same kind of machine. Nothing is replaced.
+    scan over all their units, if that was made on the same kind of machine; until every shard is in, it says that it is
+    a part. Nothing is replaced.
 
     Args:
-        stores: at least one, of the same model, tokenizer, corpus and settings. Where one has a table of what its
-            values write, so has the result.
-        out: the folder of the new store.
+        stores: the folders of scans, at least one, of the same model, tokenizer, corpus and settings. Where one has a
+            table of what its values write, so has the result. In Python, folders or stores.
+        out: the folder of the joined store.
 
     Raises:
         InputError: stores that differ, or that hold the same part of the corpus. FileError: a damaged or missing store.
+
+    Example:
+        $ ffnmem merge runs/0 runs/1 --out runs/all
     """
     opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
     if not opened:

@@ -4,18 +4,43 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from ..core.errors import InputError
 from ..core.files import write_whole
-from ..core.progress import Progress
-from ..core.types import Count, Division, Engine, NonNegative, Range, ScanDtype, Seed, Whole, at_least, checked
+from ..core.number_text import format_bytes
+from ..core.progress import Progress, log
+from ..core.types import (
+    ContextLength,
+    Count,
+    Division,
+    Engine,
+    Examples,
+    NonNegative,
+    OutFolder,
+    PageTokens,
+    ScanDtype,
+    Seed,
+    Shard,
+    Texts,
+    Whole,
+    checked,
+)
 from ..corpus.batches import Sequences
 from ..corpus.excerpts import BATCH_TOKENS, TextSettings, check_shard
 from ..corpus.packed import Packed
 from ..corpus.passes import CHECKPOINT_SECONDS
 from ..models.model import Model
-from .jobs import check_shards, most_frequent, packed_corpus, prepared, remove_shards, scan_with_workers, start
+from .jobs import (
+    check_shards,
+    expected_bytes,
+    most_frequent,
+    packed_corpus,
+    prepared,
+    remove_shards,
+    scan_with_workers,
+    start,
+)
 from .manifest import NAMES, write_manifest
 from .passes import Scanner
 from .projected import BASIS, is_quick, write_values
@@ -94,25 +119,29 @@ def write_store(
 
 # `scan`: one pass over a corpus, and a store that answers for every neuron.
 
-MOST = 10_000  # examples at each end of a neuron: their memory grows with this, whatever the corpus
+
+def check_scan(shard: tuple[int, int] = (0, 1), workers: int = 1, engine: str = "local") -> None:
+    """Raise InputError for what cannot be asked at once."""
+    if shard != (0, 1) and (workers > 1 or engine != "local"):
+        raise InputError("workers share out a whole scan: give a shard or workers, not both")
 
 
 @checked
 def scan(
     model: Model,
-    source: Any,
-    out: str | Path,
+    texts: Texts,
+    out: OutFolder,
     *,
-    k: Annotated[int, Range(1, MOST)] = 20,
-    context: Annotated[int, at_least(2)] | None = None,
+    k: Examples = 20,
+    context: ContextLength | None = None,
     prepend_bos: bool | None = None,
     dtype: ScanDtype = "float32",
     seed: Seed = 0,
     sample: Count = SAMPLE,
     draws: Count = DRAWS,
     frequent: Whole = FREQUENT,
-    batch_tokens: Count = BATCH_TOKENS,
-    shard: tuple[int, int] = (0, 1),
+    batch_tokens: PageTokens = BATCH_TOKENS,
+    shard: Shard = (0, 1),
     workers: Count = 1,
     engine: Engine = "local",
     text: str = "text",
@@ -121,37 +150,44 @@ def scan(
     project: bool | None = None,
     progress: Progress | None = None,
 ) -> Store:
-    """Read a corpus once and keep, for every neuron, what fires it, how often and how strongly, and what it writes.
+    """Read a corpus once; keep what fires every neuron.
 
-    Memory does not grow with the corpus. The scan can be killed at any moment: the same call goes on where the last
+    Leaves a store: what fires every neuron, how often and how strongly, what it writes. Gated neurons (Llama, Gemma)
+    are also told apart by the signs of gate and linear part, with examples of each case.
+
+    Memory does not grow with the corpus. The scan can be stopped at any moment: the same call goes on where the last
     checkpoint was and gives the same bytes. A finished store is opened at once.
 
     Args:
         model: from :func:`ffnmem.load`. Hooks on its bridge are not seen; its weights are.
-        source: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
+        texts: a file, folder, glob, ``"atlas"`` (bundled), ``"hf:name"``, texts, or a packed corpus.
         out: the store's folder: new, empty, or with this scan; made if missing.
-        k: sequences kept at the top and at the bottom of each neuron, and in each sign case of a gated one.
-        context: the longest sequence in tokens, BOS included; default 128, or what the model reads.
+        k: examples of a neuron: sequences kept at its top and at its bottom, and in each sign case of a gated one.
+        context: the longest sequence in tokens, BOS included. [default: 128, or what the model reads]
         prepend_bos: put BOS before each sequence (never counted); default: the model's own convention.
-        dtype: ``"float32"``, or ``"bfloat16"`` for the pass, after which twice as many candidates as kept are run
-            again in float32 and ranked by that, so that every example shown is exact.
+        dtype: numeric type of the pass. After bfloat16 twice as many candidates as kept are run again in float32 and
+            ranked by that, so that every example shown is exact.
         seed: of the random sample.
         sample: random sequences kept for quantile bands; at up to 4,096 positions of them what the FFNs read is kept
-            too, by which :func:`ffnmem.polysemanticity` whitens inputs. draws: random positions kept.
+            too, by which :func:`ffnmem.polysemanticity` whitens inputs.
+        draws: random positions kept.
         frequent: most frequent tokens whose mean coefficients are kept.
         batch_tokens: of one forward pass, pads included; changes float rounding only.
-        shard: (i, n): only every n-th unit of the corpus from the i-th, to be joined by :func:`merge`.
-        workers: processes that share the pass (in a script, below ``if __name__ == "__main__"``, as Python's
-            multiprocessing asks); each loads the model by its name. A worker that dies is started again
-            where it was. The result is the same.
-        engine: ``"local"`` processes of this machine, or ``"ray"``: actors of a Ray cluster whose machines see ``out``
-            (``pip install 'ffnmem[ray]'``).
-        text, documents: how to read the source, see :func:`ffnmem.corpus.open_corpus`.
+        shard: only the I-th of N parts of the corpus, from 0, to be joined by :func:`merge`. [default: all of it]
+            In Python, (i, n).
+        workers: processes that share the pass; each loads the model by its name. A worker that dies is started again
+            where it was. The result is the same. In Python, below ``if __name__ == "__main__"``, as multiprocessing
+            asks.
+        engine: where workers run: processes of this machine, or actors of a Ray cluster whose machines see the folder
+            (pip install 'ffnmem[ray]').
+        text: the field of a record that is its text, see :func:`ffnmem.corpus.open_corpus`.
+        documents: what is a document of a .txt file: what blank lines separate, a line, or all of it.
         checkpoint_seconds: between checkpoints.
         project: end with the table of the tokens that every value promotes and suppresses (of gated neurons also those
-            that excite gate and key). Default: where that takes about a second, which is where neurons × sides ×
-            vocabulary × d_model is at most 10¹¹. Else :meth:`Store.neuron` asks the model for single neurons, and
-            :meth:`Store.search` makes the table and keeps it in ``out``; the answers are the same.
+            that excite gate and key), or leave them for when they are asked for; the answers are the same. [default:
+            end with it where that takes about a second: neurons × sides × vocabulary × d_model is at most 10¹¹] In
+            Python, :meth:`Store.neuron` then asks the model for single neurons, and :meth:`Store.search` makes the
+            table and keeps it in ``out``.
         progress: called as (phase, done, total) with the phases "pack", "scan", "rescore" and, where that is
             done, "project".
 
@@ -161,16 +197,25 @@ def scan(
         MissingExtraError: no Ray. WorkerError: a worker that died time and again.
 
     Source: Bills et al. 2023 for top, quantile and random examples; Chan et al. 1983 for merged moments (here exact).
+
+    Example:
+        $ ffnmem scan atlas --out runs/atlas
+        $ ffnmem scan texts.jsonl --text body --out runs/texts --context 64
+        $ ffnmem scan "texts/*.jsonl" --out runs/3 --shard 3/8
     """
     shard = check_shard(shard)
+    check_scan(shard, workers, engine)
     cut = TextSettings.checked(model, context, prepend_bos, batch_tokens)
     fast_tokenizer(model)  # refused now rather than after hours
     with prepared(out) as folder:
-        packed = packed_corpus(model, source, folder / CORPUS, text=text, documents=documents, progress=progress)
+        packed = packed_corpus(model, texts, folder / CORPUS, text=text, documents=documents, progress=progress)
         most = most_frequent(packed, model, frequent)
         settings = ScanSettings(**vars(cut), k=k, dtype=dtype, seed=seed, sample=sample, draws=draws, frequent=most)
         job = start(model, packed, settings, folder, shard)
-        if job is not None:
+        if job is None:
+            log.info("%s holds this scan, finished: nothing is read again", out)
+        else:
+            log.info("will write about %s into %s", format_bytes(expected_bytes(model, settings)), out)
             job.report, job.every = progress, checkpoint_seconds
             projected = is_quick(model) if project is None else project
             if workers == 1 and engine == "local":

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import pandas as pd
 
 from ..core.checked_files import check_tensors, digest_of
-from ..core.defaults import SEQUENCES_READ
 from ..core.errors import (
     FfnmemError,
     FileError,
@@ -36,10 +34,8 @@ from ..core.neuron_names import (
     neuron_index,
     place_of,
 )
-from ..core.number_text import format_share
 from ..core.progress import Progress
 from ..core.provenance import experts_in
-from ..core.sheets import Column, Content, Origin, Sheet, Table
 from ..core.token_text import printable
 from ..core.types import (
     CASES,
@@ -47,15 +43,11 @@ from ..core.types import (
     LOGIT,
     CoefficientSign,
     Count,
-    Range,
-    Seed,
-    StoreForm,
     Whole,
     checked,
 )
 from ..corpus.batches import Sequences
 from ..corpus.packed import Packed, open_packed
-from ..corpus.readers import problem_table
 from ..models.model import Model
 from ..show.result import Result
 from ..vocabulary.lenses import Lens
@@ -86,6 +78,8 @@ from .tables import (
 LAYERS_KEPT = 8  # some 13 MB each for GPT-2 small
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 SHADES = "coefficients at every token of an example"
+HARDLY = 0.1  # of the mean share of a layer's experts: below, an expert is hardly used
+ALL = "all"  # among what was checked
 RATES = tuple(f"firing_rate_{100 * quantile:.0f}" for quantile in QUANTILES)
 
 
@@ -109,6 +103,14 @@ class Store(Scanned, Result):
     _source: Source = field(default_factory=Source, repr=False)
 
     no_file = "it is its folder; fm.open_store opens that"
+    heading = "folder n_documents n_tokens n_sequences complete read_as kept checked"
+    tables: ClassVar = {
+        "layers": f"layer neurons never_fired {' '.join(RATES)}",
+        "cases": "case share",
+        "balance": "layer experts least median most hardly_used",
+        "routing": "|layer expert tokens share neurons never_fired firing_rate",
+        "problems": "count kind first meaning",
+    }
 
     # -- what it is ----------------------------------------------------------------------------------------------
 
@@ -198,107 +200,87 @@ class Store(Scanned, Result):
         """
         return self._source.read(self.folder, self.manifest)
 
-    def summary(self) -> str:
-        neurons = sum(self.manifest["d_mlp"])
-        part = "" if self.complete else ", a part of its corpus"
-        return f"{str(self.folder)!r}: {neurons} neurons of {printable(self.model)} on {self.n_tokens} tokens{part}"
-
-    def sheet(self, *, checked: bool = False) -> Sheet:
-        """What was scanned, and how; dead neurons and firing rates by layer; what was wrong with the corpus.
-
-        ``checked``: whether :meth:`verify` has read everything."""
-        layers = self.to_frame()
-        files = "all read and checked" if checked else "sizes and tables checked; --check reads everything"
-        problems = self.corpus.problems
-        shares = self.case_shares() if self.gated else {}
-        facts: dict[str, Content | None] = {
-            "store": str(self.folder),
-            **self.facts(),
-            "dead": f"{layers['dead'].sum():,} of {layers['neurons'].sum():,} neurons never fired",
-            "files": files,
-            "cases": ", ".join(f"{case} {format_share(share)}" for case, share in shares.items()) or None,
-            "problems": None if problems else "none in the corpus",
-        }
-        return Sheet.of(
-            facts,
-            layer_table(layers),
-            load_table(self.routing(), self.experts) if self.experts else None,
-            problem_table(problems) if problems else None,
-            Origin(self.provenance),
-        )
-
-    def outcome(self) -> Sheet:
-        """What a scan left, and what to ask of it, in a few lines."""
+    @property
+    def verdict(self) -> str:
+        """How many neurons never fired, what is amiss, and a neuron to look at: its coefficients' tail is heaviest."""
         stats, units = self.stats(), self.manifest["units"]
-        problems = sum(problem.count for problem in self.corpus.problems)
-        peaked = stats.sort_values("kurtosis", ascending=False).iloc[0]
-        facts: dict[str, Content | None] = {
-            "store": str(self.folder),
-            "neurons": f"{len(stats):,} in {counted(self.n_layers, 'layer')}, {stats['dead'].sum():,} of them dead",
-            "corpus": f"{self.n_tokens:,} tokens in {counted(self.manifest['sequences'], 'sequence')}",
-            "part": None
-            if self.complete
-            else f"{units['done']} of {units['total']} units; ffnmem merge joins the shards",
-            "problems": f"{problems:,} places of the text; ffnmem store lists them" if problems else None,
-            "next": f"ffnmem neuron {int(peaked['layer'])}.{int(peaked['neuron'])} --store {self.folder}",
-        }
-        return Sheet.of(facts, Origin(self.provenance))
+        never, wrong = int(stats["dead"].sum()), sum(problem.count for problem in self.corpus.problems)
+        neurons, peaked = f"{len(stats):,} neurons of {printable(self.model)}", stats.nlargest(1, "kurtosis")
+        said = (
+            f"{never:,} of {neurons} never fired" if never else f"Each of {neurons} fired somewhere",
+            f" in {counted(self.n_tokens, 'token')} of {printable(self.manifest['corpus']['source'])}.",
+            "" if self.complete else f" This is {units['done']} of {units['total']} parts of it: merge joins them.",
+            f" The text has {counted(wrong, 'problem')}, listed below." if wrong else "",
+            *(f" One to look at (ffnmem neuron): {one.layer}.{one.neuron}." for one in peaked.itertuples()),
+        )
+        return "".join(said)
 
-    def facts(self) -> dict[str, str]:
-        """What was scanned, and how, in words."""
-        manifest, settings, corpus = self.manifest, self.settings, self.manifest["corpus"]
-        units = manifest["units"]
-        part = "" if self.complete else f", a part: {units['done']:,} of {units['total']:,} units"
-        rescored = f", examples in {manifest['rescored_in']}" if manifest["rescored_in"] else ""
-        return {
-            "model": f"{self.model} {self.fingerprint}, {counted(self.n_layers, 'layer')}, "
-            f"{sum(manifest['d_mlp']):,} neurons",
-            "corpus": f"{corpus['source']}, {counted(corpus['documents'], 'document')}, hash {corpus['hash']}",
-            "scanned": f"{self.n_tokens:,} tokens in {counted(manifest['sequences'], 'sequence')}"
-            f" of at most {settings.context}{part}",
-            "settings": f"{settings.dtype}{rescored}, {'with BOS' if settings.prepend_bos else 'no BOS'},"
-            f" seed {settings.seed}",
-            "kept": f"{settings.k} top and bottom sequences a neuron, {settings.sample} random sequences,"
-            f" {settings.draws} random positions, {len(settings.frequent)} frequent tokens",
-        }
+    @property
+    def n_documents(self) -> int:
+        return int(self.manifest["corpus"]["documents"])
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row a layer: layer, neurons, dead (how many never fired), and the 5%, 25%, 50%, 75% and 95% quantiles of
-        its neurons' firing rates (shares of tokens) as firing_rate_5 to firing_rate_95."""
+    @property
+    def n_sequences(self) -> int:
+        return int(self.manifest["sequences"])
+
+    @property
+    def read_as(self) -> dict[str, Any]:
+        """How text was cut and run; ``rescored``: in which dtype examples were run again, if they were."""
+        asked, rescored = self.settings, self.manifest["rescored_in"]
+        found = {name: getattr(asked, name) for name in ("context", "prepend_bos", "dtype", "seed")}
+        return found | ({"rescored": rescored} if rescored else {})
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """How much of each kind a scan keeps."""
+        asked = self.settings
+        found = {"top_and_bottom": asked.k, "random_sequences": asked.sample, "random_positions": asked.draws}
+        return found | {"frequent_tokens": len(asked.frequent)}
+
+    @property
+    def checked(self) -> str:
+        """Of its files, what was compared with what the scan wrote."""
+        return "all files" if (ALL,) in self._checked else "sizes and tables; --check reads every file"
+
+    @property
+    def layers(self) -> pd.DataFrame:
+        """By layer how many neurons never fired, and quantiles over all of the share of tokens at which one fires."""
         by_layer = self.stats().groupby("layer")
         rates = by_layer["firing_rate"].quantile(list(QUANTILES)).unstack()
         rates.columns = list(RATES)
-        counts = pd.DataFrame({"neurons": by_layer.size(), "dead": by_layer["dead"].sum()})
+        counts = pd.DataFrame({"neurons": by_layer.size(), "never_fired": by_layer["dead"].sum()})
         return counts.join(rates).reset_index()
 
-    def case_shares(self) -> dict[str, float]:
-        """The share of positions of each sign case, the mean over all gated neurons.
-
-        Raises: InputError: the neurons are classic, and have no gates.
-        """
+    @property
+    def cases(self) -> pd.DataFrame | None:
+        """How often each sign case of gate and linear part occurs: the share of positions, the mean over all neurons;
+        None where neurons have no gates."""
         if not self.gated:
-            raise InputError(f"the neurons of {self.model} have no gates, and so no sign cases")
-        stats = self.stats()
-        return {case: float(stats[f"share_{column}"].mean()) for case, column in zip(CASES, COLUMNS, strict=True)}
+            return None
+        shares = self.stats()[[f"share_{column}" for column in COLUMNS]].mean()
+        return pd.DataFrame({"case": CASES, "share": shares.to_numpy()})
 
-    def to_dict(self, top: int | None = None, *, checked: bool = False) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "folder": str(self.folder),
-            "model": self.model,
-            "fingerprint": self.fingerprint,
-            "complete": self.complete,
-            "checked": checked,
-            "tokens": self.n_tokens,
-            "sequences": self.manifest["sequences"],
-            "corpus": self.manifest["corpus"],
-            "problems": [problem.to_dict() for problem in self.corpus.problems],
-            "settings": self.settings.to_dict(),
-            "layers": self.to_frame().to_dict("records"),
-            **({"cases": self.case_shares()} if self.gated else {}),
-            **({"routing": self.routing().to_dict("records")} if self.experts else {}),
-            "provenance": self.provenance,
-        }
+    @property
+    def balance(self) -> pd.DataFrame | None:
+        """How evenly tokens are routed to the experts of a layer: the least, median and largest share of one;
+        ``hardly_used``: those with less than 10% of the layer's mean share. None where there are no experts."""
+        if not self.experts:
+            return None
+        rows = []
+        for layer, found in self.routing().groupby("layer"):
+            shares = found.loc[found["expert"] < self.experts[int(layer)].experts].set_index("expert")["share"]
+            few = shares.index[shares < HARDLY * shares.mean()].astype(str)
+            ends = {"least": shares.min(), "median": shares.median(), "most": shares.max()}
+            rows.append({"layer": layer, "experts": len(shares), **ends, "hardly_used": ", ".join(few) or None})
+        return pd.DataFrame(rows)
+
+    def shown_routing(self, top: int | None) -> pd.DataFrame | None:
+        """How much of the text each expert was given."""
+        return self.routing().head(len(self.stats()) if top is None else top) if self.experts else None
+
+    def shown_problems(self, top: int | None) -> pd.DataFrame:
+        """What of the text could not be read, or only in part."""
+        return self.corpus.shown_problems(top)
 
     # -- the files behind it -------------------------------------------------------------------------------------
 
@@ -390,7 +372,7 @@ class Store(Scanned, Result):
         """How much of the text each expert was given: one row an expert of the layers that have some, with layer,
         expert (its place in ``model.ffn[layer].experts``, shared ones, which every token goes to, last as one),
         tokens, share (of all tokens; those of a layer's routed experts sum to how many a token is routed to), neurons,
-        dead (how many of these never fired) and firing_rate (the mean of its neurons', of the tokens routed to it).
+        never_fired (how many of these) and firing_rate (the mean of its neurons', of the tokens routed to it).
 
         Raises: InputError: a model without experts.
         """
@@ -402,7 +384,7 @@ class Store(Scanned, Result):
             "tokens": by_expert["count"].first(),
             "share": by_expert["routed"].first(),
             "neurons": by_expert.size(),
-            "dead": by_expert["dead"].sum(),
+            "never_fired": by_expert["dead"].sum(),
             "firing_rate": by_expert["firing_rate"].mean(),
         }
         return pd.DataFrame(columns).reset_index().astype({"expert": np.int64})
@@ -643,52 +625,6 @@ class Store(Scanned, Result):
         except ModelError:  # it is changed: what the files have can be shown
             return neuron
 
-    def export(
-        self,
-        form: StoreForm,
-        folder: str | Path,
-        *,
-        neurons: NeuronName | Iterable[NeuronName] | None = None,
-        k: Count | None = None,
-        context: Whole = 32,
-        least: Annotated[float, Range(0, below=1)] = 0.1,
-        sequences: Count | None = SEQUENCES_READ,
-        splits: Count = 5,
-        seed: Seed = 0,
-        progress: Progress | None = None,
-    ) -> Path:
-        """Write what other programs read, into a new folder. The model computes what the store does not keep.
-
-        Args:
-            form: "neuronpedia": dashboard records in batches, as SAEDashboard's NeuronpediaRunner writes them for
-                Neuronpedia's import: tokens promoted and suppressed, histograms, and examples with the coefficient at
-                every token. "delphi": a latent cache for EleutherAI's delphi: every coefficient above ``least`` in
-                some of the store's text, and that text. Negative coefficients are no entries, however large: delphi's
-                latents are silent or above 0.
-            folder: new or empty. neurons: which; default all, which takes long of a large model, and for "delphi" some
-                40 bytes of memory for each entry of one layer, and meanwhile 16 on disk for each of all.
-            k: of "neuronpedia": examples of the largest coefficients, and of each band; default as :meth:`examples`.
-            context: of it: tokens on each side of an example.
-            least: of "delphi": the share of a neuron's largest coefficient above which one is an entry. To delphi a
-                context without entries is one in which a latent is silent, and the neurons of an FFN are hardly ever 0.
-            sequences: of it: how many of the store's, at random; None for all. Each is a row, a shorter one padded with
-                a special token, at which there are no entries. seed: of which.
-            splits: of it: files a layer.
-            progress: called as (phase, done, total) in tokens, with "shade" or "text".
-
-        Returns: The folder.
-
-        Raises: InputError, OutOfRangeError, FileError; ModelError: the model cannot be loaded by its name.
-        """
-        if neurons is None:
-            places = [(layer, neuron) for layer in range(self.n_layers) for neuron in range(self.d_mlp(layer))]
-        else:
-            places = self.places(neurons)
-        write = import_module("ffnmem.scanning.exporting")  # which asks stores: looked up when it is asked for
-        if form == "neuronpedia":
-            return write.neuronpedia(self, places, folder, k, context, progress)
-        return write.delphi(self, places, folder, least, sequences, splits, seed, progress)
-
     def places(self, neurons: NeuronName | Iterable[NeuronName]) -> list[tuple[int, int]]:
         """Neurons as indices, each once: one name, or several. Raises InputError, OutOfRangeError."""
         names: Any = [neurons] if isinstance(neurons, str) or is_pair(neurons) else neurons
@@ -708,21 +644,34 @@ class Store(Scanned, Result):
                 self.opened(path.name).table()
             else:
                 check_tensors(path)
+        self._checked.add((ALL,))
 
 
 @checked
-def open_store(folder: str | Path, model: Model | None = None) -> Store:
-    """Open what a scan wrote.
+def open_store(folder: str | Path, model: Model | None = None, *, check: bool = False) -> Store:
+    """What a scan holds: settings, neurons that never fired, firing rates by layer.
 
-    The manifest is checked now: by itself, by the sizes of all files and by what the state and the corpus tell of
-    themselves. Tables, histograms and text are checked when they are first read, each by its checksum.
+    A neuron fires at a token where its pre-activation is above 0. Firing rates are given as quantiles over a layer's
+    neurons: half of them fire at fewer tokens than the median. A gated neuron's pre-activation is its gate's: one that
+    never fired may still write a little, with either sign; how often each of the four cases of signs of gate and linear
+    part occurs is told as a mean over all neurons.
+
+    Note:
+        The manifest is checked now: by itself, by the sizes of all files and by what the state and the corpus tell of
+        themselves. Tables, histograms and text are checked when they are first read, each by its checksum.
 
     Args:
-        folder: the ``out`` of a scan.
+        folder: the folder of a scan.
         model: the one that was scanned, for questions that the files do not answer; a store of another is refused.
+        check: read every file whole and check it first; what is damaged is named.
 
     Raises:
         FileError: no store, an unfinished or damaged one, or one of another version. InputError: another model's.
+
+    Example:
+        $ ffnmem store runs/atlas
+        $ ffnmem store runs/atlas --check --plot layers.png
+        $ ffnmem store runs/atlas --csv
     """
     path = user_folder(folder)
     manifest = read_manifest(path)
@@ -732,39 +681,9 @@ def open_store(folder: str | Path, model: Model | None = None) -> Store:
     if model is not None:
         store.hold(model)
     _ = store.state, store.corpus  # their descriptions, and the sizes of the corpus's files
+    if check:
+        store.verify()
     return store
-
-
-def layer_table(layers: pd.DataFrame) -> Table:
-    """Dead neurons and quantiles of the firing rates by layer."""
-    rates = (
-        Column("median" if quantile == 0.5 else f"{quantile:.0%}", "percent", of=name)
-        for quantile, name in zip(QUANTILES, RATES, strict=True)
-    )
-    title = "firing rate: quantiles over a layer's neurons"
-    return Table.of(layers, "layer neurons", Column("dead", "count"), *rates, title=title)
-
-
-HARDLY = 0.1  # of the mean share of a layer's experts: below, an expert is hardly used
-
-
-def load_table(routing: pd.DataFrame, experts: Experts) -> Table:
-    """How evenly tokens are routed, by layer."""
-    rows = []
-    for layer, found in routing.groupby("layer"):
-        shares = found.loc[found["expert"] < experts[int(layer)].experts].set_index("expert")["share"]
-        few = shares.index[shares < HARDLY * shares.mean()].astype(str)
-        ends = {"least": shares.min(), "median": shares.median(), "most": shares.max()}
-        rows.append({"layer": layer, "experts": len(shares), **ends, "hardly used": ", ".join(few) or None})
-    return Table.of(
-        rows,
-        "layer",
-        Column("experts", "count"),
-        *(Column(name, "percent") for name in ("least", "median", "most")),
-        Column("hardly used", wraps=True),
-        title="routing: the share of tokens that goes to an expert",
-        caption=f"hardly used: experts with less than {HARDLY:.0%} of the layer's mean share",
-    )
 
 
 def identity_of(path: Path) -> tuple[int, int]:

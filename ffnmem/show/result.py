@@ -434,6 +434,8 @@ def content_of(name: str, value: Any) -> Content:
         case "tokens":
             return Fitting(tuple(token_line(each, ()) for each in value))
         case "text":
+            if isinstance(value, Mapping):
+                return ", ".join(f"{key.replace('_', ' ')} {content_of('', one)}" for key, one in value.items())
             if isinstance(value, bool):
                 return "yes" if value else "no"
             return value if isinstance(value, str) else format_value(value)

@@ -71,7 +71,7 @@ REFUSED: list[tuple[str, str]] = [  # a command line, and what its one line on s
     (f"scan {{corpus}} {OUT} --shard 2/2", "'2/2' 0/4"),
     (f"scan {{corpus}} {OUT} {M} --workers 2 --shard 0/2", "not both"),
     ("store {tmp}", "{tmp} scan"),
-    ("store exprot {store} delphi", "export"),
+    ("export delfi --store {store} --out x", "delfi neuronpedia delphi"),
     ("activations --at two", "--at two float"),
     # Traces and comparisons.
     *((f"{name} {P} 'Eiffel Tower' {M} --target zzz", "does not know") for name in ("trace", "knockout")),

@@ -176,7 +176,7 @@ case("contrast", "Contrast", lambda m: {})
 case("contrast_curve", "Contrast", lambda m: {"kept by them alone": m.Contrast.curve["sufficiency"][1:-1]})
 case("histogram", "Neuron", lambda m: {})
 case("firing_rates", "store", rates)
-case("dead", "store", lambda m: {"dead": m.store.to_frame()["dead"]})
+case("dead", "store", lambda m: {"dead": m.store.to_frame()["never_fired"]})
 case("health", "NeuronHealth", lambda m: {flag: m.NeuronHealth.layers[flag] for flag in ("dead", "stuck", "saturated")})
 case("meanings", "Meanings", lambda m: {"map": np.where(np.eye(20), np.nan, m.Meanings.similarity)})
 case(
@@ -420,7 +420,7 @@ def test_names_stand_apart(made: Made) -> None:
 
 def test_what_is_not_there_is_said(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty picture would look like a broken one, and a line up at a jump like a slope."""
-    alive = made.store.to_frame().assign(dead=0)
+    alive = made.store.to_frame().assign(never_fired=0)
     monkeypatch.setattr(Store, "to_frame", lambda store: alive)
     healthy = made.NeuronHealth.layers.assign(dead=0.0, stuck=0.0, saturated=0.0)
     monkeypatch.setattr("ffnmem.neurons.role_assignment.LONG", 1.0)

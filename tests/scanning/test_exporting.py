@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import ffnmem as fm
 from ffnmem.core.errors import FileError, InputError, ModelError
-from ffnmem.scanning import Store, open_store
+from ffnmem.scanning import Store, export_store, open_store
 
 from ..helpers import allclose, refuses
 
@@ -59,7 +59,7 @@ def features(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 def test_neuronpedia(store: Store, tmp_path: Path) -> None:
     """What is read back is what the store and the model have."""
-    folder = store.export("neuronpedia", tmp_path / "out", neurons=["1.5", (0, 3), "1.2"], context=4)
+    folder = export_store(store, "neuronpedia", tmp_path / "out", neurons=["1.5", (0, 3), "1.2"], context=4)
     found = {(batch["layer"], feature["feature_index"]): feature for batch, feature in features(folder)}
     assert sorted(found) == [(0, 3), (1, 2), (1, 5)]
     assert {path.name for path in folder.iterdir()} == {"blocks.0.mlp.hook_post", "blocks.1.mlp.hook_post"}
@@ -119,7 +119,7 @@ def test_delphi(store: Store, tmp_path: Path) -> None:
     stats = store.stats(1)
     below = int(stats[(-stats["min"] > stats["max"]) & (stats["max"] > 0.01)].index[0])
     neurons = [(1, 5), (1, below), (0, 3)]
-    folder = store.export("delphi", tmp_path / "out", neurons=neurons, least=0.2, sequences=None, splits=3)
+    folder = export_store(store, "delphi", tmp_path / "out", neurons=neurons, least=0.2, sequences=None, splits=3)
     assert {path.name for path in folder.iterdir()} == {"blocks.0.mlp.hook_post", "blocks.1.mlp.hook_post"}
     found, tokens, config = cache(folder / "blocks.1.mlp.hook_post")
     assert sorted(found) == sorted({5, below})
@@ -144,7 +144,7 @@ def test_delphi(store: Store, tmp_path: Path) -> None:
 
 def test_delphi_of_some_text_and_all_neurons(store: Store, tmp_path: Path) -> None:
     """Rows are the sequences that the config names, in their order; the same seed takes the same."""
-    folder, again = (store.export("delphi", tmp_path / name, sequences=6, seed=3) for name in ("out", "again"))
+    folder, again = (export_store(store, "delphi", tmp_path / name, sequences=6, seed=3) for name in ("out", "again"))
     assert {path.name for path in folder.iterdir()} == {"blocks.0.mlp.hook_post", "blocks.1.mlp.hook_post"}
     for path in folder.rglob("*.safetensors"):
         assert path.read_bytes() == (again / path.relative_to(folder)).read_bytes()
@@ -157,20 +157,22 @@ def test_delphi_of_some_text_and_all_neurons(store: Store, tmp_path: Path) -> No
         assert row[: len(some)].tolist() == some.tolist()
     assert all(places[:, 0].max() < 6 for places, _ in found.values())
     assert found
-    found, *_ = cache(store.export("delphi", tmp_path / "all", sequences=None, splits=1) / "blocks.0.mlp.hook_post")
+    found, *_ = cache(
+        export_store(store, "delphi", tmp_path / "all", sequences=None, splits=1) / "blocks.0.mlp.hook_post"
+    )
     assert len(found) == int((store.stats(0)["max"] > 0).sum())
 
 
 def test_mistakes(store: Store, tiny_store: Store, tmp_path: Path) -> None:
     with refuses(InputError, ValueError, "form", "sae", "neuronpedia"):
-        store.export("sae", tmp_path / "out")
+        export_store(store, "sae", tmp_path / "out")
     with refuses(InputError, ValueError, "least", "1"):
-        store.export("delphi", tmp_path / "out", least=1.0)
+        export_store(store, "delphi", tmp_path / "out", least=1.0)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "text.txt").write_text("mine")
     for form in ("neuronpedia", "delphi"):
         with refuses(FileError, OSError, "mine", "not empty"):
-            store.export(form, tmp_path / "mine", neurons="1.5")
+            export_store(store, form, tmp_path / "mine", neurons="1.5")
         with pytest.raises(ModelError):  # nothing is written without the model
-            open_store(tiny_store.folder).export(form, tmp_path / "out", neurons="1.5")
+            export_store(open_store(tiny_store.folder), form, tmp_path / "out", neurons="1.5")
     assert not (tmp_path / "out").exists()

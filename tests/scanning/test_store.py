@@ -17,7 +17,6 @@ import ffnmem as fm
 from ffnmem.core.checked_files import digest_of, file_hash, write_tensors
 from ffnmem.core.errors import FfnmemError, FileError, InputError, ModelNotFoundError
 from ffnmem.core.files import replacing
-from ffnmem.core.sheets import Facts, Table
 from ffnmem.core.types import CASES
 from ffnmem.scanning import Store, open_store
 from ffnmem.scanning import manifest as manifest_module
@@ -217,29 +216,23 @@ def test_all_of_a_layer_and_one(tiny_store: Store, tiny: fm.Model) -> None:
 
 def test_what_it_says_of_itself(store: Store) -> None:
     rows, stats = store.to_frame(), store.stats()
-    assert list(rows.columns) == ["layer", "neurons", "dead", *RATES]
+    assert list(rows.columns) == ["layer", "neurons", "never_fired", *RATES]
     for row in rows.to_dict("records"):
         its = stats[stats["layer"] == row["layer"]]
-        assert (row["neurons"], row["dead"]) == (len(its), its["dead"].sum())
+        assert (row["neurons"], row["never_fired"]) == (len(its), its["dead"].sum())
         assert allclose([row[name] for name in RATES], np.quantile(its["firing_rate"], QUANTILES), 1e-12)
-    (shown,) = [block for block in store.sheet().blocks if isinstance(block, Table)]
-    assert list(shown.rows) == list(rows.itertuples(index=False, name=None))
     found = store.to_dict()
     assert found["layers"] == rows.to_dict("records")
     if store.gated:
-        assert allclose(list(found["cases"].values()), [stats[f"share_{c}"].mean() for c in CASE_COLUMNS], 1e-12)
-    else:
-        with refuses(InputError, ValueError, "no gates"):
-            store.case_shares()
+        shares = [case["share"] for case in found["cases"]]
+        assert allclose(shares, [stats[f"share_{c}"].mean() for c in CASE_COLUMNS], 1e-12)
     shard = Store(store.folder, {**store.manifest, "units": {"done": 1, "total": 3}})
     for one, part in ((store, False), (shard, True)):
-        assert ("a part: 1 of 3 units" in one.facts()["scanned"]) == part
-        (facts,) = [block for block in one.outcome().blocks if isinstance(block, Facts)]
-        assert (facts.rows.get("part") == "1 of 3 units; ffnmem merge joins the shards") == part
-    said = " ".join(store.facts().values())
-    assert all(value in said for value in (store.fingerprint, f"{store.n_tokens:,} tokens", store.corpus.hash))
+        assert ("This is 1 of 3 parts" in one.verdict) == part
+    assert f"{store.n_tokens:,} tokens" in store.verdict
     best = stats.loc[stats["kurtosis"].idxmax()]
-    assert f"{int(best['layer'])}.{int(best['neuron'])} --store" in str(facts.rows["next"])
+    assert f"{int(best['layer'])}.{int(best['neuron'])}." in store.verdict
+    assert str(store.folder) in repr(store)
 
 
 @pytest.mark.parametrize(
